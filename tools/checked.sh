@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests over a checked build: Cython bounds checks, and in C the address and undefined-behaviour sanitizers.
+# Runs the tests over a checked build: Cython bounds checks, and in C the address and undefined-behavior sanitizers.
 #
 #   tools/checked.sh [pytest arguments]        default: -m 'not slow'
 #

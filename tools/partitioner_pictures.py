@@ -24,7 +24,7 @@ from hetero.base.palette import device_color, tint
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 RED = "#c1121f"
-GREY = "#57606a"
+GRAY = "#57606a"
 NOWHERE = -1  # nodes of no subgraph
 
 Edge = tuple[int, int]
@@ -86,8 +86,8 @@ class Drawn:
             "  graph [bgcolor=transparent, nodesep=0.25, ranksep=0.32, margin=0.02];",
             '  graph [fontname="Helvetica", fontsize=10];',
             '  node [shape=circle, style=filled, fontname="Helvetica", fontsize=11, width=0.36, fixedsize=true, '
-            f'color="{GREY}"];',
-            f'  edge [color="{GREY}", arrowsize=0.6];',
+            f'color="{GRAY}"];',
+            f'  edge [color="{GRAY}", arrowsize=0.6];',
         ]
         for number in sorted(set(groups or ())):
             members = [node for node, group in enumerate(groups or ()) if group == number]
@@ -95,7 +95,7 @@ class Drawn:
                 continue
             lines += [
                 f"  subgraph cluster_{number} {{",
-                f'    style="rounded,dashed"; color="{GREY}"; margin=6; labeljust=l;',
+                f'    style="rounded,dashed"; color="{GRAY}"; margin=6; labeljust=l;',
                 f'    label="{label(number) if label else ""}";',
                 f"    {' '.join(map(str, members))};",
                 "  }",
@@ -262,7 +262,7 @@ def _in_levels(drawn: Drawn, partition: hetero.Partition, level: Sequence[int]) 
             assert {level[node] for node in members} == {number}
             lines.append(
                 f'    subgraph cluster_{one} {{ label="{one + 1}"; labeljust=l; style="rounded,dashed"; '
-                f'color="{GREY}"; {"; ".join(map(str, members))}; }}'
+                f'color="{GRAY}"; {"; ".join(map(str, members))}; }}'
             )
         lines.append("  }")
     below = [(a, b) for a in range(len(level)) for b in range(len(level)) if level[b] == level[a] + 1]

@@ -120,12 +120,12 @@ cdef class Costs:
         """(work, transfers, number of transfers) of a labeling. Work is infinite if a node is on a device that does not
         support it."""
         numbers = self.labels(label)
-        cdef const int32_t *given = in32(numbers)
+        cdef const int32_t *label_of = in32(numbers)
         cdef hg_energy energy
         cdef int status
         cdef hg_watch watch = new_watch()
         with nogil:
-            status = hg_energy_of(&self.c, given, &energy, &watch)
+            status = hg_energy_of(&self.c, label_of, &energy, &watch)
         finish_assign(status)
         return energy.work, energy.transfers, energy.num_transfers
 
@@ -157,9 +157,9 @@ def min_cut(tail, head, capacity, back, excess, bint reduce=True):
     source to v or, if negative, from v to the sink. All are integers whose sum is at most 2^52. If `reduce` is False,
     the network is not reduced before the maximum flow.
     """
-    given = np.array(excess, np.float64)
-    cdef const double[::1] excess_of = given
-    cdef int32_t n = <int32_t>given.shape[0]
+    excesses = np.array(excess, np.float64)
+    cdef const double[::1] excess_of = excesses
+    cdef int32_t n = <int32_t>excesses.shape[0]
     tail, head = node_array(tail, n, "tail"), node_array(head, n, "head")
     cdef int64_t count = tail.shape[0], i
     if head.shape[0] != count:
@@ -170,7 +170,7 @@ def min_cut(tail, head, capacity, back, excess, bint reduce=True):
     cdef const int32_t *b = in32(head)
     cdef const double *forth_of = weights_or_null(there)
     cdef const double *back_of = weights_or_null(back)
-    cdef const double *given_of = weights_or_null(given)
+    cdef const double *excess_pointer = weights_or_null(excesses)
     dtype = np.dtype([("a", np.int32), ("b", np.int32), ("forth", np.float64), ("back", np.float64)])
     assert dtype.itemsize == sizeof(hg_edge)
     packed = np.empty(max(count, 1), dtype)
@@ -189,13 +189,13 @@ def min_cut(tail, head, capacity, back, excess, bint reduce=True):
         for i in range(count):
             edges[i].a, edges[i].b, edges[i].forth, edges[i].back = a[i], b[i], forth_of[i], back_of[i]
         if reduce:
-            status = hg_min_cut(n, given_of, edges, count, 1, &on_sink_side[0], &flow, &arena, &watch)
+            status = hg_min_cut(n, excess_pointer, edges, count, 1, &on_sink_side[0], &flow, &arena, &watch)
         else:
-            status = hg_build_network(n, given_of, edges, count, 1, &net, &arena, &watch)
+            status = hg_build_network(n, excess_pointer, edges, count, 1, &net, &arena, &watch)
             if status == HG_OK:
                 status = hg_max_flow(&net, &on_sink_side[0], &flow, &arena, &watch)
         if status == HG_OK:
-            status = hg_cut_capacity(n, given_of, edges, count, 1, &on_sink_side[0], &cut, &watch)
+            status = hg_cut_capacity(n, excess_pointer, edges, count, 1, &on_sink_side[0], &cut, &watch)
     hg_arena_close(&arena)
     finish_assign(status)
     return flow, side[:n].view(np.bool_), cut

@@ -163,12 +163,12 @@ cdef class Csr:
             self._order = frozen(np.arange(self.c.n, dtype=np.int32))
         return self._order
 
-    def edge_weights(self, given):
+    def edge_weights(self, weights):
         """Weights of the edges as passed in, summed into float64 [num_edges] in the order of `indices`."""
-        array = np.asarray(given)
-        if array.ndim != 1 or array.shape[0] != self._given:
+        array = np.asarray(weights)
+        if array.ndim != 1 or array.shape[0] != self._num_passed:
             raise PartitionError(
-                f"edge_weight must hold one number per edge as given to Graph: expected shape ({self._given},), "
+                f"edge_weight must hold one number per edge passed to Graph: expected shape ({self._num_passed},), "
                 f"found {array.shape}"
             )
         if array.dtype.kind not in "iuf" and array.size:
@@ -180,8 +180,8 @@ cdef class Csr:
         result = np.zeros(self.c.m, np.float64)
         cdef double[::1] out = result
         cdef int64_t begin = 0, length, bad
-        while begin < self._given:
-            length = min(PIECE, self._given - begin)
+        while begin < self._num_passed:
+            length = min(PIECE, self._num_passed - begin)
             values = np.ascontiguousarray(array[begin:begin + length], np.float64)
             with nogil:
                 if slots != NULL:
@@ -192,7 +192,7 @@ cdef class Csr:
                 bad += begin
                 raise PartitionError(f"edge_weight[{bad}] = {array[bad]}: expected a finite number, zero or more")
             begin += length
-            if begin < self._given and PyErr_CheckSignals():
+            if begin < self._num_passed and PyErr_CheckSignals():
                 reraise()
         return result
 
@@ -207,7 +207,7 @@ cdef object cycle_error(object nodes):
     return PartitionError(f"the graph has a cycle, so no order to run its nodes in: {' -> '.join(names)}")
 
 
-cdef Csr finish_csr(object indptr, object indices, object slot, int64_t given):
+cdef Csr finish_csr(object indptr, object indices, object slot, int64_t num_passed):
     """Adds predecessor rows and a topological order to checked successor rows; PartitionError for a cycle."""
     cdef Csr csr = Csr.__new__(Csr)
     cdef int32_t n = <int32_t>(indptr.shape[0] - 1)
@@ -245,7 +245,7 @@ cdef Csr finish_csr(object indptr, object indices, object slot, int64_t given):
     csr.pred_indptr = frozen(pred_indptr)
     csr.pred_indices = frozen(pred_indices)
     csr._slot = slot
-    csr._given = given
+    csr._num_passed = num_passed
     csr.c.n = n
     csr.c.m = m
     csr.c.indptr = rows
@@ -321,15 +321,15 @@ def csr_from_edges(src, dst, num_nodes):
 
 def csr_from_rows(indptr, indices):
     """`Csr` of rows: the successors of v are indices[indptr[v]:indptr[v + 1]]. PartitionError if invalid or cyclic."""
-    given = number_array(indptr, "indptr")
-    if given.shape[0] == 0:
+    row_pointers = number_array(indptr, "indptr")
+    if row_pointers.shape[0] == 0:
         raise PartitionError("indptr must have num_nodes + 1 entries, found none")
-    cdef int32_t n = node_count(len(given) - 1)
+    cdef int32_t n = node_count(len(row_pointers) - 1)
     indices = number_array(indices, "indices")
     cdef int64_t m = indices.shape[0]
     check_edge_count(m)
-    pointers = np.empty(given.shape[0], np.int32)
-    read_numbers(given, MAX_COUNT + 1, pointers)
+    pointers = np.empty(row_pointers.shape[0], np.int32)
+    read_numbers(row_pointers, MAX_COUNT + 1, pointers)
     entries = node_array(indices, n, "indices")
     cdef const int32_t *rows = in32(pointers)
     cdef const int32_t *values = in32(entries)
@@ -342,7 +342,7 @@ def csr_from_rows(indptr, indices):
     finish(status)
     if bad_pointer >= 0:
         raise PartitionError(
-            f"indptr must rise from 0 to the number of edges {m}: indptr[{bad_pointer}] = {given[bad_pointer]}"
+            f"indptr must rise from 0 to the number of edges {m}: indptr[{bad_pointer}] = {row_pointers[bad_pointer]}"
         )
     if loop < n:
         raise PartitionError(f"row {loop} of indices holds a self-loop: node {loop} reads its own output")

@@ -253,10 +253,10 @@ cdef class Team:
         return self.most_threads()
 
     cdef int most_threads(self) noexcept nogil:
-        cdef int i, most = 1
+        cdef int i, threads = 1
         for i in range(self.streams):
-            most = max(most, ht_team_threads(self.teams[i]))
-        return most
+            threads = max(threads, ht_team_threads(self.teams[i]))
+        return threads
 
     cdef ht_team *enter(self) noexcept nogil:
         """Takes a free team for the caller until it leaves; NULL if none is free."""

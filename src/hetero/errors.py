@@ -175,8 +175,8 @@ def _shortened(message: str) -> str:
     return message
 
 
-def _shortened_word(found: re.Match[str]) -> str:
-    word = found[0]
+def _shortened_word(match: re.Match[str]) -> str:
+    word = match[0]
     return word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD // 2]}…{word[-_LONGEST_WORD // 4 :]}"
 
 

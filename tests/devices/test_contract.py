@@ -56,7 +56,7 @@ class _HomeRunner:
         self._inner = inner
         self._left: Sequence[int] = ()
 
-    def leave(self, positions: Sequence[int]) -> None:
+    def keep_on_device(self, positions: Sequence[int]) -> None:
         self._left = positions
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -69,12 +69,12 @@ class _HomeRunner:
 
 
 class _HomeModel(CompiledModel):
-    """An ordinary model, whose results are checked, with a home."""
+    """An ordinary model, whose results are checked, with a memory space."""
 
-    def __init__(self, inner: CompiledModel, home: object) -> None:
+    def __init__(self, inner: CompiledModel, memory_space: object) -> None:
         super().__init__(inner.device, inner.inputs, inner.outputs, inner.settings)
         self._inner = inner
-        self.home = home
+        self.memory_space = memory_space
 
     def create_runner(self) -> Runner:
         return _HomeRunner(self._inner.create_runner())
@@ -110,8 +110,8 @@ def test_left_results(core: hetero.Core, diamond: hetero.Model) -> None:
 
 def test_a_home_needs_runners_that_leave() -> None:
     runner = checked_runner(_Silent(), "HOME", "of 'm'", [])
-    with pytest.raises(hetero.InferenceError, match=r"HOME: .* of 'm'.*_Silent.* no method leave"):
-        runner.leave([0])
+    with pytest.raises(hetero.InferenceError, match=r"HOME: .* of 'm'.*_Silent.* no method keep_on_device"):
+        runner.keep_on_device([0])
 
 
 class _Silent:

@@ -84,8 +84,8 @@ def silu(net, x, form):
 
 
 def layer_norm(net, x, square_by_mul=False, bias=True):
-    centred = net("Sub", x, net("ReduceMean", x, np.array([-1]), keepdims=1))
-    square = net("Mul", centred, centred) if square_by_mul else net("Pow", centred, 2.0)
+    centered = net("Sub", x, net("ReduceMean", x, np.array([-1]), keepdims=1))
+    square = net("Mul", centered, centered) if square_by_mul else net("Pow", centered, 2.0)
     root = net("Sqrt", net("Add", net("ReduceMean", square, np.array([-1]), keepdims=1), 1e-5))
-    scaled = net("Mul", net("Div", centred, root), array(24))
+    scaled = net("Mul", net("Div", centered, root), array(24))
     return net("Add", scaled, array(24)) if bias else scaled

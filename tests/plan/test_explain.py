@@ -26,19 +26,19 @@ def test_a_node_that_an_earlier_device_refuses(core: hetero.Core, diamond: heter
         "priority",
     )
     assert told.asked == (Asked("FPGA", "the profile of FPGA does not list Exp"), Asked("CPU", None))
-    assert [(cut.neighbour, cut.value, cut.reads, cut.device, cut.subgraph) for cut in told.cuts] == [
+    assert [(cut.neighbor, cut.value, cut.reads, cut.device, cut.subgraph) for cut in told.cuts] == [
         ("two", "n2", True, "FPGA", 1),
         ("five", "n4", False, "FPGA", 3),
     ]
     assert told.missing_ops == (MissingOp("FPGA", "Exp", 1, 3, 1),)
     assert "if FPGA supported Exp (1 node): 1 subgraph instead of 3" in str(told)
-    assert json.loads(told.to_json())["cuts"][0]["neighbour"] == "two"
+    assert json.loads(told.to_json())["cuts"][0]["neighbor"] == "two"
 
 
-def test_neighbours_of_one_device_in_two_subgraphs_have_a_path_around(core: hetero.Core, diamond: hetero.Model) -> None:
+def test_neighbors_of_one_device_in_two_subgraphs_have_a_path_around(core: hetero.Core, diamond: hetero.Model) -> None:
     plan = core.plan(diamond, DEVICES, {"PARTITION_POLICY": "documented"})
     told = plan.explain("two")  # with "one"; "three" is with "five"
-    (to_three,) = (cut for cut in told.cuts if cut.neighbour == "three")
+    (to_three,) = (cut for cut in told.cuts if cut.neighbor == "three")
     assert [(step.node, step.device, step.subgraph) for step in to_three.path] == [
         ("two", "FPGA", 1),
         ("four", "CPU", 2),
@@ -46,7 +46,7 @@ def test_neighbours_of_one_device_in_two_subgraphs_have_a_path_around(core: hete
     ]
     assert "cannot be merged" in str(told)
     back = plan.explain("three")
-    assert [(cut.neighbour, cut.reads) for cut in back.cuts] == [("two", True)]
+    assert [(cut.neighbor, cut.reads) for cut in back.cuts] == [("two", True)]
     assert back.cuts[0].path == to_three.path
 
 
@@ -61,7 +61,7 @@ def test_a_policy_that_leaves_more_subgraphs_than_needed_says_so(core: hetero.Co
     plan = core.plan(model, hetero.Plan.load(path))
     assert plan.num_subgraphs == 2
     (cut,) = plan.explain("r0").cuts
-    assert (cut.neighbour, cut.path) == ("r1", ())
+    assert (cut.neighbor, cut.path) == ("r1", ())
     assert "the policy kept them apart" in str(plan.explain("r0"))
 
 
@@ -81,7 +81,7 @@ def test_paths_are_paths(core: hetero.Core, seed: int) -> None:
     cuts = [cut for key in model.keys for cut in plan.explain(key).cuts]
     assert any(cut.path for cut in cuts)
     for cut in cuts:
-        assert cut.subgraph == subgraph_of[cut.neighbour]
+        assert cut.subgraph == subgraph_of[cut.neighbor]
         if not cut.path:
             continue
         assert {cut.path[0].subgraph, cut.path[-1].subgraph} >= {cut.subgraph}

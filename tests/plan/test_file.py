@@ -1,4 +1,4 @@
-"""Plans as files: what is honoured, and what is wrong with a bad edit, said precisely."""
+"""Plans as files: what is honored, and what is wrong with a bad edit, said precisely."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_everything_is_as_it_was(core: hetero.Core, diamond: hetero.Model, saved
     assert str(loaded) == str(plan)
 
 
-def test_an_edited_device_is_honoured(core: hetero.Core, diamond: hetero.Model, saved: Path) -> None:
+def test_an_edited_device_is_honored(core: hetero.Core, diamond: hetero.Model, saved: Path) -> None:
     plan = core.plan(diamond, edit(saved, lambda data: data["affinity"].update(six="CPU")))
     assert plan.affinity["six"] == "CPU"
     assert plan.reasons["six"] == "set to CPU in the plan"
@@ -67,7 +67,7 @@ def test_an_edited_device_is_honoured(core: hetero.Core, diamond: hetero.Model, 
     np.testing.assert_allclose(found, core.compile_model(diamond, "CPU")(x)[0], rtol=1e-6)
 
 
-def test_edited_subgraphs_are_honoured(core: hetero.Core, diamond: hetero.Model, saved: Path) -> None:
+def test_edited_subgraphs_are_honored(core: hetero.Core, diamond: hetero.Model, saved: Path) -> None:
     """Node "three" goes over to the first subgraph, where it can be too."""
 
     def change(data: dict[str, Any]) -> None:

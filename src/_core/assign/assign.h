@@ -1,6 +1,6 @@
 /* Assignment by cost: the types, and every function that _assign.pyx calls.
  *
- * A labelling gives each node 0..n-1 a label (device) 0..k-1. It costs the work of each node on its device, and for
+ * A labeling gives each node 0..n-1 a label (device) 0..k-1. It costs the work of each node on its device, and for
  * each value one transfer to each device, other than its producer's, where nodes read it, however many do. Functions
  * return HG_OK or a negative code; outputs are the caller's arrays, scratch memory lives inside the call. */
 #ifndef HETERO_ASSIGN_ASSIGN_H
@@ -114,7 +114,7 @@ int hg_min_cut(int32_t n, const double *excess, const hg_edge *edges, int64_t co
 
 /* ---- move.c ---- */
 
-/* Changes label [n] to the cheapest labelling in which every node keeps its label or gets `target`; among equally
+/* Changes label [n] to the cheapest labeling in which every node keeps its label or gets `target`; among equally
  * cheap ones, to the one that changes the fewest nodes. Exact for two devices. For more, exact if the costs of the
  * links allow it (see move.c); otherwise the result never costs more than before. result: flow and cut are the values
  * of the maximum flow and of the minimum cut, in scaled integers, equal unless there is a bug; scale is their units

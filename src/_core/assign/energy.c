@@ -1,4 +1,4 @@
-/* The cost of a labelling, added up node by node and value by value: O(nodes + values + readers). */
+/* The cost of a labeling, added up node by node and value by value: O(nodes + values + readers). */
 #include "assign.h"
 
 int hg_energy_of(const hg_costs *costs, const int32_t *label, hg_energy *energy, hg_watch *watch)

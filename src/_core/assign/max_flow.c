@@ -1,4 +1,4 @@
-/* Maximum flow by push-relabel in waves, with global relabelling and the gap heuristic.
+/* Maximum flow by push-relabel in waves, with global relabeling and the gap heuristic.
  *
  * A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem", J. ACM 35 (1988), with the heuristics
  * of B. V. Cherkassky and A. V. Goldberg, "On implementing the push-relabel method for the maximum flow problem",
@@ -6,12 +6,12 @@
  * 1. Each vertex has a distance label, a lower bound on its distance, over residual arcs, to the nearest vertex with
  *    residual capacity to the sink. A wave visits the vertices with excess, those with the greatest label first. Each
  *    pushes its excess along arcs that lead to a label lower by one (discharge).
- * 2. A vertex without such an arc is relabelled. If no vertex has a certain label any more (a gap), the vertices above
+ * 2. A vertex without such an arc is relabeled. If no vertex has a certain label any more (a gap), the vertices above
  *    it cannot reach the sink (close_gap).
- * 3. If a relabelled vertex pushes excess to a vertex that the wave has passed already, that vertex waits for the next
+ * 3. If a relabeled vertex pushes excess to a vertex that the wave has passed already, that vertex waits for the next
  *    wave. Otherwise vertices that are stuck, and climb, would keep the others from being discharged until the next
- *    global relabelling: up to ten times as many relabellings on graphs of models.
- * 4. After a fixed amount of work, a backward search from the sink makes all labels exact (global relabelling,
+ *    global relabeling: up to ten times as many relabelings on graphs of models.
+ * 4. After a fixed amount of work, a backward search from the sink makes all labels exact (global relabeling,
  *    search). If the waves have moved less than half of the excess since the last time, excess is first sent down the
  *    trees of a forward search (flow_down_trees). This brings it far in one step, where waves would push it to the
  *    nearest vertex with capacity to the sink, back again, and to the next.
@@ -22,8 +22,8 @@
 
 enum {
     NONE = -1,
-    RELABEL_WORK = 12, /* steps that a relabelling counts, in addition to the arcs that it scans */
-    SEARCH_WORK = 4,   /* global relabelling after SEARCH_WORK * n + arcs steps */
+    RELABEL_WORK = 12, /* steps that a relabeling counts, in addition to the arcs that it scans */
+    SEARCH_WORK = 4,   /* global relabeling after SEARCH_WORK * n + arcs steps */
 };
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
     int32_t waiting_count;
     int32_t *queue;          /* [n] */
     int64_t *demand;         /* [n] */
-    int64_t left;            /* excess that could still move at the last global relabelling */
+    int64_t left;            /* excess that could still move at the last global relabeling */
     int trees;               /* number of calls of flow_down_trees */
     int32_t top_active, top; /* greatest label of an active vertex, and of any; upper bounds */
     int64_t work;
@@ -298,7 +298,7 @@ static int32_t next_in_wave(flow_state *s)
     return v;
 }
 
-/* Global relabelling. If more than half of the excess of the last time is left, flow_down_trees comes first. */
+/* Global relabeling. If more than half of the excess of the last time is left, flow_down_trees comes first. */
 static int start_again(flow_state *s)
 {
     const int64_t before = s->left;

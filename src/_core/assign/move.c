@@ -5,7 +5,7 @@
  * with its readers is a hyperedge with one tail, as in P. Kohli, L. Ladicky, P. Torr, "Robust higher order
  * potentials", IJCV 82 (2009). Nodes on the source side stay. The smallest sink side of all minimum cuts is found, so
  * the move changes as few nodes as possible. With two labels, and the first given to all nodes, the move finds the
- * cheapest labelling.
+ * cheapest labeling.
  *
  * Take a value made by u with label p. The readers with label d are the group of d. cost(a, b) is the transfer's cost.
  * - u stays and some reader goes: cost(p, t), through an auxiliary vertex that goes as soon as one reader goes.
@@ -14,7 +14,7 @@
  * - some reader of another group d stays: cost(p, d) if u stays, cost(t, d) if u goes.
  * For the last, the smaller of the two is paid wherever u is. If cost(t, d) is greater, the difference is paid through
  * such an auxiliary vertex too. If cost(p, d) is greater, the cut cannot express the difference (it is not
- * submodular), so it is charged whenever u stays. This overestimates only labellings in which the group goes and u
+ * submodular), so it is charged whenever u stays. This overestimates only labelings in which the group goes and u
  * stays, so a move never increases the cost. With one reader, and links that cost no more than a detour over t, the
  * move is exact again.
  *

@@ -1,21 +1,21 @@
-/* Exact reduction of a minimum cut: vertices whose side follows from their neighbours' are removed before the flow.
+/* Exact reduction of a minimum cut: vertices whose side follows from their neighbors' are removed before the flow.
  *
  * A cut assigns each vertex v the source side (x_v = 0) or the sink side (x_v = 1). Its capacity is a sum of terms of
  * one vertex, the excess, which v pays on the sink side (a negative one on the source side), and of two vertices, the
  * arcs from the source side to the sink side. Each term is submodular, and each rule below replaces terms by submodular
  * terms over fewer vertices, plus a constant (hg_reduction.constant). remove_vertex records how x_v follows from the
- * sides of at most two neighbours, as a truth table; hg_restore_sides evaluates the tables in reverse order of removal.
+ * sides of at most two neighbors, as a truth table; hg_restore_sides evaluates the tables in reverse order of removal.
  *
  * hg_reduce takes vertices from a stack. look_at tidies the arcs of one (parallel arcs merged, dead ones unlinked),
  * adds up its capacities, and applies the first rule that fits. A vertex is
- * 1. decided, where its excess outweighs all its arcs: its neighbours' excesses take up what the arcs then cost
+ * 1. decided, where its excess outweighs all its arcs: its neighbors' excesses take up what the arcs then cost
  *    (P. L. Hammer, P. Hansen, B. Simeone, "Roof duality, complementation and persistency", Math. Prog. 28, 1984);
- * 2. eliminated, where it has at most two neighbours: the least capacity over both its sides is again a submodular
- *    function of the neighbours (U. Bertele, F. Brioschi, "Nonserial dynamic programming", 1972). So whatever has
+ * 2. eliminated, where it has at most two neighbors: the least capacity over both its sides is again a submodular
+ *    function of the neighbors (U. Bertele, F. Brioschi, "Nonserial dynamic programming", 1972). So whatever has
  *    treewidth two vanishes: chains, trees, residual branches, towers;
- * 3. contracted into a neighbour whose arcs outweigh all others of the vertex, so that it is always on the same side
+ * 3. contracted into a neighbor whose arcs outweigh all others of the vertex, so that it is always on the same side
  *    (M. Padberg, G. Rinaldi, "An efficient algorithm for the minimum capacity cut problem", Math. Prog. 47, 1990).
- * Each rule may make arcs parallel and may make rules fit at neighbours, which are then pushed onto the stack (touch).
+ * Each rule may make arcs parallel and may make rules fit at neighbors, which are then pushed onto the stack (touch).
  * The vertices left form the core, a network in compressed rows (build_core), which max_flow.c cuts.
  *
  * All sums are of integers and stay within the total of the network, so nothing is rounded. Of equal capacities the one
@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
     link *arc;
     int32_t *last;     /* [n] an arc of the vertex, the last of its list, or NONE */
-    int32_t *seen;     /* [n] during tidy(v): the arc from v to this neighbour; else NONE */
+    int32_t *seen;     /* [n] during tidy(v): the arc from v to this neighbor; else NONE */
     int32_t *length;   /* [n] arcs in the list when last looked at */
     int32_t *changes;  /* [n] of its arcs or excess since then */
     int64_t *excess;   /* [n] */
@@ -82,7 +82,7 @@ static inline void append_arc(reducer *r, int32_t v, int32_t a)
 
 static inline void kill_edge(reducer *r, int32_t a) { r->arc[a].head = r->arc[a ^ 1].head = NONE; }
 
-/* Unlinks v's dead arcs and merges parallel ones. Returns the number of arcs left, one for each neighbour. */
+/* Unlinks v's dead arcs and merges parallel ones. Returns the number of arcs left, one for each neighbor. */
 static int32_t tidy(reducer *r, int32_t v)
 {
     link *arc = r->arc;
@@ -162,7 +162,7 @@ static void decide(reducer *r, int32_t v, int side)
     remove_vertex(r, v, NONE, NONE, side == SINK ? 0xF : 0);
 }
 
-/* Removes v, whose only arc is i: for each side of the neighbour a, the cheaper side of v is charged to a. */
+/* Removes v, whose only arc is i: for each side of the neighbor a, the cheaper side of v is charged to a. */
 static void eliminate_leaf(reducer *r, int32_t v, int32_t i)
 {
     link *arc = r->arc;
@@ -176,7 +176,7 @@ static void eliminate_leaf(reducer *r, int32_t v, int32_t i)
     remove_vertex(r, v, a, NONE, (excess + back < 0 ? 0x5u : 0) | (excess < forth ? 0xAu : 0));
 }
 
-/* Removes v, whose only arcs are i and j to the neighbours a and b. For each combination of their sides, v takes its
+/* Removes v, whose only arcs are i and j to the neighbors a and b. For each combination of their sides, v takes its
  * cheaper side. The resulting function of x_a and x_b is written as excesses of a and b, an edge between them (which
  * takes over edge i), and a constant. This is not unique: the excesses are chosen as equal as possible, so that little
  * flow is needed between a and b. */
@@ -231,7 +231,7 @@ static void eliminate_between(reducer *r, int32_t v, int32_t i, int32_t j)
     remove_vertex(r, v, a, b, table);
 }
 
-/* Contracts v and its neighbour over arc i, which are on the same side. The one with the longer list remains, so an arc
+/* Contracts v and its neighbor over arc i, which are on the same side. The one with the longer list remains, so an arc
  * is moved O(log arcs) times. */
 static void contract(reducer *r, int32_t v, int32_t i)
 {
@@ -364,7 +364,7 @@ static int add_all(reducer *r, int32_t n, const double *excess, const hg_edge *e
     return HG_OK;
 }
 
-/* Numbers the vertices left in the order of a breadth-first search, so that neighbours are near each other in memory.
+/* Numbers the vertices left in the order of a breadth-first search, so that neighbors are near each other in memory.
  * r->seen: the numbers; r->stack: the vertices in order. Returns the number of vertices, or a negative code. */
 static int32_t number_core(reducer *r, int32_t n)
 {

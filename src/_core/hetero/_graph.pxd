@@ -53,4 +53,4 @@ cdef class Csr:
     cdef readonly object pred_indices
     cdef object _order  # None: 0..n-1
     cdef object _slot  # position in indices of each edge as given; None: the same
-    cdef int64_t _given  # number of edges as given
+    cdef int64_t _num_passed  # number of edges as passed in

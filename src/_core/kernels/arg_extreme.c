@@ -51,10 +51,10 @@ enum {
     HT_INLINE int64_t long_##suffix(const type *x, int64_t n, const int minimum, int last)                            \
     {                                                                                                                 \
         enum { PARTS = 64 / sizeof(type) };                                                                           \
-        type part[PARTS], found = x[0];                                                                               \
+        type part[PARTS], best = x[0];                                                                                \
         int nan[PARTS] = {0};                                                                                         \
         for (int j = 0; j < PARTS; j++)                                                                               \
-            part[j] = found;                                                                                          \
+            part[j] = best;                                                                                           \
         int64_t i = 0;                                                                                                \
         HT_LONG_STEPS(i, PARTS, n)                                                                                    \
             for (int j = 0; j < PARTS; j++) {                                                                         \
@@ -67,14 +67,14 @@ enum {
         }                                                                                                             \
         for (int j = 0; j < PARTS; j++) {                                                                             \
             if (nan[j])                                                                                               \
-                return find_nan_##suffix(x, n, found, last);                                                          \
-            found = EXTREME(minimum, part[j], found);                                                                 \
+                return find_nan_##suffix(x, n, best, last);                                                           \
+            best = EXTREME(minimum, part[j], best);                                                                   \
         }                                                                                                             \
-        return find_##suffix(x, n, found, last);                                                                      \
+        return find_##suffix(x, n, best, last);                                                                       \
     }
 
 #define DEFINE_FINDS(suffix, type)                                                                                    \
-    DEFINE_FIND(find_##suffix, type, x[i] == extreme)                                                                     \
+    DEFINE_FIND(find_##suffix, type, x[i] == extreme)                                                                 \
     DEFINE_FIND(find_nan_##suffix, type, x[i] != x[i])
 
 DEFINE_FINDS(f32, float)
@@ -98,13 +98,13 @@ DEFINE_LONG(u8, uint8_t)
     HT_INLINE int64_t short_##suffix(const type *x, int64_t n, const int minimum, const int last)                     \
     {                                                                                                                 \
         type top = x[0];                                                                                              \
-        int64_t found = 0;                                                                                            \
+        int64_t best = 0;                                                                                             \
         for (int64_t i = 1; i < n; i++)                                                                               \
             if (BETTER(minimum, last, x[i], top)) {                                                                   \
                 top = x[i];                                                                                           \
-                found = i;                                                                                            \
+                best = i;                                                                                             \
             }                                                                                                         \
-        return found;                                                                                                 \
+        return best;                                                                                                  \
     }                                                                                                                 \
     HT_INLINE void columns_##suffix(const type *x, int64_t n, int64_t inner, int64_t width, int64_t *out,             \
                                     const int minimum, const int last)                                                \
@@ -134,7 +134,7 @@ DEFINE_LONG(u8, uint8_t)
                     out[row] = minimum ? (last ? short_##suffix(x, n, 1, 1) : short_##suffix(x, n, 1, 0))             \
                                        : (last ? short_##suffix(x, n, 0, 1) : short_##suffix(x, n, 0, 0));            \
                 else                                                                                                  \
-                    out[row] = minimum ? long_##suffix(x, n, 1, last) : long_##suffix(x, n, 0, last);\
+                    out[row] = minimum ? long_##suffix(x, n, 1, last) : long_##suffix(x, n, 0, last);                 \
             }                                                                                                         \
         else if (minimum && last)                                                                                     \
             columns_##suffix(x, n, inner, width, out, 1, 1);                                                          \

@@ -53,8 +53,8 @@ static inline int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
 /* For B[k][n] that is not packed, or is packed as 16-bit floats. */
 static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
 {
-    const int64_t panels = (n + HT_PANEL - 1) / HT_PANEL, most = HT_GEMM_BLOCK_FLOATS / HT_PANEL;
-    return 4 * HT_PANEL * (panels > 0 && k > most / panels ? most : k * panels);
+    const int64_t panels = (n + HT_PANEL - 1) / HT_PANEL, max_panels = HT_GEMM_BLOCK_FLOATS / HT_PANEL;
+    return 4 * HT_PANEL * (panels > 0 && k > max_panels / panels ? max_panels : k * panels);
 }
 
 /* ---- matmul_integer */
@@ -76,17 +76,17 @@ static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
 /* ---- lstm, gru, rnn */
 
 /* Codes of their activations, in this order from 0. */
-#define HT_RECURRENT_ACTIVATIONS(X) \
-    X(RELU)             \
-    X(TANH)             \
-    X(SIGMOID)          \
-    X(AFFINE)           /* p0 * x + p1 */ \
-    X(LEAKY_RELU)       /* x < 0 ? p0 * x : x */ \
-    X(THRESHOLDED_RELU) /* x > p0 ? x : 0 */ \
-    X(SCALED_TANH)      /* p0 * tanh(p1 * x) */ \
-    X(HARD_SIGMOID)     /* min(max(p0 * x + p1, 0), 1) */ \
+#define HT_RECURRENT_ACTIVATIONS(X)                         \
+    X(RELU)                                                 \
+    X(TANH)                                                 \
+    X(SIGMOID)                                              \
+    X(AFFINE)           /* p0 * x + p1 */                   \
+    X(LEAKY_RELU)       /* x < 0 ? p0 * x : x */            \
+    X(THRESHOLDED_RELU) /* x > p0 ? x : 0 */                \
+    X(SCALED_TANH)      /* p0 * tanh(p1 * x) */             \
+    X(HARD_SIGMOID)     /* min(max(p0 * x + p1, 0), 1) */   \
     X(ELU)              /* x < 0 ? p0 * (exp(x) - 1) : x */ \
-    X(SOFTSIGN)         \
+    X(SOFTSIGN)                                             \
     X(SOFTPLUS)
 
 /* Floats per sequence, in whole panels: the gates' sums, the state, and the state after gru's reset gate. */
@@ -184,16 +184,16 @@ static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * step
 
 /* ---- Published constants: X(NAME) for HT_<NAME> */
 
-#define HT_CONSTANTS(X) \
-    X(PANEL) X(QUAD) \
-    X(CONV_SCRATCH) X(CONV_DEPTHWISE_MAPS) X(WINOGRAD_WIDTH) \
-    X(MATMUL_INTEGER_LEAST_ROWS) X(MATMUL_INTEGER_MOST_ROWS) \
-    X(DEPTHWISE_CHANNELS) X(DEPTHWISE_STRIP_BYTES) \
-    X(ATTENTION_MAX_DIM) \
-    X(CHAIN_OPERANDS) X(CHAIN_STEP_BYTES) X(CHAIN_SLOT_BYTES) X(CHAIN_LINE) \
-    X(VECTOR_LOAD) X(VECTOR_STORE) X(VECTOR_BINARY) X(VECTOR_FORMS) \
+#define HT_CONSTANTS(X)                                                                                 \
+    X(PANEL) X(QUAD)                                                                                    \
+    X(CONV_SCRATCH) X(CONV_DEPTHWISE_MAPS) X(WINOGRAD_WIDTH)                                            \
+    X(MATMUL_INTEGER_LEAST_ROWS) X(MATMUL_INTEGER_MOST_ROWS)                                            \
+    X(DEPTHWISE_CHANNELS) X(DEPTHWISE_STRIP_BYTES)                                                      \
+    X(ATTENTION_MAX_DIM)                                                                                \
+    X(CHAIN_OPERANDS) X(CHAIN_STEP_BYTES) X(CHAIN_SLOT_BYTES) X(CHAIN_LINE)                             \
+    X(VECTOR_LOAD) X(VECTOR_STORE) X(VECTOR_BINARY) X(VECTOR_FORMS)                                     \
     X(VECTOR_ADD) X(VECTOR_SUB) X(VECTOR_MUL) X(VECTOR_DIV) X(VECTOR_MIN) X(VECTOR_MAX) X(VECTOR_PRELU) \
-    X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC) \
+    X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC)                                               \
     X(DFT_LINES) X(DFT_LARGEST_FACTOR)
 
 #endif

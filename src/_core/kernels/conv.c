@@ -47,14 +47,14 @@ static int cheapest(const ht_conv *c)
     const double padded_channels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
     const double padded_rows = (double)(c->out[0] * c->out[1] * ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL);
     const double sampled = (single ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
-    double least = padded_pixels * channels * k + sampled * pixels * k;
+    double best = padded_pixels * channels * k + sampled * pixels * k;
     int way = WIDE;
     const double direct = pixels * padded_channels * k + 8 * pixels * channels;
-    if (direct < least && ht_conv_direct_fits(c)) {
-        least = direct;
+    if (direct < best && ht_conv_direct_fits(c)) {
+        best = direct;
         way = DIRECT;
     }
-    if (ht_conv_rows_fits(c) && padded_rows * channels * k + (single ? 16 : 3) * ht_conv_rows_copied(c) < least)
+    if (ht_conv_rows_fits(c) && padded_rows * channels * k + (single ? 16 : 3) * ht_conv_rows_copied(c) < best)
         way = ROWS;
     return way;
 }
@@ -129,31 +129,31 @@ static void convolve_part(void *context, int64_t part, int thread)
 static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
-    const int64_t wanted = ht_wanted(job->call, cost), images = batch * job->group;
+    const int64_t parts_wanted = ht_wanted(job->call, cost), images = batch * job->group;
     job->blocks = job->chunks = 1;
     job->chunk = c->out_channels;
     if (job->way == DEPTHWISE || job->way == NARROW) {
         const int64_t step = job->way == NARROW ? VF_LANES : 1, steps = ht_ceil_div(job->group, step);
-        job->groups = ht_ceil_div(steps, ht_min64(steps, ht_ceil_div(wanted, batch))) * step;
+        job->groups = ht_ceil_div(steps, ht_min64(steps, ht_ceil_div(parts_wanted, batch))) * step;
         job->blocks = ht_ceil_div(job->group, job->groups);
         job->units = batch * job->blocks;
         job->parts = ht_parts(job->call, job->units, cost);
         return;
     }
     if (job->way == WIDE) {
-        const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(wanted, images));
+        const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(parts_wanted, images));
         job->block_pixels = ht_min64(HT_BLOCK_N, ht_ceil_div(share, HT_PANEL) * HT_PANEL);
         job->blocks = ht_ceil_div(c->pixels, job->block_pixels);
     } else if (job->way == DILATED) {
         job->blocks = c->dilation[1] * c->dilation[2];
     } else if (job->way == ROWS) {
-        const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], wanted);
+        const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
     } else {
         job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
         const int64_t columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-        const int64_t chunks = ht_min64(columns, ht_ceil_div(wanted, images * job->blocks));
+        const int64_t chunks = ht_min64(columns, ht_ceil_div(parts_wanted, images * job->blocks));
         job->chunk = ht_ceil_div(columns, chunks) * HT_CONV_DIRECT_CHANNELS;
         job->chunks = ht_ceil_div(c->out_channels, job->chunk);
     }

@@ -30,8 +30,8 @@ static int block_layout(const ht_conv *c, int64_t most_rows, layout *l)
 {
     const int64_t outputs = ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL; /* loads are whole vectors */
     l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
-    const int64_t most = ht_max64(1, ht_min64(c->in_channels, DEPTH / c->taps));
-    l->channels = ht_ceil_div(c->in_channels, ht_ceil_div(c->in_channels, most));
+    const int64_t max_channels = ht_max64(1, ht_min64(c->in_channels, DEPTH / c->taps));
+    l->channels = ht_ceil_div(c->in_channels, ht_ceil_div(c->in_channels, max_channels));
     const int64_t row = l->channels * c->kernel[0] * l->split.row;
     for (l->rows = most_rows; l->rows > 1 && rows_read(c, l->rows) * row > BLOCK_FLOATS;)
         l->rows = ht_ceil_div(l->rows, 2);

@@ -250,8 +250,8 @@ HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *s
                                              w->v + i * w->columns + s->first, m);
         }
     }
-    const vf most = vf_set1(HT_WINOGRAD_EXTREME * HT_WINOGRAD_EXTREME / 4);
-    return !vm_any(vm_or(vf_isnan(squares), vf_lt(most, squares)));
+    const vf limit = vf_set1(HT_WINOGRAD_EXTREME * HT_WINOGRAD_EXTREME / 4);
+    return !vm_any(vm_or(vf_isnan(squares), vf_lt(limit, squares)));
 }
 
 /* Converts the tiles of one output channel to m rows of m * columns pixels. */
@@ -372,21 +372,21 @@ __attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const s
         for (int64_t r = ht_max64(0, -top); r < ht_min64(m + 2, c->in[1] - top); r++) {
             const float *row = c->x + channel * c->in_plane + (top + r) * c->in[2] + left;
             for (int64_t i = low; i < high; i++) {
-                const int32_t found = magnitude(row[i]);
-                largest[r][i] = found > largest[r][i] ? found : largest[r][i];
+                const int32_t bits = magnitude(row[i]);
+                largest[r][i] = bits > largest[r][i] ? bits : largest[r][i];
             }
         }
     for (int64_t tile = 0; tile < s->count; tile++) {
-        int32_t most = 0;
+        int32_t peak = 0;
         for (int64_t r = 0; r < m + 2; r++)
             for (int64_t q = 0; q < m + 2; q++)
-                most = most < largest[r][tile * m + q] ? largest[r][tile * m + q] : most;
+                peak = peak < largest[r][tile * m + q] ? largest[r][tile * m + q] : peak;
         plain[s->first + tile] = 0;
-        if (most <= magnitude(HT_WINOGRAD_EXTREME))
+        if (peak <= magnitude(HT_WINOGRAD_EXTREME))
             continue;
         float size;
-        memcpy(&size, &most, sizeof size);
-        const int32_t outshone = most > magnitude(OVERFLOWS) ? INT32_MAX : magnitude(size / OUTSHONE);
+        memcpy(&size, &peak, sizeof size);
+        const int32_t outshone = peak > magnitude(OVERFLOWS) ? INT32_MAX : magnitude(size / OUTSHONE);
         for (int64_t output = 0; output < m * m; output++) {
             int32_t window = 0;
             if (s->y * m + output / m >= c->out[1] || (s->x0 + tile) * m + output % m >= c->out[2])
@@ -583,10 +583,10 @@ HT_INLINE void transform_filters(float taps[9][HT_PANEL], float *dst, int64_t st
 /* extreme[lane] := 1 where a tap is not finite or extreme. */
 static void find_extreme(float taps[][HT_PANEL], int64_t count, float extreme[HT_PANEL])
 {
-    const vf most = vf_set1(HT_WINOGRAD_EXTREME), one = vf_set1(1.0f);
+    const vf limit = vf_set1(HT_WINOGRAD_EXTREME), one = vf_set1(1.0f);
     for (int64_t i = 0; i < count; i++)
         for (int lane = 0; lane < HT_PANEL; lane += VF_LANES) {
-            const vm fits = vf_le(vf_abs(vf_load(&taps[i][lane])), most);
+            const vm fits = vf_le(vf_abs(vf_load(&taps[i][lane])), limit);
             vf_store(extreme + lane, vf_select(fits, vf_load(extreme + lane), one));
         }
 }

@@ -137,7 +137,7 @@ static int read_view(const ht_call *call, view *v, int64_t *offset)
         return HT_ERR_OPERAND;
     *offset = call->ints[0];
     v->rank = (int)call->ints[1];
-    int64_t size = 1, least = *offset, most = *offset;
+    int64_t size = 1, first = *offset, last = *offset;
     for (int i = 0; i < v->rank; i++) {
         const int64_t count = call->ints[2 + i], step = call->ints[2 + v->rank + i];
         int64_t reach;
@@ -148,10 +148,10 @@ static int read_view(const ht_call *call, view *v, int64_t *offset)
         if (count == 0)
             continue;
         if (__builtin_mul_overflow(step, count - 1, &reach) ||
-            __builtin_add_overflow(reach < 0 ? least : most, reach, reach < 0 ? &least : &most))
+            __builtin_add_overflow(reach < 0 ? first : last, reach, reach < 0 ? &first : &last))
             return HT_ERR_OPERAND;
     }
-    if (size != out->size || (size > 0 && (least < 0 || most >= x->size)))
+    if (size != out->size || (size > 0 && (first < 0 || last >= x->size)))
         return HT_ERR_OPERAND;
     return HT_OK;
 }

@@ -34,7 +34,7 @@ int HT_KERNEL(custom)(const ht_call *call)
         describe(&tensors[i], call->in[i]);
     for (int32_t i = 0; i < call->num_out; i++)
         describe(&tensors[call->num_in + i], call->out[i]);
-    const hetero_call given = {
+    const hetero_call request = {
         .abi = HETERO_CUSTOM_OP_ABI,
         .num_inputs = call->num_in,
         .num_outputs = call->num_out,
@@ -46,7 +46,7 @@ int HT_KERNEL(custom)(const ht_call *call)
         .message = note->message,
         .message_size = sizeof note->message,
     };
-    note->status = ((hetero_custom_op)(uintptr_t)call->ints[0])(&given);
+    note->status = ((hetero_custom_op)(uintptr_t)call->ints[0])(&request);
     note->message[sizeof note->message - 1] = '\0';
     return note->status == 0 ? HT_OK : HT_ERR_CUSTOM;
 }

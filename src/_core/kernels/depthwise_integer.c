@@ -110,7 +110,7 @@ typedef uint16_t words8 __attribute__((vector_size(16)));
 #define HIGH_16 (words8){4, 12, 5, 13, 6, 14, 7, 15}
 #define TYPE_8 bytes16
 #define TYPE_16 words8
-#define UNPACK(a, b, half, bits) \
+#define UNPACK(a, b, half, bits)                                                   \
     (vi)(half ? __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), HIGH_##bits) \
               : __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
 #endif
@@ -365,8 +365,8 @@ int HT_KERNEL(depthwise_integer)(const ht_call *call)
     j.blank = *(const uint8_t *)zero->data ^ j.flip;
     /* Strips are as high as the scratch memory allows, or lower so that every thread gets some. */
     const double cost = (double)y->size * (double)l->taps / 8;
-    const int64_t wanted = ht_ceil_div(ht_wanted(call, cost), images * l->blocks);
-    j.strip_rows = ht_min64(l->rows, ht_ceil_div(l->out[0], ht_min64(wanted, l->out[0])));
+    const int64_t parts = ht_ceil_div(ht_wanted(call, cost), images * l->blocks);
+    j.strip_rows = ht_min64(l->rows, ht_ceil_div(l->out[0], ht_min64(parts, l->out[0])));
     j.strips = ht_ceil_div(l->out[0], j.strip_rows);
     j.units = images * l->blocks * j.strips;
     j.parts = ht_parts(call, j.units, cost);

@@ -214,35 +214,35 @@ typedef struct {
 } job;
 
 /* Loads x[o][.][i] as lane l of v and sets the other elements to zero. */
-#define DEFINE_LINES(T)                                                                                             \
-    static void read_##T(const job *j, int64_t line, int64_t lane, lines v)                                         \
-    {                                                                                                               \
-        const int64_t size = j->call->ints[1], inner = j->call->ints[2], parts = j->call->ints[3];                  \
-        const int64_t n = j->call->ints[4], real = j->call->ints[7] != 0, lanes = j->lanes;                         \
-        const int64_t given = ht_min64(size, real ? n / 2 + 1 : n);                                                 \
-        const T *x = (const T *)j->call->in[0]->data + (line / inner * size * inner + line % inner) * parts;        \
-        HT_LONG_FOR (t, given) {                                                                                    \
-            v.re[t * lanes + lane] = (double)x[t * inner * parts];                                                  \
-            v.im[t * lanes + lane] = parts == 2 ? (double)x[t * inner * parts + 1] : 0;                             \
-        }                                                                                                           \
-        for (int64_t t = given; t < j->m && !ht_stops_at(t); t++)                                                   \
-            v.re[t * lanes + lane] = v.im[t * lanes + lane] = 0;                                                    \
-        for (int64_t t = 1; real && t < given && n - t >= given && !ht_stops_at(t); t++) { /* the mirrored half */  \
-            v.re[(n - t) * lanes + lane] = v.re[t * lanes + lane];                                                  \
-            v.im[(n - t) * lanes + lane] = -v.im[t * lanes + lane];                                                 \
-        }                                                                                                           \
-    }                                                                                                               \
-    static void write_##T(const job *j, int64_t line, int64_t lane, lines v)                                        \
-    {                                                                                                               \
-        const int64_t inner = j->call->ints[2], n = j->call->ints[4], kept = j->call->ints[5], lanes = j->lanes;    \
-        const int64_t out_parts = j->call->ints[7] ? 1 : 2;                                                         \
-        const double factor = j->call->ints[6] ? 1.0 / (double)n : 1;                                               \
-        T *y = (T *)j->call->out[0]->data + (line / inner * kept * inner + line % inner) * out_parts;               \
-        HT_LONG_FOR (k, kept) {                                                                                     \
-            y[out_parts * k * inner] = (T)(v.re[k * lanes + lane] * factor);                                        \
-            if (out_parts == 2)                                                                                     \
-                y[2 * k * inner + 1] = (T)(v.im[k * lanes + lane] * factor);                                        \
-        }                                                                                                           \
+#define DEFINE_LINES(T)                                                                                                \
+    static void read_##T(const job *j, int64_t line, int64_t lane, lines v)                                            \
+    {                                                                                                                  \
+        const int64_t size = j->call->ints[1], inner = j->call->ints[2], parts = j->call->ints[3];                     \
+        const int64_t n = j->call->ints[4], real = j->call->ints[7] != 0, lanes = j->lanes;                            \
+        const int64_t present = ht_min64(size, real ? n / 2 + 1 : n);                                                  \
+        const T *x = (const T *)j->call->in[0]->data + (line / inner * size * inner + line % inner) * parts;           \
+        HT_LONG_FOR (t, present) {                                                                                     \
+            v.re[t * lanes + lane] = (double)x[t * inner * parts];                                                     \
+            v.im[t * lanes + lane] = parts == 2 ? (double)x[t * inner * parts + 1] : 0;                                \
+        }                                                                                                              \
+        for (int64_t t = present; t < j->m && !ht_stops_at(t); t++)                                                    \
+            v.re[t * lanes + lane] = v.im[t * lanes + lane] = 0;                                                       \
+        for (int64_t t = 1; real && t < present && n - t >= present && !ht_stops_at(t); t++) { /* the mirrored half */ \
+            v.re[(n - t) * lanes + lane] = v.re[t * lanes + lane];                                                     \
+            v.im[(n - t) * lanes + lane] = -v.im[t * lanes + lane];                                                    \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void write_##T(const job *j, int64_t line, int64_t lane, lines v)                                           \
+    {                                                                                                                  \
+        const int64_t inner = j->call->ints[2], n = j->call->ints[4], kept = j->call->ints[5], lanes = j->lanes;       \
+        const int64_t out_parts = j->call->ints[7] ? 1 : 2;                                                            \
+        const double factor = j->call->ints[6] ? 1.0 / (double)n : 1;                                                  \
+        T *y = (T *)j->call->out[0]->data + (line / inner * kept * inner + line % inner) * out_parts;                  \
+        HT_LONG_FOR (k, kept) {                                                                                        \
+            y[out_parts * k * inner] = (T)(v.re[k * lanes + lane] * factor);                                           \
+            if (out_parts == 2)                                                                                        \
+                y[2 * k * inner + 1] = (T)(v.im[k * lanes + lane] * factor);                                           \
+        }                                                                                                              \
     }
 DEFINE_LINES(float)
 DEFINE_LINES(double)
@@ -261,21 +261,21 @@ static void dft_part(void *context, int64_t part, int thread)
         const int64_t first = unit * lanes, count = ht_min64(lanes, all - first);
         for (int64_t lane = 0; lane < lanes; lane++) /* past the last line, repeat it */
             (is_float ? read_float : read_double)(j, first + ht_min64(lane, count - 1), lane, v);
-        lines found;
+        lines transformed;
         if (chirps) { /* y = c * (conj(c) convolved with c * x); the inverse is the transform of the conjugate */
             const double *chirp = call->in[2]->data;
             turn(v, chirp, n, lanes, 1);
             const lines there = transform(v, spare, root, m, lanes), other = there.re == v.re ? spare : v;
             turn(there, call->in[3]->data, m, lanes, 1);
             conjugate(there, m * lanes);
-            found = transform(there, other, root, m, lanes);
-            conjugate(found, n * lanes);
-            turn(found, chirp, n, lanes, 1);
+            transformed = transform(there, other, root, m, lanes);
+            conjugate(transformed, n * lanes);
+            turn(transformed, chirp, n, lanes, 1);
         } else {
-            found = transform(v, spare, root, m, lanes);
+            transformed = transform(v, spare, root, m, lanes);
         }
         for (int64_t lane = 0; lane < count; lane++)
-            (is_float ? write_float : write_double)(j, first + lane, lane, found);
+            (is_float ? write_float : write_double)(j, first + lane, lane, transformed);
     }
 }
 

@@ -33,15 +33,15 @@ int HT_KERNEL(group_norm)(const ht_call *call)
         const float mean = (float)(ht_row_sum(x, width) / (double)width);
         const double variance = ht_row_scatter(x, width, mean) / (double)width;
         const float inverse = (float)(1.0 / sqrt(variance + call->floats[0]));
-        const vf centre = vf_set1(mean);
+        const vf center = vf_set1(mean);
         for (int64_t k = 0; k < channels; k++, x += inner, y += inner) {
             const int64_t channel = row % groups * channels + k;
             const vf factor = vf_set1(scale[channel] * inverse), offset = vf_set1(bias[channel]);
             int64_t i = 0;
             HT_LONG_STEPS(i, VF_LANES, inner)
-                vf_store(y + i, vf_fma(vf_load(x + i) - centre, factor, offset));
+                vf_store(y + i, vf_fma(vf_load(x + i) - center, factor, offset));
             if (i < inner)
-                vf_store_n(y + i, inner - i, vf_fma(vf_load_n(x + i, inner - i) - centre, factor, offset));
+                vf_store_n(y + i, inner - i, vf_fma(vf_load_n(x + i, inner - i) - center, factor, offset));
         }
     }
     return HT_OK;

@@ -3,7 +3,7 @@
  *
  * Operands: in boxes[batches][n][4], scores[batches][classes][n] (float32), most[1] (int64: boxes chosen per class, at
  * most; NULL: 0), overlap[1] (float32, NULL: 0), least[1] (float32: boxes with lower scores are skipped; NULL: none);
- * out chosen[room][3] (int64: batch, class, box; zeros after the last), count[1] (int64). ints: centre (boxes are x, y
+ * out chosen[room][3] (int64: batch, class, box; zeros after the last), count[1] (int64). ints: center (boxes are x, y
  * of the center, width, height; else y1, x1, y2, x2 of two opposite corners). room must suffice for every result.
  * Scratch: ht_scratch_nms(n) bytes. Cost: n log n for sorting, then at most n times the number chosen per class.
  */
@@ -39,9 +39,9 @@ static corners with_area(float x0, float y0, float x1, float y1)
     return (corners){x0, y0, x1, y1, (x1 - x0) * (y1 - y0)};
 }
 
-static corners corners_of(const float *box, int centre)
+static corners corners_of(const float *box, int center)
 {
-    if (centre) {
+    if (center) {
         const float w = box[2] / 2, h = box[3] / 2;
         return with_area(box[0] - w, box[1] - h, box[0] + w, box[1] + h);
     }
@@ -75,7 +75,7 @@ int HT_KERNEL(nms)(const ht_call *call)
     const int64_t most = ht_max64(0, ht_min64(asked, n));
     const float overlap = call->in[3] ? *(const float *)call->in[3]->data : 0.0f;
     const float least = call->in[4] ? *(const float *)call->in[4]->data : -INFINITY;
-    const int centre = call->ints[0] != 0;
+    const int center = call->ints[0] != 0;
     if (n > INT32_MAX || call->scratch_bytes < ht_scratch_nms(n) || chosen->size % 3 != 0 ||
         chosen->size < batches * classes * most * 3)
         return HT_ERR_OPERAND;
@@ -95,7 +95,7 @@ int HT_KERNEL(nms)(const ht_call *call)
                 candidates = 0;
             sort_by_score(score, order, room, candidates);
             for (int64_t i = 0; i < candidates && taken < most; i++) {
-                const corners own = corners_of(box + 4 * order[i], centre);
+                const corners own = corners_of(box + 4 * order[i], center);
                 int64_t k = 0;
                 if (ht_paced_stop(&left, taken))
                     return HT_OK;

@@ -15,7 +15,7 @@ int HT_KERNEL(nonzero)(const ht_call *call)
     const int64_t rank = x->ndim > 0 ? x->ndim : 1;
     if (places->dtype != HT_INT64 || places->size != x->size * rank || count->dtype != HT_INT64 || count->size != 1)
         return HT_ERR_OPERAND;
-    int64_t position[HT_MAX_DIMS] = {0}, found = 0;
+    int64_t position[HT_MAX_DIMS] = {0}, number = 0;
     int64_t *out = (int64_t *)places->data;
     switch (x->dtype) {
 #define CASE(D, s, T, U)                                                                          \
@@ -23,8 +23,8 @@ int HT_KERNEL(nonzero)(const ht_call *call)
         HT_LONG_FOR (i, x->size) {                                                                \
             if (((const T *)x->data)[i] != 0) {                                                   \
                 for (int64_t d = 0; d < rank; d++)                                                \
-                    out[found * rank + d] = position[d];                                          \
-                found++;                                                                          \
+                    out[number * rank + d] = position[d];                                         \
+                number++;                                                                         \
             }                                                                                     \
             for (int d = x->ndim - 1; d >= 0 && ++position[d] == x->dims[d]; d--)                 \
                 position[d] = 0;                                                                  \
@@ -34,9 +34,9 @@ int HT_KERNEL(nonzero)(const ht_call *call)
         CASE(HT_BOOL, b, uint8_t, uint32_t)
     default: return HT_ERR_DTYPE;
     }
-    *(int64_t *)count->data = found;
-    const int64_t behind = (x->size - found) * rank;
-    out += found * rank;
+    *(int64_t *)count->data = number;
+    const int64_t behind = (x->size - number) * rank;
+    out += number * rank;
     HT_LONG_FOR (i, behind)
         out[i] = 0;
     return HT_OK;

@@ -126,7 +126,7 @@ HT_INLINE void sum_rows(const norm_rows *at, const int rows, const int added, do
 
 /* Sums of squares about each row's mean. */
 /* Also prefetches the operands of the next rows. */
-HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows, const float *centre, double *total)
+HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows, const float *center, double *total)
 {
     const int64_t width = at->width;
     const float *next = at->x + at->ahead, *next_addend = (at->addend ? at->addend : at->x) + at->ahead;
@@ -136,7 +136,7 @@ HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows,
         int64_t i = block;
         for (int r = 0; r < 2; r++) {
             s[r][0] = s[r][1] = vf_set1(0.0f);
-            c[r] = vf_set1(centre[r]);
+            c[r] = vf_set1(center[r]);
         }
         for (; i + 2 * VF_LANES <= end; i += 2 * VF_LANES)
 #pragma GCC unroll 2
@@ -161,14 +161,14 @@ HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows,
 }
 
 /* Also prefetches the destination of the next rows' results. */
-HT_INLINE void normalise_rows(const norm_rows *at, const float *x, const int rows, const int biased, const float *mean,
+HT_INLINE void normalize_rows(const norm_rows *at, const float *x, const int rows, const int biased, const float *mean,
                               const float *factor)
 {
     const int64_t width = at->width;
     const float *next = at->y + at->ahead;
-    vf centre[2], f[2];
+    vf center[2], f[2];
     for (int r = 0; r < 2; r++) {
-        centre[r] = vf_set1(mean[r]);
+        center[r] = vf_set1(mean[r]);
         f[r] = vf_set1(factor[r]);
     }
     int64_t i = 0;
@@ -177,7 +177,7 @@ HT_INLINE void normalise_rows(const norm_rows *at, const float *x, const int row
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
             const int64_t k = r * width + i;
-            vf_store(at->y + k, vf_fma((vf_load(x + k) - centre[r]) * f[r], scale, offset));
+            vf_store(at->y + k, vf_fma((vf_load(x + k) - center[r]) * f[r], scale, offset));
             __builtin_prefetch(next + k, 1, 2);
         }
     }
@@ -186,7 +186,7 @@ HT_INLINE void normalise_rows(const norm_rows *at, const float *x, const int row
         const vf scale = vf_load_n(at->scale + i, left), offset = biased ? vf_load_n(at->bias + i, left) : vf_set1(0.0f);
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
-            const vf v = (vf_load_n(x + r * width + i, left) - centre[r]) * f[r];
+            const vf v = (vf_load_n(x + r * width + i, left) - center[r]) * f[r];
             vf_store_n(at->y + r * width + i, left, vf_fma(v, scale, offset));
         }
     }
@@ -208,9 +208,9 @@ HT_INLINE void layer_norm_rows(const norm_rows *at, const int rows)
     for (int r = 0; r < rows; r++)
         factor[r] = (float)(1.0 / sqrt(scatter[r] / (double)at->width + at->epsilon));
     if (at->bias)
-        normalise_rows(at, x, rows, 1, mean, factor);
+        normalize_rows(at, x, rows, 1, mean, factor);
     else
-        normalise_rows(at, x, rows, 0, mean, factor);
+        normalize_rows(at, x, rows, 0, mean, factor);
 }
 
 typedef struct {

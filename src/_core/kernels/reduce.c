@@ -90,8 +90,8 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         return 1;
     }
     case MIN: {
-        const float least = ht_row_min(x, n);
-        *y = least < *y || least != least ? least : *y;
+        const float lowest = ht_row_min(x, n);
+        *y = lowest < *y || lowest != lowest ? lowest : *y;
         return 1;
     }
     case PRODUCT: return 0;
@@ -107,7 +107,7 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
 #define fast_i8(operation, x, y, n) 0
 #define fast_u8(operation, x, y, n) 0
 
-#define REDUCE(suffix, type, unsigned_type, least, most)                                                                           \
+#define REDUCE(suffix, type, unsigned_type, lowest, highest)                                                          \
     static void row_##suffix(int operation, const type *x, type *y, int64_t n, int64_t step)                          \
     {                                                                                                                 \
         typedef type value;                                                                                           \
@@ -115,8 +115,8 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         if (step == 0 && fast_##suffix(operation, x, y, n))                                                           \
             return;                                                                                                   \
         switch (operation) {                                                                                          \
-        case MAX: ROW(type, step, ACCUMULATE_MAX, SAME, least)                                                        \
-        case MIN: ROW(type, step, ACCUMULATE_MIN, SAME, most)                                                         \
+        case MAX: ROW(type, step, ACCUMULATE_MAX, SAME, lowest)                                                       \
+        case MIN: ROW(type, step, ACCUMULATE_MIN, SAME, highest)                                                      \
         case PRODUCT: ROW(type, step, ACCUMULATE_PRODUCT, SAME, 1)                                                    \
         case ROOT:                                                                                                    \
         case SQUARES: ROW(type, step, ACCUMULATE_SUM, SQUARE, 0)                                                      \
@@ -126,7 +126,7 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
     }                                                                                                                 \
     static void reduce_##suffix(int operation, const plan *p, const type *x, int64_t x_size, type *y, int64_t y_size) \
     {                                                                                                                 \
-        const type neutral = operation == MAX ? least : operation == MIN ? most : operation == PRODUCT ? 1 : 0;       \
+        const type neutral = operation == MAX ? lowest : operation == MIN ? highest : operation == PRODUCT ? 1 : 0;   \
         HT_LONG_FOR (i, y_size)                                                                                       \
             y[i] = neutral;                                                                                           \
         int64_t index[HT_MAX_DIMS] = {0}, at = 0;                                                                     \

@@ -32,7 +32,7 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
                                  uint8_t *y, int64_t n)
 {
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
-    const vf least = vf_set1((float)(low - zero)), most = vf_set1((float)(high - zero));
+    const vf lowest = vf_set1((float)(low - zero)), highest = vf_set1((float)(high - zero));
     /* The shift adds the zero point before the sum is rounded. That changes only the rounding of halves, which are not
      * certain and therefore computed in float64. */
     const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32 + (float)zero);
@@ -47,7 +47,7 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             for (int i = 0; i < 2; i++) {
                 const vf sums = vi_to_float(vf_bits(vf_load((const float *)(const void *)(x + at + 16 * i))));
                 const vf s = scale_step ? vf_load(scale + at + 16 * i) : vf_set1(*scale);
-                const vf v = vf_min(vf_max(sums * s, least), most), rounded = v + shift;
+                const vf v = vf_min(vf_max(sums * s, lowest), highest), rounded = v + shift;
                 off = vf_max(off, vf_abs(v - (rounded - shift)));
                 shifted[i] = vf_bits(rounded);
             }
@@ -62,7 +62,7 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             const int64_t left = ht_min64(VF_LANES, count - i);
             const vf sums = vi_to_float(vf_bits(vf_load_n((const float *)(const void *)(x + at + i), left)));
             const vf s = scale_step ? vf_load_n(scale + at + i, left) : vf_set1(*scale);
-            const vf v = vf_min(vf_max(sums * s, least), most), rounded = v + shift;
+            const vf v = vf_min(vf_max(sums * s, lowest), highest), rounded = v + shift;
             off = vf_max(off, vf_abs(v - (rounded - shift)));
             vf_store((float *)(void *)(whole + i), rounded);
         }

@@ -59,10 +59,10 @@ HT_INLINE double ht_row_sum_magnitudes(const float *x, int64_t n)
     return total;
 }
 
-/* Sum of squares about `centre`. */
-HT_INLINE double ht_row_scatter(const float *x, int64_t n, float centre)
+/* Sum of squares about `center`. */
+HT_INLINE double ht_row_scatter(const float *x, int64_t n, float center)
 {
-    const vf c = vf_set1(centre);
+    const vf c = vf_set1(center);
     double total = 0;
     HT_ROW_SUM(x, n, c, vf_fma(v - c, v - c, sum), total);
     return total;

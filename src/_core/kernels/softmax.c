@@ -15,8 +15,8 @@
 HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, const int logarithm)
 {
     /* A NaN that the maximum skips reappears in the sum of exponentials. */
-    const vf least = vf_set1(-INFINITY), none = vf_set1(0.0f);
-    vf m[2][2] = {{least, least}, {least, least}}, s[2][2] = {{none, none}, {none, none}}, top[2], shift[2], scale[2];
+    const vf low = vf_set1(-INFINITY), none = vf_set1(0.0f);
+    vf m[2][2] = {{low, low}, {low, low}}, s[2][2] = {{none, none}, {none, none}}, top[2], shift[2], scale[2];
     int64_t i = 0;
     HT_LONG_STEPS(i, 2 * VF_LANES, n)
 #pragma GCC unroll 2
@@ -27,7 +27,7 @@ HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, con
     for (; i < n; i += VF_LANES)
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++)
-            m[r][0] = vf_max(vf_load_or(x + r * n + i, 0, ht_min64(VF_LANES, n - i), least), m[r][0]);
+            m[r][0] = vf_max(vf_load_or(x + r * n + i, 0, ht_min64(VF_LANES, n - i), low), m[r][0]);
     for (int r = 0; r < rows; r++)
         top[r] = vf_set1(vf_hmax(vf_max(m[r][0], m[r][1])));
     i = 0;
@@ -44,7 +44,7 @@ HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, con
     for (; i < n; i += VF_LANES)
         for (int r = 0; r < rows; r++) {
             const int64_t k = r * n + i, left = ht_min64(VF_LANES, n - i);
-            const vf a = vf_load_or(x + k, 0, left, least) - top[r], p = vf_exp_nonpositive(a);
+            const vf a = vf_load_or(x + k, 0, left, low) - top[r], p = vf_exp_nonpositive(a);
             s[r][0] += p; /* the lanes past the end give exp(-inf) = 0, or NaN where the row is NaN anyway */
             vf_store_n(y + k, left, logarithm ? a : p);
         }

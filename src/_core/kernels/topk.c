@@ -119,8 +119,8 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
         }                                                                                                           \
         heap[at] = item;                                                                                            \
     }                                                                                                               \
-    /* Returns 0, and writes nothing, if more than `most` elements would be inserted. */                            \
-    static int heap_##s(const void *from, int64_t n, int64_t inner, int64_t k, int largest, int64_t most, void *to, \
+    /* Returns 0, and writes nothing, if more than `room` elements would be inserted. */                            \
+    static int heap_##s(const void *from, int64_t n, int64_t inner, int64_t k, int largest, int64_t room, void *to, \
                          int64_t *indices, int64_t *heap)                                                           \
     {                                                                                                               \
         const T *x = (const T *)from;                                                                               \
@@ -148,7 +148,7 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
                 if (largest ? value <= worst : value >= worst)                                                      \
                     continue;                                                                                       \
                 if (before_##s(x, inner, i, heap[0], largest)) {                                                    \
-                    if (most-- == 0)                                                                                \
+                    if (room-- == 0)                                                                                \
                         return 0;                                                                                   \
                     heap[0] = i;                                                                                    \
                     left -= SINKING;                                                                                \
@@ -167,7 +167,7 @@ typedef void (*pick_fn)(const void *from, int64_t inner, const uint64_t *items, 
 #define HEAP_OF(D, s, T, U) DEFINE_HEAP(s, T)
 HT_NUMERIC_TYPES(HEAP_OF)
 
-typedef int (*heap_fn)(const void *from, int64_t n, int64_t inner, int64_t k, int largest, int64_t most, void *to,
+typedef int (*heap_fn)(const void *from, int64_t n, int64_t inner, int64_t k, int largest, int64_t room, void *to,
                        int64_t *indices, int64_t *heap);
 
 /* ---- the call */

@@ -124,7 +124,8 @@ static int unary_f64(int op, double a, double b, const double *x, double *y, int
 }
 
 /* A bound of clip as an integer of the type; bounds outside the type do not bind. */
-#define BOUND(v, type, least, most) ((v) >= (double)(most) ? (most) : (v) <= (double)(least) ? (least) : (type)(v))
+#define BOUND(v, type, lowest, highest) \
+    ((v) >= (double)(highest) ? (highest) : (v) <= (double)(lowest) ? (lowest) : (type)(v))
 
 #define EACH_INT(code, expression)                                                                                   \
     case code:                                                                                                       \
@@ -135,11 +136,11 @@ static int unary_f64(int op, double a, double b, const double *x, double *y, int
         return HT_OK;
 
 /* unsigned_type: in which negation wraps instead of overflowing. */
-#define INTEGER(name, type, unsigned_type, least, most)                                                              \
+#define INTEGER(name, type, unsigned_type, lowest, highest)                                                          \
     static int name(int op, double a, double b, const type *x, type *y, int64_t n)                                   \
     {                                                                                                                \
         typedef type T;                                                                                              \
-        const type low = BOUND(a, type, least, most), high = BOUND(b, type, least, most);                            \
+        const type low = BOUND(a, type, lowest, highest), high = BOUND(b, type, lowest, highest);                    \
         switch (op) {                                                                                                \
         EACH_INT(HT_UNARY_NONE, v)                                                                                   \
         EACH_INT(HT_UNARY_RELU, v > 0 ? v : 0)                                                                       \

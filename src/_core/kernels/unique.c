@@ -48,7 +48,7 @@ typedef struct {
                 const int64_t middle = ht_min64(low + width, v->n), high = ht_min64(low + 2 * width, v->n);           \
                 int64_t a = low, b = middle;                                                                          \
                 for (int64_t k = low; k < high; k++) {                                                                \
-                    if (ht_paced_stop(&left, compared))                                                              \
+                    if (ht_paced_stop(&left, compared))                                                               \
                         return;                                                                                       \
                     room[k] = b >= high || (a < middle && compare_##s(v, item[a], item[b]) <= 0) ? item[a++]          \
                                                                                                  : item[b++];         \
@@ -72,16 +72,16 @@ int HT_KERNEL(unique)(const ht_call *call)
     for (int i = 0; i < 4; i++)
         if (call->out[i]->dtype != HT_INT64 || call->out[i]->size != (i == 3 ? 1 : v.n))
             return HT_ERR_OPERAND;
-    int64_t *first = call->out[0]->data, *counts = call->out[1]->data, *inverse = call->out[2]->data, found = 0;
+    int64_t *first = call->out[0]->data, *counts = call->out[1]->data, *inverse = call->out[2]->data, num_unique = 0;
     int64_t *item = call->scratch, *room = item + v.n;
     int (*compare)(const slices *, int64_t, int64_t) = NULL;
     HT_LONG_FOR (i, v.n)
         item[i] = i;
     switch (x->dtype) {
-#define CASE(D, s, T, U)         \
-    case D:                      \
+#define CASE(D, s, T, U)          \
+    case D:                       \
         sort_##s(&v, item, room); \
-        compare = compare_##s;   \
+        compare = compare_##s;    \
         break;
         HT_NUMERIC_TYPES(CASE)
         CASE(HT_BOOL, b, uint8_t, uint32_t)
@@ -91,15 +91,15 @@ int HT_KERNEL(unique)(const ht_call *call)
         return HT_OK; /* item may be incomplete */
     HT_LONG_FOR (i, v.n) {
         if (i == 0 || compare(&v, item[i - 1], item[i]) != 0) {
-            first[found] = item[i];
-            counts[found++] = 0;
+            first[num_unique] = item[i];
+            counts[num_unique++] = 0;
         }
-        counts[found - 1]++;
-        inverse[item[i]] = found - 1;
+        counts[num_unique - 1]++;
+        inverse[item[i]] = num_unique - 1;
     }
     if (!call->ints[3]) { /* number the distinct slices by first occurrence */
         int64_t *number = item, *old_counts = room, next = 0;
-        HT_LONG_FOR (k, found) {
+        HT_LONG_FOR (k, num_unique) {
             number[k] = -1;
             old_counts[k] = counts[k];
         }
@@ -115,8 +115,8 @@ int HT_KERNEL(unique)(const ht_call *call)
             inverse[i] = number[k];
         }
     }
-    for (int64_t k = found; k < v.n && !ht_stops_at(k); k++)
+    for (int64_t k = num_unique; k < v.n && !ht_stops_at(k); k++)
         first[k] = counts[k] = 0;
-    *(int64_t *)call->out[3]->data = found;
+    *(int64_t *)call->out[3]->data = num_unique;
     return HT_OK;
 }

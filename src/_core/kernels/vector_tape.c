@@ -56,74 +56,74 @@ HT_INLINE vf add(vf x, vf y) { return x + y; }
 HT_INLINE vf sub(vf x, vf y) { return x - y; }
 HT_INLINE vf mul(vf x, vf y) { return x * y; }
 HT_INLINE vf quotient(vf x, vf y) { return x / y; }
-HT_INLINE vf least(vf x, vf y) { return vf_select(vm_or(vf_lt(x, y), vf_isnan(x)), x, y); }
-HT_INLINE vf most(vf x, vf y) { return vf_select(vm_or(vf_lt(y, x), vf_isnan(x)), x, y); }
+HT_INLINE vf smaller(vf x, vf y) { return vf_select(vm_or(vf_lt(x, y), vf_isnan(x)), x, y); }
+HT_INLINE vf larger(vf x, vf y) { return vf_select(vm_or(vf_lt(y, x), vf_isnan(x)), x, y); }
 HT_INLINE vf prelu(vf x, vf y) { return vf_select(vf_lt(x, vf_set1(0.0f)), x * y, x); }
-#define BINARY(X) X(add) X(sub) X(mul) X(quotient) X(least) X(most) X(prelu)
+#define BINARY(X) X(add) X(sub) X(mul) X(quotient) X(smaller) X(larger) X(prelu)
 
-#define FORMS(f)                                                          \
-    static void f##_acc_row_block(BLOCK_ARGUMENTS)                        \
-    {                                                                     \
-        const float *row = op->row + i;                                   \
-        a0 = f(a0, vf_load(row)), a1 = f(a1, vf_load(row + L));           \
-        a2 = f(a2, vf_load(row + 2 * L)), a3 = f(a3, vf_load(row + 3 * L)); \
-        a4 = f(a4, vf_load(row + 4 * L)), a5 = f(a5, vf_load(row + 5 * L)); \
-        a6 = f(a6, vf_load(row + 6 * L)), a7 = f(a7, vf_load(row + 7 * L)); \
-        NEXT_BLOCK;                                                       \
-    }                                                                     \
-    static void f##_row_acc_block(BLOCK_ARGUMENTS)                        \
-    {                                                                     \
-        const float *row = op->row + i;                                   \
-        a0 = f(vf_load(row), a0), a1 = f(vf_load(row + L), a1);           \
-        a2 = f(vf_load(row + 2 * L), a2), a3 = f(vf_load(row + 3 * L), a3); \
-        a4 = f(vf_load(row + 4 * L), a4), a5 = f(vf_load(row + 5 * L), a5); \
-        a6 = f(vf_load(row + 6 * L), a6), a7 = f(vf_load(row + 7 * L), a7); \
-        NEXT_BLOCK;                                                       \
-    }                                                                     \
-    static void f##_acc_spread_block(BLOCK_ARGUMENTS)                     \
-    {                                                                     \
-        const vf y = vf_set1(*op->row);                                   \
-        a0 = f(a0, y), a1 = f(a1, y), a2 = f(a2, y), a3 = f(a3, y);       \
-        a4 = f(a4, y), a5 = f(a5, y), a6 = f(a6, y), a7 = f(a7, y);       \
-        NEXT_BLOCK;                                                       \
-    }                                                                     \
-    static void f##_spread_acc_block(BLOCK_ARGUMENTS)                     \
-    {                                                                     \
-        const vf y = vf_set1(*op->row);                                   \
-        a0 = f(y, a0), a1 = f(y, a1), a2 = f(y, a2), a3 = f(y, a3);       \
-        a4 = f(y, a4), a5 = f(y, a5), a6 = f(y, a6), a7 = f(y, a7);       \
-        NEXT_BLOCK;                                                       \
-    }                                                                     \
-    static void f##_acc_acc_block(BLOCK_ARGUMENTS)                        \
-    {                                                                     \
-        a0 = f(a0, a0), a1 = f(a1, a1), a2 = f(a2, a2), a3 = f(a3, a3);   \
-        a4 = f(a4, a4), a5 = f(a5, a5), a6 = f(a6, a6), a7 = f(a7, a7);   \
-        NEXT_BLOCK;                                                       \
-    }                                                                     \
+#define FORMS(f)                                                                       \
+    static void f##_acc_row_block(BLOCK_ARGUMENTS)                                     \
+    {                                                                                  \
+        const float *row = op->row + i;                                                \
+        a0 = f(a0, vf_load(row)), a1 = f(a1, vf_load(row + L));                        \
+        a2 = f(a2, vf_load(row + 2 * L)), a3 = f(a3, vf_load(row + 3 * L));            \
+        a4 = f(a4, vf_load(row + 4 * L)), a5 = f(a5, vf_load(row + 5 * L));            \
+        a6 = f(a6, vf_load(row + 6 * L)), a7 = f(a7, vf_load(row + 7 * L));            \
+        NEXT_BLOCK;                                                                    \
+    }                                                                                  \
+    static void f##_row_acc_block(BLOCK_ARGUMENTS)                                     \
+    {                                                                                  \
+        const float *row = op->row + i;                                                \
+        a0 = f(vf_load(row), a0), a1 = f(vf_load(row + L), a1);                        \
+        a2 = f(vf_load(row + 2 * L), a2), a3 = f(vf_load(row + 3 * L), a3);            \
+        a4 = f(vf_load(row + 4 * L), a4), a5 = f(vf_load(row + 5 * L), a5);            \
+        a6 = f(vf_load(row + 6 * L), a6), a7 = f(vf_load(row + 7 * L), a7);            \
+        NEXT_BLOCK;                                                                    \
+    }                                                                                  \
+    static void f##_acc_spread_block(BLOCK_ARGUMENTS)                                  \
+    {                                                                                  \
+        const vf y = vf_set1(*op->row);                                                \
+        a0 = f(a0, y), a1 = f(a1, y), a2 = f(a2, y), a3 = f(a3, y);                    \
+        a4 = f(a4, y), a5 = f(a5, y), a6 = f(a6, y), a7 = f(a7, y);                    \
+        NEXT_BLOCK;                                                                    \
+    }                                                                                  \
+    static void f##_spread_acc_block(BLOCK_ARGUMENTS)                                  \
+    {                                                                                  \
+        const vf y = vf_set1(*op->row);                                                \
+        a0 = f(y, a0), a1 = f(y, a1), a2 = f(y, a2), a3 = f(y, a3);                    \
+        a4 = f(y, a4), a5 = f(y, a5), a6 = f(y, a6), a7 = f(y, a7);                    \
+        NEXT_BLOCK;                                                                    \
+    }                                                                                  \
+    static void f##_acc_acc_block(BLOCK_ARGUMENTS)                                     \
+    {                                                                                  \
+        a0 = f(a0, a0), a1 = f(a1, a1), a2 = f(a2, a2), a3 = f(a3, a3);                \
+        a4 = f(a4, a4), a5 = f(a5, a5), a6 = f(a6, a6), a7 = f(a7, a7);                \
+        NEXT_BLOCK;                                                                    \
+    }                                                                                  \
     static void f##_acc_row_one(const ht_vector_op *op, int64_t i, int64_t n, vf x)    \
-    {                                                                     \
-        x = f(x, vf_load_n(op->row + i, n));                              \
-        NEXT_ONE;                                                         \
-    }                                                                     \
+    {                                                                                  \
+        x = f(x, vf_load_n(op->row + i, n));                                           \
+        NEXT_ONE;                                                                      \
+    }                                                                                  \
     static void f##_row_acc_one(const ht_vector_op *op, int64_t i, int64_t n, vf x)    \
-    {                                                                     \
-        x = f(vf_load_n(op->row + i, n), x);                              \
-        NEXT_ONE;                                                         \
-    }                                                                     \
+    {                                                                                  \
+        x = f(vf_load_n(op->row + i, n), x);                                           \
+        NEXT_ONE;                                                                      \
+    }                                                                                  \
     static void f##_acc_spread_one(const ht_vector_op *op, int64_t i, int64_t n, vf x) \
-    {                                                                     \
-        x = f(x, vf_set1(*op->row));                                      \
-        NEXT_ONE;                                                         \
-    }                                                                     \
+    {                                                                                  \
+        x = f(x, vf_set1(*op->row));                                                   \
+        NEXT_ONE;                                                                      \
+    }                                                                                  \
     static void f##_spread_acc_one(const ht_vector_op *op, int64_t i, int64_t n, vf x) \
-    {                                                                     \
-        x = f(vf_set1(*op->row), x);                                      \
-        NEXT_ONE;                                                         \
-    }                                                                     \
+    {                                                                                  \
+        x = f(vf_set1(*op->row), x);                                                   \
+        NEXT_ONE;                                                                      \
+    }                                                                                  \
     static void f##_acc_acc_one(const ht_vector_op *op, int64_t i, int64_t n, vf x)    \
-    {                                                                     \
-        x = f(x, x);                                                      \
-        NEXT_ONE;                                                         \
+    {                                                                                  \
+        x = f(x, x);                                                                   \
+        NEXT_ONE;                                                                      \
     }
 BINARY(FORMS)
 

@@ -29,7 +29,7 @@ typedef struct {
 int hg_arena_open(hg_arena *arena, size_t size);
 void hg_arena_close(hg_arena *arena);
 
-/* count * size bytes, aligned to a cache line, uninitialised (`zeroed`: zeros); NULL if out of memory. */
+/* count * size bytes, aligned to a cache line, uninitialized (`zeroed`: zeros); NULL if out of memory. */
 void *hg_take(hg_arena *arena, int64_t count, size_t size);
 void *hg_take_zeroed(hg_arena *arena, int64_t count, size_t size);
 #define HG_TAKE(arena, type, count) ((type *)hg_take((arena), (count), sizeof(type)))

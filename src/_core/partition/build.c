@@ -11,7 +11,7 @@ enum {
     SCATTER = 32,    /* units of work of a write to a random place: in fresh memory each may cost a page fault */
 };
 
-/* The clean case runs without an exit from the loop, which the compiler can vectorise. */
+/* The clean case runs without an exit from the loop, which the compiler can vectorize. */
 static int64_t first_outside(const int32_t *values, int64_t count, uint32_t bound)
 {
     int bad = 0;

@@ -83,7 +83,7 @@ static inline void begin(contraction *s, int side, int32_t x)
     t->edge = s->start[side][x];
 }
 
-/* Looks at the next few edges of one side: for an unseen neighbour that lies between a and b in the order. */
+/* Looks at the next few edges of one side: for an unseen neighbor that lies between a and b in the order. */
 static inline __attribute__((always_inline)) int take_turn(contraction *s, const int side, int32_t a, int32_t b)
 {
     search *t = &s->search[side];

@@ -1,5 +1,5 @@
 /* Bit rows of reachability under contraction: see contracted.h. Building takes one word operation for each word of each
- * neighbour's row that is not contained already; contracting takes that for each member and each changed row. */
+ * neighbor's row that is not contained already; contracting takes that for each member and each changed row. */
 #include "contracted.h"
 
 /* Stores words first .. end - 1 of a set as the bits of a row, without words that extend the row's run of ones. The row
@@ -34,7 +34,7 @@ static int store(hg_contracted *c, hg_row *row, const uint64_t *set, int32_t fir
  * end and so have no run of ones. -1 if interrupted. */
 static int64_t least_bytes(const hg_contracted *c, const hg_graph *g, int down, hg_watch *watch)
 {
-    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *neighbours = down ? g->indices : g->pred_indices;
+    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *neighbors = down ? g->indices : g->pred_indices;
     hg_row *rows = down ? c->below : c->above;
     int64_t total = 0;
     for (int32_t i = 0; i < c->n; i++) {
@@ -42,7 +42,7 @@ static int64_t least_bytes(const hg_contracted *c, const hg_graph *g, int down, 
         hg_row *own = &rows[r];
         own->first = c->words;
         for (int32_t k = ptr[v]; k < ptr[v + 1]; k++) {
-            const int32_t s = c->rank[neighbours[k]];
+            const int32_t s = c->rank[neighbors[k]];
             const hg_row *other = &rows[s];
             const int32_t first = other->first < s / 64 ? other->first : s / 64;
             const int32_t end = other->end > s / 64 + 1 ? other->end : s / 64 + 1;
@@ -57,10 +57,10 @@ static int64_t least_bytes(const hg_contracted *c, const hg_graph *g, int down, 
     return total;
 }
 
-/* The rows of one direction. A row is made of its neighbours' rows outside of the longest of their runs of ones. */
+/* The rows of one direction. A row is made of its neighbors' rows outside of the longest of their runs of ones. */
 static int fill_rows(hg_contracted *c, const hg_graph *g, int down, int64_t max_bytes, hg_watch *watch)
 {
-    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *neighbours = down ? g->indices : g->pred_indices;
+    const int32_t *ptr = down ? g->indptr : g->pred_indptr, *neighbors = down ? g->indices : g->pred_indices;
     hg_row *rows = down ? c->below : c->above;
     uint64_t *set = c->set[0];
     const int32_t last_word = c->words - 1;
@@ -70,7 +70,7 @@ static int fill_rows(hg_contracted *c, const hg_graph *g, int down, int64_t max_
         *own = (hg_row){.ones = down ? last_word : 0, .ones_end = down ? last_word : 0};
         int32_t first = c->words, end = 0;
         for (int32_t k = ptr[v]; k < ptr[v + 1]; k++) {
-            const int32_t s = c->rank[neighbours[k]], word = s / 64;
+            const int32_t s = c->rank[neighbors[k]], word = s / 64;
             const hg_row *other = &rows[s];
             first = word < first ? word : first;
             end = word + 1 > end ? word + 1 : end;
@@ -92,7 +92,7 @@ static int fill_rows(hg_contracted *c, const hg_graph *g, int down, int64_t max_
         }
         /* Nearest first, so that most of the others are contained already when their turn comes. */
         for (int32_t k = ptr[v]; k < ptr[v + 1]; k++) {
-            const int32_t s = c->rank[neighbours[down ? k : ptr[v] + ptr[v + 1] - 1 - k]], word = s / 64;
+            const int32_t s = c->rank[neighbors[down ? k : ptr[v] + ptr[v + 1] - 1 - k]], word = s / 64;
             const hg_row *other = &rows[s];
             const uint64_t bit = (uint64_t)1 << (s % 64);
             if (down && word == last_word)

@@ -38,7 +38,7 @@ typedef struct {
     /* the candidate that grows */
     int32_t *stack, size;    /* in order of merging */
     int32_t *child, *parent; /* by place: next edge to look at */
-    int32_t *open, num_open; /* places that may have a neighbour left, ascending */
+    int32_t *open, num_open; /* places that may have a neighbor left, ascending */
     uint8_t *state;          /* of a node: UNSEEN, MERGED, REJECTED or AT_ONCE */
     int32_t *touched, num_touched;
     uint64_t *rejected;      /* over ranks, words low .. high */

@@ -144,7 +144,7 @@ static void merge(hg_loop *s, int32_t v)
     find_witness(s);
 }
 
-/* One step: from the cursor on, the neighbours of a member in one direction up to the first that can be merged or calls
+/* One step: from the cursor on, the neighbors of a member in one direction up to the first that can be merged or calls
  * for a rollback. Returns whether there was one. */
 static int step(hg_loop *s, const int32_t *row, int32_t *cursor, int32_t end)
 {
@@ -171,8 +171,8 @@ static int step(hg_loop *s, const int32_t *row, int32_t *cursor, int32_t end)
     return 0;
 }
 
-/* The next neighbour is always one of the most recently merged member that has any left. States are never reset, so a
- * member without neighbours left stays without. */
+/* The next neighbor is always one of the most recently merged member that has any left. States are never reset, so a
+ * member without neighbors left stays without. */
 int hg_grow(hg_loop *s, int32_t root, hg_watch *watch)
 {
     const hg_graph *g = s->g;

@@ -183,7 +183,7 @@ int hg_fall_back(int32_t n, const int32_t *label, int32_t count, const int64_t *
                  const uint8_t *allowed, uint8_t *device, int *moved, hg_watch *watch);
 
 /* Cuts up every subgraph of more than max_nodes nodes. label [n]: topological ids 0..*count-1, renumbered; device_of
- * [n]. across: pieces may also join neighbouring subgraphs of their device. */
+ * [n]. across: pieces may also join neighboring subgraphs of their device. */
 int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int32_t max_nodes, int across,
              int32_t *label, int32_t *device_of, int32_t *count, hg_watch *watch);
 

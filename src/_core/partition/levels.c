@@ -1,6 +1,6 @@
 /* Moves between levels (levels.h), after the slack that scheduling knows: a node may sit anywhere between its earliest
- * and its latest level, and only at these two can it meet neighbours of its own device. So a move is decided in
- * O(degree), except that the subgraph left behind must stay connected: the node's neighbours there must reach each
+ * and its latest level, and only at these two can it meet neighbors of its own device. So a move is decided in
+ * O(degree), except that the subgraph left behind must stay connected: the node's neighbors there must reach each
  * other without it, which a search of at most SEARCH_LIMIT nodes decides. Moves that keep the cut are made as well if
  * they go in the direction of the pass, since they enable others. A fixed number of passes: O(n + m). */
 #include "levels.h"
@@ -19,11 +19,11 @@ static inline int beside(const connectivity *c, int32_t v, int32_t u)
     return c->level[u] == c->level[v] && c->g->device[u] == c->g->device[v];
 }
 
-/* Do the neighbours of v within its subgraph reach each other without v? `inside` of them. */
+/* Do the neighbors of v within its subgraph reach each other without v? `inside` of them. */
 static int stays_connected(connectivity *c, int32_t v, int32_t inside)
 {
     const int32_t *const row[2] = {c->g->out, c->g->in}, *const start[2] = {c->g->out_start, c->g->in_start};
-    /* Odd numbers mark neighbours of v not reached yet, even ones what the search has reached. */
+    /* Odd numbers mark neighbors of v not reached yet, even ones what the search has reached. */
     if (c->search > INT32_MAX - 4) { /* numbers of searches used up: start again */
         memset(c->seen, 0, (size_t)c->g->n * sizeof *c->seen);
         c->search = 0;
@@ -57,7 +57,7 @@ static int stays_connected(connectivity *c, int32_t v, int32_t inside)
     return 0;
 }
 
-/* The neighbours of one side that stand at the level `at`. */
+/* The neighbors of one side that stand at the level `at`. */
 typedef struct {
     int32_t edges;
     double weight;

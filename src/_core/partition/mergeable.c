@@ -35,7 +35,7 @@ static inline int between(const quotient *q, int32_t x, int32_t a, int32_t b)
     return q->rank[x] > q->rank[a] && q->rank[x] < q->rank[b] && q->depth[x] > q->depth[a] && q->depth[x] < q->depth[b];
 }
 
-/* Unseen neighbours of x between a and b, onto a queue. 1: another path is found. */
+/* Unseen neighbors of x between a and b, onto a queue. 1: another path is found. */
 static int expand(quotient *q, int32_t x, int32_t a, int32_t b, int down, int32_t *tail)
 {
     const int32_t *start = down ? q->out_start : q->in_start, *row = down ? q->out : q->in;

@@ -77,15 +77,15 @@ def fit_affinity(
     return moved_for_memory(affinity, fitted, max_bytes), fitted.partition
 
 
-def moved_for_memory(affinity: Affinity, found: Fit, limits: NDArray[np.float64]) -> Affinity:
-    """The affinity with the devices of ``found``, and the reason for each moved node."""
-    before, after = affinity.device_of, found.device_of
+def moved_for_memory(affinity: Affinity, fit: Fit, limits: NDArray[np.float64]) -> Affinity:
+    """The affinity with the devices of ``fit``, and the reason for each moved node."""
+    before, after = affinity.device_of, fit.device_of
     if np.array_equal(before, after):
         return affinity
     origin = affinity.origin.copy()
     origin[after != before] = Origin.MEMORY
     origin.setflags(write=False)
-    reasons = _FullDevices(affinity.devices, before, found.needs, limits)
+    reasons = _FullDevices(affinity.devices, before, fit.needs, limits)
     return dataclasses.replace(affinity, device_of=after, origin=origin, memory_reasons=reasons)
 
 

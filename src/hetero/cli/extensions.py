@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 __all__ = ["load_extension"]
 
 
-def load_extension(given: str) -> list[CustomOp]:
+def load_extension(option: str) -> list[CustomOp]:
     """The operators of ``FILE.py:NAME`` or ``package.module:NAME``; NAME is a `CustomOp`, or a list or tuple of them.
 
     Raises `click.UsageError` for text of another form, `Failure` if the code fails or has no such object.
     """
     from ..extension.custom_op import CustomOp
 
-    place, colon, name = given.rpartition(":")
+    place, colon, name = option.rpartition(":")
     if not colon or not place or not name.isidentifier():
-        raise click.UsageError(f"--extension {given}: expected FILE.py:NAME or package.module:NAME")
+        raise click.UsageError(f"--extension {option}: expected FILE.py:NAME or package.module:NAME")
     try:
         module = _of_file(place) if place.endswith(".py") else importlib.import_module(place)
     except Exception as error:  # the user's code may raise anything
-        raise Failure(f"--extension {given}: cannot be loaded: {type(error).__name__}: {error}") from error
+        raise Failure(f"--extension {option}: cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         known = [key for key, value in vars(module).items() if isinstance(value, CustomOp)]
         listed = ", ".join(known) or "none"
-        raise Failure(f"--extension {given}: has no {name!r}{did_you_mean(name, known)}; its operators: {listed}")
+        raise Failure(f"--extension {option}: has no {name!r}{did_you_mean(name, known)}; its operators: {listed}")
     exported = getattr(module, name)
     ops = list(exported) if isinstance(exported, Iterable) and not isinstance(exported, (str, bytes)) else [exported]
     for op in ops:
         if not isinstance(op, CustomOp):
             raise Failure(
-                f"--extension {given}: expected a hetero.CustomOp or a list of them, found {type(op).__name__}"
+                f"--extension {option}: expected a hetero.CustomOp or a list of them, found {type(op).__name__}"
             )
     return ops
 

@@ -45,12 +45,12 @@ def clean_lines(text: str) -> str:
     return "\n".join(map(clean, text.split("\n")))
 
 
-def shorten(name: str, most: int | None = None) -> str:
-    """`clean`, and shortened in the middle to ``most`` characters, by default the width of a column."""
-    if most is None:
-        most = max(30, shutil.get_terminal_size().columns // 3) if sys.stdout.isatty() else _WIDEST_NAME
-    name = clean(name if len(name) <= 4 * most else f"{name[: 2 * most]}{name[-2 * most :]}")
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
+def shorten(name: str, width: int | None = None) -> str:
+    """`clean`, and shortened in the middle to ``width`` characters, by default the width of a column."""
+    if width is None:
+        width = max(30, shutil.get_terminal_size().columns // 3) if sys.stdout.isatty() else _WIDEST_NAME
+    name = clean(name if len(name) <= 4 * width else f"{name[: 2 * width]}{name[-2 * width :]}")
+    return name if len(name) <= width else f"{name[: width // 2 - 1]}…{name[-(width - width // 2) :]}"
 
 
 def shown_shape(value: Any) -> str:
@@ -78,15 +78,15 @@ def print_table(
     rows: Sequence[Sequence[object]],
     *,
     caption: str | None = None,
-    most: int | None = MOST_ROWS,
+    max_rows: int | None = MOST_ROWS,
 ) -> None:
     """Prints a table on stdout. Columns whose heading begins with ``>`` are right-aligned and never wrapped.
 
-    ``most``: number of rows to show, with a line for the rest; None for all.
+    ``max_rows``: number of rows to show, with a line for the rest; None for all.
     """
-    if most is not None and len(rows) > most:
-        more = f"… {len(rows) - most:,} more; --json has all"
-        rows, caption = rows[:most], more if caption is None else f"{more}. {caption}"
+    if max_rows is not None and len(rows) > max_rows:
+        more = f"… {len(rows) - max_rows:,} more; --json has all"
+        rows, caption = rows[:max_rows], more if caption is None else f"{more}. {caption}"
     cells = [["" if cell is None else clean_lines(str(cell)) for cell in row] for row in rows]
     if len(cells) > _MOST_DRAWN:
         _print_plainly(title, columns, cells)

@@ -60,14 +60,14 @@ class PathStep:
 class Cut:
     """A boundary at a node. ``value``: the value that passes; ``reads``: whether the node reads the value or makes it.
 
-    ``neighbour``: the node at the other end, with its ``device``, ``subgraph`` and ``reason``. ``path``: if both nodes
+    ``neighbor``: the node at the other end, with its ``device``, ``subgraph`` and ``reason``. ``path``: if both nodes
     are on the same device, a path through other subgraphs that prevents merging, from the earlier subgraph to the
     later. Empty if the two could be merged and the policy kept them apart.
     """
 
     value: str
     reads: bool
-    neighbour: str
+    neighbor: str
     op_type: str
     device: str
     subgraph: int
@@ -144,7 +144,7 @@ class Explanation:
             verb = "it reads" if cut.reads else "which reads its"
             maker = f"whose {cut.value!r} {verb}" if cut.reads else f"{verb} {cut.value!r}"
             where = f"in subgraph {cut.subgraph} on {cut.device}"
-            yield f"  {cut.neighbour!r} ({cut.op_type}), {maker}: {where}, {cut.reason}"
+            yield f"  {cut.neighbor!r} ({cut.op_type}), {maker}: {where}, {cut.reason}"
             if cut.device != self.device:
                 continue
             if cut.path:
@@ -269,8 +269,8 @@ def _cuts(assignment: Assignment, node: int) -> tuple[tuple[Cut, ...], list[int]
     own = int(subgraph_of[node])
     cuts = []
     passed: dict[int, None] = {}
-    for reads, neighbours in ((True, graph.predecessors(node)), (False, graph.successors(node))):
-        for other in neighbours[subgraph_of[neighbours] != own].tolist():
+    for reads, neighbors in ((True, graph.predecessors(node)), (False, graph.successors(node))):
+        for other in neighbors[subgraph_of[neighbors] != own].tolist():
             device = int(affinity.device_of[other])
             passed[other] = None
             path: list[int] = []

@@ -59,14 +59,14 @@ def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
     return Traffic(value[first], source[first], Ragged(indptr, reader[distinct].astype(np.int32)))
 
 
-def boundary_values(model: Model, found: Traffic) -> tuple[BoundaryValue, ...]:
+def boundary_values(model: Model, traffic: Traffic) -> tuple[BoundaryValue, ...]:
     """The values for the plan: with name and type, subgraphs counted from 1. May run shape inference once."""
     described: dict[int, tuple[str | None, tuple[int | str | None, ...] | None, int | None]] = {}
     kept: list[ValueType] = []  # keeps the ids below from being reused
-    readers = (found.readers.values + 1).tolist()
-    indptr = found.readers.indptr.tolist()
+    readers = (traffic.readers.values + 1).tolist()
+    indptr = traffic.readers.indptr.tolist()
     values = []
-    for i, (value, source) in enumerate(zip(found.value.tolist(), found.source.tolist(), strict=True)):
+    for i, (value, source) in enumerate(zip(traffic.value.tolist(), traffic.source.tolist(), strict=True)):
         known = model.type_of(value)
         described_as = described.get(id(known))
         if described_as is None:
@@ -80,7 +80,7 @@ def boundary_values(model: Model, found: Traffic) -> tuple[BoundaryValue, ...]:
 def device_totals(
     devices: Sequence[str],
     partition: Partition,
-    found: Traffic,
+    traffic: Traffic,
     values: Sequence[BoundaryValue],
     needs: Footprint,
     limits: Mapping[str, int],
@@ -92,9 +92,9 @@ def device_totals(
     subgraphs = np.bincount(partition.device_of, minlength=count)
     weights = list(map(int, needs.weights.tolist()))
     received, sent, unknown = [0] * count, [0] * count, [0] * count
-    row = np.repeat(np.arange(len(found.value)), np.diff(found.readers.indptr))
-    source_device = partition.device_of[found.source]
-    pairs = np.unique(row * count + partition.device_of[found.readers.values])  # a value is sent to a device once
+    row = np.repeat(np.arange(len(traffic.value)), np.diff(traffic.readers.indptr))
+    source_device = partition.device_of[traffic.source]
+    pairs = np.unique(row * count + partition.device_of[traffic.readers.values])  # a value is sent to a device once
     rows, targets = (pairs // count).tolist(), (pairs % count).tolist()
     sources = source_device.tolist()
     last = -1
@@ -130,12 +130,12 @@ def device_totals(
     )
 
 
-def cut_bytes(model: Model, found: Traffic) -> tuple[int, int]:
+def cut_bytes(model: Model, traffic: Traffic) -> tuple[int, int]:
     """Total bytes of the boundary values of known size, each counted once, and the number of values of unknown size."""
     total = unknown = 0
     sizes: dict[int, int | None] = {}
     kept: list[ValueType] = []
-    for value in found.value.tolist():
+    for value in traffic.value.tolist():
         known = model.type_of(value)
         size = sizes.get(id(known), _UNKNOWN)
         if size == _UNKNOWN:

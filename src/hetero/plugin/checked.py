@@ -32,16 +32,16 @@ class CheckedRunner:
         self.cancellation = getattr(runner, "cancellation", None) or Cancellation()
         self._left: frozenset[int] = frozenset()
 
-    def leave(self, positions: Sequence[int]) -> None:
-        """See `CompiledModel.home`: results at these positions stay on the device and are not checked."""
-        leave = getattr(self._runner, "leave", None)
-        if leave is None:
+    def keep_on_device(self, positions: Sequence[int]) -> None:
+        """See `CompiledModel.memory_space`: results at these positions stay on the device and are not checked."""
+        keep = getattr(self._runner, "keep_on_device", None)
+        if keep is None:
             raise InferenceError(
-                f"{self._device}: the model of an inference {self._subject} has a home, but its runner "
-                f"({type(self._runner).__name__}) has no method leave(positions)"
+                f"{self._device}: the model of an inference {self._subject} has a memory space, but its runner "
+                f"({type(self._runner).__name__}) has no method keep_on_device(positions)"
             )
         try:
-            leave(positions)
+            keep(positions)
         except Exception as error:
             raise self._named(error) from error
         self._left = frozenset(positions)

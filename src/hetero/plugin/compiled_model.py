@@ -68,10 +68,11 @@ class CompiledModel(abc.ABC):
     """Whether hetero checks results against the ports and wraps exceptions of runs, which takes 1 to 2 µs per run. A
     device whose results are always right and whose runs raise only exceptions of hetero may set it to False."""
 
-    home: object = None
-    """The memory of the device, if results can stay there. A result that only models of the same home (by ``is``) read
-    is passed on as the runner returns it, array or not. The runner of a model with a home has a method
-    ``leave(positions)``, which hetero calls once before the first run with the positions of these results."""
+    memory_space: object = None
+    """The memory of the device, if results can stay there. A result that only models with the same memory space (by
+    ``is``) read is passed on as the runner returns it, array or not. The runner of a model with a memory space has a
+    method ``keep_on_device(positions)``, which hetero calls once before the first run with the positions of these
+    results."""
 
     def export_payload(self, writer: PayloadWriter) -> None:
         """Write the data that `Plugin.import_payload` requires to restore this model. Raises `NotSupported` unless

@@ -234,7 +234,7 @@ class Plugin(abc.ABC):
         as a worker of ``ISOLATION=PROCESS``. Raises `NotSupported` for an operator that exists only in this process."""
         bound = self.bound_to_process(model)
         if bound:
-            raise NotSupported(f"{bound} is code of this process, which no worker has")
+            raise NotSupported(f"{bound} is code of this process, so no worker process can load it")
         return ()
 
     # -- what a device uses -------------------------------------------------------------------------------------------

@@ -69,19 +69,19 @@ class Schedule:
 
     @functools.cached_property
     def left(self) -> tuple[tuple[int, ...], ...]:
-        """For each step, the positions of the results that stay on the device: all their readers have its `home`."""
-        homes = [step.compiled.home for step in self.steps]
+        """For each step, the positions of the results that stay on the device: all readers have its `memory_space`."""
+        spaces = [step.compiled.memory_space for step in self.steps]
         readers: dict[int, list[object]] = {slot: [None] for slot in self.outputs}
-        for step, home in zip(self.steps, homes, strict=True):
+        for step, space in zip(self.steps, spaces, strict=True):
             for slot in step.inputs:
-                readers.setdefault(slot, []).append(home)
+                readers.setdefault(slot, []).append(space)
         return tuple(
             tuple(
                 position
                 for position, slot in enumerate(step.outputs)
-                if home is not None and slot in readers and all(reader is home for reader in readers[slot])
+                if space is not None and slot in readers and all(reader is space for reader in readers[slot])
             )
-            for step, home in zip(self.steps, homes, strict=True)
+            for step, space in zip(self.steps, spaces, strict=True)
         )
 
     @functools.cached_property
@@ -141,7 +141,7 @@ class ScheduleRunner:
         self._runners: list[Runner] = [step.compiled.new_runner() for step in schedule.steps]
         for runner, positions in zip(self._runners, schedule.left, strict=True):
             if positions:
-                runner.leave(positions)  # type: ignore[attr-defined]
+                runner.keep_on_device(positions)  # type: ignore[attr-defined]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._graph = schedule.graph

@@ -352,10 +352,10 @@ class PluginContract:
 
     def test_unknown_property_names_the_nearest(self, plugin: Plugin) -> None:
         known = plugin.get_property("SUPPORTED_PROPERTIES")
-        misspelt = "FULL_DEVICE_NAMES"
-        assert misspelt not in known
-        setters = self.property_setters(plugin, self.first_model(plugin), misspelt, 1)
-        for action in (lambda: plugin.get_property(misspelt), *setters):
+        misspelled = "FULL_DEVICE_NAMES"
+        assert misspelled not in known
+        setters = self.property_setters(plugin, self.first_model(plugin), misspelled, 1)
+        for action in (lambda: plugin.get_property(misspelled), *setters):
             with pytest.raises(PropertyError, match=r"FULL_DEVICE_NAME\b"):
                 action()
 
@@ -383,16 +383,16 @@ class PluginContract:
         assert counted()
         assert not counted(PERF_COUNT=False)
 
-    def test_results_are_left_at_home(self, plugin: Plugin) -> None:
-        """For devices whose models have a `CompiledModel.home`: a part's results, left there, are the next part's
-        inputs."""
+    def test_results_stay_on_the_device(self, plugin: Plugin) -> None:
+        """For devices whose models have a `CompiledModel.memory_space`: a part's results, kept there, are the inputs
+        of the next part."""
         for case, model in self.supported(plugin):
             for cut in range(1, model.num_nodes):
                 halves = [np.arange(cut, dtype=np.int32), np.arange(cut, model.num_nodes, dtype=np.int32)]
                 parts = model.extract_all(halves, ["first", "second"])
                 compiled = [self.compiled(plugin, part) for part in parts]
-                if any(entry.home is None for entry in compiled):
-                    pytest.skip("the device's models have no home")
+                if any(entry.memory_space is None for entry in compiled):
+                    pytest.skip("the device's models have no memory space")
                 executors = DeviceExecutors(plugin.executors)
                 schedule = schedule_of(model, list(zip(parts, compiled, strict=True)), executors)
                 runner = ScheduleRunner(schedule)

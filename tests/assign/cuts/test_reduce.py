@@ -65,13 +65,13 @@ def grid(n):
 
 
 def hubs(n):
-    """Two vertices that all others neighbour: many parallel edges as the others go."""
+    """Two vertices that all others neighbor: many parallel edges as the others go."""
     v = np.arange(2, n)
     return np.concatenate([v, v]), np.concatenate([np.zeros(n - 2, int), np.ones(n - 2, int)])
 
 
 def layers(n):
-    """Complete between neighbouring layers of eight."""
+    """Complete between neighboring layers of eight."""
     v = np.arange(n // 8 * 8).reshape(-1, 8)
     a, b = np.broadcast_arrays(v[:-1, :, None], v[1:, None, :])
     return a.ravel(), b.ravel()
@@ -121,7 +121,7 @@ def test_one_is_enough_to_tell_all():
     assert np.flatnonzero(side).tolist() == [0]
 
 
-def test_unlimited_arcs_to_a_vertex_of_many_neighbours():
+def test_unlimited_arcs_to_a_vertex_of_many_neighbors():
     """One of 100 decides the hub, which decides half of the others; the rest is cut off from it."""
     n = 102
     leaf = np.arange(2, n)

@@ -140,7 +140,7 @@ def test_an_island_that_costs_more_to_reach_than_it_saves_vanishes():
 
 @pytest.mark.parametrize("kind", list(graphs.KINDS))
 def test_graphs_of_every_kind(kind):
-    """Two devices: no single node, no neighbourhood and no single device would be better; twice the same arrays."""
+    """Two devices: no single node, no neighborhood and no single device would be better; twice the same arrays."""
     src, dst, device = graphs.make(kind, 3000, 1)
     n = len(device)
     rng = np.random.default_rng(0)

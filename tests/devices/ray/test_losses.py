@@ -121,7 +121,7 @@ def test_the_stage_of_a_lost_node_moves(core: hetero.Core, cluster: Any) -> None
         np.testing.assert_allclose(compiled(x)[0], expected, rtol=1e-6)
     maker = core.compile_model(chain(core), "RAY.1", {"WORKER_RETRIES": 2}).create_runner()
     reader = core.compile_model(chain(core), "RAY.2", {"WORKER_RETRIES": 2}).create_runner()
-    maker.leave([0])  # type: ignore[attr-defined]
+    maker.keep_on_device([0])  # type: ignore[attr-defined]
     left = maker.run([x])
 
     os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)

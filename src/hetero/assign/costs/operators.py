@@ -138,7 +138,7 @@ _REDUCING = (
     "ArgMax ArgMin CumSum ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
     "ReduceSum ReduceSumSquare GlobalAveragePool GlobalMaxPool"
 )
-_NORMALISING = (
+_NORMALIZING = (
     "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization LpNormalization "
     "MeanVarianceNormalization"
 )
@@ -148,7 +148,7 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(_DIVIDING.split(), _per_output(4)),
     **dict.fromkeys(_TRANSCENDENTAL.split(), _per_output(15)),
     **dict.fromkeys(_REDUCING.split(), _per_input(1)),
-    **dict.fromkeys(_NORMALISING.split(), _per_input(8)),
+    **dict.fromkeys(_NORMALIZING.split(), _per_input(8)),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _per_input(20)),
     **dict.fromkeys(("Conv", "ConvInteger"), _conv(1)),
     "QLinearConv": _conv(3),

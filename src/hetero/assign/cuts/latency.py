@@ -7,7 +7,7 @@ approximates launches at first:
    pay for leaving the best of the first two, because a search over uncertain costs prefers nodes whose costs are
    underestimated (the winner's curse).
 2. Each candidate is partitioned, and its latency predicted from the partition: `predict`.
-3. From the best candidate, whole subgraphs move to a neighbour's device while that helps, those with the least work
+3. From the best candidate, whole subgraphs move to a neighbor's device while that helps, those with the least work
    first. This removes subgraphs that cost more to launch and to reach than they save.
 """
 
@@ -96,7 +96,7 @@ def least_latency(
 
     ``problem``: has the nodes of ``graph``, and optionally more nodes after them that only one device supports, as
     in `predict`. ``launch``: float64 [num_devices], seconds per subgraph. ``start``: int [graph.num_nodes], a
-    labelling, returned unless a better one is found. ``policy``: of the partitioner. ``caution``: the part of its
+    labeling, returned unless a better one is found. ``policy``: of the partitioner. ``caution``: the part of its
     work that a node must save to leave the better of the start and a single device; the whole graph must save half
     that part.
 
@@ -191,13 +191,13 @@ class _Search:
         self.best: _Candidate | None = None
 
     def consider(self, device_of: NDArray[np.int32]) -> None:
-        """Partition and predict a labelling of the graph's nodes, unless it was considered before."""
+        """Partition and predict a labeling of the graph's nodes, unless it was considered before."""
         if not any(np.array_equal(device_of, other) for other in self._considered):
             self._considered.append(device_of)
             self._improves(device_of)
 
     def _improves(self, device_of: NDArray[np.int32]) -> bool:
-        """Whether the labelling is better than the best, which it then replaces."""
+        """Whether the labeling is better than the best, which it then replaces."""
         cost = self._problem.cost(_with_extra_nodes(self._problem, device_of)).total
         if self.best is not None and cost >= self.best.prediction.total:
             return False  # even without launches
@@ -224,7 +224,7 @@ class _Search:
                     break  # after a move, subgraphs have other numbers
 
     def _subgraph_moves(self, possible: NDArray[np.bool_]) -> Iterator[NDArray[np.int32]]:
-        """The best labelling with one subgraph on the device of a neighbour, for each subgraph and such device."""
+        """The best labeling with one subgraph on the device of a neighbor, for each subgraph and such device."""
         assert self.best is not None
         device_of, partition = self.best.device_of, self.best.partition
         if partition.num_subgraphs < 2:
@@ -233,14 +233,14 @@ class _Search:
         by_work = np.argsort(np.bincount(partition.subgraph_of, work, partition.num_subgraphs), kind="stable")
         for subgraph in by_work.tolist():
             nodes = partition.nodes(subgraph)
-            for device in self._neighbour_devices(partition, subgraph):
+            for device in self._neighbor_devices(partition, subgraph):
                 if device != partition.device_of[subgraph] and possible[device, nodes].all():
                     moved = device_of.copy()
                     moved[nodes] = device
                     yield moved
 
-    def _neighbour_devices(self, partition: Partition, subgraph: int) -> list[int]:
+    def _neighbor_devices(self, partition: Partition, subgraph: int) -> list[int]:
         """The devices of the subgraphs that it reads from or that read from it, ascending."""
         quotient = partition.quotient
-        neighbours = np.concatenate([quotient.predecessors(subgraph), quotient.successors(subgraph)])
-        return [int(device) for device in np.unique(partition.device_of[neighbours])]
+        neighbors = np.concatenate([quotient.predecessors(subgraph), quotient.successors(subgraph)])
+        return [int(device) for device in np.unique(partition.device_of[neighbors])]

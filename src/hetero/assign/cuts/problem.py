@@ -15,7 +15,7 @@ __all__ = ["AssignmentProblem", "Cost"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a labelling, in the unit of the problem (seconds)."""
+    """The cost of a labeling, in the unit of the problem (seconds)."""
 
     work: float
     transfers: float
@@ -30,7 +30,7 @@ class Cost:
 class AssignmentProblem:
     """Costs of assigning nodes to devices, both numbered from 0. One node makes each value, and any number read it.
 
-    A labelling gives each node a device. It costs the work of each node on its device, and for each value one transfer
+    A labeling gives each node a device. It costs the work of each node on its device, and for each value one transfer
     to each other device where nodes read it, however many do. A transfer of value i from device a to b costs
     ``latency[a, b] + size[i] * per_unit[a, b]``. Immutable; arrays are copied and checked.
     """
@@ -136,13 +136,13 @@ class AssignmentProblem:
         return self._of(self._costs.with_costs(*costs))
 
     def cost(self, device: ArrayLike) -> Cost:
-        """The cost of a labelling, int [num_nodes]; infinite if a node is on a device that does not support it."""
+        """The cost of a labeling, int [num_nodes]; infinite if a node is on a device that does not support it."""
         return Cost(*self._costs.energy(device))
 
     def move(self, device: ArrayLike, target: int) -> NDArray[np.int32]:
-        """The cheapest labelling in which each node keeps its device or moves to ``target`` (an expansion move).
+        """The cheapest labeling in which each node keeps its device or moves to ``target`` (an expansion move).
 
-        Among equally cheap ones, the labelling that changes the fewest nodes. A node whose device does not support it
+        Among equally cheap ones, the labeling that changes the fewest nodes. A node whose device does not support it
         moves if ``target`` does. One minimum cut. Exact if only two devices are involved. Otherwise the result never
         costs more than ``device``, and is exact if each value has one reader and no transfer costs more than a detour
         over ``target``.

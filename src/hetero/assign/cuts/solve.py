@@ -1,4 +1,4 @@
-"""The cheapest labelling: exact for two devices; for more, expansion moves and a lower bound.
+"""The cheapest labeling: exact for two devices; for more, expansion moves and a lower bound.
 
 Two devices: one minimum cut. More: alpha-expansion (Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy
 minimization via graph cuts", IEEE PAMI 23, 2001) from the best of several starts, device by device, until no move
@@ -30,7 +30,7 @@ _ROUNDING = 1e-12  # relative rounding error of the sums in the bound
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class CostAssignment:
-    """A labelling, ``device_of``: int32 [num_nodes], read-only. No labelling costs less than ``lower_bound``."""
+    """A labeling, ``device_of``: int32 [num_nodes], read-only. No labeling costs less than ``lower_bound``."""
 
     device_of: NDArray[np.int32]
     cost: float
@@ -45,9 +45,9 @@ class CostAssignment:
 
 
 def assign_by_cost(problem: AssignmentProblem, start: ArrayLike | None = None, *, bound: bool = True) -> CostAssignment:
-    """The cheapest labelling if all nodes with a choice have the same two devices to choose from; else a good one.
+    """The cheapest labeling if all nodes with a choice have the same two devices to choose from; else a good one.
 
-    ``start``: int [num_nodes], a labelling to improve on; used for more than two devices. ``bound``: False skips the
+    ``start``: int [num_nodes], a labeling to improve on; used for more than two devices. ``bound``: False skips the
     search for a tight lower bound, for more than two devices. Deterministic. Can be interrupted by Ctrl-C.
     """
     possible = np.isfinite(problem.work)
@@ -77,7 +77,7 @@ def _result(device_of: NDArray[np.int32], cost: float, lower_bound: float) -> Co
 def _expand(
     problem: AssignmentProblem, device_of: NDArray[np.int32], cost: float, devices: list[int]
 ) -> tuple[NDArray[np.int32], float]:
-    """Expansion moves to each of ``devices`` in turn, until none of them helps; the labelling and its cost."""
+    """Expansion moves to each of ``devices`` in turn, until none of them helps; the labeling and its cost."""
     failures = 0  # devices since the last move that helped
     for _ in range(_MAX_ROUNDS):
         for device in devices:
@@ -93,7 +93,7 @@ def _expand(
 
 
 def _lower_bound(problem: AssignmentProblem, cost: float, tighten: bool) -> float:
-    """A cost that no labelling goes below. ``cost``: of the best labelling known, which sets the step size."""
+    """A cost that no labeling goes below. ``cost``: of the best labeling known, which sets the step size."""
     work = problem.work
     best_bound = float(work.min(axis=0).sum())
     if not tighten or not np.isfinite(cost):

@@ -88,7 +88,7 @@ def command(
                     for key, reasons in answer.reasons.items()
                     for refusing, reason in reasons.items()
                 ],
-                most=None,
+                max_rows=None,
             )
     if unsupported:
         verb = "is" if len(unsupported) == 1 else "are"

@@ -120,7 +120,7 @@ def _give_back(pool: Pool, held: list[Actor]) -> None:
 class RayModel(CompiledModel):
     """Runs in an actor, which is returned to the pool when this object and all its requests are deleted.
 
-    ``home``: the cluster. Results that only models with the same home read stay in the cluster.
+    ``memory_space``: the cluster. Results that only models with the same memory space read stay in the cluster.
     """
 
     checks_results = False  # the device in the actor does that
@@ -135,7 +135,7 @@ class RayModel(CompiledModel):
         }
         super().__init__(supervisor.name, model.inputs, model.outputs, properties)
         self._supervisor = supervisor
-        self.home = supervisor.pool.cluster
+        self.memory_space = supervisor.pool.cluster
 
     @property
     def process(self) -> int:
@@ -170,7 +170,7 @@ class _Runner:
         self._rows: Sequence[ProfileRow] = ()
         self._fetched = list(range(supervisor.num_results))
 
-    def leave(self, positions: Sequence[int]) -> None:
+    def keep_on_device(self, positions: Sequence[int]) -> None:
         """From now on, return the results at ``positions`` as `ResidentValue`."""
         self._fetched = [position for position in range(self._supervisor.num_results) if position not in positions]
 

@@ -53,7 +53,7 @@ IMAGE = (2, 6, 9, 9)
 @pytest.mark.parametrize("group", [1, 2, 6])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("activation", [None, "Relu", "HardSigmoid", "LeakyRelu"])
-def test_convolutions_take_normalisation_addend_and_activation(group, bias, activation):
+def test_convolutions_take_normalization_addend_and_activation(group, bias, activation):
     net = Net(IMAGE)
     operands = [array(6, 6 // group, 3, 3, scale=0.3), *([array(6)] if bias else [])]
     made = net("Conv", "x", *operands, pads=[1, 1, 1, 1], group=group)
@@ -64,14 +64,14 @@ def test_convolutions_take_normalisation_addend_and_activation(group, bias, acti
     check(net.model(made), IMAGE, 1, tolerance=1e-4)
 
 
-def test_a_normalisation_whose_input_is_read_elsewhere_stays():
+def test_a_normalization_whose_input_is_read_elsewhere_stays():
     net = Net(IMAGE)
     convolution = net("Conv", "x", array(6, 6, 1, 1))
     normal = net("BatchNormalization", convolution, array(6), array(6), array(6), np.abs(array(6)) + 0.1)
     check(net.model(normal, convolution), IMAGE, 2, tolerance=1e-4)
 
 
-def test_a_normalisation_that_divides_by_nothing_stays():
+def test_a_normalization_that_divides_by_nothing_stays():
     net = Net(IMAGE)
     convolution = net("Conv", "x", array(6, 6, 1, 1))
     variance = np.full(6, -1e-5, np.float32)

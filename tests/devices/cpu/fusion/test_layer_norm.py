@@ -13,18 +13,18 @@ from fusion_nets import SHAPE, Net, array, check, layer_norm
 
 @pytest.mark.parametrize("square_by_mul", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_decomposed_layer_normalisation_is_one_call(square_by_mul, bias):
+def test_decomposed_layer_normalization_is_one_call(square_by_mul, bias):
     net = Net(SHAPE)
     check(net.model(layer_norm(net, "x", square_by_mul, bias)), SHAPE, 1)
 
 
-def test_root_mean_square_normalisation_is_one_call():
+def test_root_mean_square_normalization_is_one_call():
     net = Net(SHAPE)
     root = net("Sqrt", net("Add", net("ReduceMean", net("Pow", "x", 2.0), np.array([-1]), keepdims=1), 1e-6))
     check(net.model(net("Mul", net("Div", "x", root), array(24))), SHAPE, 1)
 
 
-def test_a_power_of_a_half_normalises_too():
+def test_a_power_of_a_half_normalizes_too():
     net = Net(SHAPE)
     variance = net("Add", net("ReduceMean", net("Mul", "x", "x"), np.array([-1]), keepdims=1), 1e-6)
     check(net.model(net("Mul", net("Div", "x", net("Pow", variance, 0.5)), array(24))), SHAPE, 1)
@@ -38,14 +38,14 @@ def test_a_power_of_a_half_is_no_square_root():
     assert not np.signbit(found).any()
 
 
-def test_the_mean_of_other_axes_is_another_normalisation():
+def test_the_mean_of_other_axes_is_another_normalization():
     net = Net((2, 24, 24))
-    centred = net("Sub", "x", net("ReduceMean", "x", np.array([1]), keepdims=1))
-    root = net("Sqrt", net("Add", net("ReduceMean", net("Pow", centred, 2.0), np.array([1]), keepdims=1), 1e-5))
-    check(net.model(net("Mul", net("Div", centred, root), array(24))), (2, 24, 24), 8)
+    centered = net("Sub", "x", net("ReduceMean", "x", np.array([1]), keepdims=1))
+    root = net("Sqrt", net("Add", net("ReduceMean", net("Pow", centered, 2.0), np.array([1]), keepdims=1), 1e-5))
+    check(net.model(net("Mul", net("Div", centered, root), array(24))), (2, 24, 24), 8)
 
 
-def test_an_addition_before_layer_normalisation_joins_it():
+def test_an_addition_before_layer_normalization_joins_it():
     net = Net(SHAPE)
     total = net("Add", net("Sin", "x"), "x")
     normal = net("LayerNormalization", total, array(24), array(24))
@@ -55,7 +55,7 @@ def test_an_addition_before_layer_normalisation_joins_it():
     check(net.model(normal, after), SHAPE, 3)
 
 
-def test_a_sum_that_is_read_before_the_normalisation_stays():
+def test_a_sum_that_is_read_before_the_normalization_stays():
     net = Net(SHAPE)
     total = net("Add", net("Sin", "x"), "x")
     early = net("Cos", total)
@@ -72,7 +72,7 @@ def test_a_sum_that_is_its_own_scale_or_bias(at):
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_value_added_to_itself_before_layer_normalisation(known):
+def test_a_value_added_to_itself_before_layer_normalization(known):
     net = Net(SHAPE)
     total = net("Add", "x", array(*SHAPE) if known else "x")
     check(net.model(net("LayerNormalization", total, array(24), array(24))), SHAPE, 1)
@@ -93,13 +93,13 @@ def test_a_value_added_to_itself_before_layer_normalisation(known):
         ((4, 1, 4), -2, (4,), (1, 4), 1),
     ],
 )
-def test_scale_and_bias_of_layer_normalisation_broadcast(shape, axis, scale, bias, num_calls):
+def test_scale_and_bias_of_layer_normalization_broadcast(shape, axis, scale, bias, num_calls):
     """As many elements as a row do not make a row; NumPy's rules do."""
     net = Net(shape)
     check(net.model(net("LayerNormalization", "x", array(*scale), array(*bias), axis=axis)), shape, num_calls)
 
 
-def test_scale_of_layer_normalisation_for_several_sizes():
+def test_scale_of_layer_normalization_for_several_sizes():
     """For 12 rows the scale has as many elements as a row."""
     node = helper.make_node("LayerNormalization", ["x", "scale"], ["y"], axis=1)
     ports = [helper.make_tensor_value_info(name, 1, ["N", *rest]) for name, rest in (("x", (3, 4)), ("scale", (1, 1)))]
@@ -114,7 +114,7 @@ def test_scale_of_layer_normalisation_for_several_sizes():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("scale", [(4,), (3, 1), (2, 1, 1)])
 @pytest.mark.parametrize("stash", [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16])
-def test_mean_and_deviation_of_layer_normalisation(dtype, scale, stash):
+def test_mean_and_deviation_of_layer_normalization(dtype, scale, stash):
     """Far from zero, where the mean of the squares would cancel."""
     offset = 3 if dtype == np.float16 else 1000
     inputs = {"x": (array(2, 3, 4) + offset).astype(dtype), "scale": array(*scale).astype(dtype)}

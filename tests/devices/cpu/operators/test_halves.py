@@ -42,7 +42,7 @@ def test_operators_round_the_result_of_float32_once(name: str) -> None:
         for case in cases():
             if case.op_type not in _OPERATORS or case.inputs[0] is None or case.inputs[0].dtype != np.float32:
                 continue
-            # With more outputs it runs as ONNX's function, which rounds the normalised values on their way.
+            # With more outputs it runs as ONNX's function, which rounds the normalized values on their way.
             if not case.versions(22) or (case.op_type == "LayerNormalization" and case.outputs > 1):
                 continue
             rounded = in_type(case, np.dtype(np.float32), half)

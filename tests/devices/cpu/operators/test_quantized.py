@@ -1,4 +1,4 @@
-"""Quantised operators on the CPU device: exactly what the ONNX reference gives, and onnxruntime up to ties."""
+"""Quantized operators on the CPU device: exactly what the ONNX reference gives, and onnxruntime up to ties."""
 
 from __future__ import annotations
 
@@ -438,7 +438,7 @@ def test_halves_are_rounded_before_the_zero_point_is_added(op: str, zero: int, d
     assert np.array_equal(Core().compile_model(model, device)(given)[0], onnxruntime_gives(model, feeds)[0])
 
 
-def test_a_whole_quantised_chain_as_onnxruntime() -> None:
+def test_a_whole_quantized_chain_as_onnxruntime() -> None:
     rng = np.random.default_rng(9)
     feeds = product_feeds(rng, (50, 60), (60, 70), "uint8", "uint8")
     model = model_of("QLinearMatMul", feeds, ("b", "b_zero"))
