@@ -225,7 +225,8 @@ cdef class Program:
         self.functions = <ht_kernel_fn *> _allocate(self.num_calls, sizeof(ht_kernel_fn))
         self.ints = <int64_t *> _allocate(self.num_ints, sizeof(int64_t))
         self.floats = <double *> _allocate(num_floats, sizeof(double))
-        limits = (arena_bytes, len(self.constants), len(inputs), len(outputs), len(tensors))
+        limits = (arena_bytes, len(self.constants), len(inputs), len(outputs),
+                  0 if sizes is None else len(tensors))
         for position, (shape, dtype) in enumerate(self.input_specs):
             describe_type(&self.input_tensors[position], shape, dtype)
         for position, (dtype, shape, place, number) in enumerate(tensors):

@@ -1,7 +1,7 @@
 """Sizes that are symbols while a plan is made."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray

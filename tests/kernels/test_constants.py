@@ -1,4 +1,4 @@
-"""Constants and scratch sizes that the kernels publish."""
+"""Constants that the kernels publish, and the scratch memory that they ask for."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ def test_constants_are_found_by_name() -> None:
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 5), (5, 0), (3, 5), (40, 33), (1000, 300)])
-def test_gemm_works_in_exactly_the_published_scratch_memory(k: int, n: int) -> None:
+def test_gemm_gets_exactly_the_scratch_memory_that_it_needs(k: int, n: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((20, k), np.float32), rng.standard_normal((k, n), np.float32)
-    scratch = _kernels.scratch_gemm(k, n)
+    scratch = 4 * 16 * min(k * -(-n // 16), 6144)  # as gemm.c states
 
-    def run(scratch_bytes: int) -> np.ndarray:
+    def run(scratch_bytes: int | None) -> np.ndarray:
         ints = [20, n, k, 0, 0, 0, 0, 0, 0]
         (made,) = _kernels.call(
             "gemm", [a, b, None, None], [((20, n), np.float32)], ints, [1.0, 1.0, 0.0, 0.0], scratch_bytes
         )
         return made
 
-    np.testing.assert_allclose(run(scratch), a @ b, rtol=1e-4, atol=1e-4)
+    for size in (scratch, None):
+        np.testing.assert_allclose(run(size), a @ b, rtol=1e-4, atol=1e-4)
     if scratch:
         with pytest.raises(InferenceError):
             run(scratch - 1)
@@ -42,4 +43,3 @@ def test_winograd_transforms_fewer_tiles_of_many_channels(channels: int, tile: i
     columns = _kernels.winograd_columns(channels, tile)
     assert columns % _kernels.constant("PANEL") == 0
     assert columns <= _kernels.winograd_columns(1, tile)
-    assert _kernels.scratch_winograd(channels, tile) > 4 * (tile + 2) ** 2 * channels * columns

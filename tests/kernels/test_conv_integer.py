@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
-from hetero.devices.cpu.operators.quantized import depthwise_scratch, pixel_layout
-from hetero.devices.cpu.values import Value
+from hetero.devices.cpu.operators.quantized import pixel_layout
 from kernel_arrays import random_bytes, requantized
 
 VARIANTS = _kernels.variants()
@@ -147,10 +146,7 @@ def test_depthwise_convolutions(
         ([], wanted.astype(np.int32)),
         ([scale, y_zero], requantized(wanted, scale[:, None, None], y_zero)),
     ]:
-        values = [Value(array.dtype, array.shape, array) for array in (x, w, w_zero)]
-        scratch = depthwise_scratch(*values, ints[2:14], ints[14:], expected.dtype)
-        assert scratch is not None
         spec = [(wanted.shape, expected.dtype)]
         operands = [x, filters, zero, offsets, *operands]
-        found = _kernels.call("depthwise_integer", operands, spec, ints, [], scratch, variant)[0]
+        found = _kernels.call("depthwise_integer", operands, spec, ints, variant=variant)[0]
         assert np.array_equal(found, expected)

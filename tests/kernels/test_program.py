@@ -18,7 +18,7 @@ F = np.dtype(np.float32)
 def adder() -> _workspace.Workspace:
     """out = a + b, of three elements each."""
     tensors = [(F, (3,), 2, 0), (F, (3,), 2, 1), (F, (3,), 3, 0)]
-    calls = [("add", [0, 1], [2], (), (), 0, "sum")]
+    calls = [("add", [0, 1], [2], (), (), "sum")]
     program = _program.Program(tensors, calls, (), [((3,), F), ((3,), F)], [((3,), F)], 0)
     return _workspace.Workspace(program)
 
@@ -75,7 +75,7 @@ def test_bindings_that_do_not_fit() -> None:
 
 def test_programs_check_what_they_are_given() -> None:
     f4 = np.dtype(np.float32)
-    relu = ("unary", [0], [1], [1], [0.0, 0.0], 0, "label")
+    relu = ("unary", [0], [1], [1], [0.0, 0.0], "label")
     io = [((2,), f4)], [((2,), f4)]
     good = [(f4, (2,), 2, 0), (f4, (2,), 3, 0)]
     program = _program.Program(good, [relu], [], *io, 0)
@@ -94,8 +94,8 @@ def test_programs_check_what_they_are_given() -> None:
         ([(f4, (2,), 4, 0), good[1]], relu),
         ([(f4, (-2,), 2, 0), good[1]], relu),
         ([(f4, (1,) * 9, 2, 0), good[1]], relu),
-        (good, ("unary", [0], [2], [1], [], 0, "label")),
-        (good, ("nothing", [0], [1], [1], [], 0, "label")),
+        (good, ("unary", [0], [2], [1], [], "label")),
+        (good, ("nothing", [0], [1], [1], [], "label")),
     ):
         with pytest.raises(ValueError):
             _program.Program(tensors, [call], [], *io, 0)
@@ -108,7 +108,7 @@ def test_workspaces_of_one_arena_follow_when_it_grows() -> None:
 
     def workspace(n: int, arena: _workspace.Arena) -> _workspace.Workspace:
         tensors = [(f4, (n,), 2, 0), (f4, (n,), 0, 0), (f4, (n,), 3, 0)]
-        calls = [("unary", [i], [i + 1], [24], [0.0, 0.0], 0, "neg") for i in range(2)]
+        calls = [("unary", [i], [i + 1], [24], [0.0, 0.0], "neg") for i in range(2)]
         return _workspace.Workspace(
             _program.Program(tensors, calls, [], [((n,), f4)], [((n,), f4)], 4 * n), False, arena
         )

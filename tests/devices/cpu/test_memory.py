@@ -114,7 +114,7 @@ def test_where_of_bools_that_are_its_condition() -> None:
 def program_of(kernel: str, result: tuple[Any, ...], *operands: tuple[Any, ...]) -> _program.Program:
     """One call; tensors are (dtype, shape, offset in the arena)."""
     tensors = [(np.dtype(dtype), shape, 0, offset) for dtype, shape, offset in (*operands, result)]
-    call = (kernel, list(range(len(operands))), [len(operands)], (), (), 0, "call")
+    call = (kernel, list(range(len(operands))), [len(operands)], (), (), "call")
     return _program.Program(tensors, [call], [], [], [], 4096)
 
 
@@ -143,9 +143,9 @@ def test_programs_refuse_results_that_overlap_or_are_constants() -> None:
     f32 = np.dtype("float32")
     tensors = [(f32, (8,), 0, 0), (f32, (8,), 0, 64), (f32, (8,), 0, 64), (f32, (8,), 1, 0)]
     with pytest.raises(ValueError, match="results 0 and 1 overlap"):
-        _program.Program(tensors, [("topk", [0], [1, 2], (), (), 0, "")], [np.zeros(8, f32)], [], [], 4096)
+        _program.Program(tensors, [("topk", [0], [1, 2], (), (), "")], [np.zeros(8, f32)], [], [], 4096)
     with pytest.raises(ValueError, match="constant"):
-        _program.Program(tensors, [("unary", [0], [3], (), (), 0, "")], [np.zeros(8, f32)], [], [], 4096)
+        _program.Program(tensors, [("unary", [0], [3], (), (), "")], [np.zeros(8, f32)], [], [], 4096)
 
 
 def test_kernels_say_where_they_work_in_place() -> None:
@@ -159,7 +159,7 @@ def test_kernels_say_where_they_work_in_place() -> None:
 def test_results_are_not_made_where_inputs_or_other_results_lie() -> None:
     f32 = np.dtype("float32")
     tensors = [(f32, (8,), 2, 0), (f32, (8,), 3, 0), (f32, (8,), 3, 1)]
-    calls = [("identity", [0], [1], (), (), 0, ""), ("identity", [0], [2], (), (), 0, "")]
+    calls = [("identity", [0], [1], (), (), ""), ("identity", [0], [2], (), (), "")]
     workspace = _workspace.Workspace(_program.Program(tensors, calls, [], [((8,), f32)], [((8,), f32)] * 2, 0))
     memory_of_all = np.zeros(256, np.uint8)
     x = memory_of_all[:32].view(f32)
@@ -248,9 +248,9 @@ def test_the_twin_sees_what_is_overwritten() -> None:
     f32 = np.dtype("float32")
     a, b, c = (Value(f32, (8,), None, storage) for storage in range(3))
     calls = [
-        Call("unary", (a,), (b,), (), (), 0, 0),
-        Call("unary", (a,), (c,), (), (), 0, 1),
-        Call("add", (b, c), (a,), (), (), 0, 2),
+        Call("unary", (a,), (b,), (), (), 0),
+        Call("unary", (a,), (c,), (), (), 1),
+        Call("add", (b, c), (a,), (), (), 2),
     ]
     replay(calls, {0: (2, 0), 1: (0, 0), 2: (0, 64)}, {}, 128)
     with pytest.raises(AssertionError, match="overwritten"):

@@ -246,8 +246,11 @@ def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
                 last[old] = last[new]
                 break
     placed = [storage for storage in first if storage not in place and storage not in renamed]
-    buffers = Buffers([first[storage] for storage in placed], [last[storage] for storage in placed],
-                      [size[storage] for storage in placed])
+    buffers = Buffers(
+        [first[storage] for storage in placed],
+        [last[storage] for storage in placed],
+        [size[storage] for storage in placed],
+    )
     for number, storage in enumerate(placed):
         buffers.of[storage] = (number, 0)
     for new, old in renamed.items():

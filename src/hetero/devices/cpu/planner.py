@@ -41,7 +41,7 @@ from .memory import Buffers, Parts, assign_buffers, join, place_in_arena
 from .operators import batch_norm
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
-from .tracing import Tracing
+from .tracing import Tracing, is_readable
 from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
 
 if TYPE_CHECKING:
@@ -372,6 +372,9 @@ class Planner:
             handed_on = [value for value in values if value in read_later or value >= self.model.num_values]
             returned = handed_on + [v for v in values if v in host_inputs and v not in read_later]
             handed_on += host_outputs
+        # Late values stay readable: otherwise two segments could wait for each other's values forever.
+        late = (n for n in handed_on if n in values and (of := values[n].late) is not None and is_readable(of.seen))
+        needs = tuple(dict.fromkeys((*needs, *late)))
         known, outputs, aliases = {}, [], dict[int, tuple[int, Any]]()
         copies: dict[int, Value] = {}  # of late values, which the caller gets
         output_of_storage: dict[int, int] = {}
@@ -415,9 +418,7 @@ class Planner:
             value = values[number]
             if any(map(is_symbolic, value.shape)):
                 aliases[number] = (source, tensor_of[id(value)])
-        open_axes = {
-            number: tuple(map(is_symbolic, values[number].shape)) for number in handed_on if number in values
-        }
+        open_axes = {number: tuple(map(is_symbolic, values[number].shape)) for number in handed_on if number in values}
         for number in host_outputs:
             open_axes[number] = (True,) * _MAX_RANK
         return Segment(
@@ -491,7 +492,9 @@ def _assemble(
     if tracing is None:
         arena_bytes = place_in_arena(calls, place, parts)
         entries = table.entries(calls, labels)
-        program = _program.Program(table.tensors, entries, table.constants, _types(inputs), _types(outputs), arena_bytes)
+        program = _program.Program(
+            table.tensors, entries, table.constants, _types(inputs), _types(outputs), arena_bytes
+        )
         return program, tuple(call.node for call in calls), table.number
 
     buffers = assign_buffers(calls, place, parts)

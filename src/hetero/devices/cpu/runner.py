@@ -21,7 +21,7 @@ from .control_flow.trips import StaticBody
 from .planner import Planner
 from .registry import NodePlan
 from .segment import Segment
-from .tracing import MAX_ELEMENTS
+from .tracing import is_readable
 
 __all__ = ["CpuRunner", "PlanCache"]
 
@@ -75,17 +75,15 @@ class PlanCache:
         with self._lock:
             return [segment for segment, _, _ in self._order.values()]
 
-    def first(self, inputs: Sequence[NDArray[Any]], fits: Fits) -> Segment:
-        """The first segment for these inputs. ``fits``: whether a segment holds for them."""
+    def first(self, inputs: Sequence[NDArray[Any]], fits: Fits | None = None) -> Segment:
+        """The first segment for these inputs. ``fits``: whether a segment holds for them; None considers only segments
+        for single sizes."""
         shapes, dtypes = tuple(array.shape for array in inputs), tuple(array.dtype for array in inputs)
         point = (dtypes, tuple(map(len, shapes)))
 
-        def plan(alternatives: _Alternatives) -> tuple[Segment, bool]:
-            axes = _changed(alternatives, shapes)
-            if axes is None or len(alternatives.symbolic) >= MAX_SYMBOLIC:
-                return self.planner.first(shapes, dtypes), False
-            segment = self.planner.first(shapes, dtypes, axes)
-            return segment, segment.program.sizes is not None
+        def plan(alternatives: _Alternatives, symbolic: bool) -> Segment:
+            axes = _changed(alternatives, shapes) if symbolic else None
+            return self.planner.first(shapes, dtypes, axes)
 
         return self._planned(point, shapes, plan, fits)
 
@@ -104,23 +102,22 @@ class PlanCache:
             tuple((array.ndim, array.dtype) for array in map(arrays.__getitem__, segment.open_axes)),
         )
 
-        def plan(alternatives: _Alternatives) -> tuple[Segment, bool]:
+        def plan(alternatives: _Alternatives, symbolic: bool) -> Segment:
             # Views of the key's bytes: the arrays themselves belong to the caller, or are written again.
             data = {
                 value: np.ndarray(shape, dtype, buffer)
                 for value, (shape, dtype, buffer) in zip(segment.needs, needed, strict=True)
             }
-            symbolic = bool(needed) or any(map(any, segment.open_axes.values()))
-            symbolic = symbolic and len(alternatives.symbolic) < MAX_SYMBOLIC
-            symbolic = symbolic and all(array.size <= MAX_ELEMENTS for array in data.values())
+            symbolic = symbolic and (bool(needed) or any(map(any, segment.open_axes.values())))
+            symbolic = symbolic and all(map(is_readable, data.values()))
             planned = self.planner.following(segment, arrays, data, symbolic)
             planned.keep_alive.append(segment)
-            return planned, planned.program.sizes is not None
+            return planned
 
         return self._planned(point, (needed, open_types), plan, fits)
 
     def _planned(
-        self, point: Hashable, key: Hashable, plan: Callable[[_Alternatives], tuple[Segment, bool]], fits: Fits
+        self, point: Hashable, key: Hashable, plan: Callable[[_Alternatives, bool], Segment], fits: Fits | None
     ) -> Segment:
         segment = self._found(point, key, fits)
         if segment is not None:
@@ -131,7 +128,10 @@ class PlanCache:
                 return segment
             with self._lock:
                 alternatives = self._points.setdefault(point, _Alternatives())
-            segment, is_symbolic = plan(alternatives)
+            segment = plan(alternatives, fits is not None and len(alternatives.symbolic) < MAX_SYMBOLIC)
+            is_symbolic = segment.program.sizes is not None
+            if is_symbolic and fits is not None and not fits(segment):  # such as for numbers beyond 64 bits
+                segment, is_symbolic = plan(alternatives, False), False
             with self._lock:
                 if is_symbolic:
                     alternatives.symbolic.insert(0, segment)
@@ -142,14 +142,15 @@ class PlanCache:
                 self._discard()
         return segment
 
-    def _found(self, point: Hashable, key: Hashable, fits: Fits) -> Segment | None:
+    def _found(self, point: Hashable, key: Hashable, fits: Fits | None) -> Segment | None:
         with self._lock:
             alternatives = self._points.get(point)
             if alternatives is None:
                 return None
             segment = alternatives.single.get(key)
             candidates = list(alternatives.symbolic) if segment is None else []
-        segment = segment or next(filter(fits, candidates), None)
+        if segment is None and fits is not None:
+            segment = next(filter(fits, candidates), None)
         if segment is not None:
             with self._lock:
                 if id(segment) in self._order:
@@ -180,12 +181,11 @@ def _changed(alternatives: _Alternatives, shapes: tuple[tuple[int, ...], ...]) -
     before, alternatives.seen = alternatives.seen, shapes
     if before is None:
         return None
-    axes = tuple(
-        tuple(a != b for a, b in zip(old, new, strict=True)) for old, new in zip(before, shapes, strict=True)
-    )
+    axes = tuple(tuple(a != b for a, b in zip(old, new, strict=True)) for old, new in zip(before, shapes, strict=True))
     if alternatives.axes is not None:
         axes = tuple(
-            tuple(a or b for a, b in zip(old, new, strict=True)) for old, new in zip(alternatives.axes, axes, strict=True)
+            tuple(a or b for a, b in zip(old, new, strict=True))
+            for old, new in zip(alternatives.axes, axes, strict=True)
         )
     alternatives.axes = axes
     return axes

@@ -21,7 +21,7 @@ class Segment:
     ``known``: results that no call computes, as read-only arrays.
     ``aliases``: result -> (an input or output of the program, shape): the same elements in that shape. A shape that
     depends on sizes is given by a tensor of the program that has it.
-    ``needs``: the values whose data planning the next segment requires; empty for the last segment.
+    ``needs``: the values whose data planning the next segment requires or may use; empty for the last segment.
     ``node_of``: the node of each call of the program.
     ``next_node``: the first node of the next segment.
     ``handed_on``: the values that later segments may read.

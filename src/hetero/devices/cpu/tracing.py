@@ -20,12 +20,17 @@ from .values import MAX_LATE_BYTES, Call, Late, NeedsData, Value
 if TYPE_CHECKING:
     from .values import Context
 
-__all__ = ["Table", "Tracing"]
+__all__ = ["Table", "Tracing", "is_readable"]
 
 MAX_ELEMENTS = 256
 """Elements of a tensor that planning reads one by one. A plan that needs more of them is cut."""
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
+
+
+def is_readable(data: NDArray[Any]) -> bool:
+    """Whether the elements of a tensor can become symbols: there are few, and ``sizes.c`` reads their type."""
+    return data.size <= MAX_ELEMENTS and data.dtype.name not in ("float16", "bfloat16", "uint64")
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -65,7 +70,7 @@ class Tracing:
         late = value.late
         assert late is not None
         if late.elements is None:
-            if late.seen.size > MAX_ELEMENTS or late.seen.dtype.name in ("float16", "bfloat16", "uint64"):
+            if not is_readable(late.seen):
                 raise NeedsData(value)
             for size in value.shape:
                 int(size)  # as many elements as seen
@@ -90,7 +95,9 @@ class Tracing:
         """The array ``function(*arguments)`` of ``shape``, computed anew for new sizes."""
         seen = function(*map(hint, arguments))
         assert seen.shape == tuple(map(hint, shape))
-        value = Value(seen.dtype, tuple(shape), storage=context.new_storage(), late=Late(seen, number=len(self.tensors)))
+        value = Value(
+            seen.dtype, tuple(shape), storage=context.new_storage(), late=Late(seen, number=len(self.tensors))
+        )
         registers = tuple(self.trace.number(argument) for argument in arguments)
         self._add_tensor(value)
         self.trace.table(len(self.tables))

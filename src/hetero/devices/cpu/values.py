@@ -220,9 +220,7 @@ class Context:
             return made
         for value in made:
             value.storage = self.new_storage()
-        self.calls.append(
-            Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), self.node)
-        )
+        self.calls.append(Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), self.node))
         return made
 
     def constant(self, array: NDArray[Any]) -> Value:
@@ -236,8 +234,8 @@ class Context:
         return self.constant(array if shape is None else array.reshape(shape))
 
     def table(self, function: Callable[..., NDArray[Any]], arguments: Sequence[int], shape: Sequence[int]) -> Value:
-        """The array ``function(*arguments)`` of ``shape``. If the arguments depend on sizes, the function is called again
-        for new sizes."""
+        """The array ``function(*arguments)`` of ``shape``. If the arguments depend on sizes, the function is called
+        again for new sizes."""
         if self.trace is not None and any(map(is_symbolic, arguments)):
             return self.trace.table(self, function, arguments, shape)
         return self.constant(function(*arguments))
@@ -321,8 +319,8 @@ class Context:
         return self.stages[self.node]
 
     def known(self, value: Value) -> NDArray[Any]:
-        """The data of a value. If they are not known yet, raises `NeedsData`: the plan is cut before this node. The data
-        of a late value are an object array that may contain `Size` and `Real`."""
+        """The data of a value; those of a late value are an object array that may contain `Size` and `Real`. If they
+        are not known yet, raises `NeedsData`: the plan is cut before this node."""
         if value.data is not None:
             return value.data
         if value.late is None:

@@ -80,7 +80,7 @@ def compiled(text: str) -> tuple[hetero.CompiledModel, Any]:
 
 def is_one_program(model: hetero.CompiledModel) -> bool:
     """Whether the last planned segments hold no node that runs between two of them."""
-    return all(segment.host < 0 for segment in model._plans._segments.values())  # type: ignore[attr-defined]
+    return all(segment.host < 0 for segment in model._plans.segments())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", BRANCHES)
@@ -172,13 +172,13 @@ def test_branches_that_do_not_fit_are_refused() -> None:
     four = ((4,), np.dtype(np.float32))
     inner = _program.Program(
         [(np.dtype(np.float32), (4,), 2, 0), (np.dtype(np.float32), (4,), 3, 0)],
-        [("identity", [0], [1], (), (), 0, "copy")],
+        [("identity", [0], [1], (), (), "copy")],
         [], [four], [four], 0,
     )  # fmt: skip
 
     def program(branch: _program.Branch, size: int = 4, condition: Any = np.bool_) -> _program.Program:
         tensors = [(np.dtype(condition), (), 2, 0), (np.dtype(np.float32), (size,), 2, 1), (four[1], (4,), 3, 0)]
-        entry = ("branch", [0, 1], [2], (), (), 0, "if", (branch, branch))
+        entry = ("branch", [0, 1], [2], (), (), "if", (branch, branch))
         inputs = [((), np.dtype(condition)), ((size,), np.dtype(np.float32))]
         return _program.Program(tensors, [entry], [], inputs, [four], 0)
 

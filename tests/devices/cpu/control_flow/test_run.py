@@ -16,11 +16,10 @@ import onnxruntime
 import pytest
 
 import hetero
-from hetero.devices.cpu import runner
 from hetero.devices.cpu.control_flow import run as control_flow
 from hetero.devices.cpu.planner import Planner
 from hetero.devices.cpu.plugin import create_plugin
-from hetero.devices.cpu.runner import MAX_PLANS, CpuRunner
+from hetero.devices.cpu.runner import CpuRunner
 from hetero.errors import Cancelled
 from hetero.model.read import read_model
 from template_runs import difference
@@ -499,10 +498,10 @@ def test_a_shape_is_planned_once_when_threads_meet_it(monkeypatch: pytest.Monkey
     planned: list[Any] = []
     first = Planner.first
 
-    def slow(planner: Planner, shapes: Any, dtypes: Any) -> Any:
-        planned.append(shapes)
+    def slow(planner: Planner, *types: Any) -> Any:
+        planned.append(types[0])
         time.sleep(0.05)
-        return first(planner, shapes, dtypes)
+        return first(planner, *types)
 
     monkeypatch.setattr(Planner, "first", slow)
     compiled = hetero.compile(parse("g (float[a] x) => (float[a] y) { y = Neg (x) }"), "CPU")
@@ -523,11 +522,7 @@ def test_captured_weights_are_packed_once() -> None:
     assert len(runner._plans.planner._packed) == 1
 
 
-@pytest.mark.parametrize(("most_calls", "kept"), [(1 << 13, 200), (1, MAX_PLANS)])
-def test_plans_of_a_value_that_grows_are_kept_while_they_are_small(
-    most_calls: int, kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "MAX_BODY_CALLS", most_calls)
+def test_a_value_that_grows_is_planned_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """g (int64 n, float[3] x) => (float[k] y, float[n] tops) {
         y, tops = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w, float top)
             { more = Identity (go)  w = Concat <axis = 0> (v, x)  top = ReduceMax <keepdims = 0> (w) }>
@@ -535,10 +530,8 @@ def test_plans_of_a_value_that_grows_are_kept_while_they_are_small(
     compiled = hetero.compile(onnx.parser.parse_model(HEAD + text), "CPU")
     planned = []
     first = Planner.first
-    monkeypatch.setattr(Planner, "first", lambda self, *shapes: planned.append(shapes) or first(self, *shapes))
-    for trips in (200, 200):
+    monkeypatch.setattr(Planner, "first", lambda self, *types: planned.append(types) or first(self, *types))
+    for trips in (200, 150):
         found = compiled({"n": np.array(trips), "x": X})
         np.testing.assert_array_equal(found["y"], np.tile(X, trips + 1))
-    assert (len(planned) < 210) == (kept == 200), "the second run meets the plans of the first"
-    ((plans, _),) = compiled._plans._children.values()  # type: ignore[attr-defined]
-    assert len(plans._segments) == kept
+    assert len(planned) < 10

@@ -72,9 +72,7 @@ class Net:
         for call in calls:
             inputs = [self.read(arrays, value) for value in call.inputs if value is not None]
             specs = [(value.shape, value.dtype) for value in call.outputs]
-            made = _kernels.call(
-                call.kernel, inputs, specs, call.ints, call.floats, call.scratch_bytes, variant=variant, team=team
-            )
+            made = _kernels.call(call.kernel, inputs, specs, call.ints, call.floats, variant=variant, team=team)
             arrays.update(zip((value.storage for value in call.outputs), made, strict=True))
         return arrays
 

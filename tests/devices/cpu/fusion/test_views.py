@@ -72,7 +72,7 @@ def calls_of(nodes: list[Any], x: np.ndarray, outputs: list[str]) -> int:
     plain = Core().compile_model(Core().read_model(proto), "CPU", {"DISABLE_TRANSFORMATIONS": True})
     for found, expected in zip(compiled({"x": x}).arrays(), plain({"x": x}).arrays(), strict=True):
         np.testing.assert_array_equal(found, expected)
-    (segment,) = compiled._plans._segments.values()  # type: ignore[attr-defined]
+    (segment,) = compiled._plans.segments()  # type: ignore[attr-defined]
     return int(segment.program.num_calls)
 
 

@@ -45,7 +45,9 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         packing, operand = 1, context.widened(packed_b(context, weights, group, depth, maps, True))
     else:
         packing, operand = 0, _scaled(weights)
-    return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0])]
+    return [
+        context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0])
+    ]
 
 
 def _panels(maps: int) -> int:

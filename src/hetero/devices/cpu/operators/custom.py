@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Expansions"]
 
 
-
 class Expansions:
     """Finds operators for nodes without a kernel: custom operators, and bodies (`Bodies`).
 

@@ -392,9 +392,7 @@ def _by_product(
     return context.reshaped(made, shape)
 
 
-def _is_depthwise(
-    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int]
-) -> bool:
+def _is_depthwise(x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int]) -> bool:
     """Whether the kernel `depthwise_integer` supports the convolution and would use most of its lanes."""
     if weights.shape[1] != 1 or x.shape[1] < _MIN_DEPTHWISE_CHANNELS or x.rank > 4 or weights_zero.data is None:
         return False

@@ -234,6 +234,7 @@ def _places(
 
 # ---- tables
 
+
 class _Table(NamedTuple):
     """What is read along an axis. ``length``: of the result. ``starts``: the first position read for each element of the
     result. ``weights``: from that position on, [taps, length]; None if one element is picked."""

@@ -109,9 +109,7 @@ def _non_max_suppression(context: Context, node: Node, inputs: Sequence[Value | 
     specs = [((room, 3), _INT64), ((1,), _INT64)]
     operands = [boxes, scores, max_boxes, *thresholds]
     ints = [int(node.get("center_point_box", 0))]
-    made = context.staged(
-        lambda: context.call_many("nms", operands, specs, ints)
-    )
+    made = context.staged(lambda: context.call_many("nms", operands, specs, ints))
     chosen, count_found = made
     return [strided(context, chosen, 0, (whole(context.known(count_found)[0]), 3), (3, 1))]
 

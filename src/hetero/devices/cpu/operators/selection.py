@@ -95,9 +95,7 @@ def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     size = x.shape[axis]
     ints = [math.prod(x.shape[:axis]), size, math.prod(x.shape[axis + 1 :]), int(node.get("sorted", 1))]
     specs = [((size,), _INT64)] * 3 + [((1,), _INT64)]
-    made = context.staged(
-        lambda: [x, *context.call_many("unique", [x], specs, ints)]
-    )
+    made = context.staged(lambda: [x, *context.call_many("unique", [x], specs, ints)])
     x, first, counts, inverse, count = made
     number = whole(context.known(count)[0])
     first, counts = (strided(context, value, 0, (number,), (1,)) for value in (first, counts))

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
