@@ -24,6 +24,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 import hetero
+from hetero.devices.cpu import runner
 
 __all__ = ["LOG_SOFTMAX", "Answer", "Caller", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
 
@@ -216,6 +217,16 @@ def _spoil(array: np.ndarray) -> None:
         array[...] = np.ones((), array.dtype)
 
 
+@contextlib.contextmanager
+def single_sizes() -> Iterator[None]:
+    """Makes `CPU` plan for single sizes only."""
+    before, runner.MAX_SYMBOLIC = runner.MAX_SYMBOLIC, 0
+    try:
+        yield
+    finally:
+        runner.MAX_SYMBOLIC = before
+
+
 def on_template(case: Case) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reference implementations divide by zero and overflow on purpose
@@ -246,6 +257,7 @@ def on_onnxruntime(case: Case) -> Answer:
 JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxruntime": on_onnxruntime}
 
 CUT = "CPU and TEMPLATE"
+SINGLE = "CPU with a plan for each call's sizes"
 
 SMALLEST = 1e-6
 """Floating-point results that differ by less agree, however small they are."""
@@ -254,10 +266,11 @@ WAYS: dict[str, Mapping[str, Any]] = {
     "CPU": {"INFERENCE_NUM_THREADS": 1},
     "CPU without transformations": {"INFERENCE_NUM_THREADS": 1, "DISABLE_TRANSFORMATIONS": True},
     "CPU with two threads": {"INFERENCE_NUM_THREADS": 2},
+    SINGLE: {"INFERENCE_NUM_THREADS": 1},
     CUT: {"INFERENCE_NUM_THREADS": 1},
 }
-"""In which ways each case runs, the last one in one case of four. Transformations and cuts change rounding; threads do
-not change a bit."""
+"""In which ways each case runs, the last one in one case of four. Transformations and cuts change rounding; threads and
+plans that hold for many sizes do not change a bit, nor the text of an error."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------
@@ -269,11 +282,11 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     tally.cases += 1
     tally.calls += len(case.calls)
     is_cut = zlib.crc32(case.model.SerializeToString(deterministic=True)) % 4 == 0  # it costs as much as the rest
-    answers = {
-        way: on_hetero(case, CUT if way == CUT else "CPU", {**settings, **case.properties})
-        for way, settings in WAYS.items()
-        if way != CUT or is_cut
-    }
+    answers = {}
+    for way, settings in WAYS.items():
+        if way != CUT or is_cut:
+            with single_sizes() if way == SINGLE else contextlib.nullcontext():
+                answers[way] = on_hetero(case, CUT if way == CUT else "CPU", {**settings, **case.properties})
     plain = answers["CPU"]
     if plain.refused:
         tally.seen["refused by CPU"] += 1
@@ -285,8 +298,12 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
     found += [f"{way}: {trouble}" for way, answer in answers.items() for trouble in answer.troubles]
     for way in list(answers)[1:]:
-        tolerance = 0.0 if way == "CPU with two threads" else case.tolerance
+        tolerance = 0.0 if way in ("CPU with two threads", SINGLE) else case.tolerance
         found += _compared(case, way, plain, answers[way], tolerance)
+        if way == SINGLE and case.manner == "in turn":
+            pairs = zip(plain.calls, answers[way].calls, strict=False)
+            texts = [(one, two) for one, two in pairs if isinstance(one, str) and isinstance(two, str)]
+            found += [f"{way}: {two}, else: {one}" for one, two in texts if one != two]
     for judge in case.judges:
         answer = JUDGES[judge](case)
         if answer.refused:

@@ -205,7 +205,7 @@ def test_rejected_operands() -> None:
     with pytest.raises(InferenceError):
         gemm(a.astype(np.int32), wide, 2, 4, 3, floats=(0.5, 1, 0, 0), variant="baseline")
     with pytest.raises(InferenceError):  # no scratch
-        _kernels.call("gemm", [a, b], [((2, 4), np.float32)], [2, 4, 3, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0])
+        _kernels.call("gemm", [a, b], [((2, 4), np.float32)], [2, 4, 3, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0], 0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -84,4 +84,4 @@ def test_operands_that_do_not_fit_are_errors() -> None:
         ("quantize", [np.zeros(3, np.float32), np.zeros(2, np.float32), None], ((3,), np.int8), [1, 3, 1, 0]),
     ):
         with pytest.raises(InferenceError, match="do not fit"):
-            _kernels.call(name, inputs, [spec], ints)
+            _kernels.call(name, inputs, [spec], ints, scratch_bytes=0)

@@ -42,7 +42,7 @@ from .operators import batch_norm
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
-from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
+from .values import Call, Context, Late, NeedsData, NeedsHost, Packed, Value
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -274,9 +274,9 @@ class Planner:
         axes: Mapping[int, Sequence[bool]] | None,
         waited: Mapping[int, NDArray[Any]] | None = None,
     ) -> Segment:
-        """The segment from node ``start`` on. ``types``, ``known``: types and data of the values that it gets. ``axes``:
-        those whose sizes are symbols; None plans for these sizes only. ``waited``: data of which every element is a
-        symbol."""
+        """The segment from node ``start`` on. ``types``, ``known``: types and data of the values that it gets.
+        ``axes``: those whose sizes are symbols; None plans for these sizes only. ``waited``: data of which every
+        element is a symbol."""
 
         def incoming(data: Mapping[int, NDArray[Any]]) -> dict[int, Value]:
             return {value: Value(dtype, shape, data.get(value)) for value, (dtype, shape) in types.items()}
@@ -481,8 +481,8 @@ def _assemble(
     packed: Packed,
     tracing: Tracing | None,
 ) -> tuple[_program.Program, tuple[int, ...], Mapping[int, int]]:
-    """Place the storages, number the tensors, and make the program; returns it, the node of each call, and the tensor of
-    each value, by id. ``aliases``: values whose shapes the program must know, if they depend on sizes."""
+    """Place the storages, number the tensors, and make the program; returns it, the node of each call, and the tensor
+    of each value, by id. ``aliases``: values whose shapes the program must know, if they depend on sizes."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind, number)
     for position, value in enumerate(inputs):
         place[value.storage] = (2, position)
@@ -504,7 +504,7 @@ def _assemble(
             if operand is not None and operand.late is not None and operand.storage not in place:
                 tracing.number_of(operand)
     for number, value in enumerate(tracing.tensors):  # the first tensors are those of the trace
-        owner = number if number < len(inputs) else _owner(value)
+        owner = number if number < len(inputs) else _owner(value.late)
         table.number[id(value)] = table.add(value, (2 if number < len(inputs) else 4, owner))
         place.setdefault(value.storage, (4, owner))
     offsets, end = _program.arena_layout(*(np.array(entries, np.int64) for entries in buffers.rows(hint)))
@@ -522,9 +522,9 @@ def _assemble(
             trace.share(number, owner)
     position = sum(len(entry[3]) for entry in late)
     for call in calls:
-        for at, value in enumerate(call.ints):
-            if is_symbolic(value):
-                trace.store_int(position + at, value)
+        for at, parameter in enumerate(call.ints):
+            if is_symbolic(parameter):
+                trace.store_int(position + at, parameter)
         position += len(call.ints)
     places = []
     for number, (buffer, begin) in table.buffer_of.items():
@@ -557,16 +557,17 @@ def _types(values: Sequence[Value]) -> list[tuple[tuple[int, ...], np.dtype[Any]
     return [(tuple(map(hint, value.shape)), value.dtype) for value in values]
 
 
-def _owner(value: Value) -> int:
-    """The number of the late tensor in whose memory a late value lies."""
-    assert value.late is not None
-    while value.late.base is not None and value.late.base.late is not None:
-        value = value.late.base
-    return value.late.number
+def _owner(late: Late | None) -> int:
+    """The number of the late tensor in whose memory a late tensor lies."""
+    assert late is not None
+    while late.base is not None and late.base.late is not None:
+        late = late.base.late
+    return late.number
 
 
 class _Tensors:
-    """The tensor table of a program. ``place``: storage -> (kind, number). For a program with many sizes, ``buffers`` and
+    """The tensor table of a program. ``place``: storage -> (kind, number). For a program with many sizes, ``buffers``
+    and
     ``offsets`` give the places in the arena."""
 
     def __init__(self, packed: Packed, place: Mapping[int, tuple[int, int]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import OrderedDict
@@ -32,8 +33,8 @@ MAX_WORKSPACES = 8  # per request; a workspace holds tables of tensors, and all 
 
 
 class _Alternatives:
-    """The plans from one point of a model for inputs of the same types and ranks: for single sizes, by key, and for many
-    sizes, the last used first. ``axes``: for the inputs, the axes whose sizes have changed."""
+    """The plans from one point of a model for inputs of the same types and ranks: for single sizes, by key, and for
+    many sizes, the last used first. ``axes``: for the inputs, the axes whose sizes have changed."""
 
     __slots__ = ("axes", "seen", "single", "symbolic")
 
@@ -47,9 +48,10 @@ class _Alternatives:
 class PlanCache:
     """The segments of one compiled model. Bounded: the least recently used segment is discarded first.
 
-    A model is first planned for the sizes at hand. If a size changes, it is planned with a symbol for each size that has
-    changed so far, and that plan is used for all sizes for which it holds. Segments that follow from data are planned with
-    symbols at once. Shared by all requests; thread-safe: the first thread that needs a plan makes it, others wait.
+    A model is first planned for the sizes at hand. If a size changes, it is planned with a symbol for each size that
+    has changed so far, and that plan is used for all sizes for which it holds. Segments that follow from data are
+    planned with symbols at once. Shared by all requests; thread-safe: the first thread that needs a plan makes it,
+    others wait.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -280,7 +282,7 @@ class CpuRunner:
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
         self._last, self._whole = [], None
         self._host_times.clear()
-        segment = self._plans.first(inputs, lambda segment: self._fits(segment, arrays))
+        segment = self._plans.first(inputs, functools.partial(self._fits, arrays))
         while True:
             self.cancellation.check()
             workspace = self._workspace_of(segment)
@@ -298,13 +300,13 @@ class CpuRunner:
             if segment.next_node == len(planner.nodes):
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
-            segment = self._plans.following(segment, arrays, lambda segment: self._fits(segment, arrays))
+            segment = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
         alone = len(self._last) == 1 and segment.host < 0
         if alone and segment.inputs == planner.input_ids and segment.outputs == tuple(output_ids):
             self._whole = workspace
         return [arrays[value] for value in output_ids]
 
-    def _fits(self, segment: Segment, arrays: Mapping[int, NDArray[Any]]) -> bool:
+    def _fits(self, arrays: Mapping[int, NDArray[Any]], segment: Segment) -> bool:
         """Whether a segment holds for the sizes of these values."""
         return self._workspace_of(segment).fits([arrays[value] for value in segment.inputs])
 
@@ -345,8 +347,8 @@ class CpuRunner:
         Python."""
         planner = self._plans.planner
         arrays = dict(zip(planner.input_ids, inputs, strict=True))
-        segment = self._plans.first(inputs, lambda segment: self._fits(segment, arrays))
-        if segment.host >= 0 or segment.next_node < len(planner.nodes) or not self._fits(segment, arrays):
+        segment = self._plans.first(inputs, functools.partial(self._fits, arrays))
+        if segment.host >= 0 or segment.next_node < len(planner.nodes) or not self._fits(arrays, segment):
             return None
         return StaticBody(segment, self._workspace_of(segment), planner.input_ids, planner.output_ids)
 

@@ -1,8 +1,8 @@
 """Plans for sizes that are symbols: the tensors and calls that follow from sizes alone.
 
-While a segment is planned, `Tracing` records in a `SizeTrace` how its late tensors are computed. Shapes and arithmetic on
-a few integers stay symbolic. Everything else runs as kernel calls when a call comes with new sizes, before the calls of
-the program."""
+While a segment is planned, `Tracing` records in a `SizeTrace` how its late tensors are computed. Shapes and arithmetic
+on a few integers stay symbolic. Everything else runs as kernel calls when a call comes with new sizes, before the calls
+of the program."""
 
 from __future__ import annotations
 
@@ -183,9 +183,9 @@ def _elements_of(tracing: Tracing, value: Value | None) -> NDArray[Any] | None:
 def _symbolic(
     tracing: Tracing, kernel: str, inputs: Sequence[Value | None], made: Sequence[Value], ints: Sequence[Any]
 ) -> NDArray[Any] | None:
-    """The result of a call on symbols, for the kernels that occur in arithmetic on shapes; None if it has to be computed
-    by the kernel. Exactly as the kernel computes it: only for int64, whose overflow ends the use of the plan, and for
-    moves of elements."""
+    """The result of a call on symbols, for the kernels that occur in arithmetic on shapes; None if it has to be
+    computed by the kernel. Exactly as the kernel computes it: only for int64, whose overflow ends the use of the plan,
+    and for moves of elements."""
     if kernel not in _MOVES and kernel not in _ARITHMETIC:
         return None
     if len(made) != 1 or any(isinstance(size, Size) for size in made[0].shape) or any(map(is_symbolic, ints)):

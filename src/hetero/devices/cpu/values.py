@@ -39,9 +39,9 @@ MAX_LATE_BYTES = 1 << 20
 class Late:
     """What planning knows of a tensor that follows from sizes alone.
 
-    ``seen``: its data for the sizes for which the plan is made. ``elements``: the same as an object array of ints, `Size`
-    and `Real`; None if it has not been needed. ``number``: in the trace; -1 while the tensor has no memory. ``base``: the
-    value of which it is a reshape.
+    ``seen``: its data for the sizes for which the plan is made. ``elements``: the same as an object array of ints,
+    `Size` and `Real`; None if it has not been needed. ``number``: in the trace; -1 while the tensor has no memory.
+    ``base``: the value of which it is a reshape.
     """
 
     seen: NDArray[Any]
@@ -147,8 +147,8 @@ class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
 
 
 class Context:
-    """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel. A call whose
-    inputs are known or late becomes a call of the trace.
+    """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel. A call
+    whose inputs are known or late becomes a call of the trace.
 
     ``packed``: constants in kernels' own layouts, computed once per compiled model and shared by all its plans.
     ``node``: the index of the node that is being lowered. ``stages``: see `staged`. ``trace``: records what depends on

@@ -103,6 +103,7 @@ def _type_of(child: Planner, segment: Segment, value: int) -> tuple[tuple[int, .
         spec = program.output_specs[segment.outputs.index(source)]
     else:
         spec = program.input_specs[segment.inputs.index(source)]
+    assert not isinstance(shape, int), "a branch is planned for single sizes"
     return (spec[0] if shape is None else shape), spec[1]
 
 

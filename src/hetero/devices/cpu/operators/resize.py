@@ -236,8 +236,8 @@ def _places(
 
 
 class _Table(NamedTuple):
-    """What is read along an axis. ``length``: of the result. ``starts``: the first position read for each element of the
-    result. ``weights``: from that position on, [taps, length]; None if one element is picked."""
+    """What is read along an axis. ``length``: of the result. ``starts``: the first position read for each element of
+    the result. ``weights``: from that position on, [taps, length]; None if one element is picked."""
 
     axis: int
     length: int

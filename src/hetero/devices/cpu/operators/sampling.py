@@ -89,7 +89,7 @@ def _roi_align(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
         raise InferenceError(f"cannot sample an empty input of shape {list(x.shape)}")
     ints = [ratio, int(node.get("mode", b"avg") == b"max"), int(_roi_mode(node) == b"half_pixel")]
     shape = (count, x.shape[1], *bins)
-    return [context.call("roi_align", [x, rois, images], shape, x.dtype, ints, [scale], 8 * x.shape[1])]
+    return [context.call("roi_align", [x, rois, images], shape, x.dtype, ints, [scale])]
 
 
 @operator("NonMaxSuppression", dtypes=(F32, F32, ("int64",), F32, F32), attributes={"center_point_box": (0, 1)},
