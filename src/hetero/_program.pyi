@@ -27,6 +27,7 @@ class Branch:
 @final
 class Sizes:
     open_axes: tuple[tuple[bool, ...], ...]
+    tables: tuple[tuple[Callable[..., NDArray[Any]], Sequence[int], int], ...]
     reads_elements: bool
     def __init__(
         self,

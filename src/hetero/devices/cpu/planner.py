@@ -335,7 +335,7 @@ class Planner:
                         ) from need
                 stop = i
                 break
-        return self._finish(context, values, incoming, needs, stop, host)
+        return self._finish(context, values, incoming, needs, stop, host, tracing)
 
     def _results(self, context: Context, i: int, values: Mapping[int, Value]) -> dict[int, Value]:
         """Lower one node; returns its outputs by value id."""
@@ -357,6 +357,7 @@ class Planner:
         needs: tuple[int, ...],
         stop: int,
         host: int,
+        tracing: Tracing | None,
     ) -> Segment:
         """Choose the values that the segment returns, fuse its calls, and assemble its program.
 
@@ -412,7 +413,7 @@ class Planner:
             [self.nodes[call.node] if call.label is None else call.label for call in calls],
             self.nodes,
             self._packed,
-            context.trace,
+            tracing,
         )
         for number, (source, _) in aliases.items():
             value = values[number]

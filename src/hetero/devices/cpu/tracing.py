@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
 from ..._sizes import Size, SizeTrace, hint, is_symbolic
-from .values import MAX_LATE_BYTES, Call, Late, NeedsData, Value
-
-if TYPE_CHECKING:
-    from .values import Context
+from .values import MAX_LATE_BYTES, Call, Context, Late, NeedsData, Value
 
 __all__ = ["Table", "Tracing", "is_readable"]
 

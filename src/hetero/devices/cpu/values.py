@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from ..._sizes import Size, UnfitForSymbols, hint, is_symbolic, whole
 from ...errors import InferenceError
 from ...model.constants import release_pages
 from .pages import Pages
-
-if TYPE_CHECKING:
-    from .tracing import Tracing
 
 __all__ = ["MAX_BYTES", "Call", "Context", "Late", "NeedsData", "NeedsHost", "Packed", "Value"]
 
@@ -146,6 +143,25 @@ class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
         self.pages = Pages()
 
 
+class Trace(Protocol):
+    """What a `Context` uses of `hetero.devices.cpu.tracing.Tracing`."""
+
+    def call(
+        self,
+        context: Context,
+        kernel: str,
+        inputs: Sequence[Value | None],
+        made: Sequence[Value],
+        ints: Sequence[Any],
+        floats: Sequence[float],
+    ) -> bool: ...
+    def elements(self, value: Value) -> NDArray[Any]: ...
+    def integers(self, context: Context, numbers: Sequence[Any], shape: Sequence[int]) -> Value: ...
+    def table(
+        self, context: Context, function: Callable[..., NDArray[Any]], arguments: Sequence[Any], shape: Sequence[int]
+    ) -> Value: ...
+
+
 class Context:
     """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel. A call
     whose inputs are known or late becomes a call of the trace.
@@ -155,7 +171,7 @@ class Context:
     sizes; None if all sizes are known.
     """
 
-    def __init__(self, packed: Packed, trace: Tracing | None = None) -> None:
+    def __init__(self, packed: Packed, trace: Trace | None = None) -> None:
         self.trace = trace
         self.calls: list[Call] = []
         self.node = -1

@@ -1,0 +1,170 @@
+"""Sizes that are symbols: what a trace records holds for other sizes exactly if Python would take the same way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _program, _workspace
+from hetero._sizes import Real, Size, SizeTrace, UnfitForSymbols, are_same, hint, is_symbolic, whole
+
+I64 = np.dtype(np.int64)
+
+
+def program_of(function: Callable[..., list[Any]], seen: list[int]) -> _program.Program:
+    """A program whose outputs have the lengths ``function(*numbers)``, where the numbers are the elements of its input.
+    It is made for the numbers ``seen``."""
+    trace = SizeTrace()
+    numbers = [trace.element(0, position, number) for position, number in enumerate(seen)]
+    lengths = function(*numbers)
+    tensors: list[tuple[Any, ...]] = [(I64, (len(seen),), 2, 0), (I64, (1,), 1, 0)]
+    for position, length in enumerate(lengths):
+        trace.store_shape(len(tensors), (length,))
+        tensors.append((I64, (hint(length),), 3, position))
+    steps, constants = trace.steps()
+    places = range(2, len(tensors))
+    sizes = _program.Sizes(
+        steps, trace.num_registers, constants, [(False,)], [], [], list(places), [], len(tensors), True
+    )
+    calls = [("fill", [1], [place], (), (), "fill") for place in places]
+    outputs = [((hint(length),), I64) for length in lengths]
+    return _program.Program(tensors, calls, [np.array([7])], [((len(seen),), I64)], outputs, 0, sizes)
+
+
+def lengths_in(program: _program.Program, numbers: list[int]) -> list[int] | None:
+    results = _workspace.Workspace(program).run([np.array(numbers, np.int64)])
+    if results is None:
+        return None
+    assert all((array == 7).all() for array in results)
+    return [len(array) for array in results]
+
+
+Expression = tuple[Any, ...]
+LEAF = st.integers(0, 2).map(lambda at: ("x", at)) | st.integers(-3, 9).map(lambda number: ("c", number))
+OPERATIONS = ("+", "-", "*", "//", "%", "<", "==", "max", "/")
+EXPRESSION = st.recursive(LEAF, lambda inner: st.tuples(st.sampled_from(OPERATIONS), inner, inner), max_leaves=8)
+
+
+def value_of(expression: Expression, numbers: tuple[Any, ...], answers: list[bool]) -> Any:
+    """The value of an expression; ``answers`` gets the answers to all its comparisons."""
+    kind = expression[0]
+    if kind == "x":
+        return numbers[expression[1]]
+    if kind == "c":
+        return expression[1]
+    a, b = (value_of(part, numbers, answers) for part in expression[1:])
+
+    def ask(answer: Any) -> bool:
+        answers.append(bool(answer))
+        return answers[-1]
+
+    match kind:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "//" | "%" | "/":
+            if ask(b == 0):
+                return a
+            return a // b if kind == "//" else a % b if kind == "%" else (1 if ask(a / b * 3.5 < 2) else a)
+        case "max":
+            return b if ask(b > a) else a
+        case _:
+            return a if ask(a < b if kind == "<" else a == b) else b
+
+
+NUMBERS = st.lists(st.integers(0, 12) | st.integers(0, 1 << 40), min_size=3, max_size=3)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(EXPRESSION, min_size=1, max_size=4), NUMBERS, st.lists(NUMBERS, min_size=1, max_size=4))
+def test_a_plan_holds_where_python_takes_the_same_way(
+    expressions: list[Expression], seen: list[int], others: list[list[int]]
+) -> None:
+    def lengths(*numbers: Any) -> tuple[list[Any], list[bool]]:
+        answers: list[bool] = []
+        values = [value_of(expression, numbers, answers) for expression in expressions]
+        return [value % 50 for value in values], answers
+
+    wanted, way = lengths(*seen)
+    try:
+        program = program_of(lambda *numbers: lengths(*numbers)[0], seen)
+    except UnfitForSymbols:
+        assert max(seen) > 12, "only numbers beyond 64 bits cannot be recorded"
+        return
+    fits = lengths_in(program, seen)
+    assert fits == wanted or (fits is None and max(seen) > 12)  # None: a number in between has more than 64 bits
+    for numbers in others:
+        made = lengths_in(program, numbers)
+        if made is not None:
+            assert (made, way) == lengths(*numbers)
+        else:
+            assert lengths(*numbers)[1] != way or max(*numbers, *seen) > 12
+
+
+def test_what_does_not_depend_on_sizes_is_a_number() -> None:
+    trace = SizeTrace()
+    n, m = trace.dim(0, 0, 6), trace.dim(0, 1, 4)
+    assert n is trace.dim(0, 0, 6)
+    assert (n - n, type(n - n)) == (0, int)
+    assert (n * m * 12) // (n * m) == 12
+    assert ((n * 768) % 64, type((n * 768) % 64)) == (0, int)
+    assert are_same((n + 1) * m, m + m * n)
+    assert not are_same(n, 6)
+    steps, _ = trace.steps()
+    assert n + 1 > n, "true for all sizes"
+    assert len(trace.steps()[0]) == len(steps)
+    assert math.prod((n, 2, m)) is 2 * n * m
+    assert hint([n, 3][0]) == 6
+    assert not is_symbolic(hint(n))
+
+
+def test_a_plain_number_holds_for_itself_only() -> None:
+    noted: list[int] = []
+
+    def lengths(n: Any) -> list[Any]:
+        n.trace.on_fixed = lambda: noted.append(1)
+        return [whole(n), len(range(n))]
+
+    program = program_of(lengths, [3])
+    assert noted
+    assert lengths_in(program, [3]) == [3, 3]
+    assert lengths_in(program, [4]) is None
+
+
+def test_numbers_beyond_64_bits_end_the_use_of_a_plan() -> None:
+    program = program_of(lambda n: [n * n * n % 7], [3])
+    assert lengths_in(program, [11]) == [11**3 % 7]
+    assert lengths_in(program, [1 << 30]) is None
+    negative = program_of(lambda n: [5 - n], [3])
+    assert lengths_in(negative, [5]) == [0]
+    assert lengths_in(negative, [6]) is None
+    with pytest.raises(UnfitForSymbols):
+        program_of(lambda n: [n % (1 << 64)], [3])
+
+
+def test_symbols_are_numbers_to_python() -> None:
+    trace = SizeTrace()
+    n, x = trace.dim(0, 0, 6), trace.element(1, 0, 2.5)
+    assert isinstance(n, Size)
+    assert isinstance(x, Real)
+    assert [n // 4, n % 4, -n // 4, divmod(n, 4), abs(n - 9), 13 // n, 13 % n, 2 - n] == [1, 2, -2, (1, 2), 3, 2, 1, -4]
+    assert (n / 4, n * 0.5, x + n, 5 / x, float(x), int(n), f"{[n, x]}") == (1.5, 3.0, 8.5, 2.0, 2.5, 6, "[6, 2.5]")
+    assert np.zeros(n).shape == (6,)
+    assert {(n, 2): 1}[n, 2] == 1
+    assert max(n, 7) == 7
+    assert sum([n, n]) is n + n
+    with pytest.raises(ZeroDivisionError):
+        n // (n - 6)
+    with pytest.raises(TypeError):
+        n + "1"  # type: ignore[operator]
+    with pytest.raises(UnfitForSymbols):
+        assert trace.element(1, 1, float("nan")) < 1
