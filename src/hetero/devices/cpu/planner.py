@@ -25,6 +25,7 @@ Each value that a segment must return is one of: known (`Segment.known`), an out
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ class Planner:
         self._constants: dict[int, Value] = dict(constants or {})
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
         self._children_lock = threading.RLock()
-        self.unfit: list[Exception] = []  # why plans for symbols failed; for tests
+        self.unfit: deque[str] = deque(maxlen=16)  # why the last plans for symbols failed; for tests
         self.folded = self._fold(frozenset(folded))
         self._operands: dict[int, tuple[Value, Value]] = {}  # convolution -> weights and bias with the batch norm
         self._passing: frozenset[int] = frozenset()  # nodes whose result is their first input
@@ -291,7 +292,7 @@ class Planner:
             except MemoryError:
                 raise
             except Exception as error:  # what cannot be planned for symbols is planned for these sizes
-                self.unfit.append(error)
+                self.unfit.append(f"{type(error).__name__}: {error}")
         return self._segment(start, incoming({**known, **(waited or {})}), None)
 
     def _segment(self, start: int, incoming: dict[int, Value], tracing: Tracing | None) -> Segment:

@@ -237,6 +237,7 @@ class CpuRunner:
         self._workspaces: OrderedDict[int, tuple[Segment, Workspace]] = OrderedDict()
         self._last: list[tuple[Segment, Workspace]] = []
         self._whole: Workspace | None = None  # of the last plan, if one segment computes all outputs
+        self._first: Segment | None = None  # the first segment of the last run
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self._host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
@@ -282,7 +283,9 @@ class CpuRunner:
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
         self._last, self._whole = [], None
         self._host_times.clear()
-        segment = self._plans.first(inputs, functools.partial(self._fits, arrays))
+        segment = self._first
+        if segment is None or not self._fits(arrays, segment):
+            segment = self._first = self._plans.first(inputs, functools.partial(self._fits, arrays))
         while True:
             self.cancellation.check()
             workspace = self._workspace_of(segment)

@@ -1,0 +1,177 @@
+"""Plans that hold for many sizes: as many as necessary, with the results and the errors of plans for single sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import hetero
+from fuzz.differential import single_sizes
+from hetero.devices.cpu.plugin import CpuModel
+from hetero.errors import HeteroError, InferenceError
+
+Feeds = dict[str, np.ndarray]
+
+
+def compiled(text: str) -> CpuModel:
+    model = hetero.compile(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'), "CPU")
+    assert isinstance(model, CpuModel)
+    return model
+
+
+def answer(model: CpuModel, feeds: Feeds) -> list[np.ndarray] | str:
+    try:
+        return [np.array(result) for result in model(feeds).arrays()]
+    except HeteroError as error:
+        return str(error)
+
+
+def check(text: str, calls: Sequence[Feeds], plans: int | None = None) -> list[list[np.ndarray] | str]:
+    """Each call gets the bits, or the error, of a plan for its sizes alone. ``plans``: how many the calls need."""
+    model = compiled(text)
+    answers = [answer(model, feeds) for feeds in calls]
+    failures = sum(isinstance(found, str) for found in answers)
+    assert len(model._plans.planner.unfit) <= failures, "only what fails anyway cannot be planned with symbols"
+    if plans is not None:
+        assert len(model._plans.segments()) == plans
+    with single_sizes():
+        for feeds, mine in zip(calls, answers, strict=True):
+            wanted = answer(compiled(text), feeds)
+            if isinstance(wanted, str) or isinstance(mine, str):
+                assert mine == wanted
+                continue
+            for one, other in zip(mine, wanted, strict=True):
+                assert one.dtype == other.dtype
+                np.testing.assert_array_equal(one, other)
+    return answers
+
+
+def f(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+SIZES = (4, 6, 9, 2, 17, 100, 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        ("s = Shape (x)  y = Reshape (x, t)", "float[p, q]"),
+        ("y = Transpose (x)", "float[p, q]"),
+        ("a = Relu (x)  b = Transpose (a)  c = MatMul (a, b)  y = Softmax (c)", "float[p, q]"),
+        ("a = Exp (x)  b = Add (a, x)  y = Mul (b, b)", "float[p, q]"),
+        ("s = Shape (x)  z = ConstantOfShape (s)  y = Add (z, x)", "float[p, q]"),
+        ("s = Shape (x)  h = Gather (s, zero)  y = Range (zero, h, one)", "int64[p]"),
+        ("s = Shape (x)  y = ReduceProd <keepdims = 0> (s)", "int64"),
+        ("s = Shape <start = 0, end = 1> (x)  two = Add (s, s)  u = Concat <axis = 0> (two, eights)"
+         "  e = Concat <axis = 0> (x, x)  y = Expand (e, u)", "float[p, q]"),
+        ("y = Trilu (x)", "float[p, q]"),
+        ("a = Concat <axis = 0> (x, x, x)  y = Slice (a, ones, minus)", "float[p, q]"),
+        ("l, r = Split <axis = 1, num_outputs = 2> (x)  m = Mul (l, r)  y = ReduceSum (m)", "float[1, 1]"),
+        ("a = CumSum (x, zero)  y = Pad (a, pads)", "float[p, q]"),
+        ("n = NonZero (x)  y = Transpose (n)", "int64[p, q]"),
+        ("y = GatherND (x, places)", "float[p]"),
+        ("a = Shape (x)  b = Cast <to = 1> (a)  c = Sqrt (b)  y = Floor (c)", "float[p]"),
+        ("a = Shape (x)  b = Cast <to = 1> (a)  c = Mul (b, half)  d = Floor (c)  e = Cast <to = 7> (d)"
+         "  g = Slice (x, zeros, e)  y = Neg (g)", "float[p, q]"),
+    ],
+)  # fmt: skip
+def test_operators_on_sizes_that_change(body: str, result: str) -> None:
+    constants = """<int64[2] t = {-1, 4}, int64 zero = {0}, int64 one = {1}, int64[1] eights = {8}, int64[1] ones = {1},
+        int64[1] minus = {-1}, int64[4] pads = {1, 0, 2, 0}, int64[1, 2] places = {1, 3}, float[2] half = {0.5, 1},
+        int64[2] zeros = {0, 0}>"""
+    check(f"g (float[n, 8] x) => ({result} y) {constants} {{ {body} }}", [{"x": f(n, 8)} for n in SIZES])
+
+
+def test_one_plan_serves_all_sizes_that_are_like_it() -> None:
+    text = """g (float[b, t, 8] x, float[8, 8] w) => (float[b, h, t, d] y) <int64[4] split = {0, 0, 2, 4}> {
+        a = MatMul (x, w)  c = Relu (a)  r = Reshape (c, split)  y = Transpose <perm = [0, 2, 1, 3]> (r) }"""
+    sizes = [(2, 3), (2, 5), (3, 7), (5, 9), (2, 50), (9, 2), (4, 4)]
+    check(text, [{"x": f(b, t, 8), "w": f(8, 8)} for b, t in sizes], plans=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "bad", "error"),
+    [
+        (
+            "g (float[n, 2] x, float[m, k] z) => (float[p, 2] y) { a = Neg (x)  y = Concat <axis = 0> (a, z) }",
+            [{"x": f(n, 2), "z": f(m, 2)} for n, m in ((1, 2), (3, 4), (5, 5))],
+            {"x": f(4, 2), "z": f(2, 3)},
+            r"Concat.*float32\[4, 2\], float32\[2, 3\]",
+        ),
+        (
+            """g (float[n] x) => (float[m] y) <int64[1] five = {5}>
+                { s = Shape (x)  t = Sub (s, five)  z = ConstantOfShape (t)  y = Neg (z) }""",
+            [{"x": f(n)} for n in (6, 7, 9)],
+            {"x": f(3)},
+            r"ConstantOfShape.*\[-2\]",
+        ),
+        (
+            "g (float[n] x, int64[1] r) => (float[m] y) { z = Tile (x, r)  y = Neg (z) }",
+            [{"x": f(n), "r": np.array([r])} for n, r in ((2, 3), (3, 4), (5, 6))],
+            {"x": f(5), "r": np.array([1 << 62])},
+            r"Tile.*\[23058430092136939520\]",
+        ),
+        (
+            "g (float[n] x, int64[1] r) => (float[m] y) { z = Tile (x, r)  y = Neg (z) }",
+            [{"x": f(n), "r": np.array([r])} for n, r in ((2, 3), (3, 4), (5, 6))],
+            {"x": f(5), "r": np.array([1 << 40])},
+            r"more than 2\*\*40 bytes",
+        ),
+        (
+            "g (float[n, 6] x, int64[2] s) => (float[p, q] y) { z = Reshape (x, s)  y = Neg (z) }",
+            [{"x": f(n, 6), "s": np.array([-1, k])} for n, k in ((2, 3), (3, 2), (4, 3))],
+            {"x": f(3, 6), "s": np.array([-1, 4])},
+            r"cannot reshape \[3, 6\] to \[-1, 4\]",
+        ),
+    ],
+)
+def test_sizes_that_break_the_model(text: str, good: list[Feeds], bad: Feeds, error: str) -> None:
+    import re
+
+    answers = check(text, [*good, bad, *good[::-1]])
+    (told,) = (found for found in answers if isinstance(found, str))
+    assert re.search(error, told)
+
+
+def test_a_request_goes_on_after_sizes_that_break_the_model() -> None:
+    model = compiled("g (float[n] x, float[m] z) => (float[k] y) { a = Neg (x)  y = Add (a, z) }")
+    request = model.create_infer_request()
+    for n in (2, 3, 4):
+        request.infer({"x": f(n), "z": f(n)})
+    for n in (5, 6):
+        with pytest.raises(InferenceError, match=rf"Add.*\[{n}\] and \[9\] do not broadcast"):
+            request.infer({"x": f(n), "z": f(9)})
+        np.testing.assert_array_equal(request.infer({"x": f(n), "z": f(n)})[0], f(n) - f(n))
+
+
+def test_memory_does_not_grow_with_the_number_of_sizes() -> None:
+    model = compiled("g (float[n, 8] x) => (float[k, 8] y) { a = Exp (x)  y = Concat <axis = 0> (a, x) }")
+    for n in range(2, 300):
+        model({"x": f(n, 8)})
+    assert len(model._plans.segments()) <= 4
+
+
+def test_segments_that_follow_from_data_are_planned_once() -> None:
+    text = "g (float[n] x) => (float[k] y) { z = NonZero (x)  i = Squeeze (z, axes)  y = Gather (x, i) }"
+    text = text.replace("{", "<int64[1] axes = {0}> {", 1)
+    model = compiled(text)
+    for seed in range(60):
+        x: Any = np.maximum(np.random.default_rng(seed).standard_normal(10 + seed % 7, np.float32), 0)
+        np.testing.assert_array_equal(model({"x": x})[0], x[x != 0])
+    assert len(model._plans.segments()) < 10
+
+
+def test_plans_are_made_for_single_sizes_where_symbols_do_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With antialias, the taps of a Resize depend on the sizes, so a plan holds for one size."""
+    monkeypatch.setattr("hetero.devices.cpu.runner.MAX_SYMBOLIC", 2)
+    model = compiled("""g (float[n] x) => (float[m] y) <int64[1] five = {5}>
+        { y = Resize <mode = "linear", antialias = 1> (x, , , five) }""")
+    for n in range(6, 16):
+        assert model({"x": np.ones(n, np.float32)})[0].tolist() == pytest.approx([1] * 5)
+    plans = [segment.program.sizes is not None for segment in model._plans.segments()]
+    assert (len(plans), sum(plans)) == (10, 2)
