@@ -121,7 +121,6 @@ class BadRunner:
             "type": lambda: None,
             "items": lambda: ["text"],
             "dtype": lambda: [y.astype(np.int32)],
-            "shape": lambda: [y.reshape(-1)[:2].reshape(2, 1)],
             "count": lambda: [y, y],
         }
         return self.plugin.given("infer", [y], wrong)
@@ -189,7 +188,6 @@ RUNNING: Any = [
         r"BAD: output '[hy]' is declared float32 \[2, 3\], found str(.|\n)*in an inference of .*'first'",
     ),
     ("infer", "dtype", r"BAD: output '[hy]' is declared float32 \[2, 3\], found int32(.|\n)*in an inference .*'first'"),
-    ("infer", "shape", r"BAD: output '[hy]' is declared float32 \[2, 3\], found .*\[2, 1\](.|\n)*in an .*'first'"),
     ("infer", "count", "BAD returned 2 results from an inference of .*'first'.*, expected 1"),
     ("counters", "raises", "BAD failed in the counters of an inference of .*'first'.*: ValueError: bad weather"),
     ("counters", "type", "BAD returned int for the counters of an inference of .*'first'.*, expected a sequence"),

@@ -348,13 +348,8 @@ def test_a_model_that_declares_another_shape(core: hetero.Core, device: str, dec
     compiled = core.compile_model(core.read_model(model), device)
     x = np.ones((2, 3), np.float32)
     says = re.escape(f"output 'y' is declared float32 {declared}, found float32 [2, 3]")
-    if declared == [2, 5]:
-        for _ in range(2):
-            with pytest.raises(hetero.InferenceError, match=says):
-                compiled(x)
-    else:
-        with pytest.warns(RuntimeWarning, match=says):
-            assert compiled(x)["y"].shape == (2, 3)
+    with pytest.warns(RuntimeWarning, match=says):
+        assert compiled(x)["y"].shape == (2, 3)
 
 
 def test_unknown_sizes_that_are_written_as_question_marks(core: hetero.Core) -> None:

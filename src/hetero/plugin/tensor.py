@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.formatting import shape_text
+from ..base.warn import warn
 from ..errors import InferenceError, UnknownOutput, did_you_mean
 from ..model.types import Port
 from .conversion import Unfit, as_array
@@ -150,11 +151,12 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
 
 
 def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: str) -> None:
-    """Raise `InferenceError` if a result does not have the type that its port declares: either the device is wrong, or
-    the model contradicts itself. Symbolic dimensions accept any size. Inferred shapes are not checked.
+    """Raise `InferenceError` if a result does not have the element type that its port declares: either the device is
+    wrong, or the model contradicts itself. Symbolic dimensions accept any size. Inferred shapes are not checked.
 
-    Two errors that occur in real files only cause a `RuntimeWarning`: a different rank, and a size that is off by one.
-    onnx's own inference rounds sizes down (a Resize of 320 by 0.7 gives 223, but runtimes return 224).
+    Another shape only causes a `RuntimeWarning`, as in onnxruntime, because real files declare wrong ones: onnx's own
+    inference rounds sizes down (a Resize of 320 by 0.7 gives 223, but runtimes return 224), and some exporters declare
+    one label for any number of rows.
     """
     for port, result in zip(ports, results, strict=True):
         if not port.is_stated:
@@ -166,16 +168,10 @@ def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: 
             raise InferenceError(f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}")
         if not port.declared or port.shape is None:
             continue
-        other_rank = len(port.shape) != result.ndim
-        off = [abs(dim - size) for dim, size in zip(port.shape, result.shape, strict=False) if isinstance(dim, int)]
-        if other_rank or any(off):
+        pairs = zip(port.shape, result.shape, strict=False)
+        if len(port.shape) != result.ndim or any(isinstance(dim, int) and dim != size for dim, size in pairs):
             actual = f"{result.dtype} {list(result.shape)}"
-            text = f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}"
-            if not other_rank and max(off) > 1:
-                raise InferenceError(text)
-            import warnings
-
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            warn(f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}")
 
 
 def _as_array(value: Any, port: Port) -> np.ndarray:

@@ -89,7 +89,8 @@ class Planner:
         self._constants: dict[int, Value] = dict(constants or {})
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
         self._children_lock = threading.RLock()
-        self.unfit: deque[str] = deque(maxlen=16)  # why the last plans for symbols failed; for tests
+        self.unfit: deque[str] = deque(maxlen=16)  # why the last plans for symbols failed
+        self.num_unfit = 0
         self.folded = self._fold(frozenset(folded))
         self._operands: dict[int, tuple[Value, Value]] = {}  # convolution -> weights and bias with the batch norm
         self._passing: frozenset[int] = frozenset()  # nodes whose result is their first input
@@ -293,6 +294,7 @@ class Planner:
                 raise
             except Exception as error:  # what cannot be planned for symbols is planned for these sizes
                 self.unfit.append(f"{type(error).__name__}: {error}")
+                self.num_unfit += 1
         return self._segment(start, incoming({**known, **(waited or {})}), None)
 
     def _segment(self, start: int, incoming: dict[int, Value], tracing: Tracing | None) -> Segment:

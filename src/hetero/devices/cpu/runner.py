@@ -29,20 +29,23 @@ __all__ = ["CpuRunner", "PlanCache"]
 MAX_PLANS = 64
 MAX_CALLS = 1 << 16  # kernel calls of all plans: more than MAX_PLANS plans are kept if they are small
 MAX_SYMBOLIC = 12  # plans for many sizes from one point; if they do not suffice, plans are made for single sizes
-MAX_WORKSPACES = 8  # per request; a workspace holds tables of tensors, and all share one arena
+MAX_FAILURES = 3  # attempts to plan for many sizes from one point
+MAX_WORKSPACES = 2 * MAX_SYMBOLIC  # per request; a workspace holds tables of tensors, and all share one arena
 
 
 class _Alternatives:
     """The plans from one point of a model for inputs of the same types and ranks: for single sizes, by key, and for
-    many sizes, the last used first. ``axes``: for the inputs, the axes whose sizes have changed."""
+    many sizes, the last used first. ``seen``: the shapes of the inputs when a plan was made last. ``axes``: for each
+    input, the axes whose sizes have changed. ``failures``: attempts at plans for many sizes that gave none."""
 
-    __slots__ = ("axes", "seen", "single", "symbolic")
+    __slots__ = ("axes", "failures", "seen", "single", "symbolic")
 
     def __init__(self) -> None:
         self.single: dict[Hashable, Segment] = {}
         self.symbolic: list[Segment] = []
         self.seen: tuple[tuple[int, ...], ...] | None = None
         self.axes: tuple[tuple[bool, ...], ...] | None = None
+        self.failures = 0
 
 
 class PlanCache:
@@ -130,10 +133,14 @@ class PlanCache:
                 return segment
             with self._lock:
                 alternatives = self._points.setdefault(point, _Alternatives())
-            segment = plan(alternatives, fits is not None and len(alternatives.symbolic) < MAX_SYMBOLIC)
+            asked = fits is not None and len(alternatives.symbolic) < MAX_SYMBOLIC
+            before = self.planner.num_unfit
+            segment = plan(alternatives, asked and alternatives.failures < MAX_FAILURES)
+            alternatives.failures += self.planner.num_unfit - before
             is_symbolic = segment.program.sizes is not None
             if is_symbolic and fits is not None and not fits(segment):  # such as for numbers beyond 64 bits
                 segment, is_symbolic = plan(alternatives, False), False
+                alternatives.failures += 1
             with self._lock:
                 if is_symbolic:
                     alternatives.symbolic.insert(0, segment)
