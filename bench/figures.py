@@ -100,6 +100,7 @@ TABLES: Mapping[str, Figure] = {
         ORT,
         ALL_MODELS,
     ),
+    "changing-sizes": Figure(FIGURES, "changing_sizes.py", "--quick", ORT, ("MiniLM-L3", "PP-OCRv6_det_small")),
     "kernels": Figure(FIGURES, "kernels.py", "relu --rounds 1", ORT, single_blas_thread=True),
     "convolutions": Figure(FIGURES, "convolutions.py", "squeezenet --rounds 1", ORT),
     "fused": Figure(FIGURES, "fused.py", "gelu --rounds 1", ORT),

@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,7 +26,6 @@ import hetero
 from hetero import Model
 from hetero.assign.memory import footprint, values_of
 from hetero.base.formatting import byte_size
-from hetero.devices.cpu import planner
 from real_models import available, load
 from table import Table
 
@@ -68,20 +66,10 @@ def in_a_process(path: Path, inputs: Path) -> int:
 
 def on_the_cpu(model: Model, inputs: dict[str, np.ndarray]) -> int:
     """The arena of the largest program, inputs and outputs."""
-    arenas = [0]
-    original = planner._assemble
-
-    def noting(*arguments: Any) -> Any:
-        program, nodes = original(*arguments)
-        arenas.append(program.arena_bytes)
-        return program, nodes
-
-    planner._assemble = noting
-    try:
-        outputs = hetero.Core().compile_model(model, "CPU")(inputs)
-    finally:
-        planner._assemble = original
-    return max(arenas) + sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
+    compiled = hetero.Core().compile_model(model, "CPU")
+    outputs = compiled(inputs)
+    arena = max(segment.program.arena_bytes for segment in compiled._plans.segments())  # type: ignore[attr-defined]
+    return int(arena) + sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
 
 
 def with_all_types(model: Model, inputs: dict[str, np.ndarray]) -> Model:
