@@ -27,7 +27,8 @@
  *   value. A step may write the slot of one of its operands if its kernel works in place; accumulator steps always may.
  * scratch: for each thread HT_CHAIN_STEP_BYTES per step (its ht_call, or its part of a tape), HT_CHAIN_SLOT_BYTES per
  *   slot (its ht_tensor), then per register the bytes of a tile; each part rounded up to whole lines of 64 bytes, and
- *   one more line per register.
+ *   one more line per register. With a tile of floats and a line more for each operand that broadcasts, short rows run
+ *   as long ones: see `expand`.
  *
  * Order of work: merge_loops writes the results' dims as few nested loops; cut chooses the loop that tiles divide;
  * set_up translates the program into calls and tapes once per thread; chain_part moves the slots' pointers to each tile
@@ -46,7 +47,8 @@ enum {
     STEP_INTS = HT_CHAIN_STEP_INTS,
     STEP_BYTES = HT_CHAIN_STEP_BYTES,
     SLOT_BYTES = HT_CHAIN_SLOT_BYTES,
-    LINE = HT_CHAIN_LINE
+    LINE = HT_CHAIN_LINE,
+    SHORT_ROW = 256 /* elements of a row, below which starting a tape takes longer than copying a row */
 };
 
 typedef struct {
@@ -180,6 +182,9 @@ static int32_t dtype_of(const chain *job, int64_t slot)
 typedef struct {
     ht_tensor *slot;
     char *steps;
+    float *dense[MAX_IN];  /* per operand: its elements in a tile, one for each of the results; NULL unless expanded */
+    int filled[MAX_IN];    /* whether `dense` holds the elements of every tile */
+    char *spare, *end;     /* scratch memory left for `dense` */
 } machine;
 
 static int has_row(int64_t code)
@@ -187,27 +192,109 @@ static int has_row(int64_t code)
     return code >= HT_VECTOR_LOAD && (code < HT_VECTOR_BINARY || (code - HT_VECTOR_BINARY) % HT_VECTOR_FORMS != HT_VECTOR_ACC_ACC);
 }
 
+/* The innermost loops that all rows of a tape's operands walk as one loop, except for operands that are expanded. */
+static int common_loops(const chain *job, const machine *m, const int64_t *tape, int64_t length)
+{
+    int loop = 1;
+    for (; loop <= job->depth; loop++)
+        for (int64_t k = 0; k < length; k++) {
+            const int64_t slot = tape[k * STEP_INTS + VECTOR_ROW];
+            if (has_row(tape[k * STEP_INTS + VECTOR_CODE]) && slot < job->call->num_in && !m->dense[slot] &&
+                job->walk[loop][slot] != job->walk[loop - 1][slot] * job->count[loop - 1])
+                return loop;
+        }
+    return loop;
+}
+
+static int64_t elements_below(const chain *job, int loops)
+{
+    int64_t n = 1;
+    for (int loop = 0; loop < loops; loop++)
+        n *= loop < job->depth ? job->count[loop] : job->chunk;
+    return n;
+}
+
+/* Makes operands dense that break the rows of a tape into short ones, as long as there is memory for them. */
+static int lengthen_rows(const chain *job, machine *m, const int64_t *tape, int64_t length)
+{
+    const int64_t bytes = lines(job->tile * (int64_t)sizeof(float)) + LINE;
+    const char *const spare = m->spare;
+    float *before[MAX_IN];
+    memcpy(before, m->dense, sizeof before);
+    int loops = common_loops(job, m, tape, length);
+    const int shortest = loops;
+    if (loops > job->depth || elements_below(job, loops) >= SHORT_ROW || job->chunk * job->below > job->tile)
+        return loops;
+    for (int64_t k = 0; k < length; k++) {
+        const int64_t slot = tape[k * STEP_INTS + VECTOR_ROW];
+        if (!has_row(tape[k * STEP_INTS + VECTOR_CODE]) || slot >= job->call->num_in || m->dense[slot])
+            continue;
+        int breaks = 0;
+        for (int loop = 1; loop <= job->depth; loop++)
+            breaks |= job->walk[loop][slot] != job->walk[loop - 1][slot] * job->count[loop - 1];
+        if (breaks && m->end - m->spare >= bytes) {
+            m->dense[slot] = (float *)(void *)m->spare;
+            m->spare += bytes;
+        }
+    }
+    loops = common_loops(job, m, tape, length);
+    if (loops == shortest) { /* some operand still breaks them: nothing is gained */
+        memcpy(m->dense, before, sizeof before);
+        m->spare = (char *)spare;
+    }
+    return loops;
+}
+
+/* Copies an operand's elements for a tile of `turns` turns to its dense form. */
+static void expand(const chain *job, machine *m, int slot, int64_t turns)
+{
+    if (m->filled[slot])
+        return;
+    const float *from = (const float *)m->slot[slot].data;
+    float *to = m->dense[slot];
+    const int64_t n = job->count[0], step = job->walk[0][slot]; /* 0 or 1: nothing lies below loop 0 */
+    int64_t index[HT_MAX_DIMS + 1] = {0}, rows = 1;
+    int same = 1; /* whether all tiles have these elements */
+    for (int loop = 1; loop <= job->depth; loop++)
+        rows *= loop < job->depth ? job->count[loop] : turns;
+    for (int64_t row = 0; row < rows; row++, to += n) {
+        const float *source = from;
+        for (int loop = 1; loop <= job->depth; loop++)
+            source += index[loop] * job->walk[loop][slot];
+        if (step == 0) {
+            const vf all = vf_set1(*source);
+            for (int64_t j = 0; j < n; j += VF_LANES)
+                vf_store_n(to + j, ht_min64(VF_LANES, n - j), all);
+        } else
+            for (int64_t j = 0; j < n; j++)
+                to[j] = source[j];
+        for (int loop = 1; loop <= job->depth; loop++) {
+            if (++index[loop] < (loop < job->depth ? job->count[loop] : turns))
+                break;
+            index[loop] = 0;
+        }
+    }
+    for (int loop = job->depth; loop < job->num_loops; loop++)
+        same &= job->walk[loop][slot] == 0;
+    m->filled[slot] = same && turns == job->chunk;
+}
+
 /* Writes the tape of the vector steps from step i up to the next kernel step; returns their number. */
-static int64_t set_up_vectors(const chain *job, int64_t i, vector_steps *to)
+static int64_t set_up_vectors(const chain *job, machine *m, int64_t i, vector_steps *to)
 {
     const ht_call *call = job->call;
     int64_t length = 0;
-    for (; i + length < job->steps && job->tape[(i + length) * STEP_INTS + KERNEL] < 0; length++) {
-        const int64_t *tape = job->tape + (i + length) * STEP_INTS;
-        const double *floats = call->floats + 2 * (i + length);
-        const int repeats = has_row(tape[VECTOR_CODE]) && tape[VECTOR_ROW] < call->num_in && job->walk[0][tape[VECTOR_ROW]] == 0;
-        (void)ht_vector_op_set(&to->ops[length], tape[VECTOR_CODE], repeats, (float)floats[0], (float)floats[1]);
+    while (i + length < job->steps && job->tape[(i + length) * STEP_INTS + KERNEL] < 0)
+        length++;
+    to->row_loops = lengthen_rows(job, m, job->tape + i * STEP_INTS, length);
+    for (int64_t k = 0; k < length; k++) {
+        const int64_t *tape = job->tape + (i + k) * STEP_INTS, slot = tape[VECTOR_ROW];
+        const double *floats = call->floats + 2 * (i + k);
+        const int repeats = has_row(tape[VECTOR_CODE]) && slot < call->num_in && !m->dense[slot] && job->walk[0][slot] == 0;
+        (void)ht_vector_op_set(&to->ops[k], tape[VECTOR_CODE], repeats, (float)floats[0], (float)floats[1]);
     }
     (void)ht_vector_op_set(&to->ops[length], HT_VECTOR_END, 0, 0, 0);
     to->length = length;
-    for (to->row_loops = 1; to->row_loops <= job->depth; to->row_loops++)
-        for (int64_t k = 0; k < length; k++) {
-            const int64_t *tape = job->tape + (i + k) * STEP_INTS, slot = tape[VECTOR_ROW];
-            const int loop = to->row_loops;
-            if (has_row(tape[VECTOR_CODE]) && slot < call->num_in &&
-                job->walk[loop][slot] != job->walk[loop - 1][slot] * job->count[loop - 1])
-                return length;
-        }
     return length;
 }
 
@@ -225,6 +312,10 @@ static void run_vectors(const chain *job, const machine *m, int64_t i, vector_st
             int64_t offset = row * n;
             if (!has_row(tape[k * STEP_INTS + VECTOR_CODE]))
                 continue;
+            if (slot < num_in && m->dense[slot]) {
+                at->ops[k].row = m->dense[slot] + offset;
+                continue;
+            }
             if (slot < num_in) {
                 offset = 0;
                 for (int loop = at->row_loops; loop <= job->depth; loop++)
@@ -260,10 +351,12 @@ static machine set_up(const chain *job, int thread)
         }
     }
     HT_ASSERT(memory - m.steps <= chain_bytes(job) && ((uintptr_t)m.steps & (LINE - 1)) == 0);
+    m.spare = memory;
+    m.end = m.steps + call->scratch_bytes;
     for (int64_t i = 0; i < job->steps; i++) {
         const int64_t *tape = job->tape + i * STEP_INTS;
         if (tape[KERNEL] < 0) {
-            i += set_up_vectors(job, i, (vector_steps *)(m.steps + i * STEP_BYTES)) - 1;
+            i += set_up_vectors(job, &m, i, (vector_steps *)(m.steps + i * STEP_BYTES)) - 1;
             continue;
         }
         step *at = (step *)(m.steps + i * STEP_BYTES);
@@ -329,6 +422,9 @@ static void chain_part(void *context, int64_t part, int thread)
             ht_tensor *slot = &m.slot[call->num_in + k];
             slot->data = (char *)call->out[k]->data + target * ht_element_bytes(slot->dtype);
         }
+        for (int k = 0; k < call->num_in; k++)
+            if (m.dense[k])
+                expand(job, &m, k, turns);
         for (int64_t i = 0; i < job->steps; i++) {
             if (job->tape[i * STEP_INTS + KERNEL] < 0) {
                 vector_steps *at = (vector_steps *)(m.steps + i * STEP_BYTES);

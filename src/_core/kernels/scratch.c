@@ -142,6 +142,9 @@ static int64_t of_chain(const ht_call *call)
     int64_t bytes = steps * HT_CHAIN_STEP_BYTES + lines((call->num_in + call->num_out + registers) * HT_CHAIN_SLOT_BYTES);
     for (int64_t r = 0; r < registers; r++)
         bytes += lines(tile * ht_element_bytes((int32_t)call->ints[3 + r])) + HT_CHAIN_LINE;
+    for (int k = 0; k < call->num_in; k++) /* operands that broadcast may be expanded */
+        if (call->in[k] && call->in[k]->dtype == HT_FLOAT32 && call->num_out > 0 && call->in[k]->size != call->out[0]->size)
+            bytes += lines(tile * (int64_t)sizeof(float)) + HT_CHAIN_LINE;
     return bytes;
 }
 

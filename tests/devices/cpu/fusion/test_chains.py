@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -221,6 +223,40 @@ def test_one_row_of_numbers_per_channel() -> None:
     moved = net.call("add", [scaled, net.operand((2, 1, 1, 5), "float32")])
     for tile in (1, 5, 12, 35, 64, 100, 1024):
         assert kernels(net.check([moved], tile)) == ["chain"]
+
+
+@pytest.mark.parametrize(
+    "shape", [(50, 16), (3, 40, 24), (7, 5, 1, 33), (600, 3), (2, 3, 4, 5), (9, 200), (1, 64), (300, 1)]
+)
+def test_short_rows_with_operands_that_broadcast(shape: tuple[int, ...]) -> None:
+    """Such operands are expanded; with little scratch memory, only some of them, or none."""
+    kinds = [
+        (*shape[:-1], 1),
+        shape[-1:],
+        (1,),
+        (shape[0], *[1] * (len(shape) - 1)),
+        (*[1] * (len(shape) - 2), shape[-2], 1),
+    ]
+    for first, second in itertools.product(kinds, kinds):
+        net = Net(np.random.default_rng(len(shape)))
+        x = net.operand(shape, "float32")
+        a = net.call("mul", [x, net.operand(first, "float32")])
+        b = net.call("unary", [a], None, [UNARY[0]], (0.25, 0.5))
+        c = net.call("sub", [net.operand(second, "float32"), b])
+        d = net.call("cast", [c], "float64")
+        e = net.call("cast", [net.call("mul", [d, d])], "float32")
+        made = net.call("add", [e, net.operand(first, "float32")])
+        for tile in (None, 1, 7, 100):
+            assert kernels(net.check([c, made], tile)) == ["chain"]
+    (chain,) = net.fused([c, made])
+    inputs = [net.read(net.arrays, value) for value in chain.inputs if value is not None]
+    specs = [(value.shape, value.dtype) for value in chain.outputs]
+    wanted = _kernels.call("chain", inputs, specs, chain.ints, chain.floats)
+    for scratch in range(0, 1 << 17, 1 << 10):
+        with contextlib.suppress(InferenceError):
+            found = _kernels.call("chain", inputs, specs, chain.ints, chain.floats, scratch)
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def test_what_others_read_before_the_end_of_a_run_ends_it() -> None:
