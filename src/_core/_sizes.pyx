@@ -440,6 +440,7 @@ cdef class SizeTrace:
     cdef dict _constants     # a number, by type -> (register, number)
     cdef dict _operations    # (step, a, b) -> register
     cdef set _checked        # comparisons whose answer is recorded
+    cdef bint _is_complete
     cdef readonly int num_registers
     cdef readonly int fixed
     cdef public object on_fixed  # called when planning requires a plain number; for tests
@@ -513,12 +514,16 @@ cdef class SizeTrace:
         return self.register_of(value)
 
     def steps(self):
-        """The steps recorded so far, int32[n, 4], and the registers that hold constants: (register, number)."""
+        """The steps, int32[n, 4], and the registers that hold constants: (register, number). Ends the recording."""
+        self._is_complete = True
         steps = np.array(self._steps, np.int32).reshape(len(self._steps), 4)
         return steps, tuple(self._constants.values())
 
-    cdef add(self, int step, int out, int a, int b):
+    cdef int add(self, int step, int out, int a, int b) except -1:
+        if self._is_complete:
+            raise UnfitForSymbols("planning asked about sizes after the steps were taken")
         self._steps.append((step, out, a, b))
+        return 0
 
     cdef int new_register(self):
         self.num_registers += 1
@@ -543,7 +548,7 @@ cdef class SizeTrace:
         return register
 
     cdef object polynomial(self, dict terms, value):
-        """The number with these terms, none of which is zero."""
+        """The number that has these terms. No factor is zero."""
         if not terms:
             return 0
         if len(terms) == 1 and () in terms:

@@ -11,6 +11,7 @@ import pytest
 
 import hetero
 from fuzz.differential import single_sizes
+from hetero._sizes import SizeTrace, UnfitForSymbols
 from hetero.devices.cpu.plugin import CpuModel
 from hetero.errors import HeteroError, InferenceError
 
@@ -175,3 +176,18 @@ def test_plans_are_made_for_single_sizes_where_symbols_do_not_help(monkeypatch: 
         assert model({"x": np.ones(n, np.float32)})[0].tolist() == pytest.approx([1] * 5)
     plans = [segment.program.sizes is not None for segment in model._plans.segments()]
     assert (len(plans), sum(plans)) == (10, 2)
+
+
+def test_arithmetic_that_wraps_in_the_kernel_is_not_simplified() -> None:
+    text = """g (int64[1] n, float[k] x) => (float[m] y) <int64[1] large = {1099511627776}>
+        { a = Mul (n, large)  b = Div (a, large)  z = Tile (x, b)  y = Neg (z) }"""
+    calls = [{"n": np.array([n]), "x": f(2)} for n in (1, 2, 3, 1 << 24, (1 << 24) + 2, 4)]
+    check(text, calls)
+
+
+def test_planning_records_nothing_after_the_steps_were_taken() -> None:
+    trace = SizeTrace()
+    size = trace.dim(0, 0, 3)
+    trace.steps()
+    with pytest.raises(UnfitForSymbols):
+        int(size)

@@ -79,7 +79,7 @@ class Tracing:
         return late.elements
 
     def integers(self, context: Context, numbers: Sequence[Any], shape: Sequence[int]) -> Value:
-        """An array of int64 with elements of which some are symbols."""
+        """An array of int64 that contains symbols."""
         elements = np.empty(len(numbers), object)
         elements[:] = numbers
         seen = np.array([hint(number) for number in numbers], np.int64).reshape(shape)
@@ -181,8 +181,8 @@ def _symbolic(
     tracing: Tracing, kernel: str, inputs: Sequence[Value | None], made: Sequence[Value], ints: Sequence[Any]
 ) -> NDArray[Any] | None:
     """The result of a call on symbols, for the kernels that occur in arithmetic on shapes; None if it has to be
-    computed by the kernel. Exactly as the kernel computes it: only for int64, whose overflow ends the use of the plan,
-    and for moves of elements."""
+    computed by the kernel. Only moves of elements, and arithmetic on int64: sums and products wrap alike in any order,
+    and the comparisons of a division check that its operands have at most 64 bits."""
     if kernel not in _MOVES and kernel not in _ARITHMETIC:
         return None
     if len(made) != 1 or any(isinstance(size, Size) for size in made[0].shape) or any(map(is_symbolic, ints)):
@@ -228,7 +228,7 @@ def _symbolic(
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """a / b for numbers of which neither is negative; else None, because the kernel rounds toward zero."""
+    """a // b if neither is negative; otherwise None, because the kernel rounds toward zero."""
     return a // b if a >= 0 and b > 0 else None
 
 

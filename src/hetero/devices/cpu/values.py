@@ -217,6 +217,8 @@ class Context:
                 late = fold and value.late is not None
                 if not late:
                     break
+        if self.trace is not None:
+            floats = tuple(map(float, floats))  # symbols become numbers now, while that can be recorded
         if self.trace is not None and (late or known):
             symbolic = any(map(is_symbolic, ints)) or any(is_symbolic(d) for value in made for d in value.shape)
             if late or symbolic:
@@ -321,7 +323,8 @@ class Context:
         made = Value(value.dtype, shape, data, value.storage)
         if value.late is not None:
             sizes, elements = tuple(map(hint, shape)), value.late.elements
-            elements = None if elements is None else elements.reshape(sizes)
+            if elements is not None:  # a shape with symbols is read from memory, where the numbers of it are recorded
+                elements = None if any(map(is_symbolic, shape)) else elements.reshape(sizes)
             made.late = Late(value.late.seen.reshape(sizes), elements, base=value)
         return made
 

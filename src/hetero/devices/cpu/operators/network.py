@@ -132,7 +132,7 @@ def products_of(a: Value, b: Value) -> Products:
     (m, k), (k_b, n) = left[-2:], right[-2:]
     if k != k_b:
         raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
-    k = k_b if is_symbolic(k) else k  # that of a constant operand is a number, by which it is packed
+    k = k_b if is_symbolic(k) else k  # constants are packed by a plain number
     batch = broadcast(Value(a.dtype, left[:-2]), Value(b.dtype, right[:-2]))
     shape = (*batch, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     if math.prod(right[:-2]) == 1 and math.prod(batch) == math.prod(left[:-2]):

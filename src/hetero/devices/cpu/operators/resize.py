@@ -279,10 +279,12 @@ def _table(
     if size < taps:
         size = int(size)
 
+    dtype = x.dtype  # the table keeps what its function refers to, so that must not be the value
+
     @functools.lru_cache(1)
     def both(size: int, length: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
         starts, weights = _weights(node, size, places(size, length), _ratio(size, length, scale))
-        return starts, weights.astype(x.dtype)
+        return starts, weights.astype(dtype)
 
     count = taps if is_symbolic(size) or is_symbolic(length) else len(both(size, length)[1])
     if not is_symbolic(size) and size < taps:
