@@ -247,7 +247,7 @@ def put(page: Path, name: str, body: str) -> None:
 
 
 def problems(folder: Path, with_summary: bool = True) -> list[str]:
-    """What is wrong with the pages: markers, tables, and, unless it is about to be made, README's summary."""
+    """Problems of the pages: markers, tables, and, ``with_summary``, README's summary."""
     try:
         bodies = bodies_of(folder)
     except ValueError as error:

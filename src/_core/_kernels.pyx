@@ -284,9 +284,9 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=None, var
 
     ``inputs``: arrays; None for an absent optional input. An array is copied if it is not C-contiguous, or not aligned,
     unless the kernel packs weights. ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``: as
-    documented in the kernel's source. ``scratch_bytes``: None = as much as the kernel can use. ``variant``: an instruction set of `variants`; None = the
-    one in use. ``team``: threads to use, if free. ``memory``: function from a number of bytes to a uint8 array for an
-    output; None = new memory.
+    documented in the kernel's source. ``scratch_bytes``: None = as much as the kernel can use. ``variant``: an
+    instruction set of `variants`; None = the one in use. ``team``: threads to use, if free. ``memory``: function from a
+    number of bytes to a uint8 array for an output; None = new memory.
 
     For planning-time evaluation and for tests. Raises ValueError for an unknown kernel or a malformed argument,
     TypeError for an element type without kernels, and `InferenceError` for errors that the kernel reports.

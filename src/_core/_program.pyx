@@ -196,8 +196,8 @@ cdef class Program:
 
     ``sizes``: for a program that also runs for other sizes. The shapes, ints, offsets and the arena's size are then those
     of the sizes for which it was planned; a `Workspace` computes them for others. Tensor i is then input i, and late
-    tensors are computed for new sizes only, by the calls before ``first_call``. The number of a late tensor is that of
-    the tensor whose memory it is.
+    tensors are computed for new sizes only, by the calls before ``first_call``. The number of a late tensor names the
+    tensor in whose memory it lies.
     """
 
     def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes, Sizes sizes=None, int first_call=0):

@@ -1,9 +1,9 @@
 """Sizes that are symbols while a plan is made, so that one plan serves calls of many sizes.
 
-A `SizeTrace` records what planning does with the sizes: arithmetic, and the answers to comparisons. ``sizes.c`` evaluates
-these steps for the sizes of a call and checks that each comparison has the same answer, so a plan is used exactly for the
-sizes for which planning would take the same way. Whatever needs a plain number, such as ``int()``, ``range()`` or NumPy,
-records that the plan holds only for this number: correct, but less general.
+A `SizeTrace` records what planning does with the sizes: arithmetic, and the answers to comparisons. ``sizes.c``
+evaluates these steps for the sizes of a call and checks that each comparison has the same answer, so a plan is used
+exactly for the sizes for which planning would take the same way. Whatever needs a plain number, such as ``int()``,
+``range()`` or NumPy, records that the plan holds only for this number: correct, but less general.
 """
 
 import math
@@ -231,16 +231,20 @@ cdef class Size:
         return -self if self < 0 else self
 
     def __floordiv__(self, other):
-        return _quotient(self, other) if _is_whole(other) else NotImplemented
+        return _divided(self, other, QUOTIENT, HT_SIZE_DIV) if _is_whole(other) else NotImplemented
 
     def __rfloordiv__(self, other):
-        return _quotient(self.trace.lifted(other), self) if _is_whole(other) else NotImplemented
+        if not _is_whole(other):
+            return NotImplemented
+        return _divided(self.trace.lifted(other), self, QUOTIENT, HT_SIZE_DIV)
 
     def __mod__(self, other):
-        return _rest(self, other) if _is_whole(other) else NotImplemented
+        return _divided(self, other, REST, HT_SIZE_MOD) if _is_whole(other) else NotImplemented
 
     def __rmod__(self, other):
-        return _rest(self.trace.lifted(other), self) if _is_whole(other) else NotImplemented
+        if not _is_whole(other):
+            return NotImplemented
+        return _divided(self.trace.lifted(other), self, REST, HT_SIZE_MOD)
 
     def __divmod__(self, other):
         return self // other, self % other
@@ -399,14 +403,6 @@ cdef object _divided(Size a, b, int operation, int step):
     return _remember(a, b, operation, a.trace.atom(register, value))
 
 
-cdef object _quotient(a, b):
-    return _divided(a, b, QUOTIENT, HT_SIZE_DIV) if type(a) is Size else a // b
-
-
-cdef object _rest(a, b):
-    return _divided(a, b, REST, HT_SIZE_MOD) if type(a) is Size else a % b
-
-
 cdef object _compare(Size a, b, int comparison):
     cdef bint answer
     if not _is_whole(b):
@@ -432,7 +428,8 @@ cdef object _compare(Size a, b, int comparison):
 cdef class SizeTrace:
     """Records the steps that compute the numbers of a plan from the sizes of a call.
 
-    Tensors, calls, ints and buffers are numbered by the caller. ``fixed``: how often planning required a plain number.
+    Tensors, calls, ints and buffers are numbered by the caller. ``on_fixed``: called when planning requires a plain
+    number; None for nothing.
     """
 
     cdef list _steps
@@ -442,13 +439,12 @@ cdef class SizeTrace:
     cdef set _checked        # comparisons whose answer is recorded
     cdef bint _is_complete
     cdef readonly int num_registers
-    cdef readonly int fixed
-    cdef public object on_fixed  # called when planning requires a plain number; for tests
+    cdef public object on_fixed
 
     def __init__(self):
         self._steps, self._sizes, self._constants, self._operations = [], {}, {}, {}
         self._checked = set()
-        self.num_registers = self.fixed = 0
+        self.num_registers = 0
         self.on_fixed = None
 
     def dim(self, int tensor, int axis, int64_t value):
@@ -625,7 +621,6 @@ cdef class SizeTrace:
             self.note_fixed()
 
     cdef note_fixed(self):
-        self.fixed += 1
         if self.on_fixed is not None:
             self.on_fixed()
 

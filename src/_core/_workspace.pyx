@@ -22,7 +22,7 @@ from hetero._kernels cimport (
     scratch_of
 )
 from hetero._program cimport (
-    HT_SIZE_ALLOCATE, HT_SIZE_CALL, HT_SIZE_TABLE, HT_SIZES_DONE, HT_SIZES_FAILED, IN_ARENA, IN_INPUT, IN_OUTPUT, IS_LATE,
+    HT_SIZE_ALLOCATE, HT_SIZE_CALL, HT_SIZE_TABLE, HT_SIZES_DONE, HT_SIZES_FAILED, IN_ARENA, IN_INPUT, IN_OUTPUT,
     Branch, Program, Sizes, ht_branch, ht_branches, ht_copy, ht_number, ht_run_sizes, ht_size_step, ht_sizes
 )
 from kernels_c cimport *
@@ -50,6 +50,10 @@ cdef object _array_in(place, shape, dtype):
         if array.flags.aligned and array.flags.writeable:
             return array
     return np_empty(shape, dtype)
+
+
+cdef tuple _shape_of(const ht_tensor *tensor):
+    return tuple([tensor.dims[axis] for axis in range(tensor.ndim)])
 
 
 cdef int64_t _bytes(const ht_tensor *tensor) noexcept nogil:
@@ -260,7 +264,7 @@ cdef class Workspace:
         self.late = {}
         return 0
 
-    cdef bint size(self) except -1:
+    cdef bint compute_tables(self) except -1:
         """Compute the tables for the inputs at `addresses`, of the sizes of `own_inputs`. Returns False if the program
         does not hold for these sizes. Raises MemoryError."""
         cdef Program program = self.program
@@ -354,19 +358,19 @@ cdef class Workspace:
         """The shape of a tensor of the program, for the sizes of the last run."""
         if not 0 <= tensor < self.program.num_tensors:
             raise ValueError(f"the program has no tensor {tensor}")
-        return tuple([self.tensors[tensor].dims[axis] for axis in range(self.tensors[tensor].ndim)])
+        return _shape_of(&self.tensors[tensor])
 
     def fits(self, inputs):
-        """Whether the program holds for these inputs. If so, `input_specs` and `output_specs` are those of their sizes."""
+        """Whether the program holds for these inputs. If so, `input_specs` and `output_specs` are those of their
+        sizes."""
         return self.bind_inputs(inputs, []) is not None
 
     @property
     def input_specs(self):
         """(shape, dtype) of each input, for the sizes of the last run."""
         cdef int position
-        return tuple([(tuple([self.input_tensors[position].dims[axis]
-                              for axis in range(self.input_tensors[position].ndim)]),
-                       self.program.input_specs[position][1]) for position in range(self.program.num_inputs)])
+        return tuple([(_shape_of(&self.input_tensors[position]), self.program.input_specs[position][1])
+                      for position in range(self.program.num_inputs)])
 
     @property
     def output_specs(self):
@@ -561,8 +565,8 @@ cdef class Workspace:
         return 0
 
     cdef object bind_inputs(self, inputs, list held):
-        """Stores the addresses of the inputs, and computes the tables if their sizes are new; returns None if the program
-        does not hold for them. ``held``: receives the copies made here, which must live as long as the run."""
+        """Stores the addresses of the inputs, and computes the tables if their sizes are new; returns None if the
+        program does not hold for them. ``held``: receives the copies made here, which must live as long as the run."""
         cdef Program program = self.program
         cdef int position, axis
         cdef const ht_array_interface *view
@@ -594,7 +598,7 @@ cdef class Workspace:
                 self.addresses[position] = ht_array_data(view)
             if is_new:
                 self.own_inputs[position].size = array.size
-        if is_new and not self.size():
+        if is_new and not self.compute_tables():
             return None
         return self
 
@@ -734,7 +738,8 @@ cdef class Workspace:
         return trip, proceed
 
     def times(self):
-        """(wall, thread CPU) nanoseconds of each call of the last run, from ``first_call`` on; empty unless ``timed``."""
+        """(wall, thread CPU) nanoseconds of each call of the last run, from ``first_call`` on; empty unless
+        ``timed``."""
         cdef int position
         if not self.timed:
             return []

@@ -1,8 +1,8 @@
 /* Evaluates what a program derives from the sizes of its inputs: dims of tensors, ints of calls, bytes of buffers.
  *
- * hetero._sizes records the steps while a model is planned for sizes that are symbols. Steps that compare check that the
- * plan holds for the sizes at hand. If one fails, or if a number does not fit 64 bits, the plan must not be used for these
- * sizes. */
+ * hetero._sizes records the steps while a model is planned for sizes that are symbols. Steps that compare check that
+ * the plan holds for the sizes at hand. If one fails, or if a number does not fit 64 bits, the plan must not be used
+ * for these sizes. */
 #ifndef HETERO_SIZES_H
 #define HETERO_SIZES_H
 
@@ -11,33 +11,33 @@
 #include "kernels/kernel.h"
 
 /* Steps. r[i]: the number in register i, an integer unless stated otherwise. Divisions round down, as in Python. */
-#define HT_SIZE_STEPS(X)                                                          \
-    X(LOAD_DIM)      /* r[out] = dims[b] of tensor a */                           \
-    X(LOAD_ELEMENT)  /* r[out] = element b of tensor a */                         \
-    X(LOAD_REAL)     /* r[out] = element b of tensor a, a float, as float64 */    \
-    X(ADD)           /* r[out] = r[a] + r[b] */                                   \
-    X(SUB)                                                                        \
-    X(MUL)                                                                        \
-    X(DIV)                                                                        \
-    X(MOD)                                                                        \
-    X(REAL)          /* r[out] = r[a] as float64 */                               \
-    X(ADD_REAL)      /* of float64 */                                             \
-    X(SUB_REAL)                                                                   \
-    X(MUL_REAL)                                                                   \
-    X(DIV_REAL)                                                                   \
-    X(IS_LESS)       /* fails unless (r[a] < r[b]) == out */                      \
-    X(IS_EQUAL)                                                                   \
-    X(IS_LESS_REAL)  /* of float64 */                                             \
-    X(IS_EQUAL_REAL)                                                              \
-    X(STORE_DIM)     /* dims[b] of tensor a = r[out] */                           \
-    X(SET_SIZE)      /* size of tensor a = the product of its dims */             \
-    X(STORE_ELEMENT) /* element b of tensor a = r[out] */                         \
-    X(STORE_INT)     /* int a of the program = r[out] */                          \
-    X(STORE_BEGIN)   /* where tensor a begins in its buffer = r[out] bytes */      \
-    X(STORE_BYTES)   /* bytes of buffer a = r[out] */                             \
-    X(ALLOCATE)      /* memory for tensor a; ends the run of ht_run_sizes */      \
-    X(SHARE)         /* data of tensor a = that of tensor b */                    \
-    X(CALL)          /* kernel call a; ends the run of ht_run_sizes */            \
+#define HT_SIZE_STEPS(X)                                                       \
+    X(LOAD_DIM)      /* r[out] = dims[b] of tensor a */                        \
+    X(LOAD_ELEMENT)  /* r[out] = element b of tensor a */                      \
+    X(LOAD_REAL)     /* r[out] = element b of tensor a, a float, as float64 */ \
+    X(ADD)           /* r[out] = r[a] + r[b] */                                \
+    X(SUB)                                                                     \
+    X(MUL)                                                                     \
+    X(DIV)                                                                     \
+    X(MOD)                                                                     \
+    X(REAL)          /* r[out] = r[a] as float64 */                            \
+    X(ADD_REAL)      /* of float64 */                                          \
+    X(SUB_REAL)                                                                \
+    X(MUL_REAL)                                                                \
+    X(DIV_REAL)                                                                \
+    X(IS_LESS)       /* fails unless (r[a] < r[b]) == out */                   \
+    X(IS_EQUAL)                                                                \
+    X(IS_LESS_REAL)  /* of float64 */                                          \
+    X(IS_EQUAL_REAL)                                                           \
+    X(STORE_DIM)     /* dims[b] of tensor a = r[out] */                        \
+    X(SET_SIZE)      /* size of tensor a = the product of its dims */          \
+    X(STORE_ELEMENT) /* element b of tensor a = r[out] */                      \
+    X(STORE_INT)     /* int a of the program = r[out] */                       \
+    X(STORE_BEGIN)   /* where tensor a begins in its buffer = r[out] bytes */  \
+    X(STORE_BYTES)   /* bytes of buffer a = r[out] */                          \
+    X(ALLOCATE)      /* memory for tensor a; ends the run of ht_run_sizes */   \
+    X(SHARE)         /* tensor a lies in the memory of tensor b */             \
+    X(CALL)          /* kernel call a; ends the run of ht_run_sizes */         \
     X(TABLE)         /* Python computes the data of tensor a; ends the run */
 
 #define HT_SIZE_STEP(name) HT_SIZE_##name,

@@ -19,7 +19,6 @@ class Size(int):  # an int to whoever plans; not a subclass of it at run time
 @final
 class SizeTrace:
     num_registers: int
-    fixed: int
     on_fixed: Callable[[], object] | None
     def dim(self, tensor: int, axis: int, value: int) -> int: ...
     def element(self, tensor: int, index: int, value: float) -> Any: ...

@@ -1,4 +1,4 @@
-"""Plans as files: what is honored, and what is wrong with a bad edit, said precisely."""
+"""Plans as files: edits take effect, and errors say precisely what is wrong with a bad edit."""
 
 from __future__ import annotations
 

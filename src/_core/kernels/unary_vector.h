@@ -113,7 +113,7 @@ HT_INLINE vf swish(vf alpha, vf v)
 }
 
 /* x tanh(log(1 + exp(x))). With e = exp(t), f is t e (1 - e / 2 + ...) for x < 0, and 2 t e^2 (1 - ...) for x > 0.
- * There it is small beside x, so that its pieces may have centers where it is no float32: those for x < 0. */
+ * The pieces for x < 0 are centered where f is a float32. For x > 0, f is small beside x, so any centers will do. */
 #define MISH_NEGATIVE(X)                                                                \
     X(0.0f, -1.0f, 0.100000001f, 0.320000172f, -0.0159943476f,                          \
       -0.0458031036f, -3.15010802e-05f, 0.00880891923f, 0.0024371699f)                  \

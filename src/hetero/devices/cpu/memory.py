@@ -168,9 +168,12 @@ class Buffers:
     bytes: list[int]
     of: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
-    def rows(self, number: Callable[[int], int]) -> tuple[list[int], list[int], list[int]]:
-        """First calls, last calls and bytes. ``number``: applied to the bytes."""
-        return self.first, self.last, [number(size) for size in self.bytes]
+    def layout(self) -> tuple[list[int], int]:
+        """The offset of each buffer in the arena, and the arena's size in bytes; for the sizes of the plan if they are
+        symbols."""
+        sizes = [hint(size) for size in self.bytes]
+        offsets, end = _program.arena_layout(*(np.array(row, np.int64) for row in (self.first, self.last, sizes)))
+        return offsets.tolist(), int(end)
 
 
 def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> Buffers:
@@ -271,6 +274,6 @@ def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
     ``place``: storage -> (kind, number), as the planner's header defines them; it is extended. ``parts``: see `join`.
     """
     buffers = assign_buffers(calls, place, parts)
-    offsets, end = _program.arena_layout(*(np.array(entries, np.int64) for entries in buffers.rows(hint)))
-    place.update((storage, (0, int(offsets[number] + hint(begin)))) for storage, (number, begin) in buffers.of.items())
-    return int(end)
+    offsets, end = buffers.layout()
+    place.update((storage, (0, offsets[number] + begin)) for storage, (number, begin) in buffers.of.items())
+    return end

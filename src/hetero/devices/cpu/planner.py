@@ -250,7 +250,7 @@ class Planner:
 
     def whole(self, incoming: dict[int, Value]) -> Segment | None:
         """The only segment for these inputs; None if there are several or a node runs between segments."""
-        segment = self._segment(0, incoming, None)
+        segment = self._segment(0, incoming, Context(self._packed))
         return segment if segment.host < 0 and segment.next_node == len(self.nodes) else None
 
     def following(
@@ -277,14 +277,14 @@ class Planner:
         waited: Mapping[int, NDArray[Any]] | None = None,
     ) -> Segment:
         """The segment from node ``start`` on. ``types``, ``known``: types and data of the values that it gets.
-        ``axes``: those whose sizes are symbols; None plans for these sizes only. ``waited``: data of which every
-        element is a symbol."""
+        ``axes``: for each value, the axes whose sizes become symbols; None plans for these sizes only. ``waited``: data
+        whose elements become symbols."""
 
         def incoming(data: Mapping[int, NDArray[Any]]) -> dict[int, Value]:
             return {value: Value(dtype, shape, data.get(value)) for value, (dtype, shape) in types.items()}
 
         if axes is not None:
-            tracing, values = Tracing(), incoming(known)
+            tracing, values = Tracing(self._packed), incoming(known)
             for number, value in values.items():
                 if value.data is None:
                     tracing.add_input(value, axes[number], (waited or {}).get(number))
@@ -295,10 +295,9 @@ class Planner:
             except Exception as error:  # what cannot be planned for symbols is planned for these sizes
                 self.unfit.append(f"{type(error).__name__}: {error}")
                 self.num_unfit += 1
-        return self._segment(start, incoming({**known, **(waited or {})}), None)
+        return self._segment(start, incoming({**known, **(waited or {})}), Context(self._packed))
 
-    def _segment(self, start: int, incoming: dict[int, Value], tracing: Tracing | None) -> Segment:
-        context = Context(self._packed, tracing)
+    def _segment(self, start: int, incoming: dict[int, Value], context: Context) -> Segment:
         values: dict[int, Value] = dict(incoming)
         for value in incoming.values():
             if value.data is None:
@@ -338,7 +337,7 @@ class Planner:
                         ) from need
                 stop = i
                 break
-        return self._finish(context, values, incoming, needs, stop, host, tracing)
+        return self._finish(context, values, incoming, needs, stop, host)
 
     def _results(self, context: Context, i: int, values: Mapping[int, Value]) -> dict[int, Value]:
         """Lower one node; returns its outputs by value id."""
@@ -360,7 +359,6 @@ class Planner:
         needs: tuple[int, ...],
         stop: int,
         host: int,
-        tracing: Tracing | None,
     ) -> Segment:
         """Choose the values that the segment returns, fuse its calls, and assemble its program.
 
@@ -416,7 +414,7 @@ class Planner:
             [self.nodes[call.node] if call.label is None else call.label for call in calls],
             self.nodes,
             self._packed,
-            tracing,
+            context if isinstance(context, Tracing) else None,
         )
         for number, (source, _) in aliases.items():
             value = values[number]
@@ -511,9 +509,9 @@ def _assemble(
         owner = number if number < len(inputs) else _owner(value.late)
         table.number[id(value)] = table.add(value, (2 if number < len(inputs) else 4, owner))
         place.setdefault(value.storage, (4, owner))
-    offsets, end = _program.arena_layout(*(np.array(entries, np.int64) for entries in buffers.rows(hint)))
-    table.buffers, table.offsets = buffers, offsets.tolist()
-    late = table.entries(tracing.calls, [nodes[call.node] for call in tracing.calls])
+    table.buffers = buffers
+    table.offsets, arena_bytes = buffers.layout()
+    late = table.entries(tracing.late_calls, [nodes[call.node] for call in tracing.late_calls])
     entries = table.entries(calls, labels)
     output_tensors = [table.number_of(value) for value in outputs]
     for value in aliases:
@@ -544,7 +542,7 @@ def _assemble(
         trace.num_registers,
         constants,
         [tuple(map(is_symbolic, value.shape)) for value in inputs],
-        list(zip(*buffers.rows(hint), strict=True)),
+        list(zip(buffers.first, buffers.last, map(hint, buffers.bytes), strict=True)),
         places,
         output_tensors,
         [(entry.function, entry.registers, entry.number) for entry in tracing.tables],
@@ -552,7 +550,14 @@ def _assemble(
         any(value.late is not None for value in inputs),
     )
     program = _program.Program(
-        table.tensors, [*late, *entries], table.constants, _types(inputs), _types(outputs), end, sizes, len(late)
+        table.tensors,
+        [*late, *entries],
+        table.constants,
+        _types(inputs),
+        _types(outputs),
+        arena_bytes,
+        sizes,
+        len(late),
     )
     return program, tuple(call.node for call in calls), table.number
 

@@ -1,26 +1,29 @@
 """Plans for sizes that are symbols: the tensors and calls that follow from sizes alone.
 
-While a segment is planned, `Tracing` records in a `SizeTrace` how its late tensors are computed. Shapes and arithmetic
-on a few integers stay symbolic. Everything else runs as kernel calls when a call comes with new sizes, before the calls
-of the program."""
+`Tracing` is the `Context` of a segment whose sizes are symbols. It records in a `SizeTrace` how late tensors are
+computed. Shapes and arithmetic on a few integers stay symbolic. Everything else runs as kernel calls when a call comes
+with new sizes, before the calls of the program."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
-from ..._sizes import Size, SizeTrace, hint, is_symbolic
-from .values import MAX_LATE_BYTES, Call, Context, Late, NeedsData, Value
+from ..._sizes import Size, SizeTrace, UnfitForSymbols, hint, is_symbolic
+from .values import Call, Context, Late, NeedsData, Packed, Value, checked_shape
 
 __all__ = ["Table", "Tracing", "is_readable"]
 
 MAX_ELEMENTS = 256
 """Elements of a tensor that planning reads one by one. A plan that needs more of them is cut."""
+
+MAX_LATE_BYTES = 1 << 20
+"""Bytes of a late tensor, at most. Larger ones are computed in every run, because late tensors keep their memory."""
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 
@@ -39,14 +42,15 @@ class Table:
     number: int
 
 
-class Tracing:
-    """The late tensors and calls of one segment. ``trace``: records the steps. ``tensors``: the inputs of the segment,
-    then the late tensors, by number."""
+class Tracing(Context):
+    """Collects the calls of a segment whose sizes are symbols. ``trace``: records the steps. ``tensors``: the inputs of
+    the segment, then the late tensors, by number. ``late_calls``: the calls that compute late tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, packed: Packed) -> None:
+        super().__init__(packed)
         self.trace = SizeTrace()
         self.tensors: list[Value] = []
-        self.calls: list[Call] = []
+        self.late_calls: list[Call] = []
         self.tables: list[Table] = []
         self._num_ints = 0
 
@@ -62,10 +66,10 @@ class Tracing:
         if data is not None:
             value.late = Late(data, number=number)
 
-    def elements(self, value: Value) -> NDArray[Any]:
-        """The elements of a late value, as an object array of numbers and symbols."""
+    def known(self, value: Value) -> NDArray[Any]:
         late = value.late
-        assert late is not None
+        if late is None:
+            return super().known(value)
         if late.elements is None:
             if not is_readable(late.seen):
                 raise NeedsData(value)
@@ -78,28 +82,41 @@ class Tracing:
                 flat[at] = self.trace.element(number, at, element)
         return late.elements
 
-    def integers(self, context: Context, numbers: Sequence[Any], shape: Sequence[int]) -> Value:
-        """An array of int64 that contains symbols."""
+    def integers(self, numbers: Sequence[int], shape: Sequence[int] | None = None) -> Value:
+        if not any(map(is_symbolic, numbers)):
+            return super().integers(numbers, shape)
+        shape = (len(numbers),) if shape is None else shape
         elements = np.empty(len(numbers), object)
         elements[:] = numbers
         seen = np.array([hint(number) for number in numbers], np.int64).reshape(shape)
         late = Late(seen, elements.reshape(shape))
-        return Value(_INT64, tuple(shape), storage=context.new_storage(), late=late)
+        return Value(_INT64, tuple(shape), storage=self.new_storage(), late=late)
 
-    def table(
-        self, context: Context, function: Callable[..., NDArray[Any]], arguments: Sequence[Any], shape: Sequence[int]
-    ) -> Value:
-        """The array ``function(*arguments)`` of ``shape``, computed anew for new sizes."""
+    def table(self, function: Callable[..., NDArray[Any]], arguments: Sequence[int], shape: Sequence[int]) -> Value:
+        if not any(map(is_symbolic, arguments)):
+            return super().table(function, arguments, shape)
         seen = function(*map(hint, arguments))
         assert seen.shape == tuple(map(hint, shape))
-        value = Value(
-            seen.dtype, tuple(shape), storage=context.new_storage(), late=Late(seen, number=len(self.tensors))
-        )
+        value = Value(seen.dtype, tuple(shape), storage=self.new_storage(), late=Late(seen, number=len(self.tensors)))
         registers = tuple(self.trace.number(argument) for argument in arguments)
         self._add_tensor(value)
         self.trace.table(len(self.tables))
         self.tables.append(Table(function, registers, len(self.tensors) - 1))
         return value
+
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        made = super().reshaped(value, shape)
+        if value.late is not None:
+            elements = value.late.elements
+            if any(map(is_symbolic, made.shape)):  # `known` then records how many elements there are
+                elements = None
+            sizes = tuple(map(hint, made.shape))
+            elements = None if elements is None else elements.reshape(sizes)
+            made.late = Late(value.late.seen.reshape(sizes), elements, base=value)
+        return made
+
+    def packed(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
+        return super().packed(source, _plain(layout), make)
 
     def number_of(self, value: Value) -> int:
         """The number of a late value's tensor, which gets memory now if it has none."""
@@ -123,27 +140,50 @@ class Tracing:
         self.trace.store_shape(len(self.tensors), value.shape)
         self.tensors.append(value)
 
-    def call(
+    def call_many(
         self,
-        context: Context,
+        kernel: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[tuple[Sequence[int], np.dtype[Any]]],
+        ints: Sequence[int] = (),
+        floats: Sequence[float] = (),
+        *,
+        lasting: bool = False,
+        fold: bool = True,
+    ) -> list[Value]:
+        floats = tuple(map(float, floats))  # symbols become numbers now, while that can be recorded
+        present = [value for value in inputs if value is not None]
+        if fold and all(value.data is not None or value.late is not None for value in present):
+            sizes = (size for shape, _ in outputs for size in shape)
+            if any(value.late is not None for value in present) or any(map(is_symbolic, (*ints, *sizes))):
+                if self._packing:
+                    raise UnfitForSymbols("a packed constant depends on sizes")
+                made = [Value(dtype, checked_shape(shape, dtype)) for shape, dtype in outputs]
+                if self._compute_late(kernel, inputs, made, ints, floats):
+                    return made
+                fold = False
+        return super().call_many(kernel, inputs, outputs, ints, floats, lasting=lasting, fold=fold)
+
+    def _compute_late(
+        self,
         kernel: str,
         inputs: Sequence[Value | None],
         made: Sequence[Value],
-        ints: Sequence[Any],
+        ints: Sequence[int],
         floats: Sequence[float],
     ) -> bool:
         """Compute ``made`` from known and late values: symbolically if possible, else by a call before the program.
         Returns False, and leaves ``made`` as it is, if the results are too large to be kept."""
         if sum(hint(value.size) * value.dtype.itemsize for value in made) > MAX_LATE_BYTES:
             return False
-        elements = _symbolic(self, kernel, inputs, made, ints)
+        elements = _symbolic(kernel, inputs, made, ints)
         plain = tuple(map(hint, ints))
         specs = [(tuple(map(hint, value.shape)), value.dtype) for value in made]
         arrays = [None if value is None else value.data if value.late is None else value.late.seen for value in inputs]
         results = _kernels.call(kernel, arrays, specs, plain, floats)
         for value, array in zip(made, results, strict=True):
             array.flags.writeable = False
-            value.storage = context.new_storage()
+            value.storage = self.new_storage()
             value.late = Late(array)
         if elements is not None:
             (value,) = made
@@ -163,12 +203,19 @@ class Tracing:
             if is_symbolic(number):
                 self.trace.store_int(self._num_ints + at, number)
         self._num_ints += len(ints)
-        self.trace.call(len(self.calls))
-        self.calls.append(Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), context.node))
+        self.trace.call(len(self.late_calls))
+        self.late_calls.append(Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), self.node))
         return True
 
 
-def _elements_of(tracing: Tracing, value: Value | None) -> NDArray[Any] | None:
+def _plain(layout: Hashable) -> Hashable:
+    """A layout without symbols: the plan holds only for these numbers, because packed constants are shared by plans."""
+    if isinstance(layout, tuple):
+        return tuple(map(_plain, layout))
+    return int(layout) if type(layout) is Size else layout
+
+
+def _elements_of(value: Value | None) -> NDArray[Any] | None:
     """The elements of a small integer operand that are at hand: those of a constant, or symbols made before."""
     if value is None or value.dtype not in (_INT64, _INT32):
         return None
@@ -178,7 +225,7 @@ def _elements_of(tracing: Tracing, value: Value | None) -> NDArray[Any] | None:
 
 
 def _symbolic(
-    tracing: Tracing, kernel: str, inputs: Sequence[Value | None], made: Sequence[Value], ints: Sequence[Any]
+    kernel: str, inputs: Sequence[Value | None], made: Sequence[Value], ints: Sequence[Any]
 ) -> NDArray[Any] | None:
     """The result of a call on symbols, for the kernels that occur in arithmetic on shapes; None if it has to be
     computed by the kernel. Only moves of elements, and arithmetic on int64: sums and products wrap alike in any order,
@@ -187,7 +234,7 @@ def _symbolic(
         return None
     if len(made) != 1 or any(isinstance(size, Size) for size in made[0].shape) or any(map(is_symbolic, ints)):
         return None
-    operands = [_elements_of(tracing, value) for value in inputs]
+    operands = [_elements_of(value) for value in inputs]
     shape = made[0].shape
     if kernel == "gather":  # the indices are constants
         data, places = operands[0], inputs[1]

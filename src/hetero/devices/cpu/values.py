@@ -10,26 +10,22 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels, _program
-from ..._sizes import Size, UnfitForSymbols, hint, is_symbolic, whole
+from ..._sizes import whole
 from ...errors import InferenceError
 from ...model.constants import release_pages
 from .pages import Pages
 
-__all__ = ["MAX_BYTES", "Call", "Context", "Late", "NeedsData", "NeedsHost", "Packed", "Value"]
+__all__ = ["MAX_BYTES", "Call", "Context", "Late", "NeedsData", "NeedsHost", "Packed", "Value", "checked_shape"]
 
 MAX_BYTES = 1 << 40
 """Bytes of a tensor, at most; planning refuses larger ones. No current machine holds them, and sizes stay far from
 overflow."""
-
-
-MAX_LATE_BYTES = 1 << 20
-"""Bytes of a late tensor, at most. Larger ones are computed in every run, because late tensors keep their memory."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -37,8 +33,8 @@ class Late:
     """What planning knows of a tensor that follows from sizes alone.
 
     ``seen``: its data for the sizes for which the plan is made. ``elements``: the same as an object array of ints,
-    `Size` and `Real`; None if it has not been needed. ``number``: in the trace; -1 while the tensor has no memory.
-    ``base``: the value of which it is a reshape.
+    `Size` and `Real`; None if it has not been needed. ``number``: its tensor in the trace; -1 while it has no memory.
+    ``base``: another late value with the same elements in another shape, or None.
     """
 
     seen: NDArray[Any]
@@ -143,36 +139,16 @@ class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
         self.pages = Pages()
 
 
-class Trace(Protocol):
-    """What a `Context` uses of `hetero.devices.cpu.tracing.Tracing`."""
-
-    def call(
-        self,
-        context: Context,
-        kernel: str,
-        inputs: Sequence[Value | None],
-        made: Sequence[Value],
-        ints: Sequence[Any],
-        floats: Sequence[float],
-    ) -> bool: ...
-    def elements(self, value: Value) -> NDArray[Any]: ...
-    def integers(self, context: Context, numbers: Sequence[Any], shape: Sequence[int]) -> Value: ...
-    def table(
-        self, context: Context, function: Callable[..., NDArray[Any]], arguments: Sequence[Any], shape: Sequence[int]
-    ) -> Value: ...
-
-
 class Context:
-    """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel. A call
-    whose inputs are known or late becomes a call of the trace.
+    """Collects the calls of a plan. A call whose inputs are all known runs immediately, with the same kernel.
 
     ``packed``: constants in kernels' own layouts, computed once per compiled model and shared by all its plans.
-    ``node``: the index of the node that is being lowered. ``stages``: see `staged`. ``trace``: records what depends on
-    sizes; None if all sizes are known.
+    ``node``: the index of the node that is being lowered. ``stages``: see `staged`.
+
+    This class is for sizes that are known. `hetero.devices.cpu.tracing.Tracing` extends it to symbols.
     """
 
-    def __init__(self, packed: Packed, trace: Trace | None = None) -> None:
-        self.trace = trace
+    def __init__(self, packed: Packed) -> None:
         self.calls: list[Call] = []
         self.node = -1
         self.num_storages = 0
@@ -209,24 +185,8 @@ class Context:
     ) -> list[Value]:
         """As `call`, for any number of outputs. ``fold``: False for a call that runs every time, even if all its inputs
         are known."""
-        made = [Value(dtype, _checked(tuple(map(whole, shape)), dtype)) for shape, dtype in outputs]
-        known, late = fold, False
-        for value in inputs:
-            if value is not None and value.data is None:
-                known = False
-                late = fold and value.late is not None
-                if not late:
-                    break
-        if self.trace is not None:
-            floats = tuple(map(float, floats))  # symbols become numbers now, while that can be recorded
-        if self.trace is not None and (late or known):
-            symbolic = any(map(is_symbolic, ints)) or any(is_symbolic(d) for value in made for d in value.shape)
-            if late or symbolic:
-                if self._packing:
-                    raise UnfitForSymbols("a packed constant depends on sizes")
-                if self.trace.call(self, kernel, inputs, made, ints, floats):
-                    return made
-                known = False
+        made = [Value(dtype, checked_shape(shape, dtype)) for shape, dtype in outputs]
+        known = fold and all(value is None or value.data is not None for value in inputs)
         if known:
             arrays = [None if value is None else value.data for value in inputs]
             specs = [(value.shape, value.dtype) for value in made]
@@ -246,16 +206,12 @@ class Context:
 
     def integers(self, numbers: Sequence[int], shape: Sequence[int] | None = None) -> Value:
         """A vector of int64, or an array of ``shape``, of numbers that may depend on sizes."""
-        if self.trace is not None and any(map(is_symbolic, numbers)):
-            return self.trace.integers(self, numbers, (len(numbers),) if shape is None else shape)
         array = np.array(numbers, np.int64)
         return self.constant(array if shape is None else array.reshape(shape))
 
     def table(self, function: Callable[..., NDArray[Any]], arguments: Sequence[int], shape: Sequence[int]) -> Value:
         """The array ``function(*arguments)`` of ``shape``. If the arguments depend on sizes, the function is called
         again for new sizes."""
-        if self.trace is not None and any(map(is_symbolic, arguments)):
-            return self.trace.table(self, function, arguments, shape)
         return self.constant(function(*arguments))
 
     def counting(self, count: int) -> Value:
@@ -271,7 +227,6 @@ class Context:
         ``layout``."""
         if not source.shared:
             return make()
-        layout = _plain(layout)
         key = (id(source.data), layout)
         if key not in self._packed:
             outer, self._packing = self._packing, True
@@ -318,15 +273,9 @@ class Context:
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
         """The same elements in another shape, without a copy."""
-        shape = _checked(tuple(map(whole, shape)), value.dtype)
+        shape = checked_shape(shape, value.dtype)
         data = None if value.data is None else value.data.reshape(shape)
-        made = Value(value.dtype, shape, data, value.storage)
-        if value.late is not None:
-            sizes, elements = tuple(map(hint, shape)), value.late.elements
-            if elements is not None:  # a shape with symbols is read from memory, where the numbers of it are recorded
-                elements = None if any(map(is_symbolic, shape)) else elements.reshape(sizes)
-            made.late = Late(value.late.seen.reshape(sizes), elements, base=value)
-        return made
+        return Value(value.dtype, shape, data, value.storage)
 
     def staged(self, make: Callable[[], Sequence[Value]]) -> Sequence[Value]:
         """The values of ``make``, called once per node. Use it at most once per node.
@@ -340,29 +289,21 @@ class Context:
     def known(self, value: Value) -> NDArray[Any]:
         """The data of a value; those of a late value are an object array that may contain `Size` and `Real`. If they
         are not known yet, raises `NeedsData`: the plan is cut before this node."""
-        if value.data is not None:
-            return value.data
-        if value.late is None:
+        if value.data is None:
             raise NeedsData(value)
-        assert self.trace is not None
-        return self.trace.elements(value)
+        return value.data
 
     def new_storage(self) -> int:
         self.num_storages += 1
         return self.num_storages - 1
 
 
-def _plain(layout: Hashable) -> Hashable:
-    """A layout without symbols: the plan holds only for these numbers, because packed constants are shared by plans."""
-    if isinstance(layout, tuple):
-        return tuple(map(_plain, layout))
-    return int(layout) if type(layout) is Size else layout
-
-
-def _checked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """``shape``, if kernels support it. Raises `InferenceError` for more than 8 dimensions or more than `MAX_BYTES`.
+def checked_shape(sizes: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """``sizes`` as a shape. Raises `InferenceError` for shapes that kernels do not support: more than 8 dimensions, or
+    more than `MAX_BYTES`.
 
     For an empty tensor, the product of the other dimensions is limited too, because kernels compute it."""
+    shape = tuple(map(whole, sizes))
     if len(shape) > 8 or any(size < 0 for size in shape):
         raise InferenceError(f"an output would have shape {list(shape)}; expected at most 8 dimensions, none negative")
     if (math.prod(shape) or math.prod(filter(None, shape))) * dtype.itemsize > MAX_BYTES:

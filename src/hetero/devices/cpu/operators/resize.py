@@ -236,8 +236,8 @@ def _places(
 
 
 class _Table(NamedTuple):
-    """What is read along an axis. ``length``: of the result. ``starts``: the first position read for each element of
-    the result. ``weights``: from that position on, [taps, length]; None if one element is picked."""
+    """Which elements a Resize reads along an axis. ``length``: of the result. ``starts``: the first position read for
+    each element of the result. ``weights``: from that position on, [taps, length]; None if one element is picked."""
 
     axis: int
     length: int
@@ -275,9 +275,6 @@ def _table(
         return _Table(axis, length, context.table(nearest, [size, length], (length,)), None)
     if node.get("antialias", 0):  # the number of taps depends on the sizes
         size, length = int(size), int(length)
-    taps = 4 if node.get("mode", b"") == b"cubic" else 2
-    if size < taps:
-        size = int(size)
 
     dtype = x.dtype  # the table keeps what its function refers to, so that must not be the value
 
@@ -286,9 +283,10 @@ def _table(
         starts, weights = _weights(node, size, places(size, length), _ratio(size, length, scale))
         return starts, weights.astype(dtype)
 
-    count = taps if is_symbolic(size) or is_symbolic(length) else len(both(size, length)[1])
-    if not is_symbolic(size) and size < taps:
-        count = max(size, 1)
+    if is_symbolic(size) or is_symbolic(length):
+        count = max(int(min(4 if node.get("mode", b"") == b"cubic" else 2, size)), 1)
+    else:
+        count = len(both(size, length)[1])
     starts = context.table(lambda size, length: both(size, length)[0], [size, length], (length,))
     weights = context.table(lambda size, length: both(size, length)[1], [size, length], (count, length))
     return _Table(axis, length, starts, weights)
