@@ -106,7 +106,7 @@ def _unique(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 @operator("OneHot", dtypes=(NUMBERS, NUMBERS, ANY), attributes={"axis": None}, result=2)
 def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     indices, depth, values = (_required(value) for value in inputs)
-    size = int(context.known(depth).reshape(-1)[0])
+    size = whole(context.known(depth).reshape(-1)[0])
     axis = axis_of(node.get("axis", -1), indices.rank + 1)
     if values.shape != (2,) or size < 0:
         raise InferenceError(f"expected two values and a depth of at least 0, found {list(values.shape)} and {size}")
@@ -115,7 +115,7 @@ def _one_hot(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     classes_of = context.reshaped(cast(context, indices, _INT64), shape)
     if indices.dtype.kind != "u":  # uint64 values beyond int64 become negative and match no class
         negative = binary(context, "less", classes_of, context.scalar(0, _INT64), _BOOL)
-        wrapped = binary(context, "add", classes_of, context.scalar(size, _INT64))
+        wrapped = binary(context, "add", classes_of, context.integers([size], ()))
         classes_of = context.call("where", [negative, wrapped, classes_of], shape, _INT64)
     numbers = context.reshaped(context.counting(size), classes)
     hit = binary(context, "equal", classes_of, numbers, _BOOL)
