@@ -1,0 +1,192 @@
+"""Programs from the calls of a segment: places for storages, numbers for tensors, and how both follow from sizes.
+
+The planner's header names the forms of a tensor, from a `Value` to a tensor number. For sizes that are symbols, the
+tensors and calls of the trace come first in a program, because its steps refer to them by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _program
+from ..._sizes import hint, is_symbolic
+from .memory import Buffers, Parts, assign_buffers, place_in_arena
+from .registry import NodePlan
+from .tracing import Tracing
+from .values import Call, Late, Packed, Value
+
+__all__ = ["assemble"]
+
+
+def _aligned(value: Value, packed: Packed) -> NDArray[Any]:
+    """The data of a constant at an address that kernels can read; copied at most once per compiled model."""
+    data = value.data
+    assert data is not None
+    if data.flags.aligned:
+        return data
+    if not value.shared:
+        return data.copy()
+    return packed.setdefault((id(data), "aligned"), (data, data.copy()))[1]
+
+
+def assemble(
+    calls: Sequence[Call],
+    parts: Parts,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    aliases: Sequence[Value],
+    labels: Sequence[object],
+    nodes: Sequence[NodePlan],
+    packed: Packed,
+    tracing: Tracing | None,
+) -> tuple[_program.Program, tuple[int, ...], Mapping[int, int]]:
+    """Place the storages, number the tensors, and make the program; returns it, the node of each call, and the tensor
+    of each value, by id. ``aliases``: values whose shapes the program must know, if they depend on sizes."""
+    place: dict[int, tuple[int, int]] = {}  # storage -> (kind, number)
+    for position, value in enumerate(inputs):
+        place[value.storage] = (2, position)
+    for position, value in enumerate(outputs):
+        place[value.storage] = (3, position)
+    table = _Tensors(packed, place)
+    if tracing is None:
+        arena_bytes = place_in_arena(calls, place, parts)
+        entries = table.entries(calls, labels)
+        program = _program.Program(
+            table.tensors, entries, table.constants, _types(inputs), _types(outputs), arena_bytes
+        )
+        return program, tuple(call.node for call in calls), table.number
+
+    buffers = assign_buffers(calls, place, parts)
+    trace = tracing.trace
+    for call in calls:
+        for operand in call.inputs:
+            if operand is not None and operand.late is not None and operand.storage not in place:
+                tracing.number_of(operand)
+    for number, value in enumerate(tracing.tensors):  # the first tensors are those of the trace
+        owner = number if number < len(inputs) else _owner(value.late)
+        table.number[id(value)] = table.add(value, (2 if number < len(inputs) else 4, owner))
+        place.setdefault(value.storage, (4, owner))
+    table.buffers = buffers
+    table.offsets, arena_bytes = buffers.layout()
+    late = table.entries(tracing.late_calls, [nodes[call.node] for call in tracing.late_calls])
+    entries = table.entries(calls, labels)
+    output_tensors = [table.number_of(value) for value in outputs]
+    for value in aliases:
+        if any(map(is_symbolic, value.shape)):
+            table.number_of(value)
+    for number in range(len(tracing.tensors), len(table.values)):
+        trace.store_shape(number, table.values[number].shape)
+        kind, owner = table.tensors[number][2:]
+        if kind == 4:
+            trace.share(number, owner)
+    position = sum(len(entry[3]) for entry in late)
+    for call in calls:
+        for at, parameter in enumerate(call.ints):
+            if is_symbolic(parameter):
+                trace.store_int(position + at, parameter)
+        position += len(call.ints)
+    places = []
+    for number, (buffer, begin) in table.buffer_of.items():
+        if is_symbolic(begin):
+            trace.store_begin(number, begin)
+        places.append((number, buffer, hint(begin)))
+    for number, size in enumerate(buffers.bytes):
+        if is_symbolic(size):
+            trace.store_bytes(number, size)
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(
+        steps,
+        trace.num_registers,
+        constants,
+        [tuple(map(is_symbolic, value.shape)) for value in inputs],
+        list(zip(buffers.first, buffers.last, map(hint, buffers.bytes), strict=True)),
+        places,
+        output_tensors,
+        [(entry.function, entry.registers, entry.number) for entry in tracing.tables],
+        len(table.tensors),
+        any(value.late is not None for value in inputs),
+    )
+    program = _program.Program(
+        table.tensors,
+        [*late, *entries],
+        table.constants,
+        _types(inputs),
+        _types(outputs),
+        arena_bytes,
+        sizes,
+        len(late),
+    )
+    return program, tuple(call.node for call in calls), table.number
+
+
+def _types(values: Sequence[Value]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    return [(tuple(map(hint, value.shape)), value.dtype) for value in values]
+
+
+def _owner(late: Late | None) -> int:
+    """The number of the late tensor in whose memory a late tensor lies."""
+    assert late is not None
+    while late.base is not None and late.base.late is not None:
+        late = late.base.late
+    return late.number
+
+
+class _Tensors:
+    """The tensor table of a program. ``place``: storage -> (kind, number). For a program with many sizes, ``buffers``
+    and
+    ``offsets`` give the places in the arena."""
+
+    def __init__(self, packed: Packed, place: Mapping[int, tuple[int, int]]) -> None:
+        self._packed = packed
+        self._place = place
+        self._constant_number: dict[int, int] = {}
+        self.constants: list[NDArray[Any]] = []
+        self.tensors: list[tuple[Any, ...]] = []
+        self.values: list[Value] = []
+        self.number: dict[int, int] = {}  # id of a value -> its tensor
+        self.buffers: Buffers | None = None
+        self.offsets: Sequence[int] = ()
+        self.buffer_of: dict[int, tuple[int, int]] = {}  # tensor -> its buffer, and where it begins
+
+    def add(self, value: Value, place: tuple[int, int]) -> int:
+        self.values.append(value)
+        self.tensors.append((value.dtype, tuple(map(hint, value.shape)), *place))
+        return len(self.tensors) - 1
+
+    def number_of(self, value: Value | None) -> int:
+        if value is None:
+            return -1
+        if id(value) not in self.number:
+            self.number[id(value)] = self.add(value, self._place_of(value))
+        return self.number[id(value)]
+
+    def _place_of(self, value: Value) -> tuple[int, int]:
+        if value.data is not None:
+            if id(value.data) not in self._constant_number:
+                self._constant_number[id(value.data)] = len(self.constants)
+                self.constants.append(_aligned(value, self._packed))
+            return (1, self._constant_number[id(value.data)])
+        if value.storage in self._place:
+            return self._place[value.storage]
+        assert self.buffers is not None
+        buffer, begin = self.buffers.of[value.storage]
+        self.buffer_of[len(self.tensors)] = (buffer, begin)
+        return (0, self.offsets[buffer] + hint(begin))
+
+    def entries(self, calls: Sequence[Call], labels: Sequence[object]) -> list[tuple[Any, ...]]:
+        return [
+            (
+                call.kernel,
+                [self.number_of(value) for value in call.inputs],
+                [self.number_of(value) for value in call.outputs],
+                tuple(map(hint, call.ints)),
+                call.floats,
+                label,
+                call.branches,
+            )
+            for call, label in zip(calls, labels, strict=True)
+        ]
