@@ -2,7 +2,7 @@
 
 Nodes are lowered in order. Results whose operands are known are computed immediately: those of constants once per
 compiled model (`Planner._fold`), those of shapes once per plan, or for each set of sizes if the plan has symbols for
-them (`tracing.py`). The rest becomes kernel calls, which `assembly.py` makes a program of. If the shape of a result
+them (`tracing.py`). The rest becomes kernel calls, and `assembly.py` makes a program of them. If the shape of a result
 depends on data (a Reshape to a computed shape), the plan is cut: a `Segment` ends there, and the next segment is
 planned when the data are known.
 
