@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from fuzz import graphs
 from hetero import Core, _kernels, _program, _workspace
-from hetero.devices.cpu import memory, planner
+from hetero.devices.cpu import assembly, memory
 from hetero.devices.cpu.values import Call, Value
 
 
@@ -227,7 +227,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(calls))
         return arena_bytes
 
-    monkeypatch.setattr(planner, "place_in_arena", checked)
+    monkeypatch.setattr(assembly, "place_in_arena", checked)
     return sizes
 
 
