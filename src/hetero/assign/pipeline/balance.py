@@ -1,6 +1,7 @@
 """`balance_stages`: stages of a pipeline that minimize the bottleneck, the time of the slowest stage.
 
 1. For each of a few topological orders (`orders`), find the best cuts into intervals (`line`). This is exact on chains.
+   If devices are good at different nodes, the order matters most, and a relaxation suggests it (`relaxed`).
 2. From the best of these, move nodes of the slowest stage one by one (`moves`). This reaches stages that are not
    intervals of any of the orders. Large graphs skip it, because single nodes hardly matter there.
 3. Try with fewer stages if the lower bound leaves room, and use as many of them as do not slow down the slowest.
@@ -12,6 +13,7 @@ NP-hard in general (without edges it is multiprocessor scheduling), so the resul
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +24,8 @@ from .costs import StageCosts, StageTimes
 from .errors import NoRoom, TooManyStages
 from .line import LARGE, Capacity, Line
 from .moves import moved_nodes
-from .orders import orders, stage_ranges
+from .orders import other_orders, own_orders, stage_ranges
+from .relaxed import Relaxation, share_bound
 
 __all__ = ["StageAssignment", "balance_stages"]
 
@@ -76,8 +79,7 @@ def balance_stages(
     k, n = costs.num_stages, graph.num_nodes
     if n < k:
         raise TooManyStages(f"{k} stages need at least {k} nodes, found {n}")
-    bound = costs.lower_bound()
-    line, all_used = _best_of_orders(costs, bound, capacity)
+    line, all_used, bound = _best_of_orders(costs, capacity)
     if all_used is not None and capacity is None and n <= LARGE and all_used.slowest > bound * (1 + _CLOSE):
         all_used = _Stages.of(costs, moved_nodes(costs, all_used.stage_of))
     fewer = None
@@ -103,12 +105,34 @@ class _Stages:
         return cls(stage_of, times, times.slowest)
 
 
-def _best_of_orders(costs: StageCosts, bound: float, capacity: Capacity | None) -> tuple[Line, _Stages | None]:
-    """The best stages with all stages used, None if there are none, and the order that they come from."""
+def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line, _Stages | None, float]:
+    """The order of the best stages with all stages used, these stages, None if there are none, and a lower bound."""
     every = np.ones(costs.num_stages, np.bool_)
+    first, last = stage_ranges(costs.graph, costs.allowed)
+    bound = costs.lower_bound()
     best_line: Line | None = None
     best: _Stages | None = None
-    for order in orders(costs.graph, *stage_ranges(costs.graph, costs.allowed)):
+    tried = set()
+
+    def is_close() -> bool:
+        return best is not None and best.slowest <= bound * (1 + _CLOSE)
+
+    def candidates() -> Iterator[NDArray[np.int32]]:
+        """The relaxation is only computed if the graph's own order is not good enough."""
+        nonlocal bound
+        yield from own_orders(costs.graph, first, last)
+        bound = max(bound, share_bound(costs)[0])
+        if is_close():
+            return
+        relaxation = Relaxation.of(costs, first, last)
+        bound = max(bound, relaxation.lower_bound)
+        yield from relaxation.orders(costs.graph)
+        yield from other_orders(costs.graph, first, last, costs.work.argmin(axis=0))
+
+    for order in candidates():
+        if (data := order.tobytes()) in tried:
+            continue
+        tried.add(data)
         line = Line(costs, order, capacity)
         below = np.inf if best is None else best.slowest * (1 - _MIN_GAIN)
         stages = _stages_on(costs, line, every, below)
@@ -116,10 +140,10 @@ def _best_of_orders(costs: StageCosts, bound: float, capacity: Capacity | None) 
             best_line, best = line, stages
         elif best_line is None:
             best_line = line
-        if best is not None and best.slowest <= bound * (1 + _CLOSE):
+        if is_close():
             break
     assert best_line is not None
-    return best_line, best
+    return best_line, best, bound
 
 
 def _stages_on(costs: StageCosts, line: Line, required: NDArray[np.bool_], below: float = np.inf) -> _Stages | None:

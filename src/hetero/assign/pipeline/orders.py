@@ -2,9 +2,9 @@
 
 Any valid stages are intervals of some topological order, but it is not known of which one, so a few orders are tried:
 the model's own, in which most exporters write a node shortly before its use; a depth-first order, which keeps each
-branch together, so that few values cross a position; and, for small graphs, random orders. If some stages may not have
-some nodes, each order is also sorted by the first or last stage that a node can be in, which places nodes that must be
-early or late.
+branch together, so that few values cross a position; an order that finishes what suits early stages before it begins
+what suits later ones; and, for small graphs, random orders. If some stages may not have some nodes, each order is also
+sorted by the first or last stage that a node can be in, which places nodes that must be early or late.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...partition import Graph
 from .errors import PipelineError
 
-__all__ = ["depth_first", "orders", "random_order", "stage_ranges"]
+__all__ = ["depth_first", "other_orders", "own_orders", "random_order", "ready_first", "stage_ranges"]
 
 _SMALL = 1_000  # nodes: graphs up to this size get random orders as well
 _NUM_RANDOM = 64
@@ -67,25 +67,37 @@ def stage_ranges(graph: Graph, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.i
     return np.array(first, np.int32), np.array(last, np.int32)
 
 
-def orders(graph: Graph, first: NDArray[np.int32], last: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
-    """Orders to try, the most promising first, each once: int32 [num_nodes]. ``first``, ``last``: from `stage_ranges`.
+def own_orders(graph: Graph, first: NDArray[np.int32], last: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+    """int32 [num_nodes] each: the graph's own order, also sorted by the ranges of stages; see `other_orders`."""
+    return _sorted_by_ranges(graph.topological_order, first, last)
 
-    Both ascend along edges, so an order stays topological when it is sorted by either or by their sum.
+
+def other_orders(
+    graph: Graph, first: NDArray[np.int32], last: NDArray[np.int32], best_stage: NDArray[np.integer]
+) -> Iterator[NDArray[np.int32]]:
+    """Further orders to try, the most promising first: int32 [num_nodes]. ``first``, ``last``: from `stage_ranges`.
+
+    Both ascend along edges, so an order stays topological when it is sorted by either or by their sum. ``best_stage``:
+    int [num_nodes], the stage where each node takes the least time.
     """
-    own = graph.topological_order
-    position = np.empty(len(own), np.int64)
-    is_restricted = bool(len(own)) and (bool(first.any()) or bool((last != last[0]).any()))
-    by_stage = ((position, last, first), (position, first, last), (position, first + last))
-    sort_keys = by_stage if is_restricted else ((position,),)
-    seen = set()
-    for number in range(2 + (_NUM_RANDOM if len(own) <= _SMALL else 0)):
-        base = own if number == 0 else depth_first(graph) if number == 1 else random_order(graph, number)
-        position[base] = np.arange(len(base))
-        for keys in sort_keys:
-            order = np.lexsort(keys).astype(np.int32)
-            if (data := order.tobytes()) not in seen:
-                seen.add(data)
-                yield order
+    if len(best_stage) and (best_stage != best_stage[0]).any():
+        yield from _sorted_by_ranges(ready_first(graph, best_stage), first, last)
+    yield from _sorted_by_ranges(depth_first(graph), first, last)
+    if graph.num_nodes <= _SMALL:
+        for seed in range(2, 2 + _NUM_RANDOM):
+            yield from _sorted_by_ranges(random_order(graph, seed), first, last)
+
+
+def _sorted_by_ranges(
+    order: NDArray[np.int32], first: NDArray[np.int32], last: NDArray[np.int32]
+) -> Iterator[NDArray[np.int32]]:
+    """The order itself if all nodes have the same range of stages; otherwise the order sorted in three ways."""
+    if not len(order) or not (first.any() or (last != last[0]).any()):
+        yield order
+        return
+    position = _positions(order)
+    for keys in ((position, last, first), (position, first, last), (position, first + last)):
+        yield np.lexsort(keys).astype(np.int32)
 
 
 def depth_first(graph: Graph) -> NDArray[np.int32]:
@@ -113,17 +125,34 @@ def depth_first(graph: Graph) -> NDArray[np.int32]:
 
 def random_order(graph: Graph, seed: int) -> NDArray[np.int32]:
     """int32 [num_nodes]: a topological order in which random priorities decide between nodes that are ready."""
-    priority = np.random.default_rng(seed).permutation(graph.num_nodes).tolist()
+    return ready_first(graph, np.random.default_rng(seed).permutation(graph.num_nodes))
+
+
+def ready_first(graph: Graph, priority: NDArray[np.integer]) -> NDArray[np.int32]:
+    """int32 [num_nodes]: the topological order that takes, of the nodes that are ready, one of the lowest ``priority``
+    (int [num_nodes]); of several, the first in the graph's own order. O(edges + nodes * log nodes)."""
+    n = graph.num_nodes
+    rank = np.empty(n, np.int64)
+    by_priority = np.lexsort((_positions(graph.topological_order), priority))
+    rank[by_priority] = np.arange(n)
+    rank_of, node_of = rank.tolist(), by_priority.tolist()
     indptr, indices = graph.indptr.tolist(), graph.indices.tolist()
     waits_for = np.diff(graph.pred_indptr).tolist()
-    ready = [(priority[node], node) for node, count in enumerate(waits_for) if count == 0]
+    ready = [rank_of[node] for node, count in enumerate(waits_for) if count == 0]
     heapq.heapify(ready)
     order = []
     while ready:
-        _, node = heapq.heappop(ready)
+        node = node_of[heapq.heappop(ready)]
         order.append(node)
         for successor in indices[indptr[node] : indptr[node + 1]]:
             waits_for[successor] -= 1
             if waits_for[successor] == 0:
-                heapq.heappush(ready, (priority[successor], successor))
+                heapq.heappush(ready, rank_of[successor])
     return np.array(order, np.int32)
+
+
+def _positions(order: NDArray[np.int32]) -> NDArray[np.int64]:
+    """int64 [num_nodes]: the position of each node in an order."""
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    return position
