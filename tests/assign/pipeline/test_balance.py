@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hetero.assign import AssignmentProblem
 from hetero.assign.by_stage import stage_partition
 from hetero.assign.pipeline import NoRoom, PipelineError, StageCosts, TooManyStages, balance_stages, timeline
-from hetero.assign.pipeline.orders import depth_first, orders, random_order, stage_ranges
+from hetero.assign.pipeline.orders import depth_first, other_orders, own_orders, random_order, stage_ranges
 from hetero.errors import PartitionError
 from hetero.partition import Graph, check_partition
 from pipeline_cases import least_bottleneck, naive_times, random_case
@@ -171,10 +171,12 @@ def test_orders_are_topological(seed, n):
     allowed = rng.random((3, n)) < 0.9
     allowed[0] = True
     first, last = stage_ranges(graph, np.ones((3, n), np.bool_))
-    found = [*orders(graph, first, last), depth_first(graph), random_order(graph, seed)]
+    best_stage = rng.integers(0, 3, n)
+    found = [*own_orders(graph, first, last), depth_first(graph), random_order(graph, seed)]
+    found += other_orders(graph, first, last, best_stage)
     try:
         first, last = stage_ranges(graph, allowed)
-        found += orders(graph, first, last)
+        found += [*own_orders(graph, first, last), *other_orders(graph, first, last, best_stage)]
         assert (first[source] <= first[graph.indices]).all()
         assert (last[source] <= last[graph.indices]).all()
         assert (first <= last).all()

@@ -104,12 +104,18 @@ class _Stages:
         times = costs.times(stage_of)
         return cls(stage_of, times, times.slowest)
 
+    @property
+    def uses_all(self) -> bool:
+        """Whether each stage has a node."""
+        return bool(np.bincount(self.stage_of, minlength=len(self.times.work)).all())
+
 
 def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line, _Stages | None, float]:
     """The order of the best stages with all stages used, these stages, None if there are none, and a lower bound."""
     every = np.ones(costs.num_stages, np.bool_)
     first, last = stage_ranges(costs.graph, costs.allowed)
     bound = costs.lower_bound()
+    relaxation: Relaxation | None = None
     best_line: Line | None = None
     best: _Stages | None = None
     tried = set()
@@ -118,15 +124,19 @@ def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line,
         return best is not None and best.slowest <= bound * (1 + _CLOSE)
 
     def candidates() -> Iterator[NDArray[np.int32]]:
-        """The relaxation is only computed if the graph's own order is not good enough."""
-        nonlocal bound
+        """The orders to try. The relaxation is only computed if it can help: it balances work, so it does not if the
+        graph's own order would reach the bound without transfers."""
+        nonlocal bound, relaxation
         yield from own_orders(costs.graph, first, last)
-        bound = max(bound, share_bound(costs)[0])
+        share, weights = share_bound(costs)
+        bound = max(bound, share)
         if is_close():
             return
-        relaxation = Relaxation.of(costs, first, last)
-        bound = max(bound, relaxation.lower_bound)
-        yield from relaxation.orders(costs.graph)
+        assert best_line is not None
+        if best_line.bottleneck_without_transfers() > bound * (1 + _CLOSE):
+            relaxation = Relaxation.of(costs, first, last, weights)
+            bound = max(bound, relaxation.lower_bound)
+            yield from relaxation.orders(costs.graph)
         yield from other_orders(costs.graph, first, last, costs.work.argmin(axis=0))
 
     for order in candidates():
@@ -143,6 +153,10 @@ def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line,
         if is_close():
             break
     assert best_line is not None
+    if relaxation is not None and capacity is None and not is_close():
+        relaxed = _Stages.of(costs, relaxation.stage_of.astype(np.int32))
+        if relaxed.uses_all and relaxed.slowest < (np.inf if best is None else best.slowest):
+            best = relaxed
     return best_line, best, bound
 
 

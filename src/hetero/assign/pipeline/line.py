@@ -165,7 +165,7 @@ class Line:
             self._set_horizon(below)
             if self._probe(below, required) is None:
                 return None
-        lower_bound = self._bottleneck_without_transfers()
+        lower_bound = self.bottleneck_without_transfers()
         if lower_bound >= self._never / 4:
             return None
         feasible = self._feasible_cuts(lower_bound, required, below)
@@ -334,7 +334,7 @@ class Line:
 
     # ---- Bounds without transfers between stages.
 
-    def _bottleneck_without_transfers(self) -> float:
+    def bottleneck_without_transfers(self) -> float:
         """The least bottleneck if transfers between stages were free, a lower bound; infinite if there is none."""
         n = len(self.order)
         low, high = 0.0, float(self._charged[:, n].min()) + float(self.costs.launch.max()) + 1e-12

@@ -15,9 +15,9 @@ multiplicative updates (S. Arora, E. Hazan, S. Kale, "The multiplicative weights
 The stages of one step are integral, but usually unbalanced. Their mean over all steps approaches the fractional optimum
 and ascends along edges as well, so sorting nodes by it gives a topological order whose intervals are balanced.
 
-Cost: one minimum cut of nodes * (stages - 1) vertices a step. Large graphs are coarsened to `_MAX_VERTICES`: runs of a
-depth-first order, which stay acyclic when contracted, become one node each. A coarse minimum is not a lower bound, so
-the bound then comes from one cut of the whole graph, or from `share_bound` if that would be too large.
+Cost: one minimum cut of nodes * (stages - 1) vertices a step (`_AllBoundaries`). In large graphs, cuts of as many
+vertices as nodes instead halve the range of stages of each node until one is left (`_Halving`), which ignores edges
+inside each half. The bound then comes from one cut of all boundaries, or from the first halving if that is too large.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from numpy.typing import NDArray
 from ...partition import Graph
 from ..cuts import AssignmentProblem
 from .costs import StageCosts
-from .orders import depth_first
 
 __all__ = ["Relaxation", "share_bound"]
 
 _SHARE_WORK = 20_000_000  # stages * nodes, summed over the steps of `share_bound`
 _SHARE_STEPS = (8, 60)
 
-_MAX_VERTICES = 20_000  # a cut of so many takes 30 ms
-_MAX_BOUND_VERTICES = 100_000  # of the one cut that only raises the lower bound
+_MAX_VERTICES = 20_000  # of cuts of all boundaries in each step; one takes 30 ms
+_MAX_BOUND_VERTICES = 100_000  # of the one such cut that only raises the lower bound
 _CUT_WORK = 400_000  # vertices, summed over all steps
 _CUT_STEPS = (8, 32)
+_HALVING_WORK = 2_000_000  # nodes, summed over all halvings of all steps
+_HALVING_STEPS = (4, 24)
 
 _ROUNDING = 1e-9  # relative error of the sums and of the scaled capacities; subtracted from bounds
 
@@ -93,47 +94,49 @@ def _updated(weights: NDArray[np.float64], load: NDArray[np.float64], rate: floa
 class Relaxation:
     """``lower_bound``: seconds that the slowest stage takes at least. ``tendency``: float64 [num_nodes], the mean stage
     of each node. ``stage_of``: int64 [num_nodes], the stages of the step whose slowest stage does the least work. Both
-    ascend along edges."""
+    ascend along edges; a node may be in a stage that cannot have it."""
 
     lower_bound: float
     tendency: NDArray[np.float64]
     stage_of: NDArray[np.int64]
 
     @classmethod
-    def of(cls, costs: StageCosts, first: NDArray[np.int32], last: NDArray[np.int32]) -> Relaxation:
-        """The relaxation of stages with these costs. ``first``, ``last``: from `stage_ranges`. Deterministic."""
-        graph, work = costs.graph, costs.work
-        k, n = work.shape
-        bound, weights = share_bound(costs)
+    def of(
+        cls, costs: StageCosts, first: NDArray[np.int32], last: NDArray[np.int32], weights: NDArray[np.float64]
+    ) -> Relaxation:
+        """The relaxation of stages with these costs. ``first``, ``last``: from `stage_ranges`. ``weights``: from
+        `share_bound`. Deterministic."""
+        k, n = costs.work.shape
         if k == 1 or not n:
-            return cls(bound, np.zeros(n), np.zeros(n, np.int64))
-        is_coarse = n * (k - 1) > _MAX_VERTICES
-        block = np.arange(n)
-        cuts = None
-        if is_coarse:
-            block = _blocks(graph, work, weights, _MAX_VERTICES // (k - 1))
-            cuts = _coarse_cuts(costs, block)
+            return cls(0.0, np.zeros(n), np.zeros(n, np.int64))
+        # Stages outside the range of a node are excluded, so that `stage_of` is valid if no range has a gap.
+        stages = np.arange(k)[:, None]
+        work = np.where((first <= stages) & (stages <= last), costs.work, np.inf)
+        is_small = n * (k - 1) <= _MAX_VERTICES
+        solver: _AllBoundaries | _Halving
+        if is_small:
+            solver = _AllBoundaries(costs.graph, work, first, last)
+            steps = int(np.clip(_CUT_WORK // (n * (k - 1)), *_CUT_STEPS))
         else:
-            cuts = _WeightedCuts(graph, work, first, last)
-        steps = int(np.clip(_CUT_WORK // cuts.num_vertices, *_CUT_STEPS))
-        tendency = np.zeros(cuts.num_nodes)
-        lightest, best, best_bound, best_weights = np.inf, None, 0.0, weights
+            solver = _Halving(costs.graph, work)
+            steps = int(np.clip(_HALVING_WORK // (n * (k - 1).bit_length()), *_HALVING_STEPS))
+        tendency, node = np.zeros(n), np.arange(n)
+        finite = np.where(np.isfinite(work), work, 0.0)
+        lightest, lightest_load = np.zeros(n, np.int64), np.inf
+        best_minimum, best_weights = 0.0, weights
         for step in range(steps):
-            stage, minimum = cuts.solve(weights)
+            stage, minimum = solver.solve(weights)
             tendency += stage
-            load = cuts.load(stage)
-            if best is None or load.max() < lightest:
-                lightest, best = float(load.max()), stage
-            if minimum > best_bound:
-                best_bound, best_weights = minimum, weights
+            load = np.bincount(stage, finite[stage, node], k)
+            if load.max() < lightest_load:
+                lightest_load, lightest = float(load.max()), stage
+            if minimum > best_minimum:
+                best_minimum, best_weights = minimum, weights
             weights = _updated(weights, load, 1 / np.sqrt(1 + step))
-        assert best is not None
-        if is_coarse and n * (k - 1) <= _MAX_BOUND_VERTICES:
-            best_bound = _WeightedCuts(graph, work, first, last).solve(best_weights)[1]
-        if not is_coarse or n * (k - 1) <= _MAX_BOUND_VERTICES:
-            bound = max(bound, best_bound + least_launch(costs, best_weights))
-        # Ranges ascend along edges, so what is clipped to them still does.
-        return cls(bound, np.clip(tendency[block] / steps, first, last), np.clip(best[block], first, last))
+        if not is_small and n * (k - 1) <= _MAX_BOUND_VERTICES:
+            best_minimum = _AllBoundaries(costs.graph, work, first, last).solve(best_weights)[1]
+        bound = best_minimum + least_launch(costs, best_weights)
+        return cls(bound, np.clip(tendency / steps, first, last), np.clip(lightest, first, last))
 
     def orders(self, graph: Graph) -> Iterator[NDArray[np.int32]]:
         """int32 [num_nodes] each: the graph's own order sorted by the mean stage, and by the stages of the best step."""
@@ -142,49 +145,37 @@ class Relaxation:
             yield own[np.argsort(key[own], kind="stable")]
 
 
-class _WeightedCuts:
-    """The stages of least weighted work, which ascend along the edges of ``graph``, by a minimum cut.
+class _AllBoundaries:
+    """The stages of least weighted work, which ascend along the edges of ``graph``, by one minimum cut.
 
     ``work``: float64 [num_stages, num_nodes]. ``first``, ``last``: int [num_nodes], the range of stages of each node,
-    ascending along edges. A node costs a finite penalty in a stage within its range that may not have it.
+    ascending along edges. In a gap of its range, a node costs a finite penalty.
     """
 
-    def __init__(self, graph: Graph, work: NDArray[np.float64], first: NDArray[np.int32], last: NDArray[np.int32]):
+    def __init__(
+        self, graph: Graph, work: NDArray[np.float64], first: NDArray[np.int32], last: NDArray[np.int32]
+    ) -> None:
         k, n = work.shape
-        self.num_nodes, self.num_vertices = n, n * (k - 1)
-        self._work = work
+        self._graph = graph
         self._is_forbidden = ~np.isfinite(work)
         self._finite = np.where(self._is_forbidden, 0.0, work)
         # Vertex j * n + v is on the sink side (1) if node v is after boundary j, in a stage above j.
         boundary = np.arange(k - 1)[:, None]
         self._is_after, self._is_before = boundary < first, boundary >= last
-        vertex = np.arange(self.num_vertices).reshape(k - 1, n)
-        source = np.repeat(np.arange(n), np.diff(graph.indptr))
+        vertex = np.arange(n * (k - 1)).reshape(k - 1, n)
+        source, target = _edges(graph)
         tail = np.concatenate([vertex[:, source].ravel(), vertex[1:].ravel()])
-        head = np.concatenate([vertex[:, graph.indices].ravel(), vertex[:-1].ravel()])
+        head = np.concatenate([vertex[:, target].ravel(), vertex[:-1].ravel()])
         by_tail = np.argsort(tail, kind="stable")
-        self._problem = AssignmentProblem.from_values(
-            np.zeros((2, self.num_vertices)),
-            np.arange(self.num_vertices),
-            np.searchsorted(tail[by_tail], np.arange(self.num_vertices + 1)),
-            head[by_tail],
-            np.zeros(self.num_vertices),
-            np.zeros((2, 2)),
-            np.zeros((2, 2)),
-        )
-
-    def load(self, stage: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64 [num_stages]: the work of each stage; forbidden nodes count as 0."""
-        loads = np.bincount(stage, self._finite[stage, np.arange(self.num_nodes)], len(self._work))
-        return loads.astype(np.float64)
+        self._problem = _arcs(n * (k - 1), tail[by_tail], head[by_tail])
 
     def solve(self, weights: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
         """int64 [num_nodes], the stages, and a lower bound of the weighted work of any stages.
 
-        The bound holds whatever the penalties are: a descent along an edge, a forbidden stage and stages that are not
-        consecutive would cost infinity, and penalties are finite.
+        The bound holds whatever the penalties are: a descent along an edge, a stage that may not have the node, and
+        sides of a node that do not ascend would cost infinity, and penalties are finite.
         """
-        k, n = self._work.shape
+        k, n = self._finite.shape
         priced = weights[:, None] * self._finite
         penalty = float(priced.max(axis=0).sum()) or 1.0
         priced[self._is_forbidden] = penalty
@@ -192,53 +183,89 @@ class _WeightedCuts:
         added = np.diff(priced, axis=0)
         cost = np.stack([np.maximum(-added, 0.0), np.maximum(added, 0.0)])
         constant = float(priced[0].sum() + np.minimum(added, 0.0).sum())
-        fixed = cost.copy()
-        fixed[0][self._is_after], fixed[1][self._is_before] = np.inf, np.inf
-        latency = np.array([[0.0, 0.0], [2 * penalty, 0.0]])
-        problem = self._problem.with_costs(fixed.reshape(2, -1), latency)
+        magnitude = float(priced[0].sum() + cost.sum())
+        cost[0][self._is_after], cost[1][self._is_before] = np.inf, np.inf
+        problem = _with_arcs(self._problem, cost.reshape(2, -1), 2 * penalty)
         side = problem.move(self._is_after.ravel().astype(np.int32), 1)
-        minimum = problem.cost(side).total + constant
-        scale = float(cost.sum()) + float(priced[0].sum())
-        sides = np.logical_and.accumulate(side.reshape(k - 1, n).astype(np.bool_), axis=0)
-        return sides.sum(axis=0), minimum - _ROUNDING * scale
+        minimum = problem.cost(side).total + constant - _ROUNDING * magnitude
+        is_above = np.logical_and.accumulate(side.reshape(k - 1, n).astype(np.bool_), axis=0)
+        return _ascending(self._graph, is_above.sum(axis=0)), minimum
 
 
-def _blocks(
-    graph: Graph, work: NDArray[np.float64], weights: NDArray[np.float64], target: int
-) -> NDArray[np.int64]:
-    """int64 [num_nodes]: runs of a depth-first order, numbered along it, about ``target`` of them. Runs end where the
-    cheapest stage at these weights changes, unless they are shorter than half the mean."""
-    order = depth_first(graph)
-    n = len(order)
-    cheapest = (weights[:, None] * work).argmin(axis=0)[order]
-    changes = (np.flatnonzero(np.diff(cheapest)) + 1).tolist()
-    mean = -(-n // target)
-    begins, begin = [0], 0
-    for end in [*changes, n]:
-        while end - begin > mean:
-            begin += mean
-            begins.append(begin)
-        if end < n and 2 * (end - begin) >= mean:
-            begin = end
-            begins.append(begin)
-    block = np.empty(n, np.int64)
-    is_begin = np.zeros(n, np.int64)
-    is_begin[begins] = 1
-    block[order] = np.cumsum(is_begin) - 1
-    return block
+class _Halving:
+    """Stages of little weighted work, which ascend along the edges of ``graph``, by minimum cuts that halve the range
+    of stages of each node. In each half, a node costs as much as in its cheapest stage there."""
+
+    def __init__(self, graph: Graph, work: NDArray[np.float64]) -> None:
+        self._graph = graph
+        self._work = work
+        self._edges = _edges(graph)
+
+    def solve(self, weights: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
+        """int64 [num_nodes], the stages, and a lower bound of the weighted work of any stages.
+
+        The bound is the minimum of the first halving: stages that ascend along edges are below or above the middle
+        accordingly, and no node costs less than in the cheapest stage of its half.
+        """
+        k, n = self._work.shape
+        priced = weights[:, None] * self._work
+        magnitude = float(np.where(np.isfinite(priced), priced, 0.0).max(axis=0).sum())
+        begin, end = np.zeros(n, np.int64), np.full(n, k)  # the range of stages of each node
+        source, target = self._edges
+        lower_bound = None
+        while (end - begin > 1).any():
+            middle = (begin + end) // 2
+            below, above = np.full(n, np.inf), np.full(n, np.inf)
+            for stage in range(k):
+                in_range = (begin <= stage) & (stage < end)
+                np.minimum(below, priced[stage], out=below, where=in_range & (stage < middle))
+                np.minimum(above, priced[stage], out=above, where=in_range & (stage >= middle))
+            # A range of one stage is all above its middle. Nodes with different ranges are in order already.
+            is_open = (begin[source] == begin[target]) & (end[source] == end[target]) & (end - begin > 1)[source]
+            # A node without a stage in its range, which gaps of ranges can cause, may be in either half.
+            has_none = np.isinf(below) & np.isinf(above)
+            below[has_none], above[has_none] = 0.0, 0.0
+            problem = _with_arcs(
+                _arcs(n, source[is_open], target[is_open]), np.stack([below, above]), 2 * magnitude or 1.0
+            )
+            side = problem.move(np.isinf(below).astype(np.int32), 1)
+            if lower_bound is None:
+                lower_bound = problem.cost(side).total - _ROUNDING * magnitude
+            is_above = side.astype(np.bool_)
+            begin, end = np.where(is_above, middle, begin), np.where(is_above, end, np.maximum(middle, begin + 1))
+        return _ascending(self._graph, begin), lower_bound or 0.0
 
 
-def _coarse_cuts(costs: StageCosts, block: NDArray[np.int64]) -> _WeightedCuts:
-    """Blocks as nodes. A block may be in any stage; each node in it that the stage may not have costs as much as it
-    costs in its dearest stage, because a block can hold nodes that share no stage."""
-    graph, work = costs.graph, costs.work
-    k = len(work)
-    num_blocks = int(block.max()) + 1
-    finite = np.where(np.isfinite(work), work, 0.0)
-    full = np.where(np.isfinite(work), work, k * finite.max(axis=0))
-    coarse = np.stack([np.bincount(block, row, num_blocks) for row in full])
-    source, target = block[np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))], block[graph.indices]
-    is_between = source != target
-    quotient = Graph.from_edges(source[is_between], target[is_between], num_blocks)
-    anywhere = np.zeros(num_blocks, np.int32)
-    return _WeightedCuts(quotient, coarse, anywhere, anywhere + (k - 1))
+def _edges(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The source, ascending, and the target of each edge."""
+    return np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr)), graph.indices
+
+
+def _arcs(num_vertices: int, tail: NDArray[np.integer], head: NDArray[np.integer]) -> AssignmentProblem:
+    """A problem of two labels, without costs, in which each vertex makes a value for the heads of its arcs. ``tail``:
+    ascending."""
+    vertex = np.arange(num_vertices)
+    nothing = np.zeros((2, 2))
+    begins = np.searchsorted(tail, np.arange(num_vertices + 1))
+    return AssignmentProblem.from_values(
+        np.zeros((2, num_vertices)), vertex, begins, head, np.zeros(num_vertices), nothing, nothing
+    )
+
+
+def _with_arcs(problem: AssignmentProblem, cost: NDArray[np.float64], descent: float) -> AssignmentProblem:
+    """The problem of `_arcs` with ``cost``, float64 [2, num_vertices], in which a vertex of label 1 with arcs to
+    vertices of label 0 costs ``descent``."""
+    return problem.with_costs(cost, np.array([[0.0, 0.0], [descent, 0.0]]))
+
+
+def _ascending(graph: Graph, stage: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The stages themselves if they ascend along edges; otherwise each raised to those of its ancestors. Only gaps in
+    the ranges of stages can cause a descent, because they make it cheaper than a penalty."""
+    source, target = _edges(graph)
+    if (stage[source] <= stage[target]).all():
+        return stage
+    raised = stage.tolist()
+    for node in graph.topological_order.tolist():
+        for successor in graph.successors(node).tolist():
+            raised[successor] = max(raised[successor], raised[node])
+    return np.array(raised, np.int64)
