@@ -6,6 +6,8 @@
   that is printed.
 - *search*: the search for stages alone, on graphs of the kinds of `bench/graphs.py`.
 - *stages*: how far the slowest stage is above the minimum, which an exhaustive search finds, on small random graphs.
+- *families*: graphs whose nodes suit different devices (`pipeline_families`), beside CP-SAT for 24 nodes, and beside
+  the obvious plan and the lower bound for 3,000.
 - *run*: two balanced stages of one thread each: requests in flight through a pipeline (in threads, and in worker
   processes) beside the same one after the other, and beside a plan by priority, for two cores. Minimum elapsed times of
   interleaved rounds, which need two idle cores.
@@ -125,6 +127,36 @@ def stages() -> Table:
     return table
 
 
+def families() -> Table:
+    from pipeline_families import FAMILIES, VARIANTS, exact_bottleneck, family_case, obvious_bottleneck
+
+    table = Table(
+        *("family", "24 nodes: above the minimum, mean", "worst", "bound of the minimum"),
+        *("3,000 nodes: of the obvious plan", "above the bound", "CPU time"),
+    )
+    for family in FAMILIES:
+        for variant in VARIANTS if family == "chains of segments" else VARIANTS[:1]:
+            gaps, bounds, gains, to_bound, taken = [], [], [], [], []
+            for seed in range(8):
+                case = family_case(family, variant, 24, 2 + seed % 3, seed % 2, seed)
+                balanced = balance_stages(*case)
+                minimum, proven = exact_bottleneck(case, 5.0)
+                gaps.append(balanced.times.slowest / minimum - 1)
+                bounds.append(balanced.lower_bound / max(proven, 1e-12))
+            for seed in range(4):
+                case = family_case(family, variant, 3_000, 2 + 2 * (seed // 2), seed % 2, seed)
+                begin = time.process_time()
+                balanced = balance_stages(*case)
+                taken.append(time.process_time() - begin)
+                gains.append(balanced.times.slowest / obvious_bottleneck(case))
+                to_bound.append(balanced.gap)
+            name = f"{family}, {variant}" if variant else family
+            cells = [f"{np.mean(gaps):.1%}", f"{np.max(gaps):.1%}", f"{np.mean(bounds):.0%}"]
+            cells += [f"{np.mean(gains):.2f}", f"{np.mean(to_bound):.1%}", f"{np.mean(taken):.2f} s"]
+            table.add(name, *cells)
+    return table
+
+
 def run() -> Table:
     core = hetero.Core()
     model = core.read_model(products_model(branches=False).SerializeToString())
@@ -227,7 +259,7 @@ def _drain(compiled: hetero.CompiledModel, requests: Sequence[Any]) -> None:
     collections.deque(compiled.map(requests), maxlen=0)
 
 
-TABLES = {"plan": plan, "search": search, "stages": stages, "run": run, "waiting": waiting}
+TABLES = {"plan": plan, "search": search, "stages": stages, "families": families, "run": run, "waiting": waiting}
 
 
 def main() -> None:

@@ -4,7 +4,8 @@ Finds the assignment with the least predicted latency among those of these candi
 - the cheapest assignment without limits, and the assignment by priority, each reduced to the limits
   (`hetero.assign.memory.fit`);
 - the cheapest assignments if bytes of weights have a price on overfull devices: Lagrangian relaxation, with the price
-  found by bisection. They move the nodes that gain least per byte, and make few cuts.
+  found by bisection. They move the nodes that gain least per byte, and make few cuts;
+- what a local search (`hetero.assign.memory.moves`) makes of the fastest two of these.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from ..partition import Partition, partition_graph
 from .cuts import AssignmentProblem, LatencyAssignment, Prediction, assign_by_cost, predict
 from .memory.fit import Fit, fit
 from .memory.footprint import footprint
+from .memory.moves import improved
 from .memory.values import Values, values_of
-from .within_memory import limits_array, require_fit
+from .within_memory import limits_array, require_fit, rescued
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LimitedAssignment", "least_latency_within"]
 
 _GOOD_ENOUGH = 0.01  # share of the latency that limits may cost without a further search
+_NUM_STARTS = 2  # assignments that a local search improves
 _PRICED_NODES = 400_000  # total nodes of all assignments with a price
 _MOST_PRICES = 12
 _FEWEST_PRICES = 4
@@ -75,22 +78,34 @@ def least_latency_within(
     else:
         candidates.append(Fit(least.device_of, least.partition, needs, excess))
 
-    def fitting(some: list[Fit]) -> list[tuple[Prediction, Fit]]:
-        return [(predict(problem, candidate.partition, launches), candidate) for candidate in some if candidate.fits]
+    def seconds(candidate: Fit) -> float:
+        return predict(problem, candidate.partition, launches).total
 
-    predicted = fitting(candidates)
-    first = predicted[0][0] if by_priority.fits else None
-    good_enough = least.prediction.total * (1 + _GOOD_ENOUGH)
-    if excess.any() and not any(prediction.total <= good_enough for prediction, _ in predicted):
-        priced = _priced(values, problem, least.device_of, allowed, max_bytes, excess, cut)
-        candidates += priced
-        predicted += fitting(priced)
-    if not predicted:
-        closest = min(candidates, key=lambda candidate: float(candidate.excess.sum()))
-        require_fit(model, affinity.devices, values, allowed, max_bytes, closest)
+    def is_good_enough() -> bool:
+        fast_enough = least.prediction.total * (1 + _GOOD_ENOUGH)
+        return any(candidate.fits and seconds(candidate) <= fast_enough for candidate in candidates)
+
+    if excess.any() and not is_good_enough():
+        candidates += _priced(values, problem, least.device_of, allowed, max_bytes, excess, cut)
+    if not any(candidate.fits for candidate in candidates):
+        closest, tried_all = rescued(values, candidates, allowed, max_bytes, cut)
+        require_fit(model, affinity.devices, values, allowed, max_bytes, closest, tried_all)
+        candidates.append(closest)
+    first = predict(problem, by_priority.partition, launches) if by_priority.fits else None
     if not excess.any():
         return LimitedAssignment(least, first, candidates[-1])
-    prediction, fitted = min(predicted, key=lambda entry: entry[0].total)
+    fastest = sorted((candidate for candidate in candidates if candidate.fits), key=seconds)
+    if not is_good_enough():
+        host = np.argmin(problem.work[:, model.num_nodes :], axis=0).astype(np.int32)
+
+        def price(device_of: NDArray[np.int32]) -> float:
+            return problem.cost(np.concatenate([device_of, host])).total
+
+        starts = list({candidate.device_of.tobytes(): candidate for candidate in fastest}.values())[:_NUM_STARTS]
+        reached = [improved(values, start, allowed, max_bytes, cut, price, seconds) for start in starts]
+        fastest = sorted([*fastest, *reached], key=seconds)
+    fitted = fastest[0]
+    prediction = predict(problem, fitted.partition, launches)
     assignment = LatencyAssignment(
         fitted.device_of, fitted.partition, prediction, min(least.lower_bound, prediction.total)
     )

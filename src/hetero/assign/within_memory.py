@@ -19,8 +19,9 @@ from ..base.warn import warn
 from ..errors import InsufficientMemory
 from ..partition import Partition, partition_graph
 from .affinity import Affinity, Origin
-from .memory.fit import Fit, InfeasibilityProof, fit, prove_infeasible
+from .memory.fit import Cut, Fit, InfeasibilityProof, fit, prove_infeasible
 from .memory.footprint import Footprint, footprint
+from .memory.moves import all_assignments, improved
 from .memory.values import Values, values_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..model.types import Port
 
 _FEW = 5  # inputs of unknown size that a warning names
+_NUM_STARTS = 2  # assignments from which a local search looks for one that fits
 
 __all__ = [
     "allowed_devices",
@@ -37,6 +39,7 @@ __all__ = [
     "limits_array",
     "moved_for_memory",
     "require_fit",
+    "rescued",
     "unknown_size",
 ]
 
@@ -64,16 +67,15 @@ def fit_affinity(
     values = values_of(model)
     max_bytes = limits_array(affinity.devices, limits)
     allowed = allowed_devices(affinity)
+
+    def cut(device_of: NDArray[np.int32]) -> Partition:
+        return partition_graph(model.graph, device_of, policy)
+
     # By priority, nodes move only to later devices.
     earlier = np.arange(len(max_bytes))[:, None] < affinity.device_of
-    fitted = fit(
-        values,
-        affinity.device_of,
-        allowed & ~earlier,
-        max_bytes,
-        lambda device: partition_graph(model.graph, device, policy),
-    )
-    require_fit(model, affinity.devices, values, allowed, max_bytes, fitted)
+    fitted = fit(values, affinity.device_of, allowed & ~earlier, max_bytes, cut)
+    fitted, tried_all = rescued(values, [fitted], allowed, max_bytes, cut)
+    require_fit(model, affinity.devices, values, allowed, max_bytes, fitted, tried_all)
     return moved_for_memory(affinity, fitted, max_bytes), fitted.partition
 
 
@@ -132,6 +134,32 @@ def check_whole(model: Model, device: str, limit: int) -> None:
         warn(unknown_size(model, device, limit, needs, 0))
 
 
+def rescued(
+    values: Values,
+    candidates: Sequence[Fit],
+    allowed: NDArray[np.bool_],
+    limits: NDArray[np.float64],
+    cut: Cut,
+) -> tuple[Fit, bool]:
+    """The first candidate that fits; otherwise an assignment that a local search, or for few nodes an exhaustive one,
+    reaches from those with the least excess. Also whether every assignment was tried and none fits."""
+    for candidate in candidates:
+        if candidate.fits:
+            return candidate, False
+    closest = sorted(candidates, key=lambda candidate: float(candidate.excess.sum()))
+    if prove_infeasible(values, allowed, limits) is not None:
+        return closest[0], False
+    reached = []
+    for candidate in closest[:_NUM_STARTS]:
+        reached.append(improved(values, candidate, allowed, limits, cut))
+        if reached[-1].fits:
+            return reached[-1], False
+    fitting, tried_all = all_assignments(values, allowed, limits, cut)
+    if fitting is not None:
+        return fitting, False
+    return min(reached, key=lambda candidate: float(candidate.excess.sum())), tried_all
+
+
 def require_fit(
     model: Model,
     devices: Sequence[str],
@@ -139,13 +167,17 @@ def require_fit(
     allowed: NDArray[np.bool_],
     limits: NDArray[np.float64],
     found: Fit,
+    tried_all: bool = False,
 ) -> None:
-    """Raise `InsufficientMemory` with the shortfall, and the proof if there is one, unless ``found`` fits."""
+    """Raise `InsufficientMemory` with the shortfall, and the proof if there is one, unless ``found`` fits.
+    ``tried_all``: whether each assignment was tried and none fits."""
     if found.fits:
         return
     proof = prove_infeasible(values, allowed, limits)
     why = _over(devices, found.needs, limits, found.excess)
-    if proof is None:
+    if proof is None and tried_all:
+        why += "; no assignment can fit: each possible one was tried"
+    elif proof is None:
         why += (
             "; no assignment was found that fits: raise a limit, add a device to the list, or pin nodes to devices "
             "where they fit"

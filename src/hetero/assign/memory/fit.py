@@ -34,7 +34,7 @@ from .lifetimes import bytes_alone
 from .order import late_order
 from .values import Values
 
-__all__ = ["Fit", "InfeasibilityProof", "fit", "prove_infeasible"]
+__all__ = ["Cut", "Fit", "InfeasibilityProof", "cut_and_count", "fit", "prove_infeasible"]
 
 _MAX_ROUNDS = 5
 _WAYS = ((0.1, False), (0.0, False), (0.0, True))
@@ -94,7 +94,7 @@ def fit(
     [k, num_nodes], costs: a node moves on to the device where it costs least; None: to the next device by number.
     ``kept_first``: bool [num_nodes], nodes that devices keep before others. Deterministic.
     """
-    best = _cut_and_count(values, device_of, limits, cut)
+    best = cut_and_count(values, device_of, limits, cut)
     if best.fits:
         return best
     order = late_order(values)
@@ -111,7 +111,7 @@ def fit(
             filled = filling.fill(start, target)
             candidate_device_of = np.empty_like(device_of)
             candidate_device_of[order] = filled
-            candidate = _cut_and_count(values, candidate_device_of, limits, cut)
+            candidate = cut_and_count(values, candidate_device_of, limits, cut)
             if candidate.excess.sum() < best.excess.sum():
                 best = candidate
             if candidate.fits:
@@ -123,7 +123,7 @@ def fit(
     return best
 
 
-def _cut_and_count(values: Values, device_of: NDArray[np.int32], limits: NDArray[np.float64], cut: Cut) -> Fit:
+def cut_and_count(values: Values, device_of: NDArray[np.int32], limits: NDArray[np.float64], cut: Cut) -> Fit:
     partition = cut(device_of)
     needs = footprint(values, partition.subgraph_of, partition.device_of, len(limits))
     device_of.setflags(write=False)
