@@ -1,6 +1,8 @@
-"""Random graphs with values, and memory counted by simulation: the naive twin of `hetero.assign.memory`."""
+"""Random graphs with values and limits, and memory counted by simulation: the naive twin of `hetero.assign.memory`."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 from hypothesis import strategies as st
@@ -100,3 +102,40 @@ def simulated(values, subgraph_of, device_of, num_devices):
                 done_subgraphs.add(subgraph)
             sweep()
     return weights, peak
+
+
+def needs_of(values, device_of, num_devices):
+    partition = cut(values, device_of)
+    weights, peak = simulated(values, partition.subgraph_of.tolist(), partition.device_of.tolist(), num_devices)
+    return np.add(weights, peak)
+
+
+def by_priority(allowed):
+    return np.argmax(allowed, axis=0).astype(np.int32)
+
+
+@st.composite
+def problems(draw, max_nodes=6, max_devices=3):
+    """Values, which device takes what (each node some), limits (not for all), and costs or None."""
+    values = draw(random_values(max_nodes))
+    count = draw(st.integers(1, max_devices))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    allowed = rng.random((count, values.num_nodes)) < 0.75
+    allowed[rng.integers(0, count, values.num_nodes), np.arange(values.num_nodes)] = True
+    whole = needs_of(values, np.zeros(values.num_nodes, np.int64), 1)[0]
+    limits = np.floor(rng.random(count) * 1.2 * whole) + 1
+    limits[rng.random(count) < 0.3] = np.inf
+    work = rng.random((count, values.num_nodes)) if draw(st.booleans()) else None
+    return values, allowed, limits, work
+
+
+def solutions(values, allowed, limits, only_onward):
+    """Every assignment that fits."""
+    n = values.num_nodes
+    first = by_priority(allowed)
+    choices = [
+        [d for d in range(len(allowed)) if allowed[d, i] and (d >= first[i] or not only_onward)] for i in range(n)
+    ]
+    for device_of in itertools.product(*choices):
+        if (needs_of(values, device_of, len(limits)) <= limits).all():
+            yield device_of

@@ -231,13 +231,15 @@ class Line:
         # By the stage that was used last (-1 for none), and by the stages used last and now: `_trace` has the meaning.
         ends = {-1: _Ends(0, np.ones(1, np.bool_))}
         reach: dict[tuple[int, int], NDArray[np.int64]] = {}
+        nearest = -1  # the last required stage before this one, which no stage skips
         for stage in range(self.costs.num_stages):
             row = self._charged[stage]
             candidates = np.arange(earliest[stage + 1], latest[stage + 1] + 1)
             can_end = np.zeros(len(candidates), np.bool_)
-            for source, (first, possible) in ends.items():
-                if required[source + 1 : stage].any():
+            for source in range(nearest, stage):
+                if source not in ends:
                     continue
+                first, possible = ends[source]
                 count = len(possible)
                 limit = row[first : first + count] - self._crossing(source, stage, first, first + count)
                 reached = np.searchsorted(row, limit + (bottleneck - self.costs.launch[stage]), "right") - 1
@@ -251,6 +253,8 @@ class Line:
                 can_end |= (last_begin >= 0) & (furthest[np.maximum(last_begin, 0)] >= candidates)
             if can_end.any():
                 ends[stage] = _Ends(earliest[stage + 1], can_end)
+            if required[stage]:
+                nearest = stage
         return self._trace(required, ends, reach)
 
     def _trace(

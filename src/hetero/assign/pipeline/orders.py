@@ -22,6 +22,7 @@ __all__ = ["depth_first", "other_orders", "own_orders", "random_order", "ready_f
 
 _SMALL = 1_000  # nodes: graphs up to this size get random orders as well
 _NUM_RANDOM = 64
+_RANDOM_WORK = 200_000  # random orders times stages squared, what the cuts of an order take for many stages
 
 
 def stage_ranges(graph: Graph, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -84,7 +85,8 @@ def other_orders(
         yield from _sorted_by_ranges(ready_first(graph, best_stage), first, last)
     yield from _sorted_by_ranges(depth_first(graph), first, last)
     if graph.num_nodes <= _SMALL:
-        for seed in range(2, 2 + _NUM_RANDOM):
+        num_stages = int(last.max(initial=0)) + 1
+        for seed in range(2, 2 + min(_NUM_RANDOM, _RANDOM_WORK // num_stages**2)):
             yield from _sorted_by_ranges(random_order(graph, seed), first, last)
 
 

@@ -44,7 +44,8 @@ _CUT_STEPS = (8, 32)
 _HALVING_WORK = 2_000_000  # nodes, summed over all halvings of all steps
 _HALVING_STEPS = (4, 24)
 
-_ROUNDING = 1e-9  # relative error of the sums and of the scaled capacities; subtracted from bounds
+_ROUNDING = 1e-12  # relative error of sums, subtracted from bounds
+_CAPACITY_BITS = 57  # a minimum cut rounds each capacity by less than the sum of all, divided by 2 to this power
 
 
 def share_bound(costs: StageCosts) -> tuple[float, NDArray[np.float64]]:
@@ -112,6 +113,8 @@ class Relaxation:
         # Stages outside the range of a node are excluded, so that `stage_of` is valid if no range has a gap.
         stages = np.arange(k)[:, None]
         work = np.where((first <= stages) & (stages <= last), costs.work, np.inf)
+        unit = float(work[np.isfinite(work)].max()) or 1.0
+        work /= unit  # cuts scale costs, which must not overflow
         is_small = n * (k - 1) <= _MAX_VERTICES
         solver: _AllBoundaries | _Halving
         if is_small:
@@ -135,7 +138,7 @@ class Relaxation:
             weights = _updated(weights, load, 1 / np.sqrt(1 + step))
         if not is_small and n * (k - 1) <= _MAX_BOUND_VERTICES:
             best_minimum = _AllBoundaries(costs.graph, work, first, last).solve(best_weights)[1]
-        bound = best_minimum + least_launch(costs, best_weights)
+        bound = best_minimum * unit + least_launch(costs, best_weights)
         return cls(bound, np.clip(tendency / steps, first, last), np.clip(lightest, first, last))
 
     def orders(self, graph: Graph) -> Iterator[NDArray[np.int32]]:
@@ -187,7 +190,8 @@ class _AllBoundaries:
         cost[0][self._is_after], cost[1][self._is_before] = np.inf, np.inf
         problem = _with_arcs(self._problem, cost.reshape(2, -1), 2 * penalty)
         side = problem.move(self._is_after.ravel().astype(np.int32), 1)
-        minimum = problem.cost(side).total + constant - _ROUNDING * magnitude
+        error = _error_of_cut(problem, magnitude) + _ROUNDING * magnitude
+        minimum = problem.cost(side).total + constant - error
         is_above = np.logical_and.accumulate(side.reshape(k - 1, n).astype(np.bool_), axis=0)
         return _ascending(self._graph, is_above.sum(axis=0)), minimum
 
@@ -230,7 +234,8 @@ class _Halving:
             )
             side = problem.move(np.isinf(below).astype(np.int32), 1)
             if lower_bound is None:
-                lower_bound = problem.cost(side).total - _ROUNDING * magnitude
+                error = _error_of_cut(problem, magnitude)
+                lower_bound = problem.cost(side).total - error - _ROUNDING * magnitude
             is_above = side.astype(np.bool_)
             begin, end = np.where(is_above, middle, begin), np.where(is_above, end, np.maximum(middle, begin + 1))
         return _ascending(self._graph, begin), lower_bound or 0.0
@@ -256,6 +261,15 @@ def _with_arcs(problem: AssignmentProblem, cost: NDArray[np.float64], descent: f
     """The problem of `_arcs` with ``cost``, float64 [2, num_vertices], in which a vertex of label 1 with arcs to
     vertices of label 0 costs ``descent``."""
     return problem.with_costs(cost, np.array([[0.0, 0.0], [descent, 0.0]]))
+
+
+def _error_of_cut(problem: AssignmentProblem, finite: float) -> float:
+    """By how much the cut that `AssignmentProblem.move` finds may exceed the minimum, because it rounds capacities.
+    ``finite``: at least the sum of the finite costs. A cut pays one rounded cost for each vertex, and one for each arc
+    that descends."""
+    descents = float(problem.latency.max()) * len(problem.readers)
+    entries = problem.num_nodes + len(problem.readers)
+    return entries * (finite + descents) * 2.0**-_CAPACITY_BITS
 
 
 def _ascending(graph: Graph, stage: NDArray[np.int64]) -> NDArray[np.int64]:
