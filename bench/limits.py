@@ -27,7 +27,7 @@ from hetero.partition import partition_graph
 from table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
-from model_zoo import make_model  # noqa: E402
+from model_zoo import make_model
 
 CORE = hetero.Core()
 KINDS = ("even", "shared weights", "large values", "tight")
@@ -49,9 +49,7 @@ def random_model(rng: np.random.Generator, kind: str, count: int) -> hetero.Mode
         is_product = weights[constant].shape[0] > 1 if constant in weights else rng.random() < 0.6
         if constant not in weights:
             weights[constant] = np.zeros((width if is_product else 1, width), np.float32)
-        nodes.append(
-            helper.make_node("MatMul" if is_product else "Add", [sources[0], constant], [f"v{i}"], f"n{i}")
-        )
+        nodes.append(helper.make_node("MatMul" if is_product else "Add", [sources[0], constant], [f"v{i}"], f"n{i}"))
     read = {name for node in nodes for name in node.input}
     outputs = [node.output[0] for node in nodes if node.output[0] not in read]
     size = rows * (16 if kind == "large values" else 1)

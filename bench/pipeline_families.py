@@ -1,4 +1,4 @@
-"""Families of graphs whose nodes suit different devices, and two plans to compare with: the obvious one, and exact ones.
+"""Families of graphs whose nodes suit different devices, and two plans to compare with: the obvious and an exact one.
 
 Each family is a function of a random generator, nodes and stages that returns edges, the device that each node suits,
 and factors of work per device. Work on other devices is 3 to 20 times as much.
@@ -133,7 +133,9 @@ def family_case(family: str, variant: str, n: int, k: int, link: float, seed: in
     source, target = np.array(edges, np.int64).reshape(-1, 2).T
     graph = Graph.from_edges(source, target, count)
     latency, per_unit = np.full((k, k), 0.05 * link), np.full((k, k), 0.3 * link)
-    return Case(graph, AssignmentProblem.from_graph(graph, work, rng.random(count), latency, per_unit), np.full(k, 0.02))
+    return Case(
+        graph, AssignmentProblem.from_graph(graph, work, rng.random(count), latency, per_unit), np.full(k, 0.02)
+    )
 
 
 def obvious_bottleneck(case: Case) -> float:

@@ -11,6 +11,7 @@ from onnx import helper
 import hetero
 from hetero.assign.affinity import Origin
 from hetero.assign.costs import Costs, Measurement, NodeTimes
+from hetero.assign.memory import moves
 from hetero.errors import PropertyError
 from model_zoo import light, make_model
 
@@ -104,6 +105,28 @@ def test_what_is_short_is_told():
         CORE.plan(matmuls(), DEVICES, max_memory={"CPU": "10KiB"})
     assert set(raised.value.unsupported) == {"n0"}
     assert set(raised.value.unsupported["n0"]) == {"CPU.0", "CPU.1"}
+
+
+def test_what_filling_misses_is_found_and_what_is_impossible_is_proven():
+    """Three constants of 16 KiB share no device of 24 KiB, although two devices have more than 48 KiB in total. A node
+    that reads the constant of another joins it where it is."""
+    for config in ({}, {"ASSIGNMENT": "COST"}):
+        with pytest.raises(hetero.InsufficientMemory, match="no assignment can fit: each possible one was tried"):
+            CORE.plan(matmuls(3), DEVICES, config, max_memory={"CPU": "25KiB"})
+        nodes = [
+            helper.make_node("MatMul", ["x" if i == 0 else f"v{i}", f"w{i % 2}"], [f"v{i + 1}"], f"n{i}")
+            for i in range(4)
+        ]
+        weights = {f"w{i}": np.full((64, 64), 0.01, np.float32) for i in range(2)}
+        model = CORE.read_model(make_model(nodes, {"x": [1, 64]}, ["v4"], weights=weights))
+        plan = CORE.plan(model, DEVICES, config, max_memory={"CPU": "25KiB"})
+        assert plan.affinity["n0"] == plan.affinity["n2"] != plan.affinity["n1"] == plan.affinity["n3"]
+
+
+def test_not_finding_one_proves_nothing(monkeypatch):
+    monkeypatch.setattr(moves, "MAX_ASSIGNMENTS", 0)
+    with pytest.raises(hetero.InsufficientMemory, match="no assignment was found that fits: raise a limit"):
+        CORE.plan(matmuls(3), DEVICES, max_memory={"CPU": "25KiB"})
 
 
 def test_a_device_alone_is_checked():

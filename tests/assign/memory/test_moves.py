@@ -93,9 +93,7 @@ def test_a_swap_where_no_device_has_room():
 
 def test_nodes_that_share_a_constant_move_together():
     """Moving one of them only stores the constant twice."""
-    values = Values.from_arrays(
-        4, [-1, -1], [60.0, 60.0], [0, 0, 1, 1], [0, 1, 2, 3], [True, True]
-    )
+    values = Values.from_arrays(4, [-1, -1], [60.0, 60.0], [0, 0, 1, 1], [0, 1, 2, 3], [True, True])
     limits = np.array([100.0, 100.0])
     start = cut_and_count(values, np.zeros(4, np.int32), limits, lambda d: cut(values, d))
     assert start.excess.tolist() == [20, 0]

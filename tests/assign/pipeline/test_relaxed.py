@@ -56,7 +56,9 @@ def test_bounds_never_exceed_the_optimum():
         case = random_case(rng, n, k, links=seed % 2 == 0, restricted=seed % 3 == 0)
         if seed % 4:  # devices that suit different nodes
             factors = rng.choice([1.0, 10.0, 0.0], (k, n), p=[0.5, 0.4, 0.1])
-            case = case._replace(work=np.where(np.isinf(case.work), np.inf, np.where(np.isinf(case.work), 0, case.work) * factors))
+            case = case._replace(
+                work=np.where(np.isinf(case.work), np.inf, np.where(np.isinf(case.work), 0, case.work) * factors)
+            )
         least = least_bottleneck(case, all_used=False)
         costs = StageCosts(case.graph, case.problem, case.launch, k)
         try:
@@ -110,7 +112,9 @@ def test_costs_at_the_edges():
     graph = Graph.from_edges([0, 1], [1, 2], 3)
     for work in (np.zeros((3, 3)), np.array([[0.0, 0, 5], [0, 0, 0], [0, 7, 0]]), np.full((3, 3), 1e-300)):
         costs = StageCosts(
-            graph, AssignmentProblem.from_graph(graph, work, np.ones(3), np.zeros((3, 3)), np.zeros((3, 3))), np.zeros(3)
+            graph,
+            AssignmentProblem.from_graph(graph, work, np.ones(3), np.zeros((3, 3)), np.zeros((3, 3))),
+            np.zeros(3),
         )
         found = check_relaxation(costs)
         assert np.isfinite(found.lower_bound)

@@ -104,11 +104,7 @@ class _Search:
     @property
     def is_done(self) -> bool:
         """Whether the budget is spent, or nothing is left to improve."""
-        return (
-            self._work_left <= 0
-            or self._partitions_left <= 0
-            or (self.best.fits and self._seconds is None)
-        )
+        return self._work_left <= 0 or self._partitions_left <= 0 or (self.best.fits and self._seconds is None)
 
     def _rank_of(self, fit: Fit) -> tuple[float, float]:
         return float(fit.excess.sum()), self._seconds(fit) if self._seconds is not None else 0.0
@@ -234,7 +230,9 @@ def all_assignments(
     devices_of = [np.flatnonzero(possible[:, node]).tolist() for node in order]
     is_constant = values.is_constant[values.read_value]
     constants_of: list[list[int]] = [[] for _ in range(n)]
-    for value, node in zip(values.read_value[is_constant].tolist(), values.read_node[is_constant].tolist(), strict=True):
+    for value, node in zip(
+        values.read_value[is_constant].tolist(), values.read_node[is_constant].tolist(), strict=True
+    ):
         constants_of[node].append(value)
     readers = np.zeros((k, len(values.producer)), np.int64)  # so far, of each constant on each device
     weights = np.zeros(k)

@@ -1,16 +1,17 @@
 """A relaxation of stages whose slowest one is fastest: a lower bound, and where in the pipeline each node belongs.
 
 Problem. Stages must not descend along edges. The bottleneck is at least the mean of the stages' times under any weights
-w >= 0 that add up to 1, one per stage. So for any weights, the least weighted work of any stages is a lower bound of the
+that are not negative and add up to 1. So for any weights, the least weighted work of any stages is a lower bound of the
 bottleneck (Lagrangian relaxation). Transfers are left out, which only lowers it. The weights are found by
 multiplicative updates (S. Arora, E. Hazan, S. Kale, "The multiplicative weights update method", Theory of Computing 8,
 2012): a stage that is slower than the mean becomes dearer.
 
-- `share_bound` ignores edges: each node is in the stage where it is cheapest at these weights. O(stages * nodes) a step.
-- `Relaxation` respects edges: for given weights, the cheapest stages are a minimum cut (H. Ishikawa, "Exact optimization
-  for Markov random fields with convex priors", IEEE PAMI 25, 2003). The network has a vertex for each node v and each
-  boundary j between stages, on the sink side if v is after j. Arcs that must not be cut keep the sides of each node
-  ascending, and those of each boundary along edges.
+- `share_bound` ignores edges: each node is in the stage where it is cheapest at these weights. A step takes
+  O(stages * nodes).
+- `Relaxation` respects edges: for given weights, the cheapest stages are a minimum cut (H. Ishikawa, "Exact
+  optimization for Markov random fields with convex priors", IEEE PAMI 25, 2003). The network has a vertex for each node
+  v and each boundary j between stages, on the sink side if v is after j. Arcs that must not be cut keep the sides of
+  each node ascending, and those of each boundary along edges.
 
 The stages of one step are integral, but usually unbalanced. Their mean over all steps approaches the fractional optimum
 and ascends along edges as well, so sorting nodes by it gives a topological order whose intervals are balanced.
@@ -67,7 +68,7 @@ def share_bound(costs: StageCosts) -> tuple[float, NDArray[np.float64]]:
         bound = float(priced[stage, node].sum()) * (1 - _ROUNDING) + least_launch(costs, weights)
         if bound > best:
             best, best_weights = bound, weights
-        weights = _updated(weights, np.bincount(stage, costs.work[stage, node], k), 0.5 / np.sqrt(1 + step / 4))
+        weights = _updated(weights, _loads(stage, costs.work[stage, node], k), 0.5 / np.sqrt(1 + step / 4))
     return best, best_weights
 
 
@@ -78,6 +79,11 @@ def least_launch(costs: StageCosts, weights: NDArray[np.float64]) -> float:
     is_required = costs.allowed[:, costs.allowed.sum(axis=0) == 1].any(axis=1)
     launches = weights * costs.launch
     return float(launches[is_required].sum() if is_required.any() else launches.min())
+
+
+def _loads(stage: NDArray[np.intp], seconds: NDArray[np.float64], num_stages: int) -> NDArray[np.float64]:
+    """float64 [num_stages]: the sum of the seconds of the nodes in each stage."""
+    return np.bincount(stage, seconds, num_stages).astype(np.float64)  # bincount of an empty array returns integers
 
 
 def _updated(weights: NDArray[np.float64], load: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
@@ -130,7 +136,7 @@ class Relaxation:
         for step in range(steps):
             stage, minimum = solver.solve(weights)
             tendency += stage
-            load = np.bincount(stage, finite[stage, node], k)
+            load = _loads(stage, finite[stage, node], k)
             if load.max() < lightest_load:
                 lightest_load, lightest = float(load.max()), stage
             if minimum > best_minimum:
@@ -142,7 +148,7 @@ class Relaxation:
         return cls(bound, np.clip(tendency / steps, first, last), np.clip(lightest, first, last))
 
     def orders(self, graph: Graph) -> Iterator[NDArray[np.int32]]:
-        """int32 [num_nodes] each: the graph's own order sorted by the mean stage, and by the stages of the best step."""
+        """int32 [num_nodes] each: the graph's own order sorted by the mean stage, and by `stage_of`."""
         own = graph.topological_order
         for key in (self.tendency, self.stage_of):
             yield own[np.argsort(key[own], kind="stable")]
