@@ -121,6 +121,22 @@ def test_costs_at_the_edges():
         assert found.lower_bound <= balance_stages(graph, problem_of(costs), np.zeros(3)).times.slowest * (1 + 1e-9)
 
 
+def test_proportional_devices():
+    graph = Graph.from_edges([0, 1], [1, 2], 3)
+    own = np.array([1.0, 2, 3])
+    nearly = np.stack([own, 2 * own])
+    nearly[1, 2] += 0.01
+    for work, expected in (
+        (np.stack([own, own]), True),
+        (np.stack([own, 7 * own]), True),
+        (np.zeros((2, 3)), True),
+        (nearly, False),
+        (np.stack([own, [1.0, 2, np.inf]]), False),
+    ):
+        problem = AssignmentProblem.from_graph(graph, work, np.ones(3), np.zeros((2, 2)), np.zeros((2, 2)))
+        assert relaxed.are_proportional(StageCosts(graph, problem, np.zeros(2))) == expected
+
+
 def test_many_stages():
     case = family_case("drifting", "", 50, 40, 0.0, 1)
     found = balance_stages(*case)

@@ -25,7 +25,7 @@ from .errors import NoRoom, TooManyStages
 from .line import LARGE, Capacity, Line
 from .moves import moved_nodes
 from .orders import other_orders, own_orders, stage_ranges
-from .relaxed import Relaxation, share_bound
+from .relaxed import Relaxation, are_proportional, share_bound
 
 __all__ = ["StageAssignment", "balance_stages"]
 
@@ -124,8 +124,8 @@ def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line,
         return best is not None and best.slowest <= bound * (1 + _CLOSE)
 
     def candidates() -> Iterator[NDArray[np.int32]]:
-        """The orders to try. The relaxation is only computed if it can help: it balances work, so it does not if the
-        graph's own order would reach the bound without transfers."""
+        """The orders to try. The relaxation is only computed if it can help: it balances work, so it does not if all
+        orders balance equally well, or if the graph's own order would reach the bound without transfers."""
         nonlocal bound, relaxation
         yield from own_orders(costs.graph, first, last)
         share, weights = share_bound(costs)
@@ -133,7 +133,7 @@ def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line,
         if is_close():
             return
         assert best_line is not None
-        if best_line.bottleneck_without_transfers() > bound * (1 + _CLOSE):
+        if not are_proportional(costs) and best_line.bottleneck_without_transfers() > bound * (1 + _CLOSE):
             relaxation = Relaxation.of(costs, first, last, weights)
             bound = max(bound, relaxation.lower_bound)
             yield from relaxation.orders(costs.graph)

@@ -33,7 +33,7 @@ from ...partition import Graph
 from ..cuts import AssignmentProblem
 from .costs import StageCosts
 
-__all__ = ["Relaxation", "share_bound"]
+__all__ = ["Relaxation", "are_proportional", "share_bound"]
 
 _SHARE_WORK = 20_000_000  # stages * nodes, summed over the steps of `share_bound`
 _SHARE_STEPS = (8, 60)
@@ -70,6 +70,15 @@ def share_bound(costs: StageCosts) -> tuple[float, NDArray[np.float64]]:
             best, best_weights = bound, weights
         weights = _updated(weights, _loads(stage, costs.work[stage, node], k), 0.5 / np.sqrt(1 + step / 4))
     return best, best_weights
+
+
+def are_proportional(costs: StageCosts) -> bool:
+    """Whether each stage takes a constant times as long as the first for every node. Then any two orders can be cut
+    equally well, up to single nodes."""
+    if not costs.allowed.all():
+        return False
+    shares = costs.work / np.maximum(costs.work.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return bool(np.allclose(shares, shares[0], rtol=1e-6, atol=0.0))
 
 
 def least_launch(costs: StageCosts, weights: NDArray[np.float64]) -> float:
