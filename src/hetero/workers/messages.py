@@ -28,6 +28,7 @@ __all__ = [
     "Settle",
     "TensorRef",
     "TooSmall",
+    "WeightRef",
     "answer_decoder",
     "dtype_name",
     "encode",
@@ -58,12 +59,22 @@ class Room(msgspec.Struct, array_like=True, frozen=True):
     size: int
 
 
+class WeightRef(msgspec.Struct, array_like=True, frozen=True):
+    """A constant of a model. ``file``: the number of the mapped file that ``data`` lies in; -1 for shared memory."""
+
+    name: str
+    file: int
+    data: TensorRef
+
+
 class Compile(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Compile a model. ``model``: its encoding without the weights. The worker first sets ``sys.path`` to ``path``,
-    registers ``plugins`` (names and targets), and adds ``ops``."""
+    """Compile a model. ``model``: its encoding without the weights. ``file_sizes``: the bytes to map of each file, whose
+    descriptors come with the message. The worker first sets ``sys.path`` to ``path``, registers ``plugins`` (names and
+    targets), and adds ``ops``."""
 
     model: TensorRef
-    weights: list[tuple[str, TensorRef]]
+    weights: list[WeightRef]
+    file_sizes: list[int]
     device: str
     config: dict[str, Any]
     plugins: list[tuple[str, str]]
