@@ -176,6 +176,13 @@ class Model(Rows):
         return self.file.path
 
     @property
+    def stored_bytes(self) -> int:
+        """The size of the file and of the model's external data, in B."""
+        constants = self.constants
+        external = [number for number in self.file_constants.tolist() if constants.is_external(number)]
+        return len(self.file.data) + sum(constants.nbytes(number) for number in external if constants.is_plain(number))
+
+    @property
     def ir_version(self) -> int:
         """The version of the ONNX file format, as stated in the file."""
         return self.file.ir_version
