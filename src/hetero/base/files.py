@@ -341,6 +341,7 @@ class MappedFile(mmap.mmap):
     """A file, mapped for reading, that another process can map too. Create it with `of`."""
 
     path: str
+    mtime_ns: int
     _identity: tuple[int, int]
 
     @classmethod
@@ -349,6 +350,7 @@ class MappedFile(mmap.mmap):
         mapped = cls(number, 0, access=mmap.ACCESS_READ)
         status = os.fstat(number)
         mapped.path = os.path.abspath(path)
+        mapped.mtime_ns = status.st_mtime_ns
         mapped._identity = (status.st_dev, status.st_ino)
         return mapped
 
@@ -358,7 +360,7 @@ class MappedFile(mmap.mmap):
         return self.size() >= len(self)
 
     def reopen(self) -> Descriptor | None:
-        """The same file, opened again; None if its path now leads to another file, or to none.
+        """The same file, opened again; None if its path now leads to another file or to none, or if it was changed.
 
         The map keeps the file alive, so no other file can get its inode number."""
         try:
@@ -366,7 +368,8 @@ class MappedFile(mmap.mmap):
             status = os.fstat(opened.number)
         except OSError:
             return None
-        return opened if (status.st_dev, status.st_ino) == self._identity else None
+        is_same = (status.st_dev, status.st_ino) == self._identity
+        return opened if is_same and (status.st_size, status.st_mtime_ns) == (len(self), self.mtime_ns) else None
 
 
 def mapping_of(array: Any) -> mmap.mmap | None:

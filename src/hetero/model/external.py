@@ -105,7 +105,8 @@ class ExternalFiles:
             self._recent[path] = data
             if len(self._recent) > _RECENT_FILES:
                 del self._recent[next(iter(self._recent))]
-        _check_range(location, size, len(data))
+        # Reading a mapped file beyond its end ends the process, so its length is asked again.
+        _check_range(location, size, min(len(data), data.size()) if isinstance(data, mmap.mmap) else len(data))
         return memoryview(data)[offset : offset + size]
 
     def _load(self, path: str) -> mmap.mmap | bytes:

@@ -57,7 +57,7 @@ def compile_isolated(
     request = Compile(
         weights.model,
         weights.refs,
-        weights.file_sizes,
+        weights.file_refs,
         device,
         config,
         list(plugins),
@@ -65,7 +65,9 @@ def compile_isolated(
         [str(entry) for entry in sys.path],
     )
     timeout = settings["PLUGIN_TIMEOUT_MS"]
-    return IsolatedModel(model, _Supervisor(device, pool, request, weights, timeout / 1000 if timeout else None), settings)
+    return IsolatedModel(
+        model, _Supervisor(device, pool, request, weights, timeout / 1000 if timeout else None), settings
+    )
 
 
 class _Supervisor(WorkerSupervisor[Worker]):

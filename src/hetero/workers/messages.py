@@ -21,6 +21,7 @@ __all__ = [
     "Compiled",
     "Done",
     "Failed",
+    "FileRef",
     "Ready",
     "Request",
     "Room",
@@ -67,14 +68,20 @@ class WeightRef(msgspec.Struct, array_like=True, frozen=True):
     data: TensorRef
 
 
+class FileRef(msgspec.Struct, array_like=True, frozen=True):
+    """A file to map, whose descriptor comes with the message: its size in B, and when it was last changed."""
+
+    size: int
+    mtime_ns: int
+
+
 class Compile(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Compile a model. ``model``: its encoding without the weights. ``file_sizes``: the bytes to map of each file, whose
-    descriptors come with the message. The worker first sets ``sys.path`` to ``path``, registers ``plugins`` (names and
-    targets), and adds ``ops``."""
+    """Compile a model. ``model``: its encoding without the weights. The worker first sets ``sys.path`` to ``path``,
+    registers ``plugins`` (names and targets), and adds ``ops``."""
 
     model: TensorRef
     weights: list[WeightRef]
-    file_sizes: list[int]
+    files: list[FileRef]
     device: str
     config: dict[str, Any]
     plugins: list[tuple[str, str]]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..base.files import Descriptor, MappedFile, mapping_of
 from ..errors import ModelError
 from ..model.detached import detach
-from .messages import Compile, TensorRef, WeightRef, dtype_name
+from .messages import Compile, FileRef, TensorRef, WeightRef, dtype_name
 from .shared_memory import SharedMemory, SharedPool, address_of
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ have only 1024. If a model has more, the files with the fewest bytes of weights 
 class SharedWeights:
     """A model in memory that workers can reach.
 
-    ``model``: its encoding without the weights. ``files``: the files that the weights lie in, with ``file_sizes``.
+    ``model``: its encoding without the weights. ``files``: the files that the weights lie in, with ``file_refs``.
     ``kept``: the arrays in shared memory, which must live as long as a worker may read them.
     """
 
     model: TensorRef
     refs: list[WeightRef]
     files: list[Descriptor]
-    file_sizes: list[int]
+    file_refs: list[FileRef]
     kept: list[NDArray[Any]]
 
 
@@ -79,28 +79,34 @@ def share_weights(model: Model, pool: SharedPool) -> SharedWeights:
 
 
 def attach_weights(request: Compile, files: Sequence[Descriptor], memory: SharedMemory) -> dict[str, NDArray[Any]]:
-    """In a worker: the weights of a request as read-only arrays, by name. Raises `ModelError` if a file has been
-    shortened."""
+    """In a worker: the weights of a request as read-only arrays, by name. Raises `ModelError` if a file was changed."""
     maps = []
-    for file, size in zip(files, request.file_sizes, strict=True):
-        length = os.fstat(file.number).st_size
-        if length < size:
-            raise ModelError(f"a file of the model was shortened while it was in use: from {size} B to {length} B")
-        maps.append(mmap.mmap(file.number, size, access=mmap.ACCESS_READ))
+    for file, ref in zip(files, request.files, strict=True):
+        status = os.fstat(file.number)
+        if (status.st_size, status.st_mtime_ns) != (ref.size, ref.mtime_ns):
+            raise ModelError(
+                f"a file of the model with {ref.size} B, now {status.st_size} B, was changed after it was read; read "
+                "and compile the model again"
+            )
+        maps.append(mmap.mmap(file.number, ref.size, access=mmap.ACCESS_READ))
         file.close()  # the map has its own
     arrays = {}
-    for name, number, ref in ((weight.name, weight.file, weight.data) for weight in request.weights):
-        array = ref.array(memory) if number < 0 else np.ndarray(ref.shape, ref.numpy_dtype, maps[number], ref.offset)
+    for weight in request.weights:
+        data = weight.data
+        if weight.file < 0:
+            array = data.array(memory)
+        else:
+            array = np.ndarray(data.shape, data.numpy_dtype, maps[weight.file], data.offset)
         array.flags.writeable = False
-        arrays[name] = array
+        arrays[weight.name] = array
     return arrays
 
 
 def _check_length(model: Model, mapped: mmap.mmap | None) -> None:
     if isinstance(mapped, MappedFile) and not mapped.is_whole:
         raise ModelError(
-            f"{model.file.label}: {mapped.path} was shortened while it was in use: from {len(mapped)} B to "
-            f"{mapped.size()} B; read the model again"
+            f"{model.file.label}: {mapped.path} was shortened from {len(mapped)} B to {mapped.size()} B after it was "
+            "read; read the model again"
         )
 
 
@@ -119,5 +125,5 @@ def _open_files(
         if opened is not None:
             number_of[key] = len(weights.files)
             weights.files.append(opened)
-            weights.file_sizes.append(len(files[key]))
+            weights.file_refs.append(FileRef(len(files[key]), files[key].mtime_ns))
     return number_of

@@ -72,8 +72,9 @@ class Worker:
         self._expect(Ready, _START_SECONDS)
 
     def compile(self, request: Compile, files: Sequence[int], timeout: float | None) -> None:
-        """Compile the model and open the lanes. ``files``: the descriptors of the files that the worker maps. Raises the
-        errors of the compilation, and `WorkerLost`."""
+        """Compile the model and open the lanes. ``files``: the descriptors of the files that the worker maps.
+
+        Raises the errors of the compilation, and `WorkerLost`."""
         self._mailbox.send(encode(request), files, wait=self._wait_for_mailbox(timeout))
         descriptors = self._expect(Compiled, timeout)
         for number, descriptor in enumerate(descriptors):
