@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import hetero
-from exported_models import X, bits, network
+from exported_models import PACKED, X, bits, network
 from hetero.artifact import verify
 
 Load = Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
@@ -91,7 +91,7 @@ def test_streams(core: hetero.Core, tmp_path: pathlib.Path) -> None:
 
 
 def test_weights_are_mapped_and_packed_ones_are_not_packed_again(core: hetero.Core, tmp_path: pathlib.Path) -> None:
-    compiled = core.compile_model(core.read_model(network()), "CPU")
+    compiled = core.compile_model(core.read_model(network()), "CPU", PACKED)
     compiled.export_model(tmp_path / "m.hetero")  # without a run before: planned for a guess
     again = core.import_model(tmp_path / "m.hetero", "CPU")
     packed = again._plans.planner.packed
@@ -112,10 +112,74 @@ def test_weights_are_mapped_and_packed_ones_are_not_packed_again(core: hetero.Co
     assert again._plans.planner.folded == {2}
 
 
+def test_weights_are_stored_once(core: hetero.Core, tmp_path: pathlib.Path) -> None:
+    """Neither packed weights nor large results of folded nodes are stored beside the model's own."""
+    model = core.read_model(network())
+    compiled = core.compile_model(model, "CPU")
+    expected = bits(compiled(X))
+    assert compiled._plans.planner.packed
+    compiled.export_model(tmp_path / "m.hetero")
+    with zipfile.ZipFile(tmp_path / "m.hetero") as archive:
+        weights = [info.file_size for info in archive.infolist() if info.filename.startswith("weights/")]
+        stored = json.loads(archive.read("submodels/0/cpu.json"))
+    assert sorted(weights) == [4 * 32 * 64, 4 * 48 * 64]
+    assert stored["folded"] == {"nodes": [], "values": {}}
+    assert stored["packed"] == []
+    again = core.import_model(tmp_path / "m.hetero", "CPU")
+    assert again._plans.planner.folded == {2}
+    assert bits(again(X)) == expected
+
+
+@pytest.mark.parametrize("config", [{}, PACKED])
+def test_results_of_folded_nodes_of_any_size(core: hetero.Core, config: dict[str, Any]) -> None:
+    """A small result of a large one, a large one of a small one, one that is an output, one without elements, and one
+    that another large one reads."""
+    random = np.random.default_rng(0)
+    constants = {
+        "large": random.standard_normal((64, 48)).astype(np.float32),
+        "one": np.array(2, np.float32),
+        "sizes": np.array([64, 40], np.int64),
+        "none": np.zeros((0, 4), np.float32),
+    }
+    nodes = [
+        helper.make_node("Transpose", ["large"], ["turned"], name="turn"),
+        helper.make_node("ReduceMax", ["turned"], ["highest"], keepdims=0, name="reduce"),
+        helper.make_node("Mul", ["highest", "one"], ["factor"], name="scale"),
+        helper.make_node("Expand", ["factor", "sizes"], ["second"], name="expand"),
+        helper.make_node("Neg", ["second"], ["negative"], name="negate"),
+        helper.make_node("Exp", ["none"], ["empty"], name="nothing"),
+        helper.make_node("MatMul", ["x", "turned"], ["a"], name="first product"),
+        helper.make_node("MatMul", ["a", "negative"], ["b"], name="second product"),
+        helper.make_node("Mul", ["b", "factor"], ["y"], name="last"),
+    ]
+    value = helper.make_tensor_value_info
+    outputs = [value("y", 1, ["n", 40]), value("turned", 1, [48, 64]), value("empty", 1, [0, 4])]
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "folds", [value("x", 1, ["n", 48])], outputs, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = core.compile_model(core.read_model(model), "CPU", config)
+    assert compiled._plans.planner.folded == {0, 1, 2, 3, 4, 5}
+    expected = bits(compiled(X))
+    stream = io.BytesIO()
+    compiled.export_model(stream)
+    with zipfile.ZipFile(stream) as archive:
+        folded = json.loads(archive.read("submodels/0/cpu.json"))["folded"]
+    if config:
+        assert folded["nodes"] == [0, 1, 2, 3, 4, 5]
+        assert set(folded["values"]) == {"turned", "negative", "factor", "empty"}
+    else:  # the import computes the large ones, from the small ones and from the model's own
+        assert folded["nodes"] == [1, 2, 5]
+        assert set(folded["values"]) == {"factor", "empty"}
+    again = core.import_model(stream.getvalue(), "CPU")
+    assert again._plans.planner.folded == {0, 1, 2, 3, 4, 5}
+    assert bits(again(X)) == expected
+    assert bits(again(X[:1])) == bits(compiled(X[:1]))
+
+
 def test_packed_weights_of_other_kernels_are_packed_again(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
     from hetero.devices.cpu import stored
 
-    compiled = core.compile_model(core.read_model(network()), "CPU")
+    compiled = core.compile_model(core.read_model(network()), "CPU", PACKED)
     stream = io.BytesIO()
     compiled.export_model(stream)
     monkeypatch.setattr(stored, "PACKING_VERSION", 999)
@@ -128,7 +192,7 @@ def test_packed_weights_of_other_kernels_are_packed_again(core: hetero.Core, mon
 @pytest.mark.parametrize("transform", [False, True])
 def test_properties_that_shape_results_come_along(core: hetero.Core, hint: str, transform: bool) -> None:
     config = {"INFERENCE_PRECISION_HINT": hint, "DISABLE_TRANSFORMATIONS": not transform}
-    compiled = core.compile_model(core.read_model(network()), "CPU", config)
+    compiled = core.compile_model(core.read_model(network()), "CPU", {**PACKED, **config})
     stream = io.BytesIO()
     compiled.export_model(stream)
     again = core.import_model(stream.getvalue(), "CPU")
@@ -167,7 +231,7 @@ def test_control_flow_and_its_packed_weights(core: hetero.Core) -> None:
         [numpy_helper.from_array(random.standard_normal((48, 40)).astype(np.float32), "shared")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    compiled = core.compile_model(core.read_model(model), "CPU")
+    compiled = core.compile_model(core.read_model(model), "CPU", PACKED)
     feeds: list[Mapping[str, np.ndarray]] = [{"x": X, "c": np.array(value)} for value in (True, False)]
     expected = [bits(compiled(feed)) for feed in feeds]
     stream = io.BytesIO()
@@ -199,7 +263,7 @@ def test_batch_normalization_folded_into_packed_weights(core: hetero.Core) -> No
         [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    compiled = core.compile_model(core.read_model(model), "CPU")
+    compiled = core.compile_model(core.read_model(model), "CPU", PACKED)
     x = random.standard_normal((1, 16, 12, 12)).astype(np.float32)
     expected = bits(compiled(x))
     stream = io.BytesIO()

@@ -19,7 +19,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import hetero
-from exported_models import X, bits, network
+from exported_models import PACKED, X, bits, network
 from hetero import errors
 from hetero._checksum import crc32
 from hetero.artifact.layout import MANIFEST, Entry, Layout, comment_of
@@ -43,7 +43,8 @@ def small() -> bytes:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     core = hetero.Core()
-    compiled = core.compile_model(core.read_model(model).with_affinity({"two": "TEMPLATE"}), "HETERO:CPU,TEMPLATE")
+    cut = core.read_model(model).with_affinity({"two": "TEMPLATE"})
+    compiled = core.compile_model(cut, "HETERO:CPU,TEMPLATE", PACKED)
     assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
     stream = io.BytesIO()
     compiled.export_model(stream)
@@ -158,7 +159,8 @@ def forged(
 
 def exported(core: hetero.Core, device: str = "CPU") -> bytes:
     stream = io.BytesIO()
-    core.compile_model(core.read_model(network()), device).export_model(stream)
+    config = PACKED if "CPU" in device else None
+    core.compile_model(core.read_model(network()), device, config).export_model(stream)
     return stream.getvalue()
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["X", "bits", "network"]
+__all__ = ["PACKED", "X", "bits", "network"]
+
+PACKED = {"CACHE_MODE": "OPTIMIZE_SPEED"}  # packed weights are exported too
 
 
 def network(turned: bool = True) -> onnx.ModelProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pathlib
 import resource
 from collections.abc import Callable, Iterator
@@ -118,6 +119,21 @@ def test_ranges_that_do_not_fit(
     with pytest.raises(ModelError, match=message):
         model.save(tmp_path / "n.onnx", external_above=1)
     assert not (tmp_path / "n.onnx").exists()
+
+
+def test_a_mapped_file_that_is_shortened(make_model: Make, tmp_path: pathlib.Path) -> None:
+    """Reading beyond its end would end the process."""
+    data = tmp_path / "w.bin"
+    data.write_bytes(bytes(3 << 20))
+    tensors = [external("first", "w.bin", [8]), external("last", "w.bin", [8], (3 << 20) - 32)]
+    model = read_model(save(make_model, tmp_path, tensors))
+    held = model.initializers["first"].numpy()
+    os.truncate(data, 1 << 20)
+    assert held.tolist() == [0] * 8
+    with pytest.raises(ModelError, match="initializer 'last': external data 'w.bin' has 1048576 bytes"):
+        model.initializers["last"].numpy()
+    os.truncate(data, 4 << 20)  # the map does not grow with it
+    assert model.initializers["last"].numpy().tolist() == [0] * 8
 
 
 def test_tensors_that_share_their_data_still_do(make_model: Make, tmp_path: pathlib.Path) -> None:

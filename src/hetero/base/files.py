@@ -10,14 +10,18 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ..errors import HeteroError, raise_out_of_memory
 
 __all__ = [
+    "Descriptor",
+    "MappedFile",
     "atomic_file",
     "atomic_folder",
     "copy_range",
     "map_file",
+    "mapping_of",
     "moved_away",
     "path_text",
     "read_file",
@@ -325,9 +329,71 @@ def map_file(path: str, expected: str, error: type[HeteroError], empty: type[Het
             raise error(f"{path}: is not a regular file, expected {expected} (or read it yourself and pass the bytes)")
         if status.st_size == 0:
             raise (empty or error)(f"{path}: is empty")
-        return memoryview(mmap.mmap(number, 0, access=mmap.ACCESS_READ))
+        return memoryview(MappedFile.of(number, path))
     except OSError as raised:
         raise_out_of_memory(raised)
         raise error(f"{path}: cannot be mapped: {raised.strerror}") from raised
     finally:
         os.close(number)
+
+
+class MappedFile(mmap.mmap):
+    """A file, mapped for reading, that another process can map too. Create it with `of`."""
+
+    path: str
+    mtime_ns: int
+    _identity: tuple[int, int]
+
+    @classmethod
+    def of(cls, number: int, path: str) -> MappedFile:
+        """Map an open file whole. ``path``: where it was opened. Raises ``OSError``."""
+        mapped = cls(number, 0, access=mmap.ACCESS_READ)
+        status = os.fstat(number)
+        mapped.path = os.path.abspath(path)
+        mapped.mtime_ns = status.st_mtime_ns
+        mapped._identity = (status.st_dev, status.st_ino)
+        return mapped
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file is still as long as its map. Reading beyond the end of a file ends the process."""
+        return self.size() >= len(self)
+
+    def reopen(self) -> Descriptor | None:
+        """The same file, opened again; None if its path now leads to another file or to none, or if it was changed.
+
+        The map keeps the file alive, so no other file can get its inode number."""
+        try:
+            opened = Descriptor(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY))
+            status = os.fstat(opened.number)
+        except OSError:
+            return None
+        is_same = (status.st_dev, status.st_ino) == self._identity
+        return opened if is_same and (status.st_size, status.st_mtime_ns) == (len(self), self.mtime_ns) else None
+
+
+def mapping_of(array: Any) -> mmap.mmap | None:
+    """The map that holds the elements of an array or a memoryview; None if they lie elsewhere."""
+    owner = array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner
+
+
+class Descriptor:
+    """One open file descriptor, which can be replaced by another. It is closed when this object is collected."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def replace(self, number: int) -> None:
+        os.close(self.number)
+        self.number = number
+
+    def close(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+            self.number = -1
+
+    def __del__(self) -> None:
+        self.close()

@@ -230,6 +230,13 @@ _TABLE: Final = (
         accepts=lambda value: value is None or (len(value) == 2 and all(map(callable, value))),
         doc="two functions from bytes to bytes, (encrypt, decrypt), for exported and cached files",
     ),
+    Property(
+        "CACHE_MODE",
+        str,
+        "OPTIMIZE_SIZE",
+        choices=("OPTIMIZE_SIZE", "OPTIMIZE_SPEED"),
+        doc="OPTIMIZE_SPEED: exported and cached files also hold packed weights",
+    ),
     Property("ENABLE_CPU_PINNING", bool, False, doc="each thread runs on its own processor"),
     Property(
         "MODEL_DISTRIBUTION_POLICY",

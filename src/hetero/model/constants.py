@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import read_fields, read_tensor, read_varints, unpack_bits
+from ..base.files import mapping_of
 from ..errors import ModelError, ModelTooLarge
 from .external import ExternalFiles, Location, parse_location
 from .file import ModelFile
@@ -61,7 +62,11 @@ class Constants:
     def borrow(self, number: int, lender: Constants | LentArrays, its_number: int) -> None:
         """Read a constant's data from another file, which must store it as raw data, or from an array. Must be called
         before the data is used."""
-        self._lenders[number] = lender._lenders.get(its_number, (lender, its_number))
+        self._lenders[number] = lender.origin(its_number)
+
+    def origin(self, number: int) -> tuple[Constants | LentArrays, int]:
+        """The object that holds a constant's data, and the number there. Constants that share data have the same."""
+        return self._lenders.get(number, (self, number))
 
     def is_external(self, number: int) -> bool:
         return bool(self._file.constant_kind[number] == _EXTERNAL) and number not in self._lenders
@@ -217,12 +222,25 @@ class LentArrays:
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
         self._arrays = arrays
-        self._lenders: dict[int, tuple[Constants | LentArrays, int]] = {}
+        self._in_use: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()
+
+    def origin(self, number: int) -> tuple[Constants | LentArrays, int]:
+        return self, number
 
     def array(self, number: int) -> NDArray[Any]:
-        return self._arrays[number]
+        """The array, or a copy if its elements are not aligned."""
+        array = self._arrays[number]
+        if array.flags.aligned:
+            return array
+        aligned = self._in_use.get(number)
+        if aligned is None:
+            aligned = array.copy()
+            aligned.flags.writeable = False
+            aligned = self._in_use.setdefault(number, aligned)
+        return aligned
 
-    view = array
+    def view(self, number: int) -> NDArray[Any]:
+        return self._arrays[number]
 
     def raw(self, number: int) -> memoryview:
         return self._arrays[number].reshape(-1).view(np.uint8).data
@@ -231,11 +249,8 @@ class LentArrays:
 def release_pages(array: NDArray[Any]) -> None:
     """Release the memory of an array that is a view of a mapped file. The system reads it again on the next access.
     Ignores other arrays."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    mapped = base.obj if isinstance(base, memoryview) else base
-    if not isinstance(mapped, mmap.mmap):
+    mapped = mapping_of(array)
+    if mapped is None:
         return
     begin = array.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
     first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # only pages that lie entirely within the array

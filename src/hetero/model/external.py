@@ -18,7 +18,7 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import copy_range
+from ..base.files import Descriptor, MappedFile, copy_range
 
 __all__ = ["ExternalFiles", "Location", "find_locations", "parse_location"]
 
@@ -89,7 +89,7 @@ class ExternalFiles:
         self._follow_links = follow_links
         self._maps: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
         self._recent: dict[str, mmap.mmap | bytes] = {}
-        self._held: dict[str, _Descriptor] = {}
+        self._held: dict[str, Descriptor] = {}
         self._lock = threading.Lock()
 
     def read(self, location: Location, size: int) -> memoryview:
@@ -105,7 +105,8 @@ class ExternalFiles:
             self._recent[path] = data
             if len(self._recent) > _RECENT_FILES:
                 del self._recent[next(iter(self._recent))]
-        _check_range(location, size, len(data))
+        # Reading a mapped file beyond its end ends the process, so its length is asked again.
+        _check_range(location, size, min(len(data), data.size()) if isinstance(data, mmap.mmap) else len(data))
         return memoryview(data)[offset : offset + size]
 
     def _load(self, path: str) -> mmap.mmap | bytes:
@@ -114,7 +115,8 @@ class ExternalFiles:
                 size = os.fstat(file.number).st_size
                 if size <= _READ_WHOLE:
                     return os.pread(file.number, size, 0)
-                mapped = self._maps[path] = mmap.mmap(file.number, 0, access=mmap.ACCESS_READ)
+                assert self._folder is not None
+                mapped = self._maps[path] = MappedFile.of(file.number, os.path.join(self._folder, path))
             except OSError as error:
                 raise ValueError(f"external data {path!r} cannot be read: {error.strerror}") from error
             return mapped
@@ -139,10 +141,10 @@ class ExternalFiles:
         if location[2] is not None and location[2] != size:
             raise ValueError(f"external_data length is {location[2]}, but dims and data_type require {size}")
 
-    def _open(self, path: str) -> _Descriptor:
+    def _open(self, path: str) -> Descriptor:
         held = self._held.get(path)
         if held is not None:
-            return _Descriptor(os.dup(held.number))
+            return Descriptor(os.dup(held.number))
         if self._folder is None:
             raise ValueError(f"external data {path!r}: the model's folder is unknown (pass folder= to read_model)")
         parts = path.split("/")
@@ -154,10 +156,10 @@ class ExternalFiles:
             links = "" if self._follow_links else " (links are not followed)"
             raise ValueError(f"external data {path!r} cannot be opened{links}: {error.strerror}") from error
 
-    def _walk(self, path: str, parts: list[str]) -> _Descriptor:
+    def _walk(self, path: str, parts: list[str]) -> Descriptor:
         assert self._folder is not None
         no_follow = 0 if self._follow_links else os.O_NOFOLLOW
-        here = _Descriptor(os.open(self._folder, _FLAGS | os.O_DIRECTORY))
+        here = Descriptor(os.open(self._folder, _FLAGS | os.O_DIRECTORY))
         try:
             for part in parts[:-1]:
                 here.replace(os.open(part, _FLAGS | os.O_DIRECTORY | no_follow, dir_fd=here.number))
@@ -182,22 +184,3 @@ def _check_range(location: Location, size: int, length: int) -> None:
         raise ValueError(
             f"external data {path!r} has {length} bytes, but the tensor needs bytes {offset} to {offset + size}"
         )
-
-
-class _Descriptor:
-    """One open file descriptor, which can be replaced by another."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def replace(self, number: int) -> None:
-        os.close(self.number)
-        self.number = number
-
-    def close(self) -> None:
-        if self.number >= 0:
-            os.close(self.number)
-            self.number = -1
-
-    def __del__(self) -> None:
-        self.close()

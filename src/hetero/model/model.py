@@ -84,6 +84,10 @@ class Model(Rows):
         """A constant's element type and shape, without reading its data."""
         return self.constants.type_of(self._constant_number(value))
 
+    def constant_origin(self, value: int) -> tuple[object, int]:
+        """An object and a number that identify a constant's data. Constants that share data have the same."""
+        return self.constants.origin(self._constant_number(value))
+
     def type_of(self, value: int, *, infer: bool = True) -> ValueType:
         """The known type of a value: the constant's own type, the declared or supplied type, or the inferred type.
 
@@ -170,6 +174,13 @@ class Model(Rows):
     def path(self) -> str | None:
         """The path of the file, None for bytes."""
         return self.file.path
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the file and of the model's external data, in B."""
+        constants = self.constants
+        external = [number for number in self.file_constants.tolist() if constants.is_external(number)]
+        return len(self.file.data) + sum(constants.nbytes(number) for number in external if constants.is_plain(number))
 
     @property
     def ir_version(self) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Cancelled, InferenceError, NotSupported
-from ..model.detached import detach
 from ..model.types import Port
 from ..plugin.cancellation import Cancellation
 from ..plugin.compiled_model import CompiledModel
@@ -20,6 +19,7 @@ from .messages import Compile, Done, Failed, Room, Run, Settle, TensorRef, TooSm
 from .per_process import PerProcess
 from .shared_memory import SharedPool
 from .supervisor import WorkerSupervisor
+from .weights import SharedWeights, share_weights
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -52,18 +52,12 @@ def compile_isolated(
     if settings.get("CACHE_ENCRYPTION_CALLBACKS") is not None:
         raise NotSupported("ISOLATION=PROCESS does not support CACHE_ENCRYPTION_CALLBACKS: a worker cannot call them")
     pool = _pool.get()
-    encoded, weights = detach(model.with_inferred_types())
-    kept: list[NDArray[Any]] = []
-
-    def shared(array: NDArray[Any]) -> TensorRef:
-        own, offset = pool.share(array)
-        kept.append(own)
-        return TensorRef(offset, dtype_name(own.dtype), own.shape)
-
+    weights = share_weights(model.with_inferred_types(), pool)
     config = {key: value for key, value in settings.items() if key not in _NOT_PASSED_ON and value is not None}
     request = Compile(
-        shared(np.frombuffer(encoded, np.uint8)),
-        [(name, shared(array)) for name, array in weights.items()],
+        weights.model,
+        weights.refs,
+        weights.file_refs,
         device,
         config,
         list(plugins),
@@ -71,25 +65,27 @@ def compile_isolated(
         [str(entry) for entry in sys.path],
     )
     timeout = settings["PLUGIN_TIMEOUT_MS"]
-    return IsolatedModel(model, _Supervisor(device, pool, request, kept, timeout / 1000 if timeout else None), settings)
+    return IsolatedModel(
+        model, _Supervisor(device, pool, request, weights, timeout / 1000 if timeout else None), settings
+    )
 
 
 class _Supervisor(WorkerSupervisor[Worker]):
-    """Worker processes that have compiled a model. ``kept``: the arrays that ``request`` refers to."""
+    """Worker processes that have compiled a model. ``weights``: what ``request`` refers to."""
 
     def __init__(
-        self, device: str, pool: SharedPool, request: Compile, kept: Sequence[Any], timeout: float | None
+        self, device: str, pool: SharedPool, request: Compile, weights: SharedWeights, timeout: float | None
     ) -> None:
         super().__init__(device)
         self.pool = pool
         self._request = request
-        self._kept = kept
+        self._weights = weights
         self._timeout = timeout
 
     def start(self) -> Worker:
         worker = Worker(self.name, self.pool)
         try:
-            worker.compile(self._request, self._timeout)
+            worker.compile(self._request, [file.number for file in self._weights.files], self._timeout)
         except BaseException:
             worker.kill()
             raise

@@ -21,6 +21,7 @@ __all__ = [
     "Compiled",
     "Done",
     "Failed",
+    "FileRef",
     "Ready",
     "Request",
     "Room",
@@ -28,6 +29,7 @@ __all__ = [
     "Settle",
     "TensorRef",
     "TooSmall",
+    "WeightRef",
     "answer_decoder",
     "dtype_name",
     "encode",
@@ -58,12 +60,28 @@ class Room(msgspec.Struct, array_like=True, frozen=True):
     size: int
 
 
+class WeightRef(msgspec.Struct, array_like=True, frozen=True):
+    """A constant of a model. ``file``: the number of the mapped file that ``data`` lies in; -1 for shared memory."""
+
+    name: str
+    file: int
+    data: TensorRef
+
+
+class FileRef(msgspec.Struct, array_like=True, frozen=True):
+    """A file to map, whose descriptor comes with the message: its size in B, and when it was last changed."""
+
+    size: int
+    mtime_ns: int
+
+
 class Compile(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """Compile a model. ``model``: its encoding without the weights. The worker first sets ``sys.path`` to ``path``,
     registers ``plugins`` (names and targets), and adds ``ops``."""
 
     model: TensorRef
-    weights: list[tuple[str, TensorRef]]
+    weights: list[WeightRef]
+    files: list[FileRef]
     device: str
     config: dict[str, Any]
     plugins: list[tuple[str, str]]

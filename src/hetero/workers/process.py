@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.files import Descriptor
 from ..core import Core
 from ..errors import InferenceError
 from ..extension.elsewhere import made
@@ -42,6 +43,7 @@ from .messages import (
     request_decoder,
 )
 from .shared_memory import SharedMemory
+from .weights import attach_weights
 
 __all__ = ["main", "preload"]
 
@@ -84,31 +86,32 @@ class _Worker:
         self._mailbox.send(encode(Ready()))
         while True:
             try:
-                message, _ = self._mailbox.receive()
+                message, descriptors = self._mailbox.receive()
             except OSError:
                 return
+            files = list(map(Descriptor, descriptors))
             try:
-                self._obey(request_decoder.decode(message))
+                self._obey(request_decoder.decode(message), files)
             except BaseException as error:
                 self._mailbox.send(encode(failure(error)))
 
-    def _obey(self, request: Any) -> None:
+    def _obey(self, request: Any, files: Sequence[Descriptor]) -> None:
         match request:
             case Compile():
-                self._compile(request)
+                self._compile(request, files)
             case Cancel():
                 self._lanes[request.lane].cancel(request.number)
             case _:
                 raise InferenceError(f"a worker's control does not accept {type(request).__name__}")
 
-    def _compile(self, request: Compile) -> None:
+    def _compile(self, request: Compile, files: Sequence[Descriptor]) -> None:
         sys.path[:] = request.path
         core = Core()
         for name, target in request.plugins:
             core.register_plugin(name, target)
         for op in request.ops:
             core.add_extension(made(op))
-        weights = {name: _read_only(ref.array(self._memory)) for name, ref in request.weights}
+        weights = attach_weights(request, files, self._memory)
         encoded = _read_only(request.model.array(self._memory))
         model = attach(encoded.data, weights, "the model for a worker process")
         compiled = core.compile_model(model, request.device, request.config)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["SharedMemory", "SharedPool"]
+__all__ = ["SharedMemory", "SharedPool", "address_of"]
 
 _RESERVED = 1 << 40
 """The size of the address space in B. The system allocates pages when they are first written."""
@@ -33,7 +33,7 @@ class SharedMemory:
         self._memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | 0x4000)
         self.descriptor = descriptor
         self.size = size
-        self._address = _address_of(np.frombuffer(self._memory, np.uint8, 1))
+        self._address = address_of(np.frombuffer(self._memory, np.uint8, 1))
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """A view of the memory. Raises `ValueError` or `TypeError` if it would lie outside."""
@@ -45,7 +45,7 @@ class SharedMemory:
         """The offset of an array; None if it is elsewhere, not C-contiguous, or not in native byte order."""
         if not (array.flags.c_contiguous and array.dtype.isnative):
             return None
-        offset = _address_of(array) - self._address
+        offset = address_of(array) - self._address
         return offset if 0 <= offset <= self.size - array.nbytes else None
 
 
@@ -74,6 +74,10 @@ class SharedPool(SharedMemory):
         self._free: dict[int, list[int]] = {}  # bytes -> offsets
         self._bare: dict[int, list[int]] = {}  # as `_free`, for blocks without pages
         self._in_use: dict[int, _Block] = {}  # offset -> block
+        self._sharing = threading.Lock()
+        # owner -> number -> copy
+        self._copies: weakref.WeakKeyDictionary[object, weakref.WeakValueDictionary[int, NDArray[Any]]]
+        self._copies = weakref.WeakKeyDictionary()
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], int]:
@@ -94,6 +98,18 @@ class SharedPool(SharedMemory):
         own, offset = self.empty(array.shape, array.dtype.newbyteorder("="))
         own[...] = array
         return own, offset
+
+    def share_once(self, array: NDArray[Any], owner: object, number: int) -> tuple[NDArray[Any], int]:
+        """As `share`, for the data that ``owner`` holds under ``number`` and never changes. Returns the same copy as
+        long as one caller keeps it."""
+        with self._sharing:
+            copies = self._copies.setdefault(owner, weakref.WeakValueDictionary())
+            copy = copies.get(number)
+            if copy is None:
+                copy = copies[number] = self.share(array)[0]
+        offset = self.offset_of(copy)
+        assert offset is not None, "it is in this memory"
+        return copy, offset
 
     def _take(self, size: int) -> int:
         for spare in (self._free, self._bare):
@@ -125,7 +141,8 @@ class _Block(weakref.ref):  # type: ignore[type-arg]  # mypy takes its subclasse
     size: int
 
 
-def _address_of(array: NDArray[Any]) -> int:
+def address_of(array: NDArray[Any]) -> int:
+    """The address of an array's first element."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that buffers do not support

@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -71,9 +71,11 @@ class Worker:
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._ended, self._mailbox, self._lanes)
         self._expect(Ready, _START_SECONDS)
 
-    def compile(self, request: Compile, timeout: float | None) -> None:
-        """Compile the model and open the lanes. Raises the errors of the compilation, and `WorkerLost`."""
-        self._mailbox.send(encode(request), wait=self._wait_for_mailbox(timeout))
+    def compile(self, request: Compile, files: Sequence[int], timeout: float | None) -> None:
+        """Compile the model and open the lanes. ``files``: the descriptors of the files that the worker maps.
+
+        Raises the errors of the compilation, and `WorkerLost`."""
+        self._mailbox.send(encode(request), files, wait=self._wait_for_mailbox(timeout))
         descriptors = self._expect(Compiled, timeout)
         for number, descriptor in enumerate(descriptors):
             own = socket.socket(fileno=descriptor)

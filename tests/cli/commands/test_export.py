@@ -16,6 +16,10 @@ def test_export_and_inspect(hetero: Invoke, hetero_json: Json, diamond_path: Pat
     made = hetero_json("export", diamond_path, "-d", "HETERO:FPGA,CPU")
     assert made["path"] == "diamond.hetero"
     assert made["bytes"] == os.path.getsize("diamond.hetero")
+    assert made["model_bytes"] == os.path.getsize(diamond_path)
+    assert hetero_json("export", "diamond.hetero", "-o", "again.hetero")["model_bytes"] is None
+    assert "× the model's" in hetero("export", diamond_path, "-o", "said.hetero").stdout
+    assert "model's" not in hetero("export", "diamond.hetero", "-o", "silent.hetero").stdout
     found = hetero_json("inspect", "diamond.hetero", "--verify")
     assert found["kind"] == "hetero"
     assert found["device"] == "HETERO:FPGA,CPU"

@@ -54,7 +54,10 @@ def command(
     with working("Writing"):
         compiled.export_model(target)
     size = os.path.getsize(target)
+    source = None if session.is_artifact else session.model.stored_bytes
     if as_json:
-        print_json({"path": target, "device": compiled.device, "bytes": size, "compile_seconds": seconds})
+        written = {"path": target, "device": compiled.device, "bytes": size, "model_bytes": source}
+        print_json({**written, "compile_seconds": seconds})
         return
-    print_line(f"Wrote {target}: {byte_size(size)}, compiled for {compiled.device} in {seconds:.2f} s")
+    beside = "" if source is None else f" ({size / source:.2f} × the model's {byte_size(source)})"
+    print_line(f"Wrote {target}: {byte_size(size)}{beside}, compiled for {compiled.device} in {seconds:.2f} s")

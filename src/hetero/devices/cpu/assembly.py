@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ... import _program
 from ..._sizes import hint, is_symbolic
+from ...model.constants import release_pages
 from .memory import Buffers, Parts, assign_buffers, place_in_arena
 from .registry import NodePlan
 from .tracing import Tracing
@@ -30,7 +31,11 @@ def _aligned(value: Value, packed: Packed) -> NDArray[Any]:
         return data
     if not value.shared:
         return data.copy()
-    return packed.setdefault((id(data), "aligned"), (data, data.copy()))[1]
+    key = (id(data), "aligned")
+    if key not in packed:
+        packed[key] = (data, data.copy())
+        release_pages(data)
+    return packed[key][1]
 
 
 def assemble(

@@ -57,6 +57,7 @@ class CpuPlugin(Plugin):
         "EXECUTION_MODE_HINT",
         "DISABLE_TRANSFORMATIONS",
         "ENABLE_CPU_PINNING",
+        "CACHE_MODE",
     )
 
     def __init__(self) -> None:
@@ -220,7 +221,8 @@ class CpuModel(CompiledModel):
         from .stored import write_stored
 
         settings = {name: self.get_property(name) for name in _SHAPING}
-        write_stored(writer, self._plans.planner, self._inputs, settings)
+        derived = self.get_property("CACHE_MODE") == "OPTIMIZE_SPEED"
+        write_stored(writer, self._plans.planner, self._inputs, settings, derived)
         if self._custom_ops:
             writer.version[CUSTOM_OPS] = self._custom_ops
 

@@ -1,9 +1,12 @@
 """Exports and imports models of the CPU device.
 
-The payload holds the model, the results of its folded nodes (those that depend only on constants), and its packed
-weights. All arrays can be memory-mapped. An import parses the nodes; plans are made when shapes occur. Plans are not
-exported: kernels trust the parameters of their calls, so the file would have to be trusted too, and planning takes less
-time than reading the weights.
+The payload holds the model and small results of its folded nodes (those that depend only on constants). With
+``CACHE_MODE`` OPTIMIZE_SPEED, it also holds the large results and the packed weights. All arrays can be memory-mapped.
+An import parses the nodes; plans are made when shapes occur. Plans are not exported: kernels trust the parameters of
+their calls, so the file would have to be trusted too, and planning takes less time than reading the weights.
+
+By default, packed weights are left out. Making them takes about 0.6 ms per MB. An import checks each byte that it
+stores, which takes 0.2 ms per MB from the page cache and 1 ms or more from a disk that reads 1 GB/s.
 
 Packed weights are only used by the hetero version and instruction set that packed them. Otherwise the import packs the
 weights, which are in the payload too. On the same instruction set, an imported model gives bitwise the same results.
@@ -27,12 +30,13 @@ from ...model.model import Model
 from ...model.types import Port
 from .planner import Planner
 from .registry import NodePlan
-from .values import PACKING_VERSION, Packed, Value
+from .values import MAX_BYTES, PACKING_VERSION, Packed, Value
 
 __all__ = ["PAYLOAD_VERSION", "StoredModel", "read_stored", "version_descriptor", "write_stored"]
 
 PAYLOAD_VERSION = "1"
 _MIN_BYTES = 1024  # smaller packed constants are not stored; the import packs them again
+_SMALL_BYTES = 4096  # results of folded nodes up to this size are always stored
 _MAX_LEVELS = 64  # of nested bodies, and of nested tuples in a layout
 _GUESSED_SIZE = 8  # for a dimension without a size in the model
 _Struct = msgspec.Struct
@@ -109,15 +113,18 @@ def version_descriptor() -> dict[str, str]:
     }
 
 
-def write_stored(writer: PayloadWriter, planner: Planner, inputs: Sequence[Port], settings: Mapping[str, Any]) -> None:
-    """Write the payload of a model. If nothing is packed yet, the model is planned first, to pack its weights: for its
-    stated shapes, with `_GUESSED_SIZE` for dimensions without a size."""
-    if not planner.packed and _may_pack(planner):
+def write_stored(
+    writer: PayloadWriter, planner: Planner, inputs: Sequence[Port], settings: Mapping[str, Any], derived: bool
+) -> None:
+    """Write the payload of a model. ``derived``: with packed weights and large results of folded nodes. If nothing is
+    packed yet, the model is then planned first, to pack its weights: for its stated shapes, with `_GUESSED_SIZE` for
+    dimensions without a size."""
+    if derived and not planner.packed and _may_pack(planner):
         _plan_once(planner, inputs)
     writer.version.update(version_descriptor())
     write_payload_model(writer, planner.model)
-    payload = _Payload(dict(settings), _folded_of(writer, planner), _packed_of(writer, planner))
-    writer.add_json("cpu.json", payload)
+    folded = _folded_of(writer, planner, MAX_BYTES if derived else _SMALL_BYTES)
+    writer.add_json("cpu.json", _Payload(dict(settings), folded, _packed_of(writer, planner) if derived else []))
 
 
 def read_stored(reader: PayloadReader) -> StoredModel:
@@ -147,16 +154,27 @@ def _plan_once(planner: Planner, inputs: Sequence[Port]) -> None:
 # ---- folded nodes
 
 
-def _folded_of(writer: PayloadWriter, planner: Planner) -> _Folded:
-    made = {value for i in planner.folded for value in planner.nodes[i].outputs if value >= 0}
-    read = {v for i, plan in enumerate(planner.nodes) if i not in planner.folded for v in plan.inputs}
+def _folded_of(writer: PayloadWriter, planner: Planner, max_bytes: int) -> _Folded:
+    """The folded nodes that an import need not compute, because results of up to ``max_bytes`` replace them."""
     known = planner.stored_constants()
-    values = {}
-    for value in sorted(made & (read | set(planner.output_ids))):
-        data = known[value].data
-        assert data is not None, "made of constants"
-        values[planner.model.value_name(value)] = writer.add_array(data)
-    return _Folded(sorted(planner.folded), values)
+    read = {v for i, plan in enumerate(planner.nodes) if i not in planner.folded for v in plan.inputs}
+    read.update(planner.output_ids)
+    replaced: list[int] = []
+    stored: set[int] = set()
+    for i in sorted(planner.folded, reverse=True):  # the readers of a result come before the node that computes it
+        results = {value for value in planner.nodes[i].outputs if value in read and value >= 0}
+        if all(_data_of(known[value]).nbytes <= max_bytes for value in results):
+            replaced.append(i)
+            stored |= results
+        else:
+            read.update(planner.nodes[i].inputs)
+    values = {planner.model.value_name(value): writer.add_array(_data_of(known[value])) for value in sorted(stored)}
+    return _Folded(replaced[::-1], values)
+
+
+def _data_of(value: Value) -> NDArray[Any]:
+    assert value.data is not None, "made of constants"
+    return value.data
 
 
 def _check_folded(
