@@ -1,4 +1,4 @@
-"""Programs of kernel calls over an arena."""
+# Types only. The docstrings are in src/_core/_program.pyx, where help() finds them.
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
