@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _program, _workspace
-from hetero._sizes import Real, Size, SizeTrace, UnfitForSymbols, are_same, hint, is_symbolic, whole
+from hetero._sizes import Real, Size, SizeTrace, UnfitForSymbols, are_same, ask, hint, is_symbolic, whole
 
 I64 = np.dtype(np.int64)
 
@@ -168,3 +168,27 @@ def test_symbols_are_numbers_to_python() -> None:
         n + "1"  # type: ignore[operator]
     with pytest.raises(UnfitForSymbols):
         assert trace.element(1, 1, float("nan")) < 1
+
+
+def test_answers_of_the_kernels_follow_the_sizes() -> None:
+    def lengths(a: Any, b: Any) -> list[Any]:
+        return [ask("quad_bytes", a, b + 1), ask("panel_floats", 3, a * b)]
+
+    program = program_of(lengths, [5, 20])
+    for numbers in ([5, 20], [1, 1], [40, 3]):
+        assert lengths_in(program, numbers) == lengths(*numbers)
+
+
+def test_a_plan_holds_while_the_kernels_give_the_same_answer() -> None:
+    def lengths(height: Any, width: Any) -> list[Any]:
+        sizes = [1, height, width, 1, height, width]
+        return [height + int(ask("winograd_tile", 64, 64, *sizes, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1))]
+
+    program = program_of(lengths, [56, 56])
+    assert lengths(56, 56) == [60]
+    for numbers in ([56, 56], [100, 48], [1, 1], [9, 9000]):
+        plain = lengths(*numbers)
+        holds = plain[0] - numbers[0] == 4
+        assert lengths_in(program, numbers) == (plain if holds else None)
+    assert lengths_in(program, [100, 48]) == [104]
+    assert lengths_in(program, [9, 9000]) is None

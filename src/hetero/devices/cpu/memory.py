@@ -23,7 +23,7 @@ from .values import Call, Value
 
 __all__ = ["Buffers", "Parts", "assign_buffers", "join", "place_in_arena"]
 
-_ALIGNMENT = 64  # bytes, of a part within its whole: vectors that straddle cache lines cost more than the copy saves
+_ALIGNMENT = _kernels.constant("ALIGNMENT")  # bytes, of every tensor in the arena, so of a part within its whole too
 
 Parts = Mapping[int, tuple[int, int]]
 """Storage -> its whole, and the byte of the whole at which it begins. The whole may itself be a part."""
