@@ -104,8 +104,8 @@ class Planner:
         """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
         indices of all of them.
 
-        A node that fails is left to fail in the run that reaches it, since a branch that is never taken may divide by
-        zero."""
+        A node that fails is not folded. It fails in the run that reaches it, because a branch that is never taken may
+        divide by zero."""
         folded = set(known)
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
@@ -118,7 +118,7 @@ class Planner:
                 continue
             try:
                 results = self._lower(Context(self._packed), i, inputs)
-            except (NeedsHost, InferenceError):  # control flow is not run while compiling: a Loop may never end
+            except (NeedsHost, InferenceError):  # control flow does not run during compilation: a Loop may never end
                 continue
             for value, result in zip(plan.outputs, results, strict=False):
                 if value >= 0:
@@ -279,7 +279,7 @@ class Planner:
         axes: Mapping[int, Sequence[bool]] | None,
         waited: Mapping[int, NDArray[Any]] | None = None,
     ) -> Segment:
-        """The segment from node ``start`` on. ``types``, ``known``: types and data of the values that it gets.
+        """The segment from node ``start`` on. ``types``, ``known``: types and data of its inputs.
         ``axes``: for each value, the axes whose sizes become symbols; None plans for these sizes only. ``waited``: data
         whose elements become symbols."""
 
