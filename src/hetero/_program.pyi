@@ -6,6 +6,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+ARENA: int
+CONSTANT: int
+INPUT: int
+OUTPUT: int
+LATE: int
+
 def arena_layout(
     first: NDArray[np.int64], last: NDArray[np.int64], size: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], int]: ...

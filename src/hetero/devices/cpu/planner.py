@@ -14,8 +14,8 @@ One tensor of the model appears in six forms, in this order:
 2. A `Value`: its type, its shape, and its data if they are known during planning. Otherwise a call or the segment's
    caller provides the data at run time.
 3. A *storage* (``Value.storage``, an int): the memory of a value whose data are not known. Reshapes share a storage.
-4. A *place*, a pair (kind, number): where a storage lies in a program. Kind 0 is an offset in the arena in bytes, 1 a
-   constant, 2 an input of the program, 3 an output, 4 a late tensor. `memory.py` assigns the places of kind 0.
+4. A *place*, a pair (kind, number): where a storage lies in a program. The kinds are those of
+   `_program`: ``ARENA`` (an offset in bytes, which `memory.py` assigns), ``CONSTANT``, ``INPUT``, ``OUTPUT``, ``LATE``.
 5. A *tensor number*: its index in the tensor table of a `Program`, whose entries are dtype, shape and place.
 6. An *array*: the data at run time (`CpuRunner`).
 
