@@ -269,8 +269,8 @@ def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
 
 
 def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
-    """Give every storage without a place an offset in the arena, as (`_program.ARENA`, offset). Returns the arena's size
-    in bytes.
+    """Give every storage without a place an offset in the arena, as (`_program.ARENA`, offset). Returns the
+    arena's size in bytes.
 
     ``place``: storage -> (kind, number), as the planner's header defines them; it is extended. ``parts``: see `join`.
     """
