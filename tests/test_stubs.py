@@ -1,7 +1,9 @@
-"""The hand-written stubs say what the compiled modules are, and the package type-checks."""
+"""The hand-written stubs match the compiled modules, what they name is documented, and the package type-checks."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,29 @@ MODULES = (
     "hetero._workspace",
     "hetero._checksum",
 )
+
+
+@pytest.mark.parametrize("name", [*MODULES, "hetero._sizes"])
+def test_help_documents_what_the_stubs_name(name: str) -> None:
+    """The docstrings are in the compiled modules, where `help` finds them, and not in the stubs too."""
+    module = importlib.import_module(name)
+    stub = ast.parse((Path(module.__file__ or "").parent / f"{name.rpartition('.')[2]}.pyi").read_text())
+    missing = []
+
+    def visit(node: ast.Module | ast.ClassDef, owner: object, prefix: str) -> None:
+        for item in node.body:
+            if not isinstance(item, (ast.FunctionDef, ast.ClassDef)) or item.name.startswith("__"):
+                continue
+            assert ast.get_docstring(item) is None
+            documented = getattr(owner, item.name)
+            is_plain_attribute = bool(getattr(item, "decorator_list", [])) and isinstance(item, ast.FunctionDef)
+            if not documented.__doc__ and not is_plain_attribute:
+                missing.append(prefix + item.name)
+            if isinstance(item, ast.ClassDef):
+                visit(item, documented, f"{item.name}.")
+
+    visit(stub, module, "")
+    assert missing == []
 
 
 @pytest.mark.slow

@@ -53,13 +53,16 @@ cdef class Closure:
 
     @property
     def nbytes(self):
+        """Bytes of the bit rows."""
         return self.c.bytes
 
     @property
     def cached_bytes(self):
+        """Bytes of the path sets in the cache."""
         return self.cache.bytes
 
     def reaches(self, int64_t u, int64_t v):
+        """Whether v is reachable from u. IndexError for a node that the graph does not have."""
         self.check_node(u)
         self.check_node(v)
         return hg_closure_reaches(&self.c, <int32_t>u, <int32_t>v) != 0

@@ -147,14 +147,20 @@ cdef object device_array(object values, int32_t n):
 @cython.final
 @cython.auto_pickle(False)
 cdef class Csr:
-    """A directed acyclic graph: checked, immutable rows of successors and predecessors."""
+    """A directed acyclic graph: checked, immutable rows of successors and predecessors.
+
+    ``indptr``, ``indices``: the successors of node v are ``indices[indptr[v]:indptr[v + 1]]``, int32.
+    ``pred_indptr``, ``pred_indices``: the predecessors in the same way. All are read-only.
+    """
 
     @property
     def num_nodes(self):
+        """The number of nodes."""
         return self.c.n
 
     @property
     def num_edges(self):
+        """The number of edges. Edges that were passed in several times count once."""
         return self.c.m
 
     def topological_order(self):

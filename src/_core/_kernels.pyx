@@ -104,9 +104,21 @@ def constant(name):
     return value
 
 
-def winograd_columns(int64_t channels, int64_t tile):
-    """The number of tiles that ``conv`` transforms together."""
-    return ht_winograd_columns(channels, tile)
+cdef dict _questions = {ht_question_name(number).decode(): number for number in range(ht_num_questions())}
+
+
+cdef int question_number(name, int num_arguments) except -1:
+    """The number of a question of kernels/questions.h; ValueError for an unknown name or another number of arguments."""
+    number = _questions.get(name)
+    if number is None:
+        raise ValueError(f"no question {name!r}{did_you_mean(name, _questions)}")
+    if num_arguments != ht_question_arguments(number):
+        raise ValueError(f"{name}: expected {ht_question_arguments(number)} arguments, found {num_arguments}")
+    return number
+
+
+cdef int64_t answer_of(int question, const int64_t *arguments) noexcept nogil:
+    return ht_ask(question, arguments)
 
 
 # The watch of a thread is a variable of this module, which other modules access through these functions.
@@ -216,10 +228,10 @@ cdef class Team:
     def __cinit__(self, int threads, int streams=1, processors=None):
         cdef int i
         cdef int[::1] own
-        if not 1 <= threads <= 1024:
-            raise ValueError(f"threads: expected 1 to 1024, found {threads}")
-        if not 1 <= streams <= 1024:
-            raise ValueError(f"streams: expected 1 to 1024, found {streams}")
+        if not 1 <= threads <= HT_MAX_THREADS:
+            raise ValueError(f"threads: expected 1 to {HT_MAX_THREADS}, found {threads}")
+        if not 1 <= streams <= HT_MAX_THREADS:
+            raise ValueError(f"streams: expected 1 to {HT_MAX_THREADS}, found {streams}")
         self.teams = <ht_team **> calloc(streams, sizeof(ht_team *))
         if self.teams == NULL:
             raise MemoryError("a team of threads")

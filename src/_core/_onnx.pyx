@@ -99,6 +99,14 @@ cdef class _Block:
 
 @cython.auto_pickle(False)
 cdef class OnnxIndex:
+    """Arrays over the bytes of a ModelProto, made by one pass without the GIL.
+
+    ``arrays``: name -> read-only array of uint8, int32 or int64; ``_core/onnx/index.h`` describes each. A *span* is
+    ``offset << 24 | length``, a string of the file; 0 is the empty string. ``data``: the file's bytes, which must not
+    change while the index lives. ``hash_key``: 16 bytes, random once per process. Raises `WireError` if the bytes are
+    not a valid model, ValueError for a hash key of another length.
+    """
+
     cdef _Memory memory
     cdef ht_index *index
     cdef uint64_t hash_key[2]
@@ -149,27 +157,34 @@ cdef class OnnxIndex:
 
     @property
     def ir_version(self):
+        """The model's ir_version; 0 if the file does not state one."""
         return self.index.ir_version
 
     @property
     def graph_name(self):
+        """The name of the main graph."""
         return self.text(self.index.graph_name)
 
     @property
     def in_order(self):
+        """Whether the file lists every node, including Constant nodes, before the nodes that read its results."""
         return bool(self.index.in_order)
 
     def text(self, int64_t span):
+        """The string of a span. Raises IndexError if it lies outside the file, UnicodeDecodeError for a string that is
+        neither a name nor UTF-8."""
         if span < 0 or ht_span_offset(span) + ht_span_length(span) > self.data.shape[0]:
             raise IndexError(f"span {span} lies outside the file")
         return _text(&self.data[0], span)
 
     def value_name(self, Py_ssize_t value):
+        """The name of a value number. Raises IndexError for a number that the model does not have."""
         if not 0 <= value < self.index.value_name.count:
             raise IndexError(f"value {value} is not in 0..{self.index.value_name.count - 1}")
         return _text(&self.data[0], self.index.value_name.data[value])
 
     def value_id(self, str name not None):
+        """The number of the value ``name``; -1 if the main graph has no such value."""
         cdef bytes encoded = name.encode("utf-8", "surrogatepass")
         cdef const uint8_t *string = <const uint8_t *><const char *>encoded
         return ht_table_find(&self.index.values, self.index.value_name.data, &self.data[0],
@@ -177,6 +192,14 @@ cdef class OnnxIndex:
 
     def skeleton(self, const uint8_t[::1] constants not None, const uint8_t[::1] infos not None,
                  const uint8_t[::1] keeps_name not None, int64_t max_vector, bytes hidden not None):
+        """The bytes of the fields of a GraphProto for shape inference, without weights; ``_core/onnx/skeleton.h``
+        describes them.
+
+        ``constants``: uint8, one per constant: 0 writes it as a graph input, 1 writes it whole (not for a sparse one),
+        2 leaves it out. ``infos``: uint8, 1 for each graph input, output and value info to write. ``keeps_name``:
+        uint8, 1 for each value that nested graphs capture. ``hidden``: at most 32 bytes, with which the symbols begin
+        that replace lengths of vectors above ``max_vector``. Raises ValueError for arrays of other lengths.
+        """
         cdef ht_skeleton_choice choice
         cdef ht_u8s out
         cdef bint done
@@ -202,6 +225,8 @@ cdef class OnnxIndex:
             free(out.data)
 
     def values_in_answer(self, OnnxIndex answer not None):
+        """int32[values]: for each value, the number of the value of ``answer`` that stands for it, or -1. ``answer``:
+        the index of the model that shape inference made of the skeleton."""
         cdef const uint8_t *base = &self.data[0]
         cdef const uint8_t *answer_base = &answer.data[0]
         found = np.empty(self.index.value_name.count, np.int32)
@@ -214,6 +239,12 @@ cdef class OnnxIndex:
 
 @cython.auto_pickle(False)
 cdef class NodeKeys:
+    """The keys by which users refer to nodes: a node's name if it is unique, else its first output.
+
+    An *entry* is a vertex, or the number of vertices plus the number of a constant that a node makes. ``len()`` is the
+    number of entries. Raises `WireError` for a node that cannot be read.
+    """
+
     cdef ht_keys keys
     cdef OnnxIndex index
 
@@ -236,11 +267,13 @@ cdef class NodeKeys:
         return self.keys.key.count
 
     def key_of(self, Py_ssize_t entry):
+        """The key of an entry. Raises IndexError for an entry that the model does not have."""
         if not 0 <= entry < self.keys.key.count:
             raise IndexError(f"entry {entry} is not in 0..{self.keys.key.count - 1}")
         return _text(&self.index.data[0], self.keys.key.data[entry])
 
     def entry_of(self, str key not None):
+        """The entry of a key; -1 if no node has it."""
         cdef bytes encoded = key.encode("utf-8", "surrogatepass")
         cdef const uint8_t *string = <const uint8_t *><const char *>encoded
         return ht_table_find(&self.keys.table, self.keys.key.data, &self.index.data[0],
@@ -254,6 +287,12 @@ cdef int _check_range(const uint8_t[::1] data, int64_t begin, int64_t end) excep
 
 
 def read_type(const uint8_t[::1] data not None, int64_t begin, int64_t end):
+    """The TypeProto in bytes [begin, end) of ``data``: its element type and its shape.
+
+    The element type is 0 if none is stated, and -1 if the type is not a tensor's. Dimensions are sizes, symbols or
+    None; the shape is None if the rank is unknown. Raises IndexError for a range outside the data, `WireError` for a
+    malformed type.
+    """
     cdef ht_error error
     cdef ht_i64s sizes, symbols
     cdef int32_t dtype = 0
@@ -280,6 +319,8 @@ def read_type(const uint8_t[::1] data not None, int64_t begin, int64_t end):
 
 def vector_lengths(const uint8_t[::1] data not None, const int64_t[::1] begins not None,
                    const int64_t[::1] ends not None):
+    """int64: for the TypeProto in each range [begins[i], ends[i]) of ``data``, the length that it states for a tensor
+    of rank 1; -1 for a symbol, another rank, or a malformed type. Raises IndexError for a range outside the data."""
     cdef ht_error error
     cdef ht_i64s sizes, symbols
     cdef int32_t dtype = 0
@@ -304,6 +345,8 @@ def vector_lengths(const uint8_t[::1] data not None, const int64_t[::1] begins n
 
 
 def read_tensor(const uint8_t[::1] data not None, int64_t begin, int64_t end):
+    """The TensorProto in bytes [begin, end) of ``data``: (element type, dims, data kind, first byte and end of its
+    data). Raises IndexError for a range outside the data, `WireError` for a malformed tensor."""
     cdef ht_error error
     cdef ht_tensor tensor
     cdef ht_i64s dims
@@ -324,6 +367,8 @@ def read_tensor(const uint8_t[::1] data not None, int64_t begin, int64_t end):
 
 
 def read_fields(const uint8_t[::1] data not None, int64_t begin, int64_t end, int number):
+    """(begin, end) of the payload of each length-delimited field ``number`` of the message in bytes [begin, end).
+    Raises IndexError for a range outside the data, `WireError` for a malformed message."""
     cdef ht_cursor cursor
     cdef ht_field field
     cdef const char *trouble
@@ -341,6 +386,8 @@ def read_fields(const uint8_t[::1] data not None, int64_t begin, int64_t end, in
 
 
 def read_varints(const uint8_t[::1] data not None, int64_t begin, int64_t end, int number):
+    """int64: the integers of the repeated field ``number``, packed or not, of the message in bytes [begin, end). Raises
+    IndexError for a range outside the data, `WireError` for a malformed message."""
     cdef ht_cursor cursor
     cdef ht_field field
     cdef ht_i64s values
@@ -369,6 +416,8 @@ def read_varints(const uint8_t[::1] data not None, int64_t begin, int64_t end, i
 
 
 def unpack_bits(const uint8_t[::1] data not None, int bits, Py_ssize_t count):
+    """uint8[count]: elements of 2, 4 or 6 bits, stored with the lowest bits first, each in the low bits of a byte.
+    Raises ValueError for another width, or if ``data`` is too short."""
     cdef Py_ssize_t i, at
     cdef int shift, window
     if bits not in (2, 4, 6):
@@ -421,6 +470,12 @@ cdef inline Py_ssize_t _edges_of(int32_t node, const int32_t[::1] values, Py_ssi
 def edges(const int32_t[::1] indptr not None, const int32_t[::1] values not None,
           const int32_t[::1] more_indptr not None, const int32_t[::1] more_values not None,
           const int32_t[::1] producer not None):
+    """The edges of a graph: (producers, readers), int32 each, without repeats, in the order of the readers.
+
+    ``indptr``, ``values``: CSR list of the values that each node reads, -1 for none; ``more_indptr``, ``more_values``:
+    a second list. ``producer``: the node that makes each value, or -1. Raises ValueError for lists that are not CSR
+    lists.
+    """
     cdef Py_ssize_t n = indptr.shape[0] - 1, count = 0
     cdef int32_t node
     _check_csr(indptr, values, producer.shape[0])
@@ -445,6 +500,8 @@ def edges(const int32_t[::1] indptr not None, const int32_t[::1] values not None
 
 def gather_rows(const int32_t[::1] indptr not None, const int32_t[::1] values not None,
                 const int32_t[::1] rows not None):
+    """Rows of a CSR list, in the order of ``rows``, as a new CSR list (indptr, values) of int32. Raises IndexError for
+    a row that the list does not have, ValueError if it is not a CSR list or the result has 2**31 entries."""
     cdef Py_ssize_t i, j, n = indptr.shape[0] - 1, at = 0
     cdef int64_t total = 0
     for i in range(rows.shape[0]):

@@ -15,6 +15,9 @@ from libc.string cimport memcpy
 from hetero._kernels cimport chosen_kernel, data_of, describe_type, in_place_rule, kernel_number, scratch_of
 from kernels_c cimport *
 
+# The places of tensors in a program.
+ARENA, CONSTANT, INPUT, OUTPUT, LATE = IN_ARENA, IN_CONSTANT, IN_INPUT, IN_OUTPUT, IS_LATE
+
 
 def arena_layout(const int64_t[::1] first not None, const int64_t[::1] last not None, const int64_t[::1] size not None):
     """Offsets of buffers in one arena, and the arena's size in bytes: (int64[n], int).
@@ -187,8 +190,8 @@ cdef class Sizes:
 cdef class Program:
     """Kernel calls over an arena, planned for one set of input shapes. Immutable; `Workspace` objects can share it.
 
-    ``tensors``: (dtype, shape, place, number) each. place: 0 = arena (number: byte offset, a multiple of 64), 1 =
-    constant, 2 = input, 3 = output (number: position), 4 = late. Tensors may share memory. ``calls``: (kernel name, input
+    ``tensors``: (dtype, shape, place, number) each. place: `ARENA` (number: byte offset, a multiple of 64), `CONSTANT`,
+    `INPUT`, `OUTPUT` (number: position) or `LATE`. Tensors may share memory. ``calls``: (kernel name, input
     tensors (-1: absent), output tensors, ints, floats, label) each, in order; str(label), computed only when needed, names
     the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch` objects as a
     seventh entry. ``constants``: arrays, kept alive, not written. ``inputs``, ``outputs``: (shape, dtype) each.

@@ -14,6 +14,8 @@ import numpy as np
 cimport cython
 from libc.stdint cimport int64_t
 
+from hetero._kernels cimport HT_MAX_ARGUMENTS, answer_of, question_number
+
 cdef extern from "sizes.h":
     enum:
         HT_SIZE_LOAD_DIM
@@ -29,6 +31,8 @@ cdef extern from "sizes.h":
         HT_SIZE_SUB_REAL
         HT_SIZE_MUL_REAL
         HT_SIZE_DIV_REAL
+        HT_SIZE_ARGUMENT
+        HT_SIZE_ASK
         HT_SIZE_IS_LESS
         HT_SIZE_IS_EQUAL
         HT_SIZE_IS_LESS_REAL
@@ -543,6 +547,19 @@ cdef class SizeTrace:
             self.add(step, register, a, b)
         return register
 
+    cdef object answered(self, int question, tuple numbers, answer):
+        """The answer to a question as a `Size`. The question is recorded once."""
+        cdef int position
+        registers = tuple([self.register_of(number) for number in numbers])
+        key = (HT_SIZE_ASK, question, registers)
+        register = self._operations.get(key)
+        if register is None:
+            for position in range(len(registers)):
+                self.add(HT_SIZE_ARGUMENT, 0, position, registers[position])
+            register = self._operations[key] = self.new_register()
+            self.add(HT_SIZE_ASK, register, question, 0)
+        return self.atom(register, answer)
+
     cdef object polynomial(self, dict terms, value):
         """The number that has these terms. No factor is zero."""
         if not terms:
@@ -642,6 +659,22 @@ def are_same(a, b):
     if type(a) is Size or type(b) is Size:
         return a is b
     return a == b
+
+
+def ask(name, *numbers):
+    """What the kernels answer to the question ``name`` about integers: an int, or a `Size` if any of them is one.
+
+    kernels/questions.h lists the questions. ValueError for an unknown name or another number of arguments.
+    """
+    cdef int64_t arguments[HT_MAX_ARGUMENTS]
+    cdef int position, question = question_number(name, len(numbers))
+    cdef SizeTrace trace = None
+    for position, number in enumerate(numbers):
+        if type(number) is Size:
+            trace, number = (<Size> number).trace, (<Size> number).value
+        arguments[position] = number
+    answer = answer_of(question, arguments)
+    return answer if trace is None else trace.answered(question, numbers, answer)
 
 
 def whole(value):

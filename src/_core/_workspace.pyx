@@ -18,7 +18,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from hetero._kernels cimport (
-    ALIGNED, C_CONTIGUOUS, NATIVE, Team, check_status, data_of, dtype_code, exchange_watch, is_stopping,
+    ALIGNED, C_CONTIGUOUS, NATIVE, Team, answer_of, check_status, data_of, dtype_code, exchange_watch, is_stopping,
     scratch_of
 )
 from hetero._program cimport (
@@ -274,7 +274,7 @@ cdef class Workspace:
         cdef int64_t at = 0
         cdef int position, tensor
         parts.registers, parts.tensors, parts.ints = self.registers, self.tensors, self.own_ints
-        parts.begins, parts.buffer_bytes = self.own_begins, self.buffer_bytes
+        parts.begins, parts.buffer_bytes, parts.ask = self.own_begins, self.buffer_bytes, answer_of
         self.is_sized = False
         for position in range(program.num_inputs):
             self.tensors[position] = self.own_inputs[position]

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define HT_ALIGNMENT 64 /* of arenas and everything in them: a cache line, and the widest vector */
+#include "kernels/constants.h"
 
 /* Chooses offsets by liveness: buffer i of bytes[i] lives from call first[i] to call last[i] inclusive; buffers are
  * sorted by first. Buffers that live at the same time do not overlap. Returns the size of the arena in bytes, a

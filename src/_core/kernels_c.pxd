@@ -27,6 +27,7 @@ cdef extern from "kernels/team.h" nogil:
 cdef extern from "kernels/kernel.h" nogil:
     enum:
         HT_MAX_DIMS
+        HT_MAX_THREADS
     enum:
         HT_FLOAT32, HT_UINT8, HT_INT8, HT_UINT16, HT_INT16, HT_INT32, HT_INT64, HT_BOOL, HT_FLOAT16, HT_FLOAT64
         HT_UINT32, HT_UINT64, HT_BFLOAT16
@@ -50,8 +51,13 @@ cdef extern from "kernels/kernel.h" nogil:
         int64_t scratch_step
     ctypedef int (*ht_kernel_fn)(const ht_call *) noexcept nogil
 
-cdef extern from "kernels/constants.h" nogil:
-    int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
+cdef extern from "kernels/questions.h" nogil:
+    enum:
+        HT_MAX_ARGUMENTS
+    int ht_num_questions()
+    const char *ht_question_name(int question)
+    int ht_question_arguments(int question)
+    int64_t ht_ask(int question, const int64_t *arguments)
 
 cdef extern from "kernels/scratch.h" nogil:
     int64_t ht_scratch_bytes(int kernel, const ht_call *call)
@@ -82,9 +88,11 @@ cdef extern from "kernels/elements.h" nogil:
 cdef extern from "pages.h" nogil:
     void *ht_allocate_pages(int64_t bytes)
 
-cdef extern from "arena_layout.h" nogil:
+cdef extern from "kernels/constants.h" nogil:
     enum:
         HT_ALIGNMENT
+
+cdef extern from "arena_layout.h" nogil:
     int64_t ht_arena_layout(int64_t num, const int64_t *first, const int64_t *last, const int64_t *bytes,
                             int64_t *offset)
 

@@ -3,6 +3,8 @@
 
 #include "pages.h"
 
+#include "kernels/constants.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -10,7 +12,6 @@
 #include <sys/mman.h>
 #endif
 
-#define ALIGNMENT 64
 #define LARGE ((int64_t)2 << 20)
 
 void *ht_allocate_pages(int64_t bytes)
@@ -28,5 +29,5 @@ void *ht_allocate_pages(int64_t bytes)
         return memory;
     }
 #endif
-    return posix_memalign(&memory, ALIGNMENT, (size_t)(bytes > 0 ? bytes : 1)) == 0 ? memory : NULL;
+    return posix_memalign(&memory, HT_ALIGNMENT, (size_t)(bytes > 0 ? bytes : 1)) == 0 ? memory : NULL;
 }

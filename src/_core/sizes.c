@@ -2,8 +2,6 @@
 
 #include "kernels/elements.h"
 
-enum { MAX_LOG_BYTES = 40 }; /* a tensor has at most 2^40 bytes, as in devices/cpu/values.py */
-
 /* Reads element i of a tensor; 0 if its type is not an integer or bool. */
 static int load(const ht_tensor *t, int64_t i, int64_t *number)
 {
@@ -49,11 +47,11 @@ static int set_size(ht_tensor *t)
     for (int d = 0; d < t->ndim; d++) {
         const int64_t dim = t->dims[d];
         if (dim < 0 || __builtin_mul_overflow(size, dim, &size) ||
-            __builtin_mul_overflow(others, dim > 0 ? dim : 1, &others) || others >> MAX_LOG_BYTES)
+            __builtin_mul_overflow(others, dim > 0 ? dim : 1, &others) || others > HT_MAX_BYTES)
             return 0;
     }
     t->size = size;
-    return others * ht_element_bytes(t->dtype) <= (int64_t)1 << MAX_LOG_BYTES;
+    return others * ht_element_bytes(t->dtype) <= HT_MAX_BYTES;
 }
 
 static int64_t floor_div(int64_t a, int64_t b)
@@ -64,6 +62,7 @@ static int64_t floor_div(int64_t a, int64_t b)
 int64_t ht_run_sizes(const ht_size_step *steps, int64_t count, int64_t position, const ht_sizes *sizes)
 {
     ht_number *const r = sizes->registers;
+    int64_t arguments[HT_MAX_ARGUMENTS];
     for (; position < count; position++) {
         const ht_size_step s = steps[position];
         const int32_t a = s.a, b = s.b;
@@ -93,6 +92,11 @@ int64_t ht_run_sizes(const ht_size_step *steps, int64_t count, int64_t position,
             holds = r[b].real != 0;
             r[s.out].real = r[a].real / r[b].real;
             break;
+        case HT_SIZE_ARGUMENT:
+            HT_ASSERT(a >= 0 && a < HT_MAX_ARGUMENTS);
+            arguments[a] = r[b].integer;
+            break;
+        case HT_SIZE_ASK: r[s.out].integer = sizes->ask(a, arguments); break;
         case HT_SIZE_IS_LESS: holds = (r[a].integer < r[b].integer) == s.out; break;
         case HT_SIZE_IS_EQUAL: holds = (r[a].integer == r[b].integer) == s.out; break;
         case HT_SIZE_IS_LESS_REAL: holds = (r[a].real < r[b].real) == s.out; break;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "kernels/kernel.h"
+#include "kernels/questions.h"
 
 /* Steps. r[i]: the number in register i, an integer unless stated otherwise. Divisions round down, as in Python. */
 #define HT_SIZE_STEPS(X)                                                       \
@@ -25,6 +26,8 @@
     X(SUB_REAL)                                                                \
     X(MUL_REAL)                                                                \
     X(DIV_REAL)                                                                \
+    X(ARGUMENT)      /* argument a of the next question = r[b] */              \
+    X(ASK)           /* r[out] = the answer to question a of questions.h */    \
     X(IS_LESS)       /* fails unless (r[a] < r[b]) == out */                   \
     X(IS_EQUAL)                                                                \
     X(IS_LESS_REAL)  /* of float64 */                                          \
@@ -59,6 +62,7 @@ typedef struct {
     int64_t *ints;
     int64_t *begins; /* of each tensor in its buffer, in bytes */
     int64_t *buffer_bytes;
+    int64_t (*ask)(int question, const int64_t *arguments); /* ht_ask, which another module links */
 } ht_sizes;
 
 enum { HT_SIZES_DONE = -1, HT_SIZES_FAILED = -2 };

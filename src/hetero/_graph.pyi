@@ -1,3 +1,5 @@
+# Types only. The docstrings are in src/_core/_graph.pyx, where help() finds them.
+
 from typing import final
 
 import numpy as np

@@ -1,3 +1,5 @@
+# Types only. The docstrings are in src/_core/_partition.pyx, where help() finds them.
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -1,10 +1,16 @@
-"""Programs of kernel calls over an arena."""
+# Types only. The docstrings are in src/_core/_program.pyx, where help() finds them.
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+ARENA: int
+CONSTANT: int
+INPUT: int
+OUTPUT: int
+LATE: int
 
 def arena_layout(
     first: NDArray[np.int64], last: NDArray[np.int64], size: NDArray[np.int64]

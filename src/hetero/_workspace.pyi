@@ -1,4 +1,4 @@
-"""Runs programs."""
+# Types only. The docstrings are in src/_core/_workspace.pyx, where help() finds them.
 
 from collections.abc import Sequence
 from typing import Any, final

@@ -35,11 +35,3 @@ def test_gemm_gets_exactly_the_scratch_memory_that_it_needs(k: int, n: int) -> N
     if scratch:
         with pytest.raises(InferenceError):
             run(scratch - 1)
-
-
-@pytest.mark.parametrize("channels", [1, 16, 100, 142, 143, 300, 8192])
-@pytest.mark.parametrize("tile", [2, 4])
-def test_winograd_transforms_fewer_tiles_of_many_channels(channels: int, tile: int) -> None:
-    columns = _kernels.winograd_columns(channels, tile)
-    assert columns % _kernels.constant("PANEL") == 0
-    assert columns <= _kernels.winograd_columns(1, tile)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
-from hetero.devices.cpu.operators.quantized import pixel_layout
+from hetero._sizes import ask
 from kernel_arrays import random_bytes, requantized
 
 VARIANTS = _kernels.variants()
@@ -83,19 +83,18 @@ def test_convolutions(
         wanted += offsets[:, None, None]
     sizes = wanted.shape[2:]
     ints = [group, per_group, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations, 1, *sizes]
-    steps, plane = pixel_layout(per_group, ints[2:14], ints[14:])
-    packed = 2 * group * -(-per_group // 4) * plane + 128
+    packed = ask("pixel_bytes", 2, *ints)
     pixels = _kernels.call("pack_pixels", [x, zero], [((packed,), np.uint8)], ints, variant=variant)[0]
-    packed = (group * maps + 1) * 4 * (steps + 2)
+    packed = ask("filter_bytes", group * maps, *ints)
     filters = _kernels.call("pack_filters", [w, w_zero], [((packed,), np.uint8)], ints, variant=variant)[0]
     operands = [pixels, filters, zero, offsets]
     spec = [(wanted.shape, np.int32)]
-    found = _kernels.call("conv_integer", operands, spec, ints, [], 112 * steps, variant)[0]
+    found = _kernels.call("conv_integer", operands, spec, ints, variant=variant)[0]
     assert np.array_equal(found, wanted)
     scale = rng.uniform(0, 0.01, group * maps if zeros == "each" else 1).astype(np.float32)
     y_zero = random_bytes(rng, dtypes[1])
     spec = [(wanted.shape, dtypes[1])]
-    found = _kernels.call("conv_integer", [*operands, scale, y_zero], spec, ints, [], 112 * steps, variant)[0]
+    found = _kernels.call("conv_integer", [*operands, scale, y_zero], spec, ints, variant=variant)[0]
     assert np.array_equal(found, requantized(wanted, scale[:, None, None], y_zero))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
-from hetero.devices.cpu.operators.convolution import winograd_tile
+from hetero._sizes import ask
 from hetero.errors import InferenceError
 from plain_convolution import ACTIVATIONS, naive
 
@@ -270,9 +271,59 @@ def test_rejected() -> None:
     ],
 )
 def test_chosen_where_it_pays(channels: int, maps: int, size: tuple[int, int], tile: int) -> None:
-    assert winograd_tile(channels, maps, size, size) == tile
+    assert chosen_tile(channels, maps, size) == tile
+
+
+def chosen_tile(channels: int, maps: int, size: tuple[int, int], dilations: tuple[int, int] = (1, 1)) -> int:
+    return ask("winograd_tile", channels, maps, 1, *size, 1, *size, 1, 3, 3, 1, 1, 1, 0, *dilations, 1, *dilations)
 
 
 def test_chosen_for_phases_of_dilations() -> None:
-    assert winograd_tile(256, 256, (28, 28), (28, 28), (4, 4)) == 2
-    assert winograd_tile(8, 8, (28, 28), (28, 28), (4, 4)) == 0
+    assert chosen_tile(256, 256, (28, 28), (4, 4)) == 2
+    assert chosen_tile(8, 8, (28, 28), (4, 4)) == 0
+    assert chosen_tile(256, 256, (28, 28), (4, 29)) == 0  # most phases would have no outputs
+
+
+@pytest.mark.parametrize(
+    ("position", "number"),
+    [
+        (0, 0), (0, 8193), (1, 0),  # channels
+        (2, 2), (4, 8193), (5, 2), (6, 0), (7, 0), (7, 8193),  # sizes of x and y
+        (8, 2), (9, 1), (10, 5),  # kernel
+        (12, 2), (13, 2),  # strides
+        (14, 1), (15, (1 << 20) + 1), (16, (1 << 20) + 1),  # pads
+        (18, 57), (19, 1 << 40),  # dilations
+    ],
+)  # fmt: skip
+def test_not_chosen_for_convolutions_that_the_kernel_refuses(position: int, number: int) -> None:
+    arguments = [64, 64, 1, 56, 56, 1, 56, 56, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    assert ask("winograd_tile", *arguments) == 4
+    arguments[position] = number
+    assert ask("winograd_tile", *arguments) == 0
+
+
+def test_the_estimate_is_the_one_that_was_fitted() -> None:
+    """The formula in Python, for many shapes."""
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        channels, maps = (int(2 ** rng.uniform(0, 11)) for _ in range(2))
+        size = int(2 ** rng.uniform(0, 9)), int(2 ** rng.uniform(0, 9))
+        assert chosen_tile(channels, maps, size) == fitted_tile(channels, maps, size)
+
+
+def fitted_tile(channels: int, maps: int, size: tuple[int, int]) -> int:
+    pixels = math.prod(size)
+    costs = {0: 0.9 * (pixels * channels * -(-maps // 16) * 9 / 0.88 + pixels * maps / 2)}
+    for tile, transform in ((4, 500), (2, 200)):
+        positions = (tile + 2) ** 2
+        together = 32 if positions * channels * 32 * 4 <= 640 << 10 else 16
+        weights = 4 * positions * channels * maps
+        if tile == 4 and weights > 12 << 20:
+            continue
+        tiles = -(-size[0] // tile) * -(-size[1] // tile)
+        blocks, rest = divmod(tiles, together)
+        vectors = blocks * together / 16 + -(-rest // 16)
+        read = weights * -(-tiles // together) / (10 if weights < 16 << 20 else 4)
+        product = positions * channels * maps * vectors / 0.85
+        costs[tile] = max(product, read) + (channels + maps) * transform * max(1.0, tiles / 16) * 1.1
+    return min(costs, key=lambda tile: costs[tile])

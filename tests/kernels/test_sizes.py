@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _program, _workspace
-from hetero._sizes import Real, Size, SizeTrace, UnfitForSymbols, are_same, hint, is_symbolic, whole
+from hetero._sizes import Real, Size, SizeTrace, UnfitForSymbols, are_same, ask, hint, is_symbolic, whole
+from hetero.devices.cpu import registry
+from hetero.devices.cpu.tracing import is_readable
 
 I64 = np.dtype(np.int64)
 
@@ -23,10 +25,10 @@ def program_of(function: Callable[..., list[Any]], seen: list[int]) -> _program.
     trace = SizeTrace()
     numbers = [trace.element(0, position, number) for position, number in enumerate(seen)]
     lengths = function(*numbers)
-    tensors: list[tuple[Any, ...]] = [(I64, (len(seen),), 2, 0), (I64, (1,), 1, 0)]
+    tensors: list[tuple[Any, ...]] = [(I64, (len(seen),), _program.INPUT, 0), (I64, (1,), _program.CONSTANT, 0)]
     for position, length in enumerate(lengths):
         trace.store_shape(len(tensors), (length,))
-        tensors.append((I64, (hint(length),), 3, position))
+        tensors.append((I64, (hint(length),), _program.OUTPUT, position))
     steps, constants = trace.steps()
     places = range(2, len(tensors))
     sizes = _program.Sizes(
@@ -168,3 +170,47 @@ def test_symbols_are_numbers_to_python() -> None:
         n + "1"  # type: ignore[operator]
     with pytest.raises(UnfitForSymbols):
         assert trace.element(1, 1, float("nan")) < 1
+
+
+def test_answers_of_the_kernels_follow_the_sizes() -> None:
+    def lengths(a: Any, b: Any) -> list[Any]:
+        return [ask("quad_bytes", a, b + 1), ask("panel_floats", 3, a * b)]
+
+    program = program_of(lengths, [5, 20])
+    for numbers in ([5, 20], [1, 1], [40, 3]):
+        assert lengths_in(program, numbers) == lengths(*numbers)
+
+
+def test_a_plan_holds_while_the_kernels_give_the_same_answer() -> None:
+    def lengths(height: Any, width: Any) -> list[Any]:
+        sizes = [1, height, width, 1, height, width]
+        return [height + int(ask("winograd_tile", 64, 64, *sizes, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1))]
+
+    program = program_of(lengths, [56, 56])
+    assert lengths(56, 56) == [60]
+    for numbers in ([56, 56], [100, 48], [1, 1], [9, 9000]):
+        plain = lengths(*numbers)
+        holds = plain[0] - numbers[0] == 4
+        assert lengths_in(program, numbers) == (plain if holds else None)
+    assert lengths_in(program, [100, 48]) == [104]
+    assert lengths_in(program, [9, 9000]) is None
+
+
+@pytest.mark.parametrize("name", [*registry.NUMBERS, "bool", "float16"])
+def test_the_types_whose_elements_planning_reads_are_those_that_c_reads(name: str) -> None:
+    data = np.array([1, 0], name)
+    trace = SizeTrace()
+    element = trace.element(0, 0, data[0].item() if data.dtype.kind == "f" else 1)
+    assert int(element) == 1
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(steps, trace.num_registers, constants, [(False,)], [], [], [1], [], 3, True)
+    tensors = [
+        (data.dtype, (2,), _program.INPUT, 0),
+        (I64, (3,), _program.OUTPUT, 0),
+        (I64, (1,), _program.CONSTANT, 0),
+    ]
+    program = _program.Program(
+        tensors, [("fill", [2], [1], (), (), "fill")], [np.array([7])], [((2,), data.dtype)], [((3,), I64)], 0, sizes
+    )
+    results = _workspace.Workspace(program).run([data])
+    assert (results is not None) == is_readable(data)

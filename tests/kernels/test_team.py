@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hetero import _kernels
+from hetero._sizes import ask
 from hetero.devices.cpu.operators.fourier import dft_tables
-from hetero.devices.cpu.operators.quantized import pixel_layout
 from kernel_arrays import normal
 from threads import in_threads
 
@@ -200,12 +200,11 @@ def test_integer_convolutions(group, per_group, maps, size):
     x, w = random_bytes(2, group * per_group, size, size), random_bytes(maps, per_group, 3, 3, seed=1)
     zero = random_bytes(1)
     ints = [group, per_group, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, size, size]
-    steps, plane = pixel_layout(per_group, ints[2:14], ints[14:])
-    spec = [((2 * group * -(-per_group // 4) * plane + 128,), np.uint8)]
+    spec = [((ask("pixel_bytes", 2, *ints),), np.uint8)]
     (pixels,) = assert_no_split_matters("pack_pixels", [x, zero], spec, ints)
-    (filters,) = _kernels.call("pack_filters", [w, zero], [(((maps + 1) * 4 * (steps + 2),), np.uint8)], ints)
+    (filters,) = _kernels.call("pack_filters", [w, zero], [((ask("filter_bytes", maps, *ints),), np.uint8)], ints)
     spec = [((2, maps, size, size), np.int32)]
-    assert_no_split_matters("conv_integer", [pixels, filters, zero, None], spec, ints, [], 112 * steps)
+    assert_no_split_matters("conv_integer", [pixels, filters, zero, None], spec, ints, scratch_bytes=None)
 
 
 @pytest.mark.parametrize(("channels", "size"), [(64, 60), (200, 40), (130, 7)])
@@ -265,7 +264,6 @@ def test_a_team_that_is_taken_does_no_harm():
 LIVES = """
 import os
 from hetero import _kernels
-from hetero.devices.cpu.operators.quantized import pixel_layout
 count = lambda: len(os.listdir("/proc/self/task"))
 before = count()
 for threads in (1, 2, 5):
@@ -291,7 +289,6 @@ def test_numbers_that_no_team_has(threads):
 FORKED = """
 import os, numpy as np
 from hetero import _kernels
-from hetero.devices.cpu.operators.quantized import pixel_layout
 team = _kernels.Team(3)
 x = np.ones(500_000, np.float32)
 def work():

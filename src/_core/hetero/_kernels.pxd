@@ -31,6 +31,8 @@ cdef int kernel_number(name) except -1
 cdef ht_kernel_fn chosen_kernel(name) except NULL
 cdef ht_in_place in_place_rule(int kernel) noexcept
 cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept
+cdef int question_number(name, int num_arguments) except -1
+cdef int64_t answer_of(int question, const int64_t *arguments) noexcept nogil
 cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil
 cdef int is_stopping() noexcept nogil
 cdef void *data_of(array) except NULL

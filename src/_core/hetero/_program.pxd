@@ -16,6 +16,7 @@ cdef extern from "sizes.h" nogil:
         int64_t *ints
         int64_t *begins
         int64_t *buffer_bytes
+        int64_t (*ask)(int question, const int64_t *arguments) noexcept nogil
     enum:
         HT_SIZES_DONE
         HT_SIZES_FAILED

@@ -134,8 +134,8 @@ int HT_KERNEL(col2im)(const ht_call *call)
         w.pad[i] = call->ints[9 + i];
         w.dilation[i] = call->ints[12 + i];
         w.out[i] = i < 3 - rank ? 1 : y->dims[rank - 1 + i];
-        if (w.taps[i] < 1 || w.windows[i] < 0 || w.stride[i] < 1 || w.dilation[i] < 1 || w.taps[i] > 1 << 30 ||
-            w.stride[i] > 1 << 30 || w.dilation[i] > 1 << 30 || w.pad[i] < 0)
+        if (w.taps[i] < 1 || w.windows[i] < 0 || w.stride[i] < 1 || w.dilation[i] < 1 || w.taps[i] > HT_MAX_WINDOW ||
+            w.stride[i] > HT_MAX_WINDOW || w.dilation[i] > HT_MAX_WINDOW || w.pad[i] < 0)
             return HT_ERR_OPERAND;
         expected *= w.taps[i] * w.windows[i];
     }

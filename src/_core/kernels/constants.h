@@ -1,6 +1,6 @@
 /* Constants, codes and scratch sizes that both kernels and planners use, each defined once. The kernels include this
- * file. registry.c publishes HT_CONSTANTS and the unary codes as _kernels.constant(name); _kernels.pyx publishes the
- * ht_scratch_* functions.
+ * file. registry.c publishes HT_CONSTANTS and the unary codes as _kernels.constant(name). What planners need as a
+ * function is in questions.h.
  *
  * The comments on sizes assume the L1 and L2 data caches that the kernels are written for: 32 kB and at least 1 MB per
  * core. */
@@ -9,11 +9,22 @@
 
 #include <stdint.h>
 
-/* ---- Layouts of packed operands. They are the same for every instruction set, because exported models contain packed
+/* ---- Limits of tensors and memory */
+
+#define HT_MAX_DIMS 8                   /* dimensions of a tensor; bounds the arrays of dims, loops and strides on the stack */
+#define HT_MAX_BYTES ((int64_t)1 << 40) /* of a tensor; no current machine holds more, and sizes stay far from overflow */
+#define HT_ALIGNMENT 64                 /* bytes, of arenas and all in them: a cache line, and the widest vector */
+#define HT_MAX_WINDOW (1 << 30)         /* kernel sizes, strides, dilations and pads: sums of products do not overflow */
+
+/* ---- Layouts of packed operands (layouts.h). They are the same for every instruction set, because exported models contain packed
  * constants. */
 
 #define HT_PANEL 16 /* columns of a panel of floats: one vector of AVX-512, two of AVX2 */
 #define HT_QUAD 4   /* bytes of a quad: the group that one lane of vpdpbusd multiplies and sums */
+
+/* The version of all packed layouts together. Raise it if one changes: the import of an exported model with another
+ * version packs the constants again. */
+#define HT_PACKING_VERSION 2
 
 /* ---- conv */
 
@@ -70,8 +81,7 @@ static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
 
 /* ---- depthwise_integer */
 
-#define HT_DEPTHWISE_CHANNELS 64            /* channels of a block: bytes of the widest vector, and of a cache line */
-#define HT_DEPTHWISE_STRIP_BYTES (1 << 17)  /* bytes of padded pixels of a strip of rows: a part of the L2 cache */
+#define HT_DEPTHWISE_CHANNELS 64 /* channels of a block: bytes of the widest vector, and of a cache line */
 
 /* ---- lstm, gru, rnn */
 
@@ -114,6 +124,15 @@ static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int6
     const int64_t values = (e + HT_PANEL - 1) / HT_PANEL * HT_PANEL * n;
     return 4 * (keys + values + ht_attention_rows(m, n) * n);
 }
+
+/* ---- pad, scatter_elements, scatter_nd, grid_sample: codes of their modes. The header of each kernel explains them. */
+
+enum {
+    HT_PAD_CONSTANT, HT_PAD_REFLECT, HT_PAD_EDGE, HT_PAD_WRAP,
+    HT_SCATTER_NONE = 0, HT_SCATTER_ADD, HT_SCATTER_MUL, HT_SCATTER_MAX, HT_SCATTER_MIN,
+    HT_SAMPLE_NEAREST = 0, HT_SAMPLE_LINEAR, HT_SAMPLE_CUBIC,
+    HT_OUTSIDE_ZEROS = 0, HT_OUTSIDE_BORDER, HT_OUTSIDE_REFLECTION
+};
 
 /* ---- chain */
 
@@ -185,15 +204,17 @@ static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * step
 /* ---- Published constants: X(NAME) for HT_<NAME> */
 
 #define HT_CONSTANTS(X)                                                                                 \
-    X(PANEL) X(QUAD)                                                                                    \
-    X(CONV_SCRATCH) X(CONV_DEPTHWISE_MAPS) X(WINOGRAD_WIDTH)                                            \
-    X(MATMUL_INTEGER_LEAST_ROWS) X(MATMUL_INTEGER_MOST_ROWS)                                            \
-    X(DEPTHWISE_CHANNELS) X(DEPTHWISE_STRIP_BYTES)                                                      \
+    X(MAX_DIMS) X(MAX_BYTES) X(ALIGNMENT) X(MAX_WINDOW) X(MAX_THREADS)                                  \
+    X(PANEL) X(PACKING_VERSION)                                                                         \
+    X(CONV_DEPTHWISE_MAPS)                                                                              \
     X(ATTENTION_MAX_DIM)                                                                                \
-    X(CHAIN_OPERANDS) X(CHAIN_STEP_BYTES) X(CHAIN_SLOT_BYTES) X(CHAIN_LINE)                             \
+    X(PAD_CONSTANT) X(PAD_REFLECT) X(PAD_EDGE) X(PAD_WRAP)                                              \
+    X(SCATTER_NONE) X(SCATTER_ADD) X(SCATTER_MUL) X(SCATTER_MAX) X(SCATTER_MIN)                         \
+    X(SAMPLE_NEAREST) X(SAMPLE_LINEAR) X(SAMPLE_CUBIC)                                                  \
+    X(OUTSIDE_ZEROS) X(OUTSIDE_BORDER) X(OUTSIDE_REFLECTION)                                            \
+    X(CHAIN_OPERANDS) X(CHAIN_LINE)                                                                     \
     X(VECTOR_LOAD) X(VECTOR_STORE) X(VECTOR_BINARY) X(VECTOR_FORMS)                                     \
     X(VECTOR_ADD) X(VECTOR_SUB) X(VECTOR_MUL) X(VECTOR_DIV) X(VECTOR_MIN) X(VECTOR_MAX) X(VECTOR_PRELU) \
-    X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC)                                               \
-    X(DFT_LINES) X(DFT_LARGEST_FACTOR)
+    X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC)
 
 #endif

@@ -32,6 +32,7 @@
  * Winograd's sums do not depend on the division either.
  */
 #include "conv.h"
+#include "layouts.h"
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD, DILATED };
 
@@ -198,9 +199,8 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.depth_k = c.in_channels * c.taps;
     if (y->size == 0)
         return HT_OK;
-    const int64_t packed_maps = ht_ceil_div(c.out_channels, HT_PANEL) * HT_PANEL;
     const int64_t packed_group =
-        winograd ? ht_conv_winograd_packed(c.in_channels, c.out_channels, winograd) : packed_maps * c.depth_k;
+        winograd ? ht_winograd_floats(c.in_channels, c.out_channels, winograd) : ht_panel_floats(c.depth_k, c.out_channels);
     const int dilated = c.dilation[1] > 1 || c.dilation[2] > 1;
     if (winograd && !(dilated ? ht_conv_dilated_fits : ht_conv_winograd_fits)(&c, winograd, call->scratch_bytes))
         return HT_ERR_OPERAND;

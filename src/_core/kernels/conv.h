@@ -65,9 +65,6 @@ void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
 /* A 3x3 kernel without strides or dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Computes
  * block `block` of tiles for output channels [m0, m1), which are split at multiples of HT_PANEL. */
 #define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights up to this magnitude never count as extreme */
-/* The number of floats in a group's packed weights. */
-#define ht_conv_winograd_packed HT_KERNEL(conv_winograd_packed)
-int64_t ht_conv_winograd_packed(int64_t in_channels, int64_t out_channels, int64_t m);
 #define ht_conv_winograd_fits HT_KERNEL(conv_winograd_fits)
 int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
 #define ht_conv_winograd HT_KERNEL(conv_winograd)

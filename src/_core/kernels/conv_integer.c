@@ -20,9 +20,10 @@
  *   scratch: ht_scratch_conv_integer(steps) bytes.
  */
 #include "blocks.h"
-#include "conv_integer.h"
 #include "elements.h"
+#include "integer_micro.h"
 #include "requantize.h"
+#include "spatial.h"
 
 /* The whole call: a product of filters and pixels for each group of each image. */
 typedef struct {
@@ -187,17 +188,11 @@ static void convolve_part(void *context, int64_t part, int thread)
     }
 }
 
-/* See scratch.h. */
-int64_t HT_KERNEL(conv_integer_scratch)(const ht_call *call)
-{
-    ht_quad_layout l;
-    return ht_quad_layout_of(&l, call) ? ht_scratch_conv_integer(l.steps) : 0;
-}
-
 int HT_KERNEL(conv_integer)(const ht_call *call)
 {
     conv job = {.call = call};
-    if ((call->num_in != 4 && call->num_in != 6) || call->num_out != 1 || !ht_quad_layout_of(&job.l, call))
+    if ((call->num_in != 4 && call->num_in != 6) || call->num_out != 1 ||
+        !ht_quad_layout_of(&job.l, call->ints, call->num_ints))
         return HT_ERR_OPERAND;
     const ht_tensor *x = call->in[0], *w = call->in[1], *zero = call->in[2], *bias = call->in[3], *y = call->out[0];
     const ht_quad_layout *l = &job.l;
@@ -223,14 +218,14 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     }
     if (y->size == 0)
         return HT_OK;
-    if (x->size != shape.n * l->group * l->quads * l->plane + HT_PIXEL_SLACK ||
-        w->size != (job.maps + 1) * HT_QUAD * (l->steps + 2) || (bias && bias->size != job.maps) ||
+    if (x->size != ht_pixel_bytes(l, shape.n) || w->size != ht_filter_bytes(l, job.maps) ||
+        (bias && bias->size != job.maps) ||
         call->scratch_bytes < ht_scratch_conv_integer(l->steps))
         return HT_ERR_OPERAND;
     if (l->pointwise)
         ht_as_one_row(&job.l);
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
-    job.pixels = ((l->out[0] - 1) * l->length[1] + l->out[1] - 1) * l->length[2] + l->out[2];
+    job.pixels = ht_numbered_pixels(l);
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
     job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILE_ROWS, HT_INTEGER_WIDTH,
                            job.group_maps, cost);

@@ -27,6 +27,8 @@
  * input is extreme, unless several extreme inputs cancel.
  */
 #include "conv.h"
+#include "layouts.h"
+#include "questions.h"
 
 #define CHANNELS HT_PANEL  /* output channels whose products are computed together: a panel of the packed weights */
 #define MARGIN 16          /* floats between the matrices of two positions: they start in different cache sets */
@@ -66,20 +68,11 @@ static int64_t prepare(const ht_conv *c, int64_t m, work *w)
 
 static int64_t panels_of(const ht_conv *c) { return ht_ceil_div(c->out_channels, HT_PANEL); }
 
-int64_t ht_conv_winograd_packed(int64_t in_channels, int64_t out_channels, int64_t m)
-{
-    return ht_ceil_div(out_channels, HT_PANEL) * HT_PANEL * (positions(m) * in_channels + 1);
-}
-
 int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes)
 {
-    if ((m != 2 && m != 4) || c->in[0] != 1 || c->out[0] != 1 || c->pad[0] != 0 || c->kernel[0] != 1 ||
-        c->kernel[1] != 3 || c->kernel[2] != 3 || c->in[2] > HT_WINOGRAD_WIDTH || c->out[2] > HT_WINOGRAD_WIDTH ||
-        c->in_channels > 1 << 16)
+    if ((m != 2 && m != 4) || c->dilation[1] != 1 || c->dilation[2] != 1 ||
+        !ht_winograd_supports(c->in_channels, c->in, c->out, c->kernel, c->stride, c->pad, c->dilation))
         return 0;
-    for (int d = 1; d < 3; d++)
-        if (c->stride[d] != 1 || c->dilation[d] != 1 || c->pad[d] > 1 << 20)
-            return 0;
     work w;
     return prepare(c, m, &w) <= scratch_bytes;
 }
@@ -495,7 +488,7 @@ HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1,
             find_plain(c, s, m, plain);
         recompute(c, &w, segments, count, plain, m0, m1);
     }
-    const float *extreme = c->w + ht_conv_winograd_packed(c->in_channels, c->out_channels, m) - panels_of(c) * CHANNELS;
+    const float *extreme = c->w + ht_winograd_floats(c->in_channels, c->out_channels, m) - panels_of(c) * CHANNELS;
     for (int64_t channel = m0; channel < m1; channel++)
         if (HT_UNLIKELY(extreme[channel] != 0))
             recompute(c, &w, segments, count, NULL, channel, channel + 1);
@@ -604,7 +597,7 @@ int HT_KERNEL(pack_winograd)(const ht_call *call)
     if (group < 1 || channels < 1 || maps < 1 || (m != 2 && m != 4) || w->size != group * maps * channels * 9)
         return HT_ERR_OPERAND;
     const int64_t panels = ht_ceil_div(maps, HT_PANEL), n = m + 2, step = channels * HT_PANEL;
-    const int64_t packed_group = ht_conv_winograd_packed(channels, maps, m);
+    const int64_t packed_group = ht_winograd_floats(channels, maps, m);
     if (packed->size != group * packed_group)
         return HT_ERR_OPERAND;
     float taps[VF_LANES * 9][HT_PANEL] __attribute__((aligned(64)));

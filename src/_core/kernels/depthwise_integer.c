@@ -18,6 +18,7 @@
  */
 #include "elements.h"
 #include "integer_vec.h"
+#include "layouts.h"
 #include "requantize.h"
 #include "spatial.h"
 #include "transpose.h"
@@ -26,43 +27,10 @@ enum {
     BLOCK = HT_DEPTHWISE_CHANNELS,
     PART = 16,   /* bytes of 128 bits, the unit within which vectors interleave */
     NARROW = 24, /* columns; narrower rows are transposed all at once before they are padded */
-    STRIP_BYTES = HT_DEPTHWISE_STRIP_BYTES,
     SLACK = 64   /* bytes after an array that whole vectors may read or write */
 };
 
-typedef struct {
-    int64_t channels, multiplier, kernel[2], stride[2], pad[2], dilation[2], in[2], out[2];
-    int64_t taps, quads;
-    int64_t blocks, width;     /* of a padded row, in pixels */
-    int64_t rows, strip;       /* rows of the output at a time, at most, and the input rows that they need */
-} layout;
-
-/* Returns 0 if the parameters are invalid. */
-static int layout_of(layout *l, const ht_call *call, const int64_t in[2])
-{
-    const int64_t *ints = call->ints;
-    if (call->num_ints != 17 || ints[0] < 1 || ints[1] != 1 || ints[2] != 1 || ints[14] != 1)
-        return 0;
-    *l = (layout){.channels = ints[0], .taps = 1};
-    for (int d = 0; d < 2; d++) {
-        l->kernel[d] = ints[3 + d];
-        l->stride[d] = ints[6 + d];
-        l->pad[d] = ints[9 + d];
-        l->dilation[d] = ints[12 + d];
-        l->out[d] = ints[15 + d];
-        l->in[d] = in[d];
-        if (l->kernel[d] < 1 || l->stride[d] < 1 || l->dilation[d] < 1 || l->pad[d] < 0 || l->out[d] < 0)
-            return 0;
-        l->taps *= l->kernel[d];
-    }
-    l->quads = ht_quads(l->taps);
-    l->blocks = ht_ceil_div(l->channels, BLOCK);
-    l->width = (l->out[1] - 1) * l->stride[1] + (l->kernel[1] - 1) * l->dilation[1] + 1;
-    const int64_t reach = (l->kernel[0] - 1) * l->dilation[0] + 1;
-    l->rows = ht_min64(l->out[0], 1 + ht_max64(0, STRIP_BYTES / BLOCK / ht_max64(1, l->width) - reach) / l->stride[0]);
-    l->strip = (l->rows - 1) * l->stride[0] + reach;
-    return 1;
-}
+typedef ht_depthwise_layout layout;
 
 /* The position of channel c of a block in vector order. */
 HT_INLINE int64_t place_of(int64_t c) { return c % PART / HT_QUAD * PART + c / PART * HT_QUAD + c % HT_QUAD; }
@@ -71,13 +39,13 @@ int HT_KERNEL(pack_depthwise)(const ht_call *call)
 {
     layout l;
     const int64_t none[2] = {1, 1};
-    if (call->num_in != 1 || call->in[0]->ndim < 3 || !layout_of(&l, call, none))
+    if (call->num_in != 1 || call->in[0]->ndim < 3 || !ht_depthwise_layout_of(&l, call->ints, call->num_ints, none))
         return HT_ERR_OPERAND;
     const ht_tensor *w = call->in[0], *packed = call->out[0];
     if ((w->dtype != HT_INT8 && w->dtype != HT_UINT8) || packed->dtype != HT_UINT8)
         return HT_ERR_DTYPE;
     const int64_t multiplier = w->dims[0] / l.channels, block_bytes = BLOCK * HT_QUAD * (l.quads + 1);
-    if (w->size != multiplier * l.channels * l.taps || packed->size != multiplier * l.blocks * block_bytes)
+    if (w->size != multiplier * l.channels * l.taps || packed->size != ht_depthwise_bytes(&l, multiplier))
         return HT_ERR_OPERAND;
     const uint8_t flip = w->dtype == HT_INT8 ? 0 : 0x80, *from = w->data;
     memset(packed->data, 0, (size_t)packed->size);
@@ -226,7 +194,7 @@ int64_t HT_KERNEL(depthwise_integer_scratch)(const ht_call *call)
     int64_t at[PARTS + 1];
     ht_window shape;
     if (call->num_in < 1 || !call->in[0] || call->num_out != 1 || !ht_window_shapes(&shape, call->in[0], call->in[0]) ||
-        !layout_of(&l, call, shape.in + 1))
+        !ht_depthwise_layout_of(&l, call->ints, call->num_ints, shape.in + 1))
         return 0;
     find_parts(&l, call->out[0]->dtype != HT_INT32, at);
     return at[PARTS];
@@ -339,8 +307,9 @@ int HT_KERNEL(depthwise_integer)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (call->num_in == 4 ? y->dtype != HT_INT32 : (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
         return HT_ERR_DTYPE;
-    if (!ht_window_shapes(&shape, x, x) || shape.in[0] != 1 || !layout_of(&j.l, call, shape.in + 1) ||
-        shape.c != j.l.channels || zero->size != 1)
+    if (!ht_window_shapes(&shape, x, x) || shape.in[0] != 1 ||
+        !ht_depthwise_layout_of(&j.l, call->ints, call->num_ints, shape.in + 1) || shape.c != j.l.channels ||
+        zero->size != 1)
         return HT_ERR_OPERAND;
     const int64_t images = shape.n;
     layout *l = &j.l;
@@ -358,7 +327,7 @@ int HT_KERNEL(depthwise_integer)(const ht_call *call)
     if (y->size == 0)
         return HT_OK;
     room r;
-    if (w->size != l->multiplier * l->blocks * BLOCK * HT_QUAD * (l->quads + 1) || (bias && bias->size != shape.c) ||
+    if (w->size != ht_depthwise_bytes(l, l->multiplier) || (bias && bias->size != shape.c) ||
         call->scratch_bytes < room_of(l, y->dtype != HT_INT32, (uint8_t *)call->scratch, &r))
         return HT_ERR_OPERAND;
     j.flip = x->dtype == HT_INT8 ? 0x80 : 0;

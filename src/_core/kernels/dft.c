@@ -19,6 +19,7 @@
  * across them. Threads take lines.
  */
 #include "elements.h"
+#include "questions.h"
 #include "vec.h"
 
 enum { SIDE_BY_SIDE = HT_DFT_LINES, LARGEST_FACTOR = HT_DFT_LARGEST_FACTOR };
@@ -38,18 +39,6 @@ static int64_t factor_of(int64_t n)
         if (n % odd == 0)
             return odd;
     return 0;
-}
-
-/* Whether all prime factors are small. */
-static int is_smooth(int64_t n)
-{
-    while (n > 1) {
-        const int64_t factor = factor_of(n);
-        if (factor == 0)
-            return 0;
-        n /= factor;
-    }
-    return 1;
 }
 
 #define STORE(to, at, w, real, imaginary)                                                                           \
@@ -292,7 +281,7 @@ int HT_KERNEL(dft)(const ht_call *call)
         return HT_ERR_OPERAND;
     if ((x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64) || roots->dtype != HT_FLOAT64)
         return HT_ERR_DTYPE;
-    if (roots->size != 2 * m || !is_smooth(m) || call->scratch_bytes < ht_scratch_dft(1, m) || (call->num_in == 2 && m != n))
+    if (roots->size != 2 * m || ht_dft_points(m) != m || call->scratch_bytes < ht_scratch_dft(1, m) || (call->num_in == 2 && m != n))
         return HT_ERR_OPERAND;
     if (call->num_in == 4) {
         const ht_tensor *chirp = call->in[2], *spectrum = call->in[3];

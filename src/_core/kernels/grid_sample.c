@@ -2,7 +2,7 @@
  *
  * Operands: in x[n][c][...] (float32 or float64, two or three spatial axes), grid[n][...][rank] (x's dtype; the last
  * axis holds x, y(, z), from -1 to 1 along each axis); out y[n][c][...] with the grid's spatial dims.
- * ints: mode (0 nearest, 1 linear, 2 cubic), padding (0 zeros, 1 border, 2 reflection), align_corners (-1 and 1 are the
+ * ints: mode (HT_SAMPLE_*), padding (HT_OUTSIDE_*), align_corners (-1 and 1 are the
  * centers of the outermost elements instead of their edges). Cubic: a = -0.75.
  *
  * Positions and weights of a tile of points are computed once and used for all channels: up to 64 products per output.
@@ -13,8 +13,8 @@
 #define MAX_TAPS 64 /* taps of a point: 4 along each of three axes, for cubic interpolation */
 #define TILE 128    /* points at a time: their taps take 64 kB at most, 4 kB for bilinear interpolation */
 
-enum { NEAREST = 0, LINEAR = 1, CUBIC = 2 };
-enum { ZEROS = 0, BORDER = 1, REFLECTION = 2 };
+enum { NEAREST = HT_SAMPLE_NEAREST, LINEAR = HT_SAMPLE_LINEAR, CUBIC = HT_SAMPLE_CUBIC };
+enum { ZEROS = HT_OUTSIDE_ZEROS, BORDER = HT_OUTSIDE_BORDER, REFLECTION = HT_OUTSIDE_REFLECTION };
 
 #define DEFINE_SAMPLE(T)                                                                                             \
     static T reflect_##T(T v, T low, T high)                                                                         \

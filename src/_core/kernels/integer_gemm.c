@@ -86,7 +86,7 @@ int HT_KERNEL(pack_quads)(const ht_call *call)
     if ((b->dtype != HT_INT8 && b->dtype != HT_UINT8) || zero->dtype != b->dtype || packed->dtype != HT_UINT8)
         return HT_ERR_DTYPE;
     if (batch < 0 || k < 0 || n < 0 || b->size != batch * k * n || (zero->size != 1 && zero->size != batch * n) ||
-        packed->size != batch * ht_ceil_div(n, HT_PANEL) * panel_bytes(k))
+        packed->size != batch * ht_quad_bytes(k, n))
         return HT_ERR_OPERAND;
     packing p = {.b = b->data, .zero = zero->data, .k = k, .n = n, .panels = ht_ceil_div(n, HT_PANEL),
                  .zero_step = zero->size != 1, .flip = flip_to_signed(b->dtype), .packed = packed->data};
@@ -200,14 +200,14 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
             return HT_ERR_OPERAND;
     }
     job.batch = (ht_batch){ndim, call->ints + 4, call->ints + 4 + ndim, call->ints + 4 + 2 * ndim};
-    const int64_t batch = ht_batch_size(&job.batch), panels = ht_ceil_div(n, HT_PANEL);
+    const int64_t batch = ht_batch_size(&job.batch);
     if (y->size != batch * m * n)
         return HT_ERR_OPERAND;
     if (y->size == 0)
         return HT_OK;
     const int64_t most_rows = ht_min64(MOST_ROWS, call->scratch_bytes / (8 * ht_quads(k) + HT_INTEGER_WIDTH * 4 + 8));
     if (!ht_batch_fits(&job.batch, job.batch.a_strides, m * k, a->size) ||
-        !ht_batch_fits(&job.batch, job.batch.b_strides, panels * panel_bytes(k), b->size) ||
+        !ht_batch_fits(&job.batch, job.batch.b_strides, ht_quad_bytes(k, n), b->size) ||
         (zero->size != 1 && zero->size * k != a->size) || most_rows < 1)
         return HT_ERR_OPERAND;
     /* Each part prepares its own rows. */

@@ -16,6 +16,7 @@
 #define HETERO_INTEGER_MICRO_H
 
 #include "gemm_micro.h"
+#include "layouts.h"
 
 #define HT_INTEGER_WIDTH (HT_TILE_PANELS * HT_PANEL) /* columns of a tile; C's rows have as many */
 #define HT_PANEL_BYTES (HT_PANEL * HT_QUAD) /* a quad of each column of a panel */
@@ -27,8 +28,6 @@
 #define HT_VNNI 0
 #define HT_A_QUAD 8 /* as int16: elements 0 and 2, then 1 and 3, as shifts extract them from B's lanes */
 #endif
-
-HT_INLINE int64_t ht_quads(int64_t k) { return (k + HT_QUAD - 1) / HT_QUAD; }
 
 typedef struct {
     const uint8_t *a;      /* prepared by ht_prepare_quads */

@@ -18,7 +18,6 @@
 #include "constants.h"
 #include "team.h"
 
-#define HT_MAX_DIMS 8 /* dimensions of a tensor; bounds the arrays of dims, loops and strides on the stack */
 #define HT_RESTRICT __restrict__
 
 /* Element types, numbered as in onnx.TensorProto.DataType, so that no table translates between the two. */
@@ -47,7 +46,7 @@ typedef struct {
 } ht_tensor;
 
 /* One call. Absent optional inputs are NULL. `ints`, `floats`: the parameters that each kernel documents.
- * `scratch`: uninitialized memory, aligned to 64 bytes, of the size that the planner stated; ht_scratch gives each thread
+ * `scratch`: uninitialized memory, aligned to HT_ALIGNMENT bytes, of the size that scratch.c computes; ht_scratch gives each thread
  * of `team` as much. A kernel may split its work over the team (ht_parallel) if that does not change the result. */
 typedef struct {
     const ht_tensor *const *in;
@@ -131,7 +130,7 @@ static inline void ht_long_copy(void *to, const void *from, int64_t bytes)
 static inline void *ht_scratch(const ht_call *call, int thread)
 {
     HT_ASSERT(thread >= 0 && call->scratch_bytes >= 0 && (thread == 0 || call->scratch_step >= call->scratch_bytes));
-    HT_ASSERT((((uintptr_t)call->scratch | (uintptr_t)call->scratch_step) & 63) == 0);
+    HT_ASSERT((((uintptr_t)call->scratch | (uintptr_t)call->scratch_step) & (HT_ALIGNMENT - 1)) == 0);
     return (char *)call->scratch + thread * call->scratch_step;
 }
 

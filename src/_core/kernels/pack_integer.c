@@ -9,59 +9,8 @@
  *   2) elements: quads as signed bytes, their sum and the zero point as stored, int32; the last filter is all ones.
  *   steps = quads * product(kernel); for one channel, product(kernel) with the last size n replaced by ceil(n / 4).
  */
-#include "conv_integer.h"
-
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-int ht_quad_layout_of(ht_quad_layout *l, const ht_call *call)
-{
-    if (call->num_ints != 17)
-        return 0;
-    l->group = call->ints[0];
-    l->channels = call->ints[1];
-    if (l->group < 1 || l->channels < 0)
-        return 0;
-    l->thin = l->channels == 1;
-    l->taps = l->plane = l->out_size = 1;
-    l->pointwise = 1;
-    for (int d = 0; d < 3; d++) {
-        const int64_t kernel = l->kernel[d] = call->ints[2 + d], stride = l->stride[d] = call->ints[5 + d];
-        l->pad[d] = call->ints[8 + d];
-        const int64_t dilation = l->dilation[d] = call->ints[11 + d], out = l->out[d] = call->ints[14 + d];
-        if (kernel < 1 || stride < 1 || dilation < 1 || l->pad[d] < 0 || out < 0)
-            return 0;
-        if (l->thin && d == 2) {
-            l->period[d] = l->phases[d] = ht_quads(kernel);
-            l->length[d] = out;
-        } else {
-            l->period[d] = stride / gcd(stride, dilation);
-            l->phases[d] = ht_min64(kernel, l->period[d]);
-            l->length[d] = out + (kernel - 1) * dilation / stride;
-        }
-        l->pointwise = l->pointwise && kernel == 1 && stride == 1;
-        l->taps *= l->thin && d == 2 ? ht_quads(kernel) : kernel;
-        l->plane *= l->phases[d] * l->length[d];
-        l->out_size *= out;
-    }
-    l->plane *= HT_QUAD;
-    l->quads = ht_quads(l->channels);
-    l->steps = l->quads * l->taps;
-    return 1;
-}
-
-void ht_as_one_row(ht_quad_layout *l)
-{
-    l->out[2] = l->length[2] = l->out_size;
-    l->out[0] = l->out[1] = l->length[0] = l->length[1] = 1;
-}
+#include "integer_micro.h"
+#include "spatial.h"
 
 /* ---- pixels */
 
@@ -227,11 +176,11 @@ int HT_KERNEL(pack_pixels)(const ht_call *call)
     if ((x->dtype != HT_INT8 && x->dtype != HT_UINT8) || zero->dtype != x->dtype || packed->dtype != HT_UINT8)
         return HT_ERR_DTYPE;
     pixel_packing p = {.x = x->data, .packed = packed->data, .flip = x->dtype == HT_UINT8 ? 0 : 0x80};
-    if (!ht_window_shapes(&shape, x, x) || zero->size != 1 || !ht_quad_layout_of(&p.l, call) ||
+    if (!ht_window_shapes(&shape, x, x) || zero->size != 1 || !ht_quad_layout_of(&p.l, call->ints, call->num_ints) ||
         shape.c != p.l.group * p.l.channels)
         return HT_ERR_OPERAND;
     p.units = shape.n * p.l.group * p.l.quads;
-    if (packed->size != p.units * p.l.plane + HT_PIXEL_SLACK)
+    if (packed->size != ht_pixel_bytes(&p.l, shape.n))
         return HT_ERR_OPERAND;
     int padded = 0; /* at either end of any axis */
     for (int d = 0; d < 3; d++) {
@@ -266,11 +215,11 @@ int HT_KERNEL(pack_filters)(const ht_call *call)
     const int64_t maps = w->dims[0];
     if ((w->dtype != HT_INT8 && w->dtype != HT_UINT8) || zero->dtype != w->dtype || packed->dtype != HT_UINT8)
         return HT_ERR_DTYPE;
-    if (!ht_quad_layout_of(&l, call))
+    if (!ht_quad_layout_of(&l, call->ints, call->num_ints))
         return HT_ERR_OPERAND;
     const int64_t area = l.kernel[0] * l.kernel[1], row = l.kernel[2], taps = area * row;
     if (w->size != maps * l.channels * taps || (zero->size != 1 && zero->size != maps) ||
-        packed->size != (maps + 1) * HT_QUAD * (l.steps + 2))
+        packed->size != ht_filter_bytes(&l, maps))
         return HT_ERR_OPERAND;
     const uint8_t flip = w->dtype == HT_INT8 ? 0 : 0x80;
     memset(packed->data, 0, (size_t)packed->size);

@@ -1,15 +1,15 @@
-/* out = x with a border. Operands: in x, and for mode 0 optionally value (1 element of x's dtype; absent: zero bytes);
+/* out = x with a border. Operands: in x, and for HT_PAD_CONSTANT optionally value (1 element of x's dtype; absent: zero bytes);
  * out of x's rank and dtype. Parameters: ints = mode, before[rank]; the pads at the end follow from out's dims.
  * Negative pads, at either end, first remove elements from x; no mode reads the removed elements.
- * mode: 0 constant, 1 reflect (the edge is not repeated; may bounce several times), 2 edge, 3 wrap.
- * Modes 1 to 3 give HT_ERR_OPERAND if an axis has no elements left, unless out is empty too. Elements are only moved,
+ * mode: HT_PAD_*. REFLECT does not repeat the edge, and may bounce several times.
+ * Modes other than CONSTANT give HT_ERR_OPERAND if an axis has no elements left, unless out is empty too. Elements are only moved,
  * so any dtype works.
  */
 #include "elements.h"
 
 #include <string.h>
 
-enum { CONSTANT, REFLECT, EDGE, WRAP };
+enum { CONSTANT = HT_PAD_CONSTANT, REFLECT = HT_PAD_REFLECT, EDGE = HT_PAD_EDGE, WRAP = HT_PAD_WRAP };
 
 /* Source of position i (may lie outside) on an axis of `size` >= 1; -1: the constant. */
 static int64_t source(int64_t i, int64_t size, int64_t mode)

@@ -4,8 +4,8 @@
  *   scatter_elements   in data, indices, updates; ints = axis, reduction
  *   scatter_nd         in data, indices, updates; ints = reduction.  indices[..., k] names the first k axes of data
  *
- * out: data's dims and dtype; may be data's memory (in place). reduction: 0 assign (any dtype), 1 add, 2 mul, 3 max,
- * 4 min (numeric).
+ * out: data's dims and dtype; may be data's memory (in place). reduction: HT_SCATTER_NONE assigns (any dtype); the
+ * others combine (numeric).
  */
 #include "indices.h"
 
@@ -35,7 +35,8 @@ static combine_fn choose(int64_t reduction, int32_t dtype)
     switch (dtype) {
 #define CASE(D, s, T, U)                                                                    \
     case D:                                                                                 \
-        return reduction == 1 ? add_##s : reduction == 2 ? mul_##s : reduction == 3 ? max_##s : min_##s;
+        return reduction == HT_SCATTER_ADD ? add_##s : reduction == HT_SCATTER_MUL ? mul_##s                        \
+             : reduction == HT_SCATTER_MAX ? max_##s : min_##s;
         HT_NUMERIC_TYPES(CASE)
     default: return NULL;
     }
@@ -47,11 +48,11 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
     const ht_tensor *data = call->in[0];
     ht_tensor *out = call->out[0];
     if (!ht_is_index_type(call->in[1]->dtype) || data->dtype != out->dtype || call->in[2]->dtype != out->dtype ||
-        !ht_same_dims(data, out) || reduction < 0 || reduction > 4)
+        !ht_same_dims(data, out) || reduction < HT_SCATTER_NONE || reduction > HT_SCATTER_MIN)
         return HT_ERR_OPERAND;
     const int64_t bytes = ht_element_bytes(data->dtype);
-    *combine = reduction ? choose(reduction, data->dtype) : NULL;
-    if (bytes == 0 || (reduction && !*combine))
+    *combine = reduction != HT_SCATTER_NONE ? choose(reduction, data->dtype) : NULL;
+    if (bytes == 0 || (reduction != HT_SCATTER_NONE && !*combine))
         return HT_ERR_DTYPE;
     if (out->data != data->data && data->size > 0)
         ht_long_copy(out->data, data->data, data->size * bytes);

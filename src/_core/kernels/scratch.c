@@ -3,13 +3,14 @@
 #include "custom.h"
 #include "elements.h"
 #include "kernels.h"
+#include "layouts.h"
 
 #include <hetero/custom_op.h>
 
 #define NUMBER(name) NUMBER_##name,
 enum { HT_KERNELS(NUMBER) };
 
-static const int64_t LARGEST = (int64_t)1 << 40; /* of a size; the products below are checked against it too */
+static const int64_t LARGEST = HT_MAX_BYTES; /* of a size; the products below are checked against it too */
 
 enum {
     PREPARED_BYTES = 1 << 20,     /* of the rows that matmul_integer prepares at a time: a part of the L2 cache */
@@ -163,8 +164,13 @@ static int64_t of_dft(const ht_call *call)
     return ht_scratch_dft(lines_side_by_side ? HT_DFT_LINES : 1, m);
 }
 
+static int64_t of_conv_integer(const ht_call *call)
+{
+    ht_quad_layout l;
+    return ht_quad_layout_of(&l, call->ints, call->num_ints) ? ht_scratch_conv_integer(l.steps) : 0;
+}
+
 int64_t ht_depthwise_integer_scratch_baseline(const ht_call *call);
-int64_t ht_conv_integer_scratch_baseline(const ht_call *call);
 
 int64_t ht_scratch_bytes(int kernel, const ht_call *call)
 {
@@ -173,7 +179,7 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call)
     case NUMBER_conv: return of_conv(call);
     case NUMBER_max_pool: case NUMBER_average_pool: return of_pool(call);
     case NUMBER_matmul_integer: return of_matmul_integer(call);
-    case NUMBER_conv_integer: return ht_conv_integer_scratch_baseline(call);
+    case NUMBER_conv_integer: return of_conv_integer(call);
     case NUMBER_depthwise_integer: return ht_depthwise_integer_scratch_baseline(call);
     case NUMBER_lstm: return of_recurrent(call, 4);
     case NUMBER_gru: return of_recurrent(call, 3);
@@ -185,7 +191,7 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call)
     case NUMBER_nms: return has_input(call, 0, 2) ? ht_scratch_nms(call->in[0]->dims[1]) : 0;
     case NUMBER_roi_align: return has_input(call, 0, 2) ? 8 * call->in[0]->dims[1] : 0;
     case NUMBER_unique: return has_sizes(call, 1, 1) ? ht_scratch_unique(call->ints[1]) : 0;
-    case NUMBER_det: 
+    case NUMBER_det:
         return has_sizes(call, 0, 1) && is_moderate(call->ints[0], call->ints[0], 1) ? ht_scratch_det(call->ints[0]) : 0;
     case NUMBER_custom:
         return (int64_t)sizeof(ht_custom_note) + (call->num_in + call->num_out) * (int64_t)sizeof(hetero_tensor);

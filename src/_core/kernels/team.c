@@ -150,7 +150,7 @@ static void *serve(void *argument)
 
 ht_team *ht_team_open(int threads)
 {
-    threads = threads < 1 ? 1 : threads > 1024 ? 1024 : threads;
+    threads = threads < 1 ? 1 : threads > HT_MAX_THREADS ? HT_MAX_THREADS : threads;
     size_t size = sizeof(ht_team) + (size_t)threads * sizeof(member);
     size = (size + 63) / 64 * 64;
     ht_team *team = (ht_team *)aligned_alloc(64, size);

@@ -8,11 +8,12 @@
 
 #include <stdint.h>
 
+#define HT_MAX_THREADS 1024
 #define HT_MAX_PARTS (1 << 20) /* parts of one region: half of what PART_BITS in team.c can count */
 
 typedef struct ht_team ht_team;
 
-/* `threads`: the total, including the caller's, 1 to 1024. Returns NULL without memory; the team is smaller if the
+/* `threads`: the total, including the caller's, 1 to HT_MAX_THREADS. Returns NULL without memory; the team is smaller if the
  * system refuses to start threads. */
 ht_team *ht_team_open(int threads);
 /* No run may use the team. */

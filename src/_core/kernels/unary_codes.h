@@ -36,16 +36,17 @@
     X(SIGN, 28) \
     X(SIN, 29) \
     X(COS, 30) \
-    X(TAN, 31) \
-    X(ASIN, 32) \
-    X(ACOS, 33) \
-    X(ATAN, 34) \
-    X(SINH, 35) \
-    X(COSH, 36) \
-    X(ASINH, 37) \
-    X(ACOSH, 38) \
-    X(ATANH, 39) \
-    X(SHRINK, 40)               /* x < -p1 ? x + p0 : x > p1 ? x - p0 : 0; p0 = bias, p1 = lambd */ \
+    X(SHRINK, 31)               /* x < -p1 ? x + p0 : x > p1 ? x - p0 : 0; p0 = bias, p1 = lambd */ \
+    X(VECTOR_END, 32)           /* up to here vector_tape.h has the operation, for float32 */ \
+    X(TAN, 32) \
+    X(ASIN, 33) \
+    X(ACOS, 34) \
+    X(ATAN, 35) \
+    X(SINH, 36) \
+    X(COSH, 37) \
+    X(ASINH, 38) \
+    X(ACOSH, 39) \
+    X(ATANH, 40) \
     X(SAME_TYPE_END, 41)        /* up to here the output has the input's type */ \
     X(NOT, 48)                  /* bool */ \
     X(BITWISE_NOT, 49)          /* integers */ \

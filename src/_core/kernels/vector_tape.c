@@ -158,6 +158,8 @@ static const pair unary[HT_VECTOR_LOAD] = {
 #define UNARY_ENTRY(name, ...) [HT_UNARY_##name] = {name##_block, name##_one},
     HT_UNARY_VECTORS(UNARY_ENTRY)
 };
+#define UNARY_COUNT(name, ...) +(HT_UNARY_##name < HT_UNARY_VECTOR_END)
+_Static_assert(0 HT_UNARY_VECTORS(UNARY_COUNT) == HT_UNARY_VECTOR_END - 1, "all codes below VECTOR_END, and no others");
 
 /* [operation][form]; forms 3 and 4 are ACC_ROW and ROW_ACC with a row that repeats */
 static const pair binary[HT_VECTOR_OPERATIONS][5] = {

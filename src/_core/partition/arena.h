@@ -1,8 +1,8 @@
-/* Scratch memory for a chain of linear passes: taken in order, given back in one go.
+/* Scratch memory for a sequence of linear passes: allocated in order, released together.
  *
- * A pass takes what it needs and its caller returns to the mark set before, so that later passes reuse pages that are
- * mapped and cached already; asking the system for fresh ones cost a third of the time of a partition of a million
- * nodes. Large blocks ask for huge pages. */
+ * Each pass allocates what it needs. Its caller then releases everything since a mark, so that later passes reuse pages
+ * that are already mapped and cached. New pages would take a third of the time of partitioning a million nodes. Large
+ * blocks request huge pages. */
 #ifndef HETERO_PARTITION_ARENA_H
 #define HETERO_PARTITION_ARENA_H
 

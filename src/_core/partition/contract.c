@@ -1,27 +1,28 @@
-/* Contraction: merge the ends of a same-device edge while no other path joins them.
+/* Contraction: merges the two ends of an edge within a device, unless another path joins them.
  *
- * As in TensorFlow's GraphCycles, after Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
- * graphs", ACM JEA 11, 2007; but with the order as a linked list (order_list.h), so that only one side of an affected
- * region moves: a search forward from the source and one backward from the target take turns, edge by edge, and the
- * vertices found by the one that ends first move behind the target or before the source (as in Bender, Fineman,
- * Gilbert, Tarjan, "A new approach to incremental cycle detection", ACM TALG 12(2), 2016). So an attempt costs twice
- * the cheaper side.
+ * The algorithm keeps a topological order, as TensorFlow's GraphCycles does (Pearce and Kelly, "A dynamic topological
+ * sort algorithm for directed acyclic graphs", ACM JEA 11, 2007). Here the order is a linked list (order_list.h), so
+ * that only one side of an affected region moves. A forward search from the source and a backward search from the
+ * target take turns. The vertices of the search that ends first move behind the target or before the source (Bender,
+ * Fineman, Gilbert, Tarjan, "A new approach to incremental cycle detection", ACM TALG 12(2), 2016). An attempt
+ * therefore costs twice the cheaper side.
  *
- * Landmarks mostly show at once that another path exists: one longest path of the graph, and for each node the first
- * position on it that the node reaches, and the last that reaches the node. In a deep graph nearly every long detour
- * is visible this way, and contraction never removes a path. The budget counts the edges of searches; once it is used
- * up, the remaining edges stay. Rows of merged nodes are chained, not copied, and edges found inside a merged node are
- * deleted when met. */
+ * Landmarks usually reveal another path without a search. They are the positions on one longest path of the graph: each
+ * node has the first position that it reaches and the last position that reaches it. In a deep graph, this reveals
+ * nearly every long detour, and it stays valid because contraction never removes a path.
+ *
+ * The budget counts the edges of searches. When it is used up, the remaining edges stay. Rows of merged nodes are
+ * chained, not copied; edges inside a merged node are deleted when a search meets them. */
 #include <math.h>
 
 #include "coarse.h"
 #include "order_list.h"
 
 enum { FORWARD = 0, BACKWARD = 1 };
-enum { TURN = 8 }; /* edges that one search looks at before the other takes over; together they stop at the shorter */
+enum { TURN = 8 }; /* edges that one search looks at before the other continues */
 
-/* Steps that an attempt may take in the first round; each later round may take eight times as many. So the budget goes
- * to edges that are decided quickly first. */
+/* Steps of an attempt in the first round, at most. Each later round allows eight times as many, so that the budget is
+ * spent first on edges that need few steps. */
 enum { FIRST_LIMIT = 1024 };
 
 typedef struct {
@@ -33,14 +34,14 @@ typedef struct {
     int32_t *found; /* in order of discovery */
     int32_t count, next;
     int32_t node;      /* being expanded */
-    int32_t row, edge; /* where in its rows: `row` is one of the nodes merged into it */
+    int32_t row, edge; /* position in its rows: `row` is one of the nodes merged into it */
     int64_t looked_at;
 } search;
 
-/* What a search looks up of a node. */
+/* What a search needs to know about a node. */
 typedef struct {
     int32_t seen;         /* 2 * number of the last search that saw it, + side */
-    int32_t first, last;  /* on the landmark path: first place reached, last place that reaches */
+    int32_t first, last;  /* positions on the landmark path: the first it reaches, the last that reaches it */
     int32_t parent;       /* union-find */
 } node;
 
@@ -48,8 +49,7 @@ typedef struct {
     int32_t k;
     const hg_coarse *c;
     node *node;
-    int32_t *refused[2];     /* of a root: the last root it was tried with, as source or as target, and never can be
-                                merged with */
+    int32_t *refused[2];     /* per root, as source and as target: the last root with which it can never merge */
     const int32_t *start[2]; /* rows: successors, predecessors */
     int32_t *end[2];         /* rows shrink */
     int32_t *entry[2];
@@ -83,7 +83,7 @@ static inline void begin(contraction *s, int side, int32_t x)
     t->edge = s->start[side][x];
 }
 
-/* Looks at the next few edges of one side: for an unseen neighbor that lies between a and b in the order. */
+/* One search looks at its next few edges. It collects unseen neighbors that lie between a and b in the order. */
 static inline __attribute__((always_inline)) int take_turn(contraction *s, const int side, int32_t a, int32_t b)
 {
     search *t = &s->search[side];
@@ -121,7 +121,7 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
         if (n->seen == mark)
             continue;
         if (n->seen == other || (side == FORWARD ? reaches(s, y, b) : reaches(s, a, y))) {
-            /* A path through another kind stays: no merge takes it in. */
+            /* A path through a node of another kind never disappears, because no merge absorbs that node. */
             if (s->c->kind[y] != s->c->kind[a] || s->c->kind[t->node] != s->c->kind[a]) {
                 s->refused[FORWARD][a] = b;
                 s->refused[BACKWARD][b] = a;
@@ -142,7 +142,7 @@ static void move(contraction *s, const search *t, int32_t place)
         s->work -= hg_list_move_behind(&s->order, t->found, t->count, place);
 }
 
-/* Merges roots a -> b unless another path joins them: 0; unless that takes more than `limit` steps to find out: -1. */
+/* Merges root b into root a. Returns 1 if it did, 0 if another path joins them, -1 if `limit` steps do not decide. */
 static int try_merge(contraction *s, int32_t a, int32_t b, int64_t limit)
 {
     search *forward = &s->search[FORWARD], *backward = &s->search[BACKWARD];
@@ -160,7 +160,7 @@ static int try_merge(contraction *s, int32_t a, int32_t b, int64_t limit)
     if (state != COMPLETE)
         return state == PATH ? 0 : -1;
     const int32_t before_a = s->order.previous[a];
-    if (side == FORWARD) { /* the merged node takes b's place, what a reaches follows */
+    if (side == FORWARD) { /* the merged node takes b's place, followed by what a reaches */
         move(s, forward, b);
         hg_list_unlink(&s->order, a);
         s->order.key[a] = s->order.key[b];
@@ -175,7 +175,7 @@ static int try_merge(contraction *s, int32_t a, int32_t b, int64_t limit)
     into->first = from->first < into->first ? from->first : into->first;
     into->last = from->last > into->last ? from->last : into->last;
     s->c->size[a] += s->c->size[b];
-    for (side = 0; side < 2; side++) { /* chains are circles: joining two swaps what follows */
+    for (side = 0; side < 2; side++) { /* chains are circles: swapping the successors joins two of them */
         const int32_t row = s->next_row[side][a];
         s->next_row[side][a] = s->next_row[side][b];
         s->next_row[side][b] = row;
@@ -270,8 +270,9 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
     s.order.head = k;
     hg_list_number(&s.order, k);
 
-    /* Edges to try: from the sinks, nearest successor first; heavy ones before the others. An edge that stays in the
-     * list may be merged later: the other path may become part of one of its ends, or the search ran out of steps. */
+    /* Edges to try: heavy ones before the others; each from the sinks on, nearest successor first. An edge that is not
+     * merged stays in the list if it may be merged later: the search ran out of steps, or one of its ends may absorb
+     * the other path. */
     int64_t tries = 0;
     for (int pass = heavy < HUGE_VALF ? 0 : 1; pass <= 1; pass++)
         for (int32_t u = k; u-- > 0;) {
@@ -282,7 +283,7 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
             if (hg_interrupted(watch, 4 + coarse->out_start[u + 1] - coarse->out_start[u]))
                 return HG_INTERRUPTED;
         }
-    int open = 1; /* something was merged, or not decided */
+    int open = 1; /* an edge was merged or left undecided */
     for (int64_t limit = FIRST_LIMIT; tries && s.work > 0 && open; limit = limit < s.work ? 8 * limit : limit) {
         int64_t kept = 0;
         open = 0;

@@ -1,8 +1,9 @@
-/* Moves between levels (levels.h), after the slack that scheduling knows: a node may sit anywhere between its earliest
- * and its latest level, and only at these two can it meet neighbors of its own device. So a move is decided in
- * O(degree), except that the subgraph left behind must stay connected: the node's neighbors there must reach each
- * other without it, which a search of at most SEARCH_LIMIT nodes decides. Moves that keep the cut are made as well if
- * they go in the direction of the pass, since they enable others. A fixed number of passes: O(n + m). */
+/* Moves nodes between levels (levels.h), by their slack as in scheduling: a node can have any level from its earliest
+ * to its latest, and only these two can contain neighbors on its own device. A move is therefore decided in O(degree),
+ * with one exception: the subgraph that the node leaves must stay connected. A search of at most SEARCH_LIMIT nodes
+ * decides whether the node's neighbors there reach each other without it. Moves that do not change the cut are made if
+ * they go in the direction of the pass, because they make other moves possible. The number of passes is fixed:
+ * O(n + m). */
 #include "levels.h"
 
 enum { SEARCH_LIMIT = 64 }; /* nodes of one search: bounds the work of a move and the queue on the stack */
@@ -19,12 +20,12 @@ static inline int beside(const connectivity *c, int32_t v, int32_t u)
     return c->level[u] == c->level[v] && c->g->device[u] == c->g->device[v];
 }
 
-/* Do the neighbors of v within its subgraph reach each other without v? `inside` of them. */
+/* Whether the `inside` neighbors of v within its subgraph reach each other without v. */
 static int stays_connected(connectivity *c, int32_t v, int32_t inside)
 {
     const int32_t *const row[2] = {c->g->out, c->g->in}, *const start[2] = {c->g->out_start, c->g->in_start};
-    /* Odd numbers mark neighbors of v not reached yet, even ones what the search has reached. */
-    if (c->search > INT32_MAX - 4) { /* numbers of searches used up: start again */
+    /* Odd numbers mark neighbors of v that are not reached yet; even numbers mark what the search has reached. */
+    if (c->search > INT32_MAX - 4) { /* no numbers are left: start again */
         memset(c->seen, 0, (size_t)c->g->n * sizeof *c->seen);
         c->search = 0;
     }
@@ -57,7 +58,7 @@ static int stays_connected(connectivity *c, int32_t v, int32_t inside)
     return 0;
 }
 
-/* The neighbors of one side that stand at the level `at`. */
+/* The edges to neighbors on one side that have a given level and the node's device, and their weight. */
 typedef struct {
     int32_t edges;
     double weight;
@@ -93,12 +94,12 @@ static inline __attribute__((always_inline)) int pass(const hg_dag *g, const flo
             return HG_INTERRUPTED;
         int32_t low = INT32_MIN, high = INT32_MAX;
         for (int32_t j = in; j < in_end; j++) {
-            const int32_t least = level[g->in[j]] + (device[g->in[j]] != own);
-            low = least > low ? least : low;
+            const int32_t earliest = level[g->in[j]] + (device[g->in[j]] != own);
+            low = earliest > low ? earliest : low;
         }
         for (int32_t j = out; j < out_end; j++) {
-            const int32_t most = level[g->out[j]] - (device[g->out[j]] != own);
-            high = most < high ? most : high;
+            const int32_t latest = level[g->out[j]] - (device[g->out[j]] != own);
+            high = latest < high ? latest : high;
         }
         const int32_t here = level[v];
         int32_t target;
@@ -108,7 +109,7 @@ static inline __attribute__((always_inline)) int pass(const hg_dag *g, const flo
         const meeting after = met(g->out, out_weight, out, out_end, level, device, own, high);
         const int32_t inside = (here == low ? before.edges : 0) + (here == high ? after.edges : 0);
         const double held = (here == low ? before.weight : 0) + (here == high ? after.weight : 0);
-        if (in == in_end || out == out_end) /* a source or a sink: there is one side to join */
+        if (in == in_end || out == out_end) /* a source or a sink has only one side to join */
             target = in == in_end ? high : low;
         else if (upwards)
             target = before.weight > after.weight ? low : high;
@@ -152,28 +153,28 @@ static inline int32_t find(int32_t *parent, int32_t x)
     return x;
 }
 
-/* Stable counting sort: to = from (0..count-1 when NULL: `root`) by key, whose values lie from `least` to `most`. */
-static int sort_by(const int32_t *key, int32_t least, int32_t most, const int32_t *from, int32_t count, int32_t *to,
+/* Stable counting sort of from[0, count) into `to`, by keys between `min` and `max`. */
+static int sort_by(const int32_t *key, int32_t min, int32_t max, const int32_t *from, int32_t count, int32_t *to,
                    hg_arena *arena)
 {
-    int32_t *next = HG_TAKE_ZEROED(arena, int32_t, (int64_t)most - least + 2);
+    int32_t *next = HG_TAKE_ZEROED(arena, int32_t, (int64_t)max - min + 2);
     if (!next)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < count; i++)
-        next[key[from[i]] - least + 1]++;
-    for (int64_t k = 0; k <= (int64_t)most - least; k++)
+        next[key[from[i]] - min + 1]++;
+    for (int64_t k = 0; k <= (int64_t)max - min; k++)
         next[k + 1] += next[k];
     for (int32_t i = 0; i < count; i++)
-        to[next[key[from[i]] - least]++] = from[i];
+        to[next[key[from[i]] - min]++] = from[i];
     return HG_OK;
 }
 
-static void span(const int32_t *key, int32_t n, int32_t *least, int32_t *most)
+static void span(const int32_t *key, int32_t n, int32_t *min, int32_t *max)
 {
-    *least = *most = n ? key[0] : 0;
+    *min = *max = n ? key[0] : 0;
     for (int32_t v = 1; v < n; v++) {
-        *least = key[v] < *least ? key[v] : *least;
-        *most = key[v] > *most ? key[v] : *most;
+        *min = key[v] < *min ? key[v] : *min;
+        *max = key[v] > *max ? key[v] : *max;
     }
 }
 
@@ -189,11 +190,11 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
         int32_t root = v;
         parent[v] = v;
         for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
-            const int32_t u = g->in[j]; /* between two nodes of one level no edge changes the device */
+            const int32_t u = g->in[j]; /* an edge within a level joins nodes of one device */
             if (level[u] != at || (other && other[u] != other[v]))
                 continue;
             const int32_t x = find(parent, u);
-            /* v is no one's parent yet, so the roots met so far hang below the first of them. */
+            /* v has no children yet, so the roots found so far can hang below the first of them. */
             if (root == v)
                 root = x;
             else if (x != root)
@@ -203,14 +204,12 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
         if (hg_interrupted(watch, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
             return HG_INTERRUPTED;
     }
-    int32_t roots = 0, least, most;
-    least = INT32_MAX;
-    most = INT32_MIN;
+    int32_t roots = 0, min = INT32_MAX, max = INT32_MIN;
     for (int32_t v = 0; v < n; v++) {
         if (parent[v] == v) {
             root[roots++] = v;
-            least = level[v] < least ? level[v] : least;
-            most = level[v] > most ? level[v] : most;
+            min = level[v] < min ? level[v] : min;
+            max = level[v] > max ? level[v] : max;
         }
         if (hg_interrupted(watch, 2))
             return HG_INTERRUPTED;
@@ -218,11 +217,11 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
     int32_t *sorted = HG_TAKE(arena, int32_t, roots);
     if (!sorted)
         return HG_NO_MEMORY;
-    int status = roots ? sort_by(level, least, most, root, roots, sorted, arena) : HG_OK;
-    if (status == HG_OK && other) { /* by `other` first, then by level: both never fall */
+    int status = roots ? sort_by(level, min, max, root, roots, sorted, arena) : HG_OK;
+    if (status == HG_OK && other) { /* by `other`, then by level: neither decreases along an edge */
         int32_t *twice = root;
-        span(other, n, &least, &most);
-        status = sort_by(other, least, most, sorted, roots, twice, arena);
+        span(other, n, &min, &max);
+        status = sort_by(other, min, max, sorted, roots, twice, arena);
         sorted = twice;
     }
     if (status != HG_OK)
@@ -250,16 +249,16 @@ int hg_levels_of(const hg_dag *g, const int32_t *label, int32_t count, int32_t *
         return HG_NO_MEMORY;
     int status = hg_members(g->n, label, NULL, count, start, member, watch);
     for (int32_t s = count; s-- > 0 && status == HG_OK;) {
-        int32_t least = 0;
+        int32_t latest = 0;
         for (int32_t i = start[s]; i < start[s + 1]; i++) {
             const int32_t v = member[i];
             for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++) {
-                const int32_t t = g->out[j], most = level_of[label[t]] - (g->device[t] != g->device[v]);
-                if (label[t] != s && most < least)
-                    least = most;
+                const int32_t t = g->out[j], limit = level_of[label[t]] - (g->device[t] != g->device[v]);
+                if (label[t] != s && limit < latest)
+                    latest = limit;
             }
         }
-        level_of[s] = least;
+        level_of[s] = latest;
         if (hg_interrupted(watch, 16 * (int64_t)(start[s + 1] - start[s])))
             status = HG_INTERRUPTED;
     }

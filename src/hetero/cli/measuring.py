@@ -106,14 +106,14 @@ class Contender:
         """Median over the rounds of the time per inference (``wall`` or ``cpu``), divided by the other's."""
         pairs = list(zip(self.slices, other.slices, strict=False))
         if what == "wall":
-            ratios = [(mine.wall / mine.count) / (its.wall / its.count) for mine, its in pairs]
+            ratios = [(mine.wall / mine.count) / (theirs.wall / theirs.count) for mine, theirs in pairs]
         else:
-            ratios = [(mine.cpu / mine.count) / max(its.cpu / its.count, 1e-12) for mine, its in pairs]
+            ratios = [(mine.cpu / mine.count) / max(theirs.cpu / theirs.count, 1e-12) for mine, theirs in pairs]
         return statistics.median(ratios)
 
 
 def measure(contenders: Sequence[Contender], seconds: float, inferences: int, tell: Callable[[float], None]) -> None:
-    """Run all, each for at least ``seconds`` and ``inferences``. ``tell`` receives the progress, from 0 to 1."""
+    """Run all contenders, each for at least ``seconds`` and ``inferences``. ``tell`` receives the progress, 0 to 1."""
 
     def share(contender: Contender) -> float:
         by_time = contender.wall / seconds if seconds else 1.0

@@ -20,8 +20,8 @@ def print_results(results: Sequence[dict[str, Any]]) -> None:
         ("mean ms", lambda result: _digits(result["latency_ms"]["mean"])),
         ("90th percentile ms", lambda result: _digits(result["latency_ms"]["p90"])),
         ("99th percentile ms", lambda result: _digits(result["latency_ms"]["p99"])),
-        ("least ms", lambda result: _digits(result["latency_ms"]["min"])),
-        ("most ms", lambda result: _digits(result["latency_ms"]["max"])),
+        ("min ms", lambda result: _digits(result["latency_ms"]["min"])),
+        ("max ms", lambda result: _digits(result["latency_ms"]["max"])),
         ("inferences per second", lambda result: _digits(result["throughput_per_s"])),
         ("CPU ms per inference", lambda result: _digits(result["cpu_ms"])),
         ("first inference ms", lambda result: _digits(result["first_ms"])),
@@ -44,7 +44,7 @@ def print_results(results: Sequence[dict[str, Any]]) -> None:
 
 
 def _digits(number: float) -> str:
-    """Formats a number with four digits."""
+    """A number with four significant digits; from 1000 on, a whole number."""
     return f"{number:.0f}" if number >= 1000 else f"{number:.4g}"
 
 

@@ -1,4 +1,4 @@
-"""`PlanRecord`: what a plan says, whether it is bound to a model or loaded from a file."""
+"""`PlanRecord`: the data of a plan, whether it is bound to a model or loaded from a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["PlanRecord"]
 class PlanRecord(abc.ABC):
     """Devices, affinities and subgraphs of one model, as data. Immutable. A `Plan` or a `LoadedPlan`.
 
-    ``policy``: the partition policy. ``pins``: as given. ``limits``: device -> memory limit in bytes. ``label``:
-    the plan's name in messages.
+    ``policy``: the partition policy. ``pins``: as the user passed them. ``limits``: device -> memory limit in bytes.
+    ``label``: the plan's name in messages.
     """
 
     policy: str

@@ -93,8 +93,8 @@ def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel
 def adopt(
     device: ConfiguredDevice, compiled: CompiledModel, subject: str, model_name: str, name: str | None = None
 ) -> None:
-    """Complete a compiled or imported model: the threads, the properties that its author left out, and the requested
-    name of the device, if its author built in another name.
+    """Complete a compiled or imported model: set its threads and the properties that its author left out. If the author
+    hard-coded the name of the device, replace it with the requested name.
 
     ``subject``: what it was compiled from, for errors. ``model_name``: the default of ``NETWORK_NAME``. ``name``: the
     requested name, if it is not the name of ``device``."""

@@ -1,9 +1,9 @@
-"""`least_latency`: an assignment and its partition with the least predicted latency: work, transfers, and launches.
+"""`least_latency`: an assignment and its partition with the lowest predicted latency: work, transfers, and launches.
 
 A minimum cut counts nodes and values, but the number of subgraphs is known only after partitioning. So the search
 approximates launches at first:
 1. Candidates: the start (by priority); each device alone; a minimum cut without launches; and a minimum cut in which
-   each transfer pays for the launch of the device where it arrives, which is right for chains. With ``caution``, nodes
+   each transfer pays for the launch of the device where it arrives, which is exact for chains. With ``caution``, nodes
    pay for leaving the best of the first two, because a search over uncertain costs prefers nodes whose costs are
    underestimated (the winner's curse).
 2. Each candidate is partitioned, and its latency predicted from the partition: `predict`.
@@ -27,7 +27,7 @@ from .solve import assign_by_cost
 __all__ = ["LatencyAssignment", "Prediction", "least_latency", "predict"]
 
 _MAX_TRIALS = 200  # subgraph moves in step 3
-_MAX_TRIAL_NODES = 2_000_000  # nodes of the graph times trials: what bounds the time of step 3 in large graphs
+_MAX_TRIAL_NODES = 2_000_000  # nodes of the graph times trials; bounds the time of step 3 in large graphs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class LatencyAssignment:
 def predict(problem: AssignmentProblem, partition: Partition, launch: ArrayLike) -> Prediction:
     """The latency of a partition. ``launch``: float64 [num_devices], seconds per subgraph of a device.
 
-    The problem may have nodes beyond those of the graph, such as one for the host. They are in no subgraph, and on the
-    device where they cost least.
+    The problem may have nodes beyond those of the graph, such as one for the host. They belong to no subgraph and are
+    on the device where they cost least.
     """
     cost = problem.cost(_with_extra_nodes(problem, partition.device_of[partition.subgraph_of]))
     launches = float(np.asarray(launch, np.float64)[partition.device_of].sum())
@@ -92,7 +92,7 @@ def least_latency(
     *,
     caution: float = 0.0,
 ) -> LatencyAssignment:
-    """The assignment with the least predicted latency found, never worse than ``start``. Deterministic.
+    """The assignment with the lowest predicted latency that was found; never worse than ``start``. Deterministic.
 
     ``problem``: has the nodes of ``graph``, and optionally more nodes after them that only one device supports, as
     in `predict`. ``launch``: float64 [num_devices], seconds per subgraph. ``start``: int [graph.num_nodes], a
@@ -123,7 +123,7 @@ def least_latency(
     if reference is None:
         search.consider(without_launches.device_of[:n])
     else:
-        cautious = _dearer_elsewhere(problem, reference.device_of, caution)
+        cautious = _with_caution(problem, reference.device_of, caution)
         search.consider(assign_by_cost(cautious, without_launches.device_of, bound=False).device_of[:n])
     if launches.any():
         launch_on_arrival = cautious.with_costs(latency=problem.latency + launches)
@@ -153,7 +153,7 @@ def _check_nodes(num_graph_nodes: int, possible: NDArray[np.bool_]) -> None:
         )
 
 
-def _dearer_elsewhere(problem: AssignmentProblem, device_of: NDArray[np.int32], caution: float) -> AssignmentProblem:
+def _with_caution(problem: AssignmentProblem, device_of: NDArray[np.int32], caution: float) -> AssignmentProblem:
     """The problem with all work more expensive by the factor ``1 + caution``, except on these devices."""
     here = _with_extra_nodes(problem, device_of), np.arange(problem.num_nodes)
     work = problem.work * (1 + caution)
@@ -162,8 +162,8 @@ def _dearer_elsewhere(problem: AssignmentProblem, device_of: NDArray[np.int32], 
 
 
 def _least_launches(possible: NDArray[np.bool_], launches: NDArray[np.float64]) -> float:
-    """Seconds of launches that no assignment can avoid: one for each device that is some node's only one, or the
-    cheapest of all devices if there are none."""
+    """Seconds of launches that no assignment can avoid: one launch for each device that some node requires; if no node
+    requires one, the cheapest launch of all devices."""
     if not possible.shape[1]:
         return 0.0
     is_needed = possible[:, possible.sum(axis=0) == 1].any(axis=1)

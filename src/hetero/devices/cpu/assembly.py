@@ -53,9 +53,9 @@ def assemble(
     of each value, by id. ``aliases``: values whose shapes the program must know, if they depend on sizes."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind, number)
     for position, value in enumerate(inputs):
-        place[value.storage] = (2, position)
+        place[value.storage] = (_program.INPUT, position)
     for position, value in enumerate(outputs):
-        place[value.storage] = (3, position)
+        place[value.storage] = (_program.OUTPUT, position)
     table = _Tensors(packed, place)
     if tracing is None:
         arena_bytes = place_in_arena(calls, place, parts)
@@ -73,8 +73,9 @@ def assemble(
                 tracing.number_of(operand)
     for number, value in enumerate(tracing.tensors):  # the first tensors are those of the trace
         owner = number if number < len(inputs) else _owner(value.late)
-        table.number[id(value)] = table.add(value, (2 if number < len(inputs) else 4, owner))
-        place.setdefault(value.storage, (4, owner))
+        kind = _program.INPUT if number < len(inputs) else _program.LATE
+        table.number[id(value)] = table.add(value, (kind, owner))
+        place.setdefault(value.storage, (_program.LATE, owner))
     table.buffers = buffers
     table.offsets, arena_bytes = buffers.layout()
     late = table.entries(tracing.late_calls, [nodes[call.node] for call in tracing.late_calls])
@@ -86,7 +87,7 @@ def assemble(
     for number in range(len(tracing.tensors), len(table.values)):
         trace.store_shape(number, table.values[number].shape)
         kind, owner = table.tensors[number][2:]
-        if kind == 4:
+        if kind == _program.LATE:
             trace.share(number, owner)
     position = sum(len(entry[3]) for entry in late)
     for call in calls:
@@ -142,8 +143,7 @@ def _owner(late: Late | None) -> int:
 
 class _Tensors:
     """The tensor table of a program. ``place``: storage -> (kind, number). For a program with many sizes, ``buffers``
-    and
-    ``offsets`` give the places in the arena."""
+    and ``offsets`` give the places in the arena."""
 
     def __init__(self, packed: Packed, place: Mapping[int, tuple[int, int]]) -> None:
         self._packed = packed
@@ -174,13 +174,13 @@ class _Tensors:
             if id(value.data) not in self._constant_number:
                 self._constant_number[id(value.data)] = len(self.constants)
                 self.constants.append(_aligned(value, self._packed))
-            return (1, self._constant_number[id(value.data)])
+            return (_program.CONSTANT, self._constant_number[id(value.data)])
         if value.storage in self._place:
             return self._place[value.storage]
         assert self.buffers is not None
         buffer, begin = self.buffers.of[value.storage]
         self.buffer_of[len(self.tensors)] = (buffer, begin)
-        return (0, self.offsets[buffer] + hint(begin))
+        return (_program.ARENA, self.offsets[buffer] + hint(begin))
 
     def entries(self, calls: Sequence[Call], labels: Sequence[object]) -> list[tuple[Any, ...]]:
         return [

@@ -23,7 +23,7 @@ from .values import Call, Value
 
 __all__ = ["Buffers", "Parts", "assign_buffers", "join", "place_in_arena"]
 
-_ALIGNMENT = 64  # bytes, of a part within its whole: vectors that straddle cache lines cost more than the copy saves
+_ALIGNMENT = _kernels.constant("ALIGNMENT")  # bytes, of every tensor in the arena, so of a part within its whole too
 
 Parts = Mapping[int, tuple[int, int]]
 """Storage -> its whole, and the byte of the whole at which it begins. The whole may itself be a part."""
@@ -219,7 +219,7 @@ def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
         for operand in call.inputs:
             if operand is not None and operand.data is None:
                 last[root(operand.storage)[0]] = position
-    outputs = {storage for storage, (kind, _) in place.items() if kind == 3}
+    outputs = {storage for storage, (kind, _) in place.items() if kind == _program.OUTPUT}
     wholes = {root(part)[0] for part in parts}
     renamed: dict[int, int] = {}  # storage -> the storage whose memory it takes over
     for position, call in enumerate(calls):
@@ -269,11 +269,14 @@ def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
 
 
 def place_in_arena(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> int:
-    """Give every storage without a place an offset in the arena, as (0, offset); returns the arena's size in bytes.
+    """Give every storage without a place an offset in the arena, as (`_program.ARENA`, offset). Returns the
+    arena's size in bytes.
 
     ``place``: storage -> (kind, number), as the planner's header defines them; it is extended. ``parts``: see `join`.
     """
     buffers = assign_buffers(calls, place, parts)
     offsets, end = buffers.layout()
-    place.update((storage, (0, offsets[number] + begin)) for storage, (number, begin) in buffers.of.items())
+    place.update(
+        (storage, (_program.ARENA, offsets[number] + begin)) for storage, (number, begin) in buffers.of.items()
+    )
     return end

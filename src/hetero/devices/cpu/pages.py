@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import _kernels
+
 __all__ = ["Pages"]
 
 _HUGE_PAGE = 2 << 20  # bytes
 _CHUNK = 8 * _HUGE_PAGE  # bytes requested from the system at a time, at least
-_ALIGNMENT = 64  # bytes: a cache line
+_ALIGNMENT = _kernels.constant("ALIGNMENT")
 _FIRST_BYTES = 4 << 20  # allocated by NumPy; see `Pages`
 _ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)  # only on Linux
 

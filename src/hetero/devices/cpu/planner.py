@@ -14,8 +14,8 @@ One tensor of the model appears in six forms, in this order:
 2. A `Value`: its type, its shape, and its data if they are known during planning. Otherwise a call or the segment's
    caller provides the data at run time.
 3. A *storage* (``Value.storage``, an int): the memory of a value whose data are not known. Reshapes share a storage.
-4. A *place*, a pair (kind, number): where a storage lies in a program. Kind 0 is an offset in the arena in bytes, 1 a
-   constant, 2 an input of the program, 3 an output, 4 a late tensor. `memory.py` assigns the places of kind 0.
+4. A *place*, a pair (kind, number): where a storage lies in a program. The kinds are those of
+   `_program`: ``ARENA`` (an offset in bytes, which `memory.py` assigns), ``CONSTANT``, ``INPUT``, ``OUTPUT``, ``LATE``.
 5. A *tensor number*: its index in the tensor table of a `Program`, whose entries are dtype, shape and place.
 6. An *array*: the data at run time (`CpuRunner`).
 
@@ -104,8 +104,8 @@ class Planner:
         """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
         indices of all of them.
 
-        A node that fails is left to fail in the run that reaches it, since a branch that is never taken may divide by
-        zero."""
+        A node that fails is not folded. It fails in the run that reaches it, because a branch that is never taken may
+        divide by zero."""
         folded = set(known)
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
@@ -118,7 +118,7 @@ class Planner:
                 continue
             try:
                 results = self._lower(Context(self._packed), i, inputs)
-            except (NeedsHost, InferenceError):  # control flow is not run while compiling: a Loop may never end
+            except (NeedsHost, InferenceError):  # control flow does not run during compilation: a Loop may never end
                 continue
             for value, result in zip(plan.outputs, results, strict=False):
                 if value >= 0:
@@ -279,7 +279,7 @@ class Planner:
         axes: Mapping[int, Sequence[bool]] | None,
         waited: Mapping[int, NDArray[Any]] | None = None,
     ) -> Segment:
-        """The segment from node ``start`` on. ``types``, ``known``: types and data of the values that it gets.
+        """The segment from node ``start`` on. ``types``, ``known``: types and data of its inputs.
         ``axes``: for each value, the axes whose sizes become symbols; None plans for these sizes only. ``waited``: data
         whose elements become symbols."""
 

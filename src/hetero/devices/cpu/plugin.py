@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["CpuModel", "CpuPlugin", "create_plugin"]
 
 
-MAX_THREADS = 1024
+MAX_THREADS = _kernels.constant("MAX_THREADS")
 _SHAPING = ("DISABLE_TRANSFORMATIONS", "INFERENCE_PRECISION_HINT")  # properties that change results; exported
 _STORAGE = {"f32": None, "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}  # of packed weights
 

@@ -21,11 +21,24 @@ from ...errors import InferenceError
 from ...model.constants import release_pages
 from .pages import Pages
 
-__all__ = ["MAX_BYTES", "Call", "Context", "Late", "NeedsData", "NeedsHost", "Packed", "Value", "checked_shape"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DIMS",
+    "Call",
+    "Context",
+    "Late",
+    "NeedsData",
+    "NeedsHost",
+    "Packed",
+    "Value",
+    "checked_shape",
+]
 
-MAX_BYTES = 1 << 40
-"""Bytes of a tensor, at most; planning refuses larger ones. No current machine holds them, and sizes stay far from
-overflow."""
+MAX_BYTES = _kernels.constant("MAX_BYTES")
+"""Bytes of a tensor, at most; planning refuses larger ones."""
+
+MAX_DIMS = _kernels.constant("MAX_DIMS")
+"""Dimensions of a tensor, at most."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -108,7 +121,7 @@ class Call:
     branches: tuple[_program.Branch, ...] = ()  # only of the kernel ``branch``: if its first operand is false, if true
 
 
-PACKING_VERSION = 2
+PACKING_VERSION = _kernels.constant("PACKING_VERSION")
 """The version of all packed layouts together. If an exported model has another version, its import packs the constants
 again."""
 
@@ -130,7 +143,8 @@ class Packed(dict[tuple[int, Hashable], tuple[NDArray[Any], NDArray[Any]]]):
     weights are kept; None for float32. ``pages``: memory for packed forms.
 
     A layout is a string, number, bytes or None, or a tuple of these. It states everything that the packed form depends
-    on, because both are exported (`stored.py`). If a layout's meaning changes, raise `PACKING_VERSION`.
+    on, because both are exported (`stored.py`). If a layout's meaning changes, raise HT_PACKING_VERSION in
+    kernels/constants.h.
     """
 
     def __init__(self, storage: np.dtype[Any] | None = None) -> None:
@@ -299,13 +313,15 @@ class Context:
 
 
 def checked_shape(sizes: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """``sizes`` as a shape. Raises `InferenceError` for shapes that kernels do not support: more than 8 dimensions, or
-    more than `MAX_BYTES`.
+    """``sizes`` as a shape. Raises `InferenceError` for shapes that kernels do not support: more than `MAX_DIMS`
+    dimensions, or more than `MAX_BYTES`.
 
     For an empty tensor, the product of the other dimensions is limited too, because kernels compute it."""
     shape = tuple(map(whole, sizes))
-    if len(shape) > 8 or any(size < 0 for size in shape):
-        raise InferenceError(f"an output would have shape {list(shape)}; expected at most 8 dimensions, none negative")
+    if len(shape) > MAX_DIMS or any(size < 0 for size in shape):
+        raise InferenceError(
+            f"an output would have shape {list(shape)}; expected at most {MAX_DIMS} dimensions, none negative"
+        )
     if (math.prod(shape) or math.prod(filter(None, shape))) * dtype.itemsize > MAX_BYTES:
         raise InferenceError(f"an output of shape {list(shape)} would need more than 2**40 bytes")
     return shape

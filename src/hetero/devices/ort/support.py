@@ -71,8 +71,8 @@ def _without_kernels(model: Model) -> dict[int, str]:
 
 
 def _supports_whole(model: Model, providers: list[Any]) -> bool:
-    """Whether a session can be made of the whole model, weights included. Only then are the types after operators of
-    onnxruntime's own known, and some kernels for GPUs require that weights are constants."""
+    """Whether a session can be made of the whole model, weights included. Only then are the types of the results of
+    onnxruntime's own operators known. Some kernels for GPUs require constant weights."""
     try:
         SessionSource(model).session(plain_options(), providers)
     except PropertyError:
@@ -204,14 +204,14 @@ class _Trial:
         if not self._probes:
             return
         empty = self._error([])
-        if empty is not None:  # a version of ONNX that it does not support, so every node would fail
+        if empty is not None:  # onnxruntime does not support this version of ONNX, so every node would fail
             for probe in self._probes:
                 _known_reasons[probe.signature] = backend.error_text(empty)
             return
         self._try(list(range(len(self._probes))))
 
     def assigned(self, provider: str) -> set[int]:
-        """The probes that run on a provider. One that fails does not."""
+        """The probes that run on a provider. A probe whose session fails does not."""
         names: set[str] = set()
         pending = [list(range(len(self._probes)))]
         while pending:
@@ -326,7 +326,7 @@ def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, An
         raise DeviceUnavailable(f"ORT: {provider} requires a newer onnxruntime: pip install -U onnxruntime")
     assigned = _assigned(session, provider)
     left = [node for node, key in enumerate(model.keys) if key not in assigned]
-    # What it supports and leaves to the CPU in this model, such as arithmetic on shapes, runs better there.
+    # Nodes that it supports but leaves to the CPU in this model, such as arithmetic on shapes, run better there.
     could = _supported_alone(model, left, provider, provider_options)
     return {
         node: f"{provider} leaves {model.nodes[node].op_type} to another execution provider"
@@ -357,8 +357,8 @@ def _supported_alone(
 ) -> frozenset[int]:
     """Those of ``nodes`` that a provider runs if each is tested alone.
 
-    onnxruntime's table of kernels (``get_all_opkernel_def``) would say less, because it must be read by operator, and
-    reading it ends the process if TensorRT is missing, which most installations of onnxruntime-gpu lack.
+    onnxruntime's table of kernels (``get_all_opkernel_def``) is not sufficient: it lists operators, not nodes. Reading
+    it also ends the process if TensorRT is missing, as in most installations of onnxruntime-gpu.
     """
     providers: list[Any] = [(provider, dict(provider_options)), CPU_PROVIDER]
     probes = {node: probe for node, probe in _probes(model, nodes, providers).items() if probe.problem is None}

@@ -35,9 +35,7 @@ def passes(dtype: np.dtype[Any]) -> bool:
 def ort_value(ort: Any, array: NDArray[Any]) -> Any:
     """An ``OrtValue`` for an array of any dtype that `passes`. It shares memory with a C-contiguous array, except for
     4-bit types, and must not outlive the array."""
-    array = np.ascontiguousarray(array).reshape(
-        array.shape
-    )  # reshape, because ascontiguousarray returns a vector for a scalar
+    array = np.ascontiguousarray(array).reshape(array.shape)  # which is a vector for a scalar without the reshape
     if is_native(array.dtype):
         return ort.OrtValue.ortvalue_from_numpy(array)
     number = onnx_dtype_of(array.dtype)

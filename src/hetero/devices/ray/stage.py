@@ -42,7 +42,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of an actor, besides results.
+    """The answer of an actor, without the results.
 
     ``failure``: the error, or None. ``logged``: level and text of the log messages since the last answer.
     ``warnings``: texts of warnings. ``streams``: the number of concurrent inferences of a compiled model. ``sizes``:
@@ -59,7 +59,7 @@ class Answer:
 
 
 def query(request: Request, encoded: NDArray[np.uint8], weights: Mapping[str, NDArray[Any]]) -> Answer:
-    """Which nodes the device supports, for a process that does not have the device."""
+    """An answer with the nodes that the device supports, for a process that does not have the device."""
     try:
         with _recorded_warnings() as texts:
             core, model = _prepared(request, encoded, weights)

@@ -68,12 +68,7 @@ _VECTOR_BINARY = {
     for name in ("add", "sub", "mul", "div", "min", "max", "prelu")
 }
 # Unary operations that the kernel also has as vector operations, by code.
-_VECTOR_UNARY = (
-    *range(_kernels.constant("UNARY_RELU"), _kernels.constant("UNARY_COS") + 1),
-    _kernels.constant("UNARY_SHRINK"),
-)
-# Operands whose slot may be the result's slot, if the element type is the same; (0, 1) for all other kernels.
-_IN_PLACE = {"unary": (0,), "cast": (), "where": (1, 2)}
+_VECTOR_UNARY = range(_kernels.constant("UNARY_RELU"), _kernels.constant("UNARY_VECTOR_END"))
 
 Key = tuple[int, tuple[int, ...]]
 """Identifies a value in a chain: its storage (for a known value, ~id of its data, which is negative) and its shape."""
@@ -293,7 +288,7 @@ class _Slots:
                 for value in call.inputs
                 if value is not None and _key(value) in self._stored and _key(value) not in self.of
             }
-            in_place = set(_IN_PLACE.get(call.kernel, (0, 1)))
+            in_place = set(_overwritable(call.kernel))
             shares_slot = None  # the operand that gets the result's slot
             for key, value in unplaced.items():
                 reads = {at for at, operand in enumerate(call.inputs) if operand is not None and _key(operand) == key}
@@ -314,6 +309,12 @@ class _Slots:
                 return self._free.pop(at)[0]
         self.registers.append(dtype)
         return self._first_register + len(self.registers) - 1
+
+
+@functools.cache
+def _overwritable(kernel: str) -> tuple[int, ...]:
+    """The operands whose slot may be the result's slot, if the element type is the same."""
+    return _kernels.in_place(kernel)[0]
 
 
 @functools.cache

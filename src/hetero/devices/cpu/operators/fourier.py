@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .... import _kernels
+from ...._sizes import ask
 from ....errors import InferenceError
 from ..registry import FLOATS, INDICES, Node, operator
 from ..values import Context, Value
@@ -16,7 +16,6 @@ from .elementwise import _optional, _required, binary
 from .movement import axis_of, strided
 
 _MAX_LENGTH = 1 << 24
-_LARGEST_FACTOR = _kernels.constant("DFT_LARGEST_FACTOR")
 
 
 def _scalar(context: Context, value: Value | None) -> int | None:
@@ -34,19 +33,12 @@ def _roots(length: int, numerators: NDArray[np.int64], inverse: bool) -> NDArray
     return np.stack([np.cos(angles), np.sin(angles)], -1)
 
 
-def _is_smooth(length: int) -> bool:
-    for factor in range(2, _LARGEST_FACTOR + 1):
-        while length % factor == 0:
-            length //= factor
-    return length == 1
-
-
 def dft_tables(length: int, inverse: bool) -> tuple[NDArray[np.float64], ...]:
-    """The tables of the kernel `dft` for a length (kernels/dft.c): the roots of unity; for a length with a factor above
-    `_LARGEST_FACTOR`, the roots of a larger power of 2, the chirp and its spectrum (Bluestein)."""
+    """The tables of the kernel `dft` for a length (kernels/dft.c): the roots of unity; for a length with a large prime
+    factor, the roots of a larger power of 2, the chirp and its spectrum (Bluestein)."""
+    whole = int(ask("dft_points", length))
     tables: tuple[NDArray[np.float64], ...] = (_roots(length, np.arange(length), inverse),)
-    if not _is_smooth(length):
-        whole = 1 << (2 * length - 2).bit_length()
+    if whole != length:
         steps = np.arange(length)
         chirp = _roots(2 * length, steps * steps % (2 * length), inverse)
         around = np.zeros(whole, np.complex128)

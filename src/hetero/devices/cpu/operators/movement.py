@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .... import _kernels
 from ...._sizes import whole
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import ANY, INDICES, NUMBERS, Node, operator
-from ..values import Context, Value
+from ..values import MAX_DIMS, Context, Value
 from .elementwise import _optional, _required, broadcast
 
 if TYPE_CHECKING:
@@ -174,8 +175,8 @@ def _tile(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     repeats = [whole(count) for count in context.known(_required(inputs[1]))]
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         raise InferenceError(f"repeats {repeats} do not fit shape {list(x.shape)}")
-    if x.rank > 8:
-        raise InferenceError("Tile of more than 8 dimensions")
+    if x.rank > MAX_DIMS:
+        raise InferenceError(f"Tile of more than {MAX_DIMS} dimensions")
     inner, steps = [], []
     for count, size, step in zip(repeats, x.shape, strides_of(x.shape), strict=True):
         inner += [count, size]
@@ -300,7 +301,9 @@ def _gather_nd(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     return [context.call("gather_nd", [data, indices], shape, data.dtype, [batch])]
 
 
-_REDUCTIONS = {b"none": 0, b"add": 1, b"mul": 2, b"max": 3, b"min": 4}
+_REDUCTIONS = {
+    name: _kernels.constant(f"SCATTER_{name.decode().upper()}") for name in (b"none", b"add", b"mul", b"max", b"min")
+}
 
 
 @operator(
@@ -370,7 +373,9 @@ def _range(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     return [context.call("range", scalars, (count if count > 0 else 0,), values[0].dtype)]
 
 
-_PAD_MODES = {b"constant": 0, b"reflect": 1, b"edge": 2, b"wrap": 3}
+_PAD_MODES = {
+    name: _kernels.constant(f"PAD_{name.decode().upper()}") for name in (b"constant", b"reflect", b"edge", b"wrap")
+}
 
 
 @operator(
@@ -396,7 +401,7 @@ def _pad(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
     if value is None and node.opset < 11:
         value = context.scalar(node.get("value", 0.0), x.dtype)
     mode = _PAD_MODES[node.get("mode", b"constant")]
-    operands = [x, value] if mode == 0 and value is not None else [x]
+    operands = [x, value] if mode == _PAD_MODES[b"constant"] and value is not None else [x]
     return [context.call("pad", operands, shape, x.dtype, [mode, *before])]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import is_symbolic
+from ...._sizes import ask, is_symbolic
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, FLOATS, Node, operator
@@ -32,19 +32,20 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
     """A constant right operand in panels of columns, multiplied by its scale (batch * n factors) if it has one. It is
     kept in the type of INFERENCE_PRECISION_HINT, or in float32 with ``as_float32``. ``trans``: ``b`` is [n, k]."""
-    panels = -(-n // _PANEL)
+    floats = ask("panel_floats", k, n)
     ints = [batch, k, n, int(trans)]
-
     lasting = b.scale is None and (as_float32 or not context.halves)
 
     def make() -> Value:
-        packed = context.call("pack_b", [b], (batch * panels * _PANEL * k,), b.dtype, ints, lasting=lasting)
+        packed = context.call("pack_b", [b], (batch * floats,), b.dtype, ints, lasting=lasting)
         if b.scale is None:
             return packed
-        factors = np.zeros((batch, panels * _PANEL), np.float32)
-        factors[:, :n] = b.scale.reshape(batch, n)
         assert packed.data is not None, "made of constants"
-        scaled = packed.data.reshape(batch, panels, k, _PANEL) * factors.reshape(batch, panels, 1, _PANEL)
+        columns = ask("panel_floats", 1, n)
+        factors = np.zeros((batch, columns), np.float32)
+        factors[:, :n] = b.scale.reshape(batch, n)
+        panels = packed.data.reshape(batch, columns // _PANEL, k, _PANEL)
+        scaled = panels * factors.reshape(batch, columns // _PANEL, 1, _PANEL)
         return context.constant(scaled.reshape(-1))
 
     keep = context.packed if as_float32 else context.stored
@@ -96,7 +97,7 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
     p = products_of(a, b)
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     operand = packed_b(context, b, math.prod(p.right), p.k, p.n, False) if packed else b
-    steps = p.steps(p.m * p.k, -(-p.n // _PANEL) * _PANEL * p.k if packed else p.k * p.n)
+    steps = p.steps(p.m * p.k, ask("panel_floats", p.k, p.n) if packed else p.k * p.n)
     ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
     floats = [1.0, 0.0, 0.0, 0.0]
     return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats)
@@ -148,6 +149,10 @@ def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[
 # ---- windows over spatial axes
 
 
+MAX_WINDOW = _kernels.constant("MAX_WINDOW")
+"""The largest kernel size, stride, dilation and pad."""
+
+
 def three(values: Sequence[int], filler: int) -> list[int]:
     """Per-axis parameters for three axes, as the kernels require; ``filler`` for the missing outer ones."""
     return [filler] * (3 - len(values)) + list(values)
@@ -174,7 +179,7 @@ def window_of(
     pads = list(node.get("pads", None) or [0] * (2 * rank))
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
         raise InferenceError(f"strides {strides}, dilations {dilations} and pads {pads} do not fit rank {x.rank}")
-    if min(*strides, *dilations, *kernel) < 1 or max(*strides, *dilations, *kernel, *map(abs, pads)) > 1 << 30:
+    if min(*strides, *dilations, *kernel) < 1 or max(*strides, *dilations, *kernel, *map(abs, pads)) > MAX_WINDOW:
         raise InferenceError(f"kernel {list(kernel)}, strides {strides} or dilations {dilations} is out of range")
     before, after, sizes = pads[:rank], pads[rank:], []
     auto_pad = node.get("auto_pad", b"NOTSET")

@@ -5,15 +5,15 @@ and `QLinearConv` convert them to bytes (`_Requantization`), within the kernel i
 
 A constant right operand or filter is packed once per compiled model, together with its zero point if that is constant
 too. The layouts count in quads: four bytes that one lane of a vector instruction multiplies and adds up
-(kernels/integer_micro.h). A matrix of k rows takes ``ceil(k / 4)`` quads per column, plus two for sums and zero points.
+(kernels/integer_micro.h).
 
 A convolution takes the first of these ways that applies (`_integer_convolution`):
 
 1. `depthwise_integer`: one input channel per group, up to two spatial axes, constant weights whose zero point is 128
-   (uint8) or 0 (int8), at least 8 channels, and padded rows that fit its memory (`_is_depthwise`).
+   (uint8) or 0 (int8), enough channels, and padded rows that fit its memory (`_is_depthwise`).
 2. A matrix product of windows and filters: only QLinearConv of one group with constant weights, if rows are so short
    that the next way would waste an eighth of its sums (`_is_short`, `_by_product`).
-3. `conv_integer`, which computes 16 adjacent pixels of a row at a time from a packed image (`pixel_layout`).
+3. `conv_integer`, which computes panels of adjacent pixels of a row from a packed image.
 
 All ways give the same results.
 """
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import _kernels
+from ...._sizes import ask
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, Node, operator
@@ -44,10 +45,7 @@ _SMALL = (*_BYTES, "int16", "uint16")
 _SCALES = (*F32, "float16", "bfloat16")
 _F32 = np.dtype(np.float32)
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
-_PANEL, _QUAD = _kernels.constant("PANEL"), _kernels.constant("QUAD")
-_BLOCK, _STRIP_BYTES = _kernels.constant("DEPTHWISE_CHANNELS"), _kernels.constant("DEPTHWISE_STRIP_BYTES")
-_MIN_DEPTHWISE_CHANNELS = 8  # with fewer, most of the 64 lanes would be idle
-_MAX_STRIP = 1 << 22  # bytes of the padded pixels of a strip of rows in depthwise_integer
+_PAD_CONSTANT = _kernels.constant("PAD_CONSTANT")
 _MIN_PRODUCT_CHANNELS = 32  # input and output channels of convolutions that run as products
 
 
@@ -234,8 +232,7 @@ def _integer_product(
 ) -> Value:
     """The matrix product (a - a_zero) (b - b_zero): int32, or bytes with ``requantization``."""
     p = products_of(a, b)
-    quads = -(-p.k // _QUAD)
-    matrix = -(-p.n // _PANEL) * _PANEL * _QUAD * (quads + 2)
+    matrix = ask("quad_bytes", p.k, p.n)
     left_zero = _zeros_of(context, a, None if a_zero is None else _per_row(context, a_zero), -2)
     right_zero = _zeros_of(context, b, None if b_zero is None else _per_column(context, b_zero), -1)
 
@@ -308,46 +305,36 @@ def _integer_convolution(
     if requantization is not None:
         operands += [requantization.multiplier, requantization.zero]
         dtype = requantization.zero.dtype
-    if _is_depthwise(x, weights, weights_zero, window, sizes):
-        size = outputs // group * -(-group // _BLOCK) * _BLOCK * _QUAD * (-(-math.prod(weights.shape[2:]) // _QUAD) + 1)
+    if _is_depthwise(x, weights, weights_zero, ints):
 
         def pack_depthwise() -> Value:
+            size = ask("depthwise_bytes", outputs, *ints)
             return context.call("pack_depthwise", [weights], (size,), _BYTE, ints, lasting=True)
 
         filters = context.packed(weights, ("pack_depthwise", group), pack_depthwise)
         return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints)
-    if requantization is not None and _is_short(x, weights, weights_zero, window, shape, group):
+    if requantization is not None and _is_short(x, weights, weights_zero, shape, ints):
         return _by_product(context, x, weights, zero, weights_zero, bias, requantization, window, shape)
-    steps, plane = pixel_layout(channels, window, sizes)
-    packed = x.shape[0] * group * -(-channels // _QUAD) * plane + 2 * _PANEL * _QUAD
-    pixels = context.call("pack_pixels", [x, zero], (packed,), _BYTE, ints)
+    pixels = context.call("pack_pixels", [x, zero], (ask("pixel_bytes", x.shape[0], *ints),), _BYTE, ints)
 
     def pack() -> Value:
-        size = ((outputs + 1) * _QUAD * (steps + 2),)
-        return context.call("pack_filters", [weights, weights_zero], size, _BYTE, ints, lasting=True)
+        size = ask("filter_bytes", outputs, *ints)
+        return context.call("pack_filters", [weights, weights_zero], (size,), _BYTE, ints, lasting=True)
 
     filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
     return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints)
 
 
-def _is_short(
-    x: Value, weights: Value, weights_zero: Value, window: Sequence[int], shape: Sequence[int], group: int
-) -> bool:
-    """Whether `conv_integer` would compute at least an eighth more sums than there are: it computes whole panels of 16
+def _is_short(x: Value, weights: Value, weights_zero: Value, shape: Sequence[int], ints: Sequence[int]) -> bool:
+    """Whether `conv_integer` would compute at least an eighth more sums than there are: it computes whole panels of
     pixels, across the ends of the rows. Then a product of windows and filters is faster.
 
-    Only for one group, two spatial axes, constant weights, and enough channels."""
-    if group != 1 or x.rank != 4 or not weights.shared or weights_zero.data is None or 0 in shape or 0 in x.shape:
+    Only for one group, two spatial axes, constant weights, and enough channels. ``ints``: those of the kernel."""
+    if ints[0] != 1 or x.rank != 4 or not weights.shared or weights_zero.data is None or 0 in shape or 0 in x.shape:
         return False
     if weights.shape[1] < _MIN_PRODUCT_CHANNELS or weights.shape[0] < _MIN_PRODUCT_CHANNELS:
         return False
-    (_, kh, kw), (_, sh, sw), _, (_, _, dw) = (window[i : i + 3] for i in range(0, 12, 3))
-    rows, columns = shape[2:]
-    if (kh, kw, sh, sw) == (1, 1, 1, 1):
-        pixels = rows * columns
-    else:
-        pixels = (rows - 1) * (columns + (kw - 1) * dw // sw) + columns
-    return -(-pixels // _PANEL) * _PANEL * 8 >= rows * columns * 9
+    return ask("integer_columns", *ints) * 8 >= math.prod(shape[2:]) * 9
 
 
 def _by_product(
@@ -371,17 +358,16 @@ def _by_product(
         needed = ((rows - 1) * sh + (kh - 1) * dh + 1, (columns - 1) * sw + (kw - 1) * dw + 1)
         padded = (images, max(needed[0], height + top), max(needed[1], width + left), channels)
         if padded != turned.shape:
-            turned = context.call("pad", [turned, zero], padded, x.dtype, [0, 0, top, left, 0])
+            turned = context.call("pad", [turned, zero], padded, x.dtype, [_PAD_CONSTANT, 0, top, left, 0])
         pixel, row = channels, padded[2] * channels
         steps = (padded[1] * row, sh * row, sw * pixel, dh * row, dw * pixel, 1)
         turned = strided(context, turned, 0, (images, rows, columns, kh, kw, channels), steps)
     m, k, n = images * rows * columns, kh * kw * channels, weights.shape[0]
-    quads = -(-k // _QUAD)
 
     def pack() -> Value:
         filters = context.reshaped(transposed(context, weights, (2, 3, 1, 0)), (k, n))
-        size = (-(-n // _PANEL) * _PANEL * _QUAD * (quads + 2),)
-        return context.call("pack_quads", [filters, weights_zero], size, _BYTE, [1, k, n], lasting=True)
+        size = ask("quad_bytes", k, n)
+        return context.call("pack_quads", [filters, weights_zero], (size,), _BYTE, [1, k, n], lasting=True)
 
     right = _as_constant(context, weights, weights_zero, ("pack_windows",), pack)
     operands = [context.reshaped(turned, (m, k)), zero, right, requantization.multiplier, requantization.zero]
@@ -392,34 +378,13 @@ def _by_product(
     return context.reshaped(made, shape)
 
 
-def _is_depthwise(x: Value, weights: Value, weights_zero: Value, window: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Whether the kernel `depthwise_integer` supports the convolution and would use most of its lanes."""
-    if weights.shape[1] != 1 or x.shape[1] < _MIN_DEPTHWISE_CHANNELS or x.rank > 4 or weights_zero.data is None:
+def _is_depthwise(x: Value, weights: Value, weights_zero: Value, ints: Sequence[int]) -> bool:
+    """Whether the kernel `depthwise_integer`, with these ints, supports the convolution and suits it."""
+    if weights.shape[1] != 1 or x.rank > 4 or weights_zero.data is None:
         return False
     if (weights_zero.data != (128 if weights.dtype == np.uint8 else 0)).any():
         return False
-    kernel, strides, _, dilations = (window[i + 1 : i + 3] for i in range(0, 12, 3))
-    inside, out = three(x.shape[2:], 1)[1:], sizes[1:]
-    if 0 in out or 0 in inside:
-        return False
-    reach = [(k - 1) * dilation + 1 for k, dilation in zip(kernel, dilations, strict=True)]
-    width = (out[1] - 1) * strides[1] + reach[1]
-    rows = min(out[0], 1 + max(0, _STRIP_BYTES // _BLOCK // width - reach[0]) // strides[0])
-    strip = (rows - 1) * strides[0] + reach[0]
-    return strip * width * _BLOCK <= _MAX_STRIP
-
-
-def pixel_layout(channels: int, window: Sequence[int], sizes: Sequence[int]) -> tuple[int, int]:
-    """Quads of a filter, and bytes of four channels of a group in a packed image: kernels/conv_integer.c."""
-    kernel, strides, _, dilations = (window[i : i + 3] for i in range(0, 12, 3))
-    steps, plane = -(-channels // _QUAD), _QUAD
-    for axis, (k, stride, dilation, size) in enumerate(zip(kernel, strides, dilations, sizes, strict=True)):
-        if channels == 1 and axis == 2:
-            steps, plane = steps * -(-k // _QUAD), plane * -(-k // _QUAD) * size
-        else:
-            period = stride // math.gcd(stride, dilation)
-            steps, plane = steps * k, plane * min(k, period) * (size + (k - 1) * dilation // stride)
-    return steps, plane
+    return bool(ask("depthwise_pays", *three(x.shape[2:], 1)[1:], *ints))
 
 
 @operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .... import _kernels
 from ...._sizes import whole
 from ....errors import InferenceError
 from ..registry import F32, FLOATS, Node, operator
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
 _INT64 = np.dtype(np.int64)
-_MODES = {b"nearest": 0, b"linear": 1, b"cubic": 2, b"bilinear": 1, b"bicubic": 2}
-_PADDINGS = {b"zeros": 0, b"border": 1, b"reflection": 2}
+_NEAREST, _LINEAR, _CUBIC = (_kernels.constant(f"SAMPLE_{name}") for name in ("NEAREST", "LINEAR", "CUBIC"))
+_MODES = {b"nearest": _NEAREST, b"linear": _LINEAR, b"cubic": _CUBIC, b"bilinear": _LINEAR, b"bicubic": _CUBIC}
+_PADDINGS = {
+    name: _kernels.constant(f"OUTSIDE_{name.decode().upper()}") for name in (b"zeros", b"border", b"reflection")
+}
 
 
 @operator("GridSample", dtypes=FLOATS, attributes={

@@ -6,22 +6,23 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .... import _kernels
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required
 from .movement import transposed
-from .network import WINDOW, pool_sizes, reduced, three, window_of
+from .network import MAX_WINDOW, WINDOW, pool_sizes, reduced, three, window_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
-_LIMIT = 1 << 30  # for strides, dilations and pads: sums of their products stay far from overflow
+_ASSIGN = _kernels.constant("SCATTER_NONE")
 
 
 def _list(node: Node, name: str, rank: int, default: int, minimum: int, count: int = 1) -> list[int]:
     numbers = [int(entry) for entry in node.get(name, None) or [default] * (rank * count)]
-    if len(numbers) != rank * count or min(numbers) < minimum or max(numbers) > _LIMIT:
+    if len(numbers) != rank * count or min(numbers) < minimum or max(numbers) > MAX_WINDOW:
         raise InferenceError(f"{name} {numbers} do not fit {rank} spatial axes")
     return numbers
 
@@ -72,7 +73,7 @@ def _enlarged(
     before, sizes = pads[:rank], []
     for i in range(rank):
         span = dilations[i] * (kernel[i] - 1) + 1
-        if span > _LIMIT:
+        if span > MAX_WINDOW:
             raise InferenceError(f"a kernel of {kernel[i]} with dilation {dilations[i]} is out of range")
         room = strides[i] * (spatial[i] - 1) + more[i] + span
         if asked is not None or auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
@@ -102,7 +103,7 @@ def _col2im(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     x = _required(inputs[0])
     image, block = ([int(entry) for entry in context.known(_required(value)).reshape(-1)] for value in inputs[1:3])
     rank = len(image)
-    if not 1 <= rank <= 3 or len(block) != rank or min(block) < 1 or min(image) < 0 or max(*image, *block) > _LIMIT:
+    if not 1 <= rank <= 3 or len(block) != rank or min(block) < 1 or min(image) < 0 or max(*image, *block) > MAX_WINDOW:
         raise InferenceError(f"image_shape {image} and block_shape {block} do not fit")
     strides, dilations = _list(node, "strides", rank, 1, 1), _list(node, "dilations", rank, 1, 1)
     pads = _list(node, "pads", rank, 0, 0, 2)
@@ -129,7 +130,7 @@ def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     x, places = _required(inputs[0]), _required(inputs[1])
     rank = x.rank - 2
     kernel = [int(size) for size in node.get("kernel_shape", ())]
-    if rank < 1 or len(kernel) != rank or min(kernel) < 1 or max(kernel) > _LIMIT or places.shape != x.shape:
+    if rank < 1 or len(kernel) != rank or min(kernel) < 1 or max(kernel) > MAX_WINDOW or places.shape != x.shape:
         raise InferenceError(f"kernel_shape {kernel} and indices {list(places.shape)} do not fit {list(x.shape)}")
     strides, pads = _list(node, "strides", rank, 1, 1), _list(node, "pads", rank, 0, 0, 2)
     shape = [*x.shape[:2]]
@@ -137,7 +138,7 @@ def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) ->
         shape.append((x.shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank])
     zeros = context.call("fill", [context.scalar(0, x.dtype)], (math.prod(shape),), x.dtype)
     flat, at = context.reshaped(x, (x.size,)), context.reshaped(places, (x.size,))
-    result = context.call("scatter_elements", [zeros, at, flat], zeros.shape, x.dtype, [0, 0])
+    result = context.call("scatter_elements", [zeros, at, flat], zeros.shape, x.dtype, [0, _ASSIGN])
     return [context.reshaped(result, shape)]
 
 
