@@ -62,8 +62,10 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         a6 += step;
         a9 += step;
         b += way == B_BY_STEPS ? *steps++ : b_k;
-        __builtin_prefetch(next, 0, 2);
-        next += next_step;
+        if (way != B_BY_STEPS) { /* there B is a copy, which is in the cache */
+            __builtin_prefetch(next, 0, 2);
+            next += next_step;
+        }
     }
 
     const ht_epilogue *e = t->epilogue;

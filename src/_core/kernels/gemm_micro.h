@@ -75,7 +75,7 @@ typedef struct {
     int64_t c_row;
     int64_t k, columns;
     int accumulate;             /* add to what C holds */
-    const float *next;          /* address to prefetch into the L2 cache meanwhile, one line per k */
+    const float *next;          /* prefetched into the L2 cache meanwhile, one line per k; stepped tiles ignore it */
     int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
     const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
 } ht_tile;
