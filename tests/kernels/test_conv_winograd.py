@@ -26,7 +26,7 @@ def scratch_bytes(channels: int, tile: int) -> int:
     """What conv_winograd.c takes, rounded up."""
     positions = (tile + 2) ** 2
     columns = 32 if positions * channels * 32 * 4 <= 640 << 10 else 16
-    return max(1 << 20, 4 * positions * (channels + 17) * columns + (1 << 16))
+    return max(1 << 20, 4 * positions * ((channels + 2) * columns + 768) + (1 << 16))
 
 
 def pack(w: Array, group: int, tile: int, variant: str) -> Array:
@@ -98,10 +98,11 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("tile", [2, 4])
-def test_many_channels(variant: str, tile: int) -> None:
-    """More than a block of channels, and blocks of 16 tiles."""
+@pytest.mark.parametrize("maps", [16, 20, 100])
+def test_many_channels(variant: str, tile: int, maps: int) -> None:
+    """More than a block of channels, and blocks of 16 tiles or fewer, with one to three panels of weights at a time."""
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((1, 530, 9, 14), np.float32), rng.standard_normal((20, 530, 3, 3), np.float32)
+    x, w = rng.standard_normal((1, 530, 9, 14), np.float32), rng.standard_normal((maps, 530, 3, 3), np.float32)
     expected = naive(x, w, 1, [1, 1], [1, 1], [1, 1], [1, 1])
     found = convolve(x, w, expected.shape, 1, tile, [1, 1], variant)
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[tile] * np.abs(expected).max())

@@ -34,6 +34,7 @@
 #define HT_WINOGRAD_FEW_COLUMNS 16         /* tiles of a block if more would exceed HT_WINOGRAD_INPUT_BYTES */
 #define HT_WINOGRAD_INPUT_BYTES (640 << 10) /* bytes of a block's transformed inputs, at most: they stay in L2 */
 #define HT_WINOGRAD_WIDTH 8192             /* floats of the longest row; bounds a row of zeros in scratch (32 kB) */
+#define HT_WINOGRAD_PRODUCTS 768           /* floats of products per position: 16 or 48 channels times tiles, at most */
 #define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows and zeros next to the transformed blocks, at most */
 
 /* For weights that conv packs itself: `maps` output channels per group, `depth` numbers each. Depthwise weights are
@@ -54,7 +55,7 @@ static inline int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
 static inline int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
 {
     const int64_t columns = ht_winograd_columns(in_channels, m);
-    return 4 * (m + 2) * (m + 2) * (in_channels + HT_PANEL + 1) * columns + HT_WINOGRAD_BUFFERS;
+    return 4 * (m + 2) * (m + 2) * ((in_channels + 2) * columns + HT_WINOGRAD_PRODUCTS) + HT_WINOGRAD_BUFFERS;
 }
 
 /* ---- gemm, matmul of float32 */

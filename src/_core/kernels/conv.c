@@ -34,12 +34,15 @@
 #include "conv.h"
 #include "layouts.h"
 
+#define TLB_FLOATS (64 * 1024) /* of 64 pages */
+
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD, DILATED };
 
 /* The cheapest of wide, direct and rows, by estimated work in multiply-adds: the product, with columns padded to whole
  * panels, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
  * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
- * element costs 8. */
+ * element costs 8. An input element read in place by a 1x1 kernel costs 6 for every tile's width of output channels if
+ * a block of channels lies on more pages than the first-level TLB has entries. */
 static int cheapest(const ht_conv *c)
 {
     const int single = c->stride[2] > 2;
@@ -50,7 +53,10 @@ static int cheapest(const ht_conv *c)
     const double sampled = (single ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
     double best = padded_pixels * channels * k + sampled * pixels * k;
     int way = WIDE;
-    const double direct = pixels * padded_channels * k + 8 * pixels * channels;
+    const int scattered = c->taps == 1 && !c->padded && c->in_plane == c->pixels &&
+                          ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
+    const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
+    const double direct = pixels * padded_channels * k + 8 * pixels * channels + (scattered ? 6 * pixels * k * widths : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;
         way = DIRECT;

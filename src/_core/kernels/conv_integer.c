@@ -104,9 +104,9 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
     const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
     const uint8_t *w = (const uint8_t *)in[1]->data;
     const int32_t *bias = in[3] ? in[3]->data : NULL;
-    for (int64_t m0 = map; m0 < map + maps; m0 += HT_TILE_ROWS) {
-        const int64_t rows = ht_min64(HT_TILE_ROWS, map + maps - m0), first = g * job->group_maps + m0;
-        int32_t start[HT_TILE_ROWS], zeros[HT_TILE_ROWS], any_zero = 0;
+    for (int64_t m0 = map; m0 < map + maps; m0 += HT_INTEGER_ROWS) {
+        const int64_t rows = ht_min64(HT_INTEGER_ROWS, map + maps - m0), first = g * job->group_maps + m0;
+        int32_t start[HT_INTEGER_ROWS], zeros[HT_INTEGER_ROWS], any_zero = 0;
         ht_integer_tile t = {.a = w + first * filter, .a_row = filter, .b_panel = HT_PANEL_BYTES, .steps = steps,
                              .quads = l->steps};
         for (int64_t r = 0; r < rows; r++) {
@@ -127,7 +127,7 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
 #endif
         for (int64_t p = p0; p < p1; p += HT_INTEGER_WIDTH) {
             const int64_t columns = ht_min64(HT_INTEGER_WIDTH, p1 - p);
-            int32_t c[HT_TILE_ROWS * HT_INTEGER_WIDTH];
+            int32_t c[HT_INTEGER_ROWS * HT_INTEGER_WIDTH];
             run runs[HT_INTEGER_WIDTH];
             const int64_t num_runs = find_runs(l, p, p1, runs);
             if (num_runs == 0)
@@ -141,7 +141,7 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                 ones.a = w + job->maps * filter;
                 ones.c = sums;
 #if !HT_VNNI
-                uint8_t *widened = scratch + HT_TILE_ROWS * t.a_row;
+                uint8_t *widened = scratch + HT_INTEGER_ROWS * t.a_row;
                 (void)ht_prepare_quads(ones.a, HT_QUAD * l->steps, 0, 1, widened);
                 ones.a = widened;
 #endif
@@ -227,7 +227,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
     job.pixels = ht_numbered_pixels(l);
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
-    job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILE_ROWS, HT_INTEGER_WIDTH,
+    job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
                            job.group_maps, cost);
     ht_parallel(call->team, job.blocks.parts, convolve_part, &job);
     return HT_OK;

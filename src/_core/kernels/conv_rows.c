@@ -30,7 +30,9 @@ static int block_layout(const ht_conv *c, int64_t most_rows, layout *l)
 {
     const int64_t outputs = ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL; /* loads are whole vectors */
     l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
-    const int64_t max_channels = ht_max64(1, ht_min64(c->in_channels, DEPTH / c->taps));
+    /* The columns of a tile of the copied rows should stay in the L1 cache, like a block of k in a product. */
+    const int64_t depth = ht_min64(DEPTH / c->taps, HT_BLOCK_K / (c->kernel[0] * c->kernel[1]));
+    const int64_t max_channels = ht_max64(1, ht_min64(c->in_channels, depth));
     l->channels = ht_ceil_div(c->in_channels, ht_ceil_div(c->in_channels, max_channels));
     const int64_t row = l->channels * c->kernel[0] * l->split.row;
     for (l->rows = most_rows; l->rows > 1 && rows_read(c, l->rows) * row > BLOCK_FLOATS;)
@@ -115,7 +117,7 @@ static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilog
     }
     for (int64_t x = x0; x < x1; x += step) {
         const int64_t first = m * c->pixels + at + x;
-        t.b = t.next = row->b + x;
+        t.b = row->b + x;
         t.c = c->y + first;
         t.columns = ht_min64(step, x1 - x);
         if (epilogue)

@@ -31,6 +31,7 @@
 #include "questions.h"
 
 #define CHANNELS HT_PANEL  /* output channels whose products are computed together: a panel of the packed weights */
+#define WIDTH (HT_TILE_PANELS * HT_PANEL) /* the same, if the tiles of a block fill a single vector or less */
 #define MARGIN 16          /* floats between the matrices of two positions: they start in different cache sets */
 #define TOGETHER 4         /* input channels whose rows are split before the first of them is loaded again */
 #define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row, including slack after the last tile */
@@ -44,6 +45,7 @@ static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
 typedef struct {
     int64_t m, across, tiles, columns;
     int64_t v_step, p_step;  /* from one position to the next */
+    int64_t p_row;           /* from one output channel to the next within P */
     float *v, *p, *split, *zeros, *rows;
 } work;
 
@@ -55,7 +57,8 @@ static int64_t prepare(const ht_conv *c, int64_t m, work *w)
     w->tiles = w->across * ht_ceil_div(c->out[1], m);
     w->columns = ht_winograd_columns(c->in_channels, m);
     w->v_step = c->in_channels * w->columns + MARGIN;
-    w->p_step = CHANNELS * w->columns + MARGIN;
+    w->p_step = ht_max64(CHANNELS * w->columns, WIDTH * HT_PANEL) + MARGIN;
+    w->p_row = w->columns;
     w->v = c->scratch;
     w->p = w->v + n * n * w->v_step;
     w->split = w->p + n * n * w->p_step;
@@ -344,6 +347,46 @@ static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t c
         }
 }
 
+/* The same for at most HT_PANEL tiles and WIDTH channels. Here the vectors run along channels, because so few tiles
+ * would leave most of a product's columns empty. The sums are the same. */
+static void multiply_few(const ht_conv *c, const work *w, int64_t channel, int64_t channels, int64_t tiles)
+{
+    float sums[HT_PANEL][WIDTH] __attribute__((aligned(64))); /* [tile][channel] */
+    const int64_t count = positions(w->m), panels = ht_ceil_div(channels, HT_PANEL);
+    const int64_t heights = ht_ceil_div(tiles, HT_TILE_ROWS), panel = count * c->in_channels * HT_PANEL;
+    const int64_t blocks = ht_ceil_div(c->in_channels, HT_BLOCK_K), step = ht_ceil_div(c->in_channels, blocks);
+    const float *weights = c->w + channel * count * c->in_channels;
+    for (int64_t position = 0; position < count; position++) {
+        for (int64_t block = 0; block < blocks; block++) {
+            const int64_t k = ht_min64(step, c->in_channels - block * step);
+            ht_tile t = {.a_row = 1, .a_k = w->columns, .b = weights, .b_k = HT_PANEL, .b_panel = panel, .c_row = WIDTH,
+                         .k = k, .columns = panels * HT_PANEL, .accumulate = block > 0};
+            const float *v = w->v + position * w->v_step + block * step * w->columns;
+            int64_t row = 0;
+            for (int64_t tile = 0; tile < heights; tile++) {
+                const int64_t height = tiles / heights + (tile < tiles % heights);
+                t.a = v + row;
+                t.c = sums[row];
+                t.next = weights + (tile < panels ? k * HT_PANEL + tile * panel : 0);
+                t.next_step = tile < panels ? HT_PANEL : 0;
+                ht_tile_fns[height - 1][panels - 1](&t);
+                row += height;
+            }
+            weights += k * HT_PANEL;
+        }
+        float *p = w->p + position * w->p_step;
+        for (int64_t m = 0; m < panels * HT_PANEL; m += VF_LANES)
+            for (int64_t tile = 0; tile < tiles; tile += VF_LANES) {
+                vf square[VF_LANES];
+                for (int64_t i = 0; i < VF_LANES; i++)
+                    square[i] = tile + i < tiles ? vf_load(&sums[tile + i][m]) : vf_set1(0.0f);
+                vf_transpose(square);
+                for (int64_t i = 0; i < VF_LANES; i++)
+                    vf_store(p + (m + i) * w->p_row + tile, square[i]);
+            }
+    }
+}
+
 /* ---- Recomputed outputs */
 
 /* Bits of the magnitude. As integers they order numbers by magnitude, with infinity and NaN last. */
@@ -474,11 +517,15 @@ HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1,
     for (int64_t i = 0; i < c->in[2]; i += VF_LANES)
         vf_store_n(w.zeros + i, ht_min64(VF_LANES, c->in[2] - i), vf_set1(0.0f));
     const int ordinary = transform_inputs(c, &w, segments, count, m);
-    for (int64_t channel = m0; channel < m1; channel += CHANNELS) {
-        const int64_t channels = ht_min64(CHANNELS, m1 - channel);
-        multiply(c, &w, channel, channels, tiles);
+    const int few = WIDTH > CHANNELS && tiles <= HT_PANEL;
+    const int64_t together = few ? WIDTH : CHANNELS;
+    if (few)
+        w.p_row = HT_PANEL;
+    for (int64_t channel = m0; channel < m1; channel += together) {
+        const int64_t channels = ht_min64(together, m1 - channel);
+        (few ? multiply_few : multiply)(c, &w, channel, channels, tiles);
         for (int64_t i = 0; i < channels; i++) {
-            transform_products(&w, w.p + i * w.columns, tiles, m);
+            transform_products(&w, w.p + i * w.p_row, tiles, m);
             store_rows(c, &w, segments, count, channel + i);
         }
     }

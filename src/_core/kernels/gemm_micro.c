@@ -62,8 +62,10 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         a6 += step;
         a9 += step;
         b += way == B_BY_STEPS ? *steps++ : b_k;
-        __builtin_prefetch(next, 0, 2);
-        next += next_step;
+        if (way != B_BY_STEPS) { /* there B is a copy, which is in the cache */
+            __builtin_prefetch(next, 0, 2);
+            next += next_step;
+        }
     }
 
     const ht_epilogue *e = t->epilogue;
@@ -165,9 +167,9 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
 
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
 {
-    const int64_t chunk = a_panel ? HT_PANEL : rows, pair = HT_TILE_PANELS * HT_PANEL;
-    /* With a short k several pairs of panels fit, so that C is written in longer runs. */
-    const int64_t strip = ht_max64(1, STRIP_FLOATS / ht_max64(1, origin->k * pair)) * pair;
+    const int64_t chunk = a_panel ? HT_PANEL : rows, width = HT_TILE_PANELS * HT_PANEL;
+    /* With a short k the panels of several tiles fit, so that C is written in longer runs. */
+    const int64_t strip = ht_max64(1, STRIP_FLOATS / ht_max64(1, origin->k * width)) * width;
     for (int64_t j0 = 0; j0 < columns; j0 += strip)
         for (int64_t start = 0; start < rows; start += chunk) {
             const int64_t count = ht_min64(chunk, rows - start), tiles = ht_ceil_div(count, HT_TILE_ROWS);
@@ -178,12 +180,12 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                 const int64_t ahead = start == 0 && tile < HT_TILE_PANELS ? origin->next_step : 0;
                 ht_tile t = *origin;
                 t.a += start / HT_PANEL * a_panel + (row - start * (a_panel > 0)) * t.a_row;
-                for (int64_t j = j0; j < ht_min64(j0 + strip, columns); j += pair) {
-                    t.columns = ht_min64(columns - j, pair);
+                for (int64_t j = j0; j < ht_min64(j0 + strip, columns); j += width) {
+                    t.columns = ht_min64(columns - j, width);
                     t.b = origin->b + (j / HT_PANEL) * t.b_panel;
                     t.c = origin->c + row * t.c_row + j;
-                    /* The first tiles of a pair of panels prefetch the next pair. */
-                    const float *next = j + pair < columns ? t.b + HT_TILE_PANELS * t.b_panel : origin->next;
+                    /* The first tiles of a strip of panels prefetch the next strip. */
+                    const float *next = j + width < columns ? t.b + HT_TILE_PANELS * t.b_panel : origin->next;
                     t.next = ahead && next ? next + tile * t.b_panel : t.b;
                     t.next_step = ahead && next ? ahead : 0;
                     run_tile(&t, origin->epilogue, height, row, j);
@@ -195,11 +197,11 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
 
 /* Would the rows of a tile of A evict each other from the L1 cache? They do if they lie a multiple of 4096 bytes apart:
  * all their lines in use then belong to one set, which holds 8 or 12 lines. */
-#if HT_TILE_ROWS > 8
+#if HT_TILE_ROWS > 6
 static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 {
     const int64_t apart = a_row * (int64_t)sizeof(float) % 4096;
-    return a_k == 1 && height > 8 && ht_min64(apart, 4096 - apart) < 8;
+    return a_k == 1 && height > 6 && ht_min64(apart, 4096 - apart) < 8;
 }
 #define COPY_FLOATS (HT_TILE_ROWS * (HT_LONG_K + 2 * HT_PANEL))
 #else
@@ -209,7 +211,7 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height) { return 0; 
 
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns)
 {
-    const int64_t pair = HT_TILE_PANELS * HT_PANEL, pairs = ht_ceil_div(columns, pair);
+    const int64_t width = HT_TILE_PANELS * HT_PANEL, tiles_across = ht_ceil_div(columns, width);
     const int64_t tiles = ht_ceil_div(rows, HT_TILE_ROWS), base = rows / tiles, extra = rows % tiles;
     const int64_t k = origin->k, copied_row = ht_ceil_div(k, HT_PANEL) * HT_PANEL + HT_PANEL;
     const int copies = rows_collide(origin->a_row, origin->a_k, base + (extra > 0));
@@ -228,8 +230,8 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
             t.a = copied;
             t.a_row = copied_row;
         }
-        for (int64_t j = 0; j < columns; j += pair) {
-            t.columns = ht_min64(columns - j, pair);
+        for (int64_t j = 0; j < columns; j += width) {
+            t.columns = ht_min64(columns - j, width);
             t.b = origin->b + j / HT_PANEL * origin->b_panel;
             t.c = origin->c + row * origin->c_row + j;
             /* The first tiles prefetch the next block of B, one panel each. */
@@ -238,7 +240,7 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
             t.next_step = fetches && ahead < next_columns ? HT_PANEL : 0;
             /* Rows that are about to be copied are too short for the hardware prefetcher. */
             if (copies && tile + 1 < tiles)
-                for (const int64_t end = (j / pair + 1) * HT_TILE_ROWS / pairs; fetched < end; fetched++)
+                for (const int64_t end = (j / width + 1) * HT_TILE_ROWS / tiles_across; fetched < end; fetched++)
                     for (int64_t i = 0; i < k; i += HT_PANEL)
                         __builtin_prefetch(a + (height + fetched) * origin->a_row + i, 0, 2);
             run_tile(&t, origin->epilogue, height, row, j);

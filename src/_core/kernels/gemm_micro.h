@@ -13,38 +13,47 @@
 
 #include "vec.h"
 
-#define HT_BLOCK_K 256   /* a block of k: a pair of panels takes 32 kB, the size of the L1 cache */
-#define HT_BLOCK_N 512   /* columns of an im2col block: with HT_BLOCK_K rows 512 kB, within the L2 cache */
-#define HT_LONG_K 768    /* a block of k in ht_gemm_rows: few partial sums of C, and a tile of A takes 36 kB */
+#define HT_BLOCK_N 512   /* columns of an im2col block: with HT_BLOCK_K rows at most 512 kB, within the L2 cache */
+#define HT_LONG_K 768    /* a block of k in ht_gemm_rows: few partial sums of C, and a tile of A takes 24 kB */
 
-/* Accumulators fill the register file: 24 of 32, 12 of 16. */
+/* Accumulators fill the register file: 24 of 32, 12 of 16. With AVX-512 the shape matters too: Ice Lake does hardly more
+ * than one load of 64 bytes or broadcast to them per cycle, and two multiply-adds. 8 x 3 loads 11 vectors for 24
+ * multiply-adds, 12 x 2 would load 14. */
 #if defined(__AVX512F__)
-#define HT_TILE_ROWS 12
-#define HT_TILE_PANELS 2
+#define HT_TILE_ROWS 8
+#define HT_TILE_PANELS 3
+#define HT_BLOCK_K 128 /* a block of k: a tile's panels take 24 kB, half of the L1 cache, or 16 kB */
+#define HT_EACH_HEIGHT(X) HT_HEIGHTS_8(X)
+#define HT_EACH_PANELS(X, rows) HT_PANELS_3(X, rows)
+#define HT_TILE_ENTRY(prefix, rows) {HT_ENTRIES_3(prefix, rows)},
 #elif defined(__AVX2__) || defined(__aarch64__)
 #define HT_TILE_ROWS 6
 #define HT_TILE_PANELS 1
+#define HT_BLOCK_K 256
+#define HT_EACH_HEIGHT(X) HT_HEIGHTS_6(X)
+#define HT_EACH_PANELS(X, rows) HT_PANELS_1(X, rows)
+#define HT_TILE_ENTRY(prefix, rows) {HT_ENTRIES_1(prefix, rows)},
 #else
 #define HT_TILE_ROWS 3
 #define HT_TILE_PANELS 1
+#define HT_BLOCK_K 256
+#define HT_EACH_HEIGHT(X) HT_HEIGHTS_3(X)
+#define HT_EACH_PANELS(X, rows) HT_PANELS_1(X, rows)
+#define HT_TILE_ENTRY(prefix, rows) {HT_ENTRIES_1(prefix, rows)},
 #endif
 
-/* X(rows) for every height of a tile. X(rows, panels) for every width of a tile of that height. An initializer with the
+/* X(rows) for every height of a tile up to a number. X(rows, panels) for every width of a tile of that height. The
  * functions prefix##rows x panels of that height. */
-#if HT_TILE_ROWS == 12
-#define HT_EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#elif HT_TILE_ROWS == 6
-#define HT_EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#else
-#define HT_EACH_HEIGHT(X) X(1) X(2) X(3)
-#endif
-#if HT_TILE_PANELS == 2
-#define HT_EACH_PANELS(X, rows) X(rows, 1) X(rows, 2)
-#define HT_TILE_ENTRY(prefix, rows) {prefix##rows##x1, prefix##rows##x2},
-#else
-#define HT_EACH_PANELS(X, rows) X(rows, 1)
-#define HT_TILE_ENTRY(prefix, rows) {prefix##rows##x1},
-#endif
+#define HT_HEIGHTS_3(X) X(1) X(2) X(3)
+#define HT_HEIGHTS_6(X) HT_HEIGHTS_3(X) X(4) X(5) X(6)
+#define HT_HEIGHTS_8(X) HT_HEIGHTS_6(X) X(7) X(8)
+#define HT_HEIGHTS_12(X) HT_HEIGHTS_8(X) X(9) X(10) X(11) X(12)
+#define HT_PANELS_1(X, rows) X(rows, 1)
+#define HT_PANELS_2(X, rows) HT_PANELS_1(X, rows) X(rows, 2)
+#define HT_PANELS_3(X, rows) HT_PANELS_2(X, rows) X(rows, 3)
+#define HT_ENTRIES_1(prefix, rows) prefix##rows##x1
+#define HT_ENTRIES_2(prefix, rows) HT_ENTRIES_1(prefix, rows), prefix##rows##x2
+#define HT_ENTRIES_3(prefix, rows) HT_ENTRIES_2(prefix, rows), prefix##rows##x3
 
 /* Applied to each finished sum s, in this order: s * alpha, + beta * bias, + addend, max(low, .), min(high, .). NaN is
  * kept. */
@@ -66,7 +75,7 @@ typedef struct {
     int64_t c_row;
     int64_t k, columns;
     int accumulate;             /* add to what C holds */
-    const float *next;          /* address to prefetch into the L2 cache meanwhile, one line per k */
+    const float *next;          /* prefetched into the L2 cache meanwhile, one line per k; stepped tiles ignore it */
     int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
     const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
 } ht_tile;

@@ -19,7 +19,7 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
     const uint8_t *a9 = a0 + (rows > 9 ? 9 * a_row : 0);
     const uint8_t *b = t->b;
     const int64_t *steps = t->steps;
-    vi acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
+    vi acc[HT_INTEGER_ROWS][HT_INTEGER_PANELS * VECTORS];
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
@@ -28,7 +28,7 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
                                  : load((const uint8_t *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES));
     for (int64_t left = t->quads; left > 0; left--) {
         const uint8_t *quads = windows ? b + *steps++ : b;
-        vi bv[HT_TILE_PANELS * VECTORS];
+        vi bv[HT_INTEGER_PANELS * VECTORS];
 #if HT_VNNI
 #pragma GCC unroll 8
         for (int j = 0; j < width; j++)
@@ -72,14 +72,14 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
 #define PRODUCT(rows, panels)                                                                                         \
     static void product_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 0); }                \
     static void window_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 1); }
-#define PRODUCTS(rows) HT_EACH_PANELS(PRODUCT, rows)
-#define PRODUCT_ENTRY(rows) HT_TILE_ENTRY(product_, rows)
-#define WINDOW_ENTRY(rows) HT_TILE_ENTRY(window_, rows)
+#define PRODUCTS(rows) HT_EACH_INTEGER_PANELS(PRODUCT, rows)
+#define PRODUCT_ENTRY(rows) HT_INTEGER_ENTRY(product_, rows)
+#define WINDOW_ENTRY(rows) HT_INTEGER_ENTRY(window_, rows)
 
-HT_EACH_HEIGHT(PRODUCTS)
+HT_EACH_INTEGER_HEIGHT(PRODUCTS)
 
-const ht_integer_tile_fn ht_product_tiles[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(PRODUCT_ENTRY)};
-const ht_integer_tile_fn ht_window_tiles[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(WINDOW_ENTRY)};
+const ht_integer_tile_fn ht_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS] = {HT_EACH_INTEGER_HEIGHT(PRODUCT_ENTRY)};
+const ht_integer_tile_fn ht_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS] = {HT_EACH_INTEGER_HEIGHT(WINDOW_ENTRY)};
 
 int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, uint8_t *dst)
 {

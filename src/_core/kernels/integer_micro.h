@@ -18,7 +18,21 @@
 #include "gemm_micro.h"
 #include "layouts.h"
 
-#define HT_INTEGER_WIDTH (HT_TILE_PANELS * HT_PANEL) /* columns of a tile; C's rows have as many */
+/* As for floats, accumulators fill the register file, but tiles are narrower: scratch memory counts on two panels. */
+#if defined(__AVX512F__)
+#define HT_INTEGER_ROWS 12
+#define HT_INTEGER_PANELS 2
+#define HT_EACH_INTEGER_HEIGHT(X) HT_HEIGHTS_12(X)
+#define HT_EACH_INTEGER_PANELS(X, rows) HT_PANELS_2(X, rows)
+#define HT_INTEGER_ENTRY(prefix, rows) {HT_ENTRIES_2(prefix, rows)},
+#else
+#define HT_INTEGER_ROWS HT_TILE_ROWS
+#define HT_INTEGER_PANELS HT_TILE_PANELS
+#define HT_EACH_INTEGER_HEIGHT(X) HT_EACH_HEIGHT(X)
+#define HT_EACH_INTEGER_PANELS(X, rows) HT_EACH_PANELS(X, rows)
+#define HT_INTEGER_ENTRY(prefix, rows) HT_TILE_ENTRY(prefix, rows)
+#endif
+#define HT_INTEGER_WIDTH (HT_INTEGER_PANELS * HT_PANEL) /* columns of a tile; C's rows have as many */
 #define HT_PANEL_BYTES (HT_PANEL * HT_QUAD) /* a quad of each column of a panel */
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
@@ -44,15 +58,15 @@ typedef void (*ht_integer_tile_fn)(const ht_integer_tile *);
 
 /* [rows - 1][panels - 1]. Products: A unsigned, B signed. Windows: A signed, B unsigned. */
 #define ht_product_tiles HT_KERNEL(product_tiles)
-extern const ht_integer_tile_fn ht_product_tiles[HT_TILE_ROWS][HT_TILE_PANELS];
+extern const ht_integer_tile_fn ht_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
 #define ht_window_tiles HT_KERNEL(window_tiles)
-extern const ht_integer_tile_fn ht_window_tiles[HT_TILE_ROWS][HT_TILE_PANELS];
+extern const ht_integer_tile_fn ht_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
 
 /* C += A x B for `rows` rows of A, in tiles of nearly equal height. t: describes row 0. */
-HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_TILE_ROWS][HT_TILE_PANELS], const ht_integer_tile *t,
+HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS], const ht_integer_tile *t,
                                int64_t rows, int64_t columns)
 {
-    const int64_t count = ht_ceil_div(rows, HT_TILE_ROWS);
+    const int64_t count = ht_ceil_div(rows, HT_INTEGER_ROWS);
     ht_integer_tile at = *t;
     for (int64_t i = 0; i < count; i++) {
         const int64_t height = rows / count + (i < rows % count);
