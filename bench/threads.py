@@ -5,7 +5,7 @@
     python bench/threads.py --calls 20                 # more of the nodes that lose the most
     python bench/threads.py --whole                    # whole inferences only, beside onnxruntime
 
-Both numbers of threads in interleaved rounds. Each node's time is its least over the rounds, and a model's time is their
+Both numbers of threads in interleaved rounds. Each node's time is its least over the rounds, and a model's time is the
 sum, so a round that was disturbed matters only where all rounds were. `lost` is the time with two threads less half the
 time with one: 0 if the second thread doubles the speed. Needs two cores that are idle at times.
 Files need inputs of fixed sizes; they get random numbers, and integers of 0 or 1.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -35,14 +36,14 @@ CALLS = 10
 REST = 4  # seconds of rest per second of real-time priority: what else runs on the machine goes on
 PAUSE = 0.02  # seconds between runs of different libraries: threads that busy-wait fall asleep
 
-is_realtime = False
+modes = {"realtime": False}
 Row = tuple[str, float, float]  # operator and output shapes; seconds with one thread, with two
 
 
 @contextlib.contextmanager
 def priority() -> Iterator[None]:
     """With ``--realtime``: runs at real-time priority, then rests. Threads started within keep the priority."""
-    if not is_realtime:
+    if not modes["realtime"]:
         yield
         return
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
@@ -120,11 +121,11 @@ def whole(cases: Sequence[str], rounds: int) -> Table:
         for threads in (1, 2):
             with priority():
                 session = onnxruntime_session(model, threads)
-            works.append(lambda session=session: session.run(None, inputs))
+            works.append(functools.partial(session.run, None, inputs))
         for threads in (1, 2):
             with priority():
                 request = hetero_request(model, "CPU", threads)
-            works.append(lambda request=request: request.infer(inputs))
+            works.append(functools.partial(request.infer, inputs))
         least = [np.inf] * 4
         for _ in range(rounds):
             for at, work in enumerate(works):
@@ -167,8 +168,7 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--realtime", action="store_true", help="at real-time priority, in short bursts (as root)")
     arguments = parser.parse_args()
-    global is_realtime
-    is_realtime = arguments.realtime
+    modes["realtime"] = arguments.realtime
     files = [case for case in arguments.cases if case.endswith(".onnx")]
     words = [case for case in arguments.cases if case not in files]
     cases = [*(available(words) if words or not files else []), *files]

@@ -233,7 +233,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     job.pixels = ((l->out[0] - 1) * l->length[1] + l->out[1] - 1) * l->length[2] + l->out[2];
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
     job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILE_ROWS, HT_INTEGER_WIDTH,
-                           job.group_maps, cost);
+                           INT64_MAX, cost, 0);
     ht_parallel(call->team, job.blocks.parts, convolve_part, &job);
     return HT_OK;
 }
