@@ -37,6 +37,9 @@
  * kernels of 64 to 512 channels, the input transforms take 0.3 (wide images) to 1 (narrow ones). */
 #define TRANSFORM 0.5
 #define COPY 0.25
+/* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
+#define WEIGHTS 0.25
+#define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD, DILATED };
 
@@ -72,9 +75,8 @@ typedef struct {
     int64_t tile;                  /* WINOGRAD, DILATED: 2 or 4 */
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
-    int64_t block_pixels;          /* WIDE */
     int64_t block_rows;            /* ROWS */
-    int64_t columns;               /* DIRECT, WINOGRAD: output channels in whole tiles */
+    int64_t columns;               /* whole tiles of output channels (DIRECT, WINOGRAD) or of pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
 } convolution;
@@ -93,6 +95,13 @@ static void convolve_groups(const convolution *job, int64_t unit, float *scratch
     (job->way == NARROW ? ht_conv_narrow : ht_conv_depthwise)(&c, first, last);
 }
 
+/* The first pixel of a block of WIDE. */
+static int64_t first_pixel(const convolution *job, int64_t block)
+{
+    return ht_min64(ht_part_begin(job->columns, job->blocks, block) * TILE_PIXELS, job->image.pixels);
+}
+
+/* The first output channel of a chunk. */
 static int64_t first_channel(const convolution *job, int64_t chunk)
 {
     const int64_t column = ht_part_begin(job->columns, job->chunks, chunk);
@@ -126,7 +135,7 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     else if (job->way == ROWS)
         ht_conv_rows(&c, job->block_rows, block);
     else
-        ht_conv_wide(&c, block * job->block_pixels, ht_min64((block + 1) * job->block_pixels, c.pixels));
+        ht_conv_wide(&c, first_pixel(job, block), first_pixel(job, block + 1));
 }
 
 static void convolve_part(void *context, int64_t part, int thread)
@@ -137,15 +146,16 @@ static void convolve_part(void *context, int64_t part, int thread)
         convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
 }
 
-/* The number of chunks for each of `blocks` blocks that takes the least time. `preparation`: what a chunk costs apart
- * from its columns, in columns. Among equals, more chunks: a thread that runs slowly then takes fewer. */
-static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, double preparation, int64_t wanted)
+/* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the least time. `preparation`: what a
+ * chunk costs apart from its columns, in columns. Among equals, more chunks: a thread that runs slowly then takes fewer. */
+static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, int64_t fewest, double preparation,
+                           int64_t wanted)
 {
     const int64_t threads = call->team ? ht_team_threads(call->team) : 1;
-    const int64_t most = ht_min64(columns, ht_ceil_div(wanted, blocks) + threads);
-    int64_t best = 1;
+    const int64_t most = ht_min64(columns, ht_max64(fewest, ht_ceil_div(wanted, blocks)) + threads);
+    int64_t best = fewest;
     double least = INFINITY;
-    for (int64_t chunks = 1; wanted > 1 && chunks <= most; chunks++) {
+    for (int64_t chunks = fewest; wanted > 1 && chunks <= most; chunks++) {
         const double time = (double)ht_ceil_div(blocks * chunks, threads) * (preparation + (double)columns / (double)chunks);
         if (time <= least * 1.001) {
             least = time;
@@ -170,9 +180,9 @@ static void divide(convolution *job, int64_t batch, double cost)
         return;
     }
     if (job->way == WIDE) {
-        const int64_t share = ht_ceil_div(c->pixels, ht_ceil_div(parts_wanted, images));
-        job->block_pixels = ht_min64(HT_BLOCK_N, ht_ceil_div(share, HT_CONV_DIRECT_CHANNELS) * HT_CONV_DIRECT_CHANNELS);
-        job->blocks = ht_ceil_div(c->pixels, job->block_pixels);
+        job->columns = ht_ceil_div(c->pixels, TILE_PIXELS);
+        job->blocks = best_chunks(job->call, images, job->columns, ht_ceil_div(job->columns, HT_BLOCK_N / TILE_PIXELS),
+                                  WEIGHTS, parts_wanted);
     } else if (job->way == DILATED) {
         job->blocks = c->dilation[1] * c->dilation[2];
     } else if (job->way == ROWS) {
@@ -183,7 +193,8 @@ static void divide(convolution *job, int64_t batch, double cost)
         job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
         const double preparation = job->way == WINOGRAD ? TRANSFORM : ht_conv_direct_copies(c) ? COPY : 0;
         job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, preparation, parts_wanted);
+        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1, preparation,
+                                  parts_wanted);
     }
     job->units = images * job->blocks * job->chunks;
     job->parts = ht_parts(job->call, job->units, cost);
