@@ -298,6 +298,20 @@ def test_elements(size):
         assert_no_split_matters("add", [other, x], [((size,), np.float32)])
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((72, 3001), (72, 1)), ((300, 700), (700,)), ((5, 1, 300, 70), (1, 9, 300, 1)), ((100_000, 3), (3,)),
+     ((2, 150_000), (2, 1)), ((7, 1, 9, 1), (1, 600, 1, 11))],
+)  # fmt: skip
+def test_broadcast_elements(first, second):
+    x, y = normal(*first), normal(*second, seed=1)
+    shape = np.broadcast_shapes(first, second)
+    for a, b in ((x, y), (y, x)):
+        (z,) = assert_no_split_matters("sub", [a, b], [(shape, np.float32)])
+        assert np.array_equal(z, a - b)
+        assert_no_split_matters("less", [a, b], [(shape, bool)])
+
+
 def test_errors_of_any_part_are_told():
     x = np.arange(300_000, dtype=np.int32)
     y = np.ones(300_000, np.int32)
@@ -305,6 +319,8 @@ def test_errors_of_any_part_are_told():
     for team in TEAMS:
         with pytest.raises(Exception, match="division by zero"):
             _kernels.call("div", [x, y], [((300_000,), np.int32)], team=team)
+        with pytest.raises(Exception, match="division by zero"):
+            _kernels.call("div", [x.reshape(3, 1, -1), y.reshape(3, -1)], [((3, 3, 100_000), np.int32)], team=team)
 
 
 def test_a_team_that_is_taken_does_no_harm():
