@@ -32,7 +32,7 @@ def assert_no_split_matters(name, inputs, outputs, ints=(), floats=(), scratch_b
 @pytest.mark.parametrize(
     "shape",
     [(1, 1000, 512), (2, 777, 300), (3, 64, 4096), (4, 333, 100), (9, 40, 700), (128, 768, 64), (500, 8, 90),
-     (1000, 3, 100), (257, 129, 65), (13, 17, 1000), (50, 333, 2048)],
+     (1000, 3, 100), (257, 129, 65), (13, 17, 1000), (50, 333, 2048), (2000, 192, 48), (4000, 33, 20)],
 )  # fmt: skip
 def test_matrix_products(shape, trans_b):
     m, n, k = shape
@@ -159,6 +159,68 @@ def test_rows(outer, axis, inner):
         assert_no_split_matters("layer_norm", operands, [(x.shape, np.float32)], [outer, axis], [1e-5])
 
 
+@pytest.mark.parametrize(("n", "channels", "inner"), [(1, 64, 3001), (2, 48, 1000), (3, 16, 17), (1, 1, 200_000)])
+def test_normalizations_of_planes(n, channels, inner):
+    x, parameters = normal(n, channels, inner), [normal(channels, seed=seed) for seed in (1, 2, 3)]
+    variance = np.abs(normal(channels, seed=4))
+    variance[channels // 2] = 0
+    spec, ints = [(x.shape, np.float32)], [n, channels, inner]
+    assert_no_split_matters("batch_norm", [x, *parameters, variance], spec, ints, [0.0])
+    assert_no_split_matters("instance_norm", [x, *parameters[:2]], spec, ints, [1e-5])
+    for groups in {1, channels // 8 or 1, channels}:
+        assert_no_split_matters("group_norm", [x, *parameters[:2]], spec, [*ints, groups], [1e-5])
+    for beta in (0.75, 0.6):
+        assert_no_split_matters("lrn", [x], spec, [*ints, 5], [1e-4, beta, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "reduced"),
+    [((300, 1001), (0, 1)), ((1001, 300), (1, 0)), ((1, 300_000), (0, 1)), ((300_000,), (0,)), ((300_000,), (1,)),
+     ((2, 300, 500), (1, 0, 1)), ((70, 3, 2000), (0, 1, 0)), ((5, 70, 6, 100), (0, 1, 0, 1)), ((0, 300), (1, 0)),
+     ((3, 100_000, 1), (1, 0, 1)), ((40, 65, 99), (1, 0, 0)), ((300, 0), (0, 1))],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
+def test_reductions(shape, reduced, dtype):
+    x = (50 * normal(*shape)).astype(dtype)
+    if x.dtype.kind == "f" and x.size:
+        x.flat[x.size // 3] = np.nan
+    kept = tuple(size for size, marked in zip(shape, reduced, strict=True) if not marked)
+    operations = {"f": range(9), "i": [0, 2, 3, 4, 5, 6, *([1] if x.size else [])], "u": [2, 3]}[x.dtype.kind]
+    for operation in operations:
+        (y,) = assert_no_split_matters("reduce", [x], [(kept, dtype)], [operation, x.ndim, *reduced])
+        if operation in (2, 3) and x.size:
+            axes = tuple(axis for axis, marked in enumerate(reduced) if marked)
+            assert np.array_equal(y, (np.max if operation == 2 else np.min)(x, axes), equal_nan=x.dtype.kind == "f")
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"),
+    [((500, 384), 0, 128), ((3, 700, 60), 1, 301), ((40, 50, 90), 2, 300), ((7, 9), 0, 60_000), ((2, 5, 40_000), 1, 1)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+def test_gathered_rows(shape, axis, count, dtype):
+    x, indices = (50 * normal(*shape)).astype(dtype), np.random.default_rng(0).integers(0, shape[axis], count)
+    indices[::3] -= shape[axis]
+    spec = [((*shape[:axis], count, *shape[axis + 1 :]), dtype)]
+    (y,) = assert_no_split_matters("gather", [x, indices], spec, [axis])
+    assert np.array_equal(y, np.take(x, indices, axis))
+    indices[-1] = shape[axis]
+    for team in TEAMS:
+        with pytest.raises(Exception, match="index"):
+            _kernels.call("gather", [x, indices], spec, [axis], team=team)
+
+
+@pytest.mark.parametrize(
+    ("outer", "widths", "inner"),
+    [(1, (40_000, 70_001), 1), (300, (7, 0, 501), 3), (9, (64, 1), 1001), (2, (1, 90_000, 5), 1), (50_000, (1, 2), 1)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_concatenations(outer, widths, inner, dtype):
+    parts = [(50 * normal(outer, width, inner, seed=width)).astype(dtype) for width in widths]
+    (y,) = assert_no_split_matters("concat", parts, [((outer, sum(widths), inner), dtype)], [1])
+    assert np.array_equal(y, np.concatenate(parts, 1))
+
+
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize(("batch", "hidden"), [(1, 512), (1, 210), (2, 270), (5, 200), (1, 40)])
 @pytest.mark.parametrize(("name", "gates", "functions"), [("lstm", 4, [2, 1, 1]), ("gru", 3, [2, 1]), ("rnn", 1, [1])])
@@ -235,6 +297,20 @@ def test_elements(size):
         assert_no_split_matters("add", [other, x], [((size,), np.float32)])
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((72, 3001), (72, 1)), ((300, 700), (700,)), ((5, 1, 300, 70), (1, 9, 300, 1)), ((100_000, 3), (3,)),
+     ((2, 150_000), (2, 1)), ((7, 1, 9, 1), (1, 600, 1, 11))],
+)  # fmt: skip
+def test_broadcast_elements(first, second):
+    x, y = normal(*first), normal(*second, seed=1)
+    shape = np.broadcast_shapes(first, second)
+    for a, b in ((x, y), (y, x)):
+        (z,) = assert_no_split_matters("sub", [a, b], [(shape, np.float32)])
+        assert np.array_equal(z, a - b)
+        assert_no_split_matters("less", [a, b], [(shape, bool)])
+
+
 def test_errors_of_any_part_are_told():
     x = np.arange(300_000, dtype=np.int32)
     y = np.ones(300_000, np.int32)
@@ -242,6 +318,8 @@ def test_errors_of_any_part_are_told():
     for team in TEAMS:
         with pytest.raises(Exception, match="division by zero"):
             _kernels.call("div", [x, y], [((300_000,), np.int32)], team=team)
+        with pytest.raises(Exception, match="division by zero"):
+            _kernels.call("div", [x.reshape(3, 1, -1), y.reshape(3, -1)], [((3, 3, 100_000), np.int32)], team=team)
 
 
 def test_a_team_that_is_taken_does_no_harm():

@@ -109,6 +109,38 @@ static inline int ht_binary_flat(const ht_call *call, ht_binary_row row, int a_s
     return job.status;
 }
 
+/* Rows of operands that are broadcast. */
+typedef struct {
+    const ht_call *call;
+    const ht_broadcast *loops;
+    ht_binary_row row;
+    int64_t rows, in_bytes, out_bytes, parts;
+    _Atomic int status;
+} ht_binary_rows;
+
+static inline void ht_binary_rows_part(void *context, int64_t part, int thread)
+{
+    ht_binary_rows *job = (ht_binary_rows *)context;
+    const ht_broadcast *loops = job->loops;
+    const int64_t n = loops->count[0], end = ht_part_begin(job->rows, job->parts, part + 1);
+    const int a_step = (int)loops->step[0][0], b_step = (int)loops->step[0][1];
+    int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST], left = HT_PACE;
+    int64_t i = ht_part_begin(job->rows, job->parts, part);
+    char *out = (char *)job->call->out[0]->data + i * n * job->out_bytes;
+    (void)thread;
+    ht_broadcast_seek(loops, 2, i, index, offset);
+    for (; i < end && !ht_paced_stop(&left, n); i++, out += n * job->out_bytes) {
+        const int status = ht_binary_long(job->row, (const char *)job->call->in[0]->data + offset[0] * job->in_bytes,
+                                          (const char *)job->call->in[1]->data + offset[1] * job->in_bytes, out, n,
+                                          a_step, b_step, job->in_bytes, job->out_bytes);
+        if (status != HT_OK) {
+            job->status = status;
+            return;
+        }
+        (void)ht_broadcast_next(loops, 2, index, offset);
+    }
+}
+
 static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t out_dtype)
 {
     const ht_tensor *a = call->in[0], *b = call->in[1];
@@ -126,22 +158,11 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     ht_broadcast loops;
     if (ht_broadcast_loops(&loops, call->in, 2, out) != HT_OK)
         return HT_ERR_OPERAND;
-    const int64_t n = loops.count[0], in_bytes = ht_element_bytes(a->dtype), out_bytes = ht_element_bytes(out_dtype);
-    const int a_step = (int)loops.step[0][0], b_step = (int)loops.step[0][1];
-    int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST] = {0};
-    char *target = (char *)out->data;
-    int64_t left = HT_PACE;
-    do {
-        if (ht_paced_stop(&left, n))
-            return HT_OK;
-        const int status = ht_binary_long(row, (const char *)a->data + offset[0] * in_bytes,
-                                          (const char *)b->data + offset[1] * in_bytes, target, n, a_step, b_step,
-                                          in_bytes, out_bytes);
-        if (status != HT_OK)
-            return status;
-        target += n * out_bytes;
-    } while (ht_broadcast_next(&loops, 2, index, offset));
-    return HT_OK;
+    ht_binary_rows job = {call, &loops, row, out->size / loops.count[0], ht_element_bytes(a->dtype),
+                          ht_element_bytes(out_dtype), 1, HT_OK};
+    job.parts = ht_parts(call, job.rows, (double)out->size);
+    ht_parallel(call->team, job.parts, ht_binary_rows_part, &job);
+    return job.status;
 }
 
 /* A kernel whose result has the operands' dtype (OUT = dtype) or is bool (OUT = HT_BOOL). `CASES` lists the dtypes. */

@@ -4,10 +4,12 @@
 
 #include "vec.h"
 
-/* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. */
+/* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are whole tiles,
+ * except at the end of a matrix, and differ by at most one tile, the larger ones first. */
 typedef struct {
     int64_t m, n;
-    int64_t column_blocks, row_blocks, block_columns, block_rows;
+    int64_t tile_rows, tile_columns, tall, wide; /* tall, wide: tiles of a matrix */
+    int64_t column_blocks, row_blocks;
     int64_t units, parts;
 } ht_blocks;
 
@@ -16,19 +18,23 @@ typedef struct {
 } ht_block;
 
 /* Divides by whole matrices. If these are too few for all threads, divides by blocks of columns, and if necessary also
- * by blocks of rows, in multiples of a tile. most_rows: largest number of rows of a block. cost: total multiply-adds.
- * No size may be 0. */
+ * by blocks of rows. Each block of columns reads all of A, and each block of rows all of B: with rows_first, the latter
+ * is cheaper. max_rows: bounds the rows of a block. cost: total multiply-adds. No size may be 0. */
 HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, int64_t n, int64_t tile_rows,
-                              int64_t tile_columns, int64_t max_rows, double cost)
+                              int64_t tile_columns, int64_t max_rows, double cost, int rows_first)
 {
-    ht_blocks b = {.m = m, .n = n};
+    tile_rows = ht_min64(tile_rows, max_rows);
+    ht_blocks b = {.m = m, .n = n, .tile_rows = tile_rows, .tile_columns = tile_columns,
+                   .tall = ht_ceil_div(m, tile_rows), .wide = ht_ceil_div(n, tile_columns)};
     const int64_t parts = ht_ceil_div(ht_wanted(call, cost), matrices);
-    const int64_t wide = ht_ceil_div(n, tile_columns), tall = ht_ceil_div(m, tile_rows);
-    b.block_columns = ht_ceil_div(wide, ht_min64(wide, parts)) * tile_columns;
-    b.column_blocks = ht_ceil_div(n, b.block_columns);
-    b.block_rows = ht_ceil_div(tall, ht_min64(tall, ht_ceil_div(parts, b.column_blocks))) * tile_rows;
-    b.block_rows = ht_min64(b.block_rows, max_rows);
-    b.row_blocks = ht_ceil_div(m, b.block_rows);
+    if (rows_first) {
+        b.row_blocks = ht_min64(b.tall, parts);
+        b.column_blocks = ht_min64(b.wide, ht_ceil_div(parts, b.row_blocks));
+    } else {
+        b.column_blocks = ht_min64(b.wide, parts);
+        b.row_blocks = ht_min64(b.tall, ht_ceil_div(parts, b.column_blocks));
+    }
+    b.row_blocks = ht_max64(b.row_blocks, ht_ceil_div(b.tall, max_rows / tile_rows));
     b.units = matrices * b.column_blocks * b.row_blocks;
     b.parts = ht_parts(call, b.units, cost);
     return b;
@@ -36,10 +42,12 @@ HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, 
 
 HT_INLINE ht_block ht_block_of(const ht_blocks *b, int64_t unit)
 {
-    const int64_t column = unit % b->column_blocks * b->block_columns;
-    const int64_t row = unit / b->column_blocks % b->row_blocks * b->block_rows;
-    return (ht_block){unit / b->column_blocks / b->row_blocks, row, ht_min64(b->block_rows, b->m - row), column,
-                      ht_min64(b->block_columns, b->n - column)};
+    const int64_t i = unit % b->column_blocks, j = unit / b->column_blocks % b->row_blocks;
+    const int64_t column = ht_part_begin(b->wide, b->column_blocks, i) * b->tile_columns;
+    const int64_t row = ht_part_begin(b->tall, b->row_blocks, j) * b->tile_rows;
+    return (ht_block){unit / b->column_blocks / b->row_blocks, row,
+                      ht_min64(b->m, ht_part_begin(b->tall, b->row_blocks, j + 1) * b->tile_rows) - row, column,
+                      ht_min64(b->n, ht_part_begin(b->wide, b->column_blocks, i + 1) * b->tile_columns) - column};
 }
 
 #endif

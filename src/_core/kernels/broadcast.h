@@ -61,6 +61,19 @@ static inline int ht_broadcast_loops(ht_broadcast *loops, const ht_tensor *const
     return HT_OK;
 }
 
+/* Sets `index` and `offset` for ht_broadcast_next to a row, counted in the order of `out`. */
+static inline void ht_broadcast_seek(const ht_broadcast *loops, int num, int64_t row, int64_t *index, int64_t *offset)
+{
+    for (int k = 0; k < num; k++)
+        offset[k] = 0;
+    for (int loop = 1; loop < loops->num_loops; loop++) {
+        index[loop] = row % loops->count[loop];
+        row /= loops->count[loop];
+        for (int k = 0; k < num; k++)
+            offset[k] += index[loop] * loops->step[loop][k];
+    }
+}
+
 /* Advances `offset` (elements per operand) to the next row; 0 when all rows are done. `index` starts as zeros. */
 static inline int ht_broadcast_next(const ht_broadcast *loops, int num, int64_t *index, int64_t *offset)
 {

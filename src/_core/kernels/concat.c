@@ -2,8 +2,42 @@
  * rank, with equal sizes except along the axis. Parameters: ints = axis. Any dtype.
  */
 #include "elements.h"
+#include "vec.h"
 
 #include <string.h>
+
+enum { PIECE = 4096 }; /* bytes of the result that a thread copies at least */
+
+typedef struct {
+    const ht_call *call;
+    int64_t inner_bytes, row, bytes, parts; /* row: bytes of the result for one outer index; bytes: all of them */
+} concatenation;
+
+/* Copies a range of the result's bytes. */
+static void concat_part(void *context, int64_t part, int thread)
+{
+    const concatenation *job = (const concatenation *)context;
+    const ht_call *call = job->call;
+    const int64_t axis = call->ints[0], pieces = ht_ceil_div(job->bytes, PIECE);
+    const int64_t begin = ht_part_begin(pieces, job->parts, part) * PIECE;
+    const int64_t end = ht_min64(job->bytes, ht_part_begin(pieces, job->parts, part + 1) * PIECE);
+    char *to = (char *)call->out[0]->data;
+    int64_t left = HT_PACE;
+    (void)thread;
+    for (int64_t outer = begin / job->row; outer * job->row < end; outer++) {
+        int64_t at = outer * job->row;
+        for (int k = 0; k < call->num_in; k++) {
+            const int64_t row = call->in[k]->dims[axis] * job->inner_bytes;
+            const int64_t first = ht_max64(begin, at), last = ht_min64(end, at + row);
+            if (first < last) {
+                if (ht_paced_stop(&left, last - first))
+                    return;
+                ht_long_copy(to + first, (const char *)call->in[k]->data + outer * row + first - at, last - first);
+            }
+            at += row;
+        }
+    }
+}
 
 int HT_KERNEL(concat)(const ht_call *call)
 {
@@ -27,21 +61,11 @@ int HT_KERNEL(concat)(const ht_call *call)
     }
     if (length != out->dims[axis])
         return HT_ERR_OPERAND;
-    const int64_t outer = ht_product(out->dims, 0, (int)axis);
     const int64_t inner_bytes = ht_product(out->dims, (int)axis + 1, out->ndim) * bytes;
-    const int64_t out_row = length * inner_bytes;
-    char *start = (char *)out->data;
-    int64_t left = HT_PACE;
-    for (int k = 0; k < call->num_in; k++) {
-        const int64_t row = call->in[k]->dims[axis] * inner_bytes;
-        const char *from = (const char *)call->in[k]->data;
-        if (row > 0)
-            for (int64_t o = 0; o < outer; o++) {
-                if (ht_paced_stop(&left, row))
-                    return HT_OK;
-                ht_long_copy(start + o * out_row, from + o * row, row);
-            }
-        start += row;
-    }
+    concatenation job = {call, inner_bytes, length * inner_bytes, out->size * bytes, 1};
+    if (job.bytes == 0)
+        return HT_OK;
+    job.parts = ht_min64(ht_ceil_div(job.bytes, PIECE), ht_wanted(call, (double)job.bytes / 2));
+    ht_parallel(call->team, job.parts, concat_part, &job);
     return HT_OK;
 }

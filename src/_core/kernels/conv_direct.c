@@ -23,6 +23,8 @@ static int64_t span(const ht_conv *c, int d, int64_t outputs)
 
 static int is_flat(const ht_conv *c) { return c->taps == 1 && !c->padded && c->in_plane == c->pixels; }
 
+int ht_conv_direct_copies(const ht_conv *c) { return !is_flat(c) && (c->taps == 1 || c->padded); }
+
 /* Elements per channel that are copied for a block; with a 1x1 kernel only the pixels that it reads. */
 static int64_t copied(const ht_conv *c, int64_t rows, int64_t columns)
 {

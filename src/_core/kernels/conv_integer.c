@@ -228,7 +228,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     job.pixels = ht_numbered_pixels(l);
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
     job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
-                           job.group_maps, cost);
+                           INT64_MAX, cost, 0);
     ht_parallel(call->team, job.blocks.parts, convolve_part, &job);
     return HT_OK;
 }

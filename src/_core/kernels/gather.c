@@ -6,6 +6,7 @@
  *   gather_nd         in data, indices; ints = batch dims.  indices[..., k] names k axes of data after the batch dims
  */
 #include "indices.h"
+#include "vec.h"
 
 #include <string.h>
 
@@ -43,6 +44,34 @@ static int move_rows(const ht_tensor *indices, int64_t begin, int64_t end, int64
     return 1;
 }
 
+/* A gather: rows of `bytes` bytes of the result, one for each index of each outer element. */
+typedef struct {
+    const ht_call *call;
+    int64_t size, bytes, rows, parts; /* size: of the axis */
+    _Atomic int status;
+} gathering;
+
+static void gather_part(void *context, int64_t part, int thread)
+{
+    gathering *job = (gathering *)context;
+    const ht_tensor *indices = job->call->in[1];
+    const int64_t bytes = job->bytes, some = bytes > HT_PACE / SOME ? 1 : SOME;
+    const int64_t last = ht_part_begin(job->rows, job->parts, part + 1);
+    int64_t left = HT_PACE;
+    (void)thread;
+    for (int64_t row = ht_part_begin(job->rows, job->parts, part), end; row < last; row = end) {
+        const int64_t outer = row / indices->size, i = row % indices->size;
+        end = ht_min64(last, ht_min64(row + some, (outer + 1) * indices->size));
+        const char *from = (const char *)job->call->in[0]->data + outer * job->size * bytes;
+        if (!move_rows(indices, i, i + end - row, job->size, from, (char *)job->call->out[0]->data + row * bytes, bytes)) {
+            job->status = HT_ERR_INDEX;
+            return;
+        }
+        if (ht_paced_stop(&left, some * bytes))
+            return;
+    }
+}
+
 int HT_KERNEL(gather)(const ht_call *call)
 {
     const int status = check(call);
@@ -52,26 +81,15 @@ int HT_KERNEL(gather)(const ht_call *call)
     const int64_t axis = call->ints[0];
     if (axis < 0 || axis >= data->ndim)
         return HT_ERR_OPERAND;
-    const int64_t outer = ht_product(data->dims, 0, (int)axis), size = data->dims[axis];
+    const int64_t outer = ht_product(data->dims, 0, (int)axis);
     const int64_t inner = ht_product(data->dims, (int)axis + 1, data->ndim);
-    const int64_t bytes = inner * ht_element_bytes(data->dtype);
-    if (call->out[0]->size != outer * indices->size * inner)
+    gathering job = {.call = call, .size = data->dims[axis], .bytes = inner * ht_element_bytes(data->dtype),
+                     .rows = outer * indices->size};
+    if (call->out[0]->size != job.rows * inner)
         return HT_ERR_OPERAND;
-    const char *from = (const char *)data->data;
-    char *out = (char *)call->out[0]->data;
-    int64_t left = HT_PACE;
-    const int64_t some = bytes > HT_PACE / SOME ? 1 : SOME;
-    for (int64_t o = 0; o < outer; o++, from += size * bytes)
-        for (int64_t i = 0; i < indices->size;) {
-            const int64_t end = i + some < indices->size ? i + some : indices->size;
-            if (!move_rows(indices, i, end, size, from, out, bytes))
-                return HT_ERR_INDEX;
-            out += (end - i) * bytes;
-            i = end;
-            if (ht_paced_stop(&left, some * bytes))
-                return HT_OK;
-        }
-    return HT_OK;
+    job.parts = ht_min64(job.rows, ht_wanted(call, (double)job.rows * (8 + (double)job.bytes / 2)));
+    ht_parallel(call->team, job.parts, gather_part, &job);
+    return job.status;
 }
 
 /* A row of results: out[i] = from[i * lane + index * step]; returns 0 if an index is outside [-size, size). */

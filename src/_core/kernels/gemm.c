@@ -30,6 +30,7 @@
 
 #define MOST_ROWS (512 * HT_TILE_ROWS) /* rows of a block: bounds the work between two checks for a stop */
 #define SOME_COLUMNS (64 * HT_PANEL)    /* columns of a block of a product with few rows, for the same reason */
+#define PACKING 4      /* cost of packing or widening an element of B, in reads */
 #define SMALL_M 8      /* rows of A up to which packing B costs more than it saves */
 
 /* Floats of B in a block: a part of the L2 cache (384 kB, or 128 kB) that leaves room for A and C. */
@@ -259,7 +260,10 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         p.epilogue.bias = bias && beta != 0 ? (const float *)bias->data : NULL;
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
         multiplication job = {.call = call, .first = p, .batch = matrices};
-        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, MOST_ROWS, (double)y->size * (double)p.k);
+        const int64_t tile_columns = p.rows <= 3 ? HT_PANEL : HT_TILE_PANELS * HT_PANEL;
+        const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
+        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, tile_columns, MOST_ROWS,
+                               (double)y->size * (double)p.k, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }

@@ -211,7 +211,8 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         (zero->size != 1 && zero->size * k != a->size) || most_rows < 1)
         return HT_ERR_OPERAND;
     /* Each part prepares its own rows. */
-    job.blocks = ht_divide(call, batch, m, n, HT_INTEGER_ROWS, HT_INTEGER_WIDTH, most_rows, (double)y->size * (double)k / 4);
+    job.blocks = ht_divide(call, batch, m, n, HT_INTEGER_ROWS, HT_INTEGER_WIDTH, most_rows, (double)y->size * (double)k / 4,
+                           0);
     ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
     return HT_OK;
 }

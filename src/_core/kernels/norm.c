@@ -43,6 +43,44 @@ static void moments(const float *x, int64_t n, float *mean, double *variance)
     *variance = ht_row_scatter(x, n, *mean) / (double)n;
 }
 
+/* A call whose rows (planes, columns) the threads divide. */
+typedef struct {
+    const ht_call *call;
+    int64_t rows, parts;
+} rows_of_call;
+
+static int run_rows(const ht_call *call, int64_t rows, double cost, ht_part_fn work)
+{
+    rows_of_call job = {call, rows, ht_parts(call, rows, cost)};
+    ht_parallel(call->team, job.parts, work, &job);
+    return HT_OK;
+}
+
+static void batch_norm_part(void *context, int64_t part, int thread)
+{
+    const rows_of_call *job = (const rows_of_call *)context;
+    const ht_call *call = job->call;
+    const int64_t c = call->ints[1], inner = call->ints[2], end = ht_part_begin(job->rows, job->parts, part + 1);
+    const float *scale = call->in[1]->data, *bias = call->in[2]->data;
+    const float *mean = call->in[3]->data, *variance = call->in[4]->data;
+    int64_t left = HT_PACE;
+    (void)thread;
+    for (int64_t plane = ht_part_begin(job->rows, job->parts, part); plane < end; plane++) {
+        if (ht_paced_stop(&left, inner))
+            return;
+        const int64_t channel = plane % c;
+        const double factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
+        const float *x = (const float *)call->in[0]->data + plane * inner;
+        float *y = (float *)call->out[0]->data + plane * inner;
+        if (!isfinite(factor)) { /* variance 0: scale_row would compute infinity minus infinity */
+            HT_LONG_FOR (i, inner)
+                y[i] = (float)(((double)x[i] - mean[channel]) * factor + bias[channel]);
+            continue;
+        }
+        scale_row(x, y, inner, (float)factor, (float)(bias[channel] - mean[channel] * factor));
+    }
+}
+
 int HT_KERNEL(batch_norm)(const ht_call *call)
 {
     if (call->num_ints != 3)
@@ -51,26 +89,10 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     const int status = all_float32(call, 5, 3, 1, n * c * inner);
     if (status != HT_OK)
         return status;
-    const float *scale = call->in[1]->data, *bias = call->in[2]->data;
-    const float *mean = call->in[3]->data, *variance = call->in[4]->data;
     for (int i = 1; i < 5; i++)
         if (call->in[i]->size != c)
             return HT_ERR_OPERAND;
-    int64_t left = HT_PACE;
-    for (int64_t plane = 0; plane < n * c && !ht_paced_stop(&left, inner); plane++) {
-        const int64_t channel = plane % c;
-        const double factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
-        if (!isfinite(factor)) { /* variance 0: scale_row would compute infinity minus infinity */
-            const float *x = (const float *)call->in[0]->data + plane * inner;
-            float *y = (float *)call->out[0]->data + plane * inner;
-            HT_LONG_FOR (i, inner)
-                y[i] = (float)(((double)x[i] - mean[channel]) * factor + bias[channel]);
-            continue;
-        }
-        scale_row((const float *)call->in[0]->data + plane * inner, (float *)call->out[0]->data + plane * inner, inner,
-                  (float)factor, (float)(bias[channel] - mean[channel] * factor));
-    }
-    return HT_OK;
+    return run_rows(call, n * c, 2 * (double)call->in[0]->size, batch_norm_part);
 }
 
 /* Layer normalization computes short rows in pairs, whose dependency chains hide each other's latency. The order of a
@@ -213,20 +235,15 @@ HT_INLINE void layer_norm_rows(const norm_rows *at, const int rows)
         normalize_rows(at, x, rows, 0, mean, factor);
 }
 
-typedef struct {
-    const ht_call *call;
-    int64_t parts;
-} rows_of_call;
-
 static void layer_norm_part(void *context, int64_t part, int thread)
 {
     const rows_of_call *job = (const rows_of_call *)context;
     const ht_call *call = job->call;
-    const int64_t width = call->ints[1], end = ht_part_begin(call->ints[0], job->parts, part + 1);
+    const int64_t width = call->ints[1], end = ht_part_begin(job->rows, job->parts, part + 1);
     const ht_tensor *addend = call->num_in > 3 ? call->in[3] : NULL;
     const ht_tensor *sum = call->num_out > 1 ? call->out[1] : NULL;
     (void)thread;
-    for (int64_t row = ht_part_begin(call->ints[0], job->parts, part), rows; row < end; row += rows) {
+    for (int64_t row = ht_part_begin(job->rows, job->parts, part), rows; row < end; row += rows) {
         const int64_t at = row * width;
         float *y = (float *)call->out[0]->data + at;
         rows = width <= HT_PAIR_WIDTH && row + 1 < end ? 2 : 1;
@@ -264,9 +281,27 @@ int HT_KERNEL(layer_norm)(const ht_call *call)
         return HT_ERR_OPERAND;
     if (sum && sum->dtype != HT_FLOAT32)
         return HT_ERR_DTYPE;
-    rows_of_call job = {call, ht_parts(call, rows, 4 * (double)call->in[0]->size)};
-    ht_parallel(call->team, job.parts, layer_norm_part, &job);
-    return HT_OK;
+    return run_rows(call, rows, 4 * (double)call->in[0]->size, layer_norm_part);
+}
+
+static void instance_norm_part(void *context, int64_t part, int thread)
+{
+    const rows_of_call *job = (const rows_of_call *)context;
+    const ht_call *call = job->call;
+    const int64_t c = call->ints[1], width = call->ints[2], end = ht_part_begin(job->rows, job->parts, part + 1);
+    int64_t left = HT_PACE;
+    (void)thread;
+    for (int64_t row = ht_part_begin(job->rows, job->parts, part); row < end; row++) {
+        if (ht_paced_stop(&left, width))
+            return;
+        const float *x = (const float *)call->in[0]->data + row * width;
+        float mean;
+        double variance;
+        moments(x, width, &mean, &variance);
+        const double factor = ((const float *)call->in[1]->data)[row % c] / sqrt(variance + call->floats[0]);
+        const double offset = ((const float *)call->in[2]->data)[row % c] - mean * factor;
+        scale_row(x, (float *)call->out[0]->data + row * width, width, (float)factor, (float)offset);
+    }
 }
 
 int HT_KERNEL(instance_norm)(const ht_call *call)
@@ -279,17 +314,7 @@ int HT_KERNEL(instance_norm)(const ht_call *call)
         return status;
     if (call->in[1]->size != c || call->in[2]->size != c)
         return HT_ERR_OPERAND;
-    int64_t left = HT_PACE;
-    for (int64_t row = 0; row < n * c && !ht_paced_stop(&left, width); row++) {
-        const float *x = (const float *)call->in[0]->data + row * width;
-        float mean;
-        double variance;
-        moments(x, width, &mean, &variance);
-        const double factor = ((const float *)call->in[1]->data)[row % c] / sqrt(variance + call->floats[0]);
-        const double offset = ((const float *)call->in[2]->data)[row % c] - mean * factor;
-        scale_row(x, (float *)call->out[0]->data + row * width, width, (float)factor, (float)offset);
-    }
-    return HT_OK;
+    return run_rows(call, n * c, 4 * (double)call->in[0]->size, instance_norm_part);
 }
 
 /* x / s^beta; the exponents that trained models use need only square roots. */
@@ -306,28 +331,29 @@ HT_INLINE vf lrn_divide(vf x, vf s, float beta)
     return x * vf_exp(vf_set1(-beta) * vf_log(s));
 }
 
-int HT_KERNEL(lrn)(const ht_call *call)
+/* A row: LRN_COLUMNS columns of all channels of an image. */
+enum { LRN_COLUMNS = 4 * VF_LANES };
+
+static void lrn_part(void *context, int64_t part, int thread)
 {
-    if (call->num_ints != 4)
-        return HT_ERR_OPERAND;
-    const int64_t n = call->ints[0], c = call->ints[1], inner = call->ints[2], size = call->ints[3];
-    const int status = all_float32(call, 1, 4, 3, n * c * inner);
-    if (status != HT_OK)
-        return status;
-    if (size < 1)
-        return HT_ERR_OPERAND;
+    const rows_of_call *job = (const rows_of_call *)context;
+    const ht_call *call = job->call;
+    const int64_t c = call->ints[1], inner = call->ints[2], size = call->ints[3];
+    const int64_t across = ht_ceil_div(inner, LRN_COLUMNS), end = ht_part_begin(job->rows, job->parts, part + 1);
     const vf factor = vf_set1((float)(call->floats[0] / (double)size)), k = vf_set1((float)call->floats[2]);
     const float beta = (float)call->floats[1];
     const int64_t before = (size - 1) / 2, after = size - 1 - before;
     int64_t left = HT_PACE;
-    for (int64_t image = 0; image < n; image++) {
-        const float *x = (const float *)call->in[0]->data + image * c * inner;
-        float *y = (float *)call->out[0]->data + image * c * inner;
-        for (int64_t i = 0; i < inner; i += VF_LANES) {
-            const int64_t lanes = ht_min64(VF_LANES, inner - i);
+    (void)thread;
+    for (int64_t row = ht_part_begin(job->rows, job->parts, part); row < end; row++) {
+        const float *x = (const float *)call->in[0]->data + row / across * c * inner;
+        float *y = (float *)call->out[0]->data + row / across * c * inner;
+        const int64_t from = row % across * LRN_COLUMNS, to = ht_min64(inner, from + LRN_COLUMNS);
+        for (int64_t i = from; i < to; i += VF_LANES) {
+            const int64_t lanes = ht_min64(VF_LANES, to - i);
             for (int64_t channel = 0; channel < c; channel++) {
                 if (ht_paced_stop(&left, VF_LANES + ht_min64(size, c)))
-                    return HT_OK;
+                    return;
                 vf sum = vf_set1(0.0f);
                 for (int64_t j = ht_max64(0, channel - before); j <= ht_min64(c - 1, channel + after); j++) {
                     const float *at = x + j * inner + i;
@@ -340,5 +366,20 @@ int HT_KERNEL(lrn)(const ht_call *call)
             }
         }
     }
-    return HT_OK;
+}
+
+int HT_KERNEL(lrn)(const ht_call *call)
+{
+    if (call->num_ints != 4)
+        return HT_ERR_OPERAND;
+    const int64_t n = call->ints[0], c = call->ints[1], inner = call->ints[2], size = call->ints[3];
+    const int status = all_float32(call, 1, 4, 3, n * c * inner);
+    if (status != HT_OK)
+        return status;
+    if (size < 1)
+        return HT_ERR_OPERAND;
+    if (call->in[0]->size == 0)
+        return HT_OK;
+    return run_rows(call, n * ht_ceil_div(inner, LRN_COLUMNS), (double)(4 + ht_min64(size, c)) * (double)call->in[0]->size,
+                    lrn_part);
 }

@@ -218,6 +218,7 @@ typedef struct {
     const ht_call *call;
     ht_window window;
     int lanes;       /* channels in the lanes */
+    int64_t step;    /* planes that are pooled together */
     int64_t columns; /* float32: at a time; 0: tap by tap */
     int average, count_padding;
     int64_t pad_after[3];
@@ -227,8 +228,9 @@ typedef struct {
 static void pool_part(void *context, int64_t part, int thread)
 {
     const pooling *job = (const pooling *)context;
-    const int64_t planes = job->window.n * job->window.c;
-    const int64_t begin = ht_part_begin(planes, job->parts, part), end = ht_part_begin(planes, job->parts, part + 1);
+    const int64_t planes = job->window.n * job->window.c, steps = ht_ceil_div(planes, job->step);
+    const int64_t begin = ht_part_begin(steps, job->parts, part) * job->step;
+    const int64_t end = ht_min64(planes, ht_part_begin(steps, job->parts, part + 1) * job->step);
     ht_window w = job->window;
     w.n = 1;
     w.c = end - begin;
@@ -258,7 +260,8 @@ static int pool(pooling *job, int num_ints)
                  w->kernel[1] <= HT_POOL_TAPS && w->kernel[0] * w->kernel[1] <= HT_POOL_TAPS &&
                  job->call->scratch_bytes > 0 && job->call->scratch_bytes >= ht_pool_lanes_bytes(w);
     const double taps = (double)w->kernel[0] * (double)(w->kernel[1] + w->kernel[2]);
-    job->parts = ht_parts(job->call, w->n * w->c, 2 * taps * (double)job->call->out[0]->size);
+    job->step = job->lanes ? VF_LANES : 1;
+    job->parts = ht_parts(job->call, ht_ceil_div(w->n * w->c, job->step), 2 * taps * (double)job->call->out[0]->size);
     ht_parallel(job->call->team, job->parts, pool_part, job);
     return HT_OK;
 }

@@ -11,6 +11,7 @@
  * becomes one number per row (float32 by rows.h, float64 in independent partial sums); otherwise rows are added to rows
  * of y.
  */
+#include "elements.h"
 #include "rows.h"
 
 #include <limits.h>
@@ -124,18 +125,22 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         default: ROW(type, step, ACCUMULATE_SUM, SAME, 0)                                                             \
         }                                                                                                             \
     }                                                                                                                 \
-    static void reduce_##suffix(int operation, const plan *p, const type *x, int64_t x_size, type *y, int64_t y_size) \
+    /* Reduces `rows` rows of p->size[0] elements, which begin `pitch` elements apart. */                             \
+    static void reduce_##suffix(int operation, const plan *p, const void *from, int64_t rows, int64_t pitch, void *to, \
+                                int64_t y_size)                                                                       \
     {                                                                                                                 \
         const type neutral = operation == MAX ? lowest : operation == MIN ? highest : operation == PRODUCT ? 1 : 0;   \
+        const type *x = (const type *)from;                                                                           \
+        type *y = (type *)to;                                                                                         \
         HT_LONG_FOR (i, y_size)                                                                                       \
             y[i] = neutral;                                                                                           \
         int64_t index[HT_MAX_DIMS] = {0}, at = 0;                                                                     \
         const int64_t n = p->size[0];                                                                                 \
         int64_t left = HT_PACE;                                                                                       \
-        for (int64_t done = 0; done < x_size; done += n) {                                                            \
+        for (int64_t row = 0; row < rows; row++) {                                                                    \
             if (ht_paced_stop(&left, n))                                                                              \
                 return;                                                                                               \
-            row_##suffix(operation, x + done, y + at, n, p->step[0]);                                                 \
+            row_##suffix(operation, x + row * pitch, y + at, n, p->step[0]);                                          \
             for (int axis = 1; axis < p->rank; axis++) {                                                              \
                 at += p->step[axis];                                                                                  \
                 if (++index[axis] < p->size[axis])                                                                    \
@@ -152,60 +157,131 @@ REDUCE(i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
 REDUCE(i8, int8_t, uint32_t, INT8_MIN, INT8_MAX)
 REDUCE(u8, uint8_t, uint32_t, 0, UINT8_MAX)
 
+/* A whole call. The threads divide the outermost axis if it is kept, else the columns of a matrix whose rows are
+ * reduced to one: either way each has a contiguous range of y. */
+typedef struct {
+    const ht_call *call;
+    plan p;
+    int operation, by_columns;
+    int64_t count;        /* elements of x for one of y */
+    int64_t units, parts; /* units: indices of the outermost axis, or groups of COLUMNS columns */
+} reduction;
+
+enum { COLUMNS = 64 };
+
+/* Turns sums into the results of an operation. */
+static void finish(const reduction *job, void *to, int64_t n)
+{
+    const int operation = job->operation;
+    const int64_t count = job->count;
+    if (operation != MEAN && operation != ROOT && operation != LOGARITHM)
+        return;
+    switch (job->call->out[0]->dtype) {
+    case HT_FLOAT32: {
+        float *y = (float *)to;
+        HT_LONG_FOR (i, n)
+            y[i] = operation == MEAN ? y[i] / (float)count : operation == ROOT ? sqrtf(y[i]) : logf(y[i]);
+        return;
+    }
+    case HT_FLOAT64: {
+        double *y = (double *)to;
+        HT_LONG_FOR (i, n)
+            y[i] = operation == MEAN ? y[i] / (double)count : operation == ROOT ? sqrt(y[i]) : log(y[i]);
+        return;
+    }
+    case HT_INT32: {
+        int32_t *y = (int32_t *)to;
+        HT_LONG_FOR (i, n)
+            y[i] = (int32_t)(y[i] / count);
+        return;
+    }
+    default: {
+        int64_t *y = (int64_t *)to;
+        HT_LONG_FOR (i, n)
+            y[i] /= count;
+    }
+    }
+}
+
+static void reduce_part(void *context, int64_t part, int thread)
+{
+    const reduction *job = (const reduction *)context;
+    const ht_tensor *x = job->call->in[0], *y = job->call->out[0];
+    plan p = job->p;
+    const int outer = p.rank - 1;
+    const int64_t pitch = p.size[0];
+    int64_t x_at = 0, y_at = 0, y_size = y->size, rows = 0;
+    (void)thread;
+    if (job->parts > 1) {
+        int64_t begin = ht_part_begin(job->units, job->parts, part), end = ht_part_begin(job->units, job->parts, part + 1);
+        if (job->by_columns) {
+            begin *= COLUMNS;
+            end = ht_min64(pitch, end * COLUMNS);
+            x_at = y_at = begin;
+            p.size[0] = y_size = end - begin;
+        } else {
+            x_at = begin * (x->size / p.size[outer]);
+            y_at = begin * p.step[outer];
+            p.size[outer] = end - begin;
+            y_size = p.size[outer] * p.step[outer];
+        }
+    }
+    if (x->size > 0)
+        for (int axis = (rows = 1); axis < p.rank; axis++)
+            rows *= p.size[axis];
+    const int64_t bytes = ht_element_bytes(x->dtype);
+    const char *from = (const char *)x->data + x_at * bytes;
+    char *to = (char *)y->data + y_at * bytes;
+    switch (x->dtype) {
+    case HT_FLOAT32: reduce_f32(job->operation, &p, from, rows, pitch, to, y_size); break;
+    case HT_FLOAT64: reduce_f64(job->operation, &p, from, rows, pitch, to, y_size); break;
+    case HT_INT32: reduce_i32(job->operation, &p, from, rows, pitch, to, y_size); break;
+    case HT_INT64: reduce_i64(job->operation, &p, from, rows, pitch, to, y_size); break;
+    case HT_INT8: reduce_i8(job->operation, &p, from, rows, pitch, to, y_size); break;
+    default: reduce_u8(job->operation, &p, from, rows, pitch, to, y_size); break;
+    }
+    finish(job, to, y_size);
+}
+
+static int supports(int32_t dtype, int operation)
+{
+    switch (dtype) {
+    case HT_FLOAT32:
+    case HT_FLOAT64: return 1;
+    case HT_INT32:
+    case HT_INT64: return operation != ROOT && operation != LOGARITHM;
+    case HT_INT8:
+    case HT_UINT8: return operation == MAX || operation == MIN;
+    default: return 0;
+    }
+}
+
 int HT_KERNEL(reduce)(const ht_call *call)
 {
     const ht_tensor *x = call->in[0], *y = call->out[0];
-    plan p;
     if (call->num_in != 1 || call->num_ints < 2 || call->ints[1] != x->ndim || call->num_ints != 2 + x->ndim)
         return HT_ERR_OPERAND;
-    const int operation = (int)call->ints[0];
+    reduction job = {.call = call, .operation = (int)call->ints[0], .count = 1, .units = 1};
     const int64_t *reduced = call->ints + 2;
-    int64_t kept = 1, count = 1;
+    int64_t kept = 1;
     for (int axis = 0; axis < x->ndim; axis++)
-        *(reduced[axis] ? &count : &kept) *= x->dims[axis];
+        *(reduced[axis] ? &job.count : &kept) *= x->dims[axis];
     if (x->dtype != y->dtype)
         return HT_ERR_DTYPE;
-    if (kept != y->size || operation < SUM || operation > LOGARITHM)
+    if (kept != y->size || job.operation < SUM || job.operation > LOGARITHM)
         return HT_ERR_OPERAND;
-    merge_axes(x, reduced, &p);
-    if (x->dtype == HT_FLOAT32) {
-        float *out = y->data;
-        reduce_f32(operation, &p, x->data, x->size, out, kept);
-        HT_LONG_FOR (i, kept)
-            out[i] = operation == MEAN ? out[i] / (float)count : operation == ROOT ? sqrtf(out[i])
-                     : operation == LOGARITHM ? logf(out[i]) : out[i];
-    } else if (x->dtype == HT_FLOAT64) {
-        double *out = y->data;
-        reduce_f64(operation, &p, x->data, x->size, out, kept);
-        HT_LONG_FOR (i, kept)
-            out[i] = operation == MEAN ? out[i] / (double)count : operation == ROOT ? sqrt(out[i])
-                     : operation == LOGARITHM ? log(out[i]) : out[i];
-    } else if (operation == ROOT || operation == LOGARITHM) {
+    if (!supports(x->dtype, job.operation))
         return HT_ERR_DTYPE;
-    } else if (x->dtype == HT_INT32) {
-        int32_t *out = y->data;
-        reduce_i32(operation, &p, x->data, x->size, out, kept);
-        if (operation == MEAN && count == 0)
-            return HT_ERR_DIVIDE;
-        const int64_t means = operation == MEAN ? kept : 0;
-        HT_LONG_FOR (i, means)
-            out[i] = (int32_t)(out[i] / count);
-    } else if (x->dtype == HT_INT64) {
-        int64_t *out = y->data;
-        reduce_i64(operation, &p, x->data, x->size, out, kept);
-        if (operation == MEAN && count == 0)
-            return HT_ERR_DIVIDE;
-        const int64_t means = operation == MEAN ? kept : 0;
-        HT_LONG_FOR (i, means)
-            out[i] /= count;
-    } else if (operation != MAX && operation != MIN) {
-        return HT_ERR_DTYPE;
-    } else if (x->dtype == HT_INT8) {
-        reduce_i8(operation, &p, x->data, x->size, y->data, kept);
-    } else if (x->dtype == HT_UINT8) {
-        reduce_u8(operation, &p, x->data, x->size, y->data, kept);
-    } else {
-        return HT_ERR_DTYPE;
-    }
+    if (job.operation == MEAN && job.count == 0 && x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64)
+        return HT_ERR_DIVIDE;
+    merge_axes(x, reduced, &job.p);
+    const plan *p = &job.p;
+    job.by_columns = p->step[p->rank - 1] == 0 ? p->rank == 2 : p->rank == 1;
+    if (x->size > 0 && job.by_columns)
+        job.units = ht_ceil_div(p->size[0], COLUMNS);
+    else if (x->size > 0 && p->step[p->rank - 1] != 0)
+        job.units = p->size[p->rank - 1];
+    job.parts = ht_min64(job.units, ht_wanted(call, 2 * (double)x->size));
+    ht_parallel(call->team, job.parts, reduce_part, &job);
     return HT_OK;
 }

@@ -1,9 +1,10 @@
 /* Threads that take the parts of a region: see team.h.
  *
- * A region is published in one 64-bit ticket: its number, how many parts it has, and how many are taken. A thread that
- * increments a ticket with parts left owns the part of that number, and the region cannot end before this part is done.
- * Only then does the thread read the rest of the region's description. A late thread finds no part left and has touched
- * nothing. */
+ * A region is published in one 64-bit ticket: its number, and the range of parts that are left. The caller takes parts
+ * from the beginning of the range and the other threads from its end, so in successive regions over the same rows a
+ * thread finds much of what it reads in its own cache. A thread that has shortened the range owns the part, and the
+ * region cannot end before this part is done. Only then does the thread read the rest of the region's description. A
+ * late thread finds no part left and has touched nothing. */
 #define _GNU_SOURCE
 #include "team.h"
 
@@ -16,8 +17,10 @@
 #include <time.h>
 
 enum {
-    PART_BITS = 21, /* for the count of parts, and for parts taken, which each late thread increments by one */
+    PART_BITS = 21, /* for each end of the range of parts */
     PAUSES = 2000,  /* pause instructions for which an idle thread spins before it sleeps: about 50 µs */
+    RARELY = 16,    /* regions of which one wakes threads that have no processor of their own */
+    LOOK = 64,      /* pauses between two looks at which processor runs this thread */
 };
 static const uint64_t PART_MASK = ((uint64_t)1 << PART_BITS) - 1;
 
@@ -70,10 +73,11 @@ typedef struct {
     pthread_t id;
     ht_team *team;
     int number;
+    _Atomic int processor; /* where it last looked for parts; -1: unknown */
 } member;
 
 struct ht_team {
-    _Alignas(64) _Atomic uint64_t ticket; /* region << 42 | parts << 21 | taken */
+    _Alignas(64) _Atomic uint64_t ticket; /* region << 42 | end << 21 | begin */
     _Alignas(64) _Atomic int64_t done;    /* finished parts of the region */
     _Alignas(64) _Atomic int taken;       /* owned by a run */
     ht_part_fn work;
@@ -83,6 +87,7 @@ struct ht_team {
     int home;          /* processor reserved for the caller of a pinned team; -1: not pinned */
     unsigned forks;    /* value of the counter below when the threads were started */
     uint64_t region;
+    _Atomic int processor; /* on which the caller began the region; -1: unknown */
     _Atomic int sleepers, closing;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -104,37 +109,83 @@ static inline void pause_briefly(void)
 #endif
 }
 
-static inline int has_parts(uint64_t ticket) { return (ticket & PART_MASK) < (ticket >> PART_BITS & PART_MASK); }
+/* Number of the processor that runs the calling thread, or -1. Two threads on one processor must not wait for each
+ * other by spinning. */
+static inline int this_processor(void)
+{
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
+static inline int is_same(int processor, int other) { return processor >= 0 && processor == other; }
+
+/* How many other threads of the team were last on this processor. */
+static int num_here(ht_team *team)
+{
+    const int processor = this_processor();
+    int num = 0;
+    for (int i = 0; i < team->threads - 1; i++)
+        num += is_same(processor, atomic_load_explicit(&team->others[i].processor, memory_order_relaxed));
+    return num;
+}
+
+static inline int64_t begin_of(uint64_t ticket) { return (int64_t)(ticket & PART_MASK); }
+static inline int64_t end_of(uint64_t ticket) { return (int64_t)(ticket >> PART_BITS & PART_MASK); }
+static inline int has_parts(uint64_t ticket) { return begin_of(ticket) < end_of(ticket); }
+
+/* Takes a part of the current region; -1 if none is left. */
+static int64_t take_part(ht_team *team, int thread)
+{
+    uint64_t ticket = atomic_load(&team->ticket);
+    while (has_parts(ticket)) {
+        const uint64_t left = thread > 0 ? ticket - ((uint64_t)1 << PART_BITS) : ticket + 1;
+        if (atomic_compare_exchange_weak(&team->ticket, &ticket, left))
+            return thread > 0 ? end_of(left) : begin_of(ticket);
+    }
+    return -1;
+}
 
 /* Takes parts of the current region until none is left. */
 static void take_parts(ht_team *team, int thread)
 {
-    while (has_parts(atomic_load(&team->ticket))) {
-        const uint64_t ticket = atomic_fetch_add(&team->ticket, 1);
-        if (!has_parts(ticket))
-            return;
+    for (int64_t part; (part = take_part(team, thread)) >= 0;) {
         if (thread > 0)
             watched = team->watch;
         if (!ht_stopping())
-            team->work(team->context, (int64_t)(ticket & PART_MASK), thread);
+            team->work(team->context, part, thread);
         if (thread > 0)
             watched = NULL; /* once this part is done, the run may end and free its watch */
         atomic_fetch_add(&team->done, 1);
     }
 }
 
+/* Waits for a moment without sleeping, unless the caller needs this processor. */
+static void spin(ht_team *team, member *self)
+{
+    for (int pauses = 0; pauses < PAUSES; pauses++) {
+        if (has_parts(atomic_load_explicit(&team->ticket, memory_order_relaxed)))
+            return;
+        if (pauses % LOOK == 0) {
+            const int processor = this_processor();
+            atomic_store_explicit(&self->processor, processor, memory_order_relaxed);
+            if (is_same(processor, atomic_load_explicit(&team->processor, memory_order_relaxed)))
+                return;
+        }
+        pause_briefly();
+    }
+}
+
 static void *serve(void *argument)
 {
-    const member *self = (const member *)argument;
+    member *self = (member *)argument;
     ht_team *team = self->team;
     is_member = 1;
     for (;;) {
-        int pauses = 0;
-        while (pauses < PAUSES && !has_parts(atomic_load_explicit(&team->ticket, memory_order_relaxed))) {
-            pause_briefly();
-            pauses++;
-        }
-        if (pauses == PAUSES) {
+        spin(team, self);
+        if (!has_parts(atomic_load(&team->ticket))) {
             pthread_mutex_lock(&team->lock);
             atomic_fetch_add(&team->sleepers, 1);
             while (!has_parts(atomic_load(&team->ticket)) && !atomic_load(&team->closing))
@@ -144,6 +195,7 @@ static void *serve(void *argument)
         }
         if (atomic_load(&team->closing))
             return NULL;
+        atomic_store_explicit(&self->processor, this_processor(), memory_order_relaxed);
         take_parts(team, self->number);
     }
 }
@@ -159,7 +211,7 @@ ht_team *ht_team_open(int threads)
     memset(team, 0, size);
     pthread_once(&counting, count_forks);
     team->threads = 1;
-    team->home = -1;
+    team->home = team->processor = -1;
     team->forks = atomic_load(&forks);
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
@@ -171,6 +223,7 @@ ht_team *ht_team_open(int threads)
         member *other = &team->others[team->threads - 1];
         other->team = team;
         other->number = team->threads;
+        atomic_init(&other->processor, -1);
         if (pthread_create(&other->id, NULL, serve, other) != 0)
             break;
     }
@@ -244,17 +297,20 @@ void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
     team->work = work;
     team->context = context;
     team->watch = watched;
+    atomic_store_explicit(&team->processor, this_processor(), memory_order_relaxed);
     atomic_store(&team->done, 0);
     atomic_store(&team->ticket, ++team->region << (2 * PART_BITS) | (uint64_t)parts << PART_BITS);
-    if (atomic_load(&team->sleepers)) {
+    /* Threads that have no processor of their own are woken only at times, to see whether they get one. */
+    if (atomic_load(&team->sleepers) && (team->region % RARELY == 0 || num_here(team) < team->threads - 1)) {
         pthread_mutex_lock(&team->lock);
         pthread_cond_broadcast(&team->wake);
         pthread_mutex_unlock(&team->lock);
     }
     take_parts(team, 0);
+    /* Another thread still runs a part. If it needs this processor, or has been long, let others run. */
     for (int pauses = 0; atomic_load(&team->done) < parts; pauses++)
-        if (pauses < PAUSES)
-            pause_briefly();
+        if (pauses >= PAUSES || (pauses % LOOK == 0 && num_here(team) > 0))
+            (void)sched_yield();
         else
-            (void)sched_yield(); /* another thread on this machine uses the core that a part needs */
+            pause_briefly();
 }

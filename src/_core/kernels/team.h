@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define HT_MAX_THREADS 1024
-#define HT_MAX_PARTS (1 << 20) /* parts of one region: half of what PART_BITS in team.c can count */
+#define HT_MAX_PARTS (1 << 20) /* parts of one region: PART_BITS in team.c can count them */
 
 typedef struct ht_team ht_team;
 

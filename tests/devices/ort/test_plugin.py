@@ -580,19 +580,45 @@ def test_threads_and_options(core: hetero.Core, diamond: hetero.Model) -> None:
     def options(**config: Any) -> Any:
         return core.compile_model(diamond, "ORT", config)._session.get_session_options()  # type: ignore[attr-defined]
 
-    def spinning(chosen: Any) -> str:
-        return str(chosen.get_session_config_entry("session.intra_op.allow_spinning"))
+    def entry(chosen: Any, name: str) -> str:
+        try:
+            return str(chosen.get_session_config_entry(f"session.{name}"))
+        except RuntimeError:  # not set
+            return ""
 
     assert options(INFERENCE_NUM_THREADS=3).intra_op_num_threads == 3
     assert options(INFERENCE_NUM_THREADS=4, NUM_STREAMS=2).intra_op_num_threads == 3  # and a stream's own thread
     assert options(INFERENCE_NUM_THREADS=2, NUM_STREAMS=8).intra_op_num_threads == 1
-    assert spinning(options()) == "0"
+    assert entry(options(), "force_spinning_stop") == "1"
+    assert entry(options(), "intra_op.allow_spinning") == ""
+    assert entry(options(ORT_ALLOW_SPINNING=True), "force_spinning_stop") == ""
+    never = options(ORT_SESSION_CONFIG={"session.intra_op.allow_spinning": "0"})
+    assert entry(never, "intra_op.allow_spinning") == "0"
     level = options(DISABLE_TRANSFORMATIONS=True).graph_optimization_level
     assert level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     chosen = options(ORT_SESSION_CONFIG={"session.set_denormal_as_zero": 1})
     assert chosen.get_session_config_entry("session.set_denormal_as_zero") == "1"
     compiled = core.compile_model(diamond, "ORT", {"NUM_STREAMS": 2})
     assert compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2
+
+
+@pytest.mark.parametrize("device", ["ORT", "HETERO:CPU,ORT"])
+def test_threads_sleep_after_a_run(core: hetero.Core, device: str) -> None:
+    """They leave the processors to other devices. With onnxruntime's default, they would spin all the time."""
+    w = numpy_helper.from_array(np.eye(256, dtype=np.float32), "w")
+    nodes = [node("MatMul", ["x", "w"], ["y"], name="product"), node("Relu", ["y"], ["z"], name="last")]
+    types = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [256, 256]) for name in "xz"]
+    model = helper.make_model(helper.make_graph(nodes, "spin", types[:1], types[1:], [w]), ir_version=10)
+    core.set_property("ORT", {"INFERENCE_NUM_THREADS": 4})
+    core.set_property("CPU", {"INFERENCE_NUM_THREADS": 1})
+    pins = {"product": "ORT"} if device != "ORT" else None
+    request = core.compile_model(model, device, pins=pins).create_infer_request()
+    x = np.ones((256, 256), np.float32)
+    for _ in range(3):
+        np.testing.assert_array_equal(request.infer(x)[0], x)
+    begin = time.process_time()
+    time.sleep(0.05)
+    assert time.process_time() - begin < 0.02
 
 
 def test_nothing_is_printed(core: hetero.Core, capfd: pytest.CaptureFixture[str]) -> None:

