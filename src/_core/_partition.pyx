@@ -83,6 +83,19 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
     return subgraph_of, device_of[:count].copy(), cut, total, maximal != 0
 
 
+def lower_bound(Csr csr not None, device):
+    """A number of subgraphs that no valid partition is below."""
+    cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)
+    cdef const uint8_t *devices = in8(numbers)
+    cdef int32_t bound = 0
+    cdef int status
+    cdef hg_watch watch = new_watch()
+    with nogil:
+        status = hg_lower_bound(&csr.c, devices, &bound, &watch)
+    finish(status)
+    return bound
+
+
 def documented_steps(Csr csr not None, device):
     """The steps of policy `documented`: a list of (action, node)."""
     cdef const uint8_t[::1] numbers = device_array(device, csr.c.n)

@@ -161,6 +161,11 @@ int hg_depth_height(const hg_graph *g, const uint8_t *device, int32_t *subgraph_
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
             int32_t *count, int *maximal, hg_watch *watch);
 
+/* ---- bound.c: how few subgraphs there can be ---- */
+
+/* *bound: no valid partition has fewer subgraphs. */
+int hg_lower_bound(const hg_graph *g, const uint8_t *device, int32_t *bound, hg_watch *watch);
+
 /* ---- documented.c: the documented loop ---- */
 
 enum { HG_ROOT, HG_MERGE, HG_FAIL, HG_ROLLBACK, HG_CHOOSE };
