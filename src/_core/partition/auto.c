@@ -13,8 +13,8 @@
  *    No step before this one looks at weights, so they cannot cost a subgraph.
  *
  * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of WORK_PER_EDGE steps for each node and
- * edge, at least LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller, with a
- * budget of its own, as long as that gains; then the result is valid but may not be maximal. Steps 5 and 6 take a fixed
+ * edge, at least LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller, as long
+ * as that gains; then the result is valid but may not be maximal. Steps 5 and 6 take a fixed
  * time, whatever the size, and none if the graph is too large for one of them. */
 #include <math.h>
 
@@ -29,7 +29,7 @@ enum {
 static const double WORTHWHILE = 1.0 / 128;
 
 /* Contraction runs again on the quotient if the last run removed at least this part of the subgraphs. */
-static const double GAINS = 1.0 / 64;
+static const double GAINS = 1.0 / 256;
 
 /* Edges of the coarse graph that are this many times heavier than the mean edge are contracted first. */
 static const double HEAVY = 8;
@@ -72,7 +72,7 @@ static int contract_once(improver *s, float heavy, labels *result)
                                      s->watch)
                         : HG_NO_MEMORY;
     if (status == HG_OK) {
-        const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)coarse.k + coarse.edges);
+        const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
         status = hg_contract(&coarse, heavy, INT32_MAX, work, merged, &result->count, &result->maximal, s->arena,
                              s->watch);
     }
