@@ -8,7 +8,7 @@
  * 4. Contract (contract.c) until no two adjacent subgraphs can be merged.
  * 5. If there may be fewer subgraphs (bound.c): other starts, as many as CANDIDATE_WORK allows. These are the reversed
  *    graph, contraction alone, and the contracted common refinement, in both directions.
- * 6. Likewise: windows (windows.c), for WINDOW_WORK steps.
+ * 6. Windows (windows.c), for WINDOW_WORK steps; fewer if only the cut can be smaller.
  * 7. With weights: windows and moves between levels that lower the weight of the cut and keep the number of subgraphs.
  *    No step before this one looks at weights, so they cannot cost a subgraph.
  *
@@ -41,6 +41,7 @@ enum {
     CANDIDATE_STEPS = 24, /* of a candidate for each node and edge, as measured */
     WINDOW_WORK = 1 << 20,
     WINDOW_PER_EDGE = 1 << 10, /* small graphs are done sooner */
+    CUT_PER_EDGE = 1 << 7,     /* where only the cut can be smaller */
     WINDOW_ROUND = 8, /* steps of a round for each node and edge; at least two rounds, or none */
 };
 
@@ -293,9 +294,10 @@ static int try_candidates(improver *s, contest *c)
 }
 
 /* Step 6, or the first half of step 7; merges what becomes adjacent. */
-static int search_windows(improver *s, int64_t size, int32_t bound, double *cut, labels *best)
+static int search_windows(improver *s, int64_t size, int64_t per_edge, int32_t bound, double *cut, labels *best)
 {
-    const int64_t work = size < WINDOW_WORK / WINDOW_PER_EDGE ? size * WINDOW_PER_EDGE : WINDOW_WORK;
+    const int64_t largest = WINDOW_WORK / WINDOW_PER_EDGE; /* graphs that get all they ask for */
+    const int64_t work = (size < largest ? size : largest) * per_edge;
     if (work < 2 * WINDOW_ROUND * size)
         return HG_OK;
     const hg_mark mark = hg_arena_mark(s->arena);
@@ -315,14 +317,17 @@ static int search_further(improver *s, int64_t size, labels *best)
     if (c.work < c.each && WINDOW_WORK < 2 * WINDOW_ROUND * size)
         return HG_OK;
     int status = hg_lower_bound(s->g, s->dag.device, &c.bound, s->watch);
-    if (status != HG_OK || best->count == c.bound)
-        return status;
-    status = hg_weight_between(&s->dag, best->label, &c.cut, s->watch);
+    if (status == HG_OK)
+        status = hg_weight_between(&s->dag, best->label, &c.cut, s->watch);
+    if (status == HG_OK && best->count == c.bound)
+        return search_windows(s, size, CUT_PER_EDGE, 0, &c.cut, best);
     const hg_mark mark = hg_arena_mark(s->arena);
     if (status == HG_OK)
         status = try_candidates(s, &c);
     hg_arena_release(s->arena, mark);
-    return status == HG_OK && best->count > c.bound ? search_windows(s, size, c.bound, &c.cut, best) : status;
+    if (status != HG_OK || best->count == c.bound)
+        return status;
+    return search_windows(s, size, WINDOW_PER_EDGE, c.bound, &c.cut, best);
 }
 
 /* Weights in the order of pred_indices. */
@@ -354,7 +359,7 @@ static int lower_weight(improver *s, const double *weight, int64_t size, labels 
     double cut, before, gained;
     int status = hg_weight_between(&s->dag, best->label, &cut, s->watch);
     if (status == HG_OK)
-        status = search_windows(s, size, 0, &cut, best);
+        status = search_windows(s, size, WINDOW_PER_EDGE, 0, &cut, best);
     if (status == HG_OK)
         status = hg_weight_between(&s->dag, best->label, &before, s->watch);
     if (status != HG_OK)
