@@ -135,9 +135,75 @@ KINDS: dict[str, Callable[[int, Generator], Edges]] = {
     "half_foreign": _random(0.5),
 }
 
+
+def _joined_trees(n: int, rng: Generator) -> Edges:
+    """A tree that forks at every node, and its mirror image, which joins the leaves again."""
+    half = n // 2
+    node = np.arange(1, half)
+    leaf = np.arange((half - 1) // 2 + 1, half)
+    parent = (node - 1) // 2
+    src = np.concatenate([parent, n - 1 - node, leaf])
+    return _finish(src, np.concatenate([node, n - 1 - parent, n - 1 - leaf]), rng.random(n) < 0.1)
+
+
+def _deep_trees(n: int, rng: Generator) -> Edges:
+    """The same of a deep tree: the parent of each node is one of the 64 before it."""
+    half = n // 2
+    node = np.arange(1, half)
+    parent = node - 1 - (rng.random(len(node)) * np.minimum(node, 64)).astype(np.int64)
+    leaf = np.setdiff1d(np.arange(half), parent)
+    src = np.concatenate([parent, n - 1 - node, leaf])
+    return _finish(src, np.concatenate([node, n - 1 - parent, n - 1 - leaf]), rng.random(n) < 0.1)
+
+
+def _butterfly(bits: int) -> Callable[[int, Generator], Edges]:
+    """Stages of a fast Fourier transform of ``2 ** bits`` values."""
+
+    def make(n: int, rng: Generator) -> Edges:
+        node = np.arange(1 << bits, n)
+        straight = node - (1 << bits)
+        crossed = straight ^ (1 << node // (1 << bits) % bits)
+        return _finish(np.concatenate([straight, crossed]), np.concatenate([node, node]), rng.random(n) < 0.1)
+
+    return make
+
+
+def _combs(n: int, rng: Generator) -> Edges:
+    """Combs side by side, as many as each is long; neighboring numbers belong to different combs."""
+    side = int(n**0.5)
+    src, dst, _ = _comb(side, rng)
+    first = np.arange(side)[:, None]
+    all_src, all_dst = (src * side + first).ravel(), (dst * side + first).ravel()
+    return _finish(all_src, all_dst, rng.random(side * side) < 0.1)
+
+
+def _linked_chains(count: int) -> Callable[[int, Generator], Edges]:
+    """``count`` chains side by side; one node in ten also reads a node anywhere before."""
+
+    def make(n: int, rng: Generator) -> Edges:
+        node = np.arange(count, n)
+        reader = node[rng.random(len(node)) < 0.1]
+        anywhere = (rng.random(len(reader)) * (reader // count * count)).astype(np.int64)
+        src = np.concatenate([node - count, anywhere])
+        return _finish(src, np.concatenate([node, reader]), rng.random(n) < 0.1)
+
+    return make
+
+
+HARD: dict[str, Callable[[int, Generator], Edges]] = {
+    "joined_trees": _joined_trees,
+    "deep_trees": _deep_trees,
+    "butterfly": _butterfly(10),
+    "wide_butterfly": _butterfly(14),
+    "combs": _combs,
+    "linked_chains": _linked_chains(64),
+    "many_linked_chains": _linked_chains(1000),
+}
+"""Kinds made to be hard for the partitioner; for graphs of 2,000 nodes or more, `wide_butterfly` of 40,000."""
+
 SEEDED = {kind: kind not in ("transformer", "inception", "chain") for kind in KINDS}
 """Whether a seed makes a difference."""
 
 
 def make(kind: str, n: int, seed: int = 0) -> Edges:
-    return KINDS[kind](n, np.random.default_rng(seed))
+    return (KINDS | HARD)[kind](n, np.random.default_rng(seed))

@@ -2,6 +2,7 @@
 
     python bench/optimum.py                     # 6,000 graphs of 4 to 14 nodes; half a minute
     python bench/optimum.py --graphs 200 --max-nodes 9
+    python bench/optimum.py --proved --graphs 340    # graphs of 20 to 60 nodes, by CP-SAT (OR-Tools); minutes
 
 The minimum is first of the number of subgraphs, then of the edges cut among partitions of that number. `minimum` finds
 it by dynamic programming over the sets of nodes closed under predecessors: since the quotient is acyclic, subgraphs can
@@ -14,7 +15,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -124,6 +126,49 @@ def minimum_of_all(src: Ints, dst: Ints, device: Ints) -> Minimum:
     return Minimum(*best)
 
 
+def prove(src: Ints, dst: Ints, device: Ints, at_most: int, at_least: int = 1, seconds: float = 20.0) -> int | None:
+    """The minimum number of subgraphs by CP-SAT, or None if it is not proved within ``seconds`` of work. For up to
+    about 60 nodes.
+
+    ``at_most``, ``at_least``: of any partition and of any bound; the solver starts from them.
+
+    Every node gets a level. Levels rise along edges between devices and never fall along others, so the components of
+    equal level are a valid partition; and every valid partition has such levels, the positions of its subgraphs. Each
+    node but one of a component hangs below a neighbor of the same level.
+    """
+    from ortools.sat.python import cp_model
+
+    n = len(device)
+    if at_most <= at_least:
+        return at_most
+    model = cp_model.CpModel()
+    level = [model.new_int_var(0, at_most - 1, "") for _ in range(n)]
+    rank = [model.new_int_var(0, n - 1, "") for _ in range(n)]
+    below: list[list[cp_model.IntVar]] = [[] for _ in range(n)]
+    for u, v in zip(src.tolist(), dst.tolist(), strict=True):
+        model.add(level[v] >= level[u] + int(device[u] != device[v]))
+        if device[u] != device[v]:
+            continue
+        same = model.new_bool_var("")
+        model.add(level[u] == level[v]).only_enforce_if(same)
+        for a, b in ((u, v), (v, u)):
+            hangs = model.new_bool_var("")
+            model.add_implication(hangs, same)
+            model.add(rank[a] >= rank[b] + 1).only_enforce_if(hangs)
+            below[a].append(hangs)
+    for v in range(n):
+        model.add_at_most_one(below[v])
+    joined = sum(hangs for row in below for hangs in row)
+    model.add(joined <= n - at_least)
+    model.add(joined >= n - at_most)
+    model.maximize(joined)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_deterministic_time = seconds
+    solver.parameters.num_workers = 1
+    status = solver.solve(model)
+    return n - round(solver.objective_value) if status == cp_model.OPTIMAL else None
+
+
 def random_dag(rng: np.random.Generator, n: int) -> tuple[Ints, Ints, Ints]:
     """Any density, any window, 1 to 4 devices in any proportion."""
     edges = int(rng.integers(n - 1, 3 * n)) if n > 1 else 0
@@ -135,12 +180,50 @@ def random_dag(rng: np.random.Generator, n: int) -> tuple[Ints, Ints, Ints]:
     return pairs[0], pairs[1], rng.choice(devices, n, p=rng.dirichlet(np.ones(devices))).astype(np.int32)
 
 
-def piece_of_kind(rng: np.random.Generator, kind: str, n: int) -> tuple[Ints, Ints, Ints]:
+def piece_of_kind(rng: np.random.Generator, n: int, kind: str) -> tuple[Ints, Ints, Ints]:
     """``n`` nodes that follow each other somewhere in a graph of the kind."""
     src, dst, device = graphs.make(kind, max(4 * n, 300), int(rng.integers(1 << 30)))
     first = int(rng.integers(0, len(device) - n + 1))
     inside = (src >= first) & (dst < first + n)
     return src[inside] - first, dst[inside] - first, device[first : first + n]
+
+
+def whole_kind(rng: np.random.Generator, n: int, kind: str) -> tuple[Ints, Ints, Ints]:
+    return graphs.make(kind, n, int(rng.integers(1 << 30)))
+
+
+def window_dag(rng: np.random.Generator, n: int, density: float, window: int, devices: int) -> tuple[Ints, Ints, Ints]:
+    """``density`` edges per node, each from one of the ``window`` nodes before."""
+    v = rng.integers(1, n, int(density * n))
+    u = v - 1 - (rng.random(len(v)) * np.minimum(window, v)).astype(np.int64)
+    pairs = np.unique(np.stack([u, v]), axis=1)
+    return pairs[0], pairs[1], rng.integers(0, devices, n).astype(np.int32)
+
+
+def layered_dag(rng: np.random.Generator, n: int, width: int, devices: int) -> tuple[Ints, Ints, Ints]:
+    """Layers of ``width`` nodes, of which each reads two of the layer before."""
+    v = np.repeat(np.arange(width, n), 2)
+    u = (v // width - 1) * width + rng.integers(0, width, len(v))
+    pairs = np.unique(np.stack([u, v]), axis=1)
+    return pairs[0], pairs[1], rng.integers(0, devices, n).astype(np.int32)
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator, int], tuple[Ints, Ints, Ints]]] = {
+    **{
+        f"window {window}, {density} edges a node": partial(window_dag, density=density, window=window, devices=2)
+        for window in (8, 64)
+        for density in (1.2, 2, 3)
+    },
+    "window 64, 2 edges a node, 3 devices": partial(window_dag, density=2, window=64, devices=3),
+    "layers of 4": partial(layered_dag, width=4, devices=2),
+    "layers of 8": partial(layered_dag, width=8, devices=2),
+    "experts": partial(piece_of_kind, kind="experts"),
+    **{
+        kind.replace("_", " "): partial(whole_kind, kind=kind)
+        for kind in ("random", "unet", "towers", "loose_comb", "ladder", "three_devices", "half_foreign")
+    },
+}
+"""Graphs of 20 to 60 nodes."""
 
 
 def cases(count: int, min_nodes: int, max_nodes: int) -> Iterator[tuple[str, tuple[Ints, Ints, Ints]]]:
@@ -151,7 +234,7 @@ def cases(count: int, min_nodes: int, max_nodes: int) -> Iterator[tuple[str, tup
         n = min_nodes + i % (max_nodes - min_nodes + 1)
         if i % 3 == 2:
             kind = kinds[i // 3 % len(kinds)]
-            yield kind, piece_of_kind(rng, kind, n)
+            yield kind, piece_of_kind(rng, n, kind)
         else:
             yield RANDOM, random_dag(rng, n)
 
@@ -204,13 +287,46 @@ def optimum(count: int, min_nodes: int, max_nodes: int, show: int = 0) -> Table:
     return table
 
 
+def proved(count: int, seconds: float = 6.0, first: int = 0) -> Table:
+    """`auto` and its lower bound on ``count`` graphs of `FAMILIES`, of 20 to 60 nodes. Graphs whose minimum CP-SAT does
+    not prove count as "not proved"."""
+    columns = ("family", "graphs", "not proved", "minimum reached", "worst", "bound met", "another policy better")
+    rows: dict[str, list[tuple[int, int | None, bool, bool]]] = defaultdict(list)
+    for i in range(first, first + -(-count // len(FAMILIES))):
+        n = 20 + 10 * (i % 5)
+        for name, make in FAMILIES.items():
+            src, dst, device = make(np.random.default_rng([i, len(name)]), n)
+            graph = Graph.from_edges(src, dst, n)
+            made = {policy: partition_graph(graph, device, policy) for policy in POLICIES}
+            auto = made["auto"]
+            check_partition(graph, device, auto.subgraph_of)
+            least = prove(src, dst, device, auto.num_subgraphs, auto.lower_bound, seconds)
+            better = any(other.num_subgraphs < auto.num_subgraphs for other in made.values())
+            for row in (name, "all"):
+                more = None if least is None else auto.num_subgraphs - least
+                rows[row].append((auto.num_subgraphs, more, auto.lower_bound == least, better))
+    table = Table(*columns)
+    for name in (*FAMILIES, "all"):
+        known = [row for row in rows[name] if row[1] is not None]
+        gaps = np.array([row[1] for row in known])
+        table.add(
+            *(name, f"{len(rows[name])}", f"{len(rows[name]) - len(known)}", f"{(gaps == 0).mean():.1%}"),
+            *(f"{gaps.max()}", f"{np.mean([row[2] for row in known]):.1%}", f"{sum(row[3] for row in rows[name])}"),
+        )
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, default=6000, metavar="COUNT")
     parser.add_argument("--min-nodes", type=int, default=4, metavar="NODES")
     parser.add_argument("--max-nodes", type=int, default=14, metavar="NODES")
     parser.add_argument("--show", type=int, default=0, metavar="COUNT", help="graphs on which `auto` has a gap")
+    parser.add_argument("--proved", action="store_true", help="graphs of 20 to 60 nodes, by CP-SAT")
     arguments = parser.parse_args()
+    if arguments.proved:
+        proved(arguments.graphs).print()
+        return
     optimum(arguments.graphs, arguments.min_nodes, arguments.max_nodes, arguments.show).print()
 
 

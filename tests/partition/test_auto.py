@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import optimum
 from hetero.partition import Graph, check_partition, partition_graph
 from threads import in_threads
 
@@ -165,3 +166,48 @@ def test_graphs_made_to_be_hard(make, evaluate):
         p = partition_graph(g, device.astype(np.int32))
         check_partition(g, device.astype(np.int32), p.subgraph_of, ordered=True)
         assert evaluate(g, device, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)
+
+
+@pytest.mark.parametrize("kind", ["random", "towers", "ladder", "loose_comb", "three_devices", "half_foreign"])
+@pytest.mark.parametrize("n", [60, 700, 12_000])
+def test_weights_never_cost_a_subgraph(kind, n, kinds):
+    for seed in range(3 if n < 10_000 else 1):
+        src, dst, device = kinds.make(kind, n, seed)
+        g = Graph.from_edges(src, dst, n)
+        plain = partition_graph(g, device)
+        rng = np.random.default_rng(seed)
+        lower = 0
+        for weight in (rng.random(len(src)), np.power(10.0, rng.integers(0, 7, len(src))), np.zeros(len(src))):
+            p = partition_graph(g, device, edge_weight=weight)
+            check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
+            assert p.num_subgraphs <= plain.num_subgraphs
+            cut = plain.subgraph_of[src] != plain.subgraph_of[dst]
+            lower += p.cut_weight < weight[cut].sum()
+            assert p.num_subgraphs < plain.num_subgraphs or p.cut_weight <= weight[cut].sum() * (1 + 1e-6)
+        assert lower or plain.lower_bound == plain.num_subgraphs or n < 100
+
+
+PROVED = (
+    ("window 8, 3 edges a node", 40, 2, 12),
+    ("three devices", 50, 3, 31),
+    ("random", 50, 8, 4),
+    ("loose comb", 50, 13, 4),
+)
+
+
+def test_is_optimal_on_graphs_that_a_single_start_misses():
+    """Minimums that CP-SAT proved; bench/optimum.py has more."""
+    for name, n, seed, minimum in PROVED:
+        src, dst, device = optimum.FAMILIES[name](np.random.default_rng([seed, len(name)]), n)
+        assert partition_graph(Graph.from_edges(src, dst, n), device).num_subgraphs == minimum, (name, n, seed)
+
+
+def test_all_pairs():
+    """A path through all nodes, so every change of device needs another subgraph."""
+    n = 1500
+    src, dst = np.triu_indices(n, 1)
+    device = (np.random.default_rng(0).random(n) < 0.5).astype(np.int32)
+    g = Graph.from_edges(src, dst, n)
+    p = partition_graph(g, device)
+    check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
+    assert p.num_subgraphs == p.lower_bound == 1 + np.count_nonzero(np.diff(device))

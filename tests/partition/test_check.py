@@ -136,16 +136,18 @@ def test_debug_switch_demands_maximality_only_where_the_search_was_finished(monk
     monkeypatch.setattr(policies, "check_partition", check)
     partition_graph(WORKED, WORKED_DEVICE)
     assert demanded == [True]
-    for seed, degree in ((0, 2), (1, 4), (2, 6)):  # edges between any two nodes: searches use up their steps
+    for seed, chains in enumerate((64, 1000)):  # side by side, with long edges: contraction has to run again
         rng = np.random.default_rng(seed)
-        nodes = 20_000
-        source = rng.integers(0, nodes - 1, degree * nodes)
-        target = source + 1 + rng.integers(0, nodes, len(source)) % (nodes - 1 - source)
-        graph = Graph.from_edges(source, target, nodes)
-        device = rng.integers(0, 3, nodes)
+        nodes = 130_000
+        node = np.arange(chains, nodes)
+        reader = node[rng.random(len(node)) < 0.1]
+        other = (rng.random(len(reader)) * (reader // chains * chains)).astype(np.int64)
+        graph = Graph.from_edges(np.concatenate([node - chains, other]), np.concatenate([node, reader]), nodes)
+        device = (rng.random(nodes) < 0.1).astype(np.int32)
         partition = partition_graph(graph, device)
+        assert demanded[-1] is True
+        assert partition.num_subgraphs < 0.95 * partition_graph(graph, device, "linear").num_subgraphs
         assert demanded[-1] is False
-        with pytest.raises(PartitionError, match="not maximal"):
-            check_partition(graph, device, partition.subgraph_of, maximal=True)
         partition_graph(graph, device, max_nodes=3)
+        assert demanded[-1] is False
         partition_graph(graph, device, min_nodes=2, allowed=np.ones((nodes, 3), bool))

@@ -56,7 +56,8 @@ def test_linear_is_the_depth_twin():
 
 @pytest.mark.parametrize("weights", quality.WEIGHTS)
 @pytest.mark.parametrize("kind", graphs.KINDS)
-def test_auto_has_no_more_subgraphs_than_contraction_and_cuts_no_more_than_depth(kind, weights):
+def test_no_twin_and_no_policy_is_better_than_auto(kind, weights):
+    """First by the number of subgraphs, whatever the weights, then by the cut."""
     for seed in range(3 if graphs.SEEDED[kind] else 1):
         row = quality.measure(kind, 2000, seed, weights)
         assert not row.misses, row

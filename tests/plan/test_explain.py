@@ -134,7 +134,7 @@ def test_missing_ops_are_ranked_by_what_they_save(core: hetero.Core) -> None:
 
 def test_printing(core: hetero.Core, diamond: hetero.Model) -> None:
     text = str(core.plan(diamond, DEVICES))
-    assert text.startswith("diamond on FPGA, CPU: 7 nodes in 3 subgraphs; 3 values cut, 72 B\n")
+    assert text.startswith("diamond on FPGA, CPU: 7 nodes in 3 subgraphs (proved minimum); 3 values cut, 72 B\n")
     assert re.search(r"^CPU +1 +1 +0 B +48 B +24 B +24 B$", text, re.MULTILINE)
     assert re.search(r"^ +2 +CPU +1 +24 B +four$", text, re.MULTILINE)
     assert "warning: 1 tiny island on CPU amid FPGA" in text

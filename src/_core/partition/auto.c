@@ -1,18 +1,21 @@
-/* Policy `auto`: few subgraphs, then little cut, in near-linear time.
+/* Policy `auto`: the fewest subgraphs it finds, and of equally few the least cut, in near-linear time.
  *
  * 1. Sweep from the sinks (sweep.c). It closes each subgraph as late as it can, so there are few. If it cuts no edge
  *    within a device, the result cannot be improved.
  * 2. Move nodes between levels (levels.c), which lowers the cut; subgraphs that become adjacent are united.
  * 3. If step 2 gained enough, move whole pieces: coarsen the common refinement with the components of equal depth,
  *    which grow from the sources, and move the vertices of the coarse graph; then move nodes again.
- * 4. If the cut is greater than that of policy `linear`, also move nodes whose subgraph falls apart without them: a
- *    few more subgraphs for a much smaller cut.
- * 5. Contract (contract.c) until no two adjacent subgraphs can be merged.
- * 6. Small graphs: run 2 to 5 also from the result of contraction alone, and from the contracted common refinement;
- *    and all of this in the reversed graph as well.
+ * 4. Contract (contract.c) until no two adjacent subgraphs can be merged.
+ * 5. If there may be fewer subgraphs (bound.c): other starts, as many as CANDIDATE_WORK allows. These are the reversed
+ *    graph, contraction alone, and the contracted common refinement, in both directions.
+ * 6. Windows (windows.c), for WINDOW_WORK steps; fewer if only the cut can be smaller.
+ * 7. With weights: windows and moves between levels that lower the weight of the cut and keep the number of subgraphs.
+ *    No step before this one looks at weights, so they cannot cost a subgraph.
  *
- * All steps are linear except contraction. Its searches have a budget of WORK_PER_EDGE steps for each node and edge,
- * at least LEAST_WORK. If the budget runs out, the result is valid but may not be maximal. */
+ * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of WORK_PER_EDGE steps for each node and
+ * edge, at least LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller, as long
+ * as that gains; then the result is valid but may not be maximal. Steps 5 and 6 take a fixed
+ * time, whatever the size, and none if the graph is too large for one of them. */
 #include <math.h>
 
 #include "levels.h"
@@ -25,23 +28,27 @@ enum {
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
 static const double WORTHWHILE = 1.0 / 128;
 
-/* In step 4, a node may leave two parts behind if that saves at least this many edges of mean weight. */
-static const double SPLIT_GAIN = 4;
-
-/* If the cut is within this factor of that of policy `linear`, SPLIT_GAIN is halved, and halved again. */
-static const double NEARLY = 1.02;
+/* Contraction runs again on the quotient if the last run removed at least this part of the subgraphs. */
+static const double GAINS = 1.0 / 256;
 
 /* Edges of the coarse graph that are this many times heavier than the mean edge are contracted first. */
 static const double HEAVY = 8;
 
-/* Graphs of at most this many nodes get step 6: time hardly matters there, and every subgraph counts. */
-enum { SMALL = 1 << 13 };
+/* Steps 5 and 6 take nodes and edges touched as steps: about 5 ns each, so 10 ms and 5 ms at most. Isolated nodes do not
+ * count, so that they do not affect the others' subgraphs. */
+enum {
+    CANDIDATE_WORK = 1 << 21,
+    CANDIDATE_STEPS = 24, /* of a candidate for each node and edge, as measured */
+    WINDOW_WORK = 1 << 20,
+    WINDOW_PER_EDGE = 1 << 10, /* small graphs are done sooner */
+    CUT_PER_EDGE = 1 << 7,     /* where only the cut can be smaller */
+    WINDOW_ROUND = 8, /* steps of a round for each node and edge; at least two rounds, or none */
+};
 
 typedef struct {
     const hg_graph *g;
     hg_dag dag;
-    double mean_weight, bound; /* of an edge; what policy `linear` cuts */
-    int32_t contracted; /* subgraphs that contraction alone leaves; small graphs only */
+    double linear_cut; /* what policy `linear` cuts */
     int32_t *depth, *by_depth;
     int32_t *level; /* of the partition being improved */
     hg_arena *arena;
@@ -55,20 +62,21 @@ typedef struct {
     int maximal; /* 1 if known to be: the last contraction finished within its steps */
 } labels;
 
-/* Merges adjacent subgraphs while any two can be: count and label shrink. */
-static int contract(improver *s, float heavy, labels *result)
+/* Merges adjacent subgraphs while any two can be, in one run: count and label shrink. */
+static int contract_once(improver *s, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     const int32_t before = result->count;
-    const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
     hg_coarse coarse;
     int32_t *merged = HG_TAKE(s->arena, int32_t, before);
     int status = merged ? hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, before, &coarse, s->arena,
                                      s->watch)
                         : HG_NO_MEMORY;
-    if (status == HG_OK)
+    if (status == HG_OK) {
+        const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
         status = hg_contract(&coarse, heavy, INT32_MAX, work, merged, &result->count, &result->maximal, s->arena,
                              s->watch);
+    }
     if (status == HG_OK && result->count < before)
         for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
             result->label[v] = merged[result->label[v]];
@@ -79,10 +87,22 @@ static int contract(improver *s, float heavy, labels *result)
     return status;
 }
 
-static int move_nodes(improver *s, double split_gain, double *gained)
+/* The same, again and again while a run that ends early gains. */
+static int contract(improver *s, float heavy, labels *result)
+{
+    int32_t before;
+    int status;
+    do {
+        before = result->count;
+        status = contract_once(s, heavy, result);
+    } while (status == HG_OK && !result->maximal && before - result->count >= GAINS * before);
+    return status;
+}
+
+static int move_nodes(improver *s, double *gained)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
-    const int status = hg_move_levels(&s->dag, s->level, 1, split_gain, gained, s->arena, s->watch);
+    const int status = hg_move_levels(&s->dag, s->level, 1, gained, s->arena, s->watch);
     hg_arena_release(s->arena, mark);
     return status;
 }
@@ -97,7 +117,7 @@ static int components(improver *s, const int32_t *other, labels *result)
 }
 
 /* Moves the components of one level and depth as wholes; piece [n] is scratch. */
-static int move_pieces(improver *s, double split_gain, int32_t *piece, double *gained)
+static int move_pieces(improver *s, int32_t *piece, double *gained)
 {
     const int32_t n = s->g->n;
     const hg_mark mark = hg_arena_mark(s->arena);
@@ -121,7 +141,7 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece, double *g
     }
     const hg_dag dag = {coarse.k,          coarse.out_start, coarse.out, coarse.in_start, coarse.in, coarse.out_weight,
                         coarse.in_weight, NULL,             device};
-    status = hg_move_levels(&dag, level, 2, split_gain, gained, s->arena, s->watch);
+    status = hg_move_levels(&dag, level, 2, gained, s->arena, s->watch);
     for (int32_t v = 0; v < n && status == HG_OK; v++) {
         s->level[v] = level[piece[v]];
         if (hg_interrupted(s->watch, 2))
@@ -131,34 +151,28 @@ static int move_pieces(improver *s, double split_gain, int32_t *piece, double *g
     return status;
 }
 
-/* Steps 2 to 5, from the levels in s->level, which cut so much. */
+/* Steps 2 to 4, from the levels in s->level, which cut so much. */
 static int improve(improver *s, double cut, labels *result)
 {
     double gained = 0;
-    int status = move_nodes(s, INFINITY, &gained);
+    int status = move_nodes(s, &gained);
     cut -= gained;
-    const int worthwhile = gained > 0 && (cut > s->bound || gained >= WORTHWHILE * cut);
-    double split_gain = cut > s->bound ? SPLIT_GAIN * s->mean_weight : INFINITY;
-    for (int again = worthwhile; again && status == HG_OK;) {
-        status = move_pieces(s, split_gain, result->label, &gained);
-        cut -= gained;
+    if (status == HG_OK && gained > 0 && (cut > s->linear_cut || gained >= WORTHWHILE * cut)) {
+        status = move_pieces(s, result->label, &gained);
         if (status == HG_OK)
-            status = move_nodes(s, split_gain, &gained);
-        cut -= gained;
-        split_gain /= 2;
-        again = cut > s->bound && cut < NEARLY * s->bound && split_gain >= s->mean_weight;
+            status = move_nodes(s, &gained);
     }
     if (status == HG_OK)
         status = components(s, NULL, result);
     return status == HG_OK ? contract(s, HUGE_VALF, result) : status;
 }
 
-/* Steps 1 to 5. *whole: the result cannot be improved. */
+/* Steps 1 to 4. *whole: the result cannot be improved. */
 static int sweep_and_improve(improver *s, labels *result, int *whole)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     double foreign, lost;
-    int status = hg_depth_order(&s->dag, s->depth, s->by_depth, &foreign, &s->bound, s->arena, s->watch);
+    int status = hg_depth_order(&s->dag, s->depth, s->by_depth, &foreign, &s->linear_cut, s->arena, s->watch);
     hg_arena_release(s->arena, mark);
     if (status == HG_OK)
         status = hg_sweep(&s->dag, s->by_depth, s->level, &lost, whole, s->arena, s->watch);
@@ -169,7 +183,7 @@ static int sweep_and_improve(improver *s, labels *result, int *whole)
     return status == HG_OK ? improve(s, foreign + lost, result) : status;
 }
 
-/* Steps 2 to 5 from a partition. */
+/* Steps 2 to 4 from a partition. */
 static int levels_and_improve(improver *s, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
@@ -179,6 +193,141 @@ static int levels_and_improve(improver *s, labels *result)
     if (status == HG_OK)
         status = hg_weight_between(&s->dag, s->level, &cut, s->watch);
     return status == HG_OK ? improve(s, cut, result) : status;
+}
+
+/* Step 5: what is left of CANDIDATE_WORK, and the best result so far. */
+typedef struct {
+    labels *best;
+    double cut;
+    int32_t bound; /* on the number of subgraphs */
+    int64_t work, each;
+} contest;
+
+/* Whether another candidate should be made: it may be better, and there is time. Takes the time. */
+static int next_candidate(contest *c)
+{
+    if (c->best->count == c->bound || c->work < c->each)
+        return 0;
+    c->work -= c->each;
+    return 1;
+}
+
+/* Keeps `other` if it is better. reversed: its labels are. */
+static int keep_better(const improver *s, contest *c, const labels *other, int reversed)
+{
+    labels *best = c->best;
+    double cut = 0;
+    const int status = hg_weight_between(&s->dag, other->label, &cut, s->watch);
+    if (status != HG_OK || other->count > best->count || (other->count == best->count && cut >= c->cut))
+        return status;
+    for (int32_t v = 0; v < s->g->n; v++)
+        best->label[v] = reversed ? other->count - 1 - other->label[v] : other->label[v];
+    best->count = other->count;
+    best->maximal = other->maximal;
+    c->cut = cut;
+    return HG_OK;
+}
+
+/* What the levels and equal depths agree on, merged by contraction instead of moved; and what improving that leads to. */
+static int recombine(improver *s, labels *result)
+{
+    int status = components(s, s->depth, result);
+    if (status == HG_OK)
+        status = contract(s, (float)HEAVY, result);
+    return status == HG_OK ? levels_and_improve(s, result) : status;
+}
+
+/* Candidates in one direction: s->level and s->depth are what the sweep led to. */
+static int try_more(improver *s, contest *c, int reversed, labels *other)
+{
+    int status = HG_OK;
+    if (next_candidate(c)) {
+        status = recombine(s, other);
+        if (status == HG_OK)
+            status = keep_better(s, c, other, reversed);
+    }
+    if (status == HG_OK && next_candidate(c)) {
+        for (int32_t i = 0; i < s->g->n; i++)
+            other->label[hg_nth(s->g, i)] = i;
+        other->count = s->g->n;
+        status = contract(s, HUGE_VALF, other);
+        if (status == HG_OK)
+            status = levels_and_improve(s, other);
+        if (status == HG_OK)
+            status = keep_better(s, c, other, reversed);
+        if (status == HG_OK && next_candidate(c)) {
+            status = recombine(s, other);
+            if (status == HG_OK)
+                status = keep_better(s, c, other, reversed);
+        }
+    }
+    return status;
+}
+
+/* Step 5. */
+static int try_candidates(improver *s, contest *c)
+{
+    const int32_t n = s->g->n;
+    int32_t *order = HG_TAKE(s->arena, int32_t, n), *levels = HG_TAKE(s->arena, int32_t, 2 * (int64_t)n);
+    labels other = {HG_TAKE(s->arena, int32_t, n), n, 0};
+    if (!order || !levels || !other.label)
+        return HG_NO_MEMORY;
+    for (int32_t i = 0; i < n; i++)
+        order[n - 1 - i] = hg_nth(s->g, i);
+    const hg_graph turned = {n,           s->g->m, s->g->pred_indptr, s->g->pred_indices, s->g->indptr, s->g->indices,
+                             order};
+    improver reversed = *s;
+    reversed.g = &turned;
+    reversed.dag = (hg_dag){n,    turned.indptr, turned.indices, turned.pred_indptr, turned.pred_indices, NULL,
+                            NULL, order,         s->dag.device};
+    reversed.level = levels;
+    reversed.depth = levels + n;
+    int whole, status = HG_OK;
+    const int turn = next_candidate(c);
+    if (turn)
+        status = sweep_and_improve(&reversed, &other, &whole);
+    if (turn && status == HG_OK)
+        status = keep_better(&reversed, c, &other, 1);
+    if (status == HG_OK)
+        status = try_more(s, c, 0, &other);
+    return turn && status == HG_OK ? try_more(&reversed, c, 1, &other) : status;
+}
+
+/* Step 6, or the first half of step 7; merges what becomes adjacent. */
+static int search_windows(improver *s, int64_t size, int64_t per_edge, int32_t bound, double *cut, labels *best)
+{
+    const int64_t largest = WINDOW_WORK / WINDOW_PER_EDGE; /* graphs that get all they ask for */
+    const int64_t work = (size < largest ? size : largest) * per_edge;
+    if (work < 2 * WINDOW_ROUND * size)
+        return HG_OK;
+    const hg_mark mark = hg_arena_mark(s->arena);
+    int32_t *device_of = HG_TAKE(s->arena, int32_t, s->g->n);
+    int status = device_of ? hg_improve_windows(&s->dag, best->label, &best->count, cut, bound, work, s->arena, s->watch)
+                           : HG_NO_MEMORY;
+    if (status == HG_OK)
+        status = hg_number(s->g, s->dag.device, best->count, best->label, device_of, s->watch);
+    hg_arena_release(s->arena, mark);
+    return status == HG_OK ? contract(s, HUGE_VALF, best) : status;
+}
+
+/* Steps 5 and 6, for a graph of so many edges and nodes with edges. */
+static int search_further(improver *s, int64_t size, labels *best)
+{
+    contest c = {.best = best, .work = CANDIDATE_WORK, .each = CANDIDATE_STEPS * size};
+    if (c.work < c.each && WINDOW_WORK < 2 * WINDOW_ROUND * size)
+        return HG_OK;
+    int status = hg_lower_bound(s->g, s->dag.device, &c.bound, s->watch);
+    if (status == HG_OK)
+        status = hg_weight_between(&s->dag, best->label, &c.cut, s->watch);
+    if (status == HG_OK && best->count == c.bound)
+        return search_windows(s, size, CUT_PER_EDGE, 0, &c.cut, best);
+    const hg_mark mark = hg_arena_mark(s->arena);
+    if (status == HG_OK)
+        status = try_candidates(s, &c);
+    hg_arena_release(s->arena, mark);
+    if (status != HG_OK || best->count == c.bound)
+        return status;
+    return search_windows(s, size, WINDOW_PER_EDGE, c.bound, &c.cut, best);
 }
 
 /* Weights in the order of pred_indices. */
@@ -195,97 +344,53 @@ static float *transposed(const hg_graph *g, const float *weight, hg_arena *arena
     return pred_weight;
 }
 
-/* Is (count, cut) better? Fewer subgraphs first, then less cut; but what keeps within contraction's count and within
- * `linear`'s cut goes before what does not. */
-static int is_better(const improver *s, int32_t count, double cut, int32_t than_count, double than_cut)
-{
-    const int within = count <= s->contracted && cut <= s->bound;
-    const int than_within = than_count <= s->contracted && than_cut <= s->bound;
-    if (within != than_within)
-        return within;
-    return count < than_count || (count == than_count && cut < than_cut);
-}
-
-/* Keeps `other` in `best` when it is better. reversed: its labels are. */
-static int keep_better(const improver *s, labels *best, double *cut, const labels *other, int reversed)
-{
-    double other_cut = 0;
-    const int status = hg_weight_between(&s->dag, other->label, &other_cut, s->watch);
-    if (status != HG_OK || !is_better(s, other->count, other_cut, best->count, *cut))
-        return status;
-    for (int32_t v = 0; v < s->g->n; v++)
-        best->label[v] = reversed ? other->count - 1 - other->label[v] : other->label[v];
-    best->count = other->count;
-    best->maximal = other->maximal;
-    *cut = other_cut;
-    return HG_OK;
-}
-
-/* What the levels and equal depths agree on, merged by contraction instead of moved; and what improving that leads to. */
-static int recombine(improver *s, labels *result)
-{
-    int status = components(s, s->depth, result);
-    if (status == HG_OK)
-        status = contract(s, (float)(HEAVY * s->mean_weight), result);
-    return status == HG_OK ? levels_and_improve(s, result) : status;
-}
-
-/* Step 6, in one direction: s->level and s->depth are what the sweep led to. */
-static int try_more(improver *s, const improver *judge, int reversed, labels *best, double *cut)
-{
-    labels alone = {HG_TAKE(s->arena, int32_t, s->g->n), s->g->n, 0};
-    labels other = {HG_TAKE(s->arena, int32_t, s->g->n), 0, 0};
-    if (!alone.label || !other.label)
-        return HG_NO_MEMORY;
-    for (int32_t i = 0; i < s->g->n; i++)
-        alone.label[hg_nth(s->g, i)] = i;
-    int status = recombine(s, &other);
-    if (status == HG_OK)
-        status = keep_better(judge, best, cut, &other, reversed);
-    if (status == HG_OK)
-        status = contract(s, HUGE_VALF, &alone);
-    if (status == HG_OK)
-        status = levels_and_improve(s, &alone);
-    if (status == HG_OK)
-        status = keep_better(judge, best, cut, &alone, reversed);
-    if (status == HG_OK)
-        status = recombine(s, &other);
-    return status == HG_OK ? keep_better(judge, best, cut, &other, reversed) : status;
-}
-
-/* Step 6. */
-static int try_every_way(improver *s, labels *best)
+/* Step 7. */
+static int lower_weight(improver *s, const double *weight, int64_t size, labels *best)
 {
     const int32_t n = s->g->n;
-    int32_t *order = HG_TAKE(s->arena, int32_t, n);
-    labels other = {HG_TAKE(s->arena, int32_t, n), n, 0};
-    if (!order || !other.label)
+    float *out_weight = hg_scaled(s->g, weight, s->arena);
+    for (int64_t j = 0; j < s->g->m && out_weight; j++)
+        out_weight[j] += 1e-6f; /* so that no node leaves its subgraph to be alone for the sake of nothing */
+    s->dag.out_weight = out_weight;
+    s->dag.in_weight = out_weight ? transposed(s->g, out_weight, s->arena) : NULL;
+    labels other = {HG_TAKE(s->arena, int32_t, n), best->count, best->maximal};
+    if (!s->dag.in_weight || !other.label)
         return HG_NO_MEMORY;
-    for (int32_t i = 0; i < n; i++) {
-        order[n - 1 - i] = hg_nth(s->g, i);
-        other.label[hg_nth(s->g, i)] = i;
-    }
-    const hg_graph turned = {n,           s->g->m, s->g->pred_indptr, s->g->pred_indices, s->g->indptr, s->g->indices,
-                             order};
-    improver reversed = *s;
-    reversed.g = &turned;
-    reversed.dag = (hg_dag){n,         turned.indptr,     turned.indices,     turned.pred_indptr,
-                            turned.pred_indices, s->dag.in_weight, s->dag.out_weight, order, s->dag.device};
-    int whole;
-    double cut;
+    double cut, before, gained;
     int status = hg_weight_between(&s->dag, best->label, &cut, s->watch);
     if (status == HG_OK)
+        status = search_windows(s, size, WINDOW_PER_EDGE, 0, &cut, best);
+    if (status == HG_OK)
+        status = hg_weight_between(&s->dag, best->label, &before, s->watch);
+    if (status != HG_OK)
+        return status;
+    const hg_mark mark = hg_arena_mark(s->arena);
+    status = hg_levels_of(&s->dag, best->label, best->count, s->level, s->arena, s->watch);
+    hg_arena_release(s->arena, mark);
+    if (status == HG_OK)
+        status = hg_move_levels(&s->dag, s->level, 2, &gained, s->arena, s->watch);
+    hg_arena_release(s->arena, mark);
+    if (status == HG_OK)
+        status = components(s, NULL, &other);
+    if (status == HG_OK)
         status = contract(s, HUGE_VALF, &other);
-    s->contracted = other.count;
     if (status == HG_OK)
-        status = try_more(s, s, 0, best, &cut);
-    if (status == HG_OK)
-        status = sweep_and_improve(&reversed, &other, &whole);
-    if (status == HG_OK)
-        status = keep_better(s, best, &cut, &other, 1);
-    if (status == HG_OK)
-        status = try_more(&reversed, s, 1, best, &cut);
+        status = hg_weight_between(&s->dag, other.label, &cut, s->watch);
+    if (status == HG_OK && (other.count < best->count || (other.count == best->count && cut < before))) {
+        memcpy(best->label, other.label, (size_t)n * sizeof *other.label);
+        best->count = other.count;
+        best->maximal = other.maximal;
+    }
     return status;
+}
+
+/* Edges, and nodes with edges. */
+static int64_t linked_size(const hg_graph *g)
+{
+    int64_t size = g->m;
+    for (int32_t v = 0; v < g->n; v++)
+        size += g->indptr[v] < g->indptr[v + 1] || g->pred_indptr[v] < g->pred_indptr[v + 1];
+    return size;
 }
 
 int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
@@ -296,26 +401,20 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int3
     /* What the sweep needs; what later steps need beyond comes in another block. */
     if (!hg_arena_open(&arena, (size_t)g->n * 48 + 4096))
         return HG_NO_MEMORY;
-    improver s = {.g = g, .mean_weight = 1, .arena = &arena, .watch = watch};
+    improver s = {.g = g, .arena = &arena, .watch = watch};
     s.dag = (hg_dag){g->n, g->indptr, g->indices, g->pred_indptr, g->pred_indices, NULL, NULL, g->order, device};
     s.depth = HG_TAKE(&arena, int32_t, g->n);
     s.by_depth = HG_TAKE(&arena, int32_t, g->n);
     s.level = HG_TAKE(&arena, int32_t, g->n);
-    int status = s.depth && s.by_depth && s.level ? HG_OK : HG_NO_MEMORY;
-    if (status == HG_OK && weight) {
-        s.dag.out_weight = hg_scaled(g, weight, &arena);
-        s.dag.in_weight = s.dag.out_weight ? transposed(g, s.dag.out_weight, &arena) : NULL;
-        status = s.dag.in_weight ? HG_OK : HG_NO_MEMORY;
-        double total = 0;
-        for (int64_t j = 0; j < g->m && status == HG_OK; j++)
-            total += s.dag.out_weight[j];
-        s.mean_weight = total / (double)g->m;
-    }
     int whole = 1;
-    if (status == HG_OK)
-        status = sweep_and_improve(&s, &result, &whole);
-    if (status == HG_OK && !whole && g->n <= SMALL)
-        status = try_every_way(&s, &result);
+    int status = s.depth && s.by_depth && s.level ? sweep_and_improve(&s, &result, &whole) : HG_NO_MEMORY;
+    if (!whole) {
+        const int64_t size = linked_size(g);
+        if (status == HG_OK)
+            status = search_further(&s, size, &result);
+        if (status == HG_OK && weight)
+            status = lower_weight(&s, weight, size, &result);
+    }
     hg_arena_close(&arena);
     if (status != HG_OK)
         return status;

@@ -80,8 +80,8 @@ static inline meeting met(const int32_t *row, const float *weight, int32_t begin
 }
 
 static inline __attribute__((always_inline)) int pass(const hg_dag *g, const float *out_weight, const float *in_weight,
-                                                      int32_t *level, int upwards, double split_gain,
-                                                      connectivity *c, double *gained, hg_watch *watch)
+                                                      int32_t *level, int upwards, connectivity *c,
+                                                      double *gained, hg_watch *watch)
 {
     const uint8_t *device = g->device;
     double total = 0;
@@ -120,7 +120,7 @@ static inline __attribute__((always_inline)) int pass(const hg_dag *g, const flo
         const double gain = (target == low ? before.weight : after.weight) - held;
         if (gain < 0 || (gain == 0 && target != (upwards ? high : low)))
             continue;
-        if (inside > 1 && gain < split_gain && !stays_connected(c, v, inside))
+        if (inside > 1 && !stays_connected(c, v, inside))
             continue;
         total += gain;
         level[v] = target;
@@ -129,8 +129,7 @@ static inline __attribute__((always_inline)) int pass(const hg_dag *g, const flo
     return HG_OK;
 }
 
-int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double split_gain, double *gained, hg_arena *arena,
-                   hg_watch *watch)
+int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double *gained, hg_arena *arena, hg_watch *watch)
 {
     connectivity c = {g, level, HG_TAKE_ZEROED(arena, int32_t, g->n), 0};
     int status = c.seen ? HG_OK : HG_NO_MEMORY;
@@ -138,8 +137,8 @@ int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double split_gai
     *gained = 0;
     for (int i = 0; i < passes && status == HG_OK && *gained > before; i++) {
         before = *gained;
-        status = g->out_weight ? pass(g, g->out_weight, g->in_weight, level, i & 1, split_gain, &c, gained, watch)
-                               : pass(g, NULL, NULL, level, i & 1, split_gain, &c, gained, watch);
+        status = g->out_weight ? pass(g, g->out_weight, g->in_weight, level, i & 1, &c, gained, watch)
+                               : pass(g, NULL, NULL, level, i & 1, &c, gained, watch);
     }
     return status;
 }

@@ -34,13 +34,19 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
 int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *lost, int *whole, hg_arena *arena,
              hg_watch *watch);
 
+/* ---- windows.c ---- */
+
+/* Improves the partition label [n], 0..*count-1 in any order, that cuts *cut: fewer subgraphs, then less cut. Ends when
+ * there are only `bound` subgraphs, or after `work` steps. */
+int hg_improve_windows(const hg_dag *g, int32_t *label, int32_t *count, double *cut, int32_t bound, int64_t work,
+                       hg_arena *arena, hg_watch *watch);
+
 /* ---- levels.c ---- */
 
 /* Moves nodes to a level where they meet more weight of their own device: `passes` passes over the graph in alternating
- * direction, the first from the sources; fewer when one gains nothing. A node is moved away from what it alone holds
- * together only where that gains split_gain or more. *gained: by how much the cut shrank. */
-int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double split_gain, double *gained, hg_arena *arena,
-                   hg_watch *watch);
+ * direction, the first from the sources; fewer when one gains nothing. No subgraph falls apart, so if all weights are
+ * positive, there are never more of them. *gained: by how much the cut shrank. */
+int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double *gained, hg_arena *arena, hg_watch *watch);
 
 /* Components of one device, level and `other` number (NULL: one for all; else it must not fall along edges): label [n],
  * a topological order of the quotient. */

@@ -34,6 +34,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_lower_bound",
         "_members",
         "_quotient",
         "cut_edges",
@@ -78,6 +79,7 @@ class Partition:
         put(self, "cut_edges", cut_edges)
         put(self, "cut_weight", cut_weight)
         put(self, "trace", trace)
+        put(self, "_lower_bound", None)
         put(self, "_members", None)
         put(self, "_quotient", None)
 
@@ -85,6 +87,20 @@ class Partition:
     def num_subgraphs(self) -> int:
         """The number of subgraphs."""
         return len(self.device_of)
+
+    @property
+    def lower_bound(self) -> int:
+        """A number of subgraphs that no valid partition of these nodes on these devices is below.
+
+        If it equals `num_subgraphs`, no valid partition has fewer subgraphs. It is computed on first use, in a time
+        that grows linearly with nodes + edges."""
+        bound = self._lower_bound
+        if bound is None:
+            bound = _partition.lower_bound(self.graph._csr, self.device_of[self.subgraph_of])
+            object.__setattr__(self, "_lower_bound", bound)
+        return bound
+
+    _lower_bound: int | None
 
     def nodes(self, subgraph: int) -> NDArray[np.int32]:
         """The nodes of one subgraph, ascending, read-only. The first call sorts all nodes: O(nodes)."""

@@ -83,6 +83,10 @@ class BoundPlan(PlanRecord):
     def num_subgraphs(self) -> int:
         return self.assignment.partition.num_subgraphs
 
+    @property
+    def lower_bound(self) -> int:
+        return self.assignment.partition.lower_bound
+
     @functools.cached_property
     @memory_errors()
     def affinity(self) -> Mapping[str, str]:

@@ -58,6 +58,10 @@ class LoadedPlan(PlanRecord):
         return len(self._file.subgraphs)
 
     @property
+    def lower_bound(self) -> int | None:
+        return self._file.lower_bound
+
+    @property
     def affinity(self) -> Mapping[str, str]:
         return self._file.affinity
 

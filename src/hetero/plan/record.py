@@ -50,6 +50,12 @@ class PlanRecord(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def lower_bound(self) -> int | None:
+        """A number of subgraphs that no valid partition with these devices per node is below. If it equals
+        `num_subgraphs`, the plan has the fewest subgraphs possible. None for a plan file without it."""
+
+    @property
+    @abc.abstractmethod
     def affinity(self) -> Mapping[str, str]:
         """Node key -> device, for every node."""
 
@@ -122,6 +128,7 @@ class PlanRecord(abc.ABC):
             policy=self.policy,
             pins=self.pins,
             subgraphs=self.subgraphs,
+            lower_bound=self.lower_bound,
             totals=self.totals,
             warnings=self.warnings,
             values=self.values,

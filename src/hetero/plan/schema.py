@@ -158,6 +158,10 @@ class PlanFile:
             "model is cut again."
         ),
     )
+    lower_bound: int | None = dataclasses.field(
+        default=None,
+        metadata=doc("No valid cut with these devices has fewer subgraphs than this. For reading only."),
+    )
     totals: tuple[DeviceTotals, ...] = dataclasses.field(
         default=(), metadata=doc("Totals of each device, in the order of `devices`. For reading only.")
     )

@@ -30,7 +30,7 @@ def _lines(plan: PlanRecord) -> Iterator[str]:
     unknown = sum(value.bytes is None for value in plan.values)
     yield (
         f"{short(plan.model_name)} on {', '.join(plan.devices)}: {counted(plan.num_nodes, 'node')} in "
-        f"{counted(plan.num_subgraphs, 'subgraph')}; {counted(len(plan.values), 'value')} cut, "
+        f"{counted(plan.num_subgraphs, 'subgraph')}{_proof(plan)}; {counted(len(plan.values), 'value')} cut, "
         f"{_amount(total, unknown)}"
     )
     if plan.latency is not None:
@@ -62,6 +62,13 @@ def _lines(plan: PlanRecord) -> Iterator[str]:
             yield f"warning: {warning.message}"
         if len(warnings) > _MOST_WARNINGS:
             yield f"and {counted(len(warnings) - _MOST_WARNINGS, 'warning')} more"
+
+
+def _proof(plan: PlanRecord) -> str:
+    """How close the number of subgraphs is proved to be to the minimum for these devices per node."""
+    if plan.lower_bound is None or plan.num_subgraphs < 2:
+        return ""
+    return " (proved minimum)" if plan.lower_bound == plan.num_subgraphs else f" (at least {plan.lower_bound} needed)"
 
 
 def _activations(entry: DeviceTotals) -> str:
