@@ -15,7 +15,7 @@ import numpy as np
 
 from hetero.errors import PartitionError
 
-POLICY_NUMBER = {"auto": 0, "linear": 1, "documented": 2}
+POLICY_NUMBER = {"auto": 0, "linear": 1, "documented": 2, "depth_height": 3}
 
 ACTIONS = {HG_ROOT: "root", HG_MERGE: "merge", HG_FAIL: "fail", HG_ROLLBACK: "rollback", HG_CHOOSE: "choose"}
 
@@ -70,12 +70,14 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
             status = hg_auto(&csr.c, devices, weights, labels, label_device, &count, &maximal, &watch)
         elif which == 1:
             status = hg_linear(&csr.c, devices, labels, label_device, &count, &cut, &watch)
+        elif which == 3:
+            status = hg_depth_height(&csr.c, devices, labels, label_device, &count, &cut, &watch)
         else:
             status = hg_documented(&csr.c, devices, labels, &count, NULL, &watch)
             if status == HG_OK:
                 status = hg_number(&csr.c, devices, count, labels, label_device, &watch)
         total = <double>cut
-        if status == HG_OK and (which != 1 or weights != NULL):
+        if status == HG_OK and ((which != 1 and which != 3) or weights != NULL):
             status = hg_cut(&csr.c, labels, weights, &cut, &total, &watch)
     finish_documented(status, csr.c.n)
     return subgraph_of, device_of[:count].copy(), cut, total, maximal != 0

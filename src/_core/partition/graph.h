@@ -143,11 +143,16 @@ int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *o
 int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
               int32_t *left, int32_t *stack, int32_t *cursor, hg_watch *watch);
 
-/* ---- linear.c: the cheapest valid partition ---- */
+/* ---- linear.c: components of equal level, valid by construction ---- */
 
-/* subgraph_of [n], device_of [n, the first *count used]; *cut: edges between subgraphs. */
+/* Components of equal depth. subgraph_of [n], device_of [n, the first *count used]; *cut: edges between subgraphs. */
 int hg_linear(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of, int32_t *count,
               int64_t *cut, hg_watch *watch);
+
+/* Components of equal device, depth and height: more subgraphs, but branches on different devices can run side by side,
+ * because they are apart from what forks and joins them. */
+int hg_depth_height(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of, int32_t *count,
+                    int64_t *cut, hg_watch *watch);
 
 /* ---- auto.c: few subgraphs, then little cut ---- */
 

@@ -42,6 +42,8 @@ def partition_graph(
       exhaust their budget.
     - ``linear``: the fastest. Connected components of equal depth, in a few passes over the edges.
     - ``documented``: the documented loop, literally. For graphs of thousands of nodes.
+    - ``depth_height``: more subgraphs, so that devices can work side by side. Connected components of equal device
+      with equally many device changes before and after them, in a few passes over the edges.
 
     ``edge_weight``: a finite number of zero or more for each edge passed to `Graph`, for example the bytes it carries.
     Weights of duplicate edges add up. ``trace``: record the steps of policy ``documented``.
