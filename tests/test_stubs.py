@@ -13,6 +13,7 @@ MODULES = (
     "hetero._graph",
     "hetero._partition",
     "hetero._assign",
+    "hetero._schedule",
     "hetero._closure",
     "hetero._kernels",
     "hetero._program",

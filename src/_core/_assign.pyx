@@ -56,15 +56,6 @@ cdef object row_pointers(object values, int64_t entries, str name):
 cdef class Costs:
     """Costs of a labeling, checked and copied. `hetero.assign.AssignmentProblem` describes the arrays."""
 
-    cdef hg_costs c
-    cdef readonly object work
-    cdef readonly object producer
-    cdef readonly object indptr
-    cdef readonly object readers
-    cdef readonly object size
-    cdef readonly object latency
-    cdef readonly object per_unit
-
     def __cinit__(self, work, producer, indptr, readers, size, latency, per_unit):
         shape = np.shape(work)
         if len(shape) != 2 or shape[0] < 1:
