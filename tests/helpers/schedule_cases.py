@@ -14,8 +14,8 @@ from hetero.partition import Graph, Partition
 
 
 class Case(NamedTuple):
-    """A graph whose node i makes value i; the last node of the problem is the host, which makes the last value. The last
-    device is the host's."""
+    """A graph whose node i makes value i. The last node of the problem is the host, which makes the last value; the
+    last device is the host's."""
 
     scheduler: Scheduler
     values: list[tuple[int, list[int]]]  # producer, readers
@@ -35,7 +35,7 @@ def make_case(
     outputs: tuple[int, ...] = (),
     **devices: Any,
 ) -> Case:
-    """``work``: [devices, nodes]. ``links``: seconds per unit of every link. ``inputs``: the nodes that read the input."""
+    """``work``: [devices, nodes]. ``links``: seconds per unit of each link. ``inputs``: nodes that read the input."""
     k, n = work.shape
     graph = Graph.from_edges(np.array([a for a, _ in edges], np.int64), np.array([b for _, b in edges], np.int64), n)
     readers: list[list[int]] = [sorted({b for a, b in edges if a == node}) for node in range(n)]

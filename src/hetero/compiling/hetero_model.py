@@ -111,7 +111,9 @@ class HeteroCompiledModel(CompiledModel):
     def create_runner(self) -> Runner:
         if self._pipeline is not None:
             return PipelineRunner(self._pipeline)
-        return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]))
+        # For throughput, independent requests use the devices, for which steps of one request would contend.
+        overlaps = self._properties.get("PERFORMANCE_HINT") != "THROUGHPUT"
+        return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]), overlaps)
 
 
 def schedule_of(

@@ -132,8 +132,9 @@ class Schedule:
 class ScheduleRunner:
     """Runs one inference at a time through a schedule; see `hetero.plugin.request.Runner`."""
 
-    def __init__(self, schedule: Schedule, timed: bool = False) -> None:
-        """``timed``: record the time span of each step, for `profile`."""
+    def __init__(self, schedule: Schedule, timed: bool = False, overlaps: bool = True) -> None:
+        """``timed``: record the time span of each step, for `profile`. ``overlaps``: whether steps on different devices
+        may run at the same time."""
         self._schedule = schedule
         self._timed = timed
         self._spans: list[Span | None] = [None] * len(schedule.steps)
@@ -144,7 +145,7 @@ class ScheduleRunner:
                 runner.keep_on_device(positions)  # type: ignore[attr-defined]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
-        self._graph = schedule.graph
+        self._graph = schedule.graph if overlaps else None
         self._steps = [
             (position, runner.run, step.inputs, step.outputs, step.last_read)
             for position, (step, runner) in enumerate(zip(schedule.steps, self._runners, strict=True))

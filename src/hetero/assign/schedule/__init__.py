@@ -7,7 +7,16 @@ plugins or strings: nodes, devices and values are numbers, costs are seconds.
 
 from __future__ import annotations
 
-from .scheduler import ScheduledPartition, Scheduler, Timeline
-from .search import LEAST_SECONDS, LEAST_SHARE, least_makespan
+from .scheduler import HAND_OVER_SECONDS, ScheduledPartition, Scheduler, Timeline, is_worth
+from .search import assignments, fewest_of_the_fastest, least_makespan
 
-__all__ = ["LEAST_SECONDS", "LEAST_SHARE", "ScheduledPartition", "Scheduler", "Timeline", "least_makespan"]
+__all__ = [
+    "HAND_OVER_SECONDS",
+    "ScheduledPartition",
+    "Scheduler",
+    "Timeline",
+    "assignments",
+    "fewest_of_the_fastest",
+    "is_worth",
+    "least_makespan",
+]

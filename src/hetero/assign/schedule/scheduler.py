@@ -97,6 +97,12 @@ class Scheduler:
             graph._csr, problem._costs, self.launch, self.lane, self.shares, slowdown, hand_over
         )
 
+    def with_problem(self, problem: AssignmentProblem) -> Scheduler:
+        """The same graph and devices with other costs."""
+        return Scheduler(
+            self.graph, problem, self.launch, self.lane, self.shares, self.slowdown, hand_over=self.hand_over
+        )
+
     def run(self, partition: Partition) -> Timeline:
         """The predicted run of a partition, which starts ready subgraphs in the order of their numbers."""
         return self._run(partition.subgraph_of, partition.device_of, renumber=False)[2]

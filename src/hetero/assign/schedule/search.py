@@ -17,18 +17,17 @@ from numpy.typing import NDArray
 from .chains import contract_chains
 from .scheduler import LEAST_SECONDS, LEAST_SHARE, ScheduledPartition, Scheduler
 
-__all__ = ["LEAST_SECONDS", "LEAST_SHARE", "assignments", "fewest_of_the_fastest", "least_makespan"]
+__all__ = ["assignments", "fewest_of_the_fastest", "least_makespan"]
 
 
 def least_makespan(
-    scheduler: Scheduler, known: Sequence[NDArray[np.int32]], policy: str = "auto", *, free: bool = True
+    scheduler: Scheduler, known: Sequence[NDArray[np.int32]], policy: str = "auto"
 ) -> ScheduledPartition:
-    """The best plan found, never slower than the cuts of the first assignment of ``known`` by ``policy``.
+    """The best plan found, never slower than the first assignment of ``known``, cut by ``policy``.
 
-    ``known``: assignments to compete, int32 [num_nodes] each; at least one. ``free``: whether other assignments
-    compete, too.
+    ``known``: assignments to compete, int32 [num_nodes] each; at least one.
     """
-    labelings = assignments(scheduler, known) if free else list(known)
+    labelings = assignments(scheduler, known)
     return fewest_of_the_fastest([cut for labeling in labelings for cut in scheduler.cuts(labeling, policy)])
 
 
