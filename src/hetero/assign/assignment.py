@@ -10,7 +10,7 @@ import numpy as np
 from ..partition import Partition
 from ..plugin.speed import CostSource
 from .affinity import Affinity
-from .cuts import predict
+from .cuts import AssignmentProblem, Prediction, predict
 from .predictions import PredictedLatency, PredictedPipeline
 
 if TYPE_CHECKING:
@@ -39,17 +39,23 @@ class Assignment:
     costs: CostTable | None = None
     scheduler: Scheduler | None = None
 
-    def predict(self, partition: Partition) -> float:
-        """The predicted latency of another partition of the same nodes over the same devices, in seconds. Infinite if a
-        device does not support a node. Pins have no effect. Requires ``costs``."""
+    def predict(self, partition: Partition) -> Prediction:
+        """The predicted latency of another partition of the same nodes over the same devices, with subgraphs one after
+        the other. Infinite if a device does not support a node. Pins have no effect. Requires ``costs``."""
         assert self.costs is not None
-        allowed = np.stack([support.mask for support in self.affinity.supports])
-        problem = self.costs.problem(allowed)
-        prediction = predict(problem, partition, self.costs.launches)
-        if self.scheduler is None or not np.isfinite(prediction.total):
-            return prediction.total
-        scheduler = self.scheduler.with_problem(problem)
+        return predict(self._problem(), partition, self.costs.launches)
+
+    def least_seconds(self, partition: Partition) -> float:
+        """The total of `predict`. With a ``scheduler``, the latency of the best cut of the same assignment."""
+        total = self.predict(partition).total
+        if self.scheduler is None or not np.isfinite(total):
+            return total
+        scheduler = self.scheduler.with_problem(self._problem())
         return min(cut.latency for cut in scheduler.cuts(partition.device_of[partition.subgraph_of], partition.policy))
+
+    def _problem(self) -> AssignmentProblem:
+        assert self.costs is not None
+        return self.costs.problem(np.stack([support.mask for support in self.affinity.supports]))
 
     def cost_of(self, device: int, node: int) -> tuple[float, str]:
         """The seconds of a node on a device, and the source of the figure. Requires ``costs``."""
