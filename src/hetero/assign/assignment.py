@@ -46,12 +46,14 @@ class Assignment:
         return predict(self._problem(), partition, self.costs.launches)
 
     def least_seconds(self, partition: Partition) -> float:
-        """The total of `predict`. With a ``scheduler``, the latency of the best cut of the same assignment."""
+        """The total of `predict`. With a ``scheduler``, the latency of this partition or of the best cut of the same
+        assignment."""
         total = self.predict(partition).total
         if self.scheduler is None or not np.isfinite(total):
             return total
         scheduler = self.scheduler.with_problem(self._problem())
-        return min(cut.latency for cut in scheduler.cuts(partition.device_of[partition.subgraph_of], partition.policy))
+        cuts = scheduler.cuts(partition.device_of[partition.subgraph_of])
+        return min(scheduler.run(partition).latency, *(cut.latency for cut in cuts))
 
     def _problem(self) -> AssignmentProblem:
         assert self.costs is not None

@@ -19,7 +19,7 @@ from .affinity import Affinity, Origin
 from .assignment import Assignment
 from .by_cost_within_memory import least_latency_within
 from .costs.table import CostTable, cost_table
-from .cuts import AssignmentProblem, LatencyAssignment, Prediction, least_latency, predict
+from .cuts import LatencyAssignment, Prediction, least_latency, predict
 from .memory.fit import Fit
 from .predictions import PredictedLatency
 from .within_memory import allowed_devices, limits_array, moved_for_memory
@@ -50,16 +50,12 @@ LEAST_GAIN = 0.02
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LeastCost:
-    """The assignment of least predicted latency, and what it was found with.
+    """The assignment of least predicted latency.
 
-    ``allowed``: bool [k, num_nodes]. ``unlimited``: the best without memory limits, ``best`` the best that fits, with
-    its memory needs ``fitted``, None if memory limits do not matter. ``by_priority``: the prediction for the assignment
-    by priority.
+    ``unlimited``: the best without memory limits. ``best``: the best that fits, with its memory needs ``fitted``, None
+    if memory limits do not matter. ``by_priority``: the prediction for the assignment by priority.
     """
 
-    table: CostTable
-    allowed: NDArray[np.bool_]
-    problem: AssignmentProblem
     unlimited: LatencyAssignment
     best: LatencyAssignment
     by_priority: Prediction
@@ -78,12 +74,10 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
     return cost_table(model, affinity.devices, rules.speeds, rules.costs)
 
 
-def least_cost(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> LeastCost:
+def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules) -> LeastCost:
     """The assignment of least predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
-    pins are kept. Raises the errors of `checked_table`, and `InsufficientMemory` if no assignment is found that fits.
-    """
-    table = checked_table(original, model, affinity, rules)
-    allowed = allowed_devices(affinity)
+    pins are kept. Raises `InsufficientMemory` if no assignment is found that fits."""
+    model, allowed = table.model, allowed_devices(affinity)
     problem = table.problem(allowed)
     partition = partition_graph(model.graph, affinity.device_of, rules.policy)
     by_priority = predict(problem, partition, table.launches)
@@ -91,21 +85,22 @@ def least_cost(original: Model, model: Model, affinity: Affinity, rules: Assignm
     if best.prediction.total > by_priority.total * (1 - LEAST_GAIN):
         best = dataclasses.replace(best, device_of=affinity.device_of, partition=partition, prediction=by_priority)
     if not rules.limits:
-        return LeastCost(table, allowed, problem, best, best, by_priority, None)
+        return LeastCost(best, best, by_priority, None)
     limited = least_latency_within(model, affinity, problem, table.launches, best, allowed, rules.limits, rules.policy)
     by_priority = limited.by_priority or by_priority
     fitted = None if limited.best is best else limited.fitted
-    return LeastCost(table, allowed, problem, best, limited.best, by_priority, fitted)
+    return LeastCost(best, limited.best, by_priority, fitted)
 
 
 def assign_for_latency(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
-    """The assignment of least predicted latency. Arguments and errors as for `least_cost`."""
-    found = least_cost(original, model, affinity, rules)
-    moved = moved_by_cost(affinity, found.table, found.unlimited.device_of)
+    """The assignment of least predicted latency. Arguments and errors as for `checked_table` and `least_cost`."""
+    table = checked_table(original, model, affinity, rules)
+    found = least_cost(table, affinity, rules)
+    moved = moved_by_cost(affinity, table, found.unlimited.device_of)
     if found.fitted is not None:
         moved = moved_for_memory(moved, found.fitted, limits_array(affinity.devices, rules.limits))
-    latency = _predicted(found.best, found.by_priority, found.table, found.fitted is not None)
-    return Assignment(original, model, moved, found.best.partition, latency=latency, costs=found.table)
+    latency = _predicted(found.best, found.by_priority, table, found.fitted is not None)
+    return Assignment(original, model, moved, found.best.partition, latency=latency, costs=table)
 
 
 def moved_by_cost(affinity: Affinity, table: CostTable, device_of: NDArray[np.int32]) -> Affinity:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["assign_to_overlap", "predicted_overlap", "scheduler_of"]
 
+_ALWAYS_BY_COST = 20_000
+"""Nodes of models for which the assignment by cost always competes. For larger models, it is left out if another plan
+is faster than any plan with subgraphs one after the other, because its minimum cuts take most of the time."""
+
 SLOWDOWN = 0.08
 """By which share of its time a device on processors of this machine is slower for each other one at work, since they
 share a memory bus. The median of bench/latency.py sharing."""
@@ -56,38 +60,48 @@ def assign_to_overlap(original: Model, model: Model, affinity: Affinity, rules: 
     `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the devices, and
     `InsufficientMemory` if no assignment is found that fits.
     """
-    room = _Room(model, affinity.devices, rules.limits)
-    if rules.objective is Objective.OVERLAP_BY_PRIORITY:
-        table = checked_table(original, model, affinity, rules)
-        scheduler = scheduler_of(table, table.problem(allowed_devices(affinity)), rules.processors)
-        moved = affinity
-        if rules.limits:
-            moved, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
-            scheduler = scheduler_of(table, table.problem(_supported(affinity)), rules.processors)
-        else:
-            partition = partition_graph(model.graph, affinity.device_of, rules.policy)
-        first = ScheduledPartition(partition, scheduler.run(partition))
-        cuts = [first, *scheduler.cuts(moved.device_of, rules.policy)]
-        fastest = fewest_of_the_fastest(cuts)
-        best = fewest_of_the_fastest([cut for cut in cuts if room.fits(cut)])
-        latency = _predicted(scheduler, table, best, first.latency, best.latency > fastest.latency)
-        return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
+    table = checked_table(original, model, affinity, rules)
+    search = _on_their_devices if rules.objective is Objective.OVERLAP_BY_PRIORITY else _on_any_device
+    return search(original, table, affinity, rules)
 
-    known = least_cost(original, model, affinity, rules)
-    table = known.table
-    scheduler = scheduler_of(table, known.problem, rules.processors)
-    count, n = known.allowed.shape
-    alone = [np.full(n, device, np.int32) for device in range(count) if known.allowed[device].all()]
-    labelings = assignments(scheduler, [known.unlimited.device_of, affinity.device_of, *alone])
+
+def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+    model, room = table.model, _Room(table.model, affinity.devices, rules.limits)
+    scheduler = scheduler_of(table, table.problem(_supported(affinity)), rules.processors)
+    if rules.limits:
+        moved, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
+    else:
+        moved, partition = affinity, partition_graph(model.graph, affinity.device_of, rules.policy)
+    first = ScheduledPartition(partition, scheduler.run(partition))
+    cuts = [first, *scheduler.cuts(moved.device_of, rules.policy)]
+    best = fewest_of_the_fastest([cut for cut in cuts if room.fits(cut)])
+    memory_binds = best.latency > fewest_of_the_fastest(cuts).latency
+    latency = _predicted(scheduler, table, best, first.latency, memory_binds)
+    return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
+
+
+def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+    model, room = table.model, _Room(table.model, affinity.devices, rules.limits)
+    allowed = allowed_devices(affinity)
+    scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
+    by_priority = scheduler.run(partition_graph(model.graph, affinity.device_of, rules.policy)).latency
+    alone = [np.full(model.num_nodes, device, np.int32) for device in np.flatnonzero(allowed.all(axis=1)).tolist()]
+    labelings = assignments(scheduler, [affinity.device_of, *alone])
     cuts = [cut for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy)]
-    plain = partition_graph(model.graph, affinity.device_of, rules.policy)
-    by_priority = scheduler.run(plain).latency
-    today = ScheduledPartition(known.best.partition, scheduler.run(known.best.partition))
-    best = fastest = fewest_of_the_fastest([today, *cuts] if known.fitted is None else cuts)
+    # No plan that runs its subgraphs one after the other takes less than each node on its fastest device.
+    sequential = float(scheduler.problem.work[:, : model.num_nodes].min(axis=0).sum())
+    fastest = best = fewest_of_the_fastest(cuts)
+    if rules.limits or model.num_nodes <= _ALWAYS_BY_COST or min(cut.latency for cut in cuts) > sequential:
+        known = least_cost(table, affinity, rules)
+        labelings.append(known.unlimited.device_of)
+        by_cost = ScheduledPartition(known.best.partition, scheduler.run(known.best.partition))
+        unlimited = ScheduledPartition(known.unlimited.partition, scheduler.run(known.unlimited.partition))
+        cuts = [unlimited, *cuts, *scheduler.cuts(known.unlimited.device_of, rules.policy)]
+        fastest = best = fewest_of_the_fastest(cuts)
+        if not room.fits(fastest):
+            best = fewest_of_the_fastest([by_cost, *room.fitting(cuts, scheduler, labelings, allowed, rules.policy)])
     moved = moved_by_cost(affinity, table, _devices(fastest))
-    if not room.fits(fastest):
-        fitting = room.fitting(cuts, scheduler, labelings, known.allowed, rules.policy)
-        best = fewest_of_the_fastest([today, *fitting])
+    if best is not fastest:
         moved = moved_for_memory(moved, room.fit_of(best), room.max_bytes)
     latency = _predicted(scheduler, table, best, by_priority, best is not fastest)
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
