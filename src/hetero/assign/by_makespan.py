@@ -37,8 +37,9 @@ _ALWAYS_BY_COST = 20_000
 is faster than any plan with subgraphs one after the other, because its minimum cuts take most of the time."""
 
 SLOWDOWN = 0.08
-"""By which share of its time a device on processors of this machine is slower for each other one at work, since they
-share a memory bus. The median of bench/latency.py sharing."""
+"""By which share of its time a device on processors of this machine is slower for each other one at work. An assumption
+for models of mixed nodes: matrix products slow each other by less (docs/pipeline.md), nodes that only move memory by
+more. `bench/latency.py sharing` measures both."""
 
 
 def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
