@@ -51,7 +51,6 @@ LATENCY = {"OBJECTIVE": "LATENCY"}
 SECONDS_OF_OP = {"Relu": 4e-3, "Sum": 1e-3}
 """What sleeping devices take for a node."""
 LAUNCH_SECONDS = 1.5e-4  # a subgraph of a sleeping device, beside its nodes: a sleep ends late
-ROUNDS = 9
 
 
 # ---- models
@@ -146,7 +145,7 @@ def sleeping_costs(model: hetero.Model, devices: Sequence[str]) -> Costs:
     return Costs(model.name, graph_digest(model), measurements)
 
 
-def sleeping() -> Table:
+def sleeping(rounds: int) -> Table:
     core = hetero.Core()
     core.register_plugin("SLEEPING", Sleeping)
     x = np.ones((1, 64), np.float32)
@@ -170,7 +169,7 @@ def sleeping() -> Table:
             for request in requests.values():
                 for _ in range(3):  # until the request has decided whether steps run at the same time
                     request.infer(x)
-            times = elapsed_times({key: partial(each.infer, x) for key, each in requests.items()}, ROUNDS)
+            times = elapsed_times({key: partial(each.infer, x) for key, each in requests.items()}, rounds)
             seconds = {key: min(each) for key, each in times.items()}
             ratios.append(seconds["latency"] / plan.latency.total_s)
             gain = seconds["one"] / seconds["latency"]
@@ -364,16 +363,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("sleeping", "cpu", "sharing", "search", "plan", "exact"))
     parser.add_argument("--models", nargs="*", default=["light_inception_v1"], help="for cpu, beside the towers")
-    parser.add_argument("--rounds", type=int, default=30, help="for cpu and sharing")
+    parser.add_argument("--rounds", type=int, help="for sleeping, cpu and sharing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="of graphs")
     parser.add_argument("--sizes", nargs="+", type=int, metavar="NODES", help="for search and plan")
     parser.add_argument("--graphs", type=int, default=40, help="for exact")
     arguments = parser.parse_args()
     kinds, sizes = arguments.kinds, arguments.sizes
     tables = {
-        "sleeping": sleeping,
-        "cpu": partial(cpu, arguments.models, arguments.rounds),
-        "sharing": partial(sharing, arguments.rounds),
+        "sleeping": partial(sleeping, arguments.rounds or 9),
+        "cpu": partial(cpu, arguments.models, arguments.rounds or 30),
+        "sharing": partial(sharing, arguments.rounds or 30),
         "search": partial(search, kinds, sizes or (100_000, 1_000_000)),
         "plan": partial(plan, kinds, sizes or (100_000,)),
         "exact": partial(exact, arguments.graphs),

@@ -24,7 +24,7 @@ from .memory.footprint import Footprint, footprint
 from .memory.values import Values, values_of
 from .predictions import PredictedLatency
 from .request import AssignmentRules, Objective, ProcessorUse
-from .schedule import ScheduledPartition, Scheduler, assignments, fewest_of_the_fastest
+from .schedule import ScheduledPartition, Scheduler, assignments, fewest_of_the_fastest, improved
 from .within_memory import allowed_devices, fit_affinity, limits_array, moved_for_memory
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
         by_cost = ScheduledPartition(known.best.partition, scheduler.run(known.best.partition))
         unlimited = ScheduledPartition(known.unlimited.partition, scheduler.run(known.unlimited.partition))
         cuts = [unlimited, *cuts, *scheduler.cuts(known.unlimited.device_of, rules.policy)]
+        cuts.append(improved(scheduler, cuts))
         fastest = best = fewest_of_the_fastest(cuts)
         if not room.fits(fastest):
             best = fewest_of_the_fastest([by_cost, *room.fitting(cuts, scheduler, labelings, allowed, rules.policy)])

@@ -8,7 +8,7 @@ plugins or strings: nodes, devices and values are numbers, costs are seconds.
 from __future__ import annotations
 
 from .scheduler import HAND_OVER_SECONDS, ScheduledPartition, Scheduler, Timeline, is_worth
-from .search import assignments, fewest_of_the_fastest, least_makespan
+from .search import assignments, fewest_of_the_fastest, improved, least_makespan
 
 __all__ = [
     "HAND_OVER_SECONDS",
@@ -17,6 +17,7 @@ __all__ = [
     "Timeline",
     "assignments",
     "fewest_of_the_fastest",
+    "improved",
     "is_worth",
     "least_makespan",
 ]
