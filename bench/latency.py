@@ -372,7 +372,7 @@ def main() -> None:
     tables = {
         "sleeping": partial(sleeping, arguments.rounds or 9),
         "cpu": partial(cpu, arguments.models, arguments.rounds or 30),
-        "sharing": partial(sharing, arguments.rounds or 30),
+        "sharing": partial(sharing, arguments.rounds or 8),
         "search": partial(search, kinds, sizes or (100_000, 1_000_000)),
         "plan": partial(plan, kinds, sizes or (100_000,)),
         "exact": partial(exact, arguments.graphs),

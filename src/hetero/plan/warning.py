@@ -75,10 +75,11 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
         return
     if not 1 < model.num_nodes <= _MOST_NODES_TO_OVERLAP or len(rules.speeds) != len(affinity.devices):
         return
+    from ..assign.by_cost import CAUTION
     from ..assign.by_makespan import predicted_overlap
 
     before, after = predicted_overlap(plan.original, model, affinity, rules, assignment.partition)
-    if is_worth(before, after):
+    if is_worth(before, after) and after <= before * (1 - CAUTION / 2):  # predictions for mixed plans are too low
         yield PlanWarning(
             "overlap",
             f"with OBJECTIVE=LATENCY, devices would work at the same time: predicted {duration(after)} instead of "

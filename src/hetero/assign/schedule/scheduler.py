@@ -148,8 +148,9 @@ class Scheduler:
     def _run(
         self, label: NDArray[np.int32], device_of: NDArray[np.int32], renumber: bool
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], Timeline]:
-        label, device_of, *times = self._machine.run(label, device_of, renumber)
-        begin, end, makespan, begin_alone, end_alone, sequential = times
+        label, device_of, begin, end, makespan, begin_alone, end_alone, sequential = self._machine.run(
+            label, device_of, renumber
+        )
         overlaps = is_worth(sequential, makespan)
         if not overlaps:
             begin, end, makespan = begin_alone, end_alone, sequential
