@@ -61,8 +61,8 @@ cdef class Costs:
         if len(shape) != 2 or shape[0] < 1:
             raise PartitionError(f"work must have shape (devices, nodes), found {shape}")
         cdef int64_t k = shape[0], n = shape[1], count = np.shape(readers)[0]
-        if n > MAX_COUNT or k > 255 or count > MAX_COUNT:
-            raise PartitionError(f"{n} nodes, {k} devices, {count} readers are too many: at most {MAX_COUNT}, 255, "
+        if n > MAX_COUNT or k > 256 or count > MAX_COUNT:  # 255 devices and the host
+            raise PartitionError(f"{n} nodes, {k} devices, {count} readers are too many: at most {MAX_COUNT}, 256, "
                                  f"{MAX_COUNT}")
         self.work = cost_array(work, (k, n), "work", True)
         nobody = np.isinf(self.work).all(axis=0).nonzero()[0]

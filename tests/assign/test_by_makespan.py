@@ -35,7 +35,7 @@ class Other(Plugin):
         raise NotImplementedError
 
     def device_ids(self):
-        return tuple(map(str, range(254)))
+        return tuple(map(str, range(256)))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_one_node_and_many_devices(core):
     one = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"], "n")], {"x": [1, 4]}))
     plan = plan_of(core, one)
     assert plan.latency.total_s == pytest.approx(1.005e-3)
-    devices = [f"OTHER.{i}" for i in range(1, 254)]
+    devices = [f"OTHER.{i}" for i in range(1, 256)]
     plan = plan_of(core, towers(core, 30, 2), devices)
     assert plan.latency.total_s == pytest.approx(3e-3, rel=0.1)
     assert len(set(plan.affinity.values())) >= 30

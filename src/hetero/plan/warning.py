@@ -17,6 +17,7 @@ from ..assign.within_memory import unknown_size
 from ..base.formatting import counted, duration
 from ..base.grouped import group_max, group_min
 from ..base.names import first_few
+from ..errors import PartitionError
 from .schema import PlanWarning
 from .trial import Trials
 
@@ -78,7 +79,10 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
     from ..assign.by_cost import CAUTION
     from ..assign.by_makespan import predicted_overlap
 
-    before, after = predicted_overlap(plan.original, model, affinity, rules, assignment.partition)
+    try:
+        before, after = predicted_overlap(plan.original, model, affinity, rules, assignment.partition)
+    except PartitionError:  # costs whose sum overflows say nothing
+        return
     if is_worth(before, after) and after <= before * (1 - CAUTION / 2):  # predictions for mixed plans are too low
         yield PlanWarning(
             "overlap",

@@ -163,11 +163,11 @@ def test_no_nodes_and_one():
 
 
 def test_many_devices():
-    """254 devices, beside the host: a node for each."""
-    case = make_case([], np.ones((254, 254)))
-    found = least_makespan(case.scheduler, [np.zeros(254, np.int32)])
+    """255 devices, beside the host: a node for each."""
+    case = make_case([], np.ones((255, 255)))
+    found = least_makespan(case.scheduler, [np.zeros(255, np.int32)])
     assert found.latency == pytest.approx(1.0)
-    assert sorted(found.partition.device_of.tolist()) == list(range(254))
+    assert sorted(found.partition.device_of.tolist()) == list(range(255))
 
 
 def test_steps_that_wait_for_each_other():
