@@ -36,10 +36,10 @@ _ALWAYS_BY_COST = 20_000
 """Nodes of models for which the assignment by cost always competes. For larger models, it is left out if another plan
 is faster than any plan with subgraphs one after the other, because its minimum cuts take most of the time."""
 
-SLOWDOWN = 0.08
-"""By which share of its time a device on processors of this machine is slower for each other one at work. An assumption
-for models of mixed nodes: matrix products slow each other by less (docs/pipeline.md), nodes that only move memory by
-more. `bench/latency.py sharing` measures both."""
+SLOWDOWN = 0.11
+"""By which share of its time a device on processors of this machine is slower for each other one at work, since they
+share a memory bus. Measured by `bench/latency.py sharing` with GoogLeNet; matrix products do not slow each other, and
+nodes that only move memory take up to two thirds longer."""
 
 
 def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
