@@ -127,6 +127,12 @@ TABLES: Mapping[str, Figure] = {
     "predictions": Figure(
         FIGURES, "costs.py models", "models squeezenet --rounds 1 --devices CPU ORT", ORT, MODELS_SUBSET
     ),
+    "overlap": Figure(FIGURES, "latency.py sleeping", "sleeping --rounds 1"),
+    "overlap-cpu": Figure(FIGURES, "latency.py cpu", "cpu --rounds 1", (), ("light_inception_v1",)),
+    "overlap-sharing": Figure(FIGURES, "latency.py sharing", "sharing --rounds 1"),
+    "overlap-search": Figure(FIGURES, "latency.py search", "search --sizes 1000 --kinds comb"),
+    "overlap-plan": Figure(FIGURES, "latency.py plan", "plan --sizes 1000 --kinds comb"),
+    "overlap-exact": Figure(FIGURES, "latency.py exact", "exact --graphs 2", ("ortools",)),
     "export": Figure(FIGURES, "export.py", "MiniLM-L3 --rounds 1", ORT, ("MiniLM-L3", "light_resnet50")),
     "ort-overhead": Figure(FIGURES, "ort_overhead.py", "--instances 1 --seconds 0.1", ORT, ("MiniLM-L3",)),
     "policies": Figure(PARTITIONER, "partition_time.py policies", "policies --sizes 1000 --kinds comb"),

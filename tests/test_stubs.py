@@ -15,6 +15,7 @@ MODULES = (
     "hetero._graph",
     "hetero._partition",
     "hetero._assign",
+    "hetero._schedule",
     "hetero._closure",
     "hetero._kernels",
     "hetero._program",

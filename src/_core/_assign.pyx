@@ -56,22 +56,13 @@ cdef object row_pointers(object values, int64_t entries, str name):
 cdef class Costs:
     """Costs of a labeling, checked and copied. `hetero.assign.AssignmentProblem` describes the arrays."""
 
-    cdef hg_costs c
-    cdef readonly object work
-    cdef readonly object producer
-    cdef readonly object indptr
-    cdef readonly object readers
-    cdef readonly object size
-    cdef readonly object latency
-    cdef readonly object per_unit
-
     def __cinit__(self, work, producer, indptr, readers, size, latency, per_unit):
         shape = np.shape(work)
         if len(shape) != 2 or shape[0] < 1:
             raise PartitionError(f"work must have shape (devices, nodes), found {shape}")
         cdef int64_t k = shape[0], n = shape[1], count = np.shape(readers)[0]
-        if n > MAX_COUNT or k > 255 or count > MAX_COUNT:
-            raise PartitionError(f"{n} nodes, {k} devices, {count} readers are too many: at most {MAX_COUNT}, 255, "
+        if n > MAX_COUNT or k > 256 or count > MAX_COUNT:  # 255 devices and the host
+            raise PartitionError(f"{n} nodes, {k} devices, {count} readers are too many: at most {MAX_COUNT}, 256, "
                                  f"{MAX_COUNT}")
         self.work = cost_array(work, (k, n), "work", True)
         nobody = np.isinf(self.work).all(axis=0).nonzero()[0]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import hetero
 from graphs import TRANSFORMER
@@ -22,6 +23,7 @@ from hetero.base.names import clean
 from hetero.plugin.profile import Profile
 from hetero.report.data import report_data
 from hetero.report.html import report_html, write_report
+from model_zoo import make_model
 from report_cases import HOSTILE_NAMES, blocks
 
 Run = Callable[[hetero.Model, str | hetero.Plan], Profile]
@@ -209,3 +211,20 @@ def test_a_model_of_100k_nodes(core: hetero.Core) -> None:
     assert time.process_time() - begin < 2.5  # of the five seconds for all; it takes half a second
     assert len(text) < 1_500_000
     assert sum(data_of(text)["subgraphs"]["size"]) == model.num_nodes
+
+
+def test_a_plan_with_predicted_times_has_a_timeline(core: hetero.Core) -> None:
+    """Two chains of one size on two devices, at the same time."""
+    nodes = [helper.make_node("Relu", [f"{t}{i}" if i else "x"], [f"{t}{i + 1}"]) for t in "ab" for i in range(1500)]
+    model = core.read_model(make_model(nodes, {"x": [64, 64]}, ("a1500", "b1500")))
+    plan = core.plan(model, "HETERO:CPU.0,CPU.1", {"OBJECTIVE": "LATENCY", "INFERENCE_NUM_THREADS": 1})
+    assert plan.latency is not None
+    run = data_of(report_html(plan))["run"]
+    assert run["predicted"]
+    assert [device for device, _ in run["lanes"]] == sorted(set(data_of(report_html(plan))["subgraphs"]["device"]))
+    assert run["spans"]["begin"] == [round(begin * 1e9) for begin in plan.latency.begin_s]
+    assert max(run["spans"]["end"]) == round(max(plan.latency.end_s) * 1e9)
+    assert len(run["real"]) == model.num_nodes
+    profile = core.compile_model(model, plan, {"PERF_COUNT": True, "INFERENCE_NUM_THREADS": 1}).create_infer_request()
+    profile.infer(np.ones((64, 64), np.float32))
+    assert "predicted" not in data_of(report_html(plan, profile.profiling_info))["run"]

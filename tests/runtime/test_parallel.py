@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import hetero
+from hetero.assign.costs import Costs, Measurement, NodeTimes
 from hetero.plugin import CompiledModel, Plugin, Support
 from hetero.plugin.executor import DeviceExecutors, ExecutorManager
 from hetero.runtime.parallel import ParallelRun, StepGraph, saved_by_parallel
@@ -196,3 +197,37 @@ def test_random_schedules(data: st.DataObject) -> None:
             assert slots[slot] == slot - 1
         elif any(slot in read for read in reads):
             assert slots[slot] is None
+
+
+@pytest.mark.parametrize(("hint", "most"), [("LATENCY", 2), ("THROUGHPUT", 1)])
+def test_the_hint_decides_whether_steps_overlap(core: hetero.Core, watch: Watch, hint: str, most: int) -> None:
+    """A plan for the least latency overlaps from the first inference; for throughput, no inference does."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="left"),
+        helper.make_node("Relu", ["x"], ["b"], name="right"),
+        helper.make_node("Add", ["a", "b"], ["y"], name="join"),
+    ]
+    model = core.read_model(make_model(nodes))
+    times = {node.key: NodeTimes(1, 1e6 * SLEEP, 1e6 * SLEEP) for node in model.nodes}
+    devices = ("SLEEPY.0", "SLEEPY.1")
+    config = {"OBJECTIVE": "LATENCY", "COSTS": Costs.of_model(model, [Measurement(d, {}, times) for d in devices])}
+    plan = core.plan(model, f"HETERO:{','.join(devices)}", config)
+    request = core.compile_model(model, plan, {"PERFORMANCE_HINT": hint}).create_infer_request()
+    np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0) * 2)
+    assert watch.most == most
+
+
+def test_short_steps_do_not_wait_for_the_calling_thread() -> None:
+    """While the calling thread runs a long step, a short one on another device goes to the thread of that device."""
+    graph = StepGraph.of([("A", (0,), (1,)), ("B", (0,), (2,))], (1, 2))
+    started = threading.Event()
+
+    def run_step(number: int, slots: list[Any]) -> None:
+        if number == 0:
+            assert started.wait(10)
+        started.set()
+        slots[number + 1] = number
+
+    slots: list[Any] = ["input", None, None]
+    ParallelRun(graph, slots, [1.0, 1e-6], run_step, DeviceExecutors(ExecutorManager())).run()
+    assert slots[1:] == [0, 1]

@@ -34,13 +34,17 @@ def assign_model(model: Model, request: Request) -> Assignment:
 def assign_and_cut(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
     """Cut the model; before that, move the nodes that ``affinity`` placed by priority, as the rules require.
 
-    Raises the errors of `partition_graph`, `assign_for_latency` and `assign_stages`, and `InsufficientMemory` if no
-    assignment is found within the memory limits.
+    Raises the errors of `partition_graph`, `assign_for_latency`, `assign_to_overlap` and `assign_stages`, and
+    `InsufficientMemory` if no assignment is found within the memory limits.
     """
-    if rules.objective is Objective.LATENCY:
+    if rules.objective is Objective.COST:
         from .by_cost import assign_for_latency
 
         return assign_for_latency(original, model, affinity, rules)
+    if rules.objective in (Objective.OVERLAP, Objective.OVERLAP_BY_PRIORITY):
+        from .by_makespan import assign_to_overlap
+
+        return assign_to_overlap(original, model, affinity, rules)
     if rules.objective is Objective.THROUGHPUT:
         from .by_stage import assign_stages
 

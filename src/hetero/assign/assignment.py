@@ -10,12 +10,13 @@ import numpy as np
 from ..partition import Partition
 from ..plugin.speed import CostSource
 from .affinity import Affinity
-from .cuts import Prediction, predict
+from .cuts import AssignmentProblem, Prediction, predict
 from .predictions import PredictedLatency, PredictedPipeline
 
 if TYPE_CHECKING:
     from ..model.model import Model
     from .costs.table import CostTable
+    from .schedule import Scheduler
 
 __all__ = ["Assignment"]
 
@@ -26,7 +27,7 @@ class Assignment:
 
     ``original``: the model as given; ``model``: the model that is compiled, in which calls of functions may be inlined.
     ``latency``, ``pipeline``: the predictions, if nodes were assigned for latency or throughput. ``costs``: the cost of
-    each node on each device, if nodes were assigned for latency.
+    each node on each device, if nodes were assigned for latency. ``scheduler``: if devices may work at the same time.
     """
 
     original: Model
@@ -36,13 +37,27 @@ class Assignment:
     latency: PredictedLatency | None = None
     pipeline: PredictedPipeline | None = None
     costs: CostTable | None = None
+    scheduler: Scheduler | None = None
 
     def predict(self, partition: Partition) -> Prediction:
-        """The predicted latency of another partition of the same nodes over the same devices. Infinite if a device does
-        not support a node. Pins have no effect. Requires ``costs``."""
+        """The predicted latency of another partition of the same nodes over the same devices, with subgraphs one after
+        the other. Infinite if a device does not support a node. Pins have no effect. Requires ``costs``."""
         assert self.costs is not None
-        allowed = np.stack([support.mask for support in self.affinity.supports])
-        return predict(self.costs.problem(allowed), partition, self.costs.launches)
+        return predict(self._problem(), partition, self.costs.launches)
+
+    def least_seconds(self, partition: Partition) -> float:
+        """The total of `predict`. With a ``scheduler``, the latency of this partition or of the best cut of the same
+        assignment."""
+        total = self.predict(partition).total
+        if self.scheduler is None or not np.isfinite(total):
+            return total
+        scheduler = self.scheduler.with_problem(self._problem())
+        cuts = scheduler.cuts(partition.device_of[partition.subgraph_of])
+        return min(scheduler.run(partition).latency, *(cut.latency for cut in cuts))
+
+    def _problem(self) -> AssignmentProblem:
+        assert self.costs is not None
+        return self.costs.problem(np.stack([support.mask for support in self.affinity.supports]))
 
     def cost_of(self, device: int, node: int) -> tuple[float, str]:
         """The seconds of a node on a device, and the source of the figure. Requires ``costs``."""

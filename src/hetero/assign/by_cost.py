@@ -20,6 +20,7 @@ from .assignment import Assignment
 from .by_cost_within_memory import least_latency_within
 from .costs.table import CostTable, cost_table
 from .cuts import LatencyAssignment, Prediction, least_latency, predict
+from .memory.fit import Fit
 from .predictions import PredictedLatency
 from .within_memory import allowed_devices, limits_array, moved_for_memory
 
@@ -27,7 +28,16 @@ if TYPE_CHECKING:
     from ..model.model import Model
     from .request import AssignmentRules
 
-__all__ = ["CAUTION", "LEAST_GAIN", "assign_for_latency"]
+__all__ = [
+    "CAUTION",
+    "LEAST_GAIN",
+    "LeastCost",
+    "assign_for_latency",
+    "checked_table",
+    "least_cost",
+    "moved_by_cost",
+    "sources_of",
+]
 
 CAUTION = 0.25
 """The share of its work that a node must gain to move; see ``caution`` of `least_latency`. The time of a node depends
@@ -38,41 +48,68 @@ LEAST_GAIN = 0.02
 """The assignment by priority is kept unless another is predicted to save this share of its latency."""
 
 
-def assign_for_latency(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LeastCost:
     """The assignment of least predicted latency.
 
+    ``unlimited``: the best without memory limits. ``best``: the best that fits, with its memory needs ``fitted``, None
+    if memory limits do not matter. ``by_priority``: the prediction for the assignment by priority.
+    """
+
+    unlimited: LatencyAssignment
+    best: LatencyAssignment
+    by_priority: Prediction
+    fitted: Fit | None
+
+
+def checked_table(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> CostTable:
+    """The costs of a model over its devices. Raises `WrongModel` for costs of another model, and `PropertyError` for
+    costs that cover none of the devices.
+
     ``original``: the model before calls of functions were inlined, for which costs may have been measured.
-    ``affinity``: by priority; its pins are kept. Raises `WrongModel` for costs of another model, `PropertyError` for
-    costs that cover none of the devices, and `InsufficientMemory` if no assignment is found that fits.
     """
     if rules.costs is not None:
         rules.costs.check_model(*dict.fromkeys((model, original)))
         rules.costs.check_devices(affinity.devices)
-    table = cost_table(model, affinity.devices, rules.speeds, rules.costs)
-    allowed = allowed_devices(affinity)
+    return cost_table(model, affinity.devices, rules.speeds, rules.costs)
+
+
+def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules) -> LeastCost:
+    """The assignment of least predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
+    pins are kept. Raises `InsufficientMemory` if no assignment is found that fits."""
+    model, allowed = table.model, allowed_devices(affinity)
     problem = table.problem(allowed)
     partition = partition_graph(model.graph, affinity.device_of, rules.policy)
     by_priority = predict(problem, partition, table.launches)
     best = least_latency(model.graph, problem, table.launches, affinity.device_of, rules.policy, caution=CAUTION)
     if best.prediction.total > by_priority.total * (1 - LEAST_GAIN):
         best = dataclasses.replace(best, device_of=affinity.device_of, partition=partition, prediction=by_priority)
+    if not rules.limits:
+        return LeastCost(best, best, by_priority, None)
+    limited = least_latency_within(model, affinity, problem, table.launches, best, allowed, rules.limits, rules.policy)
+    by_priority = limited.by_priority or by_priority
+    fitted = None if limited.best is best else limited.fitted
+    return LeastCost(best, limited.best, by_priority, fitted)
+
+
+def assign_for_latency(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+    """The assignment of least predicted latency. Arguments and errors as for `checked_table` and `least_cost`."""
+    table = checked_table(original, model, affinity, rules)
+    found = least_cost(table, affinity, rules)
+    moved = moved_by_cost(affinity, table, found.unlimited.device_of)
+    if found.fitted is not None:
+        moved = moved_for_memory(moved, found.fitted, limits_array(affinity.devices, rules.limits))
+    latency = _predicted(found.best, found.by_priority, table, found.fitted is not None)
+    return Assignment(original, model, moved, found.best.partition, latency=latency, costs=table)
+
+
+def moved_by_cost(affinity: Affinity, table: CostTable, device_of: NDArray[np.int32]) -> Affinity:
+    """The affinity with these devices, and the costs as the reason for each moved node."""
     origin = affinity.origin.copy()
-    origin[best.device_of != affinity.device_of] = Origin.COST
+    origin[device_of != affinity.device_of] = Origin.COST
     origin.setflags(write=False)
-    reasons = _CostReasons(table, best.device_of, affinity.device_of)
-    moved = dataclasses.replace(affinity, device_of=best.device_of, origin=origin, cost_reasons=reasons)
-    memory_binds = False
-    if rules.limits:
-        limited = least_latency_within(
-            model, affinity, problem, table.launches, best, allowed, rules.limits, rules.policy
-        )
-        by_priority = limited.by_priority or by_priority
-        memory_binds = limited.best is not best
-        if memory_binds:
-            best = limited.best
-            moved = moved_for_memory(moved, limited.fitted, limits_array(affinity.devices, rules.limits))
-    latency = _predicted(best, by_priority, table, memory_binds)
-    return Assignment(original, model, moved, best.partition, latency=latency, costs=table)
+    reasons = _CostReasons(table, device_of, affinity.device_of)
+    return dataclasses.replace(affinity, device_of=device_of, origin=origin, cost_reasons=reasons)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -97,8 +134,6 @@ def _predicted(
     best: LatencyAssignment, by_priority: Prediction, table: CostTable, memory_binds: bool
 ) -> PredictedLatency:
     """``by_priority``: the prediction for the assignment by priority."""
-    node = np.arange(table.model.num_nodes)
-    counts = np.bincount(table.source[best.device_of, node], minlength=len(CostSource))
     return PredictedLatency(
         best.prediction.total,
         best.prediction.work,
@@ -106,6 +141,12 @@ def _predicted(
         best.prediction.transfers,
         best.lower_bound,
         by_priority.total,
-        {CostSource(i).name.lower(): count for i, count in enumerate(counts.tolist()) if count},
+        sources_of(table, best.device_of),
         memory_binds,
     )
+
+
+def sources_of(table: CostTable, device_of: NDArray[np.int32]) -> dict[str, int]:
+    """Source of costs -> number of nodes with such costs on their device."""
+    counts = np.bincount(table.source[device_of, np.arange(table.model.num_nodes)], minlength=len(CostSource))
+    return {CostSource(i).name.lower(): count for i, count in enumerate(counts.tolist()) if count}

@@ -15,16 +15,20 @@ def doc(text: str) -> Mapping[str, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PredictedLatency:
-    """The predicted latency of one inference, in seconds, with subgraphs that run one after the other.
+    """The predicted latency of one inference, in seconds.
 
-    ``total_s``: the sum of work, launches (one per subgraph) and transfers. ``lower_bound_s``: a lower bound for the
+    ``total_s``: the latency: the sum of work, launches (one per subgraph) and transfers, or less if ``overlaps`` says
+    that devices work at the same time. ``lower_bound_s``: a lower bound for the
     prediction of any plan. ``by_priority_s``: the prediction for the plan by priority. ``sources``: the number of nodes
     whose costs were measured, estimated from the speed in a device's profile (``profile``), from the speed assumed for
     devices of that name (``estimate``), or from unknown sizes (``assumed``). ``memory_binds``: whether memory limits
-    exclude the best plan found; the lower bound ignores the limits.
+    exclude the best plan found; the lower bound ignores the limits. ``begin_s``, ``end_s``: when each subgraph starts
+    and ends, in the order of subgraphs; empty unless the plan was made with ``OBJECTIVE=LATENCY``.
     """
 
-    total_s: float = dataclasses.field(metadata=doc("The sum of work, launches and transfers, in seconds."))
+    total_s: float = dataclasses.field(
+        metadata=doc("The latency: the sum of work, launches and transfers, or less if devices work at the same time.")
+    )
     work_s: float = dataclasses.field(metadata=doc("Time of the nodes, each on its device."))
     launches_s: float = dataclasses.field(metadata=doc("Overhead of starting the subgraphs."))
     transfers_s: float = dataclasses.field(metadata=doc("Time of transfers between devices, and to and from the host."))
@@ -35,6 +39,11 @@ class PredictedLatency:
         default=False,
         metadata=doc("Whether memory limits exclude the best plan found; the lower bound ignores the limits."),
     )
+    overlaps: bool = dataclasses.field(default=False, metadata=doc("Whether devices work at the same time."))
+    begin_s: tuple[float, ...] = dataclasses.field(
+        default=(), metadata=doc("When each subgraph starts, in seconds; empty unless the objective is latency.")
+    )
+    end_s: tuple[float, ...] = dataclasses.field(default=(), metadata=doc("When each subgraph ends, in seconds."))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,32 +18,61 @@ if TYPE_CHECKING:
     from ..plugin.speed import DeviceSpeed
     from .costs.measured import Costs
 
-__all__ = ["AssignmentRules", "Objective", "Request", "query_all"]
+__all__ = ["AssignmentRules", "Objective", "ProcessorUse", "Request", "query_all"]
 
 
 class Objective(enum.Enum):
     """What an assignment optimizes."""
 
     PRIORITY = enum.auto()
-    """Each node goes to the first device of the list that supports it."""
-    LATENCY = enum.auto()
-    """The least predicted time of one inference."""
+    """Each node goes to the first device of the list that supports it; the fewest subgraphs."""
+    COST = enum.auto()
+    """The least predicted time of one inference with subgraphs one after the other; the fewest subgraphs."""
+    OVERLAP = enum.auto()
+    """The least predicted time of one inference with devices at work at the same time."""
+    OVERLAP_BY_PRIORITY = enum.auto()
+    """The same with each node on the first device of the list that supports it."""
     THROUGHPUT = enum.auto()
     """The most inferences per second, with one pipeline stage per device."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessorUse:
+    """Which devices of a list compute on processors of this machine.
+
+    ``threads``: of each device, 0 if it uses hardware of its own; empty if no device is known to use processors.
+    ``processors``: how many processors there are.
+    """
+
+    threads: tuple[int, ...] = ()
+    processors: int = 1
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the devices have more threads than there are processors, so that they gain nothing from working at
+        the same time."""
+        return sum(self.threads) > self.processors and self.sharing > 1
+
+    @property
+    def sharing(self) -> int:
+        """The number of devices that compute on processors of this machine."""
+        return sum(count > 0 for count in self.threads)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class AssignmentRules:
     """How nodes are assigned and the graph is cut, as data: a plan keeps it, to answer what would be otherwise.
 
-    ``policy``: of `partition_graph`. ``costs``: measured costs. ``speeds``: the speed of each device, empty with
-    `Objective.PRIORITY`. ``limits``: device -> memory limit in bytes.
+    ``policy``: of `partition_graph`. ``costs``: measured costs. ``speeds``: the speed of each device; empty for a plan
+    from a file. ``processors``: the processors of this machine that the devices use. ``limits``: device -> memory limit
+    in bytes.
     """
 
     policy: str = "auto"
     objective: Objective = Objective.PRIORITY
     costs: Costs | None = None
     speeds: Sequence[DeviceSpeed] = ()
+    processors: ProcessorUse = ProcessorUse()
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 

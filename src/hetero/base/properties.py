@@ -146,7 +146,11 @@ _TABLE: Final = (
     Property("DEVICE_ID", str, "", doc="selects one of several devices with the same name"),
     Property("PERF_COUNT", bool, False, doc="measure the time of each node in each request"),
     Property(
-        "PERFORMANCE_HINT", str, "LATENCY", choices=("LATENCY", "THROUGHPUT"), doc="the goal for choosing NUM_STREAMS"
+        "PERFORMANCE_HINT",
+        str,
+        "LATENCY",
+        choices=("LATENCY", "THROUGHPUT"),
+        doc="the goal for choosing NUM_STREAMS, and for HETERO, whether subgraphs of one inference may overlap",
     ),
     Property("PERFORMANCE_HINT_NUM_REQUESTS", int, 0, accepts=up_to(MOST), doc=f"0 to {MOST}; 0 = as many as possible"),
     Property(

@@ -111,7 +111,10 @@ class HeteroCompiledModel(CompiledModel):
     def create_runner(self) -> Runner:
         if self._pipeline is not None:
             return PipelineRunner(self._pipeline)
-        return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]))
+        overlaps = True if self.plan.latency is not None and self.plan.latency.overlaps else None
+        if self._properties.get("PERFORMANCE_HINT") == "THROUGHPUT":
+            overlaps = False  # independent requests use the devices, for which steps of one request would contend
+        return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]), overlaps)
 
 
 def schedule_of(

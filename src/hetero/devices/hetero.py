@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..assign.assigning import resolve_model
 from ..assign.costs.measured import Costs
 from ..assign.memory.limits import limits_of, parse_limits
-from ..assign.request import AssignmentRules, Objective, Request
+from ..assign.request import AssignmentRules, Objective, ProcessorUse, Request
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..compiling.compile import compile_model
 from ..compiling.device_list import DeviceListPlugin
@@ -26,6 +26,8 @@ from ..plan import LoadedPlan
 from ..plugin.caller import ConfiguredDevice
 from ..plugin.contract import CompiledModel, RemoteContext, Support
 from ..plugin.executor import DeviceExecutors
+from ..runtime.pipelined import usable_processors
+from .profile import ProfilePlugin
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
@@ -37,16 +39,28 @@ _PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
 _POLICY = Property(
     "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "documented"), doc="how the model is cut"
 )
+_OBJECTIVE = Property(
+    "OBJECTIVE",
+    str,
+    "SUBGRAPHS",
+    choices=("SUBGRAPHS", "LATENCY"),
+    doc="SUBGRAPHS: the fewest subgraphs; LATENCY: the least predicted latency, with devices at work at the same time",
+)
 _ASSIGNMENT = Property(
     "ASSIGNMENT",
     str,
-    "PRIORITY",
-    choices=("PRIORITY", "COST"),
-    doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least",
+    "",
+    choices=("", "PRIORITY", "COST"),
+    doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least; '' = "
+    "COST with OBJECTIVE=LATENCY, else PRIORITY",
 )
 _COSTS = Property(
-    "COSTS", (str, os.PathLike, Costs), "", doc="measured costs for ASSIGNMENT=COST: a `Costs`, or the path of a file"
+    "COSTS",
+    (str, os.PathLike, Costs),
+    "",
+    doc="measured costs for predictions: a `Costs`, or the path of a file",
 )
+_THREADS = "INFERENCE_NUM_THREADS"
 _MAX_MEMORY = Property(
     "MAX_MEMORY",
     (Mapping, str),
@@ -69,10 +83,12 @@ class HeteroPlugin(CuttingPlugin):
     name = "HETERO"
     properties = (
         *DeviceListPlugin.properties,
+        "PERFORMANCE_HINT",
         "HETERO_DUMP_GRAPH_DOT",
         _PIPELINE,
         _QUEUE_LIMIT,
         _POLICY,
+        _OBJECTIVE,
         _ASSIGNMENT,
         _COSTS,
         _MAX_MEMORY,
@@ -82,6 +98,7 @@ class HeteroPlugin(CuttingPlugin):
         _PIPELINE.name,
         _QUEUE_LIMIT.name,
         _POLICY.name,
+        _OBJECTIVE.name,
         _ASSIGNMENT.name,
         _COSTS.name,
         _MAX_MEMORY.name,
@@ -99,14 +116,7 @@ class HeteroPlugin(CuttingPlugin):
 
     def request(self, config: Mapping[str, Any], pins: Mapping[str, str] | None = None) -> Request:
         settings = self.full_config(self.own(config))
-        objective = Objective.LATENCY if settings[_ASSIGNMENT.name] == "COST" else Objective.PRIORITY
-        if settings[_PIPELINE.name] == "PIPELINE_PARALLEL":
-            if objective is Objective.LATENCY:
-                raise PropertyError(
-                    "ASSIGNMENT=COST is for the least latency of one inference, MODEL_DISTRIBUTION_POLICY="
-                    "PIPELINE_PARALLEL for the most inferences in a time: set one of them"
-                )
-            objective = Objective.THROUGHPUT
+        objective = _objective_of(settings)
         devices, skipped = self.available(config, settings)
         limits = limits_of(
             [device.name for device in devices],
@@ -117,8 +127,10 @@ class HeteroPlugin(CuttingPlugin):
         )
         rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits)
         if objective is not Objective.PRIORITY:
+            rules = dataclasses.replace(rules, costs=_costs_of(settings))
+        if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait
             speeds = [device.plugin.speed(device.name) for device in devices]
-            rules = dataclasses.replace(rules, costs=_costs_of(settings), speeds=speeds)
+            rules = dataclasses.replace(rules, speeds=speeds, processors=_processors_of(devices))
         whole = ConfiguredDevice(f"{self.name}:{settings['MULTI_DEVICE_PRIORITIES']}", self, config)
         return Request(whole, settings, tuple(devices), rules, pins or {}, skipped, cuts=True)
 
@@ -146,6 +158,35 @@ class HeteroPlugin(CuttingPlugin):
         settings = self.full_config({_POLICY.name: plan.policy, **self.own(config)})
         ports = (reader.inputs, reader.outputs)
         return HeteroCompiledModel(plan, ports, reader.name, submodels, schedule, settings, self.executors)
+
+
+def _objective_of(settings: Mapping[str, Any]) -> Objective:
+    """What a plan optimizes. Raises `PropertyError` for settings that contradict each other."""
+    assignment, overlap = settings[_ASSIGNMENT.name], settings[_OBJECTIVE.name] == "LATENCY"
+    if settings[_PIPELINE.name] == "PIPELINE_PARALLEL":
+        for name, value, is_set in (("ASSIGNMENT", "COST", assignment == "COST"), ("OBJECTIVE", "LATENCY", overlap)):
+            if is_set:
+                raise PropertyError(
+                    f"{name}={value} is for the least latency of one inference, MODEL_DISTRIBUTION_POLICY="
+                    "PIPELINE_PARALLEL for the most inferences in a time: set one of them"
+                )
+        return Objective.THROUGHPUT
+    if overlap:
+        return Objective.OVERLAP_BY_PRIORITY if assignment == "PRIORITY" else Objective.OVERLAP
+    return Objective.COST if assignment == "COST" else Objective.PRIORITY
+
+
+def _processors_of(devices: Sequence[ConfiguredDevice]) -> ProcessorUse:
+    """The processors that devices use. A simulated device counts as the hardware that it simulates."""
+    processors = usable_processors()
+    threads = []
+    for device in devices:
+        plugin = device.plugin
+        if isinstance(plugin, ProfilePlugin) or not plugin.declares(_THREADS):
+            threads.append(0)
+        else:
+            threads.append(plugin.setting(_THREADS, device.config) or processors)
+    return ProcessorUse(tuple(threads), processors)
 
 
 def _costs_of(settings: Mapping[str, Any]) -> Costs | None:

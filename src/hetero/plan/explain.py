@@ -201,7 +201,7 @@ def _costs(plan: BoundPlan, node: int) -> tuple[DeviceCost, ...]:
             device_of[node] = device
             there = trials.partition(device_of)
         work, source = assignment.cost_of(device, node)
-        costs.append(DeviceCost(name, work, source, None if there is None else assignment.predict(there).total))
+        costs.append(DeviceCost(name, work, source, None if there is None else assignment.least_seconds(there)))
     return tuple(costs)
 
 

@@ -29,7 +29,7 @@ __all__ = [
 
 FORMAT_VERSION = 1
 
-WarningKind = Literal["unavailable", "unused", "islands", "pin", "memory"]
+WarningKind = Literal["unavailable", "unused", "islands", "pin", "memory", "overlap"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,9 +104,10 @@ class PlanWarning:
 
     ``kind``: ``unavailable`` (a device of the list cannot be used here), ``unused`` (a device has no node),
     ``islands`` (tiny subgraphs amid another device), ``pin`` (a pin that costs subgraphs), ``memory`` (a device with a
-    limit has values of unknown size). ``device``, ``pin``: the device or pin concerned. ``nodes``: the first few nodes
-    concerned. ``subgraphs``: the first few subgraphs concerned, counted from 1.
-    ``subgraphs_after``: the number of subgraphs without the problem, if that was tried.
+    limit has values of unknown size), ``overlap`` (devices could work at the same time and do not). ``device``,
+    ``pin``: the device or pin concerned. ``nodes``: the first few nodes concerned. ``subgraphs``: the first few
+    subgraphs concerned, counted from 1. ``subgraphs_after``: the number of subgraphs without the problem, if that was
+    tried.
     """
 
     kind: WarningKind = dataclasses.field(metadata=doc("The kind of warning."))

@@ -55,6 +55,9 @@ def _lines(plan: PlanRecord) -> Iterator[str]:
     yield from _table([heading for heading, _ in shown], rows, "<" + ">" * len(columns))
     yield ""
     yield from _subgraphs(plan)
+    if plan.latency is not None and plan.latency.overlaps and len(plan.latency.begin_s) == plan.num_subgraphs:
+        yield ""
+        yield from _timeline(plan, plan.latency)
     warnings = plan.warnings
     if warnings:
         yield ""
@@ -79,12 +82,28 @@ def _activations(entry: DeviceTotals) -> str:
 
 def _predicted(latency: PredictedLatency) -> str:
     sources = ", ".join(f"{count} {source}" for source, count in latency.sources.items())
+    together = ", devices at the same time" if latency.overlaps else ""
     return (
-        f"predicted: {duration(latency.total_s)} (work {duration(latency.work_s)}, launches "
+        f"predicted: {duration(latency.total_s)}{together} (work {duration(latency.work_s)}, launches "
         f"{duration(latency.launches_s)}, transfers {duration(latency.transfers_s)}); by priority "
         f"{duration(latency.by_priority_s)}, at least {duration(latency.lower_bound_s)}"
         f"{' without memory limits' if latency.memory_binds else ''}; costs: {sources}"
     )
+
+
+def _timeline(plan: PlanRecord, latency: PredictedLatency) -> Iterator[str]:
+    """When each device works on which subgraph."""
+    from ..assign.pipeline.timeline import Run, draw_runs
+
+    devices = list(plan.devices)
+    runs = [
+        Run(devices.index(part.device), number, begin, end)
+        for number, (part, begin, end) in enumerate(zip(plan.subgraphs, latency.begin_s, latency.end_s, strict=True))
+    ]
+    used = sorted({run.stage for run in runs})
+    lanes = [run._replace(stage=used.index(run.stage)) for run in runs]
+    yield f"subgraphs by time, {duration(latency.total_s)}:"
+    yield from draw_runs([devices[device] for device in used], lanes)
 
 
 def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:

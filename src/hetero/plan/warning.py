@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from ..assign.affinity import Origin, first_supporting
 from ..assign.predictions import PredictedPipeline
+from ..assign.request import Objective
+from ..assign.schedule import is_worth
 from ..assign.within_memory import unknown_size
-from ..base.formatting import counted
+from ..base.formatting import counted, duration
 from ..base.grouped import group_max, group_min
 from ..base.names import first_few
+from ..errors import PartitionError
 from .schema import PlanWarning
 from .trial import Trials
 
@@ -28,6 +31,7 @@ __all__ = ["plan_warnings", "unknown_sizes"]
 _TINY = 3  # maximum number of nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
 _MOST_PINS = 32  # maximum number of pins to try
+_MOST_NODES_TO_OVERLAP = 20_000  # about 0.1 s
 
 
 def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
@@ -36,6 +40,8 @@ def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
     assignment = plan.assignment
     if plan.pipeline is not None:  # the other warnings are about fewer subgraphs
         return (*_unavailable(plan), *_idle(plan.pipeline), *unknown_sizes(plan))
+    if plan.rules.objective in (Objective.OVERLAP, Objective.OVERLAP_BY_PRIORITY):
+        return (*_unavailable(plan), *_unused(assignment), *unknown_sizes(plan), *_crowded(plan))
     trials = Trials(plan)
     return (
         *_unavailable(plan),
@@ -43,7 +49,46 @@ def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
         *unknown_sizes(plan),
         *_pins(plan, trials),
         *_islands(assignment, trials),
+        *_waiting(plan),
     )
+
+
+def _crowded(plan: BoundPlan) -> Iterator[PlanWarning]:
+    """Devices that ``OBJECTIVE=LATENCY`` cannot use at the same time, because they use the same processors."""
+    use = plan.rules.processors
+    if not use.is_crowded:
+        return
+    devices = [device for device, count in zip(plan.devices, use.threads, strict=True) if count]
+    threads = f"; set INFERENCE_NUM_THREADS={use.processors // len(devices)}" if use.processors >= len(devices) else ""
+    yield PlanWarning(
+        "overlap",
+        f"{', '.join(devices)} have {sum(use.threads)} threads on {counted(use.processors, 'processor')}, so the plan "
+        f"does not let them work at the same time{threads}",
+    )
+
+
+def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
+    """Devices that wait for each other although they could work at the same time. Tried for models of up to
+    `_MOST_NODES_TO_OVERLAP` nodes; plans with memory limits are left out."""
+    rules, assignment = plan.rules, plan.assignment
+    model, affinity = assignment.model, assignment.affinity
+    if not rules.speeds or rules.limits or len(affinity.devices) < 2:
+        return
+    if not 1 < model.num_nodes <= _MOST_NODES_TO_OVERLAP or len(rules.speeds) != len(affinity.devices):
+        return
+    from ..assign.by_cost import CAUTION
+    from ..assign.by_makespan import predicted_overlap
+
+    try:
+        before, after = predicted_overlap(plan.original, model, affinity, rules, assignment.partition)
+    except PartitionError:  # costs whose sum overflows say nothing
+        return
+    if is_worth(before, after) and after <= before * (1 - CAUTION / 2):  # predictions for mixed plans are too low
+        yield PlanWarning(
+            "overlap",
+            f"with OBJECTIVE=LATENCY, devices would work at the same time: predicted {duration(after)} instead of "
+            f"{duration(before)} for one inference",
+        )
 
 
 def _unavailable(plan: BoundPlan) -> Iterator[PlanWarning]:

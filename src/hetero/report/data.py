@@ -24,7 +24,7 @@ __all__ = ["report_data"]
 
 
 def report_data(plan: PlanRecord, profile: Profile | None = None) -> dict[str, Any]:
-    """The columns of a plan and, with a profile, of a run.
+    """The columns of a plan and, with a profile, of a run; without, of the run that the plan predicts, if it does.
 
     If a loaded plan is not bound to a model, edges are missing, and so are operators that the profile does not contain.
     """
@@ -76,7 +76,10 @@ def report_data(plan: PlanRecord, profile: Profile | None = None) -> dict[str, A
         }
         data["edges"] = _edges(model, order, place)
     data["values"] = _values(plan.values, table)
-    data["run"] = None if not profile else _run(profile, keys, data["subgraphs"]["size"], plan.devices, table)
+    if profile:
+        data["run"] = _run(profile, keys, data["subgraphs"]["size"], plan.devices, table)
+    else:
+        data["run"] = _predicted_run(plan, len(keys))
     data["strings"] = table.strings
     return data
 
@@ -177,6 +180,31 @@ def _run(
         "cpu": [round(1000 * row.cpu_us) if row is not None and row.status == EXECUTED else -1 for row in rows],
         "how": [-1 if row is None else table.number(_how(row)) for row in rows],
         "bytes": [[clean(name), size] for name, size in moved.items()],
+    }
+
+
+def _predicted_run(plan: PlanRecord, num_nodes: int) -> dict[str, Any] | None:
+    """As `_run`, of the predicted times of the subgraphs; None if the plan has none."""
+    latency = plan.latency
+    if latency is None or not latency.begin_s:
+        return None
+    device_of = [plan.devices.index(part.device) for part in plan.subgraphs]
+    used = sorted(set(device_of))
+    unknown = [-1] * num_nodes
+    return {
+        "predicted": True,
+        "devices": [clean(device) for device in plan.devices],
+        "lanes": [[device, "predicted"] for device in used],
+        "spans": {
+            "subgraph": list(range(len(device_of))),
+            "lane": [used.index(device) for device in device_of],
+            "begin": [round(begin * 1e9) for begin in latency.begin_s],
+            "end": [round(end * 1e9) for end in latency.end_s],
+        },
+        "real": unknown,
+        "cpu": unknown,
+        "how": unknown,
+        "bytes": [],
     }
 
 

@@ -1,8 +1,9 @@
 """Runs independent steps of one inference on different devices at the same time.
 
-A device runs one step of an inference at a time. The calling thread runs steps too. A device's executor gets a step
-only while another step runs, and only if the step is long enough to be worth the overhead. A thread that finishes a
-step continues with one that has become ready, so a chain stays in one thread.
+A device runs one step of an inference at a time; of its ready steps, the first. The calling thread runs steps too. A
+device's executor gets a step only while another step runs, and only if one of both is long enough to be worth the
+overhead. A thread that finishes a step continues with one that has become ready, so a chain stays in one thread.
+`src/_core/schedule/simulate.c` predicts such runs.
 
 A step passed to an executor is an offer: the first idle thread runs it, so no step waits for a thread that is busy with
 another request.
@@ -11,19 +12,19 @@ another request.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from .. import _schedule
+from ..assign.schedule import HAND_OVER_SECONDS, is_worth
 from ..plugin.executor import StreamExecutor
 
 __all__ = ["ParallelRun", "StepGraph", "saved_by_parallel"]
-
-# Seconds to wake a thread and to be woken by it. Shorter steps are not passed to another thread.
-HAND_OVER_SECONDS = 50e-6
-
-# The minimum saving for parallel runs: as a share of the sequential time, and in seconds.
-_LEAST_SHARE, _LEAST_SECONDS = 0.05, 100e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,18 +75,17 @@ class StepGraph:
 
 
 def saved_by_parallel(graph: StepGraph, seconds: Sequence[float]) -> bool:
-    """Whether an inference is clearly faster with parallel steps. ``seconds``: the time of each step."""
-    finished = [0.0] * len(seconds)  # when all steps before it are done
-    free: dict[str, float] = {}
-    for number, device in enumerate(graph.devices):
-        begin = max(finished[number], free.get(device, 0.0))
-        if begin > finished[number] or graph.waits_for[number] > 1:
-            begin += HAND_OVER_SECONDS
-        end = free[device] = begin + seconds[number]
-        for follower in graph.followers[number]:
-            finished[follower] = max(finished[follower], end)
-    alone, together = sum(seconds), max(free.values(), default=0.0)
-    return alone - together >= max(_LEAST_SECONDS, _LEAST_SHARE * alone)
+    """Whether an inference is clearly faster with parallel steps. ``seconds``: the time of each step; infinite if it
+    did not run."""
+    alone = sum(seconds)
+    if not math.isfinite(alone):
+        return False
+    lanes = {device: number for number, device in enumerate(dict.fromkeys(graph.devices))}
+    indptr = [0, *itertools.accumulate(map(len, graph.followers))]
+    followers = np.fromiter(itertools.chain.from_iterable(graph.followers), np.int32, indptr[-1])
+    lane = [lanes[device] for device in graph.devices]
+    _, _, together = _schedule.simulate(seconds, lane, indptr, followers, HAND_OVER_SECONDS)
+    return is_worth(alone, together)
 
 
 class ParallelRun:
@@ -112,6 +112,7 @@ class ParallelRun:
         self._busy: set[str] = set()
         self._offered: set[str] = set()
         self._left = len(self._waits_for)
+        self._caller_waits = False
         self._error: BaseException | None = None
 
     def run(self) -> None:
@@ -123,7 +124,9 @@ class ParallelRun:
                     if number is not None:
                         self._step(number)
                     elif self._busy:
+                        self._caller_waits = True
                         self._changed.wait()
+                        self._caller_waits = False
                     else:
                         break
             except BaseException as error:  # Ctrl-C during the wait
@@ -135,10 +138,12 @@ class ParallelRun:
         assert self._left == 0
 
     def _take(self, device: str | None) -> int | None:
-        """A ready step that can run now, of ``device`` or of any device. Offers the others to their devices."""
+        """A ready step that can run now, of ``device`` or of any device. Offers the others to their devices, except
+        short ones that the calling thread runs sooner than another thread wakes up."""
         if self._error is not None:
             return None
         taken = None
+        caller_is_free = self._caller_waits
         for number in self._ready:
             where = self._graph.devices[number]
             if where in self._busy:
@@ -146,7 +151,9 @@ class ParallelRun:
             if taken is None and device in (None, where):
                 taken = number
                 self._busy.add(where)
-            elif where not in self._offered and self._seconds[number] >= HAND_OVER_SECONDS:
+                if device is None:
+                    caller_is_free = self._seconds[number] < HAND_OVER_SECONDS
+            elif where not in self._offered and (not caller_is_free or self._seconds[number] >= HAND_OVER_SECONDS):
                 self._offered.add(where)
                 try:
                     self._executor_of(where).submit(_Offer(self, where))

@@ -132,8 +132,10 @@ class Schedule:
 class ScheduleRunner:
     """Runs one inference at a time through a schedule; see `hetero.plugin.request.Runner`."""
 
-    def __init__(self, schedule: Schedule, timed: bool = False) -> None:
-        """``timed``: record the time span of each step, for `profile`."""
+    def __init__(self, schedule: Schedule, timed: bool = False, overlaps: bool | None = None) -> None:
+        """``timed``: record the time span of each step, for `profile`. ``overlaps``: whether steps on different devices
+        run at the same time; None: as soon as their measured times show that this saves time. Times measured later
+        can change True, not False."""
         self._schedule = schedule
         self._timed = timed
         self._spans: list[Span | None] = [None] * len(schedule.steps)
@@ -144,16 +146,16 @@ class ScheduleRunner:
                 runner.keep_on_device(positions)  # type: ignore[attr-defined]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
-        self._graph = schedule.graph
+        self._graph = None if overlaps is False else schedule.graph
         self._steps = [
             (position, runner.run, step.inputs, step.outputs, step.last_read)
             for position, (step, runner) in enumerate(zip(schedule.steps, self._runners, strict=True))
         ]
         # The minimum time of each step before the last decision, and since then. Other load only adds to the minimum.
-        self._seconds = [0.0] * len(schedule.steps)
+        self._seconds = [math.inf] * len(schedule.steps)
         self._least_since = [math.inf] * len(schedule.steps)
         self._until_look = _FIRST_LOOK
-        self._in_parallel = False
+        self._in_parallel = overlaps is True
         self._alone = _as_alone(schedule, self._runners)
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Run", "draw_timeline", "timeline"]
+__all__ = ["Run", "draw_runs", "draw_timeline", "timeline"]
 
 _MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -38,9 +38,13 @@ def timeline(stages: Sequence[float], requests: int) -> list[Run]:
 def draw_timeline(names: Sequence[str], stages: Sequence[float], requests: int, width: int = 60) -> list[str]:
     """One line per stage. Each column is a slice of time: a digit or letter is the request (from 1) that the stage
     works on, a dot is idle time. ``names``: the label of each line."""
-    runs = timeline(stages, requests)
+    return draw_runs(names, timeline(stages, requests), width)
+
+
+def draw_runs(names: Sequence[str], runs: Sequence[Run], width: int = 60) -> list[str]:
+    """As `draw_timeline`, of any runs."""
     end = max((run.end for run in runs), default=0.0)
-    rows = [["."] * width for _ in stages]
+    rows = [["."] * width for _ in names]
     if end > 0:
         for run in runs:
             # A column shows the run at its middle; a run shorter than a column is shown where it begins.

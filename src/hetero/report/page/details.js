@@ -51,7 +51,7 @@ class Details {
         ["Nodes", data.numNodes.toLocaleString("en")],
         ["Boundary values", `${data.valueNames.length.toLocaleString("en")}, ${bytesText(data.bytesOf(data.valueNames.keys()))}`],
         ["Policy", data.policy],
-        ["Run", data.run ? timeText(data.runLength) : ""],
+        [data.run?.predicted ? "Predicted" : "Run", data.run ? timeText(data.runLength) : ""],
         ["Made by", data.generator],
       ]),
       this.list("Longest subgraphs", longest, (s) => [this.subgraphLink(s), ` ${timeText(data.timeOf[s])}`, this.share(data.timeOf[s], data.runLength)]),

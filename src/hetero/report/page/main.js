@@ -35,7 +35,7 @@ class Report {
     byId("model").textContent = data.model || "model";
     byId("model").title = data.model;
     const parts = [plural(data.numSubgraphs, "subgraph"), plural(data.numNodes, "node"), plural(data.valueNames.length, "boundary value")];
-    if (data.run) parts.push(`one inference: ${timeText(data.runLength)}`);
+    if (data.run) parts.push(`${data.run.predicted ? "predicted" : "one inference"}: ${timeText(data.runLength)}`);
     byId("summary").textContent = parts.join(" · ");
     const used = data.devices.map(() => 0), count = data.devices.map(() => 0);
     data.sizes.forEach((size, s) => { used[data.device(s)] += size; count[data.device(s)]++; });
@@ -74,11 +74,11 @@ class Report {
       { title: "Operator", width: "minmax(110px, .7fr)", text: (n) => data.op(n) },
       { title: "Device", width: "minmax(90px, .5fr)", text: (n) => data.deviceName(data.subgraphOf[n]), swatch: swatch((n) => data.subgraphOf[n]) },
       { title: "Subgraph", width: "90px", number: true, text: (n) => String(data.subgraphOf[n] + 1), key: (n) => data.subgraphOf[n] },
-      ...inRun(
+      ...(data.run?.predicted ? [] : inRun(
         { title: "Time", width: "90px", number: true, text: timed(data.real ?? []), key: (n) => data.real[n] },
         { title: "CPU time", width: "90px", number: true, text: timed(data.cpu ?? []), key: (n) => data.cpu[n] },
         { title: "Ran as", width: "minmax(110px, .8fr)", text: (n) => (data.how[n] < 0 ? "" : data.strings[data.how[n]]) },
-      ),
+      )),
       { title: "Reason", width: "minmax(220px, 3fr)", text: (n) => data.reason(n) },
     ], data.numNodes, (node) => this.chooseNode(node, true));
     this.subgraphs = new Table("Subgraphs", [

@@ -1,0 +1,207 @@
+"""Stage 2 and 3 for the least latency with devices at work at the same time (``OBJECTIVE=LATENCY``).
+
+Applies `hetero.assign.schedule` to a model and its devices. Pins, affinities and memory limits apply, and a node goes
+only to devices that support it. The plan that `by_cost` makes competes, so the prediction is never slower than its.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..partition import Partition, partition_graph
+from .affinity import Affinity, Origin
+from .assignment import Assignment
+from .by_cost import checked_table, least_cost, moved_by_cost, sources_of
+from .costs.table import CostTable
+from .cuts import AssignmentProblem, predict
+from .memory.fit import Fit, fit
+from .memory.footprint import Footprint, footprint
+from .memory.values import Values, values_of
+from .predictions import PredictedLatency
+from .request import AssignmentRules, Objective, ProcessorUse
+from .schedule import ScheduledPartition, Scheduler, assignments, fewest_of_the_fastest, improved
+from .within_memory import allowed_devices, fit_affinity, limits_array, moved_for_memory
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["assign_to_overlap", "predicted_overlap", "scheduler_of"]
+
+_ALWAYS_BY_COST = 20_000
+"""Nodes of models for which the assignment by cost always competes. For larger models, it is left out if another plan
+is faster than any plan with subgraphs one after the other, because its minimum cuts take most of the time."""
+
+SLOWDOWN = 0.11
+"""By which share of its time a device on processors of this machine is slower for each other one at work, since they
+share a memory bus. Measured by `bench/latency.py sharing` with GoogLeNet and little other load; matrix products do not
+slow each other, and nodes that only move memory take up to two thirds longer."""
+
+
+def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
+    """The scheduler for a model. Devices that have more threads than the machine has processors are in one lane."""
+    count = len(table.devices)
+    threads = np.array(processors.threads or [0] * count)
+    lane = np.arange(count + 1)
+    if processors.is_crowded:
+        lane[:count][threads > 0] = np.flatnonzero(threads > 0)[0]
+    shares = np.append(threads > 0, False)
+    return Scheduler(table.model.graph, problem, table.launches, lane, shares, SLOWDOWN)
+
+
+def assign_to_overlap(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+    """The assignment and the cut of least predicted latency with devices at work at the same time.
+
+    ``original``: the model before calls of functions were inlined, for which costs may have been measured.
+    ``affinity``: by priority; its pins are kept, and with `Objective.OVERLAP_BY_PRIORITY` all its devices. Raises
+    `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the devices, and
+    `InsufficientMemory` if no assignment is found that fits.
+    """
+    table = checked_table(original, model, affinity, rules)
+    search = _on_their_devices if rules.objective is Objective.OVERLAP_BY_PRIORITY else _on_any_device
+    return search(original, table, affinity, rules)
+
+
+def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+    model, room = table.model, _Room(table.model, affinity.devices, rules.limits)
+    scheduler = scheduler_of(table, table.problem(_supported(affinity)), rules.processors)
+    if rules.limits:
+        moved, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
+    else:
+        moved, partition = affinity, partition_graph(model.graph, affinity.device_of, rules.policy)
+    first = ScheduledPartition(partition, scheduler.run(partition))
+    cuts = [first, *scheduler.cuts(moved.device_of, rules.policy)]
+    best = fewest_of_the_fastest([cut for cut in cuts if room.fits(cut)])
+    memory_binds = best.latency > fewest_of_the_fastest(cuts).latency
+    latency = _predicted(scheduler, table, best, first.latency, memory_binds)
+    return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
+
+
+def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+    model, room = table.model, _Room(table.model, affinity.devices, rules.limits)
+    allowed = allowed_devices(affinity)
+    scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
+    by_priority = scheduler.run(partition_graph(model.graph, affinity.device_of, rules.policy)).latency
+    alone = [np.full(model.num_nodes, device, np.int32) for device in np.flatnonzero(allowed.all(axis=1)).tolist()]
+    labelings = assignments(scheduler, [affinity.device_of, *alone])
+    cuts = [cut for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy)]
+    # No plan that runs its subgraphs one after the other takes less than each node on its fastest device.
+    sequential = float(scheduler.problem.work[:, : model.num_nodes].min(axis=0).sum())
+    fastest = best = fewest_of_the_fastest(cuts)
+    if rules.limits or model.num_nodes <= _ALWAYS_BY_COST or min(cut.latency for cut in cuts) > sequential:
+        known = least_cost(table, affinity, rules)
+        labelings.append(known.unlimited.device_of)
+        by_cost = ScheduledPartition(known.best.partition, scheduler.run(known.best.partition))
+        unlimited = ScheduledPartition(known.unlimited.partition, scheduler.run(known.unlimited.partition))
+        cuts = [unlimited, *cuts, *scheduler.cuts(known.unlimited.device_of, rules.policy)]
+        cuts.append(improved(scheduler, cuts))
+        fastest = best = fewest_of_the_fastest(cuts)
+        if not room.fits(fastest):
+            best = fewest_of_the_fastest([by_cost, *room.fitting(cuts, scheduler, labelings, allowed, rules.policy)])
+    moved = moved_by_cost(affinity, table, _devices(fastest))
+    if best is not fastest:
+        moved = moved_for_memory(moved, room.fit_of(best), room.max_bytes)
+    latency = _predicted(scheduler, table, best, by_priority, best is not fastest)
+    return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
+
+
+def predicted_overlap(
+    original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, partition: Partition
+) -> tuple[float, float]:
+    """The predicted latency of a plan, and of the best of a quick search in which devices work at the same time;
+    infinite if none does. Seconds. ``affinity``, ``partition``: of the plan. Memory limits are ignored."""
+    table = checked_table(original, model, affinity, rules)
+    scheduler = scheduler_of(table, table.problem(_free(affinity)), rules.processors)
+    before = scheduler.run(partition).latency
+    cuts = [cut for labeling in assignments(scheduler, [affinity.device_of]) for cut in scheduler.cuts(labeling)]
+    return before, min((cut.latency for cut in cuts if cut.timeline.overlaps), default=np.inf)
+
+
+def _free(affinity: Affinity) -> NDArray[np.bool_]:
+    """bool [k, num_nodes]: the possible devices of each node, if those that moved are free again."""
+    origin = np.where(np.isin(affinity.origin, (Origin.COST, Origin.MEMORY)), Origin.PRIORITY, affinity.origin)
+    return allowed_devices(dataclasses.replace(affinity, origin=origin))
+
+
+def _devices(cut: ScheduledPartition) -> NDArray[np.int32]:
+    return np.asarray(cut.partition.device_of[cut.partition.subgraph_of], np.int32)
+
+
+def _supported(affinity: Affinity) -> NDArray[np.bool_]:
+    return np.stack([support.mask for support in affinity.supports])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """The memory limits of a plan."""
+
+    model: Model
+    devices: Sequence[str]
+    limits: Mapping[str, int]
+
+    @property
+    def max_bytes(self) -> NDArray[np.float64]:
+        return limits_array(self.devices, self.limits)
+
+    def needs(self, partition: Partition) -> Footprint:
+        return footprint(self._values, partition.subgraph_of, partition.device_of, len(self.devices))
+
+    def fits(self, cut: ScheduledPartition) -> bool:
+        return not self.limits or bool((self.needs(cut.partition).total <= self.max_bytes).all())
+
+    def fit_of(self, cut: ScheduledPartition) -> Fit:
+        needs = self.needs(cut.partition)
+        return Fit(_devices(cut), cut.partition, needs, np.maximum(needs.total - self.max_bytes, 0.0))
+
+    def fitting(
+        self,
+        cuts: Sequence[ScheduledPartition],
+        scheduler: Scheduler,
+        labelings: Sequence[NDArray[np.int32]],
+        allowed: NDArray[np.bool_],
+        policy: str,
+    ) -> list[ScheduledPartition]:
+        """The cuts that fit, and those of the assignments reduced to the limits that fit."""
+        work = scheduler.problem.work[: len(self.devices), : self.model.num_nodes]
+        reduced = []
+        for labeling in labelings:
+            fitted = fit(
+                self._values,
+                labeling,
+                allowed,
+                self.max_bytes,
+                lambda device: partition_graph(self.model.graph, device, policy),
+                work,
+            )
+            if fitted.fits:
+                reduced += scheduler.cuts(fitted.device_of, policy)
+        return [cut for cut in (*cuts, *reduced) if self.fits(cut)]
+
+    @property
+    def _values(self) -> Values:
+        return values_of(self.model)
+
+
+def _predicted(
+    scheduler: Scheduler, table: CostTable, best: ScheduledPartition, by_priority: float, memory_binds: bool
+) -> PredictedLatency:
+    """``by_priority``: the latency of the plan by priority, in seconds."""
+    timeline = best.timeline
+    sums = predict(scheduler.problem, best.partition, table.launches)
+    return PredictedLatency(
+        timeline.latency,
+        sums.work,
+        sums.launches,
+        sums.transfers,
+        min(scheduler.lower_bound(), timeline.latency),
+        by_priority,
+        sources_of(table, _devices(best)),
+        memory_binds,
+        timeline.overlaps,
+        tuple(timeline.begin.tolist()),
+        tuple(timeline.end.tolist()),
+    )

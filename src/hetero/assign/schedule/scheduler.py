@@ -1,0 +1,159 @@
+"""`Scheduler`: predicts the run of a partition over devices that work at the same time, and cuts a graph for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ... import _schedule
+from ...partition import Graph, Partition, check_partition, partition_graph
+from ...partition.policies import CHECK_ALWAYS
+from ..cuts import AssignmentProblem
+
+__all__ = [
+    "HAND_OVER_SECONDS",
+    "LEAST_SECONDS",
+    "LEAST_SHARE",
+    "ScheduledPartition",
+    "Scheduler",
+    "Timeline",
+    "is_worth",
+]
+
+HAND_OVER_SECONDS = 50e-6
+"""Seconds to wake a thread and to be woken by it. Measured by bench/latency.py on a server processor."""
+
+LEAST_SHARE, LEAST_SECONDS = 0.05, 100e-6
+"""The minimum gain for steps at the same time, and for more subgraphs: as a share of the latency, and in seconds."""
+
+
+def is_worth(before: float, after: float) -> bool:
+    """Whether a latency of ``after`` seconds instead of ``before`` is worth threads or more subgraphs."""
+    return before - after >= max(LEAST_SECONDS, LEAST_SHARE * before)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """The predicted run of a partition, in seconds from the start of an inference.
+
+    ``begin``, ``end``: float64 [num_subgraphs], read-only. ``latency``: the end of the inference. ``sequential``: the
+    latency of the same subgraphs one after the other, which is the sum of their times. ``overlaps``: whether subgraphs
+    run at the same time; if that gains too little, the runtime runs them one after the other.
+    """
+
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+    latency: float
+    sequential: float
+    overlaps: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ScheduledPartition:
+    """A partition with its predicted run."""
+
+    partition: Partition
+    timeline: Timeline
+
+    @property
+    def latency(self) -> float:
+        """Seconds."""
+        return self.timeline.latency
+
+
+class Scheduler:
+    """A graph, its costs, and the devices. Every method is deterministic.
+
+    ``problem``: has the nodes of ``graph``, and optionally more nodes after them that only one device supports, which
+    stand for the host and take no time. ``launch``: float64 [num_devices], seconds per subgraph. ``lane``: int
+    [num_devices], 0 to 255: devices of one lane never work at the same time, because they use the same processors; by
+    default each device has its own. ``shares``: bool [num_devices]: while several of these devices work at the same
+    time, each is slower by the share ``slowdown`` for each other one. ``hand_over``: seconds until another thread
+    starts a step.
+
+    Raises `PartitionError` for arrays of other sizes, and for launches that are negative or not finite.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        problem: AssignmentProblem,
+        launch: ArrayLike,
+        lane: ArrayLike | None = None,
+        shares: ArrayLike | None = None,
+        slowdown: float = 0.0,
+        hand_over: float = HAND_OVER_SECONDS,
+    ) -> None:
+        count = problem.num_devices
+        self.graph = graph
+        self.problem = problem
+        self.launch = np.array(launch, np.float64)
+        self.lane = np.arange(count, dtype=np.uint8) if lane is None else np.array(lane, np.uint8)
+        self.shares = np.zeros(count, np.bool_) if shares is None else np.array(shares, np.bool_)
+        self.slowdown, self.hand_over = slowdown, hand_over
+        self._machine = _schedule.Machine(
+            graph._csr, problem._costs, self.launch, self.lane, self.shares, slowdown, hand_over
+        )
+
+    def with_problem(self, problem: AssignmentProblem) -> Scheduler:
+        """The same graph and devices with other costs."""
+        return Scheduler(
+            self.graph, problem, self.launch, self.lane, self.shares, self.slowdown, hand_over=self.hand_over
+        )
+
+    def run(self, partition: Partition) -> Timeline:
+        """The predicted run of a partition, which starts ready subgraphs in the order of their numbers."""
+        return self._run(partition.subgraph_of, partition.device_of, renumber=False)[2]
+
+    def in_start_order(self, partition: Partition) -> ScheduledPartition:
+        """The same subgraphs, numbered by their start if those at the head of the longest paths start first."""
+        label, device_of, timeline = self._run(partition.subgraph_of, partition.device_of, renumber=True)
+        policy, edges, weight = partition.policy, partition.cut_edges, partition.cut_weight
+        return ScheduledPartition(Partition(self.graph, policy, label, device_of, edges, weight), timeline)
+
+    def runs(self, device_of: ArrayLike) -> ScheduledPartition:
+        """The cut into runs (`src/_core/schedule/runs.c`), numbered by start. ``device_of``: int [num_nodes], devices
+        that support their nodes; raises `PartitionError` otherwise."""
+        devices = np.asarray(device_of, np.int32)
+        label, count = self._machine.runs(devices)
+        device_of_run = np.empty(count, np.int32)
+        device_of_run[label] = devices
+        label, device_of_run, timeline = self._run(label, device_of_run, renumber=True)
+        source = np.repeat(np.arange(self.graph.num_nodes), np.diff(self.graph.indptr))
+        cut = int(np.count_nonzero(label[source] != label[self.graph.indices]))
+        partition = Partition(self.graph, "runs", label, device_of_run, cut, float(cut))
+        if CHECK_ALWAYS:
+            check_partition(self.graph, devices, label, ordered=True)
+        return ScheduledPartition(partition, timeline)
+
+    def cuts(self, device_of: ArrayLike, policy: str = "auto") -> list[ScheduledPartition]:
+        """The cuts of an assignment: by ``policy``, and those that let devices work at the same time."""
+        plain = partition_graph(self.graph, device_of, policy)
+        cuts = [self.in_start_order(plain)]
+        if plain.num_subgraphs > 1:
+            cuts.append(self.in_start_order(partition_graph(self.graph, device_of, "depth_height")))
+            cuts.append(self.runs(device_of))
+        return cuts
+
+    def assign(self) -> NDArray[np.int32]:
+        """int32 [num_nodes]: a device for each node, by list scheduling of single nodes (HEFT)."""
+        return self._machine.assign()
+
+    def lower_bound(self) -> float:
+        """Seconds; no assignment and partition take less."""
+        return self._machine.bound()
+
+    def _run(
+        self, label: NDArray[np.int32], device_of: NDArray[np.int32], renumber: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Timeline]:
+        label, device_of, begin, end, makespan, begin_alone, end_alone, sequential = self._machine.run(
+            label, device_of, renumber
+        )
+        overlaps = is_worth(sequential, makespan)
+        if not overlaps:
+            begin, end, makespan = begin_alone, end_alone, sequential
+        begin.setflags(write=False)
+        end.setflags(write=False)
+        return label, device_of, Timeline(begin, end, makespan, sequential, overlaps)

@@ -1,0 +1,90 @@
+"""`least_makespan`: an assignment and its cut with the least predicted latency, with devices at work at the same time.
+
+Finding the minimum is NP-hard. So several assignments, each cut in several ways, compete in the simulator:
+1. the assignments given, which are those of the plans without this search,
+2. list scheduling of single nodes, which uses all devices but can scatter small nodes,
+3. list scheduling of chains, which keeps chains together.
+In the fastest plan, whole subgraphs move to other devices while that helps, within a limit of work. Of the plans that
+are within the minimum gain of the fastest, the one with the fewest subgraphs wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .chains import contract_chains
+from .scheduler import LEAST_SECONDS, LEAST_SHARE, ScheduledPartition, Scheduler
+
+__all__ = ["assignments", "fewest_of_the_fastest", "improved", "least_makespan"]
+
+_MAX_TRIALS = 200  # moves of subgraphs
+_MAX_TRIAL_NODES = 200_000  # nodes of the graph times trials: about 0.2 s
+_LEAST_STEP = 1e-3  # the share of the latency that a move must save
+
+
+def least_makespan(
+    scheduler: Scheduler, known: Sequence[NDArray[np.int32]], policy: str = "auto"
+) -> ScheduledPartition:
+    """The best plan found, never slower than the first assignment of ``known``, cut by ``policy``.
+
+    ``known``: assignments to compete, int32 [num_nodes] each; at least one.
+    """
+    cuts = [cut for labeling in assignments(scheduler, known) for cut in scheduler.cuts(labeling, policy)]
+    return fewest_of_the_fastest([*cuts, improved(scheduler, cuts)])
+
+
+def assignments(scheduler: Scheduler, known: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
+    """The distinct assignments to compete: those known, and those of list scheduling."""
+    labelings = list(known)
+    if scheduler.graph.num_nodes:
+        labelings.append(scheduler.assign())
+        chains, contracted, chain_of = contract_chains(scheduler.graph, scheduler.problem)
+        if chains.num_nodes < scheduler.graph.num_nodes:
+            of_chains = Scheduler(chains, contracted, scheduler.launch, scheduler.lane, hand_over=scheduler.hand_over)
+            labelings.append(of_chains.assign()[chain_of])
+    distinct: list[NDArray[np.int32]] = []
+    for labeling in labelings:
+        if not any(np.array_equal(labeling, other) for other in distinct):
+            distinct.append(labeling)
+    return distinct
+
+
+def improved(scheduler: Scheduler, cuts: Sequence[ScheduledPartition]) -> ScheduledPartition:
+    """The fastest of the cuts after moves of whole subgraphs to other devices, those with the longest times first."""
+    best = min(cuts, key=lambda cut: cut.latency)
+    n = scheduler.graph.num_nodes
+    possible = np.isfinite(scheduler.problem.work[:, :n])
+    trials = min(_MAX_TRIALS, _MAX_TRIAL_NODES // max(1, n))
+    is_better = bool(trials)
+    while is_better:
+        is_better = False
+        partition, timeline = best.partition, best.timeline
+        device_of = partition.device_of[partition.subgraph_of]
+        for subgraph in np.argsort(timeline.begin - timeline.end, kind="stable").tolist():
+            nodes = partition.nodes(subgraph)
+            devices = np.flatnonzero(possible[:, nodes].all(axis=1))
+            for device in devices[devices != partition.device_of[subgraph]].tolist():
+                if not trials:
+                    return best
+                trials -= 1
+                moved = device_of.copy()
+                moved[nodes] = device
+                cut = scheduler.runs(moved)
+                if cut.latency < best.latency * (1 - _LEAST_STEP):
+                    best, is_better = cut, True
+                    break
+            if is_better:
+                break
+    return best
+
+
+def fewest_of_the_fastest(cuts: Sequence[ScheduledPartition]) -> ScheduledPartition:
+    """Of the cuts that are not slower than the first, and slower than the fastest by less than the minimum gain, the
+    one with the fewest subgraphs; of several, the fastest."""
+    fastest = min(cut.latency for cut in cuts)
+    slowest = max(fastest / (1 - LEAST_SHARE), fastest + LEAST_SECONDS)
+    good = [cut for cut in cuts if cut.latency <= min(slowest, cuts[0].latency)]
+    return min(good, key=lambda cut: (cut.partition.num_subgraphs, cut.latency))

@@ -1,0 +1,235 @@
+"""Predicted runs, the cut into runs and list scheduling, beside a plain simulator and an exact solver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphs
+from hetero.assign import AssignmentProblem, predict
+from hetero.assign.schedule import Scheduler, least_makespan
+from hetero.assign.schedule.chains import contract_chains
+from hetero.errors import PartitionError
+from hetero.partition import Graph, Partition, check_partition, partition_graph
+from schedule_cases import least_makespan_of_nodes, make_case, naive_run, random_case
+
+SEEDS = range(60)
+
+
+def random_devices(rng, case):
+    return np.array([rng.choice(np.flatnonzero(np.isfinite(column))) for column in case.problem.work.T[:-1]], np.int32)
+
+
+def simulated(case, partition, **options):
+    """Begin, end and makespan, also where overlapping gains too little for the runtime."""
+    return case.scheduler._machine.run(partition.subgraph_of, partition.device_of, False)[2:5]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_runs_as_a_plain_simulator(seed):
+    rng = np.random.default_rng(seed)
+    lanes = {} if seed % 3 else {"lane": rng.integers(0, 2, 3)}
+    case = random_case(rng, int(rng.integers(1, 24)), 3, **lanes)
+    partition = partition_graph(case.scheduler.graph, random_devices(rng, case), ("auto", "linear")[seed % 2])
+    begin, end, makespan = simulated(case, partition)
+    expected = naive_run(case, partition)
+    np.testing.assert_allclose(begin, expected[0], atol=1e-9)
+    np.testing.assert_allclose(end, expected[1], atol=1e-9)
+    assert makespan == pytest.approx(expected[2])
+    timeline = case.scheduler.run(partition)
+    prediction = predict(case.problem, partition, case.scheduler.launch)
+    assert timeline.sequential == pytest.approx(prediction.total)
+    assert timeline.latency == pytest.approx(makespan if timeline.overlaps else prediction.total)
+    assert timeline.latency == pytest.approx(max(timeline.end) if not timeline.overlaps else makespan)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cuts_are_valid_and_numbered_by_start(seed):
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, int(rng.integers(1, 40)), int(rng.integers(1, 5)))
+    device = random_devices(rng, case)
+    for cut in case.scheduler.cuts(device):
+        partition = cut.partition
+        check_partition(case.scheduler.graph, device, partition.subgraph_of, ordered=True)
+        np.testing.assert_array_equal(partition.device_of[partition.subgraph_of], device)
+        inside = partition.subgraph_of[np.repeat(np.arange(partition.graph.num_nodes), np.diff(partition.graph.indptr))]
+        assert partition.cut_edges == np.count_nonzero(inside != partition.subgraph_of[partition.graph.indices])
+        again = case.scheduler.run(partition)
+        np.testing.assert_array_equal(again.begin, cut.timeline.begin)
+        assert again.latency == cut.latency
+
+
+def test_slower_where_devices_share():
+    """Two steps of 1 s side by side, of devices that each slow the other by a half; then 1 s on one device alone."""
+    work = np.array([[1.0, np.inf, 1.0], [np.inf, 1.0, np.inf]])
+    case = make_case([(0, 2), (1, 2)], work, shares=[True, True], slowdown=0.5)
+    partition = Partition(case.scheduler.graph, "own", np.int32([0, 1, 2]), np.int32([0, 1, 0]), 2, 2.0)
+    begin, end, makespan = simulated(case, partition)
+    np.testing.assert_allclose(begin, [0, 0, 1.5])
+    np.testing.assert_allclose(end, [1.5, 1.5, 2.5])
+    assert makespan == pytest.approx(2.5)
+    # A third device, which does not share, changes nothing; half the time of a longer step is spent alone.
+    work = np.array([[2.0, np.inf, np.inf], [np.inf, 1.0, np.inf], [np.inf, np.inf, 9.0]])
+    case = make_case([], work, shares=[True, True, False], slowdown=0.5)
+    partition = Partition(case.scheduler.graph, "own", np.int32([0, 1, 2]), np.int32([0, 1, 2]), 0, 0.0)
+    _, end, _ = simulated(case, partition)
+    np.testing.assert_allclose(end, [2.5, 1.5, 9.0])
+
+
+def test_one_lane_runs_one_after_the_other():
+    case = make_case([], np.array([[1.0, np.inf], [np.inf, 1.0]]), lane=[7, 7])
+    timeline = case.scheduler.run(partition_graph(case.scheduler.graph, np.int32([0, 1])))
+    assert not timeline.overlaps
+    assert timeline.latency == timeline.sequential == 2.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_beside_an_exact_solver(seed):
+    """The bound is below the exact minimum, plans are above, and close to it."""
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, 9, 2, launch=0.0, links=0.0, hand_over=0.0)
+    exact = least_makespan_of_nodes(case)
+    scheduler = case.scheduler
+    assert scheduler.lower_bound() <= exact + 1e-3
+    start = np.argmax(np.isfinite(case.problem.work[:, :-1]), axis=0).astype(np.int32)
+    found = least_makespan(scheduler, [start])
+    machine = scheduler._machine
+    by_nodes = machine.run(np.argsort(np.argsort(np.arange(9))), scheduler.assign(), True)[4]
+    assert min(found.latency, by_nodes) >= exact - 1e-3
+    assert found.latency <= 1.6 * exact + 1e-3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_never_slower_than_the_known_plans(seed):
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, int(rng.integers(1, 30)), int(rng.integers(1, 4)))
+    known = [random_devices(rng, case) for _ in range(3)]
+    found = least_makespan(case.scheduler, known)
+    for labels in known:
+        plain = case.scheduler.in_start_order(partition_graph(case.scheduler.graph, labels))
+        assert found.latency <= plain.latency
+    assert found.latency >= case.scheduler.lower_bound() * (1 - 1e-9)
+    device = found.partition.device_of[found.partition.subgraph_of]
+    assert np.isfinite(case.problem.work[device, np.arange(len(device))]).all()
+
+
+def towers(count, length, join=True, **options):
+    """Chains of nodes of 1 s side by side; with ``join``, a node reads the last of each."""
+    edges = [(t * length + i, t * length + i + 1) for t in range(count) for i in range(length - 1)]
+    n = count * length + join
+    if join:
+        edges += [((t + 1) * length - 1, n - 1) for t in range(count)]
+    return make_case(edges, np.ones((count, n)), **options)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_towers_run_side_by_side(count):
+    case = towers(count, 20, launch=1e-3, hand_over=1e-3)
+    one_device = np.zeros(case.scheduler.graph.num_nodes, np.int32)
+    found = least_makespan(case.scheduler, [one_device])
+    assert found.timeline.overlaps
+    assert found.latency == pytest.approx(21, rel=0.01)
+    assert found.partition.num_subgraphs == count + 1
+    assert case.scheduler.lower_bound() == pytest.approx(21, rel=0.01)
+
+
+def test_forced_to_one_after_the_other():
+    """Pins that alternate along a chain: nothing can overlap, and the prediction is the sum."""
+    work = np.ones((2, 10))
+    work[np.arange(10) % 2, np.arange(10)] = np.inf
+    case = make_case([(i, i + 1) for i in range(9)], work, launch=0.1)
+    device = np.isinf(work[0]).astype(np.int32)
+    found = least_makespan(case.scheduler, [device])
+    assert not found.timeline.overlaps
+    assert found.latency == pytest.approx(11)
+
+
+@pytest.mark.parametrize("work", [np.zeros((2, 6)), np.ones((2, 6)), np.full((2, 6), 1e-300)])
+def test_costs_without_differences(work):
+    case = make_case([(i, i + 1) for i in range(5)], work)
+    found = least_makespan(case.scheduler, [np.zeros(6, np.int32)])
+    assert found.partition.num_subgraphs == 1
+    assert found.latency == pytest.approx(work[0].sum())
+
+
+def test_no_nodes_and_one():
+    case = make_case([], np.ones((2, 0)))
+    found = least_makespan(case.scheduler, [np.zeros(0, np.int32)])
+    assert (found.latency, found.partition.num_subgraphs, case.scheduler.lower_bound()) == (0, 0, 0)
+    case = make_case([], np.array([[3.0], [2.0]]))
+    found = least_makespan(case.scheduler, [np.zeros(1, np.int32)])
+    assert found.partition.device_of.tolist() == [1]
+    assert found.latency == case.scheduler.lower_bound() == 2
+
+
+def test_many_devices():
+    """255 devices, beside the host: a node for each."""
+    case = make_case([], np.ones((255, 255)))
+    found = least_makespan(case.scheduler, [np.zeros(255, np.int32)])
+    assert found.latency == pytest.approx(1.0)
+    assert sorted(found.partition.device_of.tolist()) == list(range(255))
+
+
+def test_steps_that_wait_for_each_other():
+    case = make_case([(0, 1), (1, 2)], np.ones((2, 3)))
+    partition = Partition(case.scheduler.graph, "own", np.int32([0, 1, 0]), np.int32([0, 1]), 2, 2.0)
+    with pytest.raises(PartitionError, match="wait for each other"):
+        case.scheduler.run(partition)
+    with pytest.raises(PartitionError, match="wait for each other"):
+        case.scheduler.in_start_order(partition)
+
+
+def test_bad_arrays():
+    graph = Graph.from_edges([0], [1], 2)
+    problem = AssignmentProblem.from_graph(graph, [[1.0, np.inf], [1, 1]], [0, 0], np.zeros((2, 2)), np.zeros((2, 2)))
+    for launch in ([0.0], [0.0, -1], [0, np.nan], [0, np.inf]):
+        with pytest.raises(PartitionError, match="launch"):
+            Scheduler(graph, problem, launch)
+    with pytest.raises(PartitionError, match="lane"):
+        Scheduler(graph, problem, [0, 0], [0])
+    with pytest.raises(PartitionError, match="slowdown"):
+        Scheduler(graph, problem, [0, 0], slowdown=np.nan)
+    scheduler = Scheduler(graph, problem, [0, 0])
+    with pytest.raises(PartitionError, match="device 0 does not support node 1"):
+        scheduler.runs([0, 0])
+    with pytest.raises(PartitionError, match="one device per node"):
+        scheduler.runs([0])
+    with pytest.raises(PartitionError, match="fewer than the 3 nodes"):
+        Scheduler(Graph.from_edges([0], [1], 3), problem, [0, 0])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chains_keep_costs(seed):
+    """A labeling by chains costs the same in the problem of the chains."""
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, int(rng.integers(1, 30)), 3, density=1.0)
+    graph, problem, chain_of = contract_chains(case.scheduler.graph, case.problem)
+    of_chain = np.array([rng.choice(np.flatnonzero(np.isfinite(column))) for column in problem.work.T], np.int32)
+    whole = np.append(of_chain[chain_of], of_chain[-1])
+    before, after = case.problem.cost(whole), problem.cost(of_chain)
+    assert after.work == pytest.approx(before.work)
+    assert after.transfers == pytest.approx(before.transfers)
+    assert graph.num_nodes == problem.num_nodes - 1
+    for node in range(case.scheduler.graph.num_nodes):
+        for reader in case.scheduler.graph.successors(node).tolist():
+            only = case.scheduler.graph.predecessors(reader).tolist() == [node]
+            alone = case.scheduler.graph.successors(node).tolist() == [reader]
+            same = (np.isfinite(case.problem.work[:, node]) == np.isfinite(case.problem.work[:, reader])).all()
+            assert not (only and alone and same) or chain_of[node] == chain_of[reader]
+
+
+@pytest.mark.parametrize("kind", graphs.KINDS)
+def test_kinds_of_graphs(kind):
+    """The cut into runs of larger graphs is valid, and not slower than `auto` by more than a little."""
+    src, dst, device = graphs.make(kind, 3000)
+    graph = Graph.from_edges(src, dst, len(device))
+    k = int(device.max()) + 1
+    rng = np.random.default_rng(0)
+    problem = AssignmentProblem.from_graph(
+        graph, np.tile(rng.random(len(device)) * 1e-4, (k, 1)), np.ones(len(device)), np.zeros((k, k)), np.zeros((k, k))
+    )
+    scheduler = Scheduler(graph, problem, np.full(k, 2e-6), hand_over=5e-6)
+    runs = scheduler.runs(device)
+    check_partition(graph, device, runs.partition.subgraph_of, ordered=True)
+    auto = scheduler.in_start_order(partition_graph(graph, device))
+    assert runs.latency <= 1.25 * auto.latency

@@ -1,0 +1,268 @@
+"""Plans that let devices work at the same time: ``OBJECTIVE=LATENCY``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import hetero
+from hetero.assign.affinity import Origin
+from hetero.assign.costs import Costs, Measurement, NodeTimes
+from hetero.assign.memory import footprint, values_of
+from hetero.assign.request import ProcessorUse
+from hetero.errors import PropertyError
+from hetero.partition import check_partition
+from hetero.plugin import Plugin, Support
+from model_zoo import make_model
+
+LATENCY = {"OBJECTIVE": "LATENCY"}
+X = np.float32([[1, -2, 3, -4]])
+
+
+class Other(Plugin):
+    """Devices with hardware of their own, which never run; the first id does not support Tanh."""
+
+    name = "OTHER"
+
+    def query_model(self, model, config):
+        refused = {}
+        if config.get("DEVICE_ID") == "0":
+            refused = {i: "no Tanh" for i, node in enumerate(model.nodes) if node.op_type == "Tanh"}
+        return Support.from_reasons(model.num_nodes, refused)
+
+    def compile_model(self, model, config, context=None):
+        raise NotImplementedError
+
+    def device_ids(self):
+        return tuple(map(str, range(256)))
+
+
+@pytest.fixture(scope="module")
+def core():
+    core = hetero.Core()
+    core.register_plugin("OTHER", Other)
+    return core
+
+
+def towers(core, count=2, length=4, op="Relu"):
+    """Chains side by side whose ends are added: nodes n0_0.. and join."""
+    nodes = []
+    for tower in range(count):
+        for i in range(length):
+            before = f"v{tower}_{i - 1}" if i else "x"
+            nodes.append(helper.make_node(op, [before], [f"v{tower}_{i}"], f"n{tower}_{i}"))
+    nodes.append(helper.make_node("Sum", [f"v{tower}_{length - 1}" for tower in range(count)], ["y"], "join"))
+    return core.read_model(make_model(nodes, {"x": [1, 4]}))
+
+
+def costs_of(model, devices, us=1000.0, launch_us=5.0):
+    """The microseconds of every node: a number, or by device."""
+    times = us if isinstance(us, dict) else dict.fromkeys(devices, us)
+    return Costs.of_model(
+        model,
+        [
+            Measurement(
+                device,
+                {},
+                {node.key: NodeTimes(1, times[device], times[device]) for node in model.nodes},
+                None,
+                launch_us,
+            )
+            for device in devices
+        ],
+    )
+
+
+def plan_of(core, model, devices=("OTHER.1", "OTHER.2"), config=None, us=1000.0, **options):
+    settings = {**LATENCY, "COSTS": costs_of(model, devices, us), **(config or {})}
+    return core.plan(model, f"HETERO:{','.join(devices)}", settings, **options)
+
+
+def test_towers_go_to_different_devices(core, tmp_path):
+    model = towers(core)
+    plan = plan_of(core, model)
+    tower = [{plan.affinity[f"n{t}_{i}"] for i in range(4)} for t in range(2)]
+    assert [len(devices) for devices in tower] == [1, 1]
+    assert tower[0] != tower[1]
+    latency = plan.latency
+    assert latency.overlaps
+    assert latency.total_s == pytest.approx(5e-3, rel=0.05)
+    assert latency.lower_bound_s == pytest.approx(5e-3, rel=0.01)
+    assert latency.by_priority_s == pytest.approx(9e-3, rel=0.01)
+    assert latency.work_s == pytest.approx(9e-3)
+    assert len(latency.begin_s) == len(latency.end_s) == plan.num_subgraphs == 3
+    assert list(latency.begin_s) == sorted(latency.begin_s)
+    assert max(latency.end_s) == pytest.approx(latency.total_s, abs=1e-4)
+    text = str(plan)
+    assert "predicted: 5.1" in text
+    assert "devices at the same time" in text
+    assert "subgraphs by time" in text
+    assert "predicted: 5.1" in plan._repr_svg_()
+    assert plan.warnings == ()
+    moved = [node for node, reason in plan.reasons.items() if "1 ms (measured) here" in reason]
+    assert len(moved) == 4
+    plan.save(tmp_path / "plan.json")
+    again = core.plan(model, hetero.Plan.load(tmp_path / "plan.json"))
+    assert again.latency == latency
+    assert again.subgraphs == plan.subgraphs
+
+
+def test_devices_by_priority_stay(core):
+    """The join goes into a subgraph of its own, so that the pinned tower does not wait for the other."""
+    model = towers(core)
+    pins = {"n1_[0-9]": "OTHER.2"}
+    plan = plan_of(core, model, config={"ASSIGNMENT": "PRIORITY"}, pins=pins)
+    assert {node for node, device in plan.affinity.items() if device == "OTHER.2"} == {f"n1_{i}" for i in range(4)}
+    assert plan.latency.overlaps
+    assert plan.latency.total_s == pytest.approx(5e-3, rel=0.05)
+    assert plan.num_subgraphs == 3
+    fewest = core.plan(model, "HETERO:OTHER.1,OTHER.2", pins=pins)
+    assert fewest.num_subgraphs == 2
+    assert not np.isin(plan.assignment.affinity.origin, (Origin.COST, Origin.MEMORY)).any()
+
+
+def test_pins_and_support_hold(core):
+    model = towers(core, op="Tanh")
+    plan = plan_of(core, model, ("OTHER.0", "OTHER.1"), pins={"join": "OTHER.1"})
+    assert set(plan.affinity.values()) == {"OTHER.1"}
+    assert not plan.latency.overlaps
+    assert plan.latency.total_s == pytest.approx(9.005e-3)
+    serial = towers(core, 1, 6)
+    pins = {f"n0_{i}": f"OTHER.{1 + i % 2}" for i in range(6)}
+    plan = plan_of(core, serial, pins={**pins, "join": "OTHER.1"})
+    assert plan.num_subgraphs == 7
+    assert not plan.latency.overlaps
+    assert plan.latency.total_s == pytest.approx(plan.latency.work_s + plan.latency.launches_s)
+
+
+def test_unequal_devices(core):
+    """A device that is ten times as fast as the other gains nothing from it."""
+    model = towers(core)
+    plan = plan_of(core, model, us={"OTHER.1": 10_000.0, "OTHER.2": 1000.0})
+    assert set(plan.affinity.values()) == {"OTHER.2"}
+    assert plan.num_subgraphs == 1
+
+
+@pytest.mark.parametrize("us", [0.0, 1e-3])
+def test_costs_of_nothing(core, us):
+    plan = plan_of(core, towers(core), us=us)
+    assert plan.num_subgraphs == 1
+    assert not plan.latency.overlaps
+
+
+def test_one_node_and_many_devices(core):
+    one = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"], "n")], {"x": [1, 4]}))
+    plan = plan_of(core, one)
+    assert plan.latency.total_s == pytest.approx(1.005e-3)
+    devices = [f"OTHER.{i}" for i in range(1, 256)]
+    plan = plan_of(core, towers(core, 30, 2), devices)
+    assert plan.latency.total_s == pytest.approx(3e-3, rel=0.1)
+    assert len(set(plan.affinity.values())) >= 30
+
+
+def random_model(core, rng, count):
+    nodes = []
+    for i in range(count):
+        sources = {"x" if i == 0 else f"v{int(rng.integers(max(0, i - 4), i))}" for _ in range(int(rng.integers(1, 3)))}
+        nodes.append(helper.make_node("Sum", sorted(sources), [f"v{i}"], f"n{i}"))
+    read = {name for node in nodes for name in node.input}
+    outputs = [node.output[0] for node in nodes if node.output[0] not in read]
+    return core.read_model(make_model(nodes, {"x": [1, 64]}, outputs))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_never_slower_than_the_plan_by_cost(core, seed):
+    rng = np.random.default_rng(seed)
+    model = random_model(core, rng, int(rng.integers(2, 20)))
+    devices = [f"OTHER.{i}" for i in range(1, 1 + int(rng.integers(2, 5)))]
+    measurements = []
+    for device in devices:
+        times = {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(rng.integers(1, 2000, model.num_nodes).tolist())}
+        measurements.append(Measurement(device, {}, times, None, float(rng.integers(0, 100))))
+    costs = Costs.of_model(model, measurements)
+    listed, config = f"HETERO:{','.join(devices)}", {"COSTS": costs}
+    plan = core.plan(model, listed, {**config, **LATENCY})
+    by_cost = core.plan(model, listed, {**config, "ASSIGNMENT": "COST"})
+    assert plan.latency.total_s <= by_cost.latency.total_s * (1 + 1e-9)
+    assert plan.latency.lower_bound_s <= plan.latency.total_s
+    assignment = plan.assignment
+    check_partition(model.graph, assignment.affinity.device_of, assignment.partition.subgraph_of, ordered=True)
+    explained = plan.explain("n0")
+    here = next(cost for cost in explained.costs if cost.device == plan.affinity["n0"])
+    assert here.total_s <= plan.latency.total_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("assignment", ["", "PRIORITY"])
+@pytest.mark.parametrize("seed", range(8))
+def test_memory_limits_hold(core, seed, assignment):
+    rng = np.random.default_rng(seed)
+    model = random_model(core, rng, int(rng.integers(4, 14)))
+    values = values_of(model)
+    total = footprint(values, np.zeros(model.num_nodes), [0], 1).total[0]
+    limits = {"OTHER.1": int(total * rng.uniform(0.3, 1)), "OTHER.2": int(total * 1.5)}
+    try:
+        plan = plan_of(core, model, config={"MAX_MEMORY": limits, "ASSIGNMENT": assignment})
+    except hetero.errors.InsufficientMemory:
+        core_plan = {"MAX_MEMORY": limits, "ASSIGNMENT": "COST", "COSTS": costs_of(model, ("OTHER.1", "OTHER.2"))}
+        with pytest.raises(hetero.errors.InsufficientMemory):
+            core.plan(model, "HETERO:OTHER.1,OTHER.2", core_plan)
+        return
+    partition = plan.assignment.partition
+    needs = footprint(values, partition.subgraph_of, partition.device_of, 2)
+    assert (needs.total <= list(limits.values())).all()
+
+
+def test_what_if(core):
+    plan = plan_of(core, towers(core))
+    difference = plan.what_if(pins={".*": "OTHER.1"})
+    assert difference.latency_before_s == plan.latency.total_s
+    assert difference.latency_after_s == pytest.approx(9.005e-3)
+
+
+@pytest.mark.parametrize("name", ["OBJECTIVE", "ASSIGNMENT"])
+def test_not_with_a_pipeline(core, name):
+    config = {name: {"OBJECTIVE": "LATENCY", "ASSIGNMENT": "COST"}[name]}
+    with pytest.raises(PropertyError, match=f"{name}=.*PIPELINE_PARALLEL.*set one of them"):
+        core.plan(towers(core), "HETERO:OTHER.1,OTHER.2", {**config, "MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"})
+    with pytest.raises(PropertyError, match="expected one of"):
+        core.plan(towers(core), "HETERO:OTHER.1,OTHER.2", {name: "FAST"})
+
+
+def test_plans_in_which_devices_wait_say_so(core):
+    model = towers(core, length=1500)
+    listed = "HETERO:OTHER.1,OTHER.2"
+    (unused, waiting) = core.plan(model, listed).warnings
+    assert (unused.kind, waiting.kind) == ("unused", "overlap")
+    assert "with OBJECTIVE=LATENCY, devices would work at the same time: predicted" in waiting.message
+    assert core.plan(model, listed, LATENCY).warnings == ()
+    chain = core.plan(towers(core, 1, 1500), listed)
+    assert [warning.kind for warning in chain.warnings] == ["unused"]
+    short = core.plan(towers(core, length=2), listed)  # a gain of less than 100 us
+    assert [warning.kind for warning in short.warnings] == ["unused"]
+
+
+def test_devices_on_the_same_processors(core):
+    """Two CPU devices that each use all processors are planned one after the other, with a word about it."""
+    model = towers(core)
+    devices = ("CPU.0", "CPU.1")
+    plan = plan_of(core, model, devices)
+    use = plan.rules.processors
+    assert use == ProcessorUse((use.processors,) * 2, use.processors)
+    assert use.is_crowded
+    assert not plan.latency.overlaps
+    assert "CPU.0, CPU.1 have" in plan.warnings[-1].message
+    if use.processors > 1:
+        plan = plan_of(core, model, devices, {"INFERENCE_NUM_THREADS": 1})
+        assert plan.latency.overlaps
+        assert plan.latency.total_s == pytest.approx(5.3e-3, rel=0.05)  # they share a memory bus
+
+
+@pytest.mark.parametrize("hint", ["LATENCY", "THROUGHPUT"])
+def test_results(core, hint):
+    model = towers(core, 3)
+    plan = plan_of(core, model, ("CPU.0", "CPU.1"), {"INFERENCE_NUM_THREADS": 1}, pins={"n1_0": "CPU.1"})
+    compiled = core.compile_model(model, plan, {"PERFORMANCE_HINT": hint})
+    request = compiled.create_infer_request()
+    for _ in range(4):
+        np.testing.assert_array_equal(request.infer(X)[0], 3 * np.maximum(X, 0))
