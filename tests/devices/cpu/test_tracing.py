@@ -191,3 +191,19 @@ def test_planning_records_nothing_after_the_steps_were_taken() -> None:
     trace.steps()
     with pytest.raises(UnfitForSymbols):
         int(size)
+
+
+def test_a_chain_over_a_reshape_to_the_sizes_of_another_input() -> None:
+    """Sizes of two inputs that are equal in every call, as those of tokens and of their mask, are different symbols."""
+    text = """
+        main (float[b,t] x, float[c,u] mask) => (float[c,u] y) {
+          e = Exp (x)
+          sizes = Shape (mask)
+          r = Reshape (e, sizes)
+          m = Mul (r, mask)
+          y = Add (m, r)
+        }"""
+    alike = [{"x": f(n, n + 3), "mask": f(n, n + 3)} for n in SIZES]
+    check(text, alike, 2)
+    check(text, [*alike, {"x": f(2, 6), "mask": f(3, 4)}, {"x": f(6, 2), "mask": f(4, 3)}])
+    check(text, [{"x": f(2, 6), "mask": f(3, 4)}, {"x": f(4, 6), "mask": f(3, 8)}, *alike])

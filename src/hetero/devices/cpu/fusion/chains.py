@@ -176,7 +176,7 @@ def _joined(graph: CallGraph, before: _Run, run: _Run, position: int) -> _Run | 
 
 
 def _replace(graph: CallGraph, run: _Run) -> None:
-    calls = [graph.call(position) for position in run.calls]
+    calls = _with_shared_values([graph.call(position) for position in run.calls])
     positions = set(run.calls)
     results = [
         call.outputs[0]
@@ -203,6 +203,18 @@ def _replace(graph: CallGraph, run: _Run) -> None:
         run.calls[-1],
         Call("chain", tuple(operands), tuple(results), tuple(ints), floats, main.node, main.label),
     )
+
+
+def _with_shared_values(calls: Sequence[Call]) -> list[Call]:
+    """The calls of a run, such that a call that reads a result of another has that result as its operand.
+
+    It may read it as a reshape of the same shape, and symbols of sizes that are always equal can be different keys."""
+    made = {call.outputs[0].storage: call.outputs[0] for call in calls}
+
+    def shared(value: Value | None) -> Value | None:
+        return value if value is None or value.data is not None else made.get(value.storage, value)
+
+    return [dataclasses.replace(call, inputs=tuple(map(shared, call.inputs))) for call in calls]
 
 
 def _is_vector(call: Call) -> bool:
