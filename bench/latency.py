@@ -18,7 +18,6 @@ import itertools
 import pathlib
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ from hetero.measure import measure_costs
 from hetero.model.identity import graph_digest
 from hetero.partition import Graph
 from hetero.plugin import CompiledModel, Plugin, Support
-from planning import model_of
+from planning import model_of, register_npus
 from runtime import products_model
 from table import Table
 from timing import cpu_time_with_children, elapsed_times
@@ -315,16 +314,8 @@ def _cpu_times(works: Mapping[str, Any], rounds: int) -> dict[str, list[float]]:
 
 
 def plan(kinds: Sequence[str], sizes: Sequence[int]) -> Table:
-    folder = pathlib.Path(tempfile.mkdtemp())
     core, count = hetero.Core(), 4
-    for number in range(count):
-        profile = folder / f"npu{number}.toml"
-        profile.write_text(
-            f'name = "NPU{number}"\nruns_on = "CPU"\n[ops]\nRelu = {{}}\nExp = {{}}\nSum = {{}}\nMax = {{}}\n'
-            "[cost]\nflops_per_s = 1e9\nbytes_per_s = 1e8\nlaunch_s = 1e-5\nlink_bytes_per_s = 1e10\n"
-        )
-        core.register_plugin(f"NPU{number}", profile)
-    devices = "HETERO:" + ",".join(f"NPU{number}" for number in range(count))
+    devices = register_npus(core, count, flops_per_s=1e9, bytes_per_s=1e8)
     table = Table(f"{count} devices", "nodes", "plan", "subgraphs", "predicted", "by priority", "at least")
     for size, kind in itertools.product(sizes, kinds):
         model = core.read_model(model_of(kind, size).SerializeToString())

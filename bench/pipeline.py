@@ -20,7 +20,6 @@ import argparse
 import collections
 import pathlib
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from hetero.assign import AssignmentProblem
 from hetero.assign.pipeline import balance_stages
 from hetero.partition import Graph
 from hetero.plugin import CompiledModel, Plugin, Support
-from planning import model_of
+from planning import model_of, register_npus
 from runtime import products_model
 from table import Table
 from timing import cpu_time_with_children, elapsed_times
@@ -50,16 +49,8 @@ WAIT_SECONDS = 0.02
 
 
 def plan() -> Table:
-    folder = pathlib.Path(tempfile.mkdtemp())
     core = hetero.Core()
-    for number in range(DEVICES):
-        profile = folder / f"npu{number}.toml"
-        profile.write_text(
-            f'name = "NPU{number}"\nruns_on = "CPU"\n[ops]\nRelu = {{}}\nExp = {{}}\nSum = {{}}\nMax = {{}}\n'
-            "[cost]\nflops_per_s = 1e12\nbytes_per_s = 1e11\nlaunch_s = 1e-5\nlink_bytes_per_s = 1e10\n"
-        )
-        core.register_plugin(f"NPU{number}", profile)
-    devices = "HETERO:" + ",".join(f"NPU{number}" for number in range(DEVICES))
+    devices = register_npus(core, DEVICES, flops_per_s=1e12, bytes_per_s=1e11)
     table = Table(f"{NODES:,} nodes, {DEVICES} devices", "plan", "print", "interval above the bound")
     for kind in ("transformer", "inception", "chain", "random"):
         model = core.read_model(model_of(kind, NODES).SerializeToString())

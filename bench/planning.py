@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -22,6 +23,9 @@ from graphs import make
 from hetero.base.formatting import duration
 from table import Table
 from timing import cpu_time_with_children
+
+if TYPE_CHECKING:
+    import hetero
 
 KINDS = ("transformer", "inception", "random", "chain")
 NODES = 100_000
@@ -48,6 +52,21 @@ def model_of(kind: str, num_nodes: int) -> onnx.ModelProto:
         [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, None) for i in last],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def register_npus(core: hetero.Core, count: int, flops_per_s: float, bytes_per_s: float) -> str:
+    """Register equal simulated devices that support all operators of `model_of`; returns ``HETERO:`` with them."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    names = [f"NPU{number}" for number in range(count)]
+    for name in names:
+        profile = folder / f"{name}.toml"
+        profile.write_text(
+            f'name = "{name}"\nruns_on = "CPU"\n[ops]\nRelu = {{}}\nExp = {{}}\nSum = {{}}\nMax = {{}}\n'
+            f"[cost]\nflops_per_s = {flops_per_s}\nbytes_per_s = {bytes_per_s}\nlaunch_s = 1e-5\n"
+            "link_bytes_per_s = 1e10\n"
+        )
+        core.register_plugin(name, profile)
+    return "HETERO:" + ",".join(names)
 
 
 def measure(path: str) -> None:

@@ -20,6 +20,30 @@ from hetero.errors import PartitionError
 cdef size_t ARENA_BYTES = 1 << 16
 
 
+@cython.final
+@cython.auto_pickle(False)
+cdef class _Work:
+    """The scratch memory and the interrupt watch of one computation; the memory is freed with the object."""
+
+    cdef hg_arena arena
+    cdef hg_watch watch
+    cdef bint is_open
+
+    def __cinit__(self):
+        self.watch = new_watch()
+        self.is_open = hg_arena_open(&self.arena, ARENA_BYTES)
+        if not self.is_open:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.is_open:
+            hg_arena_close(&self.arena)
+
+
+cdef double *out64(double[::1] array) noexcept:
+    return &array[0] if array.shape[0] else NULL
+
+
 cdef int finish_schedule(int status) except -1:
     if status == HG_CYCLE:
         raise PartitionError("some steps wait for each other, so they cannot run")
@@ -119,47 +143,38 @@ cdef class Machine:
         cdef int32_t *label_of = out32(labels)
         cdef int32_t *device_at = out32(devices)
         cdef int32_t *order = out32(sequence)
-        cdef double *begins = self.out(begin)
-        cdef double *ends = self.out(end)
-        cdef double *begins_alone = self.out(begin_alone)
-        cdef double *ends_alone = self.out(end_alone)
-        cdef double *keys = self.out(key)
+        cdef double *begins = out64(begin)
+        cdef double *ends = out64(end)
+        cdef double *begins_alone = out64(begin_alone)
+        cdef double *ends_alone = out64(end_alone)
+        cdef double *keys = out64(key)
         cdef double makespan = 0, total = 0
         cdef hg_steps steps
-        cdef hg_arena arena
         cdef int status
-        cdef hg_watch watch = new_watch()
+        cdef _Work work = _Work()
         if renumber and count:
-            if not hg_arena_open(&arena, ARENA_BYTES):
-                raise MemoryError
             with nogil:
-                status = hg_partition_steps(&self.m, label_of, device_at, count, &steps, &arena, &watch)
+                status = hg_partition_steps(&self.m, label_of, device_at, count, &steps, &work.arena, &work.watch)
                 if status == HG_OK:
-                    status = hg_step_keys(&steps, keys, &arena, &watch)
+                    status = hg_step_keys(&steps, keys, &work.arena, &work.watch)
                 if status == HG_OK:
                     status = hg_simulate(&steps, keys, self.m.slowdown, self.m.hand_over, begins, ends, order,
-                                         &makespan, &arena, &watch)
-            hg_arena_close(&arena)
+                                         &makespan, &work.arena, &work.watch)
             finish_schedule(status)
             number = np.empty(count, np.int32)
             number[sequence] = np.arange(count, dtype=np.int32)
             labels, devices = number[labels], devices[sequence]
             label_of, device_at = out32(labels), out32(devices)
-        if not hg_arena_open(&arena, ARENA_BYTES):
-            raise MemoryError
+            work = _Work()  # frees the memory of the first run
         with nogil:
-            status = hg_partition_steps(&self.m, label_of, device_at, count, &steps, &arena, &watch)
+            status = hg_partition_steps(&self.m, label_of, device_at, count, &steps, &work.arena, &work.watch)
             if status == HG_OK:
                 status = hg_simulate(&steps, NULL, self.m.slowdown, self.m.hand_over, begins, ends, NULL, &makespan,
-                                     &arena, &watch)
+                                     &work.arena, &work.watch)
             if status == HG_OK:
-                status = hg_simulate_in_order(&steps, begins_alone, ends_alone, &total, &arena, &watch)
-        hg_arena_close(&arena)
+                status = hg_simulate_in_order(&steps, begins_alone, ends_alone, &total, &work.arena, &work.watch)
         finish_schedule(status)
         return labels, devices, begin, end, makespan, begin_alone, end_alone, total
-
-    cdef double *out(self, double[::1] array) noexcept:
-        return &array[0] if array.shape[0] else NULL
 
     def runs(self, device):
         """(label int32 [n], count): the cut into runs, in any order."""
@@ -168,14 +183,10 @@ cdef class Machine:
         cdef const int32_t *device_of = in32(numbers)
         cdef int32_t *labels = out32(label)
         cdef int32_t count = 0
-        cdef hg_arena arena
         cdef int status
-        cdef hg_watch watch = new_watch()
-        if not hg_arena_open(&arena, ARENA_BYTES):
-            raise MemoryError
+        cdef _Work work = _Work()
         with nogil:
-            status = hg_runs(&self.m, device_of, labels, &count, &arena, &watch)
-        hg_arena_close(&arena)
+            status = hg_runs(&self.m, device_of, labels, &count, &work.arena, &work.watch)
         finish_schedule(status)
         return label, count
 
@@ -183,28 +194,20 @@ cdef class Machine:
         """int32 [n]: a device for each node, by list scheduling."""
         device = np.empty(self.m.n, np.int32)
         cdef int32_t *devices = out32(device)
-        cdef hg_arena arena
         cdef int status
-        cdef hg_watch watch = new_watch()
-        if not hg_arena_open(&arena, ARENA_BYTES):
-            raise MemoryError
+        cdef _Work work = _Work()
         with nogil:
-            status = hg_assign_nodes(&self.m, devices, &arena, &watch)
-        hg_arena_close(&arena)
+            status = hg_assign_nodes(&self.m, devices, &work.arena, &work.watch)
         finish_schedule(status)
         return device
 
     def bound(self):
         """Seconds; no assignment and partition take less."""
         cdef double bound = 0
-        cdef hg_arena arena
         cdef int status
-        cdef hg_watch watch = new_watch()
-        if not hg_arena_open(&arena, ARENA_BYTES):
-            raise MemoryError
+        cdef _Work work = _Work()
         with nogil:
-            status = hg_makespan_bound(&self.m, &bound, &arena, &watch)
-        hg_arena_close(&arena)
+            status = hg_makespan_bound(&self.m, &bound, &work.arena, &work.watch)
         finish_schedule(status)
         return bound
 
@@ -220,23 +223,17 @@ def simulate(seconds, lane, indptr, followers, double hand_over):
         raise PartitionError("indptr must rise from 0 to the number of followers, with one entry more than steps")
     shares, none = np.zeros(max(count, 1), np.uint8), np.zeros(count + 1, np.int32)
     begin, end = np.empty(count), np.empty(count)
-    cdef double[::1] begins = begin
-    cdef double[::1] ends = end
+    cdef double *begins = out64(begin)
+    cdef double *ends = out64(end)
     cdef hg_steps steps
     steps.count, steps.transfers = count, 0
     steps.lane, steps.shares, steps.seconds = in8(lanes), in8(shares), weights_or_null(times)
     steps.next_start, steps.next, steps.fetch_start = in32(starts), in32(followed), in32(none)
     steps.fetch, steps.transfer = NULL, NULL
     cdef double makespan = 0
-    cdef double *begin_of = &begins[0] if count else NULL
-    cdef double *end_of = &ends[0] if count else NULL
-    cdef hg_arena arena
     cdef int status
-    cdef hg_watch watch = new_watch()
-    if not hg_arena_open(&arena, ARENA_BYTES):
-        raise MemoryError
+    cdef _Work work = _Work()
     with nogil:
-        status = hg_simulate(&steps, NULL, 0, hand_over, begin_of, end_of, NULL, &makespan, &arena, &watch)
-    hg_arena_close(&arena)
+        status = hg_simulate(&steps, NULL, 0, hand_over, begins, ends, NULL, &makespan, &work.arena, &work.watch)
     finish_schedule(status)
     return begin, end, makespan

@@ -139,3 +139,18 @@ def solutions(values, allowed, limits, only_onward):
     for device_of in itertools.product(*choices):
         if (needs_of(values, device_of, len(limits)) <= limits).all():
             yield device_of
+
+
+def random_tree(rng: np.random.Generator, n: int) -> tuple[Values, np.ndarray]:
+    """Each node but the first reads one earlier node and a constant of its own; returns the constants' bytes too."""
+    source = [int(rng.integers(0, max(1, node))) for node in range(n)]
+    weight = rng.integers(1, 30, n)
+    values = Values.from_arrays(
+        n,
+        [*range(n), *[-1] * n],
+        [*rng.integers(1, 10, n), *weight],
+        [*source[1:], *range(n, 2 * n)],
+        [*range(1, n), *range(n)],
+        [False] * n + [True] * n,
+    )
+    return values, weight

@@ -13,7 +13,7 @@ from hetero.assign.memory import Values
 from hetero.assign.memory.fit import fit, prove_infeasible
 from hetero.assign.memory.order import late_order
 from hetero.partition import check_partition
-from memory_graphs import by_priority, cut, graph_of, needs_of, problems, random_values, solutions
+from memory_graphs import by_priority, cut, graph_of, needs_of, problems, random_tree, random_values, solutions
 
 
 @settings(max_examples=300, deadline=None)
@@ -52,16 +52,7 @@ def test_how_much_filling_misses():
     rng = np.random.default_rng(1)
     for _ in range(150):
         n, count = int(rng.integers(3, 6)), 3
-        source = [int(rng.integers(0, max(1, node))) for node in range(n)]
-        weight = rng.integers(1, 30, n)
-        values = Values.from_arrays(
-            n,
-            [*range(n), *[-1] * n],
-            [*rng.integers(1, 10, n), *weight],
-            [*source[1:], *range(n, 2 * n)],
-            [*range(1, n), *range(n)],
-            [False] * n + [True] * n,
-        )
+        values, weight = random_tree(rng, n)
         allowed = np.ones((count, n), np.bool_)
         allowed[rng.integers(0, 2, n), np.arange(n)] &= rng.random(n) < 0.7
         limits = np.array(

@@ -15,7 +15,7 @@ from hetero.assign.memory import Values, moves
 from hetero.assign.memory.fit import cut_and_count, fit
 from hetero.assign.memory.moves import all_assignments, improved
 from hetero.partition import partition_graph
-from memory_graphs import by_priority, cut, graph_of, needs_of, problems, solutions
+from memory_graphs import by_priority, cut, graph_of, needs_of, problems, random_tree, solutions
 
 
 def costs_of(values, work):
@@ -107,16 +107,7 @@ def test_near_the_best_where_filling_is_not():
     before, after, possible, missed = [], [], 0, 0
     for _ in range(30):
         n = 5
-        source = [int(rng.integers(0, max(1, node))) for node in range(n)]
-        weight = rng.integers(1, 30, n)
-        values = Values.from_arrays(
-            n,
-            [*range(n), *[-1] * n],
-            [*rng.integers(1, 10, n), *weight],
-            [*source[1:], *range(n, 2 * n)],
-            [*range(1, n), *range(n)],
-            [False] * n + [True] * n,
-        )
+        values, weight = random_tree(rng, n)
         allowed = np.ones((2, n), np.bool_)
         limits = np.floor(weight.sum() * rng.uniform(0.45, 0.8, 2)) + 15
         work = rng.random((2, n))
