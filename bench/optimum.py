@@ -201,7 +201,7 @@ def window_dag(rng: np.random.Generator, n: int, density: float, window: int, de
 
 
 def layered_dag(rng: np.random.Generator, n: int, width: int, devices: int) -> tuple[Ints, Ints, Ints]:
-    """Layers of ``width`` nodes, of which each reads two of the layer before."""
+    """Layers of ``width`` nodes; each node reads two nodes of the layer before."""
     v = np.repeat(np.arange(width, n), 2)
     u = (v // width - 1) * width + rng.integers(0, width, len(v))
     pairs = np.unique(np.stack([u, v]), axis=1)

@@ -44,7 +44,7 @@ def _chains(rng: Rng, n: int, k: int) -> tuple[Edges, list[int]]:
 
 
 def _towers(rng: Rng, n: int, k: int) -> tuple[Edges, list[int]]:
-    """Towers, written layer by layer, each of which suits one device; a last node joins them."""
+    """Towers that each suit one device, numbered layer by layer; a last node joins them."""
     count = 2 * k
     n = max(n, 2 * count)
     device = rng.permutation(np.arange(count) % k).tolist()
@@ -79,7 +79,7 @@ def _mixed_operators(rng: Rng, n: int, k: int) -> tuple[Edges, list[int]]:
 
 
 def _segments_in_any_order(rng: Rng, n: int, k: int) -> tuple[Edges, list[int]]:
-    """Chains of ten nodes in three segments, each of which suits any device."""
+    """Chains of ten nodes in three segments; each segment suits a random device."""
     edges: Edges = []
     suits: list[int] = []
     for _ in range(max(1, n // 10)):

@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
     @property
     def misses(self) -> list[str]:
-        """What is better than `auto`: fewer subgraphs, or as many and a smaller cut."""
+        """The policies that beat `auto`: by fewer subgraphs, or by a smaller cut with as many."""
         auto = self.results["auto"]
         assert auto is not None
         better = [

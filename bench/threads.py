@@ -72,7 +72,7 @@ def load_file(path: str) -> tuple[onnx.ModelProto, Inputs]:
 
 
 def labels_of(model: onnx.ModelProto, inputs: Inputs) -> list[str]:
-    """Operator and shape of the first output of each node that is no Constant."""
+    """The operator and the shape of the first output of each node, without Constant nodes."""
     model = onnx.ModelProto.FromString(model.SerializeToString())
     for value in model.graph.input:
         if value.name in inputs:

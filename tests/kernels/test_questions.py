@@ -108,7 +108,7 @@ def test_depthwise_convolutions_that_do_not_pay() -> None:
         changed = usual.copy()
         changed[position] = number
         assert ask("depthwise_pays", *changed) == 0
-    width = (1 << 22) // 64 // 3 - 2  # the widest row of which three fit 4 MiB
+    width = (1 << 22) // 64 // 3 - 2  # three rows of this width fit in 4 MiB, and three wider ones do not
     assert [ask("depthwise_pays", *usual[:18], columns) for columns in (width, width + 1)] == [1, 0]
 
 

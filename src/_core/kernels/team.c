@@ -19,7 +19,7 @@
 enum {
     PART_BITS = 21, /* for each end of the range of parts */
     PAUSES = 2000,  /* pause instructions for which an idle thread spins before it sleeps: about 50 µs */
-    RARELY = 16,    /* regions of which one wakes threads that have no processor of their own */
+    RARELY = 16,    /* threads without a processor of their own are woken once in so many regions */
     LOOK = 64,      /* pauses between two looks at which processor runs this thread */
 };
 static const uint64_t PART_MASK = ((uint64_t)1 << PART_BITS) - 1;

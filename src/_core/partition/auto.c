@@ -195,7 +195,7 @@ static int levels_and_improve(improver *s, labels *result)
     return status == HG_OK ? improve(s, cut, result) : status;
 }
 
-/* Step 5: what is left of CANDIDATE_WORK, and the best result so far. */
+/* The state of step 5: the remaining CANDIDATE_WORK and the best result so far. */
 typedef struct {
     labels *best;
     double cut;

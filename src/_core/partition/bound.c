@@ -1,7 +1,7 @@
 /* A lower bound on the number of subgraphs of any valid partition, in near-linear time.
  *
  * A subgraph is connected by edges within its device, so it lies in one component of these edges. Let `group` be a
- * partition of the nodes of which each valid subgraph lies in one group; at first, these components.
+ * partition of the nodes such that each valid subgraph lies in one group. At first, the groups are these components.
  *
  * 1. Forced cuts. Let an edge lead from u to v of one group. If a path from u to v passes through another group, no
  *    subgraph contains both, because it would have to contain that path. So the edge can be deleted, and the connected

@@ -76,7 +76,7 @@ out:
     return status;
 }
 
-/* given: level holds levels, of which none exceeds highest. Otherwise the pass that joins components computes depths. */
+/* given: level holds levels from 0 to highest. Otherwise the pass that joins components computes depths. */
 static inline __attribute__((always_inline)) int components(const hg_graph *g, const uint8_t *device, int32_t *level,
                                                             const int given, int32_t highest, int32_t *subgraph_of,
                                                             int32_t *device_of, int32_t *count, int64_t *cut,

@@ -2,9 +2,9 @@
  *
  * 1. The longest path, with each node on its fastest device.
  * 2. Work over speed: for weights y >= 0 of lanes with sum 1, each lane is busy for at most the makespan, so the
- *    makespan is at least the sum over nodes of the least y[lane] * work. For devices of which each is so many times as
- *    fast as another at all nodes, the weights 1 / (work of all nodes) give total work over total speed; multiplicative
- *    updates improve them for others.
+ *    makespan is at least the sum over nodes of the least y[lane] * work. If the speeds of the devices have the same
+ *    ratio at all nodes, the weights 1 / (work of all nodes) give total work over total speed; otherwise,
+ *    multiplicative updates improve the weights.
  * Both plus the cheapest launch. Transfers are left out. O(readers + nodes * devices * rounds). */
 #include "schedule.h"
 

@@ -59,7 +59,7 @@ static void start(simulation *sim, int lane, double delay)
     sim->started++;
 }
 
-/* Of these lanes, the one whose first ready step can start and has the smallest key; -1 if there is none. */
+/* The lane, among these, whose first ready step can start and has the smallest key; -1 if no step can start. */
 static int first_startable(const simulation *sim, const uint8_t *lanes, int count)
 {
     int first = -1;

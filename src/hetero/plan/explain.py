@@ -195,13 +195,13 @@ def _costs(plan: BoundPlan, node: int) -> tuple[DeviceCost, ...]:
     for device, name in enumerate(affinity.devices):
         if not affinity.supports[device].mask[node]:
             continue
-        there: Partition | None = partition
+        moved: Partition | None = partition
         if device != affinity.device_of[node]:
             device_of = affinity.device_of.copy()
             device_of[node] = device
-            there = trials.partition(device_of)
+            moved = trials.partition(device_of)
         work, source = assignment.cost_of(device, node)
-        costs.append(DeviceCost(name, work, source, None if there is None else assignment.least_seconds(there)))
+        costs.append(DeviceCost(name, work, source, None if moved is None else assignment.least_seconds(moved)))
     return tuple(costs)
 
 

@@ -110,7 +110,7 @@ class _Search:
         return float(fit.excess.sum()), self._seconds(fit) if self._seconds is not None else 0.0
 
     def step(self) -> bool:
-        """Take the first candidate that lowers the rank; False if there is none, or the budget is spent."""
+        """Take the first candidate that lowers the rank. Returns whether there was one within the budget."""
         groups = list(self._groups())
         return self._try(self._moves(groups)) or self._try(self._swaps(groups))
 

@@ -197,7 +197,7 @@ class _AllBoundaries:
         priced = weights[:, None] * self._finite
         penalty = float(priced.max(axis=0).sum()) or 1.0
         priced[self._is_forbidden] = penalty
-        # The cost of a stage is that of stage 0, and what each boundary below it adds.
+        # A node's cost on a stage is its cost on stage 0 plus what each boundary up to that stage adds.
         added = np.diff(priced, axis=0)
         cost = np.stack([np.maximum(-added, 0.0), np.maximum(added, 0.0)])
         constant = float(priced[0].sum() + np.minimum(added, 0.0).sum())
