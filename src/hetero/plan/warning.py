@@ -1,4 +1,4 @@
-"""Warnings of a plan: unused devices, tiny islands, pins that cost subgraphs."""
+"""Warnings of a plan: unused devices, tiny islands, pins that cost subgraphs, devices that wait for each other."""
 
 from __future__ import annotations
 
