@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",  # else a token is written to the home folder
     "RAY_worker_niceness": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # else an actor that is ended during ray.shutdown connects again
 }
 # So that the death of a node is seen within a second, not within fifteen.
 SYSTEM = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
