@@ -20,8 +20,18 @@ from report_cases import HOSTILE_NAMES, chain
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first: a broken build shows within seconds."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """Quick tests first: a broken build shows within seconds.
+
+    Processes that share the work (``-n``) share it by file, so that fixtures of a module are made once. The tests with
+    a Ray cluster go to one process, because a machine holds one cluster at a time."""
+    items.sort(key=is_slow)
+    for item in items:
+        folder = "devices/ray" if item.path.match("devices/ray/*") else None
+        item.add_marker(pytest.mark.xdist_group(folder or f"{item.path}, {'slow' if is_slow(item) else 'quick'}"))
+
+
+def is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
 
 
 def pytest_collection_finish() -> None:
