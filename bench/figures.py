@@ -51,7 +51,8 @@ class Figure:
 
     ``command``: script in bench/ with its arguments. ``quick``: arguments in place of these that make a tiny version.
     ``packages``, ``models``, ``disk_gb``: what must be there. ``single_blas_thread``: whether NumPy's products have to
-    be limited to one thread.
+    be limited to one thread. ``daemons``: the package among them, if any, whose daemons lose the CPU time of the
+    processes that they start (SIGCHLD ignored); it then counts as that of other processes, and marks no table.
     """
 
     page: str
@@ -61,6 +62,7 @@ class Figure:
     models: tuple[str, ...] = ()
     disk_gb: int = 0
     single_blas_thread: bool = False
+    daemons: str = ""
 
     def arguments(self, quick: bool) -> list[str]:
         script, _, full = self.command.partition(" ")
@@ -111,8 +113,8 @@ TABLES: Mapping[str, Figure] = {
     "calls": Figure(FIGURES, "runtime.py calls", "calls"),
     "devices": Figure(FIGURES, "runtime.py devices", "devices --rounds 1", ("openvino",)),
     "soak": Figure(FIGURES, "soak.py --share 0.03 --by-group", '--share 0.0001 --by-group --only "infer, CPU"', ORT),
-    "ray-hops": Figure(FIGURES, "ray_hops.py hops", "hops --rounds 2", ("ray",)),
-    "ray-stages": Figure(FIGURES, "ray_hops.py stages", "stages --rounds 1", ("ray",)),
+    "ray-hops": Figure(FIGURES, "ray_hops.py hops", "hops --rounds 2", ("ray",), daemons="ray"),
+    "ray-stages": Figure(FIGURES, "ray_hops.py stages", "stages --rounds 1", ("ray",), daemons="ray"),
     "budgets": Figure(
         FIGURES,
         "costs.py budgets --sizes 10000 100000 1000000",
@@ -311,6 +313,10 @@ def run(figure: Figure, quick: bool) -> Result:
         return Result(None, f"{error}\n{done.stderr}", load)
 
 
+def is_loaded(figure: Figure, load: machine.Load) -> bool:
+    return load.foreign > LOADED and not figure.daemons
+
+
 def body(figure: Figure, result: Result, commit: str, quick: bool) -> str:
     """A table with the conditions of its measurement."""
     load = result.load
@@ -318,9 +324,10 @@ def body(figure: Figure, result: Result, commit: str, quick: bool) -> str:
     conditions = (
         f"`{figure.shown_command(quick)}`, commit {commit}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d}; "
         f"{machine.processor()}; {machine.versions(packages)}; load average {load.before:.1f} before and "
-        f"{load.after:.1f} after; other processes took {load.foreign:.0%} of the CPU time."
+        f"{load.after:.1f} after; other processes{f', those of {figure.daemons} included,' if figure.daemons else ''} took "
+        f"{load.foreign:.0%} of the CPU time."
     )
-    if load.foreign > LOADED:
+    if is_loaded(figure, load):
         conditions = f"**Made on a loaded machine.** {conditions}"
     text = textwrap.fill(conditions, WIDTH, break_long_words=False, break_on_hyphens=False)
     return f"\n{result.table}\n\n{text}\n\n"
@@ -351,7 +358,7 @@ def make(
             continue
         put(folder / figure.page, name, body(figure, result, commit, quick))
         load = result.load
-        mark = " (loaded machine)" if load.foreign > LOADED else ""
+        mark = " (loaded machine)" if is_loaded(figure, load) else ""
         report(f"{name}: {load.elapsed:.0f} s, CPU {load.cpu_seconds:.0f} s, other processes {load.foreign:.0%}{mark}")
     if SUMMARY in names:
         if quick:
