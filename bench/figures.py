@@ -321,11 +321,11 @@ def body(figure: Figure, result: Result, commit: str, quick: bool) -> str:
     """A table with the conditions of its measurement."""
     load = result.load
     packages = ("numpy", "onnx", *figure.packages)
+    others = "other processes" + (f", those of {figure.daemons} included," if figure.daemons else "")
     conditions = (
         f"`{figure.shown_command(quick)}`, commit {commit}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d}; "
         f"{machine.processor()}; {machine.versions(packages)}; load average {load.before:.1f} before and "
-        f"{load.after:.1f} after; other processes{f', those of {figure.daemons} included,' if figure.daemons else ''} took "
-        f"{load.foreign:.0%} of the CPU time."
+        f"{load.after:.1f} after; {others} took {load.foreign:.0%} of the CPU time."
     )
     if is_loaded(figure, load):
         conditions = f"**Made on a loaded machine.** {conditions}"
