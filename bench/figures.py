@@ -51,8 +51,8 @@ class Figure:
 
     ``command``: script in bench/ with its arguments. ``quick``: arguments in place of these that make a tiny version.
     ``packages``, ``models``, ``disk_gb``: what must be there. ``single_blas_thread``: whether NumPy's products have to
-    be limited to one thread. ``daemons``: the package among them, if any, whose daemons lose the CPU time of the
-    processes that they start (SIGCHLD ignored); it then counts as that of other processes, and marks no table.
+    be limited to one thread. ``daemons``: a package whose background processes are measured as other processes, so that
+    the load cannot show whether the machine was idle.
     """
 
     page: str

@@ -22,12 +22,12 @@ from report_cases import HOSTILE_NAMES, chain
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first: a broken build shows within seconds.
 
-    Processes that share the work (``-n``) share it by file, so that fixtures of a module are made once. The tests with
-    a Ray cluster go to one process, because a machine holds one cluster at a time."""
+    With ``-n``, each process takes whole groups: the quick or the slow tests of a file, which share its fixtures, or
+    all tests of RAY, whose clusters would meet each other."""
     items.sort(key=is_slow)
     for item in items:
-        folder = "devices/ray" if item.path.match("devices/ray/*") else None
-        item.add_marker(pytest.mark.xdist_group(folder or f"{item.path}, {'slow' if is_slow(item) else 'quick'}"))
+        group = "RAY" if item.path.match("devices/ray/*") else f"{item.path}, slow: {is_slow(item)}"
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def is_slow(item: pytest.Item) -> bool:
