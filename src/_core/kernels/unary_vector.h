@@ -94,11 +94,9 @@ enum { PIECES_END = -8 };
       -8.06640819e-05f, -1.12430871e-05f, -1.023295e-06f, -1.84240019e-08f)
 static piece_table swish_pieces __attribute__((unused)) = PIECE_TABLE(SWISH_PIECES);
 
-/* f is t / (1 + 1 / e) = t e (1 - e + e^2 - ...). Other alpha than 1, also NaN: as the formula says. */
-HT_INLINE vf swish(vf alpha, vf v)
+/* Swish with alpha = 1. f is t / (1 + 1 / e) = t e (1 - e + e^2 - ...). */
+HT_INLINE vf silu(vf v)
 {
-    if (HT_UNLIKELY(vm_any(vm_or(vf_isnan(alpha), vm_or(vf_lt(alpha, one()), vf_lt(one(), alpha))))))
-        return v / (one() + vf_exp(vf_neg(alpha * v)));
     vf columns[PIECE_COLUMNS + 3];
     const vf t = vf_neg(vf_abs(v));
     piece_columns(swish_pieces, piece_widening(t, PIECES_WIDTH), columns);
@@ -110,6 +108,14 @@ HT_INLINE vf swish(vf alpha, vf v)
         f = vf_select(far, vf_fnma(y, vf_fnma(e, e, e), y), f);
     }
     return (v - vf_min(v, zero())) + f;
+}
+
+/* Other alpha than 1, also NaN: as the formula says. */
+HT_INLINE vf swish(vf alpha, vf v)
+{
+    if (HT_UNLIKELY(vm_any(vm_or(vf_isnan(alpha), vm_or(vf_lt(alpha, one()), vf_lt(one(), alpha))))))
+        return v / (one() + vf_exp(vf_neg(alpha * v)));
+    return silu(v);
 }
 
 /* x tanh(log(1 + exp(x))). With e = exp(t), f is t e (1 - e / 2 + ...) for x < 0, and 2 t e^2 (1 - ...) for x > 0.

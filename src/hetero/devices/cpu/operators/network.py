@@ -275,7 +275,7 @@ def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -
 
 
 def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
-    if len([output for output in view.outputs if output]) > 1:
+    if len([output for output in view.outputs if output]) > 1 and not view.attributes.get("training_mode", 0):
         return "BatchNormalization with training outputs"
     if model.opsets.get("", 0) < 7 and not view.attributes.get("is_test", 0):
         return "BatchNormalization by the statistics of the batch (is_test = 0)"
@@ -290,18 +290,55 @@ def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
         "momentum": None,
         "spatial": (1,),
         "is_test": None,
-        "training_mode": (0,),
+        "training_mode": (0, 1),
         "consumed_inputs": None,
     },
     check=_batch_norm_refusal,
 )
 def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """With constant statistics a factor and an offset per channel, which join chains; a factor that is not finite
+    (variance 0) is left to the kernel, because infinity minus infinity is no number."""
     x, *statistics = (_required(value) for value in inputs)
     channels = x.shape[1] if x.rank > 1 else 1
     if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
         raise InferenceError(f"expected statistics of {channels} channels for an input of shape {list(x.shape)}")
+    epsilon = node.get("epsilon", 1e-5)
+    if node.get("training_mode", 0):
+        return _batch_norm_of_batch(context, node, x, *statistics)
+    known = [value.data for value in statistics if value.data is not None]
+    if len(known) == 4:
+        gain, shift, mean, variance = (array.astype(np.float64) for array in known)
+        with np.errstate(all="ignore"):
+            factor = gain / np.sqrt(variance + epsilon)
+            pair = [array.astype(np.float32) for array in (factor, shift - mean * factor)]
+        if np.isfinite(pair).all():
+            column = (channels, *[1] * (x.rank - 2))
+            by, plus = (context.constant(array.reshape(column)) for array in pair)
+            return [binary(context, "add", binary(context, "mul", x, by), plus)]
     ints = [x.shape[0], channels, math.prod(x.shape[2:])]
-    return [context.call("batch_norm", [x, *statistics], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+    return [context.call("batch_norm", [x, *statistics], x.shape, x.dtype, ints, [epsilon])]
+
+
+def _batch_norm_of_batch(
+    context: Context, node: Node, x: Value, scale: Value, bias: Value, running_mean: Value, running_variance: Value
+) -> list[Value]:
+    """Training mode: normalized by the mean and the biased variance of the batch, which the running statistics
+    approach by 1 - momentum."""
+    axes = [axis for axis in range(x.rank) if axis != 1]
+    column = (x.shape[1], *[1] * (x.rank - 2))
+    mean = reduced(context, x, "mean", axes, keep=True)
+    centered = binary(context, "sub", x, mean)
+    variance = reduced(context, binary(context, "mul", centered, centered), "mean", axes, keep=True)
+    inverse = unary(context, _RECIPROCAL, _root_of(context, variance, node.get("epsilon", 1e-5)))
+    normalized = binary(context, "mul", centered, inverse)
+    scaled = binary(context, "mul", normalized, context.reshaped(scale, column))
+    results = [binary(context, "add", scaled, context.reshaped(bias, column))]
+    momentum = node.get("momentum", 0.9)
+    for running, current in [(running_mean, mean), (running_variance, variance)][: node.num_outputs - 1]:
+        kept = binary(context, "mul", running, context.scalar(momentum, x.dtype))
+        new = binary(context, "mul", context.reshaped(current, running.shape), context.scalar(1 - momentum, x.dtype))
+        results.append(binary(context, "add", kept, new))
+    return results
 
 
 @operator("InstanceNormalization", dtypes=F32, attributes={"epsilon": None, "consumed_inputs": None})
