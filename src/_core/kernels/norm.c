@@ -56,28 +56,34 @@ static int run_rows(const ht_call *call, int64_t rows, double cost, ht_part_fn w
     return HT_OK;
 }
 
+/* Plane by plane, those of one channel after the other: each channel's factor is computed once. */
 static void batch_norm_part(void *context, int64_t part, int thread)
 {
     const rows_of_call *job = (const rows_of_call *)context;
     const ht_call *call = job->call;
-    const int64_t c = call->ints[1], inner = call->ints[2], end = ht_part_begin(job->rows, job->parts, part + 1);
+    const int64_t n = call->ints[0], c = call->ints[1], inner = call->ints[2];
+    const int64_t begin = ht_part_begin(job->rows, job->parts, part), end = ht_part_begin(job->rows, job->parts, part + 1);
     const float *scale = call->in[1]->data, *bias = call->in[2]->data;
     const float *mean = call->in[3]->data, *variance = call->in[4]->data;
+    double factor = 0, offset = 0;
     int64_t left = HT_PACE;
     (void)thread;
-    for (int64_t plane = ht_part_begin(job->rows, job->parts, part); plane < end; plane++) {
+    for (int64_t plane = begin; plane < end; plane++) {
         if (ht_paced_stop(&left, inner))
             return;
-        const int64_t channel = plane % c;
-        const double factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
-        const float *x = (const float *)call->in[0]->data + plane * inner;
-        float *y = (float *)call->out[0]->data + plane * inner;
-        if (!isfinite(factor)) { /* variance 0: scale_row would compute infinity minus infinity */
+        const int64_t channel = plane / n, at = (plane % n * c + channel) * inner;
+        if (plane == begin || plane % n == 0) {
+            factor = scale[channel] / sqrt((double)variance[channel] + call->floats[0]);
+            offset = bias[channel] - mean[channel] * factor;
+        }
+        const float *x = (const float *)call->in[0]->data + at;
+        float *y = (float *)call->out[0]->data + at;
+        if (!isfinite((float)factor) || fabs(offset) > 0x1p64) { /* scale_row might give infinity minus infinity */
             HT_LONG_FOR (i, inner)
                 y[i] = (float)(((double)x[i] - mean[channel]) * factor + bias[channel]);
             continue;
         }
-        scale_row(x, y, inner, (float)factor, (float)(bias[channel] - mean[channel] * factor));
+        scale_row(x, y, inner, (float)factor, (float)offset);
     }
 }
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import helper
 
@@ -98,3 +99,63 @@ def test_statistics_of_the_batch_are_left_to_others(opset: int, attributes: dict
     assert bool(core.query_model(core.read_model(proto), "CPU")) == taken
     found, expected = (hetero.compile(proto, device)(feeds)["y"] for device in ("HETERO:CPU,TEMPLATE", "TEMPLATE"))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def _batch_norm(shape: tuple[int, ...], statistics: dict[str, np.ndarray], **attributes: float) -> onnx.ModelProto:
+    """A BatchNormalization of opset 15 whose statistics are constants, with running statistics in training mode."""
+    outputs = ["y", "m", "v"] if attributes.get("training_mode") else ["y"]
+    node = onnx.helper.make_node("BatchNormalization", ["x", *statistics], outputs, **attributes)
+    initializers = [onnx.numpy_helper.from_array(array, name) for name, array in statistics.items()]
+    graph = onnx.helper.make_graph(
+        [node],
+        "norm",
+        [onnx.helper.make_tensor_value_info("x", 1, shape)],
+        [onnx.helper.make_tensor_value_info(name, 1, None) for name in outputs],
+        initializers,
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 15)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "shape", [(7, 5), (1, 5), (0, 5), (2, 5, 1), (300, 5, 33), (2, 5, 40, 41), (1, 5, 0, 2), (1, 5, 1, 3, 9)]
+)
+def test_batch_norm_with_constant_statistics(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    names = ("scale", "bias", "mean", "var")
+    statistics = {name: (rng.random(5, np.float32) + (0.1 if name == "var" else -0.5)).astype("f") for name in names}
+    x = rng.standard_normal(shape, np.float32)
+    proto = _batch_norm(shape, statistics, epsilon=0.01)
+    column = (5, *[1] * (len(shape) - 2))
+    gain, shift, mean, variance = (array.astype(np.float64).reshape(column) for array in statistics.values())
+    expected = (x - mean) / np.sqrt(variance + 0.01) * gain + shift
+    np.testing.assert_allclose(hetero.compile(proto, "CPU")({"x": x})["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [1, 300])
+@pytest.mark.parametrize(
+    ("name", "extreme"),
+    [("var", 0.0), ("scale", np.inf), ("mean", 3e38), ("mean", 1e30), ("bias", np.nan), ("var", -1)],
+)
+def test_batch_norm_with_extreme_statistics(name: str, extreme: float, copies: int) -> None:
+    """No sum overflows whose result is finite."""
+    statistics = {key: np.float32([1, 2, 3]) for key in ("scale", "bias", "mean", "var")}
+    statistics[name] = np.float32([1, extreme, 2])
+    x = np.tile(np.float32([[1, 2, 3], [np.inf, 3e38, -np.inf], [np.nan, -2, 0], [0, 3.4e38, 1]]), (copies, 1))
+    proto = _batch_norm(x.shape, statistics, epsilon=0.0)
+    with np.errstate(all="ignore"):
+        gain, shift, mean, variance = (array.astype(np.float64) for array in statistics.values())
+        expected = ((x - mean) * (gain / np.sqrt(variance)) + shift).astype(np.float32)
+    np.testing.assert_allclose(hetero.compile(proto, "CPU")({"x": x})["y"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (1, 3, 10), (2, 3, 5, 7)])
+@pytest.mark.parametrize("momentum", [0.9, 1.0, 0.0])
+def test_batch_norm_by_the_batch(shape: tuple[int, ...], momentum: float) -> None:
+    rng = np.random.default_rng(4)
+    statistics = {name: rng.random(3, np.float32) for name in ("scale", "bias", "mean", "var")}
+    x = rng.standard_normal(shape, np.float32) * 3 + 1
+    proto = _batch_norm(shape, statistics, training_mode=1, momentum=momentum)
+    expected = onnx.reference.ReferenceEvaluator(proto).run(None, {"x": x})
+    found = hetero.compile(proto, "CPU")({"x": x})
+    for name, array in zip(("y", "m", "v"), expected, strict=True):
+        np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=1e-5, err_msg=name)

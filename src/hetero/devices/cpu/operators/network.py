@@ -14,7 +14,7 @@ from ...._sizes import ask, is_symbolic
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, FLOATS, Node, operator
-from ..values import Context, Value
+from ..values import CHAIN_MIN_BYTES, Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
 from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 
@@ -296,8 +296,10 @@ def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
     check=_batch_norm_refusal,
 )
 def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """With constant statistics a factor and an offset per channel, which join chains; a factor that is not finite
-    (variance 0) is left to the kernel, because infinity minus infinity is no number."""
+    """With constant statistics, a product and a sum per channel, if the result is large enough for chains.
+
+    Then factors are finite float32, and offsets at most 2^64: beside a product that overflows, such an offset is lost.
+    """
     x, *statistics = (_required(value) for value in inputs)
     channels = x.shape[1] if x.rank > 1 else 1
     if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
@@ -306,12 +308,12 @@ def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     if node.get("training_mode", 0):
         return _batch_norm_of_batch(context, node, x, *statistics)
     known = [value.data for value in statistics if value.data is not None]
-    if len(known) == 4:
+    if len(known) == 4 and (is_symbolic(x.size) or x.size * x.dtype.itemsize >= CHAIN_MIN_BYTES):
         gain, shift, mean, variance = (array.astype(np.float64) for array in known)
         with np.errstate(all="ignore"):
             factor = gain / np.sqrt(variance + epsilon)
             pair = [array.astype(np.float32) for array in (factor, shift - mean * factor)]
-        if np.isfinite(pair).all():
+        if np.isfinite(pair[0]).all() and (np.abs(pair[1]) <= 2.0**64).all():
             column = (channels, *[1] * (x.rank - 2))
             by, plus = (context.constant(array.reshape(column)) for array in pair)
             return [binary(context, "add", binary(context, "mul", x, by), plus)]
