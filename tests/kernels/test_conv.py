@@ -173,6 +173,18 @@ def test_empty(variant: str, shape: tuple[int, ...]) -> None:
     assert y.shape == (shape[0], 4, *shape[2:])
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("channels", [3, 35])
+def test_depthwise_rows_of_every_width(variant: str, channels: int) -> None:
+    """Rows shorter than, equal to and longer than vectors; 3 channels never fill a vector."""
+    rng = np.random.default_rng(0)
+    for width, stride, pad in itertools.product([1, 2, 5, 7, 8, 9, *range(14, 19), *range(30, 36), 47, 64, 65], (1, 2), (0, 1, 2)):
+        if width + 2 * pad >= 3:
+            x = rng.standard_normal((1, channels, 3, width), np.float32)
+            w = rng.standard_normal((channels, 1, 3, 3), np.float32)
+            check(x, w, channels, (1, stride), (1, 1), (1, pad), (1, pad), packed=False, variant=variant)
+
+
 BAD = [np.nan, np.inf, -np.inf, 1e38]
 
 

@@ -59,6 +59,9 @@ void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block);
 int ht_conv_depthwise_fits(const ht_conv *c);
 #define ht_conv_depthwise HT_KERNEL(conv_depthwise)
 void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1);
+/* The estimated cost of a channel, in operations on vectors. */
+#define ht_conv_depthwise_cost HT_KERNEL(conv_depthwise_cost)
+double ht_conv_depthwise_cost(const ht_conv *c);
 /* The same for small planes; groups are split at multiples of VF_LANES. */
 #define ht_conv_narrow_is_better HT_KERNEL(conv_narrow_is_better)
 int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);
