@@ -173,6 +173,94 @@ def test_empty(variant: str, shape: tuple[int, ...]) -> None:
     assert y.shape == (shape[0], 4, *shape[2:])
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("channels", [3, 35])
+def test_depthwise_rows_of_every_width(variant: str, channels: int) -> None:
+    """Rows shorter than, equal to and longer than vectors; 3 channels never fill a vector."""
+    rng = np.random.default_rng(0)
+    for width, stride, pad in itertools.product(
+        [1, 2, 5, 7, 8, 9, *range(14, 19), *range(30, 36), 47, 64, 65], (1, 2), (0, 1, 2)
+    ):
+        if width + 2 * pad >= 3:
+            x = rng.standard_normal((1, channels, 3, width), np.float32)
+            w = rng.standard_normal((channels, 1, 3, 3), np.float32)
+            check(x, w, channels, (1, stride), (1, 1), (1, pad), (1, pad), packed=False, variant=variant)
+
+
+SKIPPING = {  # x, w, strides, dilations, pads before, pads after: kernels with positions in the padding of whole lines
+    "7x1": ((1, 20, 17, 17), (50, 20, 7, 1), (1, 1), (1, 1), (3, 0), (3, 0)),
+    "1x7": ((1, 20, 17, 17), (50, 20, 1, 7), (1, 1), (1, 1), (0, 3), (0, 3)),
+    "7x1 above only, stride 2": ((1, 20, 17, 17), (33, 20, 7, 1), (2, 2), (1, 1), (5, 0), (0, 0)),
+    "1x7 right only, stride 2": ((1, 20, 17, 18), (33, 20, 1, 7), (2, 2), (1, 1), (0, 0), (0, 6)),
+    "7x1 over 2 rows": ((1, 9, 2, 9), (20, 9, 7, 1), (1, 1), (1, 1), (3, 0), (3, 0)),
+    "1x7 over 2 columns": ((1, 9, 9, 2), (20, 9, 1, 7), (1, 1), (1, 1), (0, 3), (0, 3)),
+    "1x7 over 12 rows, 1 column": ((1, 9, 12, 1), (20, 9, 1, 7), (1, 1), (1, 1), (0, 3), (0, 3)),
+    "9x1, lines outside": ((1, 9, 5, 9), (20, 9, 9, 1), (1, 1), (1, 1), (12, 0), (12, 0)),
+    "1x9, lines outside": ((1, 9, 9, 5), (20, 9, 1, 9), (1, 1), (1, 1), (0, 12), (0, 12)),
+    "3x1, dilation 6": ((1, 20, 12, 12), (33, 20, 3, 1), (1, 1), (6, 1), (6, 0), (6, 0)),
+    "1x3, dilation 6": ((1, 20, 12, 12), (33, 20, 1, 3), (1, 1), (1, 6), (0, 6), (0, 6)),
+    "3x3, both padded": ((1, 20, 14, 14), (33, 20, 3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    "5x5, dilation 3": ((1, 20, 9, 9), (33, 20, 5, 5), (1, 1), (3, 3), (6, 6), (6, 6)),
+    "3x3 padded in y": ((1, 20, 14, 14), (33, 20, 3, 3), (1, 1), (1, 1), (1, 0), (1, 0)),
+    "3x3 padded in x": ((1, 20, 14, 14), (33, 20, 3, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
+    "7x1, several blocks": ((2, 40, 40, 31), (50, 40, 7, 1), (1, 1), (1, 1), (3, 0), (3, 0)),
+    "3x3x3": ((1, 20, 4, 6, 7), (33, 20, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+    "3x1x1": ((1, 20, 4, 6, 7), (33, 20, 3, 1, 1), (1, 1, 1), (1, 1, 1), (1, 0, 0), (1, 0, 0)),
+    "1x1x3, planes outside": ((1, 20, 4, 9, 7), (33, 20, 1, 1, 3), (1, 1, 1), (1, 1, 1), (1, 0, 1), (2, 0, 1)),
+    "3 along one axis": ((2, 20, 30), (33, 20, 3), (1,), (1,), (1,), (1,)),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("case", SKIPPING)
+@pytest.mark.parametrize("group", [1, 2])
+def test_skipped_kernel_positions(variant: str, case: str, group: int) -> None:
+    """An infinite weight times the padding is NaN, whatever else is skipped."""
+    x_shape, w_shape, strides, dilations, begin, end = SKIPPING[case]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((x_shape[0], group * x_shape[1], *x_shape[2:]), np.float32)
+    w = rng.standard_normal((group * w_shape[0], *w_shape[1:]), np.float32)
+    geometry = (group, strides, dilations, begin, end)
+    check(x, w, *geometry, packed=True, variant=variant, bias=rng.standard_normal(len(w), np.float32))
+    check(x, w, *geometry, packed=False, variant=variant, with_addend=True, activation=1)
+    kernel = list(itertools.product(*map(range, w_shape[2:])))
+    for value, position in itertools.product(
+        [np.nan, np.inf, -np.inf], [kernel[0], kernel[len(kernel) // 2], kernel[-1]]
+    ):
+        bad = w.copy()
+        bad[(int(rng.integers(len(w))), int(rng.integers(w_shape[1])), *position)] = value
+        with np.errstate(invalid="ignore"):
+            expected = naive(x, bad, *geometry)
+        found = conv(x, bad, expected.shape[2:], *geometry[:4], variant=variant, packed=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6 * (1 + w[0].size))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_skipping_changes_no_bit(variant: str) -> None:
+    """The same as with explicit padding, where nothing is skipped."""
+    rng = np.random.default_rng(0)
+    for case in ("7x1", "1x7", "3x3, both padded", "3x1, dilation 6", "3x1x1"):
+        x_shape, w_shape, strides, dilations, begin, end = SKIPPING[case]
+        x, w = rng.standard_normal(x_shape, np.float32), rng.standard_normal(w_shape, np.float32)
+        padded = np.pad(x, [(0, 0), (0, 0), *zip(begin, end, strict=True)])
+        out = naive(x, w, 1, strides, dilations, begin, end).shape[2:]
+        zero = [0] * len(begin)
+        np.testing.assert_array_equal(
+            conv(x, w, out, 1, strides, dilations, begin, variant=variant, packed=True),
+            conv(padded, w, out, 1, strides, dilations, zero, variant=variant, packed=True),
+        )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_column_of_many_rows(variant: str) -> None:
+    """More pixels than a block has, and a stride along the axis of length 1."""
+    rng = np.random.default_rng(0)
+    for shape in [(1, 20, 900, 1), (1, 20, 1, 900), (1, 20, 1, 1)]:
+        x, w = rng.standard_normal(shape, np.float32), rng.standard_normal((33, 20, 1, 1), np.float32)
+        strides = (1 if shape[2] > 1 else 3, 1 if shape[3] > 1 else 3)
+        check(x, w, 1, strides, (1, 1), (0, 0), (0, 0), packed=True, variant=variant)
+
+
 BAD = [np.nan, np.inf, -np.inf, 1e38]
 
 

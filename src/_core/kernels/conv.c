@@ -64,7 +64,8 @@ static int cheapest(const ht_conv *c)
     const int scattered = c->taps == 1 && !c->padded && c->in_plane == c->pixels &&
                           ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-    const double direct = pixels * padded_channels * k + 8 * pixels * channels + (scattered ? 6 * pixels * k * widths : 0);
+    const double direct = pixels * padded_channels * k * ht_conv_direct_kept(c) + 8 * pixels * channels +
+                          (scattered ? 6 * pixels * k * widths : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;
         way = DIRECT;

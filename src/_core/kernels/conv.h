@@ -38,6 +38,9 @@ void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
 /* Whether each block copies its inputs first. */
 #define ht_conv_direct_copies HT_KERNEL(conv_direct_copies)
 int ht_conv_direct_copies(const ht_conv *c);
+/* The share of the products that it does not skip, if weights are finite. */
+#define ht_conv_direct_kept HT_KERNEL(conv_direct_kept)
+double ht_conv_direct_kept(const ht_conv *c);
 /* The number of blocks of pixels. Output channels [m0, m1) are split at multiples of HT_CONV_DIRECT_CHANNELS. */
 #define ht_conv_direct_blocks HT_KERNEL(conv_direct_blocks)
 int64_t ht_conv_direct_blocks(const ht_conv *c);
@@ -59,6 +62,9 @@ void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block);
 int ht_conv_depthwise_fits(const ht_conv *c);
 #define ht_conv_depthwise HT_KERNEL(conv_depthwise)
 void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1);
+/* The estimated cost of a channel, in operations on vectors. */
+#define ht_conv_depthwise_cost HT_KERNEL(conv_depthwise_cost)
+double ht_conv_depthwise_cost(const ht_conv *c);
 /* The same for small planes; groups are split at multiples of VF_LANES. */
 #define ht_conv_narrow_is_better HT_KERNEL(conv_narrow_is_better)
 int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);

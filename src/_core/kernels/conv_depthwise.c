@@ -59,6 +59,21 @@ int ht_conv_depthwise_fits(const ht_conv *c)
     return block_layout(c, &l);
 }
 
+/* The constants were fitted to 3x3 to 9x9 kernels with strides 1 to 3 on planes of 5 to 56 columns, with AVX2 and
+ * AVX-512. */
+double ht_conv_depthwise_cost(const ht_conv *c)
+{
+    const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), planes = (double)(c->out[0] * c->kernel[0]);
+    const double read = planes * (double)rows_read(c, c->out[1]), taps = (double)c->taps;
+    /* A row alone has up to four independent sums, too few to hide the latency of multiply-adds. */
+    const double rows = (double)c->out[0] * (double)(has_body(c) ? ht_ceil_div(c->out[1], ROWS) * ROWS : c->out[1]);
+    const double tap = has_body(c) ? 1 : vectors < 4 ? 5 / vectors : 1.25;
+    const double copied = c->stride[2] == 1   ? 20
+                          : c->stride[2] == 2 ? 30
+                                              : 3 * (double)((c->out[2] - 1) * c->stride[2] + c->kernel[2]);
+    return rows * vectors * (taps * tap + 8) + read * copied;
+}
+
 /* One output channel. */
 typedef struct {
     const ht_conv *conv;
@@ -195,11 +210,18 @@ HT_INLINE void copy_row(const float *src, int64_t size, const ht_split *split, i
         vf_store(odd + i, vf_odd(a, b));
     }
     const int64_t left = count - 2 * i;
-    if (left > 0) {
-        const vf a = vf_load_n(src + 2 * i, ht_min64(left, VF_LANES));
-        const vf b = left > VF_LANES ? vf_load_n(src + 2 * i + VF_LANES, left - VF_LANES) : vf_set1(0.0f);
-        vf_store_n(even + i, (left + 1) / 2, vf_even(a, b));
-        vf_store_n(odd + i, left / 2, vf_odd(a, b));
+    if (left > 0 && count >= 2 * VF_LANES) { /* the last vectors overlap: masked stores are slow on some processors */
+        const int64_t last = (count - 2 * VF_LANES) / 2;
+        const vf a = vf_load(src + 2 * last), b = vf_load(src + 2 * last + VF_LANES);
+        vf_store(even + last, vf_even(a, b));
+        vf_store(odd + last, vf_odd(a, b));
+        if (count % 2)
+            even[count / 2] = src[count - 1];
+    } else if (left > 0) {
+        const vf a = vf_load_n(src, ht_min64(left, VF_LANES));
+        const vf b = left > VF_LANES ? vf_load_n(src + VF_LANES, left - VF_LANES) : vf_set1(0.0f);
+        vf_store_n(even, (left + 1) / 2, vf_even(a, b));
+        vf_store_n(odd, left / 2, vf_odd(a, b));
     }
 }
 

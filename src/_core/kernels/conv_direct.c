@@ -1,12 +1,18 @@
 /* Direct convolution over packed weights.
  *
  * Uses the tile of gemm_micro.c: its columns are output channels, whose packed weights are the vectors, and its rows are
- * adjacent pixels of one output row, whose inputs are broadcast. Inputs are addressed by stepping from one (channel,
- * kernel position) to the next, so no im2col matrix is written (compare M. Dukhan, "The Indirect Convolution Algorithm",
- * 2019). If the kernel reaches outside the input, a few rows are first copied with zeros; a 1x1 kernel with strides copies
- * the pixels that it reads. The finished block, pixels x channels, is transposed when it is written.
- * Cost: 2 * pixels * K * ceil(M / 16) * 16 operations; padding copies each input row about kernel height / rows per
- * block times; the transposition moves each output once.
+ * adjacent pixels of a line of the output, whose inputs are broadcast. Inputs are addressed by stepping from one kernel
+ * position to the next, so no im2col matrix is written (compare M. Dukhan, "The Indirect Convolution Algorithm", 2019).
+ *
+ * Lines run along an axis, usually x. If the kernel reaches outside the input along that axis, a few rows are first
+ * copied with zeros; a 1x1 kernel with strides copies the pixels that it reads. Along the other axes, kernel positions
+ * that lie in the padding for a whole line are skipped. This only changes the result if one of their weights is infinite
+ * or NaN, since its product with the padding is NaN; blocks of weights that contain one skip nothing. So a kernel that
+ * reaches outside along one axis only, such as 7x1, copies nothing if lines run along the other.
+ *
+ * The finished block, pixels x channels, is transposed when it is written.
+ * Cost: 2 * pixels * K * ceil(M / 16) * 16 operations, less those skipped; copying moves each input row about kernel
+ * height / rows per block times; the transposition moves each output once.
  */
 #include "conv.h"
 
@@ -14,7 +20,7 @@
 #define BLOCK_PIXELS 384                       /* pixels per block: their sums take 48 kB, within the L2 cache */
 #define SUMS ((BLOCK_PIXELS + VF_LANES) * WIDTH) /* the transposition reads whole vectors */
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4 - SUMS)
-#define MAX_TAPS 1024                          /* kernel positions: bounds an array of steps on the stack (4 kB) */
+#define MAX_TAPS 1024                          /* kernel positions: bounds an array of steps on the stack (16 kB) */
 
 static int64_t span(const ht_conv *c, int d, int64_t outputs)
 {
@@ -23,7 +29,57 @@ static int64_t span(const ht_conv *c, int d, int64_t outputs)
 
 static int is_flat(const ht_conv *c) { return c->taps == 1 && !c->padded && c->in_plane == c->pixels; }
 
-int ht_conv_direct_copies(const ht_conv *c) { return !is_flat(c) && (c->taps == 1 || c->padded); }
+/* Does the kernel reach outside the input along this axis? */
+static int reaches_outside(const ht_conv *c, int d)
+{
+    return c->pad[d] > 0 || span(c, d, c->out[d]) - c->pad[d] > c->in[d];
+}
+
+static int block_shape(const ht_conv *c, int64_t *rows, int64_t *columns);
+
+/* The axis along which the lines of a block run: 1 (y) if that makes the copy unnecessary and fills the tiles, else 2. */
+static int along(const ht_conv *c)
+{
+    int64_t rows, columns;
+    return c->taps > 1 && reaches_outside(c, 2) && !reaches_outside(c, 1) && block_shape(c, &rows, &columns) &&
+                   rows >= HT_TILE_ROWS
+               ? 1
+               : 2;
+}
+
+int ht_conv_direct_copies(const ht_conv *c)
+{
+    return !is_flat(c) && (c->taps == 1 ? c->padded || c->in_plane != c->pixels : reaches_outside(c, along(c)));
+}
+
+/* Positions [first[d], last[d]) of the kernel along axis d lie inside the input for outputs at `at` along this axis. */
+typedef struct {
+    int64_t first[3], last[3];
+} reach;
+
+static void find_reach(const ht_conv *c, int d, int64_t at, reach *r)
+{
+    ht_valid_range(at * c->stride[d] - c->pad[d], c->dilation[d], c->in[d], c->kernel[d], &r->first[d], &r->last[d]);
+}
+
+double ht_conv_direct_kept(const ht_conv *c)
+{
+    double kept = 1;
+    if (!c->padded || c->taps == 1)
+        return kept;
+    for (int d = 0, line = along(c); d < 3; d++) {
+        int64_t inside = 0;
+        reach r;
+        if (d == line || !reaches_outside(c, d))
+            continue;
+        for (int64_t at = 0; at < c->out[d]; at++) {
+            find_reach(c, d, at, &r);
+            inside += r.last[d] - r.first[d];
+        }
+        kept *= (double)inside / (double)(c->out[d] * c->kernel[d]);
+    }
+    return kept;
+}
 
 /* Elements per channel that are copied for a block; with a 1x1 kernel only the pixels that it reads. */
 static int64_t copied(const ht_conv *c, int64_t rows, int64_t columns)
@@ -62,7 +118,7 @@ static int block_shape(const ht_conv *c, int64_t *rows, int64_t *columns)
 int ht_conv_direct_fits(const ht_conv *c)
 {
     int64_t rows, columns;
-    if (c->taps > MAX_TAPS || ht_max64(1, HT_BLOCK_K / c->taps) * c->in_plane > INT32_MAX / 2)
+    if (c->taps > MAX_TAPS)
         return 0;
     for (int d = 0; d < 3; d++)
         if (c->dilation[d] > (1 << 20) || c->kernel[d] > MAX_TAPS || c->stride[d] > (1 << 20))
@@ -107,16 +163,18 @@ static void store_transposed(const ht_conv *c, const float *sums, int64_t pixel,
         }
 }
 
-/* The inputs of a block: the position of its first pixel's first tap, and the strides of the array that holds it. */
+/* The inputs of a block: an array with strides, and the position in it of the first pixel's first kernel position, which
+ * may lie outside it if that position is skipped. */
 typedef struct {
     const float *origin;
-    int64_t channel, depth, row;
+    int64_t first, channel, depth, row;
+    int64_t stride[3]; /* from one output to the next */
 } source;
 
 static source copy_padded(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns, float *dst)
 {
     const int64_t height = span(c, 1, rows), width = span(c, 2, columns);
-    const source s = {dst, c->kernel[0] * height * width, height * width, width};
+    const source s = {dst, 0, c->kernel[0] * height * width, height * width, width, {0, c->stride[1] * width, c->stride[2]}};
     const int64_t in_y = y * c->stride[1] - c->pad[1], in_x = x * c->stride[2] - c->pad[2];
     for (int64_t channel = 0; channel < c->in_channels; channel++)
         for (int64_t kz = 0; kz < c->kernel[0]; kz++) {
@@ -134,7 +192,7 @@ static source copy_padded(const ht_conv *c, int64_t z, int64_t y, int64_t x, int
 /* Copies the inputs of a 1x1 kernel with strides or padding, pixel by pixel: [channel][rows * columns]. */
 static source copy_pixels(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns, float *dst)
 {
-    const source s = {dst, rows * columns, 0, 0};
+    const source s = {.origin = dst, .channel = rows * columns, .stride = {0, 0, 1}};
     const int64_t iz = z * c->stride[0] - c->pad[0], in_x = x * c->stride[2] - c->pad[2];
     for (int64_t channel = 0; channel < c->in_channels; channel++)
         for (int64_t r = 0; r < rows; r++, dst += columns) {
@@ -146,73 +204,187 @@ static source copy_pixels(const ht_conv *c, int64_t z, int64_t y, int64_t x, int
     return s;
 }
 
+/* The inputs where they are. */
+static source in_place(const ht_conv *c, int64_t z, int64_t y, int64_t x)
+{
+    const int64_t row = c->in[2], depth = c->in[1] * row;
+    const int64_t first = (z * c->stride[0] - c->pad[0]) * depth + (y * c->stride[1] - c->pad[1]) * row +
+                          x * c->stride[2] - c->pad[2];
+    return (source){c->x, first, c->in_plane, c->dilation[0] * depth, row, {0, c->stride[1] * row, c->stride[2]}};
+}
+
+/* The steps through the kernel positions of a channel within `r`, for `s`; the last leads to the first of the next
+ * channel. Returns how many. The offsets of the first are *a from the kernel's first position and *b in the weights. */
+static int64_t find_steps(const ht_conv *c, const source *s, const reach *r, ht_step *steps, int64_t *a, int64_t *b)
+{
+    int64_t k = 0, last_a = 0, last_b = 0;
+    for (int64_t kz = r->first[0]; kz < r->last[0]; kz++)
+        for (int64_t ky = r->first[1]; ky < r->last[1]; ky++)
+            for (int64_t kx = r->first[2]; kx < r->last[2]; kx++, k++) {
+                const int64_t at_a = kz * s->depth + ky * c->dilation[1] * s->row + kx * c->dilation[2];
+                const int64_t at_b = ((kz * c->kernel[1] + ky) * c->kernel[2] + kx) * HT_PANEL;
+                if (k > 0) {
+                    steps[k - 1] = (ht_step){at_a - last_a, at_b - last_b};
+                } else {
+                    *a = at_a;
+                    *b = at_b;
+                }
+                last_a = at_a;
+                last_b = at_b;
+            }
+    if (k > 0)
+        steps[k - 1] = (ht_step){s->channel + *a - last_a, c->taps * HT_PANEL + *b - last_b};
+    return k;
+}
+
+/* The offsets in the packed weights of the kernel positions that are not in `always`. Returns how many. */
+static int64_t find_skipped(const ht_conv *c, const reach *always, int32_t *offsets)
+{
+    int64_t num = 0, at = 0;
+    for (int64_t kz = 0; kz < c->kernel[0]; kz++)
+        for (int64_t ky = 0; ky < c->kernel[1]; ky++)
+            for (int64_t kx = 0; kx < c->kernel[2]; kx++, at += HT_PANEL)
+                if (kz < always->first[0] || kz >= always->last[0] || ky < always->first[1] || ky >= always->last[1] ||
+                    kx < always->first[2] || kx >= always->last[2])
+                    offsets[num++] = (int32_t)at;
+    return num;
+}
+
+/* Are the weights at these offsets finite, for `depth` channels in each of some panels? */
+static int all_finite(const ht_conv *c, const float *w, int64_t panels, int64_t depth, const int32_t *offsets, int64_t num)
+{
+    vi bits = vi_set1(0); /* of products with zero, which are zero or NaN */
+    for (int64_t panel = 0; panel < panels; panel++)
+        for (int64_t channel = 0; channel < depth; channel++) {
+            const float *at = w + (panel * c->depth_k + channel * c->taps) * HT_PANEL;
+            for (int64_t i = 0; i < num; i++)
+                for (int v = 0; v < HT_PANEL; v += VF_LANES)
+                    bits = vi_or(bits, vf_bits(vf_load(at + offsets[i] + v) * vf_set1(0.0f)));
+        }
+    return !vm_any(vf_isnan(vi_as_float(bits)));
+}
+
+/* The lines of a block: `count` adjacent ones of plane z, from `first` on, of `pixels` pixels each. Consecutive ones are
+ * `sums` pixels apart in the block's sums, and the pixels of a line are sums_pixel apart. */
+typedef struct {
+    int along, across;
+    int64_t z, first, count, pixels, sums, sums_pixel;
+} lines;
+
+/* The kernel positions that are not skipped for line l. */
+static void find_inside(const ht_conv *c, const lines *b, int64_t l, reach *inside)
+{
+    *inside = (reach){.last = {c->kernel[0], c->kernel[1], c->kernel[2]}};
+    find_reach(c, 0, b->z, inside);
+    find_reach(c, b->across, b->first + l, inside);
+}
+
+/* Weights that are prefetched while others are in use: `panels` panels of `depth` vectors. */
+typedef struct {
+    const float *next;
+    int64_t panels, depth, done;
+} prefetch;
+
+/* Computes or adds to the sums of a block over `depth` channels, for the output channels of `panels` panels. `t`
+ * describes weights and depth, with the inputs starting at channel c0. */
+static void multiply_lines(const ht_conv *c, const lines *b, const source *s, int skip, int64_t c0, int64_t depth,
+                           int panels, prefetch *fetch, const ht_tile *whole, float *sums)
+{
+    ht_step steps[MAX_TAPS];
+    ht_tile t = *whole;
+    const int64_t apart = s->stride[b->across];
+    t.a_row = s->stride[b->along];
+    t.c_row = b->sums_pixel * WIDTH;
+    for (int64_t l = 0, merged; l < b->count; l += merged) {
+        int64_t a = 0, w = 0;
+        merged = 1;
+        if (c->taps > 1) {
+            reach inside = {.last = {c->kernel[0], c->kernel[1], c->kernel[2]}}, other;
+            if (skip)
+                find_inside(c, b, l, &inside);
+            t.steps = steps;
+            t.num_steps = find_steps(c, s, &inside, steps, &a, &w);
+            t.k = depth * t.num_steps;
+            /* Lines that follow each other in memory and have the same steps are computed as one. */
+            for (; l + merged < b->count && apart == b->pixels * t.a_row; merged++) {
+                if (skip)
+                    find_inside(c, b, l + merged, &other);
+                if (skip && memcmp(&inside, &other, sizeof inside) != 0)
+                    break;
+            }
+        }
+        const int64_t pixels = merged * b->pixels, tiles = ht_ceil_div(pixels, HT_TILE_ROWS);
+        int64_t at = 0;
+        t.b = whole->b + w;
+        for (int64_t tile = 0; tile < tiles; tile++) {
+            const int64_t height = pixels / tiles + (tile < pixels % tiles);
+            t.a = s->origin + (s->first + a + c0 * s->channel + l * apart + at * t.a_row);
+            t.c = sums + (l * b->sums + at * b->sums_pixel) * WIDTH;
+            t.next = fetch->panels > 0 ? fetch->next + fetch->done * HT_PANEL : t.b;
+            t.next_step = fetch->panels > 0 ? HT_PANEL : 0;
+            (c->taps > 1 ? ht_stepped_tile_fns : ht_tile_fns)[height - 1][panels - 1](&t);
+            fetch->done += t.k;
+            if (fetch->done >= fetch->depth) {
+                fetch->done = 0;
+                fetch->next += t.b_panel;
+                fetch->panels--;
+            }
+            at += height;
+        }
+    }
+}
+
 /* One block: rows x columns pixels of output plane z, from (y, x), of output channels [m0, m1). */
 static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns, int64_t m0,
                          int64_t m1)
 {
     float *sums = c->scratch;
-    int32_t steps[MAX_TAPS];
-    source s = {c->x, c->in_plane, c->dilation[0] * c->in[1] * c->in[2], c->in[2]};
-    int64_t a_row = c->stride[2];
-    if (is_flat(c)) {
-        s.origin += x;
-        a_row = 1; /* with only one pixel along this axis, its stride may be above 1 */
-    } else if (c->taps == 1) {
-        s = copy_pixels(c, z, y, x, rows, columns, sums + SUMS);
-        a_row = 1;
-        columns *= rows;
-        rows = 1;
-    } else if (c->padded)
-        s = copy_padded(c, z, y, x, rows, columns, sums + SUMS);
-    else
-        s.origin += ((z * c->stride[0] * c->in[1]) + y * c->stride[1]) * c->in[2] + x * c->stride[2];
+    const int axis = along(c);
+    int copied = !is_flat(c) && (c->taps == 1 || reaches_outside(c, axis));
+    source s = is_flat(c)      ? (source){.origin = c->x + x, .channel = c->in_plane, .stride = {0, 0, 1}}
+               : c->taps == 1 ? copy_pixels(c, z, y, x, rows, columns, sums + SUMS)
+               : copied       ? copy_padded(c, z, y, x, rows, columns, sums + SUMS)
+                              : in_place(c, z, y, x);
+    const int64_t pixel = (z * c->out[1] + y) * c->out[2] + x, pixels = rows * columns;
+    const lines b = c->taps == 1 ? (lines){2, 1, z, y, 1, pixels, 0, 1}
+                    : axis == 1 ? (lines){1, 2, z, x, columns, rows, 1, columns}
+                                : (lines){2, 1, z, y, rows, columns, columns, 1};
+    int32_t skipped[MAX_TAPS];
+    int64_t num_skipped = 0;
+    if (c->padded && c->taps > 1) {
+        reach always = {.last = {c->kernel[0], c->kernel[1], c->kernel[2]}}, inside;
+        for (int64_t l = 0; l < b.count; l++) {
+            find_inside(c, &b, l, &inside);
+            for (int d = 0; d < 3; d++) {
+                always.first[d] = ht_max64(always.first[d], inside.first[d]);
+                always.last[d] = ht_min64(always.last[d], inside.last[d]);
+            }
+        }
+        num_skipped = find_skipped(c, &always, skipped);
+    }
 
     const int64_t block_channels = ht_max64(1, HT_BLOCK_K / c->taps);
     const int64_t blocks = ht_ceil_div(c->in_channels, block_channels);
     const int64_t step = ht_ceil_div(c->in_channels, blocks);
-    if (c->taps > 1) {
-        int64_t k = 0, last = 0;
-        for (int64_t channel = 0; channel < step; channel++)
-            for (int64_t kz = 0; kz < c->kernel[0]; kz++)
-                for (int64_t ky = 0; ky < c->kernel[1]; ky++)
-                    for (int64_t kx = 0; kx < c->kernel[2]; kx++, k++) {
-                        const int64_t at = channel * s.channel + kz * s.depth + ky * c->dilation[1] * s.row +
-                                           kx * c->dilation[2];
-                        if (k > 0)
-                            steps[k - 1] = (int32_t)(at - last);
-                        last = at;
-                    }
-        steps[k - 1] = 0;
-    }
-    const int64_t tiles = ht_ceil_div(columns, HT_TILE_ROWS);
-    const int64_t pixel = (z * c->out[1] + y) * c->out[2] + x;
     for (int64_t m = m0; m < m1; m += WIDTH) {
-        const int64_t channels = ht_min64(WIDTH, m1 - m);
-        const int panels = (int)ht_ceil_div(channels, HT_PANEL);
+        const int64_t channels = ht_min64(WIDTH, m1 - m), panels = ht_ceil_div(channels, HT_PANEL);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t c0 = block * step, depth = ht_min64(step, c->in_channels - c0);
-            ht_tile t = {.a_row = a_row, .a_k = s.channel, .steps = steps,
-                         .b = c->w + m * c->depth_k + c0 * c->taps * HT_PANEL, .b_k = HT_PANEL,
-                         .b_panel = c->depth_k * HT_PANEL, .c_row = WIDTH, .k = depth * c->taps, .columns = WIDTH,
-                         .accumulate = block > 0};
-            /* The first tiles prefetch the next block of weights, or the first block of the next channels. */
-            const float *next = block + 1 < blocks ? t.b + depth * c->taps * HT_PANEL : c->w + (m + WIDTH) * c->depth_k;
-            int fetched = block + 1 < blocks || m + WIDTH < m1 ? 0 : panels;
-            for (int64_t r = 0; r < rows; r++) {
-                int64_t column = 0;
-                for (int64_t tile = 0; tile < tiles; tile++) {
-                    t.next = fetched < panels ? next + fetched * t.b_panel : t.b;
-                    t.next_step = fetched < panels ? HT_PANEL : 0;
-                    fetched++;
-                    const int64_t height = columns / tiles + (tile < columns % tiles);
-                    t.a = s.origin + c0 * s.channel + r * c->stride[1] * s.row + column * a_row;
-                    t.c = sums + (r * columns + column) * WIDTH;
-                    (c->taps > 1 ? ht_indirect_tile_fns : ht_tile_fns)[height - 1][panels - 1](&t);
-                    column += height;
-                }
+            const float *w = c->w + m * c->depth_k + c0 * c->taps * HT_PANEL;
+            const ht_tile t = {.a_k = s.channel, .b = w, .b_k = HT_PANEL, .b_panel = c->depth_k * HT_PANEL, .k = depth,
+                               .columns = WIDTH, .accumulate = block > 0};
+            /* The next block of weights, or the first block of the next channels. */
+            const int last = block + 1 == blocks;
+            prefetch fetch = {last ? c->w + (m + WIDTH) * c->depth_k : w + depth * c->taps * HT_PANEL,
+                              last && m + WIDTH >= m1 ? 0 : panels, step * c->taps, 0};
+            const int skip = num_skipped > 0 && all_finite(c, w, panels, depth, skipped, num_skipped);
+            if (num_skipped > 0 && !skip && !copied) {
+                s = copy_padded(c, z, y, x, rows, columns, sums + SUMS);
+                copied = 1;
             }
+            multiply_lines(c, &b, &s, skip, c0, depth, (int)panels, &fetch, &t, sums);
         }
-        store_transposed(c, sums, pixel, rows * columns, m, channels);
+        store_transposed(c, sums, pixel, pixels, m, channels);
     }
 }
 

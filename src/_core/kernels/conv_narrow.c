@@ -2,7 +2,7 @@
  *
  * The planes of those channels are transposed into [padded pixel][channel], and so are the weights. Then every tap of a
  * pixel is one aligned vector, for any geometry, and the finished pixels are transposed back. Used for planes whose
- * rows are shorter than vectors, such as 7x7. Kernel rows outside the input are skipped.
+ * rows are short, such as 7x7 or 14x14. Kernel rows outside the input are skipped.
  * Cost: pixels * taps / lanes multiply-adds of vectors; the transpositions move each input and output once.
  */
 #include "conv.h"
@@ -30,12 +30,13 @@ int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups)
     if (c->pixels > limit || c->in_plane > limit || c->taps > limit || span(c, 1) > limit || span(c, 2) > limit ||
         span(c, 1) * span(c, 2) + round_up(c->pixels) + round_up(c->taps) > limit)
         return 0;
-    /* Vector operations per channel: 1 for a multiply-add, 1 for another load per tap of a tile, 8 for a transposed
-     * vector. In conv_depthwise.c: a vector of a row costs 8 more than its taps. */
-    const double rows = (double)(ht_ceil_div(c->out[1], 4) * 4 * ht_ceil_div(c->out[2], VF_LANES));
-    const double along = rows * ((double)c->taps * 1.2 + 8);
+    /* Vector operations per channel: 1 for a multiply-add with its load and 9 for a transposed vector, or more if the
+     * padded plane exceeds the L1 cache, or if planes lie a multiple of 4 kB apart, so that their vectors evict each
+     * other. */
+    const int large = span(c, 1) * span(c, 2) * VF_LANES * (int64_t)sizeof(float) > 32768;
     const double moved = (double)(round_up(c->in_plane) + round_up(c->pixels) + round_up(c->taps));
-    return ((double)(c->pixels * c->taps) * 1.15 + 8 * moved) / VF_LANES < along;
+    const double transposed = c->in_plane % 1024 == 0 ? 13 : large ? 11 : 9;
+    return ((double)(c->pixels * c->taps) * (large ? 1.25 : 1) + transposed * moved) / VF_LANES < ht_conv_depthwise_cost(c);
 }
 
 /* Computes pixels of one output row. `src`: input at the first pixel's first tap of kernel row ky0. */

@@ -85,21 +85,20 @@ static void copy_rows(const ht_conv *c, const layout *l, int64_t channel, int64_
         }
 }
 
-/* Steps from each (channel, kernel position) of the copy to the next. */
-static void find_steps(const ht_conv *c, const layout *l, int64_t channels, int32_t *steps)
+/* Steps from each kernel position of the copy to the next, and from the last to the first of the next channel. */
+static void find_steps(const ht_conv *c, const layout *l, ht_step *steps)
 {
     int64_t k = 0, last = 0;
-    for (int64_t i = 0; i < channels; i++)
-        for (int64_t kz = 0; kz < c->kernel[0]; kz++)
-            for (int64_t ky = 0; ky < c->kernel[1]; ky++)
-                for (int64_t kx = 0; kx < c->kernel[2]; kx++, k++) {
-                    const int64_t at = ((i * c->kernel[0] + kz) * l->height + ky * c->dilation[1]) * l->split.row +
-                                       ht_split_at(&l->split, kx * c->dilation[2], c->stride[2]);
-                    if (k > 0)
-                        steps[k - 1] = (int32_t)(at - last);
-                    last = at;
-                }
-    steps[k - 1] = 0;
+    for (int64_t kz = 0; kz < c->kernel[0]; kz++)
+        for (int64_t ky = 0; ky < c->kernel[1]; ky++)
+            for (int64_t kx = 0; kx < c->kernel[2]; kx++, k++) {
+                const int64_t at = (kz * l->height + ky * c->dilation[1]) * l->split.row +
+                                   ht_split_at(&l->split, kx * c->dilation[2], c->stride[2]);
+                if (k > 0)
+                    steps[k - 1] = (ht_step){HT_PANEL, at - last};
+                last = at;
+            }
+    steps[k - 1] = (ht_step){HT_PANEL, c->kernel[0] * l->height * l->split.row - last};
 }
 
 /* Computes channels [m, m + height) of columns [x0, x1) of an output row. */
@@ -117,12 +116,12 @@ static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilog
     }
     for (int64_t x = x0; x < x1; x += step) {
         const int64_t first = m * c->pixels + at + x;
-        t.b = row->b + x;
+        t.b = t.next = row->b + x;
         t.c = c->y + first;
         t.columns = ht_min64(step, x1 - x);
         if (epilogue)
             e.addend = c->addend ? c->addend + first : NULL;
-        ht_stepped_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+        (c->taps > 1 ? ht_stepped_tile_fns : ht_tile_fns)[height - 1][(t.columns - 1) / HT_PANEL](&t);
     }
 }
 
@@ -147,19 +146,18 @@ static void multiply_row(const ht_conv *c, const ht_tile *row, const ht_epilogue
 void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)
 {
     layout l;
-    int32_t steps[DEPTH];
+    ht_step steps[DEPTH];
     block_layout(c, block_rows, &l);
     const int64_t down = ht_ceil_div(c->out[1], l.rows), z = block / down, y = block % down * l.rows;
     const int64_t rows = ht_min64(l.rows, c->out[1] - y), first = (z * c->out[1] + y) * c->out[2];
+    find_steps(c, &l, steps);
     const ht_epilogue epilogue = {.bias = c->bias, .bias_row = 1, .addend_row = c->pixels,
                                   .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
     for (int64_t channel = 0; channel < c->in_channels; channel += l.channels) {
         const int64_t channels = ht_min64(l.channels, c->in_channels - channel);
         copy_rows(c, &l, channel, channels, z, y, rows);
-        if (channel == 0 || channels < l.channels)
-            find_steps(c, &l, channels, steps);
-        ht_tile t = {.a = c->w + channel * c->taps * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .steps = steps,
-                           .b_panel = HT_PANEL, .c_row = c->pixels, .k = channels * c->taps,
+        ht_tile t = {.a = c->w + channel * c->taps * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .steps = steps, .num_steps = c->taps,
+                           .b_k = l.height * l.split.row, .b_panel = HT_PANEL, .c_row = c->pixels, .k = channels * c->taps,
                            .accumulate = channel > 0};
         const ht_epilogue *e = channel + channels == c->in_channels ? &epilogue : NULL;
         for (int64_t r = 0; r < rows; r++) {

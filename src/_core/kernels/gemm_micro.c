@@ -16,10 +16,7 @@
  * This takes a third as many pointers as one per row. */
 #define A_AT(i) ((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9)[((i) % 3) * a_row]
 
-/* How a tile advances from one k to the next. */
-enum { BY_STRIDES, A_BY_STEPS, B_BY_STEPS };
-
-HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int way)
+HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int stepped)
 {
     vf acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
     const int width = panels * VECTORS;
@@ -41,28 +38,30 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         for (int j = 0; j < panels; j++)
             __builtin_prefetch(t->c + i * t->c_row + j * HT_PANEL, 1, 3);
 
-    const int32_t *steps = t->steps;
     const float *next = t->next;
     const int64_t next_step = t->next_step;
-    for (int64_t k = t->k; k > 0; k--) {
-        vf bv[HT_TILE_PANELS * VECTORS];
-#pragma GCC unroll 8
-        for (int j = 0; j < width; j++)
-            bv[j] = vf_load(b + (j / VECTORS) * b_panel + (j % VECTORS) * VF_LANES);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            const vf av = vf_set1(A_AT(i));
+    const ht_step *step = t->steps;
+    const int64_t turn = stepped ? t->num_steps : t->k;
+    for (int64_t left = t->k; left > 0; left -= turn) {
+        step = t->steps;
+        for (int64_t k = ht_min64(turn, left); k > 0; k--, step++) {
+            vf bv[HT_TILE_PANELS * VECTORS];
 #pragma GCC unroll 8
             for (int j = 0; j < width; j++)
-                acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
-        }
-        const int64_t step = way == A_BY_STEPS ? *steps++ : a_k;
-        a0 += step;
-        a3 += step;
-        a6 += step;
-        a9 += step;
-        b += way == B_BY_STEPS ? *steps++ : b_k;
-        if (way != B_BY_STEPS) { /* there B is a copy, which is in the cache */
+                bv[j] = vf_load(b + (j / VECTORS) * b_panel + (j % VECTORS) * VF_LANES);
+#pragma GCC unroll 12
+            for (int i = 0; i < rows; i++) {
+                const vf av = vf_set1(A_AT(i));
+#pragma GCC unroll 8
+                for (int j = 0; j < width; j++)
+                    acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+            }
+            const int64_t a_step = stepped ? step->a : a_k;
+            a0 += a_step;
+            a3 += a_step;
+            a6 += a_step;
+            a9 += a_step;
+            b += stepped ? step->b : b_k;
             __builtin_prefetch(next, 0, 2);
             next += next_step;
         }
@@ -131,19 +130,16 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
 }
 
 #define TILE(rows, panels) \
-    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, BY_STRIDES); }                  \
-    static void indirect_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, A_BY_STEPS); }         \
-    static void stepped_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, B_BY_STEPS); }
+    static void tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 0); }                           \
+    static void stepped_tile_##rows##x##panels(const ht_tile *t) { tile_body(t, rows, panels, 1); }
 
 #define TILES(rows) HT_EACH_PANELS(TILE, rows)
 #define ENTRY(rows) HT_TILE_ENTRY(tile_, rows)
-#define INDIRECT_ENTRY(rows) HT_TILE_ENTRY(indirect_tile_, rows)
 #define STEPPED_ENTRY(rows) HT_TILE_ENTRY(stepped_tile_, rows)
 
 HT_EACH_HEIGHT(TILES)
 
 const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(ENTRY)};
-const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(INDIRECT_ENTRY)};
 const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HEIGHT(STEPPED_ENTRY)};
 
 /* Floats of B that stay in the L1 cache (32 kB) while the rows of A stream past. */

@@ -65,17 +65,23 @@ typedef struct {
     float alpha, beta, low, high;
 } ht_epilogue;
 
+/* From k to k + 1, in floats. */
+typedef struct {
+    int64_t a, b;
+} ht_step;
+
 typedef struct {
     const float *a;
-    int64_t a_row, a_k;
-    const int32_t *steps;       /* from k to k + 1: of A in ht_indirect_tile_fns, of B in ht_stepped_tile_fns */
+    int64_t a_row, a_k;         /* a_k, b_k: ht_tile_fns only */
     const float *b;
     int64_t b_k, b_panel;
+    const ht_step *steps;       /* ht_stepped_tile_fns only: repeated until k is reached */
+    int64_t num_steps;
     float *c;
     int64_t c_row;
     int64_t k, columns;
     int accumulate;             /* add to what C holds */
-    const float *next;          /* prefetched into the L2 cache meanwhile, one line per k; stepped tiles ignore it */
+    const float *next;          /* prefetched into the L2 cache meanwhile, one line per k */
     int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
     const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
 } ht_tile;
@@ -85,8 +91,6 @@ typedef void (*ht_tile_fn)(const ht_tile *);
 /* [rows - 1][panels - 1] */
 #define ht_tile_fns HT_KERNEL(tile_fns)
 extern const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
-#define ht_indirect_tile_fns HT_KERNEL(indirect_tile_fns)
-extern const ht_tile_fn ht_indirect_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 #define ht_stepped_tile_fns HT_KERNEL(stepped_tile_fns)
 extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 
