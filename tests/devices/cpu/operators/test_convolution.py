@@ -141,3 +141,38 @@ def test_no_channels_and_empty_images(
     found = hetero.Core().compile_model(model, "CPU")({name: arrays[name] for name in given})["y"]
     assert found.size
     assert np.array_equal(found, np.broadcast_to(arrays["b"].reshape(-1, *[1] * (len(x_shape) - 2)), found.shape))
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((2, 6, 20, 30), {}),
+        ((2, 6, 900), {"dilations": [3]}),
+        ((1, 6, 20, 30), {"strides": [2, 1]}),
+        ((1, 6, 20, 30), {"pads": [0, 1, 0, 1]}),
+        ((1, 6, 20, 30), {"auto_pad": "SAME_UPPER"}),
+        ((1, 6, 1, 3), {}),
+        ((0, 6, 20, 30), {}),
+    ],
+)
+def test_a_depthwise_kernel_of_one_element(
+    shape: tuple[int, ...], attributes: dict[str, Any], biased: bool, constant: bool
+) -> None:
+    """Scales each channel, unless it moves or drops pixels."""
+    rng = np.random.default_rng(5)
+    feeds = {"x": rng.standard_normal(shape, np.float32)}
+    feeds["w"] = rng.standard_normal((6, 1, *[1] * (len(shape) - 2)), np.float32)
+    if biased:
+        feeds["b"] = rng.standard_normal(6, np.float32)
+    feeds["x"][..., :1, :1] = np.inf
+    node = helper.make_node("Conv", list(feeds), ["y"], group=6, **attributes)
+    known = set(feeds) - {"x"} if constant else set()
+    inputs = [helper.make_tensor_value_info(name, 1, feeds[name].shape) for name in feeds if name not in known]
+    initializers = [onnx.numpy_helper.from_array(feeds[name], name) for name in known]
+    graph = helper.make_graph([node], "scale", inputs, [helper.make_tensor_value_info("y", 1, None)], initializers)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = {name: feeds[name] for name in feeds if name not in known}
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, given)[0]
+    np.testing.assert_allclose(hetero.compile(proto, "CPU")(given)["y"], expected, rtol=1e-5, atol=1e-6)

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import ask
+from ...._sizes import ask, is_symbolic
 from ..registry import F32, Node, operator
-from ..values import Context, Value
-from .elementwise import _optional, _required
+from ..values import CHAIN_MIN_BYTES, Context, Value
+from .elementwise import _optional, _required, binary
 from .network import WINDOW, convolution_of, packed_b, three
 
 _DEPTHWISE_MAPS = _kernels.constant("CONV_DEPTHWISE_MAPS")
@@ -28,6 +28,10 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     x, weights, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     group, window, shape = convolution_of(node, x, weights, bias)
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
+    if not any(window[6:9]) and _only_scales(weights, maps, x.shape, shape):
+        column = (weights.shape[0], *[1] * (x.rank - 2))
+        product = binary(context, "mul", x, context.reshaped(_scaled(weights), column))
+        return [product if bias is None else binary(context, "add", product, context.reshaped(bias, column))]
     constant = weights.data is not None and x.data is None
     depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
     tile, plain = 0, list[Value | None]()
@@ -45,6 +49,13 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     return [
         context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0])
     ]
+
+
+def _only_scales(weights: Value, maps: int, x: Sequence[int], y: Sequence[int]) -> bool:
+    """Whether, without padding, each channel of ``y`` is one of ``x`` times a number, and large enough for chains."""
+    one_to_one = weights.shape[1] == maps == 1 and set(weights.shape[2:]) == {1} and list(x) == list(y)
+    size = math.prod(y)
+    return one_to_one and bool(is_symbolic(size) or size * 4 >= CHAIN_MIN_BYTES)
 
 
 def _scaled(weights: Value) -> Value:
