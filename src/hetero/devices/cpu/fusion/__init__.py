@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..values import Call
-from . import activations, attention, chains, epilogues, layer_norm, views
+from . import activations, attention, chains, epilogues, layer_norm, padding, views
 from .graph import CallGraph
 
 __all__ = ["PASSES", "fuse"]
@@ -19,6 +19,7 @@ PASSES = (
     activations.recognize,
     layer_norm.recognize,
     attention.recognize,
+    padding.absorb,
     epilogues.absorb,
     layer_norm.add_before,
     chains.fuse_elementwise,
