@@ -66,11 +66,23 @@ static double winograd_cost(int64_t channels, int64_t maps, int64_t height, int6
            (double)(channels + maps) * transform * (transformed > 1 ? transformed : 1) * 1.1;
 }
 
-/* The cost of the other algorithms. */
-static double plain_cost(int64_t channels, int64_t maps, int64_t height, int64_t width)
+/* Pairs of an output and a kernel position inside the input, along an axis with three kernel positions and stride 1. */
+static double products_inside(int64_t in, int64_t out, int64_t dilation, int64_t pad)
+{
+    double products = 0;
+    for (int64_t tap = 0; tap < 3; tap++) {
+        const int64_t offset = tap * dilation - pad; /* outputs o with 0 <= o + offset < in */
+        const int64_t first = offset < 0 ? -offset : 0, last = out < in - offset ? out : in - offset;
+        products += last > first ? (double)(last - first) : 0;
+    }
+    return products;
+}
+
+/* The cost of the other algorithms, with `taps` products per pixel and channel. */
+static double plain_cost(int64_t channels, int64_t maps, int64_t height, int64_t width, double taps)
 {
     const double pixels = (double)height * (double)width, panels = (double)ht_size_quotient(maps, HT_PANEL);
-    return pixels * (double)channels * panels * 9 / 0.88 + pixels * (double)maps / 2;
+    return pixels * (double)channels * panels * taps / 0.88 + pixels * (double)maps / 2;
 }
 
 int ht_winograd_supports(int64_t in_channels, const int64_t *in, const int64_t *out, const int64_t *kernel,
@@ -99,14 +111,17 @@ static int64_t ask_winograd_tile(const int64_t *a)
         channels > MAX_CHANNELS || maps < 1 || out[1] < 1 || out[2] < 1)
         return 0;
     int64_t height = out[1], width = out[2];
+    double taps = 9;
     if (dilation[1] > 1 || dilation[2] > 1) { /* one convolution per phase */
         const int64_t largest = dilation[1] > dilation[2] ? dilation[1] : dilation[2];
         if (channels < MIN_DILATED || maps < MIN_DILATED || largest > height || largest > width)
             return 0;
+        taps = products_inside(a[3], out[1], dilation[1], a[15]) * products_inside(a[4], out[2], dilation[2], a[16]) /
+               ((double)out[1] * (double)out[2]);
         height = ht_size_quotient(height, dilation[1]);
         width = ht_size_quotient(width, dilation[2]);
     }
-    double cost = gain * plain_cost(channels, maps, height, width);
+    double cost = gain * plain_cost(channels, maps, height, width, taps);
     int64_t tile = 0;
     for (int64_t m = 4; m >= 2; m -= 2) {
         if (m == 4 && 4.0 * 36 * (double)channels * (double)maps > MAX_BYTES)
