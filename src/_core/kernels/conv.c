@@ -97,7 +97,6 @@ typedef struct {
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS */
-    int64_t most_pixels;           /* INSIDE: of a block */
     int64_t columns;               /* whole tiles of output channels (DIRECT, INSIDE, WINOGRAD) or of pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
@@ -155,7 +154,8 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     else if (job->way == DIRECT)
         ht_conv_direct(&c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == INSIDE)
-        ht_conv_inside(&c, job->most_pixels, block, first_channel(job, chunk), first_channel(job, chunk + 1));
+        ht_conv_inside(&c, ht_part_begin(c.pixels, job->blocks, block), ht_part_begin(c.pixels, job->blocks, block + 1),
+                       first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == ROWS)
         ht_conv_rows(&c, job->block_rows, block);
     else
@@ -214,12 +214,14 @@ static void divide(convolution *job, int64_t batch, double cost)
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
     } else if (job->way == INSIDE) {
-        const int64_t least = 64; /* pixels: fewer would make reading the weights costly */
-        job->most_pixels = ht_max64(least, ht_ceil_div(images * c->pixels, parts_wanted));
-        job->blocks = ht_conv_inside_blocks(c, job->most_pixels);
+        enum { LEAST = 64 }; /* pixels of a block: fewer would make reading the weights costly */
+        const int64_t fewest = ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
         job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-        job->chunks = best_chunks(job->call, images * job->blocks, job->columns,
-                                  ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS), COPY, parts_wanted);
+        job->chunks = best_chunks(job->call, images * ht_ceil_div(c->pixels, LEAST), job->columns, fewest, COPY, parts_wanted);
+        const int64_t channels = ht_ceil_div(job->columns, job->chunks) * HT_CONV_DIRECT_CHANNELS;
+        const int64_t wanted = ht_ceil_div(parts_wanted, images * job->chunks);
+        job->blocks = ht_max64(ht_ceil_div(c->pixels, ht_conv_inside_pixels(channels)),
+                               ht_min64(wanted, ht_ceil_div(c->pixels, LEAST)));
     } else {
         job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
         const double preparation = job->way == WINOGRAD ? TRANSFORM : ht_conv_direct_copies(c) ? COPY : 0;

@@ -6,7 +6,7 @@
  * only: of each, the inputs of a block of channels are copied to [channel][pixel] and multiplied by the packed weights of
  * that position. Columns are output channels, as in conv_direct.c; the finished sums are transposed when they are written.
  * Cost: channels * M multiply-adds per output and kernel position inside; each such input is copied once for
- * MAX_CHANNELS output channels, and each region reads the weights of its kernel positions.
+ * HT_CONV_INSIDE_CHANNELS output channels, and each region reads the weights of its kernel positions.
  *
  * Condition: all weights are finite. A skipped product of padding would be 0; with an infinite weight or NaN it is NaN.
  */
@@ -14,15 +14,13 @@
 
 #define MAX_KERNEL 16   /* kernel positions of an axis: bounds the segments */
 #define MAX_SEGMENTS (2 * MAX_KERNEL + 1)
-#define MAX_REGIONS 1024 /* they are counted for each unit of work */
-#define MAX_PIXELS 352  /* per piece of a region */
-#define MAX_CHANNELS HT_CONV_INSIDE_CHANNELS
+#define MAX_REGIONS 512 /* each unit of work looks at all of them */
+#define MAX_PIXELS 256  /* of a piece: some pixels of a region, multiplied at a time */
 
 /* A row of `floats`, as an odd number of cache lines: adjacent rows then lie in different sets of the cache. */
 #define ROW(floats) (((((floats) + 15) / 16) | 1) * 16)
-#define COPY_FLOATS (HT_BLOCK_K * ROW(MAX_PIXELS)) /* a block of channels, later VF_LANES output channels */
-#define SUM_FLOATS ((MAX_PIXELS + VF_LANES) * ROW(MAX_CHANNELS)) /* the transposition reads whole vectors */
-_Static_assert(4 * (COPY_FLOATS + SUM_FLOATS) <= HT_CONV_SCRATCH, "scratch memory of conv_inside");
+#define COPY_FLOATS (HT_BLOCK_K * ROW(MAX_PIXELS) + 16) /* a block of channels, later VF_LANES output channels */
+#define SUM_FLOATS (HT_CONV_SCRATCH / 4 - COPY_FLOATS)
 _Static_assert(VF_LANES <= HT_BLOCK_K, "the finished rows fit the copy");
 
 /* Outputs [begin, end) of an axis, for which the kernel positions [tap, tap_end) lie inside the input. */
@@ -107,23 +105,8 @@ static void region_at(const grid *g, int64_t number, const segment *axes[3])
     axes[0] = &g->of[0][number / g->count[2] / g->count[1]];
 }
 
-static int64_t pieces_of(const segment *const axes[3], int64_t most_pixels)
-{
-    return ht_ceil_div(size_of(axes[0]) * size_of(axes[1]) * size_of(axes[2]), ht_min64(most_pixels, MAX_PIXELS));
-}
-
-int64_t ht_conv_inside_blocks(const ht_conv *c, int64_t most_pixels)
-{
-    grid g;
-    int64_t blocks = 0;
-    split(c, &g);
-    for (int64_t number = 0; number < g.count[0] * g.count[1] * g.count[2]; number++) {
-        const segment *axes[3];
-        region_at(&g, number, axes);
-        blocks += pieces_of(axes, most_pixels);
-    }
-    return blocks;
-}
+/* Sums of `channels` output channels and as many pixels fit the scratch memory; the transposition reads whole vectors. */
+int64_t ht_conv_inside_pixels(int64_t channels) { return SUM_FLOATS / ROW(channels) - VF_LANES; }
 
 /* Adjacent pixels of a row: where the inputs of kernel position 0 begin within a plane of x, possibly outside; where the
  * outputs begin within a plane of y. */
@@ -134,6 +117,7 @@ typedef struct {
 /* Some pixels of a region, by rows. */
 typedef struct {
     const segment *axes[3];
+    float *sums;
     int64_t pixels, num_runs;
     run runs[MAX_PIXELS];
 } piece;
@@ -159,32 +143,25 @@ static void find_runs(const ht_conv *c, piece *p, int64_t from, int64_t to)
     }
 }
 
-static void find_piece(const ht_conv *c, const grid *g, int64_t most_pixels, int64_t block, piece *p)
-{
-    for (int64_t number = 0;; number++) {
-        HT_ASSERT(number < g->count[0] * g->count[1] * g->count[2]);
-        region_at(g, number, p->axes);
-        const int64_t pieces = pieces_of(p->axes, most_pixels);
-        if (block < pieces) {
-            const int64_t pixels = size_of(p->axes[0]) * size_of(p->axes[1]) * size_of(p->axes[2]);
-            find_runs(c, p, ht_part_begin(pixels, pieces, block), ht_part_begin(pixels, pieces, block + 1));
-            return;
-        }
-        block -= pieces;
-    }
-}
-
-/* The inputs of a kernel position `offset` elements from position 0: [channel][pixel]. */
+/* The inputs of a kernel position `offset` elements from position 0: [channel][pixel]. Writes up to a vector more. */
 static void copy_inputs(const ht_conv *c, const piece *p, int64_t channel, int64_t channels, int64_t offset, float *dst,
                         int64_t dst_row)
 {
-    for (int64_t i = 0; i < channels; i++, dst += dst_row) {
-        const float *plane = c->x + (channel + i) * c->in_plane;
+    for (int64_t i = channel; i < channel + channels; i++, dst += dst_row) {
+        const float *plane = c->x + i * c->in_plane;
+        const int room = i + 1 < c->in_channels && c->in_plane >= VF_LANES; /* to read a vector beyond the plane */
         float *to = dst;
         for (int64_t r = 0; r < p->num_runs; r++) {
+            const float *from = plane + (p->runs[r].in + offset);
             const int64_t count = p->runs[r].count;
-            /* Every element that it reads is inside. */
-            ht_sample_row(plane + (p->runs[r].in + offset), (count - 1) * c->stride[2] + 1, 0, c->stride[2], count, to);
+            if (c->stride[2] != 1)
+                ht_sample_row(from, (count - 1) * c->stride[2] + 1, 0, c->stride[2], count, to);
+            else if (room)
+                for (int64_t x = 0; x < count; x += VF_LANES)
+                    vf_store(to + x, vf_load(from + x));
+            else
+                for (int64_t x = 0; x < count; x += VF_LANES)
+                    vf_store(to + x, vf_load_n(from + x, ht_min64(VF_LANES, count - x)));
             to += count;
         }
     }
@@ -215,14 +192,14 @@ static void store_channel(const ht_conv *c, const piece *p, int64_t channel, flo
         ht_sample_row(row, p->runs[r].count, 0, 1, p->runs[r].count, y + p->runs[r].out);
 }
 
-static void store(const ht_conv *c, const piece *p, const float *sums, int64_t sums_row, int64_t m0, int64_t m1,
-                  float *rows, int64_t row)
+static void store(const ht_conv *c, const piece *p, int64_t sums_row, int64_t m0, int64_t m1, float *rows)
 {
+    const int64_t row = ROW(p->pixels);
     for (int64_t m = m0; m < m1; m += VF_LANES) {
         for (int64_t at = 0; at < p->pixels; at += VF_LANES) {
             vf block[VF_LANES];
             for (int i = 0; i < VF_LANES; i++)
-                block[i] = vf_load(sums + (at + i) * sums_row + m - m0);
+                block[i] = vf_load(p->sums + (at + i) * sums_row + m - m0);
             vf_transpose(block);
             for (int i = 0; i < VF_LANES; i++)
                 vf_store(rows + i * row + at, block[i]);
@@ -232,35 +209,52 @@ static void store(const ht_conv *c, const piece *p, const float *sums, int64_t s
     }
 }
 
-void ht_conv_inside(const ht_conv *c, int64_t most_pixels, int64_t block, int64_t m0, int64_t m1)
+/* Adds the products of a block of channels; `first`: it is the first one. */
+static void multiply(const ht_conv *c, const piece *p, int64_t channel, int64_t channels, int first, int64_t m0, int64_t m1,
+                     float *copy)
+{
+    const segment *const *axes = p->axes;
+    const int64_t copy_row = ROW(p->pixels), sums_row = ROW(m1 - m0);
+    ht_tile t = {.a = copy, .a_row = 1, .a_k = copy_row, .b_k = c->taps * HT_PANEL, .b_panel = c->depth_k * HT_PANEL,
+                 .c = p->sums, .c_row = sums_row, .k = channels, .accumulate = !first, .next_step = c->taps * HT_PANEL};
+    for (int64_t z = axes[0]->tap; z < axes[0]->tap_end; z++)
+        for (int64_t y = axes[1]->tap; y < axes[1]->tap_end; y++)
+            for (int64_t x = axes[2]->tap; x < axes[2]->tap_end; x++, t.accumulate = 1) {
+                const int64_t tap = (z * c->kernel[1] + y) * c->kernel[2] + x;
+                const int64_t at = (z * c->dilation[0] * c->in[1] + y * c->dilation[1]) * c->in[2] + x * c->dilation[2];
+                copy_inputs(c, p, channel, channels, at, copy, copy_row);
+                t.b = c->w + m0 * c->depth_k + (channel * c->taps + tap) * HT_PANEL;
+                ht_gemm_block(&t, 0, p->pixels, m1 - m0);
+            }
+    if (!t.accumulate) /* no kernel position is inside */
+        for (int64_t i = 0; i < p->pixels * sums_row; i += VF_LANES)
+            vf_store(p->sums + i, vf_set1(0.0f));
+}
+
+void ht_conv_inside(const ht_conv *c, int64_t p0, int64_t p1, int64_t m0, int64_t m1)
 {
     grid g;
-    piece p;
     split(c, &g);
-    find_piece(c, &g, most_pixels, block, &p);
-    float *copy = c->scratch, *sums = copy + COPY_FLOATS;
-    const int64_t copy_row = ROW(p.pixels), sums_row = ROW(m1 - m0);
+    float *copy = c->scratch;
+    const int64_t sums_row = ROW(m1 - m0);
     const int64_t blocks = ht_ceil_div(c->in_channels, HT_BLOCK_K), step = ht_ceil_div(c->in_channels, blocks);
-    int accumulate = 0;
-    for (int64_t channel = 0; channel < c->in_channels && !ht_stopping(); channel += step) {
-        const int64_t channels = ht_min64(step, c->in_channels - channel);
-        for (int64_t z = p.axes[0]->tap; z < p.axes[0]->tap_end; z++)
-            for (int64_t y = p.axes[1]->tap; y < p.axes[1]->tap_end; y++)
-                for (int64_t x = p.axes[2]->tap; x < p.axes[2]->tap_end; x++, accumulate = 1) {
-                    const int64_t tap = (z * c->kernel[1] + y) * c->kernel[2] + x;
-                    copy_inputs(c, &p, channel, channels,
-                                (z * c->dilation[0] * c->in[1] + y * c->dilation[1]) * c->in[2] + x * c->dilation[2], copy,
-                                copy_row);
-                    const ht_tile t = {.a = copy, .a_row = 1, .a_k = copy_row,
-                                       .b = c->w + m0 * c->depth_k + (channel * c->taps + tap) * HT_PANEL,
-                                       .b_k = c->taps * HT_PANEL, .b_panel = c->depth_k * HT_PANEL,
-                                       .c = sums, .c_row = sums_row, .k = channels, .accumulate = accumulate,
-                                       .next_step = c->taps * HT_PANEL};
-                    ht_gemm_block(&t, 0, p.pixels, m1 - m0);
-                }
+    for (int64_t block = 0; block < blocks && !ht_stopping(); block++) {
+        const int64_t channel = block * step, channels = ht_min64(step, c->in_channels - channel);
+        piece p = {.sums = copy + COPY_FLOATS};
+        int64_t end = 0; /* of the regions so far, in pixels */
+        for (int64_t number = 0; number < g.count[0] * g.count[1] * g.count[2]; number++) {
+            region_at(&g, number, p.axes);
+            const int64_t begin = end;
+            end += size_of(p.axes[0]) * size_of(p.axes[1]) * size_of(p.axes[2]);
+            const int64_t from = ht_max64(p0, begin) - begin, to = ht_min64(p1, end) - begin;
+            const int64_t pieces = to > from ? ht_ceil_div(to - from, MAX_PIXELS) : 0;
+            for (int64_t i = 0; i < pieces; i++) {
+                find_runs(c, &p, from + ht_part_begin(to - from, pieces, i), from + ht_part_begin(to - from, pieces, i + 1));
+                multiply(c, &p, channel, channels, block == 0, m0, m1, copy);
+                if (block == blocks - 1)
+                    store(c, &p, sums_row, m0, m1, copy);
+                p.sums += p.pixels * sums_row;
+            }
+        }
     }
-    if (!accumulate) /* no kernel position is inside */
-        for (int64_t i = 0; i < p.pixels * sums_row; i += VF_LANES)
-            vf_store(sums + i, vf_set1(0.0f));
-    store(c, &p, sums, sums_row, m0, m1, copy, copy_row);
 }
