@@ -150,10 +150,13 @@ static void copy_inputs(const ht_conv *c, const piece *p, int64_t channel, int64
     for (int64_t i = channel; i < channel + channels; i++, dst += dst_row) {
         const float *plane = c->x + i * c->in_plane;
         const int room = i + 1 < c->in_channels && c->in_plane >= VF_LANES; /* to read a vector beyond the plane */
+        const int64_t ahead = ht_min64(8, channel + channels - 1 - i) * c->in_plane;
         float *to = dst;
         for (int64_t r = 0; r < p->num_runs; r++) {
             const float *from = plane + (p->runs[r].in + offset);
             const int64_t count = p->runs[r].count;
+            __builtin_prefetch(from + ahead, 0, 3);
+            __builtin_prefetch(from + ahead + count - 1, 0, 3);
             if (c->stride[2] != 1)
                 ht_sample_row(from, (count - 1) * c->stride[2] + 1, 0, c->stride[2], count, to);
             else if (room)
