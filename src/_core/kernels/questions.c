@@ -51,10 +51,14 @@ static int64_t tiles_of(int64_t height, int64_t width, int64_t m)
     return ht_size_product(ht_size_quotient(height, m), ht_size_quotient(width, m));
 }
 
-/* The cost of conv_winograd.c: its product, or reading the weights for each block of tiles; then its transforms. */
+/* The cost of conv_winograd.c: its product, or reading the weights for each block of tiles; then its transforms, which
+ * load and store the tiles of a row together; then calls of tiles of the product, which are short with few channels. */
 static double winograd_cost(int64_t channels, int64_t maps, int64_t height, int64_t width, int64_t m)
 {
-    const double transform = m == 4 ? 500 : 200; /* of a panel of tiles of one channel, both ways together */
+    const double transform = m == 4 ? 330 : 130; /* of a panel of tiles of one channel, one way */
+    const double move = m == 4 ? 150 : 60;       /* of a vector of tiles of a row */
+    const double call = 150;
+    const double rows = (double)(ht_size_quotient(height, m) * ht_size_quotient(ht_size_quotient(width, m), HT_PANEL));
     const int64_t positions = (m + 2) * (m + 2), columns = ht_winograd_columns(channels, m);
     const int64_t tiles = tiles_of(height, width, m), blocks = tiles / columns;
     const double panels = (double)(blocks * (columns / HT_PANEL) + ht_size_quotient(tiles % columns, HT_PANEL));
@@ -63,7 +67,8 @@ static double winograd_cost(int64_t channels, int64_t maps, int64_t height, int6
     const double product = products * panels / 0.85, read = bytes * (double)ht_size_quotient(tiles, columns) / bytes_per_operation;
     const double transformed = (double)tiles / HT_PANEL;
     return (product > read ? product : read) +
-           (double)(channels + maps) * transform * (transformed > 1 ? transformed : 1) * 1.1;
+           (double)(channels + maps) * (transform * (transformed > 1 ? transformed : 1) + move * rows) +
+           call * (double)positions * (double)ht_size_quotient(maps, 8) * (double)ht_size_quotient(tiles, columns);
 }
 
 /* Pairs of an output and a kernel position inside the input, along an axis with three kernel positions and stride 1. */
@@ -78,11 +83,14 @@ static double products_inside(int64_t in, int64_t out, int64_t dilation, int64_t
     return products;
 }
 
-/* The cost of the other algorithms, with `taps` products per pixel and channel. */
+/* The cost of the other algorithms, with `taps` products per pixel and channel: vectors run along output channels
+ * (conv_direct.c) or pixels of a row (conv_rows.c). */
 static double plain_cost(int64_t channels, int64_t maps, int64_t height, int64_t width, double taps)
 {
-    const double pixels = (double)height * (double)width, panels = (double)ht_size_quotient(maps, HT_PANEL);
-    return pixels * (double)channels * panels * taps / 0.88 + pixels * (double)maps / 2;
+    const double panels = (double)width * (double)ht_size_quotient(maps, HT_PANEL);
+    const double vectors = (double)ht_size_quotient(width, HT_PANEL) * (double)maps;
+    return (double)height * ((double)channels * taps / 0.8 * (panels < vectors ? panels : vectors) +
+                             (double)width * (double)maps / 2);
 }
 
 int ht_winograd_supports(int64_t in_channels, const int64_t *in, const int64_t *out, const int64_t *kernel,
