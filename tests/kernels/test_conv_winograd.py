@@ -339,7 +339,5 @@ def fitted_tile(channels: int, maps: int, size: tuple[int, int], dilations: tupl
         product = positions * channels * maps * panels / 0.85
         moves = move * down * -(-across // 16)
         calls = positions * -(-maps // 8) * -(-tiles // together)
-        costs[tile] = (
-            max(product, read) + (channels + maps) * (transform * max(1.0, tiles / 16) + moves) + 150 * calls
-        )
+        costs[tile] = max(product, read) + (channels + maps) * (transform * max(1.0, tiles / 16) + moves) + 150 * calls
     return min(costs, key=lambda tile: costs[tile])
