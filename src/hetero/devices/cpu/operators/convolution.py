@@ -43,8 +43,8 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     else:
         packing, operand = 0, _scaled(weights)
     ints = [group, packing, 0, *window]
-    # Only dilated kernels reach so far into the padding that it pays to read all weights here. Those kept in 16 bits may
-    # overflow.
+    # Only dilated kernels reach so far into the padding that it pays to read all weights here. Weights that are kept in
+    # 16 bits may overflow.
     dilated = any(dilation > 1 for dilation in window[9:])
     if packing == 1 and dilated and not context.halves and _are_finite(weights):
         ints.append(1)
@@ -52,7 +52,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 
 
 def _are_finite(weights: Value) -> bool:
-    """Whether no weight is infinite or NaN, also after scaling. Then products of padding are 0 and need no computing."""
+    """Whether no weight is infinite or NaN, also after scaling. Then products of padding are 0 and can be skipped."""
     assert weights.data is not None
     largest = _magnitude(weights.data)
     if weights.scale is not None:
