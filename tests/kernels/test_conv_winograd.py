@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -306,25 +305,38 @@ def test_not_chosen_for_convolutions_that_the_kernel_refuses(position: int, numb
 def test_the_estimate_is_the_one_that_was_fitted() -> None:
     """The formula in Python, for many shapes."""
     rng = np.random.default_rng(0)
-    for _ in range(2000):
+    for number in range(3000):
         channels, maps = (int(2 ** rng.uniform(0, 11)) for _ in range(2))
         size = int(2 ** rng.uniform(0, 9)), int(2 ** rng.uniform(0, 9))
-        assert chosen_tile(channels, maps, size) == fitted_tile(channels, maps, size)
+        dilations = (1, 1) if number % 3 else (int(2 ** rng.uniform(0, 5)), int(2 ** rng.uniform(0, 5)))
+        assert chosen_tile(channels, maps, size, dilations) == fitted_tile(channels, maps, size, dilations)
 
 
-def fitted_tile(channels: int, maps: int, size: tuple[int, int]) -> int:
-    pixels = math.prod(size)
-    costs = {0: 0.9 * (pixels * channels * -(-maps // 16) * 9 / 0.88 + pixels * maps / 2)}
-    for tile, transform in ((4, 500), (2, 200)):
+def fitted_tile(channels: int, maps: int, size: tuple[int, int], dilations: tuple[int, int]) -> int:
+    taps = 9.0
+    if max(dilations) > 1:
+        if min(channels, maps) < 32 or max(dilations) > min(size):
+            return 0
+        taps = 1.0
+        for n, dilation in zip(size, dilations, strict=True):
+            inside = [0 <= at + tap * dilation < n for at in range(n) for tap in (-1, 0, 1)]
+            taps *= sum(inside) / n
+    height, width = (-(-n // dilation) for n, dilation in zip(size, dilations, strict=True))
+    vectors = min(width * -(-maps // 16), -(-width // 16) * maps)
+    costs = {0: 0.9 * height * (channels * taps / 0.8 * vectors + width * maps / 2)}
+    for tile, transform, move in ((4, 330, 150), (2, 130, 60)):
         positions = (tile + 2) ** 2
         together = 32 if positions * channels * 32 * 4 <= 640 << 10 else 16
         weights = 4 * positions * channels * maps
         if tile == 4 and weights > 12 << 20:
             continue
-        tiles = -(-size[0] // tile) * -(-size[1] // tile)
+        down, across = -(-height // tile), -(-width // tile)
+        tiles = down * across
         blocks, rest = divmod(tiles, together)
-        vectors = blocks * together / 16 + -(-rest // 16)
+        panels = blocks * together / 16 + -(-rest // 16)
         read = weights * -(-tiles // together) / (10 if weights < 16 << 20 else 4)
-        product = positions * channels * maps * vectors / 0.85
-        costs[tile] = max(product, read) + (channels + maps) * transform * max(1.0, tiles / 16) * 1.1
+        product = positions * channels * maps * panels / 0.85
+        moves = move * down * -(-across // 16)
+        calls = positions * -(-maps // 8) * -(-tiles // together)
+        costs[tile] = max(product, read) + (channels + maps) * (transform * max(1.0, tiles / 16) + moves) + 150 * calls
     return min(costs, key=lambda tile: costs[tile])

@@ -12,6 +12,7 @@
  * out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed (0 plain, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (spatial.h)
  *   kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x counts as zero.
+ *   Optional: 1 if no weight is infinite or NaN, else 0 (the default).
  * floats: the activation's two parameters.
  * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits or
  *   ht_conv_dilated_fits asks for; with plain weights 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which
@@ -21,6 +22,7 @@
  * wide       conv_wide.c       pixels (im2col)        by estimated cost; fits every shape
  * direct     conv_direct.c     output channels        by estimated cost
  * rows       conv_rows.c       pixels of a row        by estimated cost
+ * inside     conv_inside.c     output channels        by estimated cost; packed weights that are known to be finite
  * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
  * narrow     conv_narrow.c     groups                 the same, small planes
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
@@ -44,13 +46,14 @@
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 
-enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, WINOGRAD, DILATED };
+enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, INSIDE, WINOGRAD, DILATED };
 
-/* The cheapest of wide, direct and rows, by estimated work in multiply-adds: the product, with columns padded to whole
+/* The cheapest of wide, direct, rows and inside, by estimated work in multiply-adds: the product, with columns padded to whole
  * panels, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
  * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
  * element costs 8. An input element read in place by a 1x1 kernel costs 6 for every tile's width of output channels if
- * a block of channels lies on more pages than the first-level TLB has entries. */
+ * a block of channels lies on more pages than the first-level TLB has entries. Inside copies an element for 6, and reads
+ * a weight for 4. */
 static int cheapest(const ht_conv *c)
 {
     const int single = c->stride[2] > 2;
@@ -70,8 +73,19 @@ static int cheapest(const ht_conv *c)
         best = direct;
         way = DIRECT;
     }
-    if (ht_conv_rows_fits(c) && padded_rows * channels * k + (single ? 16 : 3) * ht_conv_rows_copied(c) < best)
+    const double rows = padded_rows * channels * k;
+    if (rows < best && ht_conv_rows_fits(c) && rows + (single ? 16 : 3) * ht_conv_rows_copied(c) < best) {
+        best = rows + (single ? 16 : 3) * ht_conv_rows_copied(c);
         way = ROWS;
+    }
+    double products, weights;
+    if (c->finite && c->padded && ht_conv_inside_fits(c, &products, &weights)) {
+        const double chunks = (double)ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
+        const double inside = (products + 4 * weights) * padded_channels * (double)c->in_channels + 8 * pixels * channels +
+                              (single ? 16 : 6) * products * (double)c->in_channels * chunks;
+        if (inside < best)
+            way = INSIDE;
+    }
     return way;
 }
 
@@ -84,7 +98,7 @@ typedef struct {
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS */
-    int64_t columns;               /* whole tiles of output channels (DIRECT, WINOGRAD) or of pixels (WIDE) */
+    int64_t columns;               /* whole tiles of output channels (DIRECT, INSIDE, WINOGRAD) or of pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
 } convolution;
@@ -140,6 +154,9 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
         ht_conv_winograd(&c, job->tile, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == DIRECT)
         ht_conv_direct(&c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
+    else if (job->way == INSIDE)
+        ht_conv_inside(&c, ht_part_begin(c.pixels, job->blocks, block), ht_part_begin(c.pixels, job->blocks, block + 1),
+                       first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == ROWS)
         ht_conv_rows(&c, job->block_rows, block);
     else
@@ -197,6 +214,15 @@ static void divide(convolution *job, int64_t batch, double cost)
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
+    } else if (job->way == INSIDE) {
+        enum { LEAST = 64 }; /* pixels of a block: fewer would make reading the weights costly */
+        const int64_t fewest = ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
+        job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
+        job->chunks = best_chunks(job->call, images * ht_ceil_div(c->pixels, LEAST), job->columns, fewest, COPY, parts_wanted);
+        const int64_t channels = ht_ceil_div(job->columns, job->chunks) * HT_CONV_DIRECT_CHANNELS;
+        const int64_t wanted = ht_ceil_div(parts_wanted, images * job->chunks);
+        job->blocks = ht_max64(ht_ceil_div(c->pixels, ht_conv_inside_pixels(channels)),
+                               ht_min64(wanted, ht_ceil_div(c->pixels, LEAST)));
     } else {
         job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
         const double preparation = job->way == WINOGRAD ? TRANSFORM : ht_conv_direct_copies(c) ? COPY : 0;
@@ -215,7 +241,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     const ht_tensor *x = call->in[0], *w = call->in[1], *y = call->out[0];
     const ht_tensor *bias = call->num_in > 2 ? call->in[2] : NULL, *addend = call->num_in > 3 ? call->in[3] : NULL;
     ht_window shapes;
-    if (call->num_ints != 15 || !ht_window_shapes(&shapes, x, y))
+    if (call->num_ints < 15 || call->num_ints > 16 || !ht_window_shapes(&shapes, x, y))
         return HT_ERR_OPERAND;
     if (x->dtype != HT_FLOAT32 || w->dtype != HT_FLOAT32 || y->dtype != HT_FLOAT32)
         return HT_ERR_DTYPE;
@@ -245,6 +271,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.depth_k = c.in_channels * c.taps;
     if (y->size == 0)
         return HT_OK;
+    c.finite = w_packed == 1 && call->num_ints > 15 && call->ints[15] == 1;
     const int64_t packed_group =
         winograd ? ht_winograd_floats(c.in_channels, c.out_channels, winograd) : ht_panel_floats(c.depth_k, c.out_channels);
     const int dilated = c.dilation[1] > 1 || c.dilation[2] > 1;

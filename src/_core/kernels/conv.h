@@ -19,6 +19,7 @@ typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
     int64_t in_plane, pixels;
     int64_t taps, depth_k;      /* kernel positions; in_channels * taps */
+    int finite;                 /* are all weights known to be finite? */
     int padded;                 /* does any tap of any output fall outside the input? */
     int activation;
     float p0, p1, low, high;
@@ -87,6 +88,18 @@ int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
 int ht_conv_dilated_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
 #define ht_conv_dilated HT_KERNEL(conv_dilated)
 void ht_conv_dilated(const ht_conv *c, int64_t m, int64_t number);
+
+/* Without the products of padding; only for finite weights. Computes pixels [p0, p1), numbered by region, for output
+ * channels [m0, m1): at most HT_CONV_INSIDE_CHANNELS, split at multiples of HT_CONV_DIRECT_CHANNELS.
+ * ht_conv_inside_fits also counts `products`, pairs of an output pixel and a kernel position inside the input, and
+ * `weights`, the kernel positions of all regions. ht_conv_inside_pixels: the most pixels for some output channels. */
+#define HT_CONV_INSIDE_CHANNELS 384
+#define ht_conv_inside_fits HT_KERNEL(conv_inside_fits)
+int ht_conv_inside_fits(const ht_conv *c, double *products, double *weights);
+#define ht_conv_inside_pixels HT_KERNEL(conv_inside_pixels)
+int64_t ht_conv_inside_pixels(int64_t channels);
+#define ht_conv_inside HT_KERNEL(conv_inside)
+void ht_conv_inside(const ht_conv *c, int64_t p0, int64_t p1, int64_t m0, int64_t m1);
 
 /* dst[i] = row[at + i * stride] for i in [0, count); zero if that lies outside [0, size) or `row` is NULL. */
 HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)

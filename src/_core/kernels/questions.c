@@ -51,10 +51,14 @@ static int64_t tiles_of(int64_t height, int64_t width, int64_t m)
     return ht_size_product(ht_size_quotient(height, m), ht_size_quotient(width, m));
 }
 
-/* The cost of conv_winograd.c: its product, or reading the weights for each block of tiles; then its transforms. */
+/* The cost of conv_winograd.c: its product, or reading the weights for each block of tiles; then its transforms, which
+ * load and store the tiles of a row together; then calls of tiles of the product, which are short with few channels. */
 static double winograd_cost(int64_t channels, int64_t maps, int64_t height, int64_t width, int64_t m)
 {
-    const double transform = m == 4 ? 500 : 200; /* of a panel of tiles of one channel, both ways together */
+    const double transform = m == 4 ? 330 : 130; /* of a panel of tiles of one channel, one way */
+    const double move = m == 4 ? 150 : 60;       /* of a vector of tiles of a row */
+    const double call = 150;
+    const double rows = (double)(ht_size_quotient(height, m) * ht_size_quotient(ht_size_quotient(width, m), HT_PANEL));
     const int64_t positions = (m + 2) * (m + 2), columns = ht_winograd_columns(channels, m);
     const int64_t tiles = tiles_of(height, width, m), blocks = tiles / columns;
     const double panels = (double)(blocks * (columns / HT_PANEL) + ht_size_quotient(tiles % columns, HT_PANEL));
@@ -63,14 +67,30 @@ static double winograd_cost(int64_t channels, int64_t maps, int64_t height, int6
     const double product = products * panels / 0.85, read = bytes * (double)ht_size_quotient(tiles, columns) / bytes_per_operation;
     const double transformed = (double)tiles / HT_PANEL;
     return (product > read ? product : read) +
-           (double)(channels + maps) * transform * (transformed > 1 ? transformed : 1) * 1.1;
+           (double)(channels + maps) * (transform * (transformed > 1 ? transformed : 1) + move * rows) +
+           call * (double)positions * (double)ht_size_quotient(maps, 8) * (double)ht_size_quotient(tiles, columns);
 }
 
-/* The cost of the other algorithms. */
-static double plain_cost(int64_t channels, int64_t maps, int64_t height, int64_t width)
+/* Pairs of an output and a kernel position inside the input, along an axis with three kernel positions and stride 1. */
+static double products_inside(int64_t in, int64_t out, int64_t dilation, int64_t pad)
 {
-    const double pixels = (double)height * (double)width, panels = (double)ht_size_quotient(maps, HT_PANEL);
-    return pixels * (double)channels * panels * 9 / 0.88 + pixels * (double)maps / 2;
+    double products = 0;
+    for (int64_t tap = 0; tap < 3; tap++) {
+        const int64_t offset = tap * dilation - pad; /* outputs o with 0 <= o + offset < in */
+        const int64_t first = offset < 0 ? -offset : 0, last = out < in - offset ? out : in - offset;
+        products += last > first ? (double)(last - first) : 0;
+    }
+    return products;
+}
+
+/* The cost of the other algorithms, with `taps` products per pixel and channel: vectors run along output channels
+ * (conv_direct.c) or pixels of a row (conv_rows.c). */
+static double plain_cost(int64_t channels, int64_t maps, int64_t height, int64_t width, double taps)
+{
+    const double panels = (double)width * (double)ht_size_quotient(maps, HT_PANEL);
+    const double vectors = (double)ht_size_quotient(width, HT_PANEL) * (double)maps;
+    return (double)height * ((double)channels * taps / 0.8 * (panels < vectors ? panels : vectors) +
+                             (double)width * (double)maps / 2);
 }
 
 int ht_winograd_supports(int64_t in_channels, const int64_t *in, const int64_t *out, const int64_t *kernel,
@@ -99,14 +119,17 @@ static int64_t ask_winograd_tile(const int64_t *a)
         channels > MAX_CHANNELS || maps < 1 || out[1] < 1 || out[2] < 1)
         return 0;
     int64_t height = out[1], width = out[2];
+    double taps = 9;
     if (dilation[1] > 1 || dilation[2] > 1) { /* one convolution per phase */
         const int64_t largest = dilation[1] > dilation[2] ? dilation[1] : dilation[2];
         if (channels < MIN_DILATED || maps < MIN_DILATED || largest > height || largest > width)
             return 0;
+        taps = products_inside(a[3], out[1], dilation[1], a[15]) * products_inside(a[4], out[2], dilation[2], a[16]) /
+               ((double)out[1] * (double)out[2]);
         height = ht_size_quotient(height, dilation[1]);
         width = ht_size_quotient(width, dilation[2]);
     }
-    double cost = gain * plain_cost(channels, maps, height, width);
+    double cost = gain * plain_cost(channels, maps, height, width, taps);
     int64_t tile = 0;
     for (int64_t m = 4; m >= 2; m -= 2) {
         if (m == 4 && 4.0 * 36 * (double)channels * (double)maps > MAX_BYTES)

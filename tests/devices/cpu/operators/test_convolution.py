@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import hetero
+from plain_convolution import naive
 
 FLOAT = onnx.TensorProto.FLOAT
 CASES = {  # x, w, group, strides, dilations, pads
@@ -21,6 +22,8 @@ CASES = {  # x, w, group, strides, dilations, pads
     "3x3 with stride": ((1, 24, 30, 33), (40, 24, 3, 3), 1, (2, 2), (1, 1), (1, 1, 1, 1)),
     "3x3 dilated": ((1, 24, 30, 33), (40, 24, 3, 3), 1, (1, 1), (2, 2), (2, 2, 2, 2)),
     "tiles, dilated": ((2, 40, 30, 33), (48, 40, 3, 3), 1, (1, 1), (2, 3), (2, 1, 2, 4)),
+    "dilated far into the padding": ((2, 40, 20, 21), (48, 40, 3, 3), 1, (1, 1), (15, 12), (15, 12, 15, 12)),
+    "grouped, dilated far into the padding": ((1, 80, 20, 20), (96, 40, 3, 3), 2, (1, 1), (15, 15), (15, 15, 15, 15)),
     "stem": ((1, 3, 40, 61), (16, 3, 3, 3), 1, (2, 2), (1, 1), (1, 1, 1, 1)),
     "depthwise": ((1, 40, 28, 28), (40, 1, 3, 3), 40, (1, 1), (1, 1), (1, 1, 1, 1)),
     "depthwise, stride 2": ((1, 40, 28, 29), (40, 1, 5, 5), 40, (2, 2), (1, 1), (2, 2, 2, 2)),
@@ -85,6 +88,46 @@ def test_as_onnxruntime(case: str, constant: bool) -> None:
         runs.append(found)
     for name in ("c", "y"):
         np.testing.assert_array_equal(runs[0][name], runs[1][name])
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(
+    ("weight", "variance"),
+    [(1.0, 1.0), (np.inf, 1.0), (np.nan, 1.0), (3e38, 1e-4)],
+    ids=["finite", "inf", "nan", "scaled"],
+)
+def test_products_of_padding_with_infinite_weights(weight: float, variance: float, constant: bool) -> None:
+    """Padding counts as 0 in every product, so an infinite weight makes NaN even where it always meets padding. A
+    weight that only becomes infinite when BatchNormalization is folded may do so too."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 40, 20, 20), np.float32), rng.standard_normal((48, 40, 3, 3), np.float32)
+    w[5, 7, 0, 0] = weight
+    geometry = ([1, 1], [15, 15], [15, 15], [15, 15])
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], strides=[1, 1], dilations=[15, 15], pads=[15] * 4),
+        helper.make_node("BatchNormalization", ["c", "one", "zero", "zero", "variance"], ["y"], epsilon=0.0),
+    ]
+    arrays = {"one": np.ones(48), "zero": np.zeros(48), "variance": np.full(48, variance)}
+    constants = {name: array.astype(np.float32) for name, array in arrays.items()} | ({"w": w} if constant else {})
+    graph = helper.make_graph(
+        nodes,
+        "dilated",
+        [
+            helper.make_tensor_value_info(name, FLOAT, array.shape)
+            for name, array in (("x", x), ("w", w))
+            if name not in constants
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = (naive(x, w, 1, *geometry) / np.sqrt(np.float64(np.float32(variance)))).astype(np.float32)
+    with np.errstate(over="ignore"):
+        found = hetero.Core().compile_model(model, "CPU")({"x": x} if constant else {"x": x, "w": w})["y"]
+    if variance != 1:
+        found[:, 5], expected[:, 5] = 0, 0
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 / np.sqrt(variance))
 
 
 @pytest.mark.parametrize("maps", [20, 32, 40])

@@ -46,9 +46,27 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         packing, operand = 1, context.widened(packed_b(context, weights, group, depth, maps, True))
     else:
         packing, operand = 0, _scaled(weights)
-    return [
-        context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, [group, packing, 0, *window], [0.0, 0.0])
-    ]
+    ints = [group, packing, 0, *window]
+    # Only dilated kernels reach so far into the padding that it pays to read all weights here. Weights that are kept in
+    # 16 bits may overflow.
+    dilated = any(dilation > 1 for dilation in window[9:])
+    if packing == 1 and dilated and not context.halves and _are_finite(weights):
+        ints.append(1)
+    return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, ints, [0.0, 0.0])]
+
+
+def _are_finite(weights: Value) -> bool:
+    """Whether no weight is infinite or NaN, also after scaling. Then products of padding are 0 and can be skipped."""
+    assert weights.data is not None
+    largest = _magnitude(weights.data)
+    if weights.scale is not None:
+        largest *= _magnitude(weights.scale)
+    return largest <= float(np.finfo(np.float32).max)
+
+
+def _magnitude(numbers: np.ndarray) -> float:
+    """The largest magnitude, or NaN if any number is NaN."""
+    return float(np.maximum(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
 
 def _only_scales(weights: Value, maps: int, x: Sequence[int], y: Sequence[int]) -> bool:
