@@ -48,12 +48,12 @@
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, INSIDE, WINOGRAD, DILATED };
 
-/* The cheapest of wide, direct, rows and inside, by estimated work in multiply-adds: the product, with columns padded to whole
- * panels, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
+/* The cheapest of wide, direct, rows and inside, by estimated work in multiply-adds: the product, with columns padded to
+ * whole panels, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
  * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
  * element costs 8. An input element read in place by a 1x1 kernel costs 6 for every tile's width of output channels if
- * a block of channels lies on more pages than the first-level TLB has entries. Inside copies an element for 6, and reads
- * a weight for 4. */
+ * a block of channels lies on more pages than the first-level TLB has entries. Rows would copy what such a kernel reads in
+ * place. Inside copies an element for 6, and reads a weight for 4. */
 static int cheapest(const ht_conv *c)
 {
     const int single = c->stride[2] > 2;
@@ -64,8 +64,8 @@ static int cheapest(const ht_conv *c)
     const double sampled = (single ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
     double best = padded_pixels * channels * k + sampled * pixels * k;
     int way = WIDE;
-    const int scattered = c->taps == 1 && !c->padded && c->in_plane == c->pixels &&
-                          ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
+    const int in_place = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
+    const int scattered = in_place && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double direct = pixels * padded_channels * k * ht_conv_direct_kept(c) + 8 * pixels * channels +
                           (scattered ? 6 * pixels * k * widths : 0);
@@ -74,7 +74,7 @@ static int cheapest(const ht_conv *c)
         way = DIRECT;
     }
     const double rows = padded_rows * channels * k;
-    if (rows < best && ht_conv_rows_fits(c) && rows + (single ? 16 : 3) * ht_conv_rows_copied(c) < best) {
+    if (!in_place && rows < best && ht_conv_rows_fits(c) && rows + (single ? 16 : 3) * ht_conv_rows_copied(c) < best) {
         best = rows + (single ? 16 : 3) * ht_conv_rows_copied(c);
         way = ROWS;
     }

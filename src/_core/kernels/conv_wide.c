@@ -1,13 +1,19 @@
 /* Convolution as a matrix product: weights x im2col matrix, for any shape.
  *
  * Row k of the im2col matrix is one (channel, kernel position), column p one output pixel. A block of at most
- * HT_BLOCK_K rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
+ * DEPTH rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
  * is in the cache; the whole matrix is never stored. A 1x1 kernel without strides and padding reads the input's rows in
  * place.
  * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element is gathered once per kernel
  * position.
  */
 #include "conv.h"
+
+#if defined(__AVX512F__)
+#define DEPTH 384 /* rows of a block: with HT_BLOCK_N columns 768 kB of the L2 cache, which has 1 MB or more */
+#else
+#define DEPTH HT_BLOCK_K
+#endif
 
 /* Packs columns [p0, p1) of rows [k0, k1) of the im2col matrix as panels of a B with k1 - k0 rows. */
 static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
@@ -49,7 +55,7 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
 
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
 {
-    const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, HT_BLOCK_K)), step = ht_ceil_div(c->depth_k, blocks);
+    const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH)), step = ht_ceil_div(c->depth_k, blocks);
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
         pack_pixels(c, k0, k1, p0, p1, c->scratch);
