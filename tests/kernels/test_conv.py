@@ -237,18 +237,17 @@ def test_skipped_kernel_positions(variant: str, case: str, group: int) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_skipping_changes_no_bit(variant: str) -> None:
-    """The same as with explicit padding, where nothing is skipped."""
+    """An infinite weight of one output channel lets nothing be skipped for the others of its block, of 16 at least."""
     rng = np.random.default_rng(0)
     for case in ("7x1", "1x7", "3x3, both padded", "3x1, dilation 6", "3x1x1"):
         x_shape, w_shape, strides, dilations, begin, end = SKIPPING[case]
         x, w = rng.standard_normal(x_shape, np.float32), rng.standard_normal(w_shape, np.float32)
-        padded = np.pad(x, [(0, 0), (0, 0), *zip(begin, end, strict=True)])
         out = naive(x, w, 1, strides, dilations, begin, end).shape[2:]
-        zero = [0] * len(begin)
-        np.testing.assert_array_equal(
-            conv(x, w, out, 1, strides, dilations, begin, variant=variant, packed=True),
-            conv(padded, w, out, 1, strides, dilations, zero, variant=variant, packed=True),
-        )
+        skipping = conv(x, w, out, 1, strides, dilations, begin, variant=variant, packed=True)
+        w[0] = np.inf
+        whole = conv(x, w, out, 1, strides, dilations, begin, variant=variant, packed=True)
+        assert not np.isfinite(whole[:, 0]).all()
+        np.testing.assert_array_equal(skipping[:, 1:16], whole[:, 1:16])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
