@@ -193,6 +193,8 @@ GROUPS: dict[str, list[Convolution | Product]] = {
         Convolution(1, 128, 256, (1536,), 64, 0),
         Convolution(768, 768, 1, (1500,)),
         Convolution(128, 256, 1, square(64)),
+        Convolution(512, 512, 3, square(4), 2),
+        Convolution(320, 160, 5, square(7), pad=0),
         Convolution(8, 16, 3, (16, 32, 32)),
         Convolution(128, 128, 3, square(28), group=32),
         Convolution(128, 128, 3, square(56), group=4),
