@@ -45,27 +45,36 @@
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
+/* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
+#define ONE_PANEL 0.35
+#define TWO_PANELS 0.1
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, INSIDE, WINOGRAD, DILATED };
 
-/* The cheapest of wide, direct, rows and inside, by estimated work in multiply-adds: the product, with columns padded to
- * whole panels, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
- * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
- * element costs 8. An input element read in place by a 1x1 kernel costs 6 for every tile's width of output channels if
- * a block of channels lies on more pages than the first-level TLB has entries. Rows would copy what such a kernel reads in
- * place. Inside copies an element for 6, and reads a weight for 4. */
+/* The columns whose products take as long as those of `columns` in tiles, whose last may be narrow: each element of A is
+ * loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32 and 64. */
+static double in_tiles(int64_t columns)
+{
+    const int64_t panels = ht_ceil_div(columns, HT_PANEL), last = panels % HT_TILE_PANELS;
+    return ((double)panels + (last == 1 ? ONE_PANEL : last == 2 ? TWO_PANELS : 0)) * HT_PANEL;
+}
+
+/* The cheapest of wide, direct, rows and inside, by estimated work in multiply-adds: the product, with columns in tiles,
+ * plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied row costs 3;
+ * either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output element
+ * costs 8. An input element read in place by a 1x1 kernel costs 6 for every tile's width of output channels if a block of
+ * channels lies on more pages than the first-level TLB has entries. Inside copies an element for 6, or 16, and reads a
+ * weight for 4. */
 static int cheapest(const ht_conv *c)
 {
-    const int single = c->stride[2] > 2;
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
-    const double padded_pixels = (double)(ht_ceil_div(c->pixels, HT_PANEL) * HT_PANEL);
-    const double padded_channels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
-    const double padded_rows = (double)(c->out[0] * c->out[1] * ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL);
-    const double sampled = (single ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
+    const double padded_pixels = in_tiles(c->pixels), padded_channels = in_tiles(c->out_channels);
+    const double padded_rows = (double)(c->out[0] * c->out[1]) * in_tiles(c->out[2]);
+    const double sampled = (c->stride[2] > 2 ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
     double best = padded_pixels * channels * k + sampled * pixels * k;
     int way = WIDE;
-    const int in_place = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
-    const int scattered = in_place && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
+    const int scattered = c->taps == 1 && !c->padded && c->in_plane == c->pixels &&
+                          ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double direct = pixels * padded_channels * k * ht_conv_direct_kept(c) + 8 * pixels * channels +
                           (scattered ? 6 * pixels * k * widths : 0);
@@ -74,15 +83,15 @@ static int cheapest(const ht_conv *c)
         way = DIRECT;
     }
     const double rows = padded_rows * channels * k;
-    if (!in_place && rows < best && ht_conv_rows_fits(c) && rows + (single ? 16 : 3) * ht_conv_rows_copied(c) < best) {
-        best = rows + (single ? 16 : 3) * ht_conv_rows_copied(c);
+    if (rows < best && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
+        best = rows + ht_conv_rows_moved(c);
         way = ROWS;
     }
     double products, weights;
     if (c->finite && c->padded && ht_conv_inside_fits(c, &products, &weights)) {
         const double chunks = (double)ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
         const double inside = (products + 4 * weights) * padded_channels * (double)c->in_channels + 8 * pixels * channels +
-                              (single ? 16 : 6) * products * (double)c->in_channels * chunks;
+                              (c->stride[2] > 2 ? 16 : 6) * products * (double)c->in_channels * chunks;
         if (inside < best)
             way = INSIDE;
     }

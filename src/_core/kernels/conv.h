@@ -51,8 +51,9 @@ int64_t ht_conv_direct_blocks(const ht_conv *c);
  * of `block_rows` output rows (see ht_conv_rows_block) for all output channels. */
 #define ht_conv_rows_fits HT_KERNEL(conv_rows_fits)
 int ht_conv_rows_fits(const ht_conv *c);
-#define ht_conv_rows_copied HT_KERNEL(conv_rows_copied)
-double ht_conv_rows_copied(const ht_conv *c); /* floats, of a whole image and group */
+/* What it moves for an image and group, in multiply-adds that take as long. */
+#define ht_conv_rows_moved HT_KERNEL(conv_rows_moved)
+double ht_conv_rows_moved(const ht_conv *c);
 #define ht_conv_rows_block HT_KERNEL(conv_rows_block)
 int64_t ht_conv_rows_block(const ht_conv *c, int64_t most_rows);
 #define ht_conv_rows HT_KERNEL(conv_rows)

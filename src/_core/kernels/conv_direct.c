@@ -37,14 +37,15 @@ static int reaches_outside(const ht_conv *c, int d)
 
 static int block_shape(const ht_conv *c, int64_t *rows, int64_t *columns);
 
-/* The axis along which the lines of a block run: 1 (y) if that makes the copy unnecessary and fills the tiles, else 2. */
+/* The axis along which the lines of a block run: usually 2 (x); 1 (y) if that makes the copy unnecessary and fills the
+ * tiles, or if rows are too short for them. */
 static int along(const ht_conv *c)
 {
     int64_t rows, columns;
-    return c->taps > 1 && reaches_outside(c, 2) && !reaches_outside(c, 1) && block_shape(c, &rows, &columns) &&
-                   rows >= HT_TILE_ROWS
-               ? 1
-               : 2;
+    if (c->taps == 1 || !block_shape(c, &rows, &columns))
+        return 2;
+    const int saves_copy = reaches_outside(c, 2) && !reaches_outside(c, 1) && rows >= HT_TILE_ROWS;
+    return saves_copy || (columns < 4 && rows > columns) ? 1 : 2;
 }
 
 int ht_conv_direct_copies(const ht_conv *c)
@@ -123,8 +124,6 @@ int ht_conv_direct_fits(const ht_conv *c)
     for (int d = 0; d < 3; d++)
         if (c->dilation[d] > (1 << 20) || c->kernel[d] > MAX_TAPS || c->stride[d] > (1 << 20))
             return 0;
-    if (c->taps > 1 && c->out[2] < 4 && c->pixels > c->out[2])
-        return 0; /* tiles never span two output rows: short rows leave them nearly empty */
     return block_shape(c, &rows, &columns);
 }
 

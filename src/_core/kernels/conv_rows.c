@@ -12,6 +12,7 @@
 
 #define COPY_FLOATS (HT_CONV_SCRATCH / 4)
 #define BLOCK_FLOATS (COPY_FLOATS / 4) /* floats of a block's copy: 256 kB, within the L2 cache */
+#define L2_BYTES (1 << 20)
 #define DEPTH 512                      /* products summed before the next channels are copied; bounds taps */
 #define STRIP_FLOATS 8192              /* floats of the copy that all output channels read in turn: 32 kB, L1 */
 
@@ -52,12 +53,17 @@ int ht_conv_rows_fits(const ht_conv *c)
     return block_layout(c, 1, &l);
 }
 
-double ht_conv_rows_copied(const ht_conv *c)
+double ht_conv_rows_moved(const ht_conv *c)
 {
     layout l;
     block_layout(c, c->out[1], &l);
-    return (double)(ht_ceil_div(c->out[1], l.rows) * l.height) * (double)(c->out[0] * c->kernel[0] * l.split.row) *
-           (double)c->in_channels;
+    const double copied = (double)(ht_ceil_div(c->out[1], l.rows) * l.height) *
+                          (double)(c->out[0] * c->kernel[0] * l.split.row) * (double)c->in_channels;
+    /* Sums are read and written again for each further block of channels. */
+    const double sums = (double)c->out_channels * (double)c->pixels;
+    const double block = (double)c->out_channels * (double)(l.rows * c->out[2]) * (double)sizeof(float);
+    const double again = (double)(ht_ceil_div(c->in_channels, l.channels) - 1);
+    return (c->stride[2] > 2 ? 16 : 3) * copied + (block > L2_BYTES ? 7 : 1) * again * sums;
 }
 
 int64_t ht_conv_rows_block(const ht_conv *c, int64_t most_rows)

@@ -29,6 +29,10 @@ CASES = {  # x, w, group, strides, dilations, pads
     "depthwise, stride 2": ((1, 40, 28, 29), (40, 1, 5, 5), 40, (2, 2), (1, 1), (2, 2, 2, 2)),
     "depthwise, small planes": ((2, 40, 7, 7), (40, 1, 5, 5), 40, (1, 1), (1, 1), (2, 2, 2, 2)),
     "narrow groups": ((1, 32, 14, 14), (64, 4, 3, 3), 8, (1, 1), (1, 1), (1, 1, 1, 1)),
+    "7x1": ((2, 24, 17, 17), (40, 24, 7, 1), 1, (1, 1), (1, 1), (3, 0, 3, 0)),
+    "1x7": ((2, 24, 17, 17), (40, 24, 1, 7), 1, (1, 1), (1, 1), (0, 3, 0, 3)),
+    "7x1, uneven pads": ((1, 24, 9, 17), (40, 24, 7, 1), 1, (1, 1), (1, 1), (6, 0, 0, 0)),
+    "1x7, stride 2, dilated": ((1, 24, 17, 17), (40, 24, 1, 7), 1, (2, 2), (1, 2), (0, 6, 0, 6)),
     "one input channel": ((1, 1, 20, 20), (24, 1, 5, 5), 1, (1, 1), (1, 1), (2, 2, 2, 2)),
     "1-D": ((1, 16, 200), (24, 16, 3), 1, (1,), (1,), (1, 1)),
     "1-D, depthwise": ((1, 16, 200), (16, 1, 31), 16, (1,), (1,), (15, 15)),
@@ -128,6 +132,29 @@ def test_products_of_padding_with_infinite_weights(weight: float, variance: floa
     if variance != 1:
         found[:, 5], expected[:, 5] = 0, 0
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 / np.sqrt(variance))
+
+
+@pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kernel", [(7, 1), (1, 7), (4, 1), (1, 4), (5, 5)])
+@pytest.mark.parametrize("group", [1, 2, 24])
+def test_auto_pad(auto_pad: str, kernel: tuple[int, int], group: int) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((1, 24, 17, 16), np.float32)
+    weights = rng.standard_normal((48 if group < 24 else 24, 24 // group, *kernel), np.float32)
+    for strides in [(1, 1), (2, 1), (1, 2)]:
+        node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=auto_pad, group=group, strides=strides)
+        graph = helper.make_graph(
+            [node],
+            "auto_pad",
+            [helper.make_tensor_value_info("x", FLOAT, x.shape)],
+            [helper.make_tensor_value_info("y", FLOAT, None)],
+            [numpy_helper.from_array(weights, "w")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (wanted,) = session.run(None, {"x": x})
+        found = hetero.Core().compile_model(model, "CPU")({"x": x})["y"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("maps", [20, 32, 40])
