@@ -2,6 +2,8 @@
 
 #include "kernels/elements.h"
 
+#include <math.h>
+
 /* Reads element i of a tensor; 0 if its type is not an integer or bool. */
 static int load(const ht_tensor *t, int64_t i, int64_t *number)
 {
@@ -91,6 +93,12 @@ int64_t ht_run_sizes(const ht_size_step *steps, int64_t count, int64_t position,
         case HT_SIZE_DIV_REAL:
             holds = r[b].real != 0;
             r[s.out].real = r[a].real / r[b].real;
+            break;
+        case HT_SIZE_SINGLE: r[s.out].real = (float)r[a].real; break;
+        case HT_SIZE_FLOOR:
+            holds = fabs(r[a].real) < 0x1p62; /* not for NaN */
+            if (holds)
+                r[s.out].integer = (int64_t)floor(r[a].real);
             break;
         case HT_SIZE_ARGUMENT:
             HT_ASSERT(a >= 0 && a < HT_MAX_ARGUMENTS);
