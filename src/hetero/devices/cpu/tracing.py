@@ -82,6 +82,9 @@ class Tracing(Context):
                 flat[at] = self.trace.element(number, at, element)
         return late.elements
 
+    def is_known(self, value: Value) -> bool:
+        return super().is_known(value) or (value.late is not None and is_readable(value.late.seen))
+
     def integers(self, numbers: Sequence[int], shape: Sequence[int] | None = None) -> Value:
         if not any(map(is_symbolic, numbers)):
             return super().integers(numbers, shape)
