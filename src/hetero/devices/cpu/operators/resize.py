@@ -259,8 +259,8 @@ def _table(
         raise InferenceError(f"{length} outputs with antialias would take windows of {taps} elements each")
     ints = [size, kind, int(cubic), antialias, node.get("exclude_outside", 0), taps]
     specs = [((length,), _I32), ((max(min(taps, size), 1), length), x.dtype)]
-    floats = (*floats, node.get("cubic_coeff_a", -0.75))
-    return _Table(axis, length, *context.call_many("resize_filter", [], specs, ints, floats))
+    filters = context.call_many("resize_filter", [], specs, ints, (*floats, node.get("cubic_coeff_a", -0.75)))
+    return _Table(axis, length, *filters)
 
 
 # ---- calls
