@@ -255,8 +255,8 @@ def _table(
         ratio = length / size if scale is None else scale
         if ratio < 1:
             taps = 2 * math.ceil((2 if cubic else 1) / ratio)
-    if taps * max(length, 1) > _MAX_TAPS:
-        raise InferenceError(f"{length} outputs with antialias would take windows of {taps} elements each")
+            if taps * length > _MAX_TAPS:
+                raise InferenceError(f"{length} outputs with antialias would take windows of {taps} elements each")
     ints = [size, kind, int(cubic), antialias, node.get("exclude_outside", 0), taps]
     specs = [((length,), _I32), ((max(min(taps, size), 1), length), x.dtype)]
     filters = context.call_many("resize_filter", [], specs, ints, (*floats, node.get("cubic_coeff_a", -0.75)))
