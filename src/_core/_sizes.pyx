@@ -32,6 +32,7 @@ cdef extern from "sizes.h":
         HT_SIZE_MUL_REAL
         HT_SIZE_DIV_REAL
         HT_SIZE_SINGLE
+        HT_SIZE_BITS
         HT_SIZE_FLOOR
         HT_SIZE_ARGUMENT
         HT_SIZE_ASK
@@ -705,3 +706,13 @@ def single(value):
     made.trace, made.value = number.trace, float(np.float32(number.value))
     made.register = made.trace.operation(HT_SIZE_SINGLE, number.register, 0)
     return made
+
+
+def single_bits(value):
+    """The bits of a number as float32, as an integer; a `Size` if the number depends on sizes."""
+    cdef Real number
+    seen = int(np.float32(hint(value)).view(np.uint32))
+    if not is_symbolic(value):
+        return seen
+    number = single(value)
+    return number.trace.atom(number.trace.operation(HT_SIZE_BITS, number.register, 0), seen)

@@ -67,8 +67,9 @@ def ratio(axis: dict[str, Any]) -> float:
 
 
 def call(kernel: str, axis: dict[str, Any], specs: Any, ints: list[int], floats: Any = (), **options: Any) -> Any:
-    floats = (axis["scale"], *axis["region"], *floats)
-    return _kernels.call(kernel, [], specs, [axis["size"], code(axis["mode"]), *ints], floats, **options)
+    scale = int(np.float32(axis["scale"]).view(np.uint32))
+    ints = [axis["size"], scale, code(axis["mode"]), *ints]
+    return _kernels.call(kernel, [], specs, ints, (*axis["region"], *floats), **options)
 
 
 @settings(**LIMITS)

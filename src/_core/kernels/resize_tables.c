@@ -1,13 +1,14 @@
 /* Tables for Resize along one axis: which elements of the input each element of the result reads.
  *
- *   resize_nearest   out start[length] (int32): the element that is picked.  ints: size, coordinates, rounding.
+ *   resize_nearest   out start[length] (int32): the element that is picked.  ints: size, scale, coordinates, rounding.
  *   resize_filter    out start[length] (int32), weight[min(taps, size)][length] (float32 or float64): the window and the
  *                    weights of a filter around each position. Weights of positions beyond the ends are added to those
- *                    of the ends.  ints: size, coordinates, cubic (or linear), antialias, exclude_outside, taps.
- *   resize_outside   out bool[length]: whether the position lies outside the axis.  ints: size, coordinates, precise.
+ *                    of the ends.  ints: size, scale, coordinates, cubic (or linear), antialias, exclude_outside,
+ *                    taps.
+ *   resize_outside   out bool[length]: whether the position lies outside the axis.  ints: size, scale, coordinates, precise.
  *
- * No inputs. floats: scale (0: length / size), start, end of the region, then the cubic coefficient (resize_filter).
- * `coordinates` and `rounding` are codes of constants.h. `precise`: positions in float64, as in resize_filter; otherwise
+ * No inputs. floats: start and end of the region, then the cubic coefficient (resize_filter). `scale`: the bits of a
+ * float32, because ints may follow from sizes (_sizes.pyx); 0 for length / size. `coordinates` and `rounding` are codes of constants.h. `precise`: positions in float64, as in resize_filter; otherwise
  * in float32, because rounding decides which element is picked, and onnxruntime computes so. With antialias, a scale
  * below 1 widens the filter by its reciprocal; `taps` must then be 2 * ceil(support). With exclude_outside, the weights
  * of positions beyond the ends are 0. Cost: a division per element, and a filter's value per tap.
@@ -62,13 +63,14 @@ static int describe(axis *a, const ht_call *call, int num_out, int num_ints, int
         return 0;
     a->size = call->ints[0];
     a->length = call->out[0]->size;
-    a->scale = call->floats[0];
-    a->start = call->floats[1];
-    a->end = call->floats[2];
-    a->cubic = num_floats > 3 ? call->floats[3] : 0;
-    if (a->scale == 0)
-        a->scale = (double)a->length / (double)a->size;
-    return a->length == 0 || (a->size > 0 && a->size <= INT32_MAX && a->length <= INT32_MAX);
+    a->start = call->floats[0];
+    a->end = call->floats[1];
+    a->cubic = num_floats > 2 ? call->floats[2] : 0;
+    const uint32_t bits = (uint32_t)call->ints[1];
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    a->scale = bits ? scale : (double)a->length / (double)a->size;
+    return a->length == 0 || (a->scale > 0 && a->size > 0 && a->size <= INT32_MAX && a->length <= INT32_MAX);
 }
 
 static float rounded(float place, int64_t rounding)
@@ -84,10 +86,10 @@ static float rounded(float place, int64_t rounding)
 int HT_KERNEL(resize_nearest)(const ht_call *call)
 {
     axis a;
-    if (!describe(&a, call, 1, 3, 3) || call->out[0]->dtype != HT_INT32)
+    if (!describe(&a, call, 1, 4, 2) || call->out[0]->dtype != HT_INT32)
         return HT_ERR_OPERAND;
     int32_t *start = (int32_t *)call->out[0]->data;
-    const int64_t coordinates = call->ints[1], rounding = call->ints[2];
+    const int64_t coordinates = call->ints[2], rounding = call->ints[3];
     HT_LONG_FOR (j, a.length) {
         const double place = rounded(place_float(&a, coordinates, j), rounding);
         start[j] = place > 0 ? (int32_t)fmin(place, (double)(a.size - 1)) : 0;
@@ -98,11 +100,11 @@ int HT_KERNEL(resize_nearest)(const ht_call *call)
 int HT_KERNEL(resize_outside)(const ht_call *call)
 {
     axis a;
-    if (!describe(&a, call, 1, 3, 3) || call->out[0]->dtype != HT_BOOL)
+    if (!describe(&a, call, 1, 4, 2) || call->out[0]->dtype != HT_BOOL)
         return HT_ERR_OPERAND;
     uint8_t *outside = (uint8_t *)call->out[0]->data;
     HT_LONG_FOR (j, a.length) {
-        const double place = call->ints[2] ? place_double(&a, call->ints[1], j) : place_float(&a, call->ints[1], j);
+        const double place = call->ints[3] ? place_double(&a, call->ints[2], j) : place_float(&a, call->ints[2], j);
         outside[j] = place < 0 || place > (double)(a.size - 1);
     }
     return HT_OK;
@@ -129,12 +131,12 @@ static void set_weight(ht_tensor *weight, int64_t at, double w)
 int HT_KERNEL(resize_filter)(const ht_call *call)
 {
     axis a;
-    if (!describe(&a, call, 2, 6, 4) || call->out[0]->dtype != HT_INT32)
+    if (!describe(&a, call, 2, 7, 3) || call->out[0]->dtype != HT_INT32)
         return HT_ERR_OPERAND;
     ht_tensor *weight = call->out[1];
-    const int64_t coordinates = call->ints[1], taps = call->ints[5], window = ht_min64(taps, a.size);
-    const int cubic = call->ints[2] != 0, exclude = call->ints[4] != 0;
-    const double shrink = call->ints[3] && a.scale < 1 ? a.scale : 1, support = (cubic ? 2 : 1) / shrink;
+    const int64_t coordinates = call->ints[2], taps = call->ints[6], window = ht_min64(taps, a.size);
+    const int cubic = call->ints[3] != 0, exclude = call->ints[5] != 0;
+    const double shrink = call->ints[4] && a.scale < 1 ? a.scale : 1, support = (cubic ? 2 : 1) / shrink;
     if (weight->dtype != HT_FLOAT32 && weight->dtype != HT_FLOAT64)
         return HT_ERR_DTYPE;
     if (a.length == 0)

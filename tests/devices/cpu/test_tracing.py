@@ -168,14 +168,16 @@ def test_segments_that_follow_from_data_are_planned_once() -> None:
 
 
 def test_plans_are_made_for_single_sizes_where_symbols_do_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Resize that keeps the aspect ratio has a scale that depends on the sizes, so a plan holds for one size."""
+    """The region of a Resize is a list of plain numbers."""
     monkeypatch.setattr("hetero.devices.cpu.runner.MAX_SYMBOLIC", 2)
-    model = compiled("""g (float[n] x) => (float[m] y) <int64[1] five = {5}>
-        { y = Resize <mode = "linear", keep_aspect_ratio_policy = "not_larger"> (x, , , five) }""")
+    model = compiled("""g (float[n] x, float[2] roi) => (float[m] y) <int64[1] five = {5}>
+        { y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, roi, , five) }""")
     for n in range(6, 16):
-        assert model({"x": np.ones(n, np.float32)})[0].tolist() == pytest.approx([1] * 5)
-    plans = [segment.program.sizes is not None for segment in model._plans.segments()]
-    assert (len(plans), sum(plans)) == (10, 2)
+        roi = np.array([0, 1 / n], np.float32)
+        assert model({"x": np.ones(n, np.float32), "roi": roi})[0].tolist() == pytest.approx([1] * 5)
+    planned = [s for s in model._plans.segments() if s.program.num_calls]
+    plans = [segment.program.sizes is not None for segment in planned]
+    assert (len(plans), sum(plans)) == (10, 3)  # one of them follows the segment of the first size, and two the other
 
 
 def test_arithmetic_that_wraps_in_the_kernel_is_not_simplified() -> None:
@@ -310,3 +312,23 @@ def test_optional_branches() -> None:
     calls = [{"x": f(5, 4), "past": f(0, 4), "cached": np.array(False)}]
     calls += [{"x": f(1, 4), "past": f(m, 4), "cached": np.array(True)} for m in range(5, 30)]
     check(text, [*calls, *calls[::-3]])
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_that_keeps_the_aspect_ratio(mode: str, policy: str) -> None:
+    text = f"""g (float[n, m] x) => (float[p, q] y) <int64[2] two = {{5, 7}}>
+        {{ a = Relu (x)  y = Resize <mode = "{mode}", keep_aspect_ratio_policy = "{policy}"> (a, , , two) }}"""
+    check(text, [{"x": f(n, m)} for n, m in ((4, 6), (6, 4), (5, 7), (1, 1), (10, 14), (3, 50), (9, 12), (50, 3))])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize_by_scales_that_follow_from_sizes(mode: str) -> None:
+    """As exporters before opset 11 write the target: float(size) / float(shape)."""
+    text = f"""g (float[n, 6] x, float[m, k] like) => (float[p, q] y)
+        {{ a = Relu (x)  s = Shape (x)  t = Shape (like)  u = Cast <to = 1> (s)  v = Cast <to = 1> (t)
+           scales = Div (v, u)  y = Resize <mode = "{mode}"> (a, , scales) }}"""
+    sizes = [(4, 6, 9), (6, 4, 3), (5, 10, 12), (7, 3, 6), (1, 5, 5), (3, 1, 1), (9, 30, 4)]
+    check(text, [{"x": f(n, 6), "like": f(m, k)} for n, m, k in sizes])
+    many = [{"x": f(n, 6), "like": f(2 * n + 1, 13)} for n in range(2, 40)]
+    assert num_plans(text, many) <= 5

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import is_symbolic, single, whole
+from ...._sizes import is_symbolic, single, single_bits, whole
 from ....errors import InferenceError
 from ..registry import ANY, F32, FLOATS, Node, operator
 from ..values import Context, Value
@@ -145,13 +145,13 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     for position, axis in enumerate(axes):
         size, length, scale = x.shape[axis], lengths[position], scales[position]
         bounds = (region[position], region[position + len(axes)]) if cropped else (0.0, 1.0)
-        if length == size and (scale is None or abs(scale - 1) < 1e-9) and bounds == (0.0, 1.0):
+        if length == size and (scale is None or -1e-9 < scale - 1 < 1e-9) and bounds == (0.0, 1.0):
             continue
         rounding = node.get("nearest_mode", b"round_prefer_floor")
         tables.append(_table(context, node, x, axis, length, scale, coordinates, rounding, bounds))
         if cropped:
-            ints = [size, _COORDINATES[coordinates], int(_interpolates(node))]
-            beyond = context.call("resize_outside", [], (length,), _BOOL, ints, (scale or 0.0, *bounds))
+            ints = [size, _bits(scale), _COORDINATES[coordinates], int(_interpolates(node))]
+            beyond = context.call("resize_outside", [], (length,), _BOOL, ints, bounds)
             beyond = context.reshaped(beyond, (length, *[1] * (x.rank - axis - 1)))
             outside = beyond if outside is None else binary(context, "or", outside, beyond)
     result = _apply(context, x, tables)
@@ -166,7 +166,7 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 def _scaled(size: int, scale: float) -> int:
     """The length of an axis by a scale, in float32."""
-    if is_symbolic(size) and (scale == int(scale) or 1 / scale in (2, 4, 8, 16, 32)):
+    if is_symbolic(size) and not is_symbolic(scale) and (scale == int(scale) or 1 / scale in (2, 4, 8, 16, 32)):
         length = size * int(scale) if scale >= 1 else size // int(1 / scale)
         if max(size, length) < 1 << 24:  # float32 holds both
             return length
@@ -181,7 +181,7 @@ def _checked_scales(scales: Sequence[float], count: int) -> list[float]:
         raise InferenceError(f"{len(scales)} scales for {count} axes")
     if not all(0 < scale < math.inf for scale in scales):
         raise InferenceError(f"scales {list(scales)}: expected positive numbers")
-    return [float(np.float32(scale)) for scale in scales]
+    return [single(scale) for scale in scales]
 
 
 def _target(
@@ -203,10 +203,14 @@ def _target(
     policy = node.get("keep_aspect_ratio_policy", b"stretch")
     if policy == b"stretch" or not sizes:
         return [None] * len(axes), lengths
-    sizes = [int(size) for size in sizes]
-    scales = [int(length) / size for length, size in zip(lengths, sizes, strict=True)]
-    scale = float(np.float32(min(scales) if policy == b"not_larger" else max(scales)))
+    scales = [length / size for length, size in zip(lengths, sizes, strict=True)]
+    scale = single(min(scales) if policy == b"not_larger" else max(scales))
     return [scale] * len(axes), [_scaled(1, math.floor(scale * size + 0.5)) for size in sizes]
+
+
+def _bits(scale: float | None) -> int:
+    """A scale for the kernels of resize_tables.c."""
+    return 0 if scale is None else single_bits(scale)
 
 
 def _region(context: Context, inputs: Sequence[Value | None], count: int) -> list[float]:
@@ -243,12 +247,13 @@ def _table(
     rounding: bytes,
     region: tuple[float, float] = (0.0, 1.0),
 ) -> _Table:
-    size, kind, floats = x.shape[axis], _COORDINATES[coordinates], (scale or 0.0, *region)
+    size = x.shape[axis]
     if size == 0 and length:
         raise InferenceError("cannot resize an empty axis")
+    bits, kind = _bits(scale), _COORDINATES[coordinates]
     if not _interpolates(node):
-        ints = [size, kind, _ROUNDINGS[rounding]]
-        return _Table(axis, length, context.call("resize_nearest", [], (length,), _I32, ints, floats), None)
+        ints = [size, bits, kind, _ROUNDINGS[rounding]]
+        return _Table(axis, length, context.call("resize_nearest", [], (length,), _I32, ints, region), None)
     cubic, antialias = node.get("mode", b"") == b"cubic", node.get("antialias", 0)
     taps = 4 if cubic else 2
     if antialias and length:
@@ -257,9 +262,9 @@ def _table(
             taps = 2 * math.ceil((2 if cubic else 1) / ratio)
             if taps * length > _MAX_TAPS:
                 raise InferenceError(f"{length} outputs with antialias would take windows of {taps} elements each")
-    ints = [size, kind, int(cubic), antialias, node.get("exclude_outside", 0), taps]
+    ints = [size, bits, kind, int(cubic), antialias, node.get("exclude_outside", 0), taps]
     specs = [((length,), _I32), ((max(min(taps, size), 1), length), x.dtype)]
-    filters = context.call_many("resize_filter", [], specs, ints, (*floats, node.get("cubic_coeff_a", -0.75)))
+    filters = context.call_many("resize_filter", [], specs, ints, (*region, node.get("cubic_coeff_a", -0.75)))
     return _Table(axis, length, *filters)
 
 
