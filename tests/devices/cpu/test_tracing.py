@@ -332,3 +332,24 @@ def test_resize_by_scales_that_follow_from_sizes(mode: str) -> None:
     check(text, [{"x": f(n, 6), "like": f(m, k)} for n, m, k in sizes])
     many = [{"x": f(n, 6), "like": f(2 * n + 1, 13)} for n in range(2, 40)]
     assert num_plans(text, many) <= 5
+
+
+def test_large_tensors_that_follow_from_sizes_are_computed_in_every_run() -> None:
+    """Late tensors keep their memory, so a plan does not hold for sizes that make them large."""
+    text = """g (float[n] x) => (float[m] y) <int64 zero = {0}, int64 one = {1}, int64[1] last = {1}>
+        { n = Size (x)  r = Range (zero, n, one)  c = Unsqueeze (r, last)  later = Less (r, c)
+          mask = Cast <to = 1> (later)  s = ReduceSum <keepdims = 0> (mask, last)  y = Add (s, x) }"""
+    check(text, [{"x": f(n)} for n in (4, 6, 9, 5000, 7, 5001, 1, 0)])
+
+
+def test_an_inner_value_whose_declared_shape_is_wrong() -> None:
+    text = """g (float[n, 4] x) => (float[n, 4] y) <float[1, 4] a, float[1, 4] b>
+        { a = Exp (x)  b = Relu (a)  s = Shape (b)  c = Reshape (b, s)  y = Neg (c) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    for number, node in enumerate(model.graph.node):
+        node.name = f"n{number}"
+    core = hetero.Core()
+    for device, pins in (("CPU", {}), ("HETERO:CPU,TEMPLATE", {"n1": "TEMPLATE"})):
+        request = core.compile_model(model, device, pins=pins).create_infer_request()
+        for n in (1, 2, 3, 4, 1):
+            np.testing.assert_allclose(request.infer({"x": f(n, 4)})[0], -np.exp(f(n, 4)), rtol=1e-6)
