@@ -31,6 +31,9 @@ cdef extern from "sizes.h":
         HT_SIZE_SUB_REAL
         HT_SIZE_MUL_REAL
         HT_SIZE_DIV_REAL
+        HT_SIZE_SINGLE
+        HT_SIZE_BITS
+        HT_SIZE_FLOOR
         HT_SIZE_ARGUMENT
         HT_SIZE_ASK
         HT_SIZE_IS_LESS
@@ -99,6 +102,14 @@ cdef class Real:
 
     def __rtruediv__(self, other):
         return _real_operation(HT_SIZE_DIV_REAL, other, self)
+
+    def __floor__(self):
+        if not abs(self.value) < 1 << 62:
+            raise UnfitForSymbols("a number that decides a shape has more than 62 bits")
+        return self.trace.atom(self.trace.operation(HT_SIZE_FLOOR, self.register, 0), math.floor(self.value))
+
+    def __ceil__(self):
+        return -math.floor(0 - self)
 
     def __richcmp__(self, other, int comparison):
         return _compare_reals(self, other, comparison)
@@ -680,3 +691,28 @@ def ask(name, *numbers):
 def whole(value):
     """As ``int(value)``, but a `Size` stays one."""
     return value if type(value) is Size else int(value)
+
+
+def single(value):
+    """A number rounded to float32: a float, or a `Real` if it depends on sizes."""
+    cdef Real number, made
+    if type(value) is Size:
+        number = _as_real((<Size> value).trace, value)
+    elif type(value) is Real:
+        number = value
+    else:
+        return float(np.float32(value))
+    made = Real.__new__(Real)
+    made.trace, made.value = number.trace, float(np.float32(number.value))
+    made.register = made.trace.operation(HT_SIZE_SINGLE, number.register, 0)
+    return made
+
+
+def single_bits(value):
+    """The bits of a number as float32, as an integer; a `Size` if the number depends on sizes."""
+    cdef Real number
+    seen = int(np.float32(hint(value)).view(np.uint32))
+    if not is_symbolic(value):
+        return seen
+    number = single(value)
+    return number.trace.atom(number.trace.operation(HT_SIZE_BITS, number.register, 0), seen)

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from hetero.errors import Cancelled
+from hetero.errors import Cancelled, InferenceTooLarge
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -434,6 +434,23 @@ cdef class Workspace:
             return label
         return f"{label}: {inner.failure(branches.branch[branches.taken].failed)}"
 
+    cdef object too_large(self):
+        """The error for results that do not fit in memory. It names the call with the largest result."""
+        cdef Program program = self.program
+        cdef const ht_tensor *result
+        cdef const ht_tensor *largest = NULL
+        cdef int position, number
+        label = "an empty program"
+        for position in range(program.first_call, program.num_calls):
+            for number in range(self.calls[position].num_out):
+                result = self.calls[position].out[number]
+                if result != NULL and (largest == NULL or _bytes(result) > _bytes(largest)):
+                    largest, label = result, program.labels[position]
+        if largest == NULL:
+            return InferenceTooLarge("not enough memory")
+        return InferenceTooLarge(
+            f"{label}: not enough memory; its result of shape {list(_shape_of(largest))} has {_bytes(largest)} bytes")
+
     cdef void *failure_scratch(self, int position) except? NULL:
         """The scratch memory of a call that failed; for a call within a branch, that call's."""
         cdef ht_branches *branches
@@ -472,7 +489,10 @@ cdef class Workspace:
         cdef int64_t scratch = (self.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int64_t step = (self.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int position
-        self.arena.reserve(scratch + step * (1 if self.team is None else self.team.most_threads()))
+        try:
+            self.arena.reserve(scratch + step * (1 if self.team is None else self.team.most_threads()))
+        except MemoryError:
+            raise self.too_large() from None
         cdef Workspace inner
         if self.num_branches:
             for inner in self.inner:
@@ -612,7 +632,10 @@ cdef class Workspace:
         outputs = []
         for position in range(program.num_outputs):
             shape, dtype = self.output_shapes[position], program.output_specs[position][1]
-            array = np_empty(shape, dtype) if places is None else _array_in(places[position], shape, dtype)
+            try:
+                array = np_empty(shape, dtype) if places is None else _array_in(places[position], shape, dtype)
+            except MemoryError:
+                raise self.too_large() from None
             self.addresses[program.num_inputs + position] = data_of(array)
             outputs.append(array)
         if places is not None:

@@ -2,6 +2,8 @@
 
 #include "kernels/elements.h"
 
+#include <math.h>
+
 /* Reads element i of a tensor; 0 if its type is not an integer or bool. */
 static int load(const ht_tensor *t, int64_t i, int64_t *number)
 {
@@ -54,6 +56,13 @@ static int set_size(ht_tensor *t)
     return others * ht_element_bytes(t->dtype) <= HT_MAX_BYTES;
 }
 
+static int64_t bits_of(float number)
+{
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
 static int64_t floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
@@ -91,6 +100,13 @@ int64_t ht_run_sizes(const ht_size_step *steps, int64_t count, int64_t position,
         case HT_SIZE_DIV_REAL:
             holds = r[b].real != 0;
             r[s.out].real = r[a].real / r[b].real;
+            break;
+        case HT_SIZE_SINGLE: r[s.out].real = (float)r[a].real; break;
+        case HT_SIZE_BITS: r[s.out].integer = bits_of((float)r[a].real); break;
+        case HT_SIZE_FLOOR:
+            holds = fabs(r[a].real) < 0x1p62; /* not for NaN */
+            if (holds)
+                r[s.out].integer = (int64_t)floor(r[a].real);
             break;
         case HT_SIZE_ARGUMENT:
             HT_ASSERT(a >= 0 && a < HT_MAX_ARGUMENTS);

@@ -26,6 +26,9 @@
     X(SUB_REAL)                                                                \
     X(MUL_REAL)                                                                \
     X(DIV_REAL)                                                                \
+    X(SINGLE)        /* r[out] = r[a], a float64, rounded to float32 */        \
+    X(BITS)          /* r[out] = the bits of r[a] as float32 */                \
+    X(FLOOR)         /* r[out] = r[a], a float64, rounded down to int64 */     \
     X(ARGUMENT)      /* argument a of the next question = r[b] */              \
     X(ASK)           /* r[out] = the answer to question a of questions.h */    \
     X(IS_LESS)       /* fails unless (r[a] < r[b]) == out */                   \

@@ -126,13 +126,16 @@ static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int6
     return 4 * (keys + values + ht_attention_rows(m, n) * n);
 }
 
-/* ---- pad, scatter_elements, scatter_nd, grid_sample: codes of their modes. The header of each kernel explains them. */
+/* ---- pad, scatter_elements, scatter_nd, grid_sample, resize_tables.c: codes of their modes. The header of each kernel explains them. */
 
 enum {
     HT_PAD_CONSTANT, HT_PAD_REFLECT, HT_PAD_EDGE, HT_PAD_WRAP,
     HT_SCATTER_NONE = 0, HT_SCATTER_ADD, HT_SCATTER_MUL, HT_SCATTER_MAX, HT_SCATTER_MIN,
     HT_SAMPLE_NEAREST = 0, HT_SAMPLE_LINEAR, HT_SAMPLE_CUBIC,
-    HT_OUTSIDE_ZEROS = 0, HT_OUTSIDE_BORDER, HT_OUTSIDE_REFLECTION
+    HT_OUTSIDE_ZEROS = 0, HT_OUTSIDE_BORDER, HT_OUTSIDE_REFLECTION,
+    HT_RESIZE_HALF_PIXEL = 0, HT_RESIZE_HALF_PIXEL_SYMMETRIC, HT_RESIZE_PYTORCH_HALF_PIXEL, HT_RESIZE_ALIGN_CORNERS,
+    HT_RESIZE_ASYMMETRIC, HT_RESIZE_TF_HALF_PIXEL, HT_RESIZE_TF_CROP,
+    HT_RESIZE_PREFER_FLOOR = 0, HT_RESIZE_PREFER_CEIL, HT_RESIZE_FLOOR, HT_RESIZE_CEIL
 };
 
 /* ---- chain */
@@ -213,6 +216,9 @@ static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * step
     X(SCATTER_NONE) X(SCATTER_ADD) X(SCATTER_MUL) X(SCATTER_MAX) X(SCATTER_MIN)                         \
     X(SAMPLE_NEAREST) X(SAMPLE_LINEAR) X(SAMPLE_CUBIC)                                                  \
     X(OUTSIDE_ZEROS) X(OUTSIDE_BORDER) X(OUTSIDE_REFLECTION)                                            \
+    X(RESIZE_HALF_PIXEL) X(RESIZE_HALF_PIXEL_SYMMETRIC) X(RESIZE_PYTORCH_HALF_PIXEL)                    \
+    X(RESIZE_ALIGN_CORNERS) X(RESIZE_ASYMMETRIC) X(RESIZE_TF_HALF_PIXEL) X(RESIZE_TF_CROP)              \
+    X(RESIZE_PREFER_FLOOR) X(RESIZE_PREFER_CEIL) X(RESIZE_FLOOR) X(RESIZE_CEIL)                         \
     X(CHAIN_OPERANDS) X(CHAIN_LINE)                                                                     \
     X(VECTOR_LOAD) X(VECTOR_STORE) X(VECTOR_BINARY) X(VECTOR_FORMS)                                     \
     X(VECTOR_ADD) X(VECTOR_SUB) X(VECTOR_MUL) X(VECTOR_DIV) X(VECTOR_MIN) X(VECTOR_MAX) X(VECTOR_PRELU) \

@@ -60,6 +60,9 @@
     X(nonzero) \
     X(resample) \
     X(pick) \
+    X(resize_nearest) \
+    X(resize_filter) \
+    X(resize_outside) \
     X(col2im) \
     X(max_pool_any) \
     X(lp_pool) \

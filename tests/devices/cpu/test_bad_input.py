@@ -3,6 +3,8 @@ that names the node. Each with the operands as inputs and as constants."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -392,3 +394,38 @@ def test_extremes_have_defined_results(name: str, constant: bool, device: str) -
     assert isinstance(found, np.ndarray), found
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
     assert np.array_equal(found, wanted, equal_nan=wanted.dtype.kind == "f")
+
+
+OUT_OF_MEMORY = """
+import resource
+import numpy as np, onnx.parser, hetero
+
+text = "g (float[n] x, int64[1] r) => (float[p] y) { a = Exp (x)  b = Tile (a, r)  y = %s (b) }"
+pages = int(open("/proc/self/statm").read().split()[0])
+limits = resource.getrlimit(resource.RLIMIT_AS)
+requests = []
+for op_type in ("Neg", "Identity", "ReduceSum"):
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> ' + text % op_type)
+    requests.append(hetero.compile(model, "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request())
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 31), limits[1]))
+for request in requests:
+    for n in (2, 3, 4):  # the last time, the sizes are those of a plan for many sizes
+        x = np.ones(n, np.float32)
+        try:
+            request.infer({"x": x, "r": np.array([1 << 34])})
+        except hetero.InferenceError as error:
+            assert isinstance(error, MemoryError), type(error)
+            print(error)
+        assert request.infer({"x": x, "r": np.array([n])})[0].size in (n * n, 1)
+"""
+
+
+def test_results_that_do_not_fit_in_memory() -> None:
+    """The error names the node and the shape, and the request goes on."""
+    done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 9
+    for line, n in zip(lines, [2, 3, 4] * 3, strict=True):
+        shape = n << 34
+        assert f"node 'b' (Tile): not enough memory; its result of shape [{shape}] has {4 * shape} bytes" in line

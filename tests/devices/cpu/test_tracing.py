@@ -168,14 +168,16 @@ def test_segments_that_follow_from_data_are_planned_once() -> None:
 
 
 def test_plans_are_made_for_single_sizes_where_symbols_do_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With antialias, the taps of a Resize depend on the sizes, so a plan holds for one size."""
+    """The region of a Resize is a list of plain numbers."""
     monkeypatch.setattr("hetero.devices.cpu.runner.MAX_SYMBOLIC", 2)
-    model = compiled("""g (float[n] x) => (float[m] y) <int64[1] five = {5}>
-        { y = Resize <mode = "linear", antialias = 1> (x, , , five) }""")
+    model = compiled("""g (float[n] x, float[2] roi) => (float[m] y) <int64[1] five = {5}>
+        { y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, roi, , five) }""")
     for n in range(6, 16):
-        assert model({"x": np.ones(n, np.float32)})[0].tolist() == pytest.approx([1] * 5)
-    plans = [segment.program.sizes is not None for segment in model._plans.segments()]
-    assert (len(plans), sum(plans)) == (10, 2)
+        roi = np.array([0, 1 / n], np.float32)
+        assert model({"x": np.ones(n, np.float32), "roi": roi})[0].tolist() == pytest.approx([1] * 5)
+    planned = [s for s in model._plans.segments() if s.program.num_calls]
+    plans = [segment.program.sizes is not None for segment in planned]
+    assert (len(plans), sum(plans)) == (10, 3)  # one of them follows the segment of the first size, and two the other
 
 
 def test_arithmetic_that_wraps_in_the_kernel_is_not_simplified() -> None:
@@ -207,3 +209,147 @@ def test_a_chain_over_a_reshape_to_the_sizes_of_another_input() -> None:
     check(text, alike, 2)
     check(text, [*alike, {"x": f(2, 6), "mask": f(3, 4)}, {"x": f(6, 2), "mask": f(4, 3)}])
     check(text, [{"x": f(2, 6), "mask": f(3, 4)}, {"x": f(4, 6), "mask": f(3, 8)}, *alike])
+
+
+def num_plans(text: str, calls: Sequence[Feeds]) -> int:
+    model = compiled(text)
+    for feeds in calls:
+        model(feeds)
+    return len(model._plans.segments())
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("options", ["", ", antialias = 1", ", exclude_outside = 1, antialias = 1"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners"])
+@pytest.mark.parametrize("target", ["small", "mixed", "whole", "sizes"])
+def test_resize(mode: str, options: str, coordinates: str, target: str) -> None:
+    if mode == "nearest" and "antialias" in options:
+        pytest.skip("refused")
+    by = "a, , , t" if target == "sizes" else f"a, , {target}"
+    text = f"""g (float[n, 6] x) => (float[p, q] y)
+        <float[2] small = {{0.3, 1}}, float[2] mixed = {{1.7, 0.6}}, float[2] whole = {{2, 0.5}},
+         int64[2] three = {{3, 2}}, int64[2] ones = {{1, 1}}>
+        {{ a = Relu (x)  s = Shape (x)  r = Div (s, three)  t = Max (r, ones)
+           y = Resize <mode = "{mode}", coordinate_transformation_mode = "{coordinates}" {options}> ({by}) }}"""
+    check(text, [{"x": f(n, 6)} for n in (*SIZES, 1)])
+    assert num_plans(text, [{"x": f(n, 6)} for n in range(1, 60)]) <= 5
+
+
+def test_resize_of_a_region_outside_the_image() -> None:
+    text = """g (float[n, 6] x) => (float[p, q] y) <float[4] roi = {-0.5, 0, 0.8, 1}, int64[2] three = {3, 2}>
+        { s = Shape (x)  t = Mul (s, three)
+          y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, roi, , t) }"""
+    check(text, [{"x": f(n, 6)} for n in (*SIZES, 1)], plans=3)
+
+
+def test_a_range_of_floats() -> None:
+    text = """g (float[n] x) => (float[m] y) <float one = {1}, float third = {0.3}>
+        { s = Size (x)  l = Cast <to = 1> (s)  m = Mul (l, third)  r = Range (third, m, one)  y = Neg (r) }"""
+    check(text, [{"x": f(n)} for n in (*SIZES, 0, 1, 3, 5, 1000)])
+    assert num_plans(text, [{"x": f(n)} for n in range(60)]) <= 3
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_fourier_transforms(onesided: int) -> None:
+    """Of lengths that are products of small factors, and of others (67, 71, 134)."""
+    text = f"""g (float[n, 2] x) => (float[a, b, c] y) <int64[3] shape = {{2, -1, 1}}>
+        {{ r = Reshape (x, shape)  y = DFT <axis = 1, onesided = {onesided}> (r) }}"""
+    check(text, [{"x": f(n, 2)} for n in (*SIZES, 1, 67, 71, 134, 68)])
+    assert num_plans(text, [{"x": f(n, 2)} for n in range(1, 150)]) <= 4
+
+
+SQUEEZE = """g (float[n, m, 4] x) => (y) <int64 one = {1}, int64[1] axes = {1}>
+    { s = Shape (x)  d = Gather (s, one)  c = Equal (d, one)
+      z = If (c) <then_branch = t () => (p) { p = Squeeze (x, axes) }, else_branch = e () => (q) { q = Identity (x) }>
+      y = Exp (z) }"""  # as the TorchScript exporter writes squeeze() of a dynamic axis
+
+
+def test_an_if_on_sizes() -> None:
+    calls = [{"x": f(n, m, 4)} for n, m in ((2, 1), (3, 1), (4, 2), (5, 3), (1, 1), (0, 1), (0, 0), (7, 0), (9, 9))]
+    answers = check(SQUEEZE, calls)
+    assert [answer[0].shape[1:] for answer in answers if not isinstance(answer, str)][:3] == [(4,), (4,), (2, 4)]
+    many = [{"x": f(n, m, 4)} for n in range(2, 9) for m in (1, 2, 3, 1, 4)]
+    assert num_plans(SQUEEZE, many) <= 4
+
+
+def test_an_if_on_sizes_whose_other_branch_fails() -> None:
+    text = """g (float[n, 4] x) => (float[a, b] y) <int64 zero = {0}, int64 five = {5}, int64[2] shape = {2, -1}>
+        { s = Shape (x)  d = Gather (s, zero)  c = Less (d, five)
+          z = If (c) <then_branch = t () => (p) { p = Concat <axis = 1> (x, x) },
+                      else_branch = e () => (q) { h = Reshape (x, shape)  q = Concat <axis = 1> (h, h, x) }>
+          y = Exp (z) }"""
+    answers = check(text, [{"x": f(n, 4)} for n in (2, 3, 4, 5, 6, 3, 9)])
+    assert [isinstance(answer, str) for answer in answers] == [False, False, False, True, True, False, True]
+    assert "Concat" in str(answers[3])
+
+
+def test_an_if_that_waits_for_data_within_a_branch() -> None:
+    text = """g (float[n] x) => (float[a] y) <int64 zero = {0}, int64 five = {5}, int64[1] axes = {0}>
+        { s = Shape (x)  d = Gather (s, zero)  c = Less (d, five)
+          z = If (c) <then_branch = t () => (p) { i = NonZero (x)  j = Squeeze (i, axes)  p = Gather (x, j) },
+                      else_branch = e () => (q) { q = Neg (x) }>
+          y = Exp (z) }"""
+    check(text, [{"x": np.maximum(f(n), 0)} for n in (2, 3, 4, 5, 6, 3, 9, 0, 1)])
+
+
+def test_an_if_on_data_with_sizes_that_change() -> None:
+    text = """g (float[n, 8] x, bool c) => (float[a, 8] y) {
+        a = Exp (x)
+        z = If (c) <then_branch = t () => (p) { p = Neg (a) },
+                    else_branch = e () => (q) { b = Add (a, x)  q = Concat <axis = 0> (b, x) }>
+        y = Exp (z) }"""
+    calls = [{"x": f(n, 8), "c": np.array(n % 3 > 0)} for n in (1, 2, 3, 4, 5, 6, 0, 8, 9, 1, 2)]
+    check(text, calls)
+    assert num_plans(text, [{"x": f(n, 8), "c": np.array(n % 3 > 0)} for n in range(40)]) <= 5
+
+
+def test_optional_branches() -> None:
+    """A decoder as `optimum` merges it: one branch with a cache, and one without."""
+    text = """g (float[n, 4] x, float[m, 4] past, bool cached) => (float[k, 4] y) {
+        y = If (cached) <then_branch = t () => (p) { a = Concat <axis = 0> (past, x)  p = Relu (a) },
+                         else_branch = e () => (q) { q = Relu (x) }>
+    }"""
+    calls = [{"x": f(5, 4), "past": f(0, 4), "cached": np.array(False)}]
+    calls += [{"x": f(1, 4), "past": f(m, 4), "cached": np.array(True)} for m in range(5, 30)]
+    check(text, [*calls, *calls[::-3]])
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_that_keeps_the_aspect_ratio(mode: str, policy: str) -> None:
+    text = f"""g (float[n, m] x) => (float[p, q] y) <int64[2] two = {{5, 7}}>
+        {{ a = Relu (x)  y = Resize <mode = "{mode}", keep_aspect_ratio_policy = "{policy}"> (a, , , two) }}"""
+    check(text, [{"x": f(n, m)} for n, m in ((4, 6), (6, 4), (5, 7), (1, 1), (10, 14), (3, 50), (9, 12), (50, 3))])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize_by_scales_that_follow_from_sizes(mode: str) -> None:
+    """As exporters before opset 11 write the target: float(size) / float(shape)."""
+    text = f"""g (float[n, 6] x, float[m, k] like) => (float[p, q] y)
+        {{ a = Relu (x)  s = Shape (x)  t = Shape (like)  u = Cast <to = 1> (s)  v = Cast <to = 1> (t)
+           scales = Div (v, u)  y = Resize <mode = "{mode}"> (a, , scales) }}"""
+    sizes = [(4, 6, 9), (6, 4, 3), (5, 10, 12), (7, 3, 6), (1, 5, 5), (3, 1, 1), (9, 30, 4)]
+    check(text, [{"x": f(n, 6), "like": f(m, k)} for n, m, k in sizes])
+    many = [{"x": f(n, 6), "like": f(2 * n + 1, 13)} for n in range(2, 40)]
+    assert num_plans(text, many) <= 5
+
+
+def test_large_tensors_that_follow_from_sizes_are_computed_in_every_run() -> None:
+    """Late tensors keep their memory, so a plan does not hold for sizes that make them large."""
+    text = """g (float[n] x) => (float[m] y) <int64 zero = {0}, int64 one = {1}, int64[1] last = {1}>
+        { n = Size (x)  r = Range (zero, n, one)  c = Unsqueeze (r, last)  later = Less (r, c)
+          mask = Cast <to = 1> (later)  s = ReduceSum <keepdims = 0> (mask, last)  y = Add (s, x) }"""
+    check(text, [{"x": f(n)} for n in (4, 6, 9, 5000, 7, 5001, 1, 0)])
+
+
+def test_an_inner_value_whose_declared_shape_is_wrong() -> None:
+    text = """g (float[n, 4] x) => (float[n, 4] y) <float[1, 4] a, float[1, 4] b>
+        { a = Exp (x)  b = Relu (a)  s = Shape (b)  c = Reshape (b, s)  y = Neg (c) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    for number, node in enumerate(model.graph.node):
+        node.name = f"n{number}"
+    core = hetero.Core()
+    for device, pins in (("CPU", {}), ("HETERO:CPU,TEMPLATE", {"n1": "TEMPLATE"})):
+        request = core.compile_model(model, device, pins=pins).create_infer_request()
+        for n in (1, 2, 3, 4, 1):
+            np.testing.assert_allclose(request.infer({"x": f(n, 4)})[0], -np.exp(f(n, 4)), rtol=1e-6)

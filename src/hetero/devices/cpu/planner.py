@@ -67,6 +67,7 @@ class Planner:
     ``constants``: values that are known in addition to the model's own constants.
     ``packed``: the packed constants of the enclosing planner, to share them.
     ``folded``: nodes whose results are in ``constants``, as far as other nodes read them.
+    ``repeated``: whether the model is the body of a Loop or Scan, or a branch in one.
 
     Thread-safe: threads only add to the shared dictionaries, and two threads add equal entries.
     """
@@ -82,11 +83,13 @@ class Planner:
         constants: Mapping[int, Value] | None = None,
         packed: Packed | None = None,
         folded: Collection[int] = (),
+        repeated: bool = False,
     ) -> None:
         self.model = model
         self.nodes = nodes
         self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
         self.output_ids = tuple(model.output_ids if output_ids is None else output_ids)
+        self.repeated = repeated
         self._transform = transform
         self._packed = Packed() if packed is None else packed
         self._constants: dict[int, Value] = dict(constants or {})
@@ -157,17 +160,18 @@ class Planner:
             raise inference_error(text, error) from error
 
     def _lower_nested(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        """An If whose condition is known is replaced by the nodes of its branch; a small one becomes one call
-        (`branched`). All other control flow raises `NeedsHost`."""
+        """An If whose condition is known is replaced by the nodes of its branch: if the condition depends on sizes, the
+        plan holds for the sizes that give the same answer. A small If becomes one call (`branched`). All other control
+        flow raises `NeedsHost`."""
         condition = inputs[0]
         if self.nodes[i].node.op_type != "If":
             raise NeedsHost
-        if condition is None or condition.data is None or condition.size != 1:
+        if condition is None or condition.size != 1 or not context.is_known(condition):
             made = branched(self, context, i, inputs)
             if made is None:
                 raise NeedsHost
             return made
-        branch, captured = self.child(i, int(condition.data.reshape(-1)[0]))
+        branch, captured = self.child(i, int(bool(context.known(condition).reshape(()).item())))
         return branch._inline(context, [inputs[position] for position in captured], self.nodes[i])
 
     def _inline(self, context: Context, inputs: Sequence[Value | None], around: NodePlan) -> Sequence[Value]:
@@ -216,6 +220,7 @@ class Planner:
                     output_ids=body.results,
                     constants=constants,
                     packed=self._packed,
+                    repeated=self.repeated or plan.node.op_type != "If",
                 )
                 self._children[i, graph] = (planner, tuple(position for _, position in passed))
             return self._children[i, graph]

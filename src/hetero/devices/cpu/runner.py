@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 import time
@@ -243,17 +244,19 @@ class CpuRunner:
         self._arena = Arena() if arena is None else arena
         self._workspaces: OrderedDict[int, tuple[Segment, Workspace]] = OrderedDict()
         self._last: list[tuple[Segment, Workspace]] = []
-        self._whole: Workspace | None = None  # of the last plan, if one segment computes all outputs
+        self._single: Workspace | None = None  # of the last plan, if it is one segment
+        self._whole: Workspace | None = None  # the same, if its results are all outputs as they are
+        self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
         self._first: Segment | None = None  # the first segment of the last run
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self._host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         try:
-            if self._whole is not None:
-                results = self._whole.run(inputs)
+            if self._single is not None:
+                results = self._single.run(inputs)
                 if results is not None:
-                    return results
+                    return results if self._whole is not None else self._outputs(inputs, results)
             return self._run_segments(inputs)
         except InferenceError as error:
             raise self._named(error) from error.__cause__
@@ -288,7 +291,7 @@ class CpuRunner:
         planner = self._plans.planner
         output_ids = planner.output_ids
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
-        self._last, self._whole = [], None
+        self._last, self._single, self._whole = [], None, None
         self._host_times.clear()
         segment = self._first
         if segment is None or not self._fits(arrays, segment):
@@ -311,10 +314,28 @@ class CpuRunner:
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
             segment = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
-        alone = len(self._last) == 1 and segment.host < 0
-        if alone and segment.inputs == planner.input_ids and segment.outputs == tuple(output_ids):
-            self._whole = workspace
+        if len(self._last) == 1 and segment.host < 0 and segment.inputs == planner.input_ids:
+            self._single = workspace
+            if segment.outputs == tuple(output_ids):
+                self._whole = workspace
+            else:
+                self._results = [_Result.of(segment, value) for value in output_ids]
         return [arrays[value] for value in output_ids]
+
+    def _outputs(self, inputs: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        """The outputs of a plan of one segment, from the results of its program."""
+        assert self._single is not None
+        outputs = []
+        for result in self._results:
+            array = result.known
+            if array is None:
+                array = results[result.output] if result.output >= 0 else np.ascontiguousarray(inputs[result.input])
+                if result.shape is not None:
+                    array = array.reshape(
+                        self._single.shape(result.shape) if isinstance(result.shape, int) else result.shape
+                    )
+            outputs.append(array)
+        return outputs
 
     def _fits(self, arrays: Mapping[int, NDArray[Any]], segment: Segment) -> bool:
         """Whether a segment holds for the sizes of these values."""
@@ -400,6 +421,26 @@ class CpuRunner:
         ]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Result:
+    """An output of a plan of one segment: a known array, or an input or output of its program (the other number is -1)
+    in another shape, or None for the same shape. A shape that depends on sizes is given by a tensor of the program."""
+
+    known: NDArray[Any] | None
+    input: int
+    output: int
+    shape: tuple[int, ...] | int | None
+
+    @classmethod
+    def of(cls, segment: Segment, value: int) -> _Result:
+        if value in segment.known:
+            return cls(segment.known[value], -1, -1, None)
+        source, shape = segment.aliases.get(value, (value, None))
+        if source in segment.outputs:
+            return cls(None, -1, segment.outputs.index(source), shape)
+        return cls(None, segment.inputs.index(source), -1, shape)
+
+
 def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequence[NDArray[Any]]:
     assert plan.operator.custom is not None
     try:
@@ -416,10 +457,14 @@ class _Bodies:
         self._outer = outer
         self._node = node
         self._operands = operands
+        self._runners: dict[int, tuple[CpuRunner, Sequence[NDArray[Any]]]] = {}  # graph -> runner, captured values
 
     def run(self, graph: int, own: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        runner, captured = self._outer.body(self._node, graph)
-        return runner.run([*own, *(self._operand(position) for position in captured)])
+        if graph not in self._runners:
+            runner, captured = self._outer.body(self._node, graph)
+            self._runners[graph] = runner, [self._operand(position) for position in captured]
+        runner, values = self._runners[graph]
+        return runner.run([*own, *values])
 
     def static(self, graph: int, own: Sequence[NDArray[Any]]) -> StaticBody | None:
         runner, _ = self._outer.body(self._node, graph)

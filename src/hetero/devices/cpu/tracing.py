@@ -23,7 +23,11 @@ MAX_ELEMENTS = 256
 """Elements of a tensor that planning reads one by one. A plan that needs more of them is cut."""
 
 MAX_LATE_BYTES = 1 << 20
-"""Bytes of a late tensor, at most. Larger ones are computed in every run, because late tensors keep their memory."""
+"""Bytes of a late tensor when the plan is made, at most. Larger ones are computed in every run, because late tensors
+keep their memory."""
+
+MAX_KEPT_BYTES = 1 << 24
+"""Bytes of a late tensor, at most: a plan does not hold for sizes that give more."""
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
 
@@ -81,6 +85,9 @@ class Tracing(Context):
             for at, element in enumerate(late.seen.reshape(-1).tolist()):
                 flat[at] = self.trace.element(number, at, element)
         return late.elements
+
+    def is_known(self, value: Value) -> bool:
+        return super().is_known(value) or (value.late is not None and is_readable(value.late.seen))
 
     def integers(self, numbers: Sequence[int], shape: Sequence[int] | None = None) -> Value:
         if not any(map(is_symbolic, numbers)):
@@ -174,7 +181,8 @@ class Tracing(Context):
     ) -> bool:
         """Compute ``made`` from known and late values: symbolically if possible, else by a call before the program.
         Returns False, and leaves ``made`` as it is, if the results are too large to be kept."""
-        if sum(hint(value.size) * value.dtype.itemsize for value in made) > MAX_LATE_BYTES:
+        num_bytes = sum(value.size * value.dtype.itemsize for value in made)
+        if hint(num_bytes) > MAX_LATE_BYTES or num_bytes > MAX_KEPT_BYTES:
             return False
         elements = _symbolic(kernel, inputs, made, ints)
         plain = tuple(map(hint, ints))

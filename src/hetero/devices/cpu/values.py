@@ -311,6 +311,10 @@ class Context:
             raise NeedsData(value)
         return value.data
 
+    def is_known(self, value: Value) -> bool:
+        """Whether `known` gives the data of a value."""
+        return value.data is not None
+
     def new_storage(self) -> int:
         self.num_storages += 1
         return self.num_storages - 1

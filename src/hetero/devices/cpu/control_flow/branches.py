@@ -3,7 +3,8 @@
 Both branches are planned. If each is one program and both give results of the same types and shapes, the call `branch`
 runs one of the two programs, so a Loop or Scan around the If can run its trips in C. Every other If runs between two
 segments (`run.py`), and only the branch that is taken is planned. That includes branches with many nodes or large
-constants, because planning packs constants that a run may never need.
+constants, because planning packs constants that a run may never need, and branches whose operands have symbols as
+sizes: the call would hold for these sizes only. In a Loop or Scan, trips in C are worth more than a plan for all sizes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from .... import _program
+from ...._sizes import is_symbolic
 from ....errors import HeteroError
 from ..values import Call, Context, Value
 
@@ -35,6 +37,8 @@ class Planner(Protocol):
     def input_ids(self) -> Sequence[int]: ...
     @property
     def output_ids(self) -> Sequence[int]: ...
+    @property
+    def repeated(self) -> bool: ...
     def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]: ...
     def whole(self, incoming: dict[int, Value]) -> Segment | None: ...
 
@@ -57,6 +61,8 @@ def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value 
         for number, position in zip(child.input_ids, captured, strict=True):
             value = inputs[position]
             assert value is not None, "captures are present"
+            if any(map(is_symbolic, value.shape)) and not planner.repeated:
+                return None
             sizes = tuple(int(size) for size in value.shape)  # plans of branches hold for these sizes only
             incoming[number] = Value(value.dtype, sizes, value.data, shared=value.shared)
             if value.data is None and id(value) not in operands:

@@ -101,16 +101,15 @@ def _loop(
                 break
             cancellation.check()
             try:
-                flag, *results = bodies.run(0, (np.array(trip, np.int64).reshape(shapes[0]), flag, *state))
+                flag, *results = bodies.run(0, (np.array([trip] if shapes[0] else trip, np.int64), flag, *state))
                 proceed = bool(_single(flag, "the condition that its body returns"))
                 state = results[: len(carried)]
                 for stack, value in zip(stacks, results[len(carried) : first_append - 1], strict=False):
                     stack.append(value)
-                for append, start, piece, value in zip(
-                    appends, starts, appended, results[first_append - 1 :], strict=True
-                ):
-                    check_append(append, start, value.shape, value.dtype)
-                    piece.append(value)
+                for at, append in enumerate(appends):
+                    value = results[first_append - 1 + at]
+                    check_append(append, starts[at], value.shape, value.dtype)
+                    appended[at].append(value)
             except Cancelled:
                 raise
             except HeteroError as error:
@@ -289,7 +288,9 @@ class _Stack:
         self.count = 0
 
     def append(self, value: _Array) -> None:
-        rows = self.room(value.shape, value.dtype, self.count)
+        rows = self._rows
+        if rows is None or self.count == len(rows):
+            rows = self.room(value.shape, value.dtype, self.count)
         if value.shape != rows.shape[1:] or value.dtype != rows.dtype:
             raise InferenceError(
                 f"a scanned output is {value.dtype}{list(value.shape)}, "

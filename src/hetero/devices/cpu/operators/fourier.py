@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...._sizes import ask
+from ...._sizes import ask, whole
 from ....errors import InferenceError
 from ..registry import FLOATS, INDICES, Node, operator
 from ..values import Context, Value
@@ -23,7 +24,7 @@ def _scalar(context: Context, value: Value | None) -> int | None:
         return None
     if value.size != 1:
         raise InferenceError(f"expected a scalar, found shape {list(value.shape)}")
-    return int(context.known(value).reshape(()))
+    return whole(context.known(value).reshape(()).item())
 
 
 def _roots(length: int, numerators: NDArray[np.int64], inverse: bool) -> NDArray[np.float64]:
@@ -36,16 +37,16 @@ def _roots(length: int, numerators: NDArray[np.int64], inverse: bool) -> NDArray
 def dft_tables(length: int, inverse: bool) -> tuple[NDArray[np.float64], ...]:
     """The tables of the kernel `dft` for a length (kernels/dft.c): the roots of unity; for a length with a large prime
     factor, the roots of a larger power of 2, the chirp and its spectrum (Bluestein)."""
-    whole = int(ask("dft_points", length))
-    tables: tuple[NDArray[np.float64], ...] = (_roots(length, np.arange(length), inverse),)
-    if whole != length:
+    points = int(ask("dft_points", length))
+    tables: tuple[NDArray[np.float64], ...] = (_roots(points, np.arange(points), inverse),)
+    if points != length:
         steps = np.arange(length)
         chirp = _roots(2 * length, steps * steps % (2 * length), inverse)
-        around = np.zeros(whole, np.complex128)
+        around = np.zeros(points, np.complex128)
         around[:length] = chirp[:, 0] - 1j * chirp[:, 1]
-        around[whole - length + 1 :] = around[length - 1 : 0 : -1]
-        spectrum = (np.fft.ifft(around) if inverse else np.fft.fft(around) / whole).view(np.float64).reshape(whole, 2)
-        tables = (_roots(whole, np.arange(whole), inverse), chirp, spectrum)
+        around[points - length + 1 :] = around[length - 1 : 0 : -1]
+        spectrum = (np.fft.ifft(around) if inverse else np.fft.fft(around) / points).view(np.float64)
+        tables = (*tables, chirp, spectrum.reshape(points, 2))
     for table in tables:
         table.flags.writeable = False
     return tables
@@ -63,8 +64,13 @@ def _transformed(context: Context, x: Value, axis: int, length: int, onesided: b
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 : x.rank - 1])
     shape = (*x.shape[:axis], kept, *x.shape[axis + 1 : x.rank - 1], 1 if real else 2)
     ints = [outer, size, inner, parts, length, kept, int(inverse), int(real)]
-    arrays = dft_tables(length, inverse)
-    tables = [context.constant(table) for table in arrays]
+    points = ask("dft_points", length)
+    rows = [points] if points == length else [points, length, points]
+    made = functools.lru_cache(1)(dft_tables)
+    tables = [
+        context.table(lambda length, number=number: made(length, inverse)[number], [length], (count, 2))
+        for number, count in enumerate(rows)
+    ]
     return context.call("dft", [x, *tables], shape, x.dtype, ints)
 
 

@@ -366,7 +366,7 @@ def _range(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     if delta == 0:
         raise InferenceError("Range with a delta of 0")
     if values[0].dtype.kind == "f":
-        count = math.ceil((float(limit) - float(start)) / float(delta))
+        count = math.ceil((limit - start) / delta)
     else:
         count = -((whole(start) - whole(limit)) // whole(delta))
     scalars = [context.reshaped(value, ()) for value in values[::2]]

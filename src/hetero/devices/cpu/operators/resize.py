@@ -1,36 +1,57 @@
 """Resize and Upsample: one axis after the other, each by a table of positions and weights.
 
 The position in the input of each element of the result depends only on shapes, so the tables are computed during
-planning, and the kernels know no modes. Axes are processed in the order of the lowest cost. Nearest modes compute
-positions in float32, as onnxruntime does, because rounding decides which element is picked.
+planning, or once for new sizes (kernels/resize_tables.c), and the kernels that apply them know no modes. Axes are
+processed in the order of the lowest cost.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...._sizes import is_symbolic, whole
+from .... import _kernels
+from ...._sizes import is_symbolic, single, single_bits, whole
 from ....errors import InferenceError
 from ..registry import ANY, F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _optional, _required, cast
+from .elementwise import _optional, _required, binary, cast
 from .movement import axes_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
 _MAX_LENGTH = 1 << 30  # elements of an axis: positions are int32
+_MAX_TAPS = 1 << 28  # of all outputs along an axis
 _GATHER_COST = 4  # cost of an output along the innermost axis, relative to other axes
-_COORDINATES: tuple[bytes, ...] = (b"half_pixel", b"half_pixel_symmetric", b"pytorch_half_pixel", b"align_corners")
-_COORDINATES += (b"asymmetric", b"tf_half_pixel_for_nn", b"tf_crop_and_resize")
-_ROUNDINGS = (b"round_prefer_floor", b"round_prefer_ceil", b"floor", b"ceil")
+_I32 = np.dtype(np.int32)
+_BOOL = np.dtype(np.bool_)
+
+_COORDINATES = {
+    name: _kernels.constant(f"RESIZE_{constant}")
+    for name, constant in (
+        (b"half_pixel", "HALF_PIXEL"),
+        (b"half_pixel_symmetric", "HALF_PIXEL_SYMMETRIC"),
+        (b"pytorch_half_pixel", "PYTORCH_HALF_PIXEL"),
+        (b"align_corners", "ALIGN_CORNERS"),
+        (b"asymmetric", "ASYMMETRIC"),
+        (b"tf_half_pixel_for_nn", "TF_HALF_PIXEL"),
+        (b"tf_crop_and_resize", "TF_CROP"),
+    )
+}
+_ROUNDINGS = {
+    name: _kernels.constant(f"RESIZE_{constant}")
+    for name, constant in (
+        (b"round_prefer_floor", "PREFER_FLOOR"),
+        (b"round_prefer_ceil", "PREFER_CEIL"),
+        (b"floor", "FLOOR"),
+        (b"ceil", "CEIL"),
+    )
+}
 
 
 def _interpolates(node: Node) -> bool:
@@ -102,8 +123,8 @@ def _by_scales(context: Context, node: Node, x: Value, given_scales: Sequence[fl
 
 @operator("Resize", dtypes=(ANY, FLOATS, F32, ("int64",)), since=11, check=_refusal, attributes={
     "mode": (b"nearest", b"linear", b"cubic"),
-    "coordinate_transformation_mode": _COORDINATES,
-    "nearest_mode": _ROUNDINGS,
+    "coordinate_transformation_mode": tuple(_COORDINATES),
+    "nearest_mode": tuple(_ROUNDINGS),
     "cubic_coeff_a": None,
     "exclude_outside": (0, 1),
     "extrapolation_value": None,
@@ -120,23 +141,23 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     cropped = coordinates == b"tf_crop_and_resize"
     region = _region(context, inputs, len(axes)) if cropped else []
     tables: list[_Table] = []
-    outside: NDArray[np.bool_] | None = None
+    outside: Value | None = None
     for position, axis in enumerate(axes):
         size, length, scale = x.shape[axis], lengths[position], scales[position]
         bounds = (region[position], region[position + len(axes)]) if cropped else (0.0, 1.0)
-        if length == size and (scale is None or abs(scale - 1) < 1e-9) and bounds == (0.0, 1.0):
+        if length == size and (scale is None or -1e-9 < scale - 1 < 1e-9) and bounds == (0.0, 1.0):
             continue
         rounding = node.get("nearest_mode", b"round_prefer_floor")
         tables.append(_table(context, node, x, axis, length, scale, coordinates, rounding, bounds))
         if cropped:
-            size, length = int(size), int(length)
-            places = _places(coordinates, size, length, _ratio(size, length, scale), bounds, _interpolates(node))
-            beyond = ((places < 0) | (places > size - 1)).reshape(-1, *[1] * (x.rank - axis - 1))
-            outside = beyond if outside is None else outside | beyond
+            ints = [size, _bits(scale), _COORDINATES[coordinates], int(_interpolates(node))]
+            beyond = context.call("resize_outside", [], (length,), _BOOL, ints, bounds)
+            beyond = context.reshaped(beyond, (length, *[1] * (x.rank - axis - 1)))
+            outside = beyond if outside is None else binary(context, "or", outside, beyond)
     result = _apply(context, x, tables)
-    if outside is not None and outside.any():
+    if outside is not None and (outside.data is None or outside.data.any()):
         filler = context.scalar(node.get("extrapolation_value", 0.0), x.dtype)
-        result = context.call("where", [context.constant(outside), filler, result], result.shape, x.dtype)
+        result = context.call("where", [outside, filler, result], result.shape, x.dtype)
     return [result]
 
 
@@ -145,12 +166,11 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 def _scaled(size: int, scale: float) -> int:
     """The length of an axis by a scale, in float32."""
-    if is_symbolic(size) and (scale == int(scale) or 1 / scale in (2, 4, 8, 16, 32)):
+    if is_symbolic(size) and not is_symbolic(scale) and (scale == int(scale) or 1 / scale in (2, 4, 8, 16, 32)):
         length = size * int(scale) if scale >= 1 else size // int(1 / scale)
         if max(size, length) < 1 << 24:  # float32 holds both
             return length
-    size = int(size)
-    length = math.floor(np.float32(size) * np.float32(scale))
+    length = math.floor(single(single(size) * single(scale)))
     if length > _MAX_LENGTH:
         raise InferenceError(f"an axis of {size} elements and a scale of {scale} give more than 2**30")
     return length
@@ -161,7 +181,7 @@ def _checked_scales(scales: Sequence[float], count: int) -> list[float]:
         raise InferenceError(f"{len(scales)} scales for {count} axes")
     if not all(0 < scale < math.inf for scale in scales):
         raise InferenceError(f"scales {list(scales)}: expected positive numbers")
-    return [float(np.float32(scale)) for scale in scales]
+    return [single(scale) for scale in scales]
 
 
 def _target(
@@ -183,10 +203,14 @@ def _target(
     policy = node.get("keep_aspect_ratio_policy", b"stretch")
     if policy == b"stretch" or not sizes:
         return [None] * len(axes), lengths
-    sizes = [int(size) for size in sizes]
-    scales = [int(length) / size for length, size in zip(lengths, sizes, strict=True)]
-    scale = float(np.float32(min(scales) if policy == b"not_larger" else max(scales)))
+    scales = [length / size for length, size in zip(lengths, sizes, strict=True)]
+    scale = single(min(scales) if policy == b"not_larger" else max(scales))
     return [scale] * len(axes), [_scaled(1, math.floor(scale * size + 0.5)) for size in sizes]
+
+
+def _bits(scale: float | None) -> int:
+    """A scale for the kernels of resize_tables.c."""
+    return 0 if scale is None else single_bits(scale)
 
 
 def _region(context: Context, inputs: Sequence[Value | None], count: int) -> list[float]:
@@ -197,39 +221,6 @@ def _region(context: Context, inputs: Sequence[Value | None], count: int) -> lis
     if not all(math.isfinite(entry) and abs(entry) < 1e6 for entry in numbers):
         raise InferenceError(f"roi {numbers} is out of range")
     return numbers
-
-
-def _places(
-    mode: bytes, size: int, length: int, scale: float, region: tuple[float, float], precise: bool
-) -> NDArray[Any]:
-    """The position along an axis of the input of each element of the result. ``precise``: in float64."""
-    number: Any = np.float64 if precise else np.float32
-    places: NDArray[Any]
-    y, s, n = np.arange(length, dtype=number), number(scale), number(size)
-    half, one = number(0.5), number(1)
-    match mode:
-        case b"align_corners":
-            # If the scale is the ratio of the lengths up to rounding, use the length, so corners are whole numbers.
-            resized = number(length) if abs(scale * size - length) <= 1e-6 * length else s * n
-            places = y * (n - one) / (resized - one) if resized != one else np.zeros_like(y)
-        case b"asymmetric":
-            places = y / s
-        case b"tf_half_pixel_for_nn":
-            places = (y + half) / s
-        case b"tf_crop_and_resize" if length > 1:
-            start, end = number(region[0]), number(region[1])
-            places = start * (n - one) + y * (end - start) * (n - one) / number(length - 1)
-        case b"tf_crop_and_resize":
-            places = np.full_like(y, half * (number(region[0]) + number(region[1])) * (n - one))
-        case b"pytorch_half_pixel" if length <= 1:
-            places = np.full_like(y, -half)
-        case b"half_pixel_symmetric":
-            centered = n / number(2) * (one - number(length) / (s * n))
-            # Rounded once, as in onnxruntime, so positions that are whole up to rounding fall to the same side.
-            places = (float(centered) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
-        case _:
-            places = (y + half) / s - half
-    return places
 
 
 # ---- tables
@@ -245,10 +236,6 @@ class _Table(NamedTuple):
     weights: Value | None
 
 
-def _ratio(size: int, length: int, scale: float | None) -> float:
-    return length / size if scale is None else scale
-
-
 def _table(
     context: Context,
     node: Node,
@@ -260,86 +247,25 @@ def _table(
     rounding: bytes,
     region: tuple[float, float] = (0.0, 1.0),
 ) -> _Table:
-    size, interpolates = x.shape[axis], _interpolates(node)
+    size = x.shape[axis]
     if size == 0 and length:
         raise InferenceError("cannot resize an empty axis")
-
-    def places(size: int, length: int) -> NDArray[Any]:
-        return _places(coordinates, size, length, _ratio(size, length, scale), region, interpolates)
-
-    if not interpolates:
-
-        def nearest(size: int, length: int) -> NDArray[np.int32]:
-            return _rounded(places(size, length), rounding).clip(0, max(size - 1, 0)).astype(np.int32)
-
-        return _Table(axis, length, context.table(nearest, [size, length], (length,)), None)
-    if node.get("antialias", 0):  # the number of taps depends on the sizes
-        size, length = int(size), int(length)
-
-    dtype = x.dtype  # the table keeps what its function refers to, so that must not be the value
-
-    @functools.lru_cache(1)
-    def both(size: int, length: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        starts, weights = _weights(node, size, places(size, length), _ratio(size, length, scale))
-        return starts, weights.astype(dtype)
-
-    if is_symbolic(size) or is_symbolic(length):
-        count = max(int(min(4 if node.get("mode", b"") == b"cubic" else 2, size)), 1)
-    else:
-        count = len(both(size, length)[1])
-    starts = context.table(lambda size, length: both(size, length)[0], [size, length], (length,))
-    weights = context.table(lambda size, length: both(size, length)[1], [size, length], (count, length))
-    return _Table(axis, length, starts, weights)
-
-
-def _rounded(places: NDArray[Any], rounding: bytes) -> NDArray[Any]:
-    half: Any = places.dtype.type(0.5)
-    rounded: dict[bytes, Callable[[], NDArray[Any]]] = {
-        b"round_prefer_floor": lambda: np.ceil(places - half),
-        b"round_prefer_ceil": lambda: np.floor(places + half),
-        b"floor": lambda: np.floor(places),
-        b"ceil": lambda: np.ceil(places),
-    }
-    return rounded[rounding]()
-
-
-def _weights(
-    node: Node, size: int, places: NDArray[np.float64], scale: float
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The first position and the weights of a filter around each of ``places``.
-
-    With antialias, a scale below 1 widens the filter by its reciprocal. The weights of positions beyond the ends are
-    added to those of the ends, or, with exclude_outside, are 0.
-    """
-    cubic = node.get("mode", b"") == b"cubic"
-    shrink = min(scale, 1.0) if node.get("antialias", 0) else 1.0
-    support = (2 if cubic else 1) / shrink
-    taps = 2 * math.ceil(support)
-    if taps * max(len(places), 1) > 1 << 28:
-        raise InferenceError(f"a scale of {scale} with antialias takes windows of {taps} elements")
-    first = np.floor(places.clip(-support - 1, size + support)) - (taps // 2 - 1)
-    numbers = first[:, None] + np.arange(taps)
-    weights = _filter(np.abs(numbers - places.clip(-support - 1, size + support)[:, None]) * shrink, cubic, node)
-    if node.get("exclude_outside", 0):
-        weights = np.where((numbers < 0) | (numbers > size - 1), 0.0, weights)
-    total = weights.sum(axis=1, keepdims=True)
-    weights = weights / np.where(total == 0, 1.0, total)
-    window = min(taps, size)
-    starts = first.clip(0, size - window).astype(np.int64)
-    folded = np.zeros((len(places), max(window, 1)))
-    at = numbers.clip(0, size - 1).astype(np.int64) - starts[:, None]
-    for tap in range(taps):  # one at a time, since several taps may have the same position
-        folded[np.arange(len(places)), at[:, tap]] += weights[:, tap]
-    return starts.astype(np.int32), np.ascontiguousarray(folded.T)
-
-
-def _filter(distance: NDArray[np.float64], cubic: bool, node: Node) -> NDArray[np.float64]:
-    if not cubic:
-        return np.maximum(1.0 - distance, 0.0)
-    a = float(node.get("cubic_coeff_a", -0.75))
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+    bits, kind = _bits(scale), _COORDINATES[coordinates]
+    if not _interpolates(node):
+        ints = [size, bits, kind, _ROUNDINGS[rounding]]
+        return _Table(axis, length, context.call("resize_nearest", [], (length,), _I32, ints, region), None)
+    cubic, antialias = node.get("mode", b"") == b"cubic", node.get("antialias", 0)
+    taps = 4 if cubic else 2
+    if antialias and length:
+        ratio = length / size if scale is None else scale
+        if ratio < 1:
+            taps = 2 * math.ceil((2 if cubic else 1) / ratio)
+            if taps * length > _MAX_TAPS:
+                raise InferenceError(f"{length} outputs with antialias would take windows of {taps} elements each")
+    ints = [size, bits, kind, int(cubic), antialias, node.get("exclude_outside", 0), taps]
+    specs = [((length,), _I32), ((max(min(taps, size), 1), length), x.dtype)]
+    filters = context.call_many("resize_filter", [], specs, ints, (*region, node.get("cubic_coeff_a", -0.75)))
+    return _Table(axis, length, *filters)
 
 
 # ---- calls
