@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..base.file_kinds import is_exported
 from ..core import Core, with_shapes
 from ..errors import ModelError
 from ..model.model import Model
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "core_with"]
 
-_ZIP = b"PK\x03\x04"
+_HEAD = 64  # B of an exported model that suffice to recognize it
 
 
 class Session:
@@ -40,7 +41,7 @@ class Session:
         """Whether the file is an exported model, judged by its first bytes."""
         try:
             with open(self.path, "rb") as stream:
-                return stream.read(len(_ZIP)) == _ZIP
+                return is_exported(memoryview(stream.read(_HEAD)))
         except OSError:
             return False  # reading the model then raises the error
 

@@ -129,7 +129,10 @@ def test_svg(hetero: Invoke, diamond_path: Path) -> None:
 
 def test_one_of_device_and_plan(hetero: Invoke, diamond_path: Path) -> None:
     assert "-d DEVICE or --plan" in hetero("plan", diamond_path, code=2).stderr
-    assert "-d DEVICE or --plan" in hetero("plan", diamond_path, *LIST, "--plan", "p.json", code=2).stderr
+    both = hetero("plan", diamond_path, *LIST, "--plan", "p.json", code=2)
+    assert f"a plan contains its devices: remove -d {LIST[1]}, or --plan p.json" in both.stderr
+    instead = hetero("plan", diamond_path, "-d", "p.json", code=1)
+    assert "device 'p.json': a plan is given as --plan 'p.json', without -d" in instead.stderr
 
 
 def test_traces(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
@@ -193,7 +196,8 @@ def test_commands_plan_within_limits_for_the_sizes_that_are_given(
 
 @pytest.mark.filterwarnings("default:.* may need more than its")
 def test_a_saved_plan_is_checked_for_the_sizes_that_are_given(hetero: Invoke, two_inputs_path: Path) -> None:
-    hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,CPU", "--save", "plan.json")
+    with pytest.warns(RuntimeWarning, match="the list also has"):
+        hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,CPU", "--save", "plan.json")
     limit = ["--plan", "plan.json", "--max-memory", "CPU.0=900"]
     assert "CPU.0 may need more than its 900 B" in hetero("run", two_inputs_path, *limit).stderr
     assert "CPU.0 would need" in hetero("run", two_inputs_path, *limit, *SIZES, code=1).stderr

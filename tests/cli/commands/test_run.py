@@ -118,7 +118,8 @@ def test_plan_and_pins(hetero: Invoke, hetero_json: Json, diamond_path: Path) ->
     assert "--plan or --pin" in hetero("run", diamond_path, "--plan", "plan.json", "--pin", "last=CPU", code=2).stderr
     for command in (["run"], ["export"]):
         assert (
-            "-d DEVICE or --plan" in hetero(*command, diamond_path, "-d", "CPU", "--plan", "plan.json", code=2).stderr
+            "remove -d CPU, or --plan"
+            in hetero(*command, diamond_path, "-d", "CPU", "--plan", "plan.json", code=2).stderr
         )
 
 
