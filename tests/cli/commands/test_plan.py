@@ -196,8 +196,7 @@ def test_commands_plan_within_limits_for_the_sizes_that_are_given(
 
 @pytest.mark.filterwarnings("default:.* may need more than its")
 def test_a_saved_plan_is_checked_for_the_sizes_that_are_given(hetero: Invoke, two_inputs_path: Path) -> None:
-    with pytest.warns(RuntimeWarning, match="the list also has"):
-        hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,CPU", "--save", "plan.json")
+    hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,TEMPLATE", "--save", "plan.json")
     limit = ["--plan", "plan.json", "--max-memory", "CPU.0=900"]
     assert "CPU.0 may need more than its 900 B" in hetero("run", two_inputs_path, *limit).stderr
     assert "CPU.0 would need" in hetero("run", two_inputs_path, *limit, *SIZES, code=1).stderr
