@@ -21,7 +21,7 @@ from .file import ModelFile
 from .inference import ValueTypes
 from .rows import Rows, read_only
 from .save import save_model, write_model
-from .types import Dim, Holder, Port, ValueType, holder_of, onnx_dtype_of
+from .types import Dim, Holder, Port, Ragged, ValueType, holder_of, onnx_dtype_of
 from .views import Initializers, Nodes, NodeView
 from .write import edited_parts, model_parts
 
@@ -305,26 +305,64 @@ class Model(Rows):
             self._constant_number(value)
         return self._part(select_constants(chosen), self.name if name is None else name)
 
-    def with_outputs(self, names: Iterable[str]) -> Model:
+    def with_outputs(self, names: Iterable[str], *, keep: bool = True) -> Model:
         """The same model with these values as additional outputs. Values that are already outputs, and constants, are
-        omitted. Raises `ModelError` for an unknown value."""
+        omitted. Raises `ModelError` for an unknown value.
+
+        ``keep``: False drops all other outputs, and the nodes that only they need. The inputs stay. The outputs then
+        have the order of ``names``, which must not be empty, and of constants only those that are outputs are accepted.
+        """
+        chosen = list(dict.fromkeys(map(self.value_id, names)))
         known = set(self.output_ids)
-        more = [value for value in dict.fromkeys(map(self.value_id, names)) if not self.is_constant[value]]
-        outputs = (*self.output_ids, *(value for value in more if value not in known))
-        everything = Selection(
-            parent_nodes=np.arange(self.num_nodes, dtype=np.int32),
-            parent_values=np.arange(self.num_values, dtype=np.int32),
-            inputs=self.node_inputs,
-            outputs=self.node_outputs,
-            captures=self.node_captures,
-            producer=self.producer,
-            is_constant=self.is_constant,
-            input_ids=self.input_ids,
-            output_ids=outputs,
-            op_types=self.op_types,
-            op_type_of=self.op_type_of,
+        more = [value for value in chosen if value not in known and not self.is_constant[value]]
+        if keep:
+            return self._of_nodes(np.arange(self.num_nodes, dtype=np.int32), (*self.output_ids, *more))
+        for value in chosen:
+            if value not in known and self.is_constant[value]:
+                raise self.file.error(f"{self.value_name(value)!r} is a constant, which cannot become an output")
+        if not chosen:
+            raise self.file.error("with_outputs: expected at least one value")
+        return self._of_nodes(self._needed(chosen), tuple(chosen))
+
+    def _needed(self, values: Iterable[int]) -> NDArray[np.int32]:
+        """The nodes that compute these values, and the nodes that those read."""
+        needed = np.zeros(self.num_nodes, np.bool_)
+        stack = list(values)
+        while stack:
+            node = int(self.producer[stack.pop()])
+            if node >= 0 and not needed[node]:
+                needed[node] = True
+                for read in (self.node_inputs, self.node_captures):
+                    stack.extend(value for value in read[node].tolist() if value >= 0)
+        return np.flatnonzero(needed).astype(np.int32)
+
+    def _of_nodes(self, nodes: NDArray[np.int32], output_ids: tuple[int, ...]) -> Model:
+        """A model of these nodes, ascending, with all inputs. The nodes must compute the outputs and what they read."""
+        inputs, outputs, captures = (
+            ragged.take(nodes) for ragged in (self.node_inputs, self.node_outputs, self.node_captures)
         )
-        return self._part(everything, self.name)
+        read = [ragged.values for ragged in (inputs, outputs, captures)]
+        kept = np.unique(np.concatenate([*read, np.array([*self.input_ids, *output_ids], np.int32)]))
+        kept = kept[kept >= 0].astype(np.int32)
+        new_id = np.full(self.num_values + 1, -1, np.int32)  # the last entry is for absent values, -1
+        new_id[kept] = np.arange(len(kept), dtype=np.int32)
+        new_node = np.full(self.num_nodes + 1, -1, np.int32)
+        new_node[nodes] = np.arange(len(nodes), dtype=np.int32)
+        ops, op_type_of = np.unique(self.op_type_of[nodes], return_inverse=True)
+        selection = Selection(
+            parent_nodes=nodes,
+            parent_values=kept,
+            inputs=Ragged(inputs.indptr, new_id[inputs.values]),
+            outputs=Ragged(outputs.indptr, new_id[outputs.values]),
+            captures=Ragged(captures.indptr, new_id[captures.values]),
+            producer=new_node[self.producer[kept]],
+            is_constant=self.is_constant[kept],
+            input_ids=tuple(new_id[list(self.input_ids)].tolist()),
+            output_ids=tuple(new_id[list(output_ids)].tolist()),
+            op_types=tuple(self.op_types[op] for op in ops.tolist()),
+            op_type_of=op_type_of.reshape(-1).astype(np.int32),
+        )
+        return self._part(selection, self.name)
 
     def to_bytes(self, max_constant_bytes: int | None = None) -> bytes:
         """The model as an encoded ModelProto, joined from ranges of the file. External data are included.

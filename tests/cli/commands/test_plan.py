@@ -113,12 +113,15 @@ def test_questions(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> Non
 
 
 def test_pictures(hetero: Invoke, diamond_path: Path) -> None:
-    Path("dots").mkdir()
     done = hetero("plan", diamond_path, *LIST, "--dot", "dots")
     assert sorted(os.listdir("dots")) == ["hetero_affinity_diamond.dot", "hetero_subgraphs_diamond.dot"]
     assert "Wrote" in done.stdout
     assert "already exists" in hetero("plan", diamond_path, *LIST, "--dot", "dots", code=1).stderr
-    assert "No such file" in hetero("plan", diamond_path, *LIST, "--dot", "gone", code=1).stderr
+    hetero("plan", diamond_path, *LIST, "--dot", "a/new/folder")
+    assert len(os.listdir("a/new/folder")) == 2
+    taken = hetero("plan", diamond_path, *LIST, "--dot", diamond_path, code=1)
+    assert "cannot make the folder" in taken.stderr
+    assert not taken.stdout  # before the model is planned
 
 
 def test_svg(hetero: Invoke, diamond_path: Path) -> None:
