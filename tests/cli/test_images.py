@@ -81,7 +81,7 @@ def test_channels(pixels: np.ndarray, tmp_path: Path) -> None:
     assert (made(path, ports(1, 4, 4, 6))[0, 3] == 255).all()
     alpha = np.dstack([pixels, np.full((4, 6), 7, np.uint8)])
     Image.fromarray(alpha).save(tmp_path / "alpha.png")
-    np.testing.assert_array_equal(made(f"x={tmp_path / 'alpha.png'}", ports(1, 4, 6, 4), image_order="BGR")[0],
+    np.testing.assert_array_equal(made(f"x={tmp_path / 'alpha.png'}", ports(1, 4, 6, 4), image_order="BGR", image_layout="NHWC")[0],
                                   alpha[..., [2, 1, 0, 3]])  # fmt: skip
 
 
@@ -99,6 +99,8 @@ def test_a_photo_that_lies_on_its_side(tmp_path: Path) -> None:
     [
         ((1, 5, 4, 6), F, {}, r"the layout of input 'x', of shape \[1, 5, 4, 6\], is not clear: give --image-layout"),
         ((None, None, None, None), F, {}, "is not clear"),
+        ((1, 3, 4, 3), F, {}, "is not clear"),
+        ((1, 1, 6, 4), F, {}, "is not clear"),
         ((6,), F, {}, "is not clear"),
         ((1, 5, 4, 6), F, {"image_layout": "NCHW"}, "has 5 channels, and an image 1, 3 or 4"),
         ((1, 3, 4, 6), F, {"image_layout": "HWC"}, "HWC: input 'x' has 4 dimensions"),

@@ -84,17 +84,18 @@ def load_image(
 
 
 def _layout(port: Port, shape: Sequence[int | None] | None, options: ImageOptions, where: str) -> str:
-    """The layout from the options, or the one in which the input has 1, 3 or 4 channels."""
+    """The layout from the options, or the only one in which the input has 1, 3 or 4 channels."""
     if options.layout is not None:
         layout = options.layout.upper()
         if shape is not None and len(shape) != len(layout):
             raise click.UsageError(f"--image-layout {layout}: input {port.name!r} has {len(shape)} dimensions")
         return layout
     if shape is not None:
-        fits = [
-            name for name in _LAYOUTS if len(name) == len(shape) and "C" in name and shape[name.index("C")] in _MODES
-        ]
-        if fits:
+        channels = {name: shape[name.index("C")] for name in _LAYOUTS if len(name) == len(shape) and "C" in name}
+        fits = [name for name, count in channels.items() if count in _MODES]
+        if len(fits) > 1:  # an image is rather of 3 channels than 4 pixels high
+            fits = [name for name in fits if channels[name] == 3]
+        if len(fits) == 1:
             return fits[0]
         if len(shape) == 2:
             return "HW"
