@@ -81,8 +81,8 @@ def test_channels(pixels: np.ndarray, tmp_path: Path) -> None:
     assert (made(path, ports(1, 4, 4, 6))[0, 3] == 255).all()
     alpha = np.dstack([pixels, np.full((4, 6), 7, np.uint8)])
     Image.fromarray(alpha).save(tmp_path / "alpha.png")
-    np.testing.assert_array_equal(made(f"x={tmp_path / 'alpha.png'}", ports(1, 4, 6, 4), image_order="BGR", image_layout="NHWC")[0],
-                                  alpha[..., [2, 1, 0, 3]])  # fmt: skip
+    found = made(f"x={tmp_path / 'alpha.png'}", ports(1, 4, 6, 4), image_order="BGR", image_layout="NHWC")
+    np.testing.assert_array_equal(found[0], alpha[..., [2, 1, 0, 3]])
 
 
 def test_a_photo_that_lies_on_its_side(tmp_path: Path) -> None:
