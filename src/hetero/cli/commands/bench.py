@@ -207,8 +207,8 @@ def _result(contender: Contender, first: Contender, compile_seconds: float) -> d
         "throughput_per_s": contender.count / contender.wall,
         "cpu_ms": 1000 * contender.cpu_per_inference,
         "ratio": {"wall": contender.ratio_to(first, "wall"), "cpu": contender.ratio_to(first, "cpu")},
-        "wall_ratio_interval": contender.ratio_interval(first, "wall"),
-        "cpu_ratio_interval": contender.ratio_interval(first, "cpu"),
+        "wall_ratio_interval": None if contender is first else contender.ratio_interval(first, "wall"),
+        "cpu_ratio_interval": None if contender is first else contender.ratio_interval(first, "cpu"),
     }
 
 
