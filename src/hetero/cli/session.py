@@ -59,8 +59,16 @@ class Session:
         sizes for which it was planned."""
         if (choice.inputs or choice.shapes or choice.dims) and not self.is_artifact:
             model = self.model
+            model = model.with_inputs(
+                name for name in model.default_inputs if any(entry.startswith(f"{name}=") for entry in choice.inputs)
+            )
             self._ports = model.inputs
             self._model = with_shapes(model, choice.stated_shapes(model.inputs))
+
+    @property
+    def inputs(self) -> Sequence[Port]:
+        """The inputs of the model, with the symbolic dims of the file."""
+        return self.model.inputs if self._ports is None else self._ports
 
     def ports(self, compiled: CompiledModel) -> Sequence[Port]:
         """The inputs of a compiled model, with the symbolic dims of the file."""

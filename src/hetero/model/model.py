@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import shown
+from ..errors import did_you_mean, shown
 from .constants import Constants
 from .data_file import DataFile
 from .extract import Selection, select, select_constants
@@ -23,7 +23,7 @@ from .rows import Rows, read_only
 from .save import save_model, write_model
 from .types import Dim, Holder, Port, Ragged, ValueType, holder_of, onnx_dtype_of
 from .views import Initializers, Nodes, NodeView
-from .write import edited_parts, model_parts
+from .write import edited_parts, header_of, model_parts
 
 if TYPE_CHECKING:
     import onnx
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Model", "NodeView", "Nodes"]
 
 _INITIALIZER = 0  # constant_source of the index
+_GRAPH_INPUT = 11  # info_section of the index: the field's number in GraphProto
+_FIRST_IR_WITH_DEFAULTS = 4  # before, every initializer had to be listed as an input
 _LARGEST_DIM = 2**63 - 1  # the maximum that ONNX can store
 _LENT_BYTES = 4096  # size in B from which `with_nodes` shares weights instead of copying them
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
@@ -51,6 +53,12 @@ class Model(Rows):
 
     `read_model`, `extract`, `with_affinity` and `with_types` create models. Threads may share a model.
     """
+
+    _defaults: Mapping[str, NDArray[Any]] = types.MappingProxyType({})
+    """The values of the inputs that may be left out."""
+
+    _listed_defaults: tuple[str, ...] | None = None
+    """The names in `default_inputs`, and maybe others, if the file does not list them among its inputs any more."""
 
     def __init__(self, file: ModelFile) -> None:
         """The model of a complete file. Use `read_model` to create it."""
@@ -324,6 +332,50 @@ class Model(Rows):
             raise self.file.error("with_outputs: expected at least one value")
         return self._of_nodes(self._needed(chosen), tuple(chosen))
 
+    @property
+    def default_inputs(self) -> tuple[str, ...]:
+        """The inputs that have a default: initializers that are also inputs of the graph, from IR version 4 on. They
+        count as constants unless `with_inputs` makes them inputs."""
+        names, file = self._listed_defaults, self.file
+        if names is None and file.ir_version >= _FIRST_IR_WITH_DEFAULTS:
+            listed = file.info_value[file.info_section == _GRAPH_INPUT].tolist()
+            names = tuple(file.index.value_name(value) for value in listed if file.value_constant[value] >= 0)
+        return tuple(name for name in names or () if self._is_constant_here(name))
+
+    def with_inputs(self, names: Iterable[str]) -> Model:
+        """The same model with these `default_inputs` as inputs, which may be given to an inference or left out. They
+        are no longer constants, so devices can compute less in advance. An exported model requires them.
+
+        Raises `ModelError` for a name that is not one of `default_inputs`.
+        """
+        chosen, known = list(dict.fromkeys(names)), self.default_inputs
+        for name in chosen:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise self.file.error(
+                    f"no input {name!r} with a default{did_you_mean(name, known)}; inputs with a default: {listed}"
+                )
+        if not chosen:
+            return self
+        values = [self.value_id(name) for name in chosen]
+        opened = self._copy()
+        opened.is_constant = self.is_constant.copy()
+        opened.is_constant[values] = False
+        listed_at = {int(value): at for at, value in enumerate(self.file.info_value.tolist())}
+        inputs = sorted((*self.input_ids, *values), key=lambda value: listed_at.get(self.file_value(value), 0))
+        opened.input_ids = tuple(inputs)
+        part = opened._of_nodes(np.arange(self.num_nodes, dtype=np.int32), self.output_ids)
+        # Read anew, because types were inferred with the defaults as constants.
+        model = part.with_nodes(header_of(part), {}, ())
+        defaults = {name: self.constant(value) for name, value in zip(chosen, values, strict=True)}
+        model._defaults = types.MappingProxyType({**self._defaults, **defaults})
+        model._listed_defaults = known
+        return model if self._stated_affinity is None else model.with_affinity(self.affinity)
+
+    def _is_constant_here(self, name: str) -> bool:
+        value = self.find_value(name)
+        return value is not None and bool(self.is_constant[value])
+
     def _needed(self, values: Iterable[int]) -> NDArray[np.int32]:
         """The nodes that compute these values, and the nodes that those read."""
         needed = np.zeros(self.num_nodes, np.bool_)
@@ -432,6 +484,7 @@ class Model(Rows):
         for name, number in lent.items():
             borrower = model.file.value_constant[model.file.index.value_id(name)]
             model.constants.borrow(int(borrower), constants, number)
+        model._defaults, model._listed_defaults = self._defaults, self._listed_defaults
         return model
 
     def _constant_number(self, value: int) -> int:
@@ -444,14 +497,15 @@ class Model(Rows):
         types_, number, name = self._types, self.file_value(value), self.value_name(value)
         if types_.is_declared(number):
             stated = types_.type_of(number)
-            return Port(name, stated.dtype, stated.shape)
+            return Port(name, stated.dtype, stated.shape, default=self._defaults.get(name))
 
         def find() -> tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool, Holder]:
             known = types_.type_of(number)
             is_tensor = types_.is_tensor(number)
             return known.dtype, known.shape, is_tensor, Holder() if is_tensor else holder_of(types_.message_of(number))
 
-        return Port(name, types_.stated_dtype(number), None, declared=False, find=find)
+        default = self._defaults.get(name)
+        return Port(name, types_.stated_dtype(number), None, declared=False, find=find, default=default)
 
     def describe_nodes(self) -> str:
         """A text for messages: ``of 'name' (node 'a')``, or the number of nodes with the first and the last node."""
@@ -476,7 +530,8 @@ class Model(Rows):
     def _part(self, selection: Selection, name: str) -> Model:
         part = object.__new__(Model)
         part.file, part.constants, part.name = self.file, self.constants, name
-        part._types, part._stated_affinity = self._types, self._stated_affinity
+        part._types, part._stated_affinity, part._defaults = self._types, self._stated_affinity, self._defaults
+        part._listed_defaults = self._listed_defaults
         part._nodes = read_only(self.file_nodes[selection.parent_nodes])
         part._values = read_only(self.file_values[selection.parent_values])
         part.node_inputs, part.node_outputs = selection.inputs, selection.outputs

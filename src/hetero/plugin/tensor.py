@@ -115,9 +115,9 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
     A sequence is a list of arrays; an empty optional is None.
 
     ``inputs``: a mapping from input name to array, or the `Outputs` of another model; if the model has one input, also
-    the array alone. Arrays are NumPy arrays or have ``__dlpack__``. Python numbers and lists of them are converted if
-    no element is lost (see `conversion`). Arrays are copied only if their byte order is not native. Dimensions with the
-    same symbol must agree across inputs.
+    the array alone. Inputs with a default may be left out. Arrays are NumPy arrays or have ``__dlpack__``. Python
+    numbers and lists of them are converted if no element is lost (see `conversion`). Arrays are copied only if their
+    byte order is not native. Dimensions with the same symbol must agree across inputs.
 
     Raises `InferenceError` with the name of the input, what was expected and what was found.
     """
@@ -134,18 +134,23 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
         inputs = {ports[0].name: inputs}
     symbols: dict[str, tuple[int, str]] = {}
     bound: list[Any] = []
+    left_out = 0
     for port in ports:
-        if port.name not in inputs:
+        if port.name in inputs:
+            value = inputs[port.name]
+        elif port.default is not None:
+            value = port.default
+            left_out += 1
+        else:
             _refuse_unknown(ports, inputs)
             raise InferenceError(f"input {port.name!r} is missing; expected {_describe(port)}")
-        value = inputs[port.name]
         if not port.is_tensor:
             bound.append(_as_items(value, port))
             continue
         array = _as_array(value, port)
         _check(array, port, symbols, value)
         bound.append(array)
-    if len(inputs) != len(ports):
+    if len(inputs) + left_out != len(ports):
         _refuse_unknown(ports, inputs)
     return bound
 

@@ -55,8 +55,8 @@ def command(
         raise click.UsageError("give --boundaries or --nodes")
     judged, reference = _pair(planning)
     session = Session(model, planning)
-    inputs = InputChoice(**choice).make(session.model.inputs)
     session.state_sizes(InputChoice(**choice))
+    inputs = InputChoice(**choice).make(session.inputs)
     task = (session, judged, reference, planning.config(), inputs)
     divergence = None
     if nodes:
