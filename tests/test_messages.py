@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import importlib
+import pickle
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 import hetero
+from hetero.compiling.splitting import read_manifest
+from hetero.devices.profile import load_profile
 
 CASES = {
     "": "device '': expected a name such as 'CPU' or 'HETERO:FPGA,CPU'",
@@ -31,6 +37,11 @@ CASES = {
     "HETERO:NPU,CPU": "an Intel NPU is OPENVINO.NPU (pip install 'hetero[openvino]')",
     "AUTO": "devices are listed by priority, such as 'HETERO:FPGA,CPU'",
     "CPU.4096": "there is no device CPU.4096; ids here: 0",
+    "CPU:0": "device 'CPU:0': an id follows a dot, as in 'CPU.0'",
+    "HETERO:FPGA,CPU:1": "device 'CPU:1': an id follows a dot, as in 'CPU.1'",
+    "cuda:0": "an id follows a dot, as in 'cuda.0'",
+    "plan.json": "device 'plan.json': a plan is loaded first: pass hetero.Plan.load('plan.json') as the device",
+    "/a/My.JSON": "pass hetero.Plan.load('/a/My.JSON') as the device",
 }
 
 
@@ -128,3 +139,134 @@ def test_pins_without_a_list(core: hetero.Core, diamond: hetero.Model) -> None:
         core.compile_model(diamond, "CPU", pins={"one": "CPU"})
     with pytest.raises(hetero.PropertyError, match="a plan already contains its pins"):
         core.compile_model(diamond, core.plan(diamond, "HETERO:CPU"), pins={"one": "CPU"})
+
+
+@pytest.mark.parametrize(
+    ("pin", "message"),
+    [
+        ("seve", "pin 'seve' matches no node (did you mean seven?)"),
+        ("op:relu", "pin 'op:relu' matches no node (did you mean op:Relu?)"),
+        ("u", "pin 'u' matches no node: expressions match whole keys; '.*u.*' matches 'four'"),
+        ("?:xyz", "pin '?:xyz' is neither a node key nor a regular expression: "),
+        (
+            "/head/.*",
+            "pin '/head/.*' matches no node: expected a node key such as 'one', a regular expression for whole keys, "
+            "or op: and an operator",
+        ),
+    ],
+)
+def test_a_pin_without_a_match(core: hetero.Core, diamond: hetero.Model, pin: str, message: str) -> None:
+    with pytest.raises(hetero.PropertyError) as caught:
+        core.plan(diamond, "HETERO:FPGA,CPU", pins={pin: "CPU"})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("device", ["HETERO:CPU,CPU.0", "HETERO:CPU.0,CPU", "HETERO:FPGA,CPU,CPU.0"])
+def test_one_device_twice(core: hetero.Core, diamond: hetero.Model, device: str) -> None:
+    second = device.rpartition(",")[2]
+    with pytest.warns(RuntimeWarning, match=f"{second} has no node: the list also has CPU.*, the same device") as told:
+        core.compile_model(diamond, device)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        core.compile_model(diamond, device, pins={"one": second})
+        core.compile_model(diamond, "HETERO:FPGA,CPU")
+
+
+def test_each_reason_has_its_own_line(core: hetero.Core) -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Frob", ["x"], ["y"], "f", domain="mine")],
+        "g",
+        *([onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2])] for name in "xy"),
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("mine", 1)]
+    model = core.read_model(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    with pytest.raises(hetero.UnsupportedModel) as caught:
+        core.compile_model(model, "HETERO:FPGA,CPU")
+    lines = str(caught.value).splitlines()
+    assert lines[1] == "  'f' (Frob):" or lines[1] == "  'f' (mine::Frob):"
+    assert [line.partition(":")[0] for line in lines[2:]] == ["    FPGA", "    CPU"]
+    with pytest.raises(hetero.UnsupportedModel, match=r"Frob\): CPU: "):
+        core.compile_model(model, "CPU")
+
+
+@pytest.mark.parametrize("kind", ["model", "exported", "plan", "costs", "profile", "split"])
+def test_a_missing_file_is_a_file_not_found_error(core: hetero.Core, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "gone"
+    uses: dict[str, tuple[type[hetero.HeteroError], Any]] = {
+        "model": (hetero.ModelError, lambda: core.read_model(path)),
+        "exported": (hetero.ArtifactError, lambda: hetero.load(path)),
+        "plan": (hetero.HeteroError, lambda: hetero.Plan.load(path)),
+        "costs": (hetero.HeteroError, lambda: hetero.Costs.load(path)),
+        "profile": (hetero.PropertyError, lambda: load_profile(path)),
+        "split": (hetero.HeteroError, lambda: read_manifest(path)),
+    }
+    error, use = uses[kind]
+    with pytest.raises(FileNotFoundError) as caught:
+        use()
+    assert isinstance(caught.value, error)
+    assert str(path) in str(caught.value)
+    assert caught.value.errno == errno.ENOENT
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert (str(again), again.errno, again.filename) == (str(caught.value), errno.ENOENT, caught.value.filename)
+
+
+def test_missing_weights_are_a_file_not_found_error(core: hetero.Core, tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(np.zeros(300, np.float32), "w")
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [300]) for name in "xy"]
+    node, x = onnx.helper.make_node("Add", ["x", "w"], ["y"], "add"), np.zeros(300, np.float32)
+    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:], [weight])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"initializer 'w': external data 'w\.bin' cannot be opened") as caught:
+        core.compile_model(tmp_path / "m.onnx", "CPU")(x)
+    assert isinstance(caught.value, hetero.ModelError)
+    (tmp_path / "w.bin").write_bytes(b"short")
+    with pytest.raises(hetero.ModelError) as short:
+        core.compile_model(tmp_path / "m.onnx", "CPU")(x)
+    assert not isinstance(short.value, FileNotFoundError)
+
+
+def test_inputs_of_another_name_or_kind(core: hetero.Core, diamond: hetero.Model) -> None:
+    port = diamond.inputs[0]
+    x = np.zeros([dim if isinstance(dim, int) else 1 for dim in port.shape or ()], port.dtype)
+    compiled = core.compile_model(diamond, "CPU")
+    for inputs, message in (
+        ({f"{port.name}_": x}, f"the model has no input '{port.name}_' (did you mean {port.name}?); its inputs:"),
+        ({0: x}, "the model has no input 0; its inputs:"),
+        ({port.name: x, "extra": x, "more": x}, "the model has no input 'extra', 'more'; its inputs:"),
+        ({f"i{i}": x for i in range(7)}, " and 2 more; its inputs:"),
+        ([x, x], f"a list of 2 arrays; write {{'{port.name}': array}}"),
+        ((x,), f"a tuple of 1 array; write {{'{port.name}': array}}"),
+        ({}, f"input '{port.name}' is missing; expected"),
+    ):
+        with pytest.raises(hetero.InferenceError) as caught:
+            compiled(inputs)
+        assert message in str(caught.value)
+
+
+def test_a_list_for_several_inputs(core: hetero.Core) -> None:
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "aby"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["a", "b"], ["y"])], "g", ports[:2], ports[2:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    compiled = core.compile_model(model, "CPU")
+    x = np.ones(2, np.float32)
+    message = r"expected a mapping from input name to array \(inputs: a, b\), found a list; write {'a': array, …}"
+    with pytest.raises(hetero.InferenceError, match=message):
+        compiled([x, x])
+    with pytest.raises(
+        hetero.InferenceError, match=r"the model has no input 'B' \(did you mean b\?\); its inputs: a, b"
+    ):
+        compiled({"a": x, "B": x})
+
+
+def test_an_opset_of_the_future(core: hetero.Core) -> None:
+    graph = onnx.helper.make_graph([], "g", [], [])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 99)], ir_version=8)
+    newest = onnx.defs.onnx_opset_version()
+    with pytest.raises(
+        hetero.ModelError, match=rf"opset 99 .* supports 1 to {newest}; install a newer onnx, or export"
+    ):
+        core.read_model(model)

@@ -144,6 +144,34 @@ def test_a_second_name_stays(renamed: hetero.Core, diamond: hetero.Model, tmp_pa
     assert core.compile_model(diamond, "TEMPLATE", caching).device == "TEMPLATE"
 
 
+@pytest.mark.parametrize("kind", [*SECOND_NAMES, "shared"])
+def test_two_names_of_one_device_run_beside_each_other(
+    core: hetero.Core, diamond: hetero.Model, tmp_path: Path, kind: str
+) -> None:
+    if kind == "ORT":
+        pytest.importorskip("onnxruntime")
+    plugin = TemplatePlugin()
+    for name in ("ONE", "TWO"):
+        core.register_plugin(name, SECOND_NAMES.get(kind, lambda: plugin))
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    expected = core.compile_model(diamond, "TEMPLATE")(x)[0]
+    for device in ("HETERO:ONE,TWO", "HETERO:TWO,ONE", "MULTI:ONE,TWO"):
+        pins = {"one": "ONE", "two": "TWO"} if device.startswith("HETERO") else None
+        compiled = core.compile_model(diamond, device, {"PERF_COUNT": True}, pins=pins)
+        assert set(compiled.get_property("EXECUTION_DEVICES")) == {"ONE", "TWO"}
+        np.testing.assert_allclose(compiled(x)[0], expected, 1e-6)
+        if pins is None:
+            continue
+        assert {submodel.device for submodel in compiled.submodels} == {"ONE", "TWO"}  # type: ignore[attr-defined]
+        request = compiled.create_infer_request()
+        request.infer(x)
+        assert {span.device for span in request.profiling_info.spans} == {"ONE", "TWO"}
+        compiled.export_model(tmp_path / "m.hetero")
+        again = core.import_model(tmp_path / "m.hetero")
+        assert set(again.get_property("EXECUTION_DEVICES")) == {"ONE", "TWO"}
+        np.testing.assert_allclose(again(x)[0], expected, 1e-6)
+
+
 def test_messages_have_the_second_name(core: hetero.Core) -> None:
     node = helper.make_node("Mystery", ["x"], ["y"], name="strange", domain="nobody")
     proto = make_model([node], {"x": [2]}, ["y"])

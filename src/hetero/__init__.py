@@ -14,9 +14,10 @@ The way a model takes, stage by stage:
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from .base.version import __version__ as __version__
+
+TYPE_CHECKING = False  # true for type checkers; importing typing would take half of the time of `import hetero`
 
 if TYPE_CHECKING:
     from .assign.costs import Costs

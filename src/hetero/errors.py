@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 __all__ = [
     "ArtifactError",
@@ -34,12 +36,15 @@ __all__ = [
     "WrongDevice",
     "WrongVersion",
     "did_you_mean",
+    "file_error",
     "inference_error",
     "memory_errors",
     "raise_out_of_memory",
     "shown",
 ]
 
+
+_Error = TypeVar("_Error", bound="HeteroError")
 
 # Characters of a word, and of a whole message. Names may come from an untrusted file and be megabytes long.
 _LONGEST_WORD = 200
@@ -216,6 +221,28 @@ def _lack_of_memory(error: BaseException) -> str | None:
     if isinstance(error, SystemError) and _NO_REASON.search(last):
         return f"a library failed without a reason, as NumPy does for lack of memory: {last}"
     return last if _NO_MEMORY.search(last) or _NO_GPU_MEMORY.search(str(error)) else None
+
+
+def file_error(kind: type[_Error], message: str, cause: BaseException) -> _Error:
+    """An error of ``kind``. It is also a `FileNotFoundError` if ``cause``, or the cause of that, is one."""
+    missing = cause if isinstance(cause, FileNotFoundError) else cause.__cause__
+    if not isinstance(missing, FileNotFoundError):
+        return kind(message)
+    error: _Error = _not_found(kind)(message)  # type: ignore[arg-type]  # mypy takes a class for unhashable
+    for name in ("errno", "strerror", "filename"):
+        setattr(error, name, getattr(missing, name))
+    return error
+
+
+@functools.cache
+def _not_found(kind: Any) -> Any:
+    """A subclass of ``kind`` with the same name that is also a `FileNotFoundError`."""
+
+    def reduce(self: Any) -> tuple[Any, ...]:  # pickle cannot find this class by its name
+        return file_error, (kind, self.args[0], FileNotFoundError(self.errno, self.strerror, self.filename))
+
+    members = {"__str__": Exception.__str__, "__reduce__": reduce, "__module__": kind.__module__}
+    return type(kind.__name__, (kind, FileNotFoundError), members)
 
 
 def inference_error(message: str, error: BaseException) -> InferenceError:

@@ -114,8 +114,8 @@ def test_bytes_of_other_kinds_are_refused(core: hetero.Core, tmp_path: pathlib.P
     (tmp_path / "empty").write_bytes(b"")
     for source, words in (
         (b"", "not an exported model"),
-        (network().SerializeToString(), "not an exported model"),
-        (b"PK\3\4" + bytes(1000), "not an exported model"),
+        (network().SerializeToString(), "expected an exported model, found an ONNX model: compile it with"),
+        (b"PK\3\4" + bytes(1000), "expected an exported model, found a ZIP archive"),
         (tmp_path / "empty", "is empty"),
     ):
         with pytest.raises(errors.Corrupt, match=words):

@@ -84,6 +84,39 @@ def test_interrupted(diamond_path: Path) -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("module", ["click", "hetero.cli.commands.inspect", "numpy", "hetero.core"])
+def test_interrupted_during_imports(module: str, diamond_path: Path) -> None:
+    """SIGINT as the process begins to import a module: no traceback, and nothing is imported further."""
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from hetero.__main__ import run\n"
+        "sys.exit(run())\n"
+    )
+    command = [sys.executable, "-c", program, "inspect", diamond_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted\n")
+
+
+def test_interrupts_that_are_ignored_stay_ignored(diamond_path: Path) -> None:
+    """As in a background job."""
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from hetero.__main__ import run\n"
+        "import os; os.kill(os.getpid(), signal.SIGINT)\n"
+        "run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "inspect", diamond_path], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
 def test_asks_on_a_terminal(answer: str, code: int, diamond_path: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("precious")

@@ -17,10 +17,12 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from ..base.file_kinds import MANIFEST_ENTRY
+
 __all__ = ["ALIGNMENT", "MANIFEST", "Entry", "Layout", "comment_of", "first_entry", "is_entry_name"]
 
 ALIGNMENT: Final = 64
-MANIFEST: Final = "manifest.json"
+MANIFEST: Final = MANIFEST_ENTRY
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")

@@ -15,8 +15,10 @@ from collections.abc import Callable
 
 from .._checksum import crc32
 from ..base.device_string import parse_device
+from ..base.file_kinds import describe_kind, expected, is_exported
 from ..base.files import map_file
-from ..errors import ArtifactError, Corrupt, PropertyError, raise_out_of_memory
+from ..errors import ArtifactError, Corrupt, ModelError, PropertyError, raise_out_of_memory
+from ..model.file import ModelFile
 from .layout import MANIFEST, Entry, Layout, comment_of, first_entry, is_entry_name
 from .manifest import Manifest, decode_manifest
 
@@ -51,10 +53,7 @@ class Artifact:
         data, label = self._data, self.label
         first = first_entry(data)
         if first is None:
-            raise Corrupt(
-                f"{label}: is not an exported model of hetero, or is truncated or encrypted (if it is encrypted, set "
-                "CACHE_ENCRYPTION_CALLBACKS to the functions that it was written with)"
-            )
+            raise Corrupt(f"{label}: {_problem(data)}")
         head, begin, comment = first
         text = data[begin : begin + head.size]
         if comment_of(hashlib.sha256(text).hexdigest()) != comment or crc32(text) != head.crc32:
@@ -87,6 +86,21 @@ class Artifact:
             except PropertyError as error:
                 raise Corrupt(f"{label}: {error}") from error
         return layout.offsets[1:], manifest
+
+
+def _problem(data: memoryview) -> str:
+    """Why bytes that do not begin and end like an exported model cannot be loaded."""
+    other = None if is_exported(data) else describe_kind(data)
+    if other is not None:
+        return expected("an exported model", other)
+    try:
+        ModelFile(data, label="")
+    except ModelError:
+        return (
+            "is not an exported model of hetero, or is truncated or encrypted (if it is encrypted, set "
+            "CACHE_ENCRYPTION_CALLBACKS to the functions that it was written with)"
+        )
+    return expected("an exported model", ("an ONNX model", "compile it with hetero.compile or Core.compile_model"))
 
 
 def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = None) -> Artifact:

@@ -223,12 +223,13 @@ def _check(
         reasons = {devices[i]: supports[i].reasons.get(node, _NO_REASON) for i in device_numbers}
         unsupported[key] = reasons
         placed = "" if number < 0 else f" is {_PLACED[origin[node]].format(devices[number])}"
-        why = "; ".join(f"{device}: {reason}" for device, reason in reasons.items())
+        each = [f"{device}: {reason}" for device, reason in reasons.items()]
+        why = f" {each[0]}" if len(each) == 1 else "".join(f"\n    {line}" for line in each)
         alike.setdefault((op, placed, why), []).append(key)
     lines = []
     for (op, placed, why), keys in list(alike.items())[:_MOST_LINES]:
         more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-        lines.append(f"  {', '.join(map(repr, keys[:_MOST_KEYS]))}{more} ({op}){placed}: {why}")
+        lines.append(f"  {', '.join(map(repr, keys[:_MOST_KEYS]))}{more} ({op}){placed}:{why}")
     if len(alike) > _MOST_LINES:
         left = sum(map(len, list(alike.values())[_MOST_LINES:]))
         lines.append(f"  and {counted(left, 'more node')}; the exception's `unsupported` lists all")

@@ -72,7 +72,7 @@ def resolve_pins(
         except re.error as error:
             raise PropertyError(f"pin {pin!r} is neither a node key nor a regular expression: {error}") from error
         if not matches_any:
-            raise PropertyError(f"pin {pin!r} matches no node{_nearest(model, pin)}")
+            raise PropertyError(f"pin {pin!r} matches no node{_nearest(model, pin) or _advice(model, pin)}")
     return matcher.pinned()
 
 
@@ -194,3 +194,13 @@ def _nearest(model: Model, pin: str) -> str:
     if pin in model.op_types:
         return f" (did you mean {OPERATOR_PREFIX}{pin}, for all nodes of that operator?)"
     return did_you_mean(pin, model.keys[:_MOST_KEYS_TO_GUESS_FROM])
+
+
+def _advice(model: Model, pin: str) -> str:
+    """What a pin that resembles no key could be instead."""
+    keys = model.keys[:_MOST_KEYS_TO_GUESS_FROM]
+    inside = [key for key in keys if pin in key]
+    if inside:
+        return f": expressions match whole keys; '.*{re.escape(pin)}.*' matches {inside[0]!r}"
+    example = f" such as {keys[0]!r}" if keys else ""
+    return f": expected a node key{example}, a regular expression for whole keys, or op: and an operator"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ LIST_DEVICES = ("HETERO", "MULTI")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+")
+_PLAN_END = ".json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ def is_device_name(text: str) -> bool:
 
 def parse_device(text: str) -> DeviceString:
     """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` for a malformed string."""
+    if isinstance(text, (str, os.PathLike)) and os.fsdecode(text).lower().endswith(_PLAN_END):
+        path = os.fsdecode(text)
+        raise PropertyError(f"device {path!r}: a plan is loaded first: pass hetero.Plan.load({path!r}) as the device")
     if not isinstance(text, str):
         raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {shown(text)}")
     head, colon, tail = text.partition(":")
@@ -52,6 +57,8 @@ def parse_device(text: str) -> DeviceString:
         raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
     if dot and not _ID.fullmatch(id_):
         raise PropertyError(f"device {text!r}: expected an id after the dot, as in '{name}.0'")
+    if colon and name not in LIST_DEVICES and _ID.fullmatch(tail.strip()) and tail.strip().isdecimal():
+        raise PropertyError(f"device {text!r}: an id follows a dot, as in '{name}.{tail.strip()}'")
     return DeviceString(name, id_, parse_device_list(tail, text) if colon else None)
 
 

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..errors import HeteroError, raise_out_of_memory
+from ..errors import HeteroError, file_error, raise_out_of_memory
 
 __all__ = [
     "Descriptor",
@@ -312,15 +312,15 @@ def write_all(target: int, data: memoryview) -> None:
 def map_file(path: str, expected: str, error: type[HeteroError], empty: type[HeteroError] | None = None) -> memoryview:
     """The bytes of a regular file, mapped for reading. The file must not be shortened while they are in use.
 
-    ``expected``: the expected kind of file, for messages. Raises ``error`` if the file does not exist or cannot be
-    mapped, and ``empty`` (by default ``error``) if it is empty.
+    ``expected``: the expected kind of file, for messages. Raises ``error`` if the file cannot be mapped, also as a
+    `FileNotFoundError` if it does not exist, and ``empty`` (by default ``error``) if it is empty.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         number = os.open(path_text(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as raised:
         raise_out_of_memory(raised)
-        raise error(f"{path}: cannot be opened: {raised.strerror or raised}") from raised
+        raise file_error(error, f"{path}: cannot be opened: {raised.strerror or raised}", raised) from raised
     try:
         status = os.fstat(number)
         if stat.S_ISDIR(status.st_mode):

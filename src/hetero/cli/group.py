@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import click
 
+from ..base.interrupts import INTERRUPTED, interrupts_raised
 from .text import clean_lines
 
 __all__ = ["COMMANDS", "CommandGroup", "Failure"]
@@ -35,7 +37,6 @@ COMMANDS = {
 }
 
 _MOST_LINES = 25  # of an error message that lists nodes
-_INTERRUPTED = 130
 
 
 class Failure(click.ClickException):
@@ -85,7 +86,7 @@ class CommandGroup(click.Group):
         with contextlib.suppress(AttributeError):  # escape characters that the terminal cannot encode
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         try:
-            with _warnings_as_lines():
+            with interrupts_raised(), _warnings_as_lines():
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # reports a full disk while errors are still handled
             return result
@@ -114,7 +115,7 @@ class CommandGroup(click.Group):
             if is_debugging(ctx):
                 raise
             click.echo("Interrupted", err=True)
-            raise SystemExit(_INTERRUPTED) from None
+            raise SystemExit(INTERRUPTED) from None
 
 
 def is_debugging(ctx: click.Context) -> bool:
@@ -122,10 +123,20 @@ def is_debugging(ctx: click.Context) -> bool:
     return bool(ctx.meta.get("hetero.debug"))
 
 
+# What an error of the library names -> its counterpart on the command line.
+_COUNTERPARTS = {
+    "the exception's `unsupported` lists all": "`hetero query --nodes` lists all",
+    "(Core.add_extension)": "(--extension)",
+    "pass it as the device, after Plan.load, and the ONNX file as the model": "pass it as --plan, and the ONNX file",
+}
+_PLAN_TO_LOAD = re.compile(r"a plan is loaded first: pass hetero.Plan.load\((.*)\) as the device")
+
+
 def _for_people(message: str) -> str:
     """Replaces the Python names in a library error by their command-line counterparts."""
-    message = message.replace("the exception's `unsupported` lists all", "`hetero query --nodes` lists all")
-    return message.replace("(Core.add_extension)", "(--extension)")
+    for name, counterpart in _COUNTERPARTS.items():
+        message = message.replace(name, counterpart)
+    return _PLAN_TO_LOAD.sub(lambda match: f"a plan is given as --plan {match[1]}, without -d", message)
 
 
 def _first_lines(message: str) -> str:

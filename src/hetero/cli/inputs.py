@@ -1,10 +1,9 @@
-"""The inputs of a run on the command line: arrays from files, and random arrays of the requested shapes."""
+"""The inputs of a run on the command line: values that are given, and random arrays of the requested shapes."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 
 from ..errors import did_you_mean
 from ..model.types import Port
-from .group import Failure
+from .given import Target, expected_sizes, load_arrays, value_of
+from .images import ImageOptions
 from .random_inputs import chosen_shape, random_array
 
 __all__ = ["Input", "InputChoice"]
@@ -25,7 +25,7 @@ _BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[\d,\s]*)\]")  # the
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """One input: its array, and its source: a path, or ``random``."""
+    """One input: its array, and its source: a path, ``given`` or ``random``."""
 
     name: str
     array: Any
@@ -46,6 +46,11 @@ class InputChoice:
     dims: Sequence[str] = ()
     ranges: Sequence[str] = ()
     seed: int = 0
+    image_size: str | None = None
+    image_layout: str | None = None
+    image_mean: str | None = None
+    image_scale: str | None = None
+    image_order: str = "RGB"
 
     def stated_shapes(self, ports: Sequence[Port]) -> dict[str, tuple[int | str | None, ...]]:
         """Input -> shape, for each input whose shape the files, shapes or dims determine, in full or in part. Other
@@ -80,28 +85,44 @@ class InputChoice:
         self, ports: Sequence[Port]
     ) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[str, tuple[int, ...]], dict[str, int]]:
         """Parses the options: input -> array and its file, input -> shape, symbol -> size."""
-        names = [port.name for port in ports]
-        arrays = self._read(names)
-        shapes = self._shapes(names) | {name: array.shape for name, (array, _) in arrays.items()}
+        stated = self._shapes([port.name for port in ports])
         symbols = self._symbols(ports)
+        for port in ports:
+            for dim, size in zip(port.shape or (), stated.get(port.name, ()), strict=False):
+                if isinstance(dim, str):
+                    symbols.setdefault(dim, size)
+        arrays = self._read(ports, stated, symbols)
+        shapes = stated | {name: array.shape for name, (array, _) in arrays.items()}
         for port in ports:
             for dim, size in zip(port.shape or (), shapes.get(port.name, ()), strict=False):
                 if isinstance(dim, str):
                     symbols.setdefault(dim, size)
         return arrays, shapes, symbols
 
-    def _read(self, names: Sequence[str]) -> dict[str, tuple[NDArray[Any], str]]:
+    def _read(
+        self, ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], symbols: Mapping[str, int]
+    ) -> dict[str, tuple[NDArray[Any], str]]:
+        """The inputs that are given: input -> array and its source."""
+        by_name = {port.name: port for port in ports}
+        names = list(by_name)
+        images = ImageOptions(self.image_size, self.image_layout, self.image_mean, self.image_scale, self.image_order)
         arrays: dict[str, tuple[NDArray[Any], str]] = {}
+
+        def put(name: str, array: NDArray[Any], source: str) -> None:
+            if name in arrays:
+                raise click.UsageError(f"--input: {name!r} is given twice, by {arrays[name][1]} and {source}")
+            arrays[name] = array, source
+
         for entry in self.inputs:
-            name, path = _named(entry, names, "--input")
-            loaded = _load(path)
-            if isinstance(loaded, np.ndarray):
-                arrays[_only(name, names, f"--input {entry}")] = (loaded, path)
-            elif name is not None:
-                raise click.UsageError(f"--input {entry}: {path} contains named arrays: remove {name}=")
-            else:
-                for key, array in loaded.items():
-                    arrays[_known(key, names, f"--input {path}")] = (array, path)
+            name, value = _named(entry, names, "--input")
+            if name is None and value.lower().endswith(".npz"):
+                loaded = load_arrays(value)
+                for key, array in loaded.items() if isinstance(loaded, Mapping) else ():
+                    put(_known(key, names, f"--input {value}"), array, value)
+                continue
+            port = by_name[_only(name, names, f"--input {entry}")]
+            target = Target(port, expected_sizes(port, shapes.get(port.name), symbols))
+            put(port.name, *value_of(value, target, images, f"--input {entry}"))
         return arrays
 
     def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -186,16 +207,3 @@ def _known(name: str, names: Sequence[str], where: str) -> str:
             f"{where}: the model has no input {name!r}{did_you_mean(name, names)}; its inputs: {', '.join(names)}"
         )
     return name
-
-
-def _load(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except OSError as error:
-        raise Failure(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise Failure(f"cannot read {path} as a .npy or .npz file: {error}") from error

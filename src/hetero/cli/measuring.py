@@ -7,6 +7,7 @@ and number of inferences. The ratio of two contenders is the median of their rat
 from __future__ import annotations
 
 import dataclasses
+import math
 import queue
 import statistics
 import time
@@ -15,12 +16,14 @@ from typing import Any, Literal
 
 from ..plugin.contract import CompiledModel, InferRequest
 
-__all__ = ["PERCENTILES", "Contender", "measure", "percentile"]
+__all__ = ["PERCENTILES", "Contender", "measure", "median_interval", "percentile"]
 
 PERCENTILES = (50, 90, 95, 99)
 
 _SLICE = 0.1  # seconds of one contender in a row
 _SLICE_IN_FLIGHT = 0.5  # seconds with several requests in flight; longer, because the last ones of a slice run alone
+_NORMAL_95 = 1.959964  # of 95 % of a normal distribution, in standard deviations
+_LEAST_FOR_INTERVAL = 6  # values
 _LATENCIES_PER_SLICE = 20  # with several requests in flight
 
 
@@ -104,12 +107,17 @@ class Contender:
 
     def ratio_to(self, other: Contender, what: Literal["wall", "cpu"]) -> float:
         """Median over the rounds of the time per inference (``wall`` or ``cpu``), divided by the other's."""
+        return statistics.median(self._ratios(other, what))
+
+    def ratio_interval(self, other: Contender, what: Literal["wall", "cpu"]) -> tuple[float, float] | None:
+        """The 95 % confidence interval of `ratio_to`; None if there are too few rounds."""
+        return median_interval(sorted(self._ratios(other, what)))
+
+    def _ratios(self, other: Contender, what: Literal["wall", "cpu"]) -> list[float]:
         pairs = list(zip(self.slices, other.slices, strict=False))
         if what == "wall":
-            ratios = [(mine.wall / mine.count) / (theirs.wall / theirs.count) for mine, theirs in pairs]
-        else:
-            ratios = [(mine.cpu / mine.count) / max(theirs.cpu / theirs.count, 1e-12) for mine, theirs in pairs]
-        return statistics.median(ratios)
+            return [(mine.wall / mine.count) / (theirs.wall / theirs.count) for mine, theirs in pairs]
+        return [(mine.cpu / mine.count) / max(theirs.cpu / theirs.count, 1e-12) for mine, theirs in pairs]
 
 
 def measure(contenders: Sequence[Contender], seconds: float, inferences: int, tell: Callable[[float], None]) -> None:
@@ -146,3 +154,14 @@ def percentile(sorted_times: Sequence[float], percent: float) -> float:
     low = int(position)
     high = min(low + 1, len(sorted_times) - 1)
     return sorted_times[low] + (sorted_times[high] - sorted_times[low]) * (position - low)
+
+
+def median_interval(sorted_values: Sequence[float]) -> tuple[float, float] | None:
+    """A 95 % confidence interval of the median: two of the values, by the binomial distribution of how many lie below
+    the median. It holds for any distribution of independent values. None for fewer than 6 values, whose whole range
+    has less than 95 %."""
+    count = len(sorted_values)
+    if count < _LEAST_FOR_INTERVAL:
+        return None
+    below = int((count - _NORMAL_95 * math.sqrt(count)) / 2 - 0.5)
+    return sorted_values[below], sorted_values[count - 1 - below]

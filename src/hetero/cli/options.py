@@ -85,9 +85,31 @@ def shape_options(function: _F) -> _F:
     return _dim_option("unknown")(_shape_option(function))
 
 
+_IMAGE_OPTIONS = (
+    click.option(
+        "--image-order",
+        type=click.Choice(("RGB", "BGR"), case_sensitive=False),
+        default="RGB",
+        show_default=True,
+        help="Order of the channels of image inputs.",
+    ),
+    click.option(
+        "--image-scale", metavar="NUMBER[,…]", help="Divide pixels by this, after --image-mean; one for each channel."
+    ),
+    click.option("--image-mean", metavar="NUMBER[,…]", help="Subtract this from pixels (0 to 255); one per channel."),
+    click.option(
+        "--image-layout",
+        type=click.Choice(("NCHW", "NHWC", "CHW", "HWC", "HW"), case_sensitive=False),
+        help="Layout of image inputs [default: from the shape].",
+    ),
+    click.option("--image-size", metavar="WxH", help="Size of image inputs [default: the model's, or the image's]."),
+)
+
+
 def input_options(function: _F) -> _F:
-    """Adds ``inputs``, ``shapes``, ``dims``, ``ranges`` and ``seed``, for `hetero.cli.inputs.InputChoice`."""
+    """Adds the options of `hetero.cli.inputs.InputChoice`, under the names of its fields."""
     for option in (
+        *_IMAGE_OPTIONS,
         click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs."),
         click.option(
             "--range",
@@ -102,9 +124,10 @@ def input_options(function: _F) -> _F:
             "-i",
             "--input",
             "inputs",
-            metavar="[NAME=]FILE",
+            metavar="[NAME=]VALUE",
             multiple=True,
-            help="Array from a .npy file, or arrays by name from a .npz file. Other inputs are random.",
+            help="A number, a list such as 1,2,3, a .npy or .npz file, a text file of numbers, or an image. Inputs "
+            "without a value are random.",
         ),
     ):
         function = option(function)

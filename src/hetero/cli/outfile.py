@@ -15,7 +15,7 @@ from ..base.files import moved_away
 from .group import Failure
 from .text import clean
 
-__all__ = ["check_folder", "check_output", "replacing_folder", "writing"]
+__all__ = ["check_folder", "check_output", "make_folder", "replacing_folder", "writing"]
 
 
 def check_output(path: str, force: bool) -> None:
@@ -53,6 +53,15 @@ def check_folder(folder: str, path: str) -> None:
         raise Failure(f"cannot write {path}: {folder}: {os.strerror(code)}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise Failure(f"cannot write {path}: {folder}: {os.strerror(errno.EACCES)}")
+
+
+def make_folder(folder: str) -> None:
+    """Makes a folder and its parents if it does not exist. Raises `Failure` if files cannot be created in it."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise Failure(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    check_folder(folder, folder)
 
 
 @contextlib.contextmanager

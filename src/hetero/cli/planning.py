@@ -49,8 +49,10 @@ class Planning:
 
     def require(self) -> None:
         """Raises `click.UsageError` unless there is either a device or a plan."""
-        if (self.device is None) == (self.plan_path is None):
+        if self.device is None and self.plan_path is None:
             raise click.UsageError("give -d DEVICE or --plan PLAN.json")
+        if self.device is not None and self.plan_path is not None:
+            raise click.UsageError(f"a plan contains its devices: remove -d {self.device}, or --plan {self.plan_path}")
 
     def config(self) -> dict[str, Any]:
         """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties."""

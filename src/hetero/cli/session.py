@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..base.file_kinds import is_exported
 from ..core import Core, with_shapes
 from ..errors import ModelError
 from ..model.model import Model
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "core_with"]
 
-_ZIP = b"PK\x03\x04"
+_HEAD = 64  # B of an exported model that suffice to recognize it
 
 
 class Session:
@@ -40,7 +41,7 @@ class Session:
         """Whether the file is an exported model, judged by its first bytes."""
         try:
             with open(self.path, "rb") as stream:
-                return stream.read(len(_ZIP)) == _ZIP
+                return is_exported(memoryview(stream.read(_HEAD)))
         except OSError:
             return False  # reading the model then raises the error
 
@@ -58,8 +59,16 @@ class Session:
         sizes for which it was planned."""
         if (choice.inputs or choice.shapes or choice.dims) and not self.is_artifact:
             model = self.model
+            model = model.with_inputs(
+                name for name in model.default_inputs if any(entry.startswith(f"{name}=") for entry in choice.inputs)
+            )
             self._ports = model.inputs
             self._model = with_shapes(model, choice.stated_shapes(model.inputs))
+
+    @property
+    def inputs(self) -> Sequence[Port]:
+        """The inputs of the model, with the symbolic dims of the file."""
+        return self.model.inputs if self._ports is None else self._ports
 
     def ports(self, compiled: CompiledModel) -> Sequence[Port]:
         """The inputs of a compiled model, with the symbolic dims of the file."""

@@ -62,6 +62,8 @@ def cached(model: Model, request: Request, chosen: object, compile_anew: Callabl
     loaded = _load(path, request.whole, decrypt)
     if loaded is not None:
         tell(settings, name, "INFO", f"found {model.name!r} in the cache: {path}")
+        if any(port.default is not None for port in model.inputs):  # which the file does not have
+            loaded.adopt_ports(model.inputs, loaded.outputs)
         return loaded
     compiled = compile_anew()
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.files import atomic_folder, new_file, path_text, read_file, write_all
-from ..errors import HeteroError
+from ..errors import HeteroError, file_error
 from ..model.data_file import DataFile
 from ..model.model import Model
 from ..model.read import ModelSource, as_model
@@ -135,7 +135,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     try:
         manifest = msgspec.json.decode(read_file(path), type=Manifest)
     except OSError as error:
-        raise HeteroError(f"cannot read {path}: {error.strerror or error}") from error
+        raise file_error(HeteroError, f"cannot read {path}: {error.strerror or error}", error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HeteroError(f"{path}: {error}") from error
     for number, part in enumerate(manifest.parts):

@@ -47,6 +47,7 @@ from ..errors import (
     UnsupportedModel,
     WrongDevice,
     did_you_mean,
+    file_error,
     raise_out_of_memory,
 )
 from ..model.types import dtype_of
@@ -98,7 +99,7 @@ def load_profile(path: str | Path) -> Profile:
         with path.open("rb") as file:
             data = tomllib.load(file)
     except OSError as error:
-        raise PropertyError(f"profile {path}: cannot be read: {error.strerror}") from error
+        raise file_error(PropertyError, f"profile {path}: cannot be read: {error.strerror}", error) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PropertyError(f"profile {path}: invalid TOML: {error}") from error
     return _Reader(path).profile(data)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .._onnx import read_fields, read_tensor, read_varints, unpack_bits
 from ..base.files import mapping_of
-from ..errors import ModelError, ModelTooLarge
+from ..errors import ModelError, ModelTooLarge, file_error
 from .external import ExternalFiles, Location, parse_location
 from .file import ModelFile
 from .types import ValueType, dtype_of, element_bits
@@ -155,7 +155,7 @@ class Constants:
             return ModelTooLarge(str(file.error(f"{kind} {name!r}: {message}")))
         else:
             message = str(error)
-        return file.error(f"{kind} {name!r}: {message}")
+        return file_error(ModelError, str(file.error(f"{kind} {name!r}: {message}")), error)
 
     def _decode(self, number: int) -> NDArray[Any]:
         file = self._file

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import NodeKeys, OnnxIndex, WireError, read_fields, read_varints
+from ..base.file_kinds import describe_kind, expected
 from ..errors import ModelError, ModelTooLarge
 from .external import find_locations
 
@@ -95,6 +96,9 @@ class ModelFile:
         try:
             self.index = OnnxIndex(data, _HASH_KEY)
         except WireError as error:
+            other = describe_kind(data)
+            if other is not None:
+                raise self.error(expected("an ONNX file", other)) from error
             may_be_truncated = str(error).startswith("the model: ") and "there is no graph" not in str(error)
             hint = "; the file may be truncated, or not an ONNX file" if may_be_truncated else ""
             raise self.error(f"{error}{hint}") from error
@@ -217,7 +221,8 @@ class ModelFile:
                 import onnx
 
                 raise self.error(
-                    f"{name} is not supported: onnx {onnx.__version__} supports 1 to {newest}"
+                    f"{name} is not supported: onnx {onnx.__version__} supports 1 to {newest}; install a newer onnx, "
+                    "or export the model for an older opset"
                     if domain in _KNOWN_OPSETS
                     else f"{name} is not valid: expected 1 to {newest}"
                 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import shown
+from ..errors import did_you_mean, shown
 from .constants import Constants
 from .data_file import DataFile
 from .extract import Selection, select, select_constants
@@ -21,9 +21,9 @@ from .file import ModelFile
 from .inference import ValueTypes
 from .rows import Rows, read_only
 from .save import save_model, write_model
-from .types import Dim, Holder, Port, ValueType, holder_of, onnx_dtype_of
+from .types import Dim, Holder, Port, Ragged, ValueType, holder_of, onnx_dtype_of
 from .views import Initializers, Nodes, NodeView
-from .write import edited_parts, model_parts
+from .write import edited_parts, header_of, model_parts
 
 if TYPE_CHECKING:
     import onnx
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Model", "NodeView", "Nodes"]
 
 _INITIALIZER = 0  # constant_source of the index
+_GRAPH_INPUT = 11  # info_section of the index: the field's number in GraphProto
+_FIRST_IR_WITH_DEFAULTS = 4  # before, every initializer had to be listed as an input
 _LARGEST_DIM = 2**63 - 1  # the maximum that ONNX can store
 _LENT_BYTES = 4096  # size in B from which `with_nodes` shares weights instead of copying them
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
@@ -51,6 +53,12 @@ class Model(Rows):
 
     `read_model`, `extract`, `with_affinity` and `with_types` create models. Threads may share a model.
     """
+
+    _defaults: Mapping[str, NDArray[Any]] = types.MappingProxyType({})
+    """The values of the inputs that may be left out."""
+
+    _listed_defaults: tuple[str, ...] | None = None
+    """The names in `default_inputs`, and maybe others, if the file does not list them among its inputs any more."""
 
     def __init__(self, file: ModelFile) -> None:
         """The model of a complete file. Use `read_model` to create it."""
@@ -305,26 +313,108 @@ class Model(Rows):
             self._constant_number(value)
         return self._part(select_constants(chosen), self.name if name is None else name)
 
-    def with_outputs(self, names: Iterable[str]) -> Model:
+    def with_outputs(self, names: Iterable[str], *, keep: bool = True) -> Model:
         """The same model with these values as additional outputs. Values that are already outputs, and constants, are
-        omitted. Raises `ModelError` for an unknown value."""
+        omitted. Raises `ModelError` for an unknown value.
+
+        ``keep``: False drops all other outputs, and the nodes that only they need. The inputs stay. The outputs then
+        have the order of ``names``, which must not be empty, and of constants only those that are outputs are accepted.
+        """
+        chosen = list(dict.fromkeys(map(self.value_id, names)))
         known = set(self.output_ids)
-        more = [value for value in dict.fromkeys(map(self.value_id, names)) if not self.is_constant[value]]
-        outputs = (*self.output_ids, *(value for value in more if value not in known))
-        everything = Selection(
-            parent_nodes=np.arange(self.num_nodes, dtype=np.int32),
-            parent_values=np.arange(self.num_values, dtype=np.int32),
-            inputs=self.node_inputs,
-            outputs=self.node_outputs,
-            captures=self.node_captures,
-            producer=self.producer,
-            is_constant=self.is_constant,
-            input_ids=self.input_ids,
-            output_ids=outputs,
-            op_types=self.op_types,
-            op_type_of=self.op_type_of,
+        more = [value for value in chosen if value not in known and not self.is_constant[value]]
+        if keep:
+            return self._of_nodes(np.arange(self.num_nodes, dtype=np.int32), (*self.output_ids, *more))
+        for value in chosen:
+            if value not in known and self.is_constant[value]:
+                raise self.file.error(f"{self.value_name(value)!r} is a constant, which cannot become an output")
+        if not chosen:
+            raise self.file.error("with_outputs: expected at least one value")
+        return self._of_nodes(self._needed(chosen), tuple(chosen))
+
+    @property
+    def default_inputs(self) -> tuple[str, ...]:
+        """The inputs that have a default: initializers that are also inputs of the graph, from IR version 4 on. They
+        count as constants unless `with_inputs` makes them inputs."""
+        names, file = self._listed_defaults, self.file
+        if names is None and file.ir_version >= _FIRST_IR_WITH_DEFAULTS:
+            listed = file.info_value[file.info_section == _GRAPH_INPUT].tolist()
+            names = tuple(file.index.value_name(value) for value in listed if file.value_constant[value] >= 0)
+        return tuple(name for name in names or () if self._is_constant_here(name))
+
+    def with_inputs(self, names: Iterable[str]) -> Model:
+        """The same model with these `default_inputs` as inputs, which may be given to an inference or left out. They
+        are no longer constants, so devices can compute less in advance. An exported model requires them.
+
+        Raises `ModelError` for a name that is not one of `default_inputs`.
+        """
+        chosen, known = list(dict.fromkeys(names)), self.default_inputs
+        for name in chosen:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise self.file.error(
+                    f"no input {name!r} with a default{did_you_mean(name, known)}; inputs with a default: {listed}"
+                )
+        if not chosen:
+            return self
+        values = [self.value_id(name) for name in chosen]
+        opened = self._copy()
+        opened.is_constant = self.is_constant.copy()
+        opened.is_constant[values] = False
+        listed_at = {int(value): at for at, value in enumerate(self.file.info_value.tolist())}
+        inputs = sorted((*self.input_ids, *values), key=lambda value: listed_at.get(self.file_value(value), 0))
+        opened.input_ids = tuple(inputs)
+        part = opened._of_nodes(np.arange(self.num_nodes, dtype=np.int32), self.output_ids)
+        # Read anew, because types were inferred with the defaults as constants.
+        model = part.with_nodes(header_of(part), {}, ())
+        defaults = {name: self.constant(value) for name, value in zip(chosen, values, strict=True)}
+        model._defaults = types.MappingProxyType({**self._defaults, **defaults})
+        model._listed_defaults = known
+        return model if self._stated_affinity is None else model.with_affinity(self.affinity)
+
+    def _is_constant_here(self, name: str) -> bool:
+        value = self.find_value(name)
+        return value is not None and bool(self.is_constant[value])
+
+    def _needed(self, values: Iterable[int]) -> NDArray[np.int32]:
+        """The nodes that compute these values, and the nodes that those read."""
+        needed = np.zeros(self.num_nodes, np.bool_)
+        stack = list(values)
+        while stack:
+            node = int(self.producer[stack.pop()])
+            if node >= 0 and not needed[node]:
+                needed[node] = True
+                for read in (self.node_inputs, self.node_captures):
+                    stack.extend(value for value in read[node].tolist() if value >= 0)
+        return np.flatnonzero(needed).astype(np.int32)
+
+    def _of_nodes(self, nodes: NDArray[np.int32], output_ids: tuple[int, ...]) -> Model:
+        """A model of these nodes, ascending, with all inputs. The nodes must compute the outputs and what they read."""
+        inputs, outputs, captures = (
+            ragged.take(nodes) for ragged in (self.node_inputs, self.node_outputs, self.node_captures)
         )
-        return self._part(everything, self.name)
+        read = [ragged.values for ragged in (inputs, outputs, captures)]
+        kept = np.unique(np.concatenate([*read, np.array([*self.input_ids, *output_ids], np.int32)]))
+        kept = kept[kept >= 0].astype(np.int32)
+        new_id = np.full(self.num_values + 1, -1, np.int32)  # the last entry is for absent values, -1
+        new_id[kept] = np.arange(len(kept), dtype=np.int32)
+        new_node = np.full(self.num_nodes + 1, -1, np.int32)
+        new_node[nodes] = np.arange(len(nodes), dtype=np.int32)
+        ops, op_type_of = np.unique(self.op_type_of[nodes], return_inverse=True)
+        selection = Selection(
+            parent_nodes=nodes,
+            parent_values=kept,
+            inputs=Ragged(inputs.indptr, new_id[inputs.values]),
+            outputs=Ragged(outputs.indptr, new_id[outputs.values]),
+            captures=Ragged(captures.indptr, new_id[captures.values]),
+            producer=new_node[self.producer[kept]],
+            is_constant=self.is_constant[kept],
+            input_ids=tuple(new_id[list(self.input_ids)].tolist()),
+            output_ids=tuple(new_id[list(output_ids)].tolist()),
+            op_types=tuple(self.op_types[op] for op in ops.tolist()),
+            op_type_of=op_type_of.reshape(-1).astype(np.int32),
+        )
+        return self._part(selection, self.name)
 
     def to_bytes(self, max_constant_bytes: int | None = None) -> bytes:
         """The model as an encoded ModelProto, joined from ranges of the file. External data are included.
@@ -394,6 +484,7 @@ class Model(Rows):
         for name, number in lent.items():
             borrower = model.file.value_constant[model.file.index.value_id(name)]
             model.constants.borrow(int(borrower), constants, number)
+        model._defaults, model._listed_defaults = self._defaults, self._listed_defaults
         return model
 
     def _constant_number(self, value: int) -> int:
@@ -406,14 +497,15 @@ class Model(Rows):
         types_, number, name = self._types, self.file_value(value), self.value_name(value)
         if types_.is_declared(number):
             stated = types_.type_of(number)
-            return Port(name, stated.dtype, stated.shape)
+            return Port(name, stated.dtype, stated.shape, default=self._defaults.get(name))
 
         def find() -> tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool, Holder]:
             known = types_.type_of(number)
             is_tensor = types_.is_tensor(number)
             return known.dtype, known.shape, is_tensor, Holder() if is_tensor else holder_of(types_.message_of(number))
 
-        return Port(name, types_.stated_dtype(number), None, declared=False, find=find)
+        default = self._defaults.get(name)
+        return Port(name, types_.stated_dtype(number), None, declared=False, find=find, default=default)
 
     def describe_nodes(self) -> str:
         """A text for messages: ``of 'name' (node 'a')``, or the number of nodes with the first and the last node."""
@@ -438,7 +530,8 @@ class Model(Rows):
     def _part(self, selection: Selection, name: str) -> Model:
         part = object.__new__(Model)
         part.file, part.constants, part.name = self.file, self.constants, name
-        part._types, part._stated_affinity = self._types, self._stated_affinity
+        part._types, part._stated_affinity, part._defaults = self._types, self._stated_affinity, self._defaults
+        part._listed_defaults = self._listed_defaults
         part._nodes = read_only(self.file_nodes[selection.parent_nodes])
         part._values = read_only(self.file_values[selection.parent_values])
         part.node_inputs, part.node_outputs = selection.inputs, selection.outputs

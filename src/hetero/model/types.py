@@ -141,10 +141,11 @@ class Port:
     ``dtype`` and ``shape``: None if unknown. ``is_tensor``: False for sequences (lists of arrays) and optionals (a
     list, an array or None). These have no dtype and shape; ``holder`` describes their elements. ``declared``: True if
     the model states dtype and shape. False if shape inference, which may be wrong, finds the missing part; it runs when
-    the attribute is read. Ports with the same name and type are equal in both cases.
+    the attribute is read. Ports with the same name and type are equal in both cases. ``default``: the value of an input
+    that may be left out (`Model.with_inputs`), or None.
     """
 
-    __slots__ = ("_dtype", "_find", "_holder", "_is_tensor", "_shape", "declared", "name")
+    __slots__ = ("_dtype", "_find", "_holder", "_is_tensor", "_shape", "declared", "default", "name")
 
     def __init__(
         self,
@@ -155,10 +156,12 @@ class Port:
         is_tensor: bool = True,
         find: Callable[[], tuple[np.dtype[Any] | None, tuple[Dim, ...] | None, bool, Holder]] | None = None,
         holder: Holder = Holder(),  # noqa: B008 - a constant
+        default: NDArray[Any] | None = None,
     ) -> None:
         """``find``: called on first use of a missing part, returns dtype, shape, ``is_tensor`` and ``holder``."""
         self.name = name
         self.declared = declared
+        self.default = default
         self._dtype = dtype
         self._shape = shape
         self._is_tensor = is_tensor

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ..assign.predictions import PredictedLatency, PredictedPipeline
 from ..base.files import read_file
-from ..errors import HeteroError, PropertyError
+from ..errors import HeteroError, PropertyError, file_error
 from .file import decode
 from .record import PlanRecord
 from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning
@@ -33,7 +33,7 @@ class LoadedPlan(PlanRecord):
         try:
             data = read_file(path)
         except OSError as error:
-            raise HeteroError(f"cannot read {label}: {error.strerror or error}") from error
+            raise file_error(HeteroError, f"cannot read {label}: {error.strerror or error}", error) from error
         return cls(decode(data, label), label)
 
     @classmethod

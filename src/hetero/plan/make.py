@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from ..assign.assigning import assign_model
 from ..assign.assignment import Assignment
-from ..assign.request import AssignmentRules, Request
+from ..assign.request import AssignmentRules, Objective, Request
 from ..base.warn import warn
 from ..partition import partition_graph
 from .bind import affinity_of_plan, place_plan, stages_of_plan, with_nested_calls_inlined
 from .plan import Plan
-from .warning import unknown_sizes
+from .warning import repeated_devices, unknown_sizes
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -24,6 +24,9 @@ def make_plan(model: Model, request: Request) -> Plan:
     """Assign and partition. Raises the errors of `assign_model`."""
     plan = Plan(assign_model(model, request), request.rules, request.pins, request.skipped)
     _warn_of_unknown_sizes(plan)
+    if request.rules.objective is Objective.PRIORITY:
+        for warning in repeated_devices(plan.assignment, request.rules.limits):
+            warn(warning.message)
     return plan
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..partition import Partition
     from .bound import BoundPlan
 
-__all__ = ["plan_warnings", "unknown_sizes"]
+__all__ = ["plan_warnings", "repeated_devices", "unknown_sizes"]
 
 _TINY = 3  # maximum number of nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
@@ -112,6 +112,8 @@ def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
         if takes:
             origins = affinity.origin[support.mask]
             why = f"the {counted(takes, 'node')} that it supports are on devices before it, or pinned elsewhere"
+            if twin := _twin(device, affinity.devices):
+                why = f"the list also has {twin}, the same device; remove one of them, or pin nodes to {device}"
             if moved := int(np.count_nonzero(origins == Origin.MEMORY)):
                 why = f"{moved} of the {counted(takes, 'node')} that it supports moved because of memory limits"
             elif moved := int(np.count_nonzero(origins == Origin.COST)):
@@ -123,6 +125,22 @@ def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
                 f" ({main_reasons})" if main_reasons else ""
             )
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
+
+
+def repeated_devices(assignment: Assignment, limits: Mapping[str, int]) -> Iterator[PlanWarning]:
+    """Devices without nodes that are in the list twice, as ``CPU`` and ``CPU.0``, and do not relieve a limit."""
+    devices = assignment.affinity.devices
+    twins = {device: _twin(device, devices) for device in devices}
+    useless = {device for device, twin in twins.items() if twin is not None and twin not in limits}
+    if useless:
+        yield from (entry for entry in _unused(assignment) if entry.device in useless)
+
+
+def _twin(device: str, devices: Sequence[str]) -> str | None:
+    """The entry of the list that names the same device without an id, or if ``device`` has none, with an id."""
+    name, _, id_ = device.partition(".")
+    others = (other for other in devices if other != device and other.partition(".")[0] == name)
+    return next((other for other in others if not id_ or other == name), None)
 
 
 def unknown_sizes(plan: BoundPlan) -> Iterator[PlanWarning]:

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..base.formatting import shape_text
+from ..base.formatting import counted, shape_text
 from ..base.warn import warn
-from ..errors import InferenceError, UnknownOutput, did_you_mean
+from ..errors import InferenceError, UnknownOutput, did_you_mean, shown
 from ..model.types import Port
 from .conversion import Unfit, as_array
 
 __all__ = ["Outputs", "bind_inputs", "check_outputs"]
+
+_MOST_NAMES = 5  # of unknown inputs in a message
 
 
 class Outputs:
@@ -113,9 +115,9 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
     A sequence is a list of arrays; an empty optional is None.
 
     ``inputs``: a mapping from input name to array, or the `Outputs` of another model; if the model has one input, also
-    the array alone. Arrays are NumPy arrays or have ``__dlpack__``. Python numbers and lists of them are converted if
-    no element is lost (see `conversion`). Arrays are copied only if their byte order is not native. Dimensions with the
-    same symbol must agree across inputs.
+    the array alone. Inputs with a default may be left out. Arrays are NumPy arrays or have ``__dlpack__``. Python
+    numbers and lists of them are converted if no element is lost (see `conversion`). Arrays are copied only if their
+    byte order is not native. Dimensions with the same symbol must agree across inputs.
 
     Raises `InferenceError` with the name of the input, what was expected and what was found.
     """
@@ -124,30 +126,46 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
     elif not isinstance(inputs, Mapping):
         if len(ports) != 1:
             names = ", ".join(port.name for port in ports) or "none"
-            kind = "one array" if isinstance(inputs, np.ndarray) else type(inputs).__name__
-            raise InferenceError(f"expected a mapping from input name to array (inputs: {names}), found {kind}")
+            kind = "one array" if isinstance(inputs, np.ndarray) else f"a {type(inputs).__name__}"
+            example = "".join(f"; write {{{port.name!r}: array, …}}" for port in ports[:1])
+            raise InferenceError(
+                f"expected a mapping from input name to array (inputs: {names}), found {kind}{example}"
+            )
         inputs = {ports[0].name: inputs}
     symbols: dict[str, tuple[int, str]] = {}
     bound: list[Any] = []
+    left_out = 0
     for port in ports:
-        if port.name not in inputs:
+        if port.name in inputs:
+            value = inputs[port.name]
+        elif port.default is not None:
+            value = port.default
+            left_out += 1
+        else:
+            _refuse_unknown(ports, inputs)
             raise InferenceError(f"input {port.name!r} is missing; expected {_describe(port)}")
-        value = inputs[port.name]
         if not port.is_tensor:
             bound.append(_as_items(value, port))
             continue
         array = _as_array(value, port)
-        _check(array, port, symbols)
+        _check(array, port, symbols, value)
         bound.append(array)
-    if len(inputs) != len(ports):
-        from ..errors import did_you_mean
-
-        known = [port.name for port in ports]
-        extra = next(name for name in inputs if name not in known)
-        raise InferenceError(
-            f"the model has no input {extra!r}{did_you_mean(str(extra), known)}; its inputs: {', '.join(known)}"
-        )
+    if len(inputs) + left_out != len(ports):
+        _refuse_unknown(ports, inputs)
     return bound
+
+
+def _refuse_unknown(ports: Sequence[Port], inputs: Mapping[Any, Any]) -> None:
+    """Raise `InferenceError` if ``inputs`` has names that the model does not have, with the nearest names."""
+    known = {port.name for port in ports}
+    extra = [name for name in inputs if name not in known]
+    if not extra:
+        return
+    missing = [port.name for port in ports if port.name not in inputs]
+    named = ", ".join(f"{shown(name)}{did_you_mean(name, missing or known)}" for name in extra[:_MOST_NAMES])
+    more = f" and {len(extra) - _MOST_NAMES} more" if len(extra) > _MOST_NAMES else ""
+    listed = ", ".join(port.name for port in ports) or "none"
+    raise InferenceError(f"the model has no input {named}{more}; its inputs: {listed}")
 
 
 def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: str) -> None:
@@ -228,7 +246,8 @@ def _as_item(value: Any, port: Port) -> np.ndarray:
     return _as_array(value, port)
 
 
-def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]]) -> None:
+def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]], value: Any) -> None:
+    """Raise `InferenceError` if ``array``, which was made from ``value``, does not fit the port."""
     if port.dtype is not None and array.dtype != port.dtype:
         raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
     if port.shape is None:
@@ -246,7 +265,10 @@ def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]]) -
                         f"{owner!r}, found shape {list(array.shape)}"
                     )
     if not fits:
-        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found shape {list(array.shape)}")
+        found = f"shape {list(array.shape)}"
+        if isinstance(value, (list, tuple)) and any(isinstance(item, np.ndarray) for item in value):
+            found += f", a {type(value).__name__} of {counted(len(value), 'array')}; write {{{port.name!r}: array}}"
+        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found {found}")
 
 
 def _describe(port: Port) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,60 @@ def test_what_cannot_be_written_is_told_before_measuring(hetero: Invoke, diamond
         assert "No such file" in hetero("bench", diamond_path, "-t", "100", option, "gone/x.json", code=1).stderr
     hetero("export", diamond_path, "-o", "d.hetero")
     assert "give the ONNX file" in hetero("bench", "d.hetero", "-t", "100", "--save-costs", "c.json", code=1).stderr
+
+
+def test_csv(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    found = hetero_json("bench", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "-niter", "7", "--csv", "out.csv", "-pc")
+    with open("out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["device"] for row in rows] == ["CPU", "TEMPLATE"]
+    for row, result in zip(rows, found["results"], strict=True):
+        assert float(row["latency_ms.p50"]) == result["latency_ms"]["p50"]
+        assert [float(row[f"median_interval.{end}"]) for end in ("low", "high")] == result["median_interval"]
+        assert float(row["ratio.wall"]) == result["ratio"]["wall"]
+        low, high = result["median_interval"]
+        assert result["latency_ms"]["min"] <= low <= result["latency_ms"]["p50"] <= high <= result["latency_ms"]["max"]
+    before = Path("out.csv").read_text()
+    assert "already exists" in hetero("bench", diamond_path, "-niter", "1", "--csv", "out.csv", code=1).stderr
+    assert Path("out.csv").read_text() == before
+
+
+def test_history(hetero_json: Json, hetero: Invoke, diamond_path: Path, two_inputs_path: Path) -> None:
+    bench = ("bench", diamond_path, "-d", "CPU", "-niter", "20", "--history", "h.jsonl")
+    assert hetero_json(*bench)["changes"] == []
+    (change,) = hetero_json(*bench)["changes"]
+    first, second = (json.loads(line) for line in Path("h.jsonl").read_text().splitlines())
+    assert change["device"] == "CPU"
+    assert change["before_ms"] == first["results"][0]["latency_ms"]["p50"]
+    assert change["after_ms"] == second["results"][0]["latency_ms"]["p50"]
+    assert change["ratio"] == pytest.approx(change["after_ms"] / change["before_ms"])
+    assert change["time"] == first["time"]
+    assert change["same_host"]
+    assert "Since the last run" in hetero(*bench).stdout
+    # Another device, model, number of requests or shape is another measurement.
+    assert hetero_json(*bench[:2], "-d", "TEMPLATE", *bench[4:])["changes"] == []
+    assert hetero_json(*bench, "-nireq", "2")["changes"] == []
+    assert hetero_json("bench", two_inputs_path, *bench[2:])["changes"] == []
+    assert hetero_json("bench", two_inputs_path, *bench[2:], "--dim", "batch=3")["changes"] == []
+    assert len(Path("h.jsonl").read_text().splitlines()) == 7
+
+
+def test_a_history_tells_a_slower_model(hetero_json: Json, diamond_path: Path) -> None:
+    bench = ("bench", diamond_path, "-d", "CPU", "-niter", "20", "--history", "h.jsonl")
+    hetero_json(*bench)
+    entry = json.loads(Path("h.jsonl").read_text())
+    for factor, differs in ((1e-3, True), (1e3, True), (None, None)):
+        old = json.loads(json.dumps(entry))
+        (result,) = old["results"]
+        result["median_interval"] = None if factor is None else [factor * end for end in result["median_interval"]]
+        Path("h.jsonl").write_text(json.dumps(old) + "\n")
+        (change,) = hetero_json(*bench)["changes"]
+        assert change["differs"] is differs
+
+
+@pytest.mark.parametrize("line", ["", "x", "{}", "[]", '{"format": "hetero-bench", "version": 2, "results": []}', "7"])
+def test_a_file_that_is_not_a_history(line: str, hetero: Invoke, diamond_path: Path) -> None:
+    Path("h.jsonl").write_text(f"{line}\n")
+    done = hetero("bench", diamond_path, "-niter", "1", "--history", "h.jsonl", code=1)
+    assert "h.jsonl: line 1 is not an entry of a history" in done.stderr
+    assert Path("h.jsonl").read_text() == f"{line}\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -82,6 +84,192 @@ def test_with_outputs_of_a_real_model_against_onnxruntime() -> None:
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
     with pytest.raises(library.ModelError, match="nowhere"):
         model.with_outputs(["nowhere"])
+
+
+@pytest.mark.parametrize("at", [1, 20, -1])
+def test_outputs_that_are_dropped(at: int) -> None:
+    """Of one value inside a real model, only the nodes that it needs are left."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    core = library.Core()
+    model = core.read_model(light_model_path("light_squeezenet"))
+    name = model.nodes[at % model.num_nodes].outputs[0]
+    only = model.with_outputs([name], keep=False)
+    assert [port.name for port in only.outputs] == [name]
+    assert [port.name for port in only.inputs] == [port.name for port in model.inputs]
+    x = {model.inputs[0].name: np.random.default_rng(0).random((1, 3, 224, 224), np.float32)}
+    session = onnxruntime.InferenceSession(only.to_bytes(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, x)
+    assert len(session.get_outputs()) == 1
+    for device in ("CPU", "HETERO:FPGA,CPU"):
+        (found,) = core.compile_model(only, device)(x)
+        assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+    if at > 0:
+        assert only.num_nodes < model.num_nodes
+
+
+def test_outputs_are_chosen_in_any_order() -> None:
+    core = library.Core()
+    node = helper.make_node
+    proto = make_model(
+        [
+            node("Relu", ["x"], ["a"], "a"),
+            node("Exp", ["a"], ["b"], "b"),
+            node("Neg", ["x2"], ["c"], "c"),
+            node("Split", ["b"], ["d", "", "e"], "s", axis=0),
+            node("Add", ["d", "w"], ["y"], "y"),
+        ],
+        inputs={"x": [3], "x2": [2]},
+        outputs=("y", "c"),
+        weights={"w": np.ones(1, np.float32)},
+    )
+    model = core.read_model(proto)
+    values = {"x": np.array([-1, 0, 2], np.float32), "x2": np.array([1, 2], np.float32)}
+    expected = {"a": [0, 0, 2], "b": [1, 1, np.exp(2)], "c": [-1, -2], "x": [-1, 0, 2], "e": [np.exp(2)], "y": [2]}
+    for names in (["c"], ["e", "a"], ["b", "c", "b"], ["x", "a"], ["y"], ["x"], list(expected)):
+        part = model.with_outputs(names, keep=False)
+        assert [port.name for port in part.outputs] == list(dict.fromkeys(names))
+        found = core.compile_model(part, "CPU")(values)
+        for name in names:
+            np.testing.assert_allclose(found[name], np.array(expected[name], np.float32), rtol=1e-6)
+    assert model.with_outputs(["c"], keep=False).num_nodes == 1
+    assert model.with_outputs(["e"], keep=False).num_nodes == 3
+    assert list(model.with_outputs(["c"], keep=False).initializers) == []
+    again = core.read_model(model.with_outputs(["e", "c"], keep=False).to_bytes())
+    assert [port.name for port in again.outputs] == ["e", "c"]
+    twice = model.with_outputs(["b", "c"], keep=False).with_outputs(["a"]).with_outputs(["a"], keep=False)
+    assert twice.num_nodes == 1
+    for names, words in ((["nowhere"], "nowhere"), ([], "at least one"), (["w"], "'w' is a constant")):
+        with pytest.raises(library.ModelError, match=words):
+            model.with_outputs(names, keep=False)
+
+
+def test_outputs_that_only_nested_graphs_read() -> None:
+    """A value that the body of an If captures is needed as much as an input."""
+    core = library.Core()
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op, ["a"], ["r"])], name, [], [helper.make_tensor_value_info("r", 1, [2])]
+        )
+        for name, op in (("then", "Exp"), ("else", "Neg"))
+    }
+    nodes = [helper.make_node("Relu", ["x"], ["a"], "a"), helper.make_node("If", ["c"], ["y"], "if", **branches)]
+    nodes.append(helper.make_node("Abs", ["y"], ["z"], "z"))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, [2]), helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])],
+        [helper.make_tensor_value_info("z", 1, [2])],
+    )
+    model = core.read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    part = model.with_outputs(["y"], keep=False)
+    assert part.num_nodes == 2
+    (found,) = core.compile_model(part, "CPU")({"x": np.array([1, -1], np.float32), "c": np.array(False)})
+    assert found.tolist() == [-1, 0]
+
+
+class Wrong(library.Plugin):
+    """The CPU device, which computes some Relu nodes as LeakyRelu."""
+
+    name = "WRONG"
+    wrong: tuple[str, ...] = ()
+
+    def query_model(self, model: library.Model, config: Mapping[str, Any]) -> library.Support:
+        return library.Support(np.ones(model.num_nodes, np.bool_), {})
+
+    def compile_model(
+        self, model: library.Model, config: Mapping[str, Any], context: Any = None
+    ) -> library.CompiledModel:
+        proto = onnx.load_from_string(model.to_bytes())
+        for node in proto.graph.node:
+            if node.name in self.wrong:
+                node.op_type = "LeakyRelu"
+                node.attribute.append(helper.make_attribute("alpha", 0.5))
+        return library.Core().compile_model(proto, "CPU")
+
+
+@pytest.fixture
+def wrong(monkeypatch: pytest.MonkeyPatch) -> type[Wrong]:
+    class Chosen(Wrong):
+        pass
+
+    def core() -> library.Core:
+        core = library.Core()
+        core.register_plugin("WRONG", Chosen)
+        return core
+
+    monkeypatch.setattr("hetero.cli.session.Core", core)
+    return Chosen
+
+
+def chain(length: int, path: str) -> None:
+    """p -> p - Relu(p) -> …, which negative numbers pass unchanged, and a difference too."""
+    nodes = []
+    for i in range(length):
+        nodes += [
+            helper.make_node("Relu", [f"p{i}"], [f"r{i}"], f"relu{i}"),
+            helper.make_node("Sub", [f"p{i}", f"r{i}"], [f"p{i + 1}"], f"sub{i}"),
+        ]
+    onnx.save(make_model(nodes, inputs={"p0": [16]}, outputs=(f"p{length}",)), path)
+
+
+@pytest.mark.parametrize("bisected", [False, True])
+@pytest.mark.parametrize("faulty", [("relu3",), ("relu0",), ("relu9",), ("relu4", "relu7")])
+def test_the_first_node_that_diverges(
+    wrong: type[Wrong],
+    hetero_json: Json,
+    hetero: Invoke,
+    monkeypatch: pytest.MonkeyPatch,
+    faulty: tuple[str, ...],
+    bisected: bool,
+) -> None:
+    wrong.wrong = faulty
+    chain(10, "chain.onnx")
+    if bisected:
+        monkeypatch.setattr("hetero.cli.divergence._MOST_VALUES", 3)
+    compare = ("compare", "chain.onnx", "-d", "WRONG", "-d", "CPU", "--nodes", "--range", "-1:0", "--atol", "1e-7")
+    found = hetero_json(*compare, code=3)
+    first = found["first_node"]
+    assert (first["node"], first["op_type"], first["bisected"]) == (faulty[0], "Relu", bisected)
+    assert [value["name"] for value in first["values"]] == [faulty[0].replace("relu", "r")]
+    assert not first["values"][0]["passes"]
+    if not bisected:
+        names = {value["name"] for value in found["values"]}
+        assert names == {f"r{i}" for i in range(10)} | {f"p{i}" for i in range(1, 11)}
+    text = hetero(*compare, code=3).stdout
+    assert f"First node that differs: {faulty[0]} (Relu), which computes" in text
+
+
+def test_nodes_that_all_agree(wrong: type[Wrong], hetero_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain(4, "chain.onnx")
+    for most in (2000, 3):
+        monkeypatch.setattr("hetero.cli.divergence._MOST_VALUES", most)
+        found = hetero_json("compare", "chain.onnx", "-d", "WRONG", "-d", "CPU", "--nodes")
+        assert found["passed"]
+        assert found["first_node"] is None
+
+
+def test_bisection_of_a_difference_that_disappears_and_comes_back(
+    wrong: type[Wrong], hetero_json: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wrong value is multiplied by zero on one way, and lives on along another."""
+    node = helper.make_node
+    nodes = [node("Relu", ["x"], ["a"], "a"), node("Mul", ["a", "zero"], ["b0"], "b0")]
+    nodes += [node("Add", [f"b{i}", "one"], [f"b{i + 1}"], f"b{i + 1}") for i in range(20)]
+    nodes += [node("Add", ["a", "b20"], ["y"], "y")]
+    weights = {"zero": np.zeros(4, np.float32), "one": np.ones(4, np.float32)}
+    onnx.save(make_model(nodes, inputs={"x": [4]}, outputs=("y",), weights=weights), "m.onnx")
+    wrong.wrong = ("a",)
+    monkeypatch.setattr("hetero.cli.divergence._MOST_VALUES", 3)
+    found = hetero_json("compare", "m.onnx", "-d", "WRONG", "-d", "CPU", "--nodes", "--range", "-1:0", code=3)
+    assert found["first_node"]["node"] == "a"
+
+
+def test_nodes_over_several_devices(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    found = hetero_json("compare", diamond_path, "-d", "HETERO:FPGA,CPU", "-d", "TEMPLATE", "--nodes")
+    assert {entry["name"] for entry in found["values"]} == {"a", "b", "c", "d", "y"}
+    assert found["first_node"] is None
+    both = hetero("compare", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "--nodes", "--boundaries", code=2)
+    assert "give --boundaries or --nodes" in both.stderr
 
 
 def test_with_outputs_leaves_constants_out() -> None:

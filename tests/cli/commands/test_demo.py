@@ -30,6 +30,21 @@ def test_demo(runner: CliRunner, tmp_path: Path) -> None:
     }
 
 
+def test_the_demo_writes_nothing_unless_asked(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o555)
+    try:
+        done = runner.invoke(main, ["demo"], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert "Wrote" not in done.output
+        assert json.loads(runner.invoke(main, ["demo", "--json"]).stdout)["dot_files"] == []
+    finally:
+        tmp_path.chmod(0o755)
+    assert not list(tmp_path.iterdir())
+
+
 def test_demo_leaves_its_model(runner: CliRunner, tmp_path: Path) -> None:
     demo = ["demo", "--output", str(tmp_path), "--save-model", str(tmp_path / "net.onnx")]
     assert f"Wrote {tmp_path / 'net.onnx'}" in runner.invoke(main, demo, catch_exceptions=False).stdout

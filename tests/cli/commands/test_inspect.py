@@ -70,3 +70,44 @@ def test_damaged_files(hetero: Invoke, diamond_path: Path) -> None:
             assert ("not an ONNX file" in error) == (path in ("short.onnx", "text.onnx"))
     for command in (["query", "d.hetero"], ["split", "d.hetero", "-d", "CPU", "-o", "parts"]):
         assert "give the ONNX file" in hetero(*command, code=1).stderr
+
+
+def test_constants_of_nodes_and_of_nested_graphs_count(hetero: Invoke, hetero_json: Json) -> None:
+    make = onnx.helper.make_node
+    weight = numpy_helper.from_array(np.ones((3, 5), np.float32), "t")
+    branches = {
+        name: onnx.helper.make_graph(
+            [make("Constant", [], ["c"], value=numpy_helper.from_array(np.full(7, number, np.float16)))],
+            name,
+            [],
+            [onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT16, [7])],
+            [numpy_helper.from_array(np.zeros(2, np.int64), "unused")],
+        )
+        for number, name in enumerate(("then_branch", "else_branch"))
+    }
+    graph = onnx.helper.make_graph(
+        [
+            make("Constant", [], ["w"], value=weight),
+            make("Constant", [], ["v"], value_floats=[1.0, 2.0, 3.0, 4.0, 5.0]),
+            make("Constant", [], ["names"], value_strings=["a", "b"]),
+            make("Add", ["w", "v"], ["sum"]),
+            make("If", ["x"], ["y"], **branches),
+        ],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.BOOL, [])],
+        [
+            onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, [7]),
+            onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, [3, 5]),
+        ],
+        [numpy_helper.from_array(np.ones(4, np.int8), "i")],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), "c.onnx")
+    found = hetero_json("inspect", "c.onnx")
+    assert (found["initializers"], found["constants"]) == (1, 3)
+    assert found["parameters"] == 4 + 15 + 5 + 2
+    assert found["weight_bytes"] == 4 + 60 + 20  # without the strings
+    nested = {"graphs": 2, "constants": 4, "parameters": 2 * (7 + 2), "weight_bytes": 2 * (14 + 16)}
+    assert found["nested"] == nested
+    text = hetero("inspect", "c.onnx").stdout
+    assert "2 nodes, 1 initializer and 3 Constant nodes with 26 parameters, 84 B" in text
+    assert "2 graphs inside nodes with 4 constants, 18 parameters, 60 B" in text

@@ -113,12 +113,15 @@ def test_questions(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> Non
 
 
 def test_pictures(hetero: Invoke, diamond_path: Path) -> None:
-    Path("dots").mkdir()
     done = hetero("plan", diamond_path, *LIST, "--dot", "dots")
     assert sorted(os.listdir("dots")) == ["hetero_affinity_diamond.dot", "hetero_subgraphs_diamond.dot"]
     assert "Wrote" in done.stdout
     assert "already exists" in hetero("plan", diamond_path, *LIST, "--dot", "dots", code=1).stderr
-    assert "No such file" in hetero("plan", diamond_path, *LIST, "--dot", "gone", code=1).stderr
+    hetero("plan", diamond_path, *LIST, "--dot", "a/new/folder")
+    assert len(os.listdir("a/new/folder")) == 2
+    taken = hetero("plan", diamond_path, *LIST, "--dot", diamond_path, code=1)
+    assert "cannot make the folder" in taken.stderr
+    assert not taken.stdout  # before the model is planned
 
 
 def test_svg(hetero: Invoke, diamond_path: Path) -> None:
@@ -129,7 +132,10 @@ def test_svg(hetero: Invoke, diamond_path: Path) -> None:
 
 def test_one_of_device_and_plan(hetero: Invoke, diamond_path: Path) -> None:
     assert "-d DEVICE or --plan" in hetero("plan", diamond_path, code=2).stderr
-    assert "-d DEVICE or --plan" in hetero("plan", diamond_path, *LIST, "--plan", "p.json", code=2).stderr
+    both = hetero("plan", diamond_path, *LIST, "--plan", "p.json", code=2)
+    assert f"a plan contains its devices: remove -d {LIST[1]}, or --plan p.json" in both.stderr
+    instead = hetero("plan", diamond_path, "-d", "p.json", code=1)
+    assert "device 'p.json': a plan is given as --plan 'p.json', without -d" in instead.stderr
 
 
 def test_traces(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
@@ -193,7 +199,7 @@ def test_commands_plan_within_limits_for_the_sizes_that_are_given(
 
 @pytest.mark.filterwarnings("default:.* may need more than its")
 def test_a_saved_plan_is_checked_for_the_sizes_that_are_given(hetero: Invoke, two_inputs_path: Path) -> None:
-    hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,CPU", "--save", "plan.json")
+    hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,TEMPLATE", "--save", "plan.json")
     limit = ["--plan", "plan.json", "--max-memory", "CPU.0=900"]
     assert "CPU.0 may need more than its 900 B" in hetero("run", two_inputs_path, *limit).stderr
     assert "CPU.0 would need" in hetero("run", two_inputs_path, *limit, *SIZES, code=1).stderr

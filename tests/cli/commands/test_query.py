@@ -72,3 +72,17 @@ def test_a_function_is_answered_by_its_nodes(hetero_json: Json) -> None:
         "call/r": "FPGA",
         "call/l": "CPU",
     }
+
+
+def test_sizes_count(hetero: Invoke, hetero_json: Json) -> None:
+    """A device with a limit on the rank supports a node once the rank of the input is stated."""
+    Path("npu.toml").write_text('name = "NPU"\nruns_on = "CPU"\n[ops]\nRelu = { max_rank = 2 }\n')
+    model = make_model([helper.make_node("Relu", ["x"], ["y"], "relu")])
+    for port in (model.graph.input[0], model.graph.output[0]):
+        port.type.tensor_type.ClearField("shape")
+    onnx.save(model, "open.onnx")
+    query = ("query", "open.onnx", "-d", "NPU", "--profile", "npu.toml")
+    assert hetero_json(*query, code=1)["unsupported"] == ["relu"]
+    assert hetero_json(*query, "--shape", "2x3")["unsupported"] == []
+    assert hetero_json(*query, "--shape", "2x3x4", code=1)["unsupported"] == ["relu"]
+    assert "no input has a dim 'batch'" in hetero(*query, "--dim", "batch=2", code=2).stderr

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import hetero as library
 from command_line import NASTY, Invoke, Json
@@ -118,7 +120,8 @@ def test_plan_and_pins(hetero: Invoke, hetero_json: Json, diamond_path: Path) ->
     assert "--plan or --pin" in hetero("run", diamond_path, "--plan", "plan.json", "--pin", "last=CPU", code=2).stderr
     for command in (["run"], ["export"]):
         assert (
-            "-d DEVICE or --plan" in hetero(*command, diamond_path, "-d", "CPU", "--plan", "plan.json", code=2).stderr
+            "remove -d CPU, or --plan"
+            in hetero(*command, diamond_path, "-d", "CPU", "--plan", "plan.json", code=2).stderr
         )
 
 
@@ -127,3 +130,18 @@ def test_hostile_names(hetero: Invoke, hetero_json: Json, nasty_path: Path) -> N
     assert "is stored as output_0" in text
     assert np.load("out.npz").files == ["output_0"]
     assert hetero_json("run", nasty_path)["outputs"][0]["name"] == f"{NASTY}out"
+
+
+def test_an_input_with_a_default(hetero_json: Json, hetero: Invoke) -> None:
+    x, w, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xwy")
+    default = numpy_helper.from_array(np.float32([1, 2, 3]), "w")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x, w], [y], [default])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "d.onnx")
+    left_out = hetero_json("run", "d.onnx", "-i", "x=0")
+    assert [entry["name"] for entry in left_out["inputs"]] == ["x"]
+    assert left_out["outputs"][0]["max"] == 3
+    given = hetero_json("run", "d.onnx", "-d", "HETERO:FPGA,CPU", "-i", "x=0", "-i", "w=7,8,9")
+    assert [entry["name"] for entry in given["inputs"]] == ["x", "w"]
+    assert (given["outputs"][0]["min"], given["outputs"][0]["max"]) == (7, 9)
+    assert hetero_json("compare", "d.onnx", "-d", "TEMPLATE", "-i", "w=1")["passed"]
+    assert "takes" in hetero("run", "d.onnx", "-i", "w=1e39", code=2).stderr

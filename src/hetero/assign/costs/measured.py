@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from ...base.files import read_file, write_atomically
-from ...errors import HeteroError, PropertyError, did_you_mean
+from ...errors import HeteroError, PropertyError, did_you_mean, file_error
 from ...model.identity import graph_digest
 from ...plugin.profile import NOT_RUN, OPTIMIZED_OUT, ProfileRow
 
@@ -218,7 +218,7 @@ class Costs:
         try:
             file = msgspec.json.decode(read_file(path), type=_CostFile)
         except OSError as error:
-            raise CostFileError(f"{label}: cannot be read: {error.strerror or error}") from error
+            raise file_error(CostFileError, f"{label}: cannot be read: {error.strerror or error}", error) from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise CostFileError(f"{label}: {error}") from error
         costs = cls(file.model, file.digest, file.measurements, file.links)

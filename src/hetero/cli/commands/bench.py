@@ -73,6 +73,14 @@ _SECONDS = 3.0
     type=click.Path(),
     help="Write measured times of nodes and links, for ASSIGNMENT=COST. Merged into an existing file.",
 )
+@click.option("--csv", "csv_path", metavar="FILE.csv", type=click.Path(), help="Write the results, a row per device.")
+@click.option(
+    "--history",
+    "history_path",
+    metavar="FILE.jsonl",
+    type=click.Path(),
+    help="Append the results to a file, and compare them with the last run of the same model and devices.",
+)
 @force_option
 @json_option
 def command(
@@ -88,6 +96,8 @@ def command(
     counted: bool,
     trace: str | None,
     costs_path: str | None,
+    csv_path: str | None,
+    history_path: str | None,
     force: bool,
     as_json: bool,
     **choice: Any,
@@ -98,16 +108,18 @@ def command(
     to the first device are medians over the rounds, and are reliable even on a busy machine. CPU time includes all
     threads of the process.
     """
+    from ..bench_files import append_history, compare_with, read_history, write_csv
     from ..inputs import InputChoice
     from ..measuring import Contender, measure
     from ..outfile import check_output
     from ..progress import progress
-    from ..results import as_plain, print_results
+    from ..results import as_plain, print_changes, print_results
     from ..session import Session
     from ..text import print_json, print_line
 
-    for path in filter(None, (trace, costs_path)):
-        check_output(path, force or path == costs_path)  # costs are merged into an existing file
+    for path in filter(None, (trace, costs_path, csv_path, history_path)):
+        check_output(path, force or path in (costs_path, history_path))  # which are merged and appended to
+    history = [] if history_path is None else read_history(history_path)
     session = Session(model, planning)
     session.state_sizes(InputChoice(**choice))
     if costs_path is not None:
@@ -141,12 +153,22 @@ def command(
         from ..counting import count_all
 
         count_all(session, targets, config, arrays, results if counted else None, trace, costs_path)
+    if csv_path is not None:
+        write_csv(csv_path, results)
+    changes = None
+    if history_path is not None:
+        changes = compare_with(history, model, inputs, results)
+        append_history(history_path, history, model, inputs, results)
     if as_json:
-        print_json(
-            {"model": model, "inputs": [entry.as_json() for entry in inputs], "results": list(map(as_plain, results))}
-        )
+        rows = list(map(as_plain, results))
+        written = {} if changes is None else {"changes": changes}
+        print_json({"model": model, "inputs": [entry.as_json() for entry in inputs], "results": rows, **written})
         return
     print_results(results)
+    if changes is not None:
+        print_changes(changes)
+    for path in filter(None, (csv_path, history_path)):
+        print_line(f"Wrote {path}")
     if costs_path is not None:
         print_line(f"Wrote {costs_path}: hetero plan --property ASSIGNMENT=COST --property COSTS={costs_path}")
     if trace is not None:
@@ -167,7 +189,7 @@ def _targets(planning: Planning) -> list[Planning]:
 
 
 def _result(contender: Contender, first: Contender, compile_seconds: float) -> dict[str, Any]:
-    from ..measuring import PERCENTILES, percentile
+    from ..measuring import PERCENTILES, median_interval, percentile
 
     times = sorted(contender.latencies)
     latency = {"min": times[0], "mean": statistics.fmean(times), "max": times[-1]}
@@ -181,7 +203,15 @@ def _result(contender: Contender, first: Contender, compile_seconds: float) -> d
         "compile_ms": 1000 * compile_seconds,
         "first_ms": 1000 * contender.first,
         "latency_ms": {key: 1000 * value for key, value in latency.items()},
+        "median_interval": _scaled(median_interval(times)),
         "throughput_per_s": contender.count / contender.wall,
         "cpu_ms": 1000 * contender.cpu_per_inference,
         "ratio": {"wall": contender.ratio_to(first, "wall"), "cpu": contender.ratio_to(first, "cpu")},
+        "wall_ratio_interval": None if contender is first else contender.ratio_interval(first, "wall"),
+        "cpu_ratio_interval": None if contender is first else contender.ratio_interval(first, "cpu"),
     }
+
+
+def _scaled(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Seconds as milliseconds."""
+    return None if interval is None else (1000 * interval[0], 1000 * interval[1])

@@ -13,6 +13,7 @@ from ..planning import Planning, planning_options
 
 if TYPE_CHECKING:
     from ..difference import Difference
+    from ..divergence import Divergence
     from ..session import Session
 
 __all__ = ["DIFFERS", "command"]
@@ -28,6 +29,7 @@ DIFFERS = 3
 @click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
 @click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
 @click.option("--boundaries", is_flag=True, help="Also compare the values between subgraphs.")
+@click.option("--nodes", is_flag=True, help="Compare at every node, and find the first node that diverges.")
 @json_option
 def command(
     model: str,
@@ -35,6 +37,7 @@ def command(
     rtol: float,
     atol: float,
     boundaries: bool,
+    nodes: bool,
     as_json: bool,
     **choice: Any,
 ) -> None:
@@ -42,16 +45,24 @@ def command(
 
     A value passes if |difference| ≤ atol + rtol · |reference| for each element. Non-float values must match exactly.
     The worst values come first, each with the smallest tolerance that would pass. The exit code is 3 if a value fails.
+    With --nodes, models of more than 2,000 values are bisected.
     """
     from ..inputs import InputChoice
     from ..session import Session
     from ..text import print_json
 
+    if boundaries and nodes:
+        raise click.UsageError("give --boundaries or --nodes")
     judged, reference = _pair(planning)
     session = Session(model, planning)
-    inputs = InputChoice(**choice).make(session.model.inputs)
     session.state_sizes(InputChoice(**choice))
-    differences = _differences(session, judged, reference, planning.config(), inputs, boundaries, (rtol, atol))
+    inputs = InputChoice(**choice).make(session.inputs)
+    task = (session, judged, reference, planning.config(), inputs)
+    divergence = None
+    if nodes:
+        differences, divergence = _at_nodes(*task, (rtol, atol))
+    else:
+        differences = _differences(*task, boundaries, (rtol, atol))
     passed = all(entry.passes for entry in differences)
     if as_json:
         print_json(
@@ -66,10 +77,13 @@ def command(
                 "least_atol": max((entry.least_atol for entry in differences), default=0.0),
                 "inputs": [entry.as_json() for entry in inputs],
                 "values": [entry.as_json() for entry in differences],
+                **({"first_node": None if divergence is None else divergence.as_json()} if nodes else {}),
             }
         )
     else:
         _print(differences, judged.label or "", reference, (rtol, atol))
+        if divergence is not None:
+            _print_divergence(divergence)
     if not passed:
         raise SystemExit(DIFFERS)
 
@@ -87,6 +101,42 @@ def _pair(planning: Planning) -> tuple[Planning, str]:
     if judged == reference:
         raise click.UsageError(f"{judged} cannot be compared with itself: give a second -d with the reference")
     return planning.on(judged), reference
+
+
+def _at_nodes(
+    session: Session,
+    judged: Planning,
+    reference: str,
+    config: dict[str, Any],
+    inputs: Sequence[Any],
+    tolerances: tuple[float, float],
+) -> tuple[list[Difference], Divergence | None]:
+    """The values compared, the worst first, and the first node that diverges. A model with many values is bisected, and
+    so is a model that differs only without extra outputs; then the values are its outputs and those of that node."""
+    from ...base.device_string import string_of_list
+    from ..divergence import Prober, compare_nodes, find_divergence, has_few_values
+    from ..progress import progress
+
+    plan = session.plan(judged, config)
+    config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
+    devices = string_of_list(plan.devices) if len(plan.devices) > 1 else plan.devices[0]
+    model = plan.assignment.model
+    if len(plan.devices) > 1:
+        model = model.with_affinity(plan.affinity)
+    arrays = {entry.name: entry.array for entry in inputs}
+    prober = Prober(session.core, model, devices, reference, config, arrays, tolerances)
+    with progress("Comparing") as tell:
+        outputs = list(prober.compare(list(model.output_ids), keep=True).values())
+        differences, divergence = outputs, None
+        if has_few_values(model):
+            tell(0.3)
+            differences, divergence = compare_nodes(prober)
+            differences += [entry for entry in outputs if not entry.passes and divergence is None]
+        if divergence is None and not all(entry.passes for entry in outputs):
+            divergence = find_divergence(prober, tell)
+            differences = outputs + (list(divergence.differences) if divergence is not None else [])
+    unique = {entry.name: entry for entry in reversed(differences)}
+    return sorted(unique.values(), key=lambda entry: (entry.passes, -entry.badness)), divergence
 
 
 def _differences(
@@ -172,6 +222,17 @@ def _print(differences: Sequence[Difference], judged: str, reference: str, toler
     print_line(
         f"{f'{failed} of {len(differences)} values differ' if len(differences) > 1 else 'The value differs'}; {advice}"
     )
+
+
+def _print_divergence(divergence: Divergence) -> None:
+    from ..text import print_line, shorten
+
+    values = ", ".join(shorten(entry.name) for entry in divergence.differences if not entry.passes)
+    node = f"{shorten(divergence.node)} ({divergence.op_type})"
+    if values:
+        print_line(f"First node that differs: {node}, which computes {values}; everything that it reads passes")
+    else:
+        print_line(f"The first difference is at {node}, but only if the device computes it together with other nodes")
 
 
 def _rounded_up(tolerance: float) -> str:

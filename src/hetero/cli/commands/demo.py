@@ -25,9 +25,7 @@ __all__ = ["command"]
     "-o",
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    show_default="this folder",
-    help="Folder for the two DOT files; created if it does not exist.",
+    help="Write two Graphviz files into this folder, which is made if it does not exist.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random weights and input.")
 @click.option("--per-node", is_flag=True, help="Print the counters of every node.")
@@ -36,7 +34,7 @@ __all__ = ["command"]
 )
 @force_option
 @json_option
-def command(output: Path, seed: int, per_node: bool, save_model: str | None, force: bool, as_json: bool) -> None:
+def command(output: Path | None, seed: int, per_node: bool, save_model: str | None, force: bool, as_json: bool) -> None:
     """Run GoogLeNet v1 on HETERO:FPGA,CPU, with a simulated FPGA.
 
     The demo shows the subgraphs and the counters, and compares the result with the CPU. It requires neither a network
@@ -44,11 +42,12 @@ def command(output: Path, seed: int, per_node: bool, save_model: str | None, for
     FPGA, which supports all operators of the model except LRN and Softmax.
     """
     from ...demo import run_demo
-    from ..outfile import check_output
+    from ..outfile import check_output, make_folder
     from ..progress import working
     from ..text import print_line
 
-    output.mkdir(parents=True, exist_ok=True)
+    if output is not None:
+        make_folder(str(output))
     if save_model is not None:
         check_output(save_model, force)
     with working("Running the demo"):

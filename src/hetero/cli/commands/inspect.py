@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,16 +58,17 @@ def _onnx(session: Any) -> dict[str, Any]:
     from ...errors import ModelError
 
     model = session.model
-    views = list(model.initializers.values())
+    constants, numbers = model.constants, model.file_constants.tolist()
     outside: dict[str, int] = {}
     stored = parameters = 0
-    for view in views:
-        parameters += int(np.prod(view.shape, dtype=object))
+    for number in numbers:
+        parameters += int(np.prod(constants.dims(number), dtype=object))
         try:
-            size = view.nbytes
+            size = constants.nbytes(number)
             stored += size
-            if view.external_path is not None:
-                outside[view.external_path] = outside.get(view.external_path, 0) + size
+            if constants.is_external(number):
+                path = constants.location(number)[0]
+                outside[path] = outside.get(path, 0) + size
         except (ValueError, ModelError):
             continue  # strings, and tensors without a stated location
     counts = np.bincount(model.op_type_of, minlength=len(model.op_types)).tolist()
@@ -87,13 +89,55 @@ def _onnx(session: Any) -> dict[str, Any]:
         "nodes": model.num_nodes,
         "operators": dict(operators),
         "functions": [f"{domain}::{name}" if domain else name for domain, name in model.functions],
-        "initializers": len(views),
+        "initializers": len(model.initializers),
+        "constants": len(numbers) - len(model.initializers),
+        "nested": _nested_weights(model),
         "parameters": parameters,
         "weight_bytes": stored,
         "external_data": outside,
         "affinities": affinity,
         "metadata": dict(model.metadata),
     }
+
+
+_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")
+
+
+def _nested_weights(model: Any) -> dict[str, int]:
+    """The constants in graphs inside nodes, such as the branches of If: their number, elements and bytes."""
+    numbers = [number for number, op in enumerate(model.op_types) if op in _WITH_GRAPHS]
+    found = {"graphs": 0, "constants": 0, "parameters": 0, "weight_bytes": 0}
+    if not numbers:
+        return found
+    import numpy as np
+    import onnx
+
+    from ...errors import ModelError
+    from ...model.types import element_bits
+
+    graphs: list[Any] = []
+
+    def look(attributes: Any) -> None:
+        graphs.extend(value for value in attributes if isinstance(value, onnx.GraphProto))
+
+    for node in np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist():
+        look(model.nodes[node].attributes.values())
+    while graphs:
+        graph = graphs.pop()
+        found["graphs"] += 1
+        tensors = list(graph.initializer)
+        for node in graph.node:
+            for attribute in node.attribute:
+                look([attribute.g, *attribute.graphs] if attribute.type == attribute.GRAPH else attribute.graphs)
+                if node.op_type == "Constant" and attribute.HasField("t"):
+                    tensors.append(attribute.t)
+        for tensor in tensors:
+            elements = int(np.prod(tensor.dims, dtype=object))
+            found["constants"] += 1
+            found["parameters"] += elements
+            with contextlib.suppress(ValueError, ModelError):  # strings
+                found["weight_bytes"] += (elements * element_bits(tensor.data_type) + 7) // 8
+    return found
 
 
 def _artifact(path: str, verify: bool) -> dict[str, Any]:
@@ -147,10 +191,18 @@ def _print(summary: Mapping[str, Any]) -> None:
         print_line(f"ONNX IR {summary['ir_version']}, operators of {opsets}")
         if summary["producer"]:
             print_line(f"made by {shorten(summary['producer'], 200)}")
+        weights = counted(summary["initializers"], "initializer")
+        if summary["constants"]:
+            weights += f" and {counted(summary['constants'], 'Constant node')}"
         print_line(
-            f"{counted(summary['nodes'], 'node')}, {counted(summary['initializers'], 'initializer')} with "
-            f"{counted(summary['parameters'], 'parameter')}, {byte_size(summary['weight_bytes'])}"
+            f"{counted(summary['nodes'], 'node')}, {weights} with {counted(summary['parameters'], 'parameter')}, "
+            f"{byte_size(summary['weight_bytes'])}"
         )
+        if (nested := summary["nested"])["constants"]:
+            print_line(
+                f"{counted(nested['graphs'], 'graph')} inside nodes with {counted(nested['constants'], 'constant')}, "
+                f"{counted(nested['parameters'], 'parameter')}, {byte_size(nested['weight_bytes'])}"
+            )
     else:
         print_line(
             f"compiled for {summary['device']} by hetero {summary['library']}, format {summary['format_version']}, "

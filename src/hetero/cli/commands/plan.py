@@ -35,7 +35,10 @@ _POLICIES = ("auto", "linear", "documented")
 @click.option("--missing-ops", is_flag=True, help="Show which missing operators cause the most subgraphs.")
 @click.option("--save", metavar="PLAN.json", type=click.Path(), help="Write the plan, for --plan. It can be edited.")
 @click.option(
-    "--dot", metavar="FOLDER", type=click.Path(), help="Write two Graphviz files: nodes by device and by subgraph."
+    "--dot",
+    metavar="FOLDER",
+    type=click.Path(),
+    help="Write two Graphviz files: nodes by device and by subgraph. Makes the folder.",
 )
 @click.option("--svg", metavar="FILE.svg", type=click.Path(), help="Draw the plan; requires Graphviz or hetero[svg].")
 @shape_options
@@ -61,13 +64,15 @@ def command(
     --explain, --what-if or --missing-ops, it prints their answers.
     """
     from ..inputs import InputChoice
-    from ..outfile import check_output
+    from ..outfile import check_output, make_folder
     from ..session import Session
     from ..text import print_line
 
     planning.require()
     for path in filter(None, (save, svg)):
         check_output(path, force)
+    if dot is not None:
+        make_folder(dot)
     config = planning.config()
     if policy is not None:
         config["PARTITION_POLICY"] = policy
@@ -138,7 +143,7 @@ def _write(plan: Plan, save: str | None, dot: str | None, svg: str | None, force
     """Writes the requested files and returns their paths."""
     import os
 
-    from ..outfile import check_folder, check_output, writing
+    from ..outfile import check_output, writing
 
     drawn = ""
     if svg is not None:  # first, because Graphviz may be missing
@@ -153,7 +158,6 @@ def _write(plan: Plan, save: str | None, dot: str | None, svg: str | None, force
         from ...base.names import file_stem
         from ...report.dot import write_affinity_dot, write_subgraphs_dot
 
-        check_folder(dot, dot)
         for kind, write in (("affinity", write_affinity_dot), ("subgraphs", write_subgraphs_dot)):
             check_output(os.path.join(dot, f"hetero_{kind}_{file_stem(plan.model_name)}.dot"), force)
             written.append(str(write(plan, dot)))

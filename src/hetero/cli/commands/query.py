@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..options import json_option, model_argument, new_command
+from ..options import json_option, model_argument, new_command, shape_options
 from ..planning import Planning, planning_options
 
 __all__ = ["command"]
@@ -22,12 +22,14 @@ _QUOTED = re.compile(r"'[^']*'")
 @model_argument()
 @planning_options("Device or list.", default="CPU", plans=False)
 @click.option("--nodes", "per_node", is_flag=True, help="Also print a row for each node that a device rejects.")
+@shape_options
 @json_option
 def command(
     model: str,
     planning: Planning,
     per_node: bool,
     as_json: bool,
+    **sizes: Any,
 ) -> None:
     """Show which devices support which operators, and why they reject others.
 
@@ -36,10 +38,12 @@ def command(
     from ...base.device_string import parse_device
     from ...base.formatting import counted
     from ..group import Failure
+    from ..inputs import InputChoice
     from ..session import Session
     from ..text import print_json, print_table, shorten
 
     session = Session(model, planning)
+    session.state_sizes(InputChoice(**sizes))
     device = planning.device or ""
     answer = session.core.query_model(session.model, device, planning.config())
     devices = parse_device(device).devices or (device,)

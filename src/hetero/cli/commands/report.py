@@ -47,7 +47,7 @@ def command(
 
     from ...base.formatting import byte_size
     from ..inputs import InputChoice
-    from ..outfile import check_folder, check_output
+    from ..outfile import check_output, make_folder
     from ..progress import progress
     from ..session import Session
     from ..text import print_json, print_line
@@ -55,7 +55,7 @@ def command(
     planning.require()
     check_output(output, force)
     if overlays is not None:
-        check_folder(overlays, overlays)
+        make_folder(overlays)
     session = Session(model, planning)
     session.state_sizes(InputChoice(**choice))
     config = planning.config()

@@ -1,0 +1,50 @@
+"""Ctrl-C in the process of the command line: no traceback, at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import types
+from collections.abc import Iterator
+
+__all__ = ["INTERRUPTED", "end_on_interrupt", "interrupts_raised"]
+
+INTERRUPTED = 130
+"""The exit status of an interrupted command."""
+
+
+def end_on_interrupt() -> None:
+    """From now on, an interrupt ends the process with status 130, outside of `interrupts_raised`. Meant for the imports
+    before a command and the exit after it, when nothing has to be cleaned up. Does nothing if interrupts are ignored,
+    as in background jobs."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+@contextlib.contextmanager
+def interrupts_raised() -> Iterator[None]:
+    """Within the block, interrupts raise `KeyboardInterrupt` again, except in an import: Python ignores exceptions in
+    some functions of its import system, and modules may replace them."""
+    if signal.getsignal(signal.SIGINT) is not _end:
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, _raise)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _end)
+
+
+def _raise(number: int, frame: types.FrameType | None) -> None:
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_filename.startswith("<frozen importlib"):
+            _end(number, frame)
+        caller = caller.f_back
+    signal.default_int_handler(number, frame)
+
+
+def _end(number: int, frame: types.FrameType | None) -> None:
+    os.write(2, b"Interrupted\n")
+    os._exit(INTERRUPTED)

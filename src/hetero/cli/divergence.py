@@ -1,0 +1,159 @@
+"""`hetero compare --nodes`: compares two devices at every node, and finds the first node that diverges.
+
+A small model runs once, with all its values as outputs. Extra outputs keep a device from fusing nodes and need memory
+for all values, so a large model is bisected instead: each step runs the nodes before a cut and compares only the values
+that cross it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import Core
+from ..model.model import Model
+from .difference import Difference, difference
+
+__all__ = ["Divergence", "Prober", "compare_nodes", "find_divergence", "has_few_values"]
+
+_MOST_VALUES = 2000  # compiling both devices with as many outputs takes a few seconds
+_MOST_BYTES = 1 << 29  # of all values of one device
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first node that diverges: its outputs differ, and what it reads does not.
+
+    ``differences``: of its outputs. ``bisected``: whether it was found by bisection; a node before it may then diverge
+    without an effect on the values after it.
+    """
+
+    node: str
+    op_type: str
+    differences: tuple[Difference, ...]
+    bisected: bool
+
+    def as_json(self) -> dict[str, Any]:
+        values = [entry.as_json() for entry in self.differences]
+        return {"node": self.node, "op_type": self.op_type, "values": values, "bisected": self.bisected}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prober:
+    """Runs parts of one model on two devices.
+
+    ``model``: the planned model, whose nodes have their devices. ``judged``, ``reference``: device strings.
+    """
+
+    core: Core
+    model: Model
+    judged: str
+    reference: str
+    config: Mapping[str, Any]
+    arrays: Mapping[str, Any]
+    tolerances: tuple[float, float]
+
+    def compare(self, values: Sequence[int], *, keep: bool) -> dict[int, Difference]:
+        """The differences of these values. ``keep``: whether the model's own outputs are computed too."""
+        names = [self.model.value_name(value) for value in values]
+        part = self.model.with_outputs(names, keep=keep)
+        found = self.core.compile_model(part, self.judged, self.config)(self.arrays)
+        expected = self.core.compile_model(part.with_affinity({}), self.reference)(self.arrays)
+        return {
+            value: difference(name, found[name], expected[name], *self.tolerances)
+            for value, name in zip(values, names, strict=True)
+        }
+
+    def outputs_of(self, node: int) -> list[int]:
+        """The tensors that a node computes and that something reads. An optional output that nothing reads may be one
+        that the device does not support."""
+        computed = self.model.node_outputs[node].tolist()
+        return self._tensors(value for value in computed if value >= 0 and self.model.read_count[value] > 0)
+
+    def inputs_of(self, node: int) -> list[int]:
+        """The tensors that a node reads and other nodes compute."""
+        read = [*self.model.node_inputs[node].tolist(), *self.model.node_captures[node].tolist()]
+        return self._tensors(value for value in dict.fromkeys(read) if value >= 0 and self.model.producer[value] >= 0)
+
+    def crossing(self, last: int) -> list[int]:
+        """The tensors that nodes up to ``last`` compute and later nodes read, or that are outputs of the model."""
+        model = self.model
+        computed = (model.producer >= 0) & (model.producer <= last)
+        needed = np.zeros(model.num_values, np.bool_)
+        for ragged in (model.node_inputs, model.node_captures):
+            later = ragged.values[ragged.indptr[last + 1] :]
+            needed[later[later >= 0]] = True
+        needed[list(model.output_ids)] = True
+        return self._tensors(np.flatnonzero(computed & needed).tolist())
+
+    def _tensors(self, values: Any) -> list[int]:
+        return [value for value in values if value >= 0 and self.model.is_tensor(value)]
+
+
+def has_few_values(model: Model) -> bool:
+    """Whether all values of a model can be outputs at once. Unknown sizes count as 1."""
+    values = np.flatnonzero(model.producer >= 0).tolist()
+    if len(values) > _MOST_VALUES:
+        return False
+    size = 0
+    for value in values:
+        kind = model.type_of(value)
+        dims = [dim if isinstance(dim, int) else 1 for dim in kind.shape or ()]
+        size += int(np.prod(dims, dtype=object)) * (4 if kind.dtype is None else kind.dtype.itemsize)
+    return size <= _MOST_BYTES
+
+
+def compare_nodes(prober: Prober) -> tuple[list[Difference], Divergence | None]:
+    """All values, with the first node that diverges. None if no value differs."""
+    model = prober.model
+    values = [value for node in range(model.num_nodes) for value in prober.outputs_of(node)]
+    found = prober.compare(values, keep=True)
+    # Nodes are in topological order, so the first that differs reads nothing that differs.
+    first = next((value for value in values if not found[value].passes), None)
+    if first is None:
+        return list(found.values()), None
+    node = int(model.producer[first])
+    return list(found.values()), _divergence(prober, node, [found[value] for value in prober.outputs_of(node)], False)
+
+
+def find_divergence(prober: Prober, tell: Callable[[float], None]) -> Divergence | None:
+    """Bisect for the first node that diverges. None if no value that crosses the last cut differs. ``tell`` receives
+    the progress, 0 to 1."""
+    model = prober.model
+    steps = max(int(model.num_nodes).bit_length() + 2, 1)
+    done = 0
+
+    def differs(last: int) -> bool:
+        nonlocal done
+        done += 1
+        tell(min(done / steps, 1.0))
+        return any(not entry.passes for entry in prober.compare(prober.crossing(last), keep=False).values())
+
+    low, high = -1, model.num_nodes - 1
+    if high < 0 or not differs(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if prober.crossing(middle) and differs(middle):
+            high = middle
+        else:
+            low = middle
+    node = high
+    while True:
+        # A difference can disappear and come back, so what the node reads may differ too: continue there, which ends
+        # because producers come before their readers.
+        read, computed = prober.inputs_of(node), prober.outputs_of(node)
+        found = prober.compare([*read, *computed], keep=False)
+        earlier = [value for value in read if not found[value].passes]
+        if not earlier:
+            return _divergence(prober, node, [found[value] for value in computed], True)
+        node = min(int(model.producer[value]) for value in earlier)
+
+
+def _divergence(prober: Prober, node: int, differences: list[Difference], bisected: bool) -> Divergence:
+    model = prober.model
+    operator = model.op_types[model.op_type_of[node]]
+    return Divergence(model.key_of(node), operator, tuple(differences), bisected)
