@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .file import ModelFile
     from .rows import Rows
 
-__all__ = ["Rule", "operators_to_type", "result_types", "rule_of"]
+__all__ = ["Rule", "dtype_named", "operators_to_type", "result_types", "rule_of"]
 
 _Dtype = np.dtype[Any] | None
 Rule = Callable[[NodeView, Sequence[_Dtype]], Sequence[_Dtype]]
@@ -41,8 +41,8 @@ _SIGNATURES: dict[str, dict[str, str]] = {
     },
     "com.microsoft": {
         "T -> T": "BranchwiseRMSNorm ExpandDims GatherND Gelu GroupNorm HyperConnectionPreMix Inverse Irfft "
-        "MatMulPacked MoEPacked NhwcMaxPool QuickGelu RelativePositionBias RestorePadding Rfft ScaledSiLU TorchEmbedding Trilu "
-        "UnfoldTensor",
+        "MatMulPacked MoEPacked NhwcMaxPool QuickGelu RelativePositionBias RestorePadding Rfft ScaledSiLU "
+        "TorchEmbedding Trilu UnfoldTensor",
         "-> bool": "IsAllFinite",
         "-> int8": "QOrderedAttention QOrderedGelu QOrderedLayerNormalization QOrderedLongformerAttention "
         "QOrderedMatMul QuantizeWithOrder",
@@ -152,6 +152,11 @@ class _Signature:
         if at < len(names):
             return names[at]
         return names[-1] if repeats and names else ""
+
+
+def dtype_named(text: str) -> _Dtype:
+    """The element type of a tensor type as text, such as ``tensor(int64)``; None for other types."""
+    return _fixed(text[len("tensor(") : -1]) if text.startswith("tensor(") else None
 
 
 @functools.cache
