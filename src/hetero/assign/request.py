@@ -112,7 +112,7 @@ class Request:
 def with_device_types(model: Model, devices: Sequence[ConfiguredDevice]) -> Model:
     """The model with the element types that hetero cannot infer but one of the devices finds, so that it can be cut at
     these values. Returns the same object if there is nothing to add, which is certain without inference for a model
-    that imports only ONNX's operators."""
+    that imports only ONNX's operators. Raises the errors of `find_dtypes`."""
     if len(model.opsets) < 2:
         return model
     for device in devices:
@@ -122,13 +122,7 @@ def with_device_types(model: Model, devices: Sequence[ConfiguredDevice]) -> Mode
         names = [model.value_name(value) for value in values if model.is_tensor(value)]
         if not names:
             break
-        try:
-            dtypes = find_dtypes(device, model, names)
-        except (PropertyError, ModelError):
-            raise
-        except HeteroError as error:
-            raise_out_of_memory(error)
-            continue  # `query_model` reports it
+        dtypes = find_dtypes(device, model, names)
         if dtypes:
             model = model.with_types({name: ValueType(dtype, None) for name, dtype in dtypes.items()})
     return model
