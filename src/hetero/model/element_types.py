@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .file import ModelFile
     from .rows import Rows
 
-__all__ = ["Rule", "dtype_named", "operators_to_type", "result_types", "rule_of"]
+__all__ = ["Rule", "dtype_named", "has_rule", "operators_to_type", "result_types", "rule_of"]
 
 _Dtype = np.dtype[Any] | None
 Rule = Callable[[NodeView, Sequence[_Dtype]], Sequence[_Dtype]]
@@ -290,6 +290,11 @@ def rule_of(domain: str, op_type: str, version: int) -> Rule | None:
     """The rule of an operator in a version of its domain; None if there is none."""
     key = domain, op_type
     return _FUNCTIONS.get(key) or _table().get(key) or _of_schema(domain, op_type, version)
+
+
+def has_rule(domain: str, op_type: str) -> bool:
+    """Whether this is an operator of ONNX's classic machine learning, or one of onnxruntime's with a rule."""
+    return domain == "ai.onnx.ml" or (domain, op_type) in _table() or (domain, op_type) in _FUNCTIONS
 
 
 _UNTYPED_BY_ONNX = frozenset(" ".join(_SIGNATURES[""].values()).split())
