@@ -284,6 +284,19 @@ def test_numbers_of_subgraphs_are_those_of_the_plan(both: Both) -> None:
     }
 
 
+def test_an_imported_model_keeps_the_numbers(tmp_path: Any) -> None:
+    core = hetero.Core()
+    nodes = [node("Neg", ["w"], ["c"]), node("MatMul", ["x", "c"], ["m"]), node("Gather", ["m", "at"], ["y"])]
+    pins = {"c": "TEMPLATE", "y": "TEMPLATE"}
+    compiled = core.compile_model(make(nodes, {"at": np.array([1])}), "HETERO:CPU,TEMPLATE", pins=pins)
+    number = next(i for i, part in enumerate(compiled.plan.subgraphs, 1) if part.nodes == ("y",))
+    assert number == len(compiled.submodels) + 1
+    compiled.export_model(tmp_path / "model.hetero")
+    with pytest.raises(InferenceError) as caught:
+        core.import_model(tmp_path / "model.hetero")({"x": X[:1]})
+    assert any(f"subgraph {number} on TEMPLATE" in note for note in caught.value.__notes__)
+
+
 def check_free(both: Both, model: onnx.ModelProto, pins: dict[str, str]) -> hetero.CompiledModel:
     compiled = both[0].compile_model(model, "HETERO:A,B", pins=pins)
     np.testing.assert_array_equal(compiled({"x": X})["y"], hetero.compile(model, "TEMPLATE")({"x": X})["y"])

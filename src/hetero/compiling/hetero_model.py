@@ -97,7 +97,10 @@ class HeteroCompiledModel(CompiledModel):
         writer.add_json("constants.json", [writer.add_array(constant) for constant in schedule.constants])
         for compiled in self.submodels:
             writer.add_part(compiled)
-        steps = [StepRecord(part, list(step.inputs), list(step.outputs)) for part, step in enumerate(schedule.steps)]
+        steps = [
+            StepRecord(part, list(step.inputs), list(step.outputs), 0 if step.number == part + 1 else step.number)
+            for part, step in enumerate(schedule.steps)
+        ]
         writer.set_schedule(ScheduleRecord(schedule.num_slots, len(schedule.constants), steps, list(schedule.outputs)))
 
     def create_infer_request(self) -> InferRequest:
