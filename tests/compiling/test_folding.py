@@ -303,6 +303,63 @@ def check_free(both: Both, model: onnx.ModelProto, pins: dict[str, str]) -> hete
     return compiled
 
 
+def test_types_and_shapes_that_the_user_states(both: Both) -> None:
+    core, _ = both
+    nodes = [node("Neg", ["w"], ["b"]), node("Abs", ["b"], ["c"]), node("MatMul", ["x", "c"], ["y"])]
+    model = core.read_model(make(nodes).SerializeToString())
+    model = model.with_types(dict.fromkeys("bc", (np.float32, (4, 4))))
+    compiled = core.compile_model(model, "HETERO:A,B", pins={"y": "B"}, shapes={"x": (2, 4)})
+    assert len(compiled.submodels) == 1
+    assert compiled.submodels[0].inputs[0].shape == (2, 4)
+    np.testing.assert_array_equal(compiled({"x": X})["y"], X @ W)
+
+
+def test_nodes_without_unique_names(both: Both) -> None:
+    nodes = [node("Neg", ["w"], ["c"]), node("MatMul", ["x", "c"], ["m"]), node("Relu", ["m"], ["y"])]
+    model = make(nodes)
+    for one in model.graph.node:
+        one.name = "same"
+    compiled = both[0].compile_model(model, "HETERO:A,B", pins={"c": "B", "y": "B"})
+    np.testing.assert_array_equal(compiled({"x": X})["y"], np.maximum(X @ -W, 0))
+    assert len(compiled.submodels) == 2
+
+
+OPS = {"Add": 0.3, "Sub": 0.2, "Neg": 0.2, "Abs": 0.1, "Max": 0.15, "RandomNormalLike": 0.05}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs(both: Both, seed: int) -> None:
+    """Graphs of constant and other nodes on random devices; some results are outputs or used twice."""
+    core, _ = both
+    random = np.random.default_rng(seed)
+    values, nodes = ["x", "w1", "w2"], []
+    for i in range(14):
+        op = str(random.choice(list(OPS), p=list(OPS.values())))
+        pool = values if random.random() < 0.4 else [name for name in values if name != "x"]
+        read = [str(name) for name in random.choice(pool, 1 if op in ("Neg", "Abs", "RandomNormalLike") else 2)]
+        nodes.append(node(op, read, [f"v{i}"]))
+        if op != "RandomNormalLike":  # its results differ, so nothing reads them
+            values.append(f"v{i}")
+    computed = values[3:]
+    outputs = [str(name) for name in random.choice(computed, 3, replace=False)]
+    nodes.append(node("Add", ["x", computed[-1]], ["last"]))
+    weights = {name: random.integers(-4, 4, shape).astype(np.float32) for name, shape in (("w1", (4,)), ("w2", (1, 4)))}
+    model = make(nodes, weights, [*outputs, "last"])
+    pins = {one.name: str(random.choice(["A", "B"])) for one in nodes}
+    policy = str(random.choice(["auto", "linear", "documented"]))
+    compiled = core.compile_model(model, "HETERO:A,B", {"PARTITION_POLICY": policy}, pins=pins)
+    expected = hetero.compile(model, "TEMPLATE")
+    for x in (X, X[:1]):
+        for one, other in zip(compiled({"x": x}).values(), expected({"x": x}).values(), strict=True):
+            np.testing.assert_array_equal(one, other)
+    constant = set(weights)
+    for one in nodes:
+        if one.op_type != "RandomNormalLike" and set(one.input) <= constant:
+            constant.add(one.output[0])
+    passed = {port.name for submodel in compiled.submodels for port in submodel.inputs}
+    assert not passed & constant
+
+
 def test_a_plan_and_an_exported_model(both: Both, tmp_path: Any) -> None:
     core, _ = both
     model = core.read_model(make([node("Neg", ["w"], ["c"]), node("MatMul", ["x", "c"], ["y"])]).SerializeToString())

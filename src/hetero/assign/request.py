@@ -12,6 +12,7 @@ import numpy as np
 from ..base.log import tell
 from ..base.warn import warn
 from ..errors import HeteroError, ModelError, PropertyError, raise_out_of_memory
+from ..model.functions import may_lack_types
 from ..model.types import ValueType
 from ..plugin.caller import ConfiguredDevice, find_dtypes, query
 from ..plugin.contract import Support
@@ -111,9 +112,8 @@ class Request:
 
 def with_device_types(model: Model, devices: Sequence[ConfiguredDevice]) -> Model:
     """The model with the element types that hetero cannot infer but one of the devices finds, so that it can be cut at
-    these values. Returns the same object if there is nothing to add, which is certain without inference for a model
-    that imports only ONNX's operators. Raises the errors of `find_dtypes`."""
-    if len(model.opsets) < 2:
+    these values. Returns the same object if there is nothing to add. Raises the errors of `find_dtypes`."""
+    if not may_lack_types(model):
         return model
     for device in devices:
         kinds, kind_of = model.type_table()

@@ -25,6 +25,7 @@ import numpy as np
 
 from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
 from ...model.element_types import dtype_named
+from ...model.functions import may_lack_types
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
@@ -76,7 +77,7 @@ def _without_kernels(model: Model) -> dict[int, str]:
 def _with_unknown_inputs(model: Model) -> dict[int, str]:
     """Node -> reason, for the nodes that onnxruntime supports only in one model with the node that computes their
     input, because the type of the input remains unknown: a value that is not a tensor."""
-    if len(model.opsets) < 2:  # the types of ONNX's own operators are known
+    if not may_lack_types(model):
         return {}
     readers: dict[str, list[int]] = {}
     for ragged in (model.node_inputs, model.node_captures):
