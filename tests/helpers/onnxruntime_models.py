@@ -154,8 +154,7 @@ def _fused(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     optimized = optimizer.optimize_model(
         str(folder / "model.onnx"), model_type="bert", num_heads=_HEADS, hidden_size=_HIDDEN, opt_level=0
     )
-    optimized.save_model_to_file(str(folder / "fused.onnx"))  # adds the opset import of com.microsoft
-    return onnx.load(folder / "fused.onnx")
+    return optimized.model  # which does not import com.microsoft; `save_model_to_file` would add that
 
 
 def _extended(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:

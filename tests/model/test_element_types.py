@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from hetero.errors import ModelError
 from hetero.model import element_types, inference
 from hetero.model.element_types import dtype_named
 from hetero.model.model import Model
@@ -279,6 +280,15 @@ def test_shapes_of_onnx_operators_under_the_other_name() -> None:
     model.graph.input.append(helper.make_tensor_value_info("x", F, [2, "n"]))
     read = read_model(model)
     assert read.type_of(read.value_id("a")).shape == (2, "n")
+
+
+def test_the_import_of_onnxruntimes_domain_may_be_missing() -> None:
+    nodes = [node("Gelu", ["x"], ["a"], domain=MICROSOFT), node("Neg", ["a"], ["y"])]
+    model = read_model(make(nodes, {"x": DOUBLE}, ["y"], imports={"": 17}))
+    assert model.opsets[MICROSOFT] == 1
+    assert dtypes_of(model, ["a", "y"]) == [np.dtype(np.float64)] * 2
+    with pytest.raises(ModelError, match="does not import an opset of domain 'my'"):
+        read_model(make([node("Gelu", ["x"], ["y"], domain="my")], {"x": DOUBLE}, ["y"], imports={"": 17}))
 
 
 def test_a_stated_type_is_kept() -> None:

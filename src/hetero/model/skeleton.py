@@ -79,9 +79,12 @@ def skeleton_of(
     graph = file.index.skeleton(choice, infos, keeps_name, _VECTOR, _HIDDEN.encode())
     header = (file.data[start:end] for start, end in zip(file.header_start, file.header_end, strict=True))
     size = len(graph) + sum(map(len, more))
-    # The file may import ONNX's domain as "ai.onnx", but the nodes of the skeleton name it "".
-    opset = encode_field(_OPSET, encode_number(2, file.opsets[""])) if "" in file.opsets else b""
-    return b"".join([*header, opset, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
+    # The file may import ONNX's domain as "ai.onnx", which the nodes of the skeleton name "", or may omit an import.
+    opsets = (
+        encode_field(_OPSET, encode_field(1, domain.encode()) + encode_number(2, version))
+        for domain, version in file.opsets.items()
+    )
+    return b"".join([*header, *opsets, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
 
 
 def hidden_length(dim: Dim) -> Dim:
