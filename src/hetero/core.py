@@ -14,7 +14,7 @@ from .assign.affinity import SupportedNodes
 from .assign.assigning import resolve_model
 from .assign.memory.limits import MaxMemory, parse_limits
 from .assign.pins import check_pins
-from .assign.request import Request
+from .assign.request import Request, with_device_types
 from .base.collection import collection_paused
 from .base.device_string import LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.guard import guarded
@@ -67,6 +67,7 @@ class Core:
     def __init__(self) -> None:
         self._registry = Registry()
         self._typed: weakref.WeakKeyDictionary[Model, Model | None] = weakref.WeakKeyDictionary()
+        self._typed_for: weakref.WeakKeyDictionary[Model, dict[tuple[str, ...], Model]] = weakref.WeakKeyDictionary()
         self._typed_lock = threading.RLock()  # reentrant: shape rules may use this Core
         # Plugins and the registry form a reference cycle. Their threads end with this object, before the cycle is
         # collected.
@@ -105,7 +106,7 @@ class Core:
         `Model.with_affinity`.
         """
         request = self._request(device, config)
-        model = self._with_custom_types(as_model(model))
+        model = self._with_types(as_model(model), request.devices)
         return resolve_model(model.with_affinity({}), request).supported_nodes()
 
     @memory_errors()
@@ -132,8 +133,8 @@ class Core:
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
         and `PropertyError` for an invalid device string, pin, limit or plan.
         """
-        model = self._with_custom_types(with_shapes(as_model(model), shapes))
         request = self._request(device, _with_limits(config, max_memory), pins)
+        model = self._with_types(with_shapes(as_model(model), shapes), request.devices if request.cuts else ())
         if isinstance(device, PlanRecord):
             return bind_plan(model, device, request)
         return make_plan(model, request)
@@ -157,8 +158,8 @@ class Core:
         with ``HETERO:…`` ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
         `DeviceUnavailable`, and the plugin's own errors.
         """
-        model = self._with_custom_types(with_shapes(as_model(model), shapes))
         request = self._request(device, _with_limits(config, max_memory), pins)
+        model = self._with_types(with_shapes(as_model(model), shapes), request.devices if request.cuts else ())
         plan = device if isinstance(device, PlanRecord) else None
         compile_anew = functools.partial(compile_model, model, request, plan, context)
         if context is not None or not request.settings.get("CACHE_DIR"):
@@ -286,6 +287,7 @@ class Core:
         finally:
             with self._typed_lock:
                 self._typed.clear()
+                self._typed_for.clear()
 
     def _with_custom_types(self, model: Model) -> Model:
         """The model with the types that custom operators declare: the same object for the same model."""
@@ -300,6 +302,20 @@ class Core:
                 typed = with_custom_types(model, ops.find)
                 self._typed[model] = None if typed is model else typed
             return self._typed[model] or model
+
+    def _with_types(self, model: Model, devices: Sequence[ConfiguredDevice]) -> Model:
+        """The model with the types that custom operators declare and that the devices find: the same object for the
+        same model and devices, because plans are bound to it."""
+        model = self._with_custom_types(model)
+        names = tuple(device.name for device in devices)
+        with self._typed_lock:
+            typed = self._typed_for.get(model, {}).get(names)
+        if typed is None:
+            typed = with_device_types(model, devices)
+            if typed is not model:
+                with self._typed_lock:
+                    typed = self._typed_for.setdefault(model, {}).setdefault(names, typed)
+        return typed
 
     def _cached(
         self, model: Model, request: Request, plan: PlanRecord | None, compile_anew: Callable[[], CompiledModel]

@@ -118,11 +118,19 @@ void ht_skeleton_values(const uint8_t *base, const ht_index *index, const uint64
 
 enum { NODE = 1, INITIALIZER = 5, INPUT = 11 };
 
+/* Whether a field is the string "ai.onnx", which inference does not accept as another name of the empty domain. */
+static bool is_alias(const ht_field *field)
+{
+    static const char alias[] = "ai.onnx";
+    return field->wire == HT_LEN && field->end - field->begin == sizeof alias - 1 &&
+           memcmp(field->begin, alias, sizeof alias - 1) == 0;
+}
+
 /* Writes a node with renamed values, without its documentation, metadata and, unless `needs_name`, its name. */
 static bool put_node(const writer *w, const uint8_t *body, const uint8_t *end, const int32_t *inputs,
                      const int32_t *outputs, bool needs_name)
 {
-    enum { IN = 1, OUT = 2, NAME = 3, DOC = 6, METADATA = 9 };
+    enum { IN = 1, OUT = 2, NAME = 3, DOC = 6, DOMAIN_ = 7, METADATA = 9 };
     ht_cursor cursor = {body, end};
     ht_field field;
     int64_t begin;
@@ -132,6 +140,8 @@ static bool put_node(const writer *w, const uint8_t *body, const uint8_t *end, c
             done = put_name(w, IN, *inputs++);
         else if (field.number == OUT)
             done = put_name(w, OUT, *outputs++);
+        else if (field.number == DOMAIN_ && is_alias(&field))
+            continue;
         else if (field.number != DOC && field.number != METADATA && (needs_name || field.number != NAME))
             done = put(w->out, field.start, field.end - field.start);
     }

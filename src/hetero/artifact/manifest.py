@@ -88,12 +88,14 @@ class PortRecord(_Struct, frozen=True, omit_defaults=True):
         return Port(self.name, None, None, self.declared, False, holder=Holder(tuple(self.holds), dtype))
 
 
-class StepRecord(_Struct, frozen=True):
-    """A step of a schedule: the part that runs, the slots that it reads and the slots that it fills."""
+class StepRecord(_Struct, frozen=True, omit_defaults=True):
+    """A step of a schedule: the part that runs, the slots that it reads and the slots that it fills. ``subgraph``: its
+    number in the plan, from 1; 0 if it is the number of the step."""
 
     part: _Index
     inputs: list[_Index]
     outputs: list[_Index]
+    subgraph: _Index = 0
 
 
 class ScheduleRecord(_Struct, frozen=True):

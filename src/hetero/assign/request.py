@@ -7,10 +7,14 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..base.log import tell
 from ..base.warn import warn
 from ..errors import HeteroError, ModelError, PropertyError, raise_out_of_memory
-from ..plugin.caller import ConfiguredDevice, query
+from ..model.functions import may_lack_types
+from ..model.types import ValueType
+from ..plugin.caller import ConfiguredDevice, find_dtypes, query
 from ..plugin.contract import Support
 
 if TYPE_CHECKING:
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from ..plugin.speed import DeviceSpeed
     from .costs.measured import Costs
 
-__all__ = ["AssignmentRules", "Objective", "ProcessorUse", "Request", "query_all"]
+__all__ = ["AssignmentRules", "Objective", "ProcessorUse", "Request", "query_all", "with_device_types"]
 
 
 class Objective(enum.Enum):
@@ -104,6 +108,24 @@ class Request:
         if not self.cuts:
             return [query(device, model) for device in self.devices]
         return query_all(self.whole.plugin.name, self.devices, model, self.settings)
+
+
+def with_device_types(model: Model, devices: Sequence[ConfiguredDevice]) -> Model:
+    """The model with the element types that hetero cannot infer but one of the devices finds, so that it can be cut at
+    these values. Returns the same object if there is nothing to add. Raises the errors of `find_dtypes`."""
+    if not may_lack_types(model):
+        return model
+    for device in devices:
+        kinds, kind_of = model.type_table()
+        untyped = np.isin(kind_of, [number for number, kind in enumerate(kinds) if kind.dtype is None])
+        values = np.flatnonzero(untyped & (model.producer >= 0)).tolist()
+        names = [model.value_name(value) for value in values if model.is_tensor(value)]
+        if not names:
+            break
+        dtypes = find_dtypes(device, model, names)
+        if dtypes:
+            model = model.with_types({name: ValueType(dtype, None) for name, dtype in dtypes.items()})
+    return model
 
 
 def query_all(

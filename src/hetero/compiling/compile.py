@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.pipelined import usable_processors
 from .concurrent import ConcurrentCalls
+from .folding import fold_between
 from .free_memory import FreeMemory
 from .hetero_model import Fallback, HeteroCompiledModel, schedule_of
 from .on_device import compile_on
@@ -83,7 +84,8 @@ def _compile_whole(model: Model, request: Request, context: RemoteContext | None
 
 
 def compile_plan(plan: Plan, request: Request, context: RemoteContext | None = None) -> HeteroCompiledModel:
-    """Compile each subgraph of a plan on its device. ``context``: a `DeviceContexts`."""
+    """Compile each subgraph of a plan on its device, except subgraphs that are folded whole. ``context``: a
+    `DeviceContexts`."""
     if context is not None and not isinstance(context, DeviceContexts):
         raise PropertyError(
             f"{request.whole.plugin.name} requires the contexts of its devices, found {shown(context)}; see "
@@ -101,9 +103,19 @@ def compile_plan(plan: Plan, request: Request, context: RemoteContext | None = N
     devices = {device.name: device for device in request.devices}
     if plan.pipeline is not None:
         devices = _with_threads_shared(devices, names)
-    submodels = model.extract_all(nodes, [f"{model.name}_subgraph{i + 1}" for i in range(len(nodes))])
     fallbacks: list[Fallback] = []
     free_memory = FreeMemory(plan, names, nodes)
+
+    def run_once(i: int, part: Model, inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, Any]:
+        outputs = compile_on(devices[names[i]], part, contexts.get(names[i]))(inputs)
+        return {port.name: outputs[port.name] for port in part.outputs}
+
+    folded = None if plan.pipeline is not None else fold_between(model, nodes, run_once)  # a stage keeps its nodes
+    if folded is not None:
+        model, nodes = folded.model, folded.nodes
+    numbers = [i for i, part in enumerate(nodes) if len(part)]
+    extracted = model.extract_all([nodes[i] for i in numbers], [f"{model.name}_subgraph{i + 1}" for i in numbers])
+    submodels = dict(zip(numbers, extracted, strict=True))
 
     def compile_part(i: int) -> CompiledModel:
         try:
@@ -120,14 +132,16 @@ def compile_plan(plan: Plan, request: Request, context: RemoteContext | None = N
             fallbacks.append(Fallback(i + 1, names[i], compiled.device, str(error)))
             return compiled
 
-    compiled = _compile_all(compile_part, [devices[name] for name in names])
+    compiled = _compile_all(compile_part, {i: devices[names[i]] for i in numbers})
     fallbacks.sort(key=lambda entry: entry.subgraph)
     if fallbacks:
         text = "; ".join(map(str, fallbacks))
         tell(settings, request.whole.plugin.name, "WARNING", text)
         warn(text)
     executors = request.whole.plugin.executors
-    schedule = schedule_of(model, list(zip(submodels, compiled, strict=True)), DeviceExecutors(executors))
+    schedule = schedule_of(
+        model, list(zip(extracted, compiled, strict=True)), DeviceExecutors(executors), [i + 1 for i in numbers]
+    )
     ports = (model.inputs, model.outputs)
     return HeteroCompiledModel(plan, ports, model.name, compiled, schedule, settings, executors, fallbacks)
 
@@ -164,16 +178,16 @@ def _with_threads_shared(devices: Mapping[str, ConfiguredDevice], stages: Sequen
 
 
 def _compile_all(
-    compile_part: Callable[[int], CompiledModel], devices: Sequence[ConfiguredDevice]
+    compile_part: Callable[[int], CompiledModel], devices: Mapping[int, ConfiguredDevice]
 ) -> list[CompiledModel]:
-    """The submodels, in order. Plugins that release the GIL compile theirs concurrently."""
-    concurrent = [i for i, device in enumerate(devices) if device.plugin.compiles_beside_others]
+    """The submodels, in order. Plugins that release the GIL compile theirs concurrently. ``devices``: by number."""
+    concurrent = [i for i, device in devices.items() if device.plugin.compiles_beside_others]
     if len(concurrent) < 2:
-        return [compile_part(i) for i in range(len(devices))]
+        return [compile_part(i) for i in devices]
     position = {part: number for number, part in enumerate(concurrent)}
     calls = ConcurrentCalls([functools.partial(compile_part, part) for part in concurrent], os.cpu_count() or 1)
     try:
-        return [calls.result(position[i]) if i in position else compile_part(i) for i in range(len(devices))]
+        return [calls.result(position[i]) if i in position else compile_part(i) for i in devices]
     except BaseException as error:
         calls.stop(wait=isinstance(error, Exception))  # do not wait after Ctrl-C
         raise

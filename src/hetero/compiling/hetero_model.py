@@ -97,7 +97,10 @@ class HeteroCompiledModel(CompiledModel):
         writer.add_json("constants.json", [writer.add_array(constant) for constant in schedule.constants])
         for compiled in self.submodels:
             writer.add_part(compiled)
-        steps = [StepRecord(part, list(step.inputs), list(step.outputs)) for part, step in enumerate(schedule.steps)]
+        steps = [
+            StepRecord(part, list(step.inputs), list(step.outputs), 0 if step.number == part + 1 else step.number)
+            for part, step in enumerate(schedule.steps)
+        ]
         writer.set_schedule(ScheduleRecord(schedule.num_slots, len(schedule.constants), steps, list(schedule.outputs)))
 
     def create_infer_request(self) -> InferRequest:
@@ -118,9 +121,13 @@ class HeteroCompiledModel(CompiledModel):
 
 
 def schedule_of(
-    model: Model, submodels: Sequence[tuple[Model, CompiledModel]], executor_of: DeviceExecutors
+    model: Model,
+    submodels: Sequence[tuple[Model, CompiledModel]],
+    executor_of: DeviceExecutors,
+    numbers: Sequence[int] | None = None,
 ) -> Schedule:
-    """Slots for the model's inputs, the constants among its outputs, and every boundary value; then the steps."""
+    """Slots for the model's inputs, the constants among its outputs, and every boundary value; then the steps.
+    ``numbers``: as in `wired_schedule`."""
     slot_of: dict[int, int] = {}
     for value in model.input_ids:
         slot_of.setdefault(value, len(slot_of))
@@ -139,7 +146,7 @@ def schedule_of(
     outputs = [slot_of[value] for value in model.output_ids]
     compiled = [entry for _, entry in submodels]
     return wired_schedule(
-        len(slot_of), tuple(constants), compiled, list(zip(reads, fills, strict=True)), outputs, executor_of
+        len(slot_of), tuple(constants), compiled, list(zip(reads, fills, strict=True)), outputs, executor_of, numbers
     )
 
 
@@ -150,15 +157,19 @@ def wired_schedule(
     wirings: Sequence[tuple[Sequence[int], Sequence[int]]],
     outputs: Sequence[int],
     executor_of: DeviceExecutors,
+    numbers: Sequence[int] | None = None,
 ) -> Schedule:
-    """The schedule of submodels that run one after the other. ``wirings``: the slots that each reads and writes."""
+    """The schedule of submodels that run one after the other. ``wirings``: the slots that each reads and writes.
+    ``numbers``: the number of each submodel's subgraph; None: its position, from 1."""
     free_after: list[tuple[int, ...]] = []
     read_later = set(outputs)
     for reads, _ in reversed(wirings):
         free_after.append(tuple(slot for slot in dict.fromkeys(reads) if slot not in read_later))
         read_later.update(reads)
     steps = tuple(
-        Step(compiled, tuple(reads), tuple(fills), free)
-        for compiled, (reads, fills), free in zip(submodels, wirings, reversed(free_after), strict=True)
+        Step(compiled, tuple(reads), tuple(fills), free, number)
+        for compiled, (reads, fills), free, number in zip(
+            submodels, wirings, reversed(free_after), numbers or range(1, len(submodels) + 1), strict=True
+        )
     )
     return Schedule(num_slots, constants, steps, tuple(outputs), executor_of)

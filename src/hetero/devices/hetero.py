@@ -154,7 +154,8 @@ class HeteroPlugin(CuttingPlugin):
         if len(constants) != stored.num_constants:
             raise Corrupt(f"{reader.label}: there are {len(constants)} constants, expected {stored.num_constants}")
         executors = DeviceExecutors(self.executors)
-        schedule = wired_schedule(stored.num_slots, constants, submodels, wirings, stored.outputs, executors)
+        numbers = [step.subgraph or part + 1 for part, step in enumerate(stored.steps)]
+        schedule = wired_schedule(stored.num_slots, constants, submodels, wirings, stored.outputs, executors, numbers)
         settings = self.full_config({_POLICY.name: plan.policy, **self.own(config)})
         ports = (reader.inputs, reader.outputs)
         return HeteroCompiledModel(plan, ports, reader.name, submodels, schedule, settings, self.executors)

@@ -9,14 +9,14 @@ its inputs are known. The number of rounds is limited, because each runs inferen
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ModelError, raise_out_of_memory
-from ..model.types import ValueType, dtype_of
+from ..model.element_types import Rule, result_types, rule_of
+from ..model.types import ValueType
 from .binding import BoundOp, bind
 from .custom_op import CustomOp
 
@@ -28,7 +28,6 @@ __all__ = ["with_custom_types"]
 _MAX_ROUNDS = 4  # each runs inference once, which takes tens of ms in a child process
 
 Find = Callable[[str, str, int | None], CustomOp | str]
-_Dtype = np.dtype[Any] | None
 
 
 def with_custom_types(model: Model, find: Find) -> Model:
@@ -77,32 +76,21 @@ def _bound_nodes(model: Model, find: Find) -> dict[int, BoundOp]:
 def _by_element_type(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, ValueType]:
     """The element types of the results of custom operators, without inference."""
     rules = [_rule_of(name, model.opsets) for name in model.op_types]
-    dtypes: dict[int, _Dtype] = {}
 
-    def dtype(value: int) -> _Dtype:
-        if value < 0:
-            return None
-        if value not in dtypes:
-            dtypes[value] = model.type_of(value, infer=False).dtype
-        return dtypes[value]
-
-    stated: dict[int, ValueType] = {}
-    for node in range(max(bound) + 1):
-        inputs, outputs = model.node_inputs[node].tolist(), model.node_outputs[node].tolist()
-        known = [dtype(value) for value in inputs]
+    def rule_of_node(node: int) -> Rule | None:
         op = bound.get(node)
-        results: Sequence[_Dtype]
-        if op is not None:
-            results = op.output_dtypes(known)
-        else:
-            attributes = model.nodes[node].attributes if rules[model.op_type_of[node]] is _cast else {}
-            results = rules[model.op_type_of[node]](known, attributes, len(outputs))
-        for value, one in zip(outputs, results, strict=False):
-            if value >= 0 and one is not None and dtype(value) is None:
-                dtypes[value] = one
-                if op is not None:
-                    stated[value] = ValueType(one, None)
-    return stated
+        return rules[model.op_type_of[node]] if op is None else lambda view, known: op.output_dtypes(known)
+
+    def dtype(value: int) -> np.dtype[Any] | None:
+        return model.type_of(value, infer=False).dtype
+
+    found = result_types(model, range(max(bound) + 1), rule_of_node, dtype)
+    return {value: ValueType(one, None) for value, one in found.items() if int(model.producer[value]) in bound}
+
+
+def _rule_of(name: str, opsets: Mapping[str, int]) -> Rule | None:
+    domain, _, op_type = name.rpartition("::")
+    return rule_of(domain, op_type, opsets.get(domain, 0))
 
 
 def _by_shape_rules(model: Model, bound: Mapping[int, BoundOp]) -> dict[int, ValueType]:
@@ -152,65 +140,3 @@ def _stating(model: Model, stated: Mapping[int, ValueType]) -> Model:
 def _static(shape: Sequence[Any] | None) -> tuple[int, ...] | None:
     """The shape if all its sizes are known, otherwise None."""
     return None if shape is None or not all(isinstance(dim, int) for dim in shape) else tuple(shape)
-
-
-_Rule = Callable[[Sequence[_Dtype], Mapping[str, Any], int], Sequence[_Dtype]]
-
-
-def _rule_of(name: str, opsets: Mapping[str, int]) -> _Rule:
-    """The rule that computes the element types of an operator's results from those of its inputs."""
-    domain, _, op_type = name.rpartition("::")
-    if not domain and op_type == "Cast":
-        return _cast
-    return _schema_rule(domain, op_type, opsets.get(domain, 0))
-
-
-def _cast(known: Sequence[_Dtype], attributes: Mapping[str, Any], num_outputs: int) -> list[_Dtype]:
-    number = attributes.get("to")
-    return [dtype_of(number) if isinstance(number, int) else None]
-
-
-@functools.cache
-def _schema_rule(domain: str, op_type: str, version: int) -> _Rule:
-    import onnx.defs
-
-    if not onnx.defs.has(op_type, version, domain):
-        return lambda known, attributes, num_outputs: ()
-    schema: Any = onnx.defs.get_schema(op_type, version, domain)
-    variadic = schema.FormalParameterOption.Variadic
-
-    def formal(parameters: Sequence[Any], at: int) -> Any:
-        """The parameter at a position; None if there is none, or its types may differ."""
-        if at < len(parameters):
-            parameter = parameters[at]
-        elif parameters and parameters[-1].option == variadic:
-            parameter = parameters[-1]
-        else:
-            return None
-        return parameter if parameter.is_homogeneous else None
-
-    def rule(known: Sequence[_Dtype], attributes: Mapping[str, Any], num_outputs: int) -> list[_Dtype]:
-        of_type: dict[str, _Dtype] = {}
-        for at, dtype in enumerate(known):
-            parameter = formal(schema.inputs, at)
-            if parameter is not None and dtype is not None:
-                of_type.setdefault(parameter.type_str, dtype)
-        results: list[_Dtype] = []
-        for at in range(num_outputs):
-            parameter = formal(schema.outputs, at)
-            text = "" if parameter is None else parameter.type_str
-            results.append(of_type.get(text) or _written(text))
-        return results
-
-    return rule
-
-
-@functools.cache
-def _written(text: str) -> _Dtype:
-    """The element type of ``tensor(int64)``; None for anything else."""
-    import onnx
-
-    if not text.startswith("tensor(") or not text.endswith(")"):
-        return None
-    name = text[len("tensor(") : -1].upper()
-    return dtype_of(onnx.TensorProto.DataType.Value(name)) if name in onnx.TensorProto.DataType.keys() else None  # noqa: SIM118

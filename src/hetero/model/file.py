@@ -26,6 +26,9 @@ _HASH_KEY = os.urandom(16)
 _KNOWN_IR_VERSION = 10
 _KNOWN_OPSETS = {"": 22, "ai.onnx.ml": 5}
 
+# It has one version. onnxruntime does not require the import, and its optimizer omits it in models in memory.
+_ONNXRUNTIME = "com.microsoft"
+
 
 class ModelFile:
     """A file's bytes, arrays and header. Immutable.
@@ -226,6 +229,8 @@ class ModelFile:
                     if domain in _KNOWN_OPSETS
                     else f"{name} is not valid: expected 1 to {newest}"
                 )
+        if _ONNXRUNTIME in self.op_domains:
+            opsets.setdefault(_ONNXRUNTIME, 1)
         for op, domain in enumerate(self.op_domains):
             if domain not in opsets:
                 node = int(arrays["op_first_node"][op])

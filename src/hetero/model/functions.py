@@ -46,7 +46,15 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-__all__ = ["FunctionLibrary", "Inlined", "calls_in", "fill_references", "inline_calls", "may_hold_graphs"]
+__all__ = [
+    "FunctionLibrary",
+    "Inlined",
+    "calls_in",
+    "fill_references",
+    "inline_calls",
+    "may_hold_graphs",
+    "may_lack_types",
+]
 
 _WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")  # in ONNX's domain
 _AFFINITIES = ("affinity", "layer_ann")  # metadata keys that state a node's device
@@ -84,6 +92,12 @@ def may_hold_graphs(model: Model) -> NDArray[np.bool_]:
     """bool[num_nodes]: False for nodes whose operator has no nested graphs."""
     mask = np.array(["::" in name or name in _WITH_GRAPHS for name in model.op_types], np.bool_)
     return mask[model.op_type_of]
+
+
+def may_lack_types(model: Model) -> bool:
+    """Whether values may have types that hetero cannot infer: False, without inference, if all operators, also those
+    of nested graphs, are ONNX's own."""
+    return len(model.opsets) > 1 and bool(may_hold_graphs(model).any())
 
 
 def inline_calls(model: Model, nodes: Iterable[int], library: FunctionLibrary) -> Inlined:

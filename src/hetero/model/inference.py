@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from .._onnx import WireError, read_type
 from ..errors import ModelError, raise_out_of_memory
 from .constants import Constants
+from .element_types import operators_to_type, result_types, rule_of
 from .file import ModelFile
 from .function_library import FunctionLibrary
 from .isolation import InferenceFailed, infer_types, is_harmless
+from .rows import Rows
 from .skeleton import hidden_length, skeleton_of
 from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
@@ -28,6 +30,7 @@ __all__ = ["ValueTypes"]
 
 _UNKNOWN = ValueType(None, None)
 _NOTHING = (_UNKNOWN, 0, b"")
+_MAX_ROUNDS = 4  # of inference with added types; each may take tens of ms in a child process
 _NO_TENSOR = -1  # the result of read_type for sequences, maps and optionals
 
 
@@ -83,8 +86,7 @@ class ValueTypes:
         self._constant = file.value_constant.data
         self._producer = file.value_producer.data
         self._declared = _StatedTypes(file)
-        self._inferred: _StatedTypes | None = None
-        self._same: memoryview | None = None  # value -> the value of the same name in the result of inference, or -1
+        self._inferred: _InferredTypes | None = None
         self._tried = False
         self._known: dict[int, ValueType] = {}  # cache of `type_of`
         self._table: tuple[tuple[ValueType, ...], NDArray[np.int32]] | None = None
@@ -218,46 +220,116 @@ class ValueTypes:
         if self._producer[value] < 0:  # inference finds nothing for graph inputs
             return declared, message
         inferred = self._inferred if self._tried or not infer else self._infer()
-        other = -1 if inferred is None or self._same is None else self._same[value]
-        if inferred is None or other < 0:
+        if inferred is None:
             return declared, message
-        try:
-            result, dtype, result_message = inferred.find(other)
-        except ModelError as error:  # such as a rank above NumPy's
-            raise_out_of_memory(error)
-            return declared, message
+        result, dtype, result_message = inferred.find(value)
         if supplied is not None:
             return _refined(result, supplied) or (supplied if sized is None else result), b""
         adds_to_declared = result.dtype is not None and (declared.dtype is None or result.shape is not None)
         return (result, result_message) if dtype == _NO_TENSOR or adds_to_declared else (declared, message)
 
-    def _infer(self) -> _StatedTypes | None:
-        """The skeleton with all types that inference finds; None if it fails."""
+    def _infer(self) -> _InferredTypes | None:
+        """All types that inference finds; None if it fails."""
         with self._lock:
             if not self._tried:
-                try:
-                    if _expands_within_bounds(self._file):
-                        inferred = self._run_inference()
-                        if inferred is not None:
-                            self._same = self._file.index.values_in_answer(inferred.file.index).data
-                        self._inferred = inferred
-                except Exception as error:  # any error of onnx: the types stay unknown
-                    raise_out_of_memory(error)
-                    if isinstance(error, InferenceFailed):
-                        raise
-                    self._inferred = None
+                if _expands_within_bounds(self._file):
+                    self._inferred = self._run_inference()
                 self._tried = True
             return self._inferred
 
-    def _run_inference(self) -> _StatedTypes | None:
+    def _run_inference(self) -> _InferredTypes | None:
+        """Inference, supplied with the types of results that onnx does not find. This usually runs it once."""
+        stated = {**{value: _without_symbols(known) for value, known in self._sized.items()}, **self.supplied}
+        more = _ResultTypes(self._file, self._constants, self._declared)
+        added = more.find(stated, None)
+        inferred = self._infer_from({**stated, **added})
+        if inferred is None and added:
+            added = {}
+            inferred = self._infer_from(stated)
+        for _ in range(_MAX_ROUNDS):
+            new = {} if inferred is None else more.find({**stated, **added}, inferred)
+            if not new:
+                break
+            added |= new
+            further = self._infer_from({**stated, **added})
+            if further is None:
+                break
+            inferred = further
+        return inferred
+
+    def _infer_from(self, stated: Mapping[int, ValueType]) -> _InferredTypes | None:
+        """The result of one run of inference with these types added; None if it fails."""
         file = self._file
         longest = int((file.info_type_end - file.info_type_begin).max(initial=0))
         harmless = is_harmless(file.op_types, bool(file.functions), len(file.node_op), longest)
-        stated = {**{value: _without_symbols(known) for value, known in self._sized.items()}, **self.supplied}
-        # Inference of harmless operators does not read data.
-        skeleton = skeleton_of(file, self._constants, stated, with_data=not harmless)
-        answer = None if skeleton is None else infer_types(skeleton, harmless=harmless)
-        return None if answer is None else _StatedTypes(ModelFile(memoryview(answer), label="inferred types"))
+        try:
+            # Inference of harmless operators does not read data.
+            skeleton = skeleton_of(file, self._constants, stated, with_data=not harmless)
+            answer = None if skeleton is None else infer_types(skeleton, harmless=harmless)
+            return None if answer is None else _InferredTypes(file, memoryview(answer))
+        except Exception as error:  # any error of onnx: the types stay unknown
+            raise_out_of_memory(error)
+            if isinstance(error, InferenceFailed):
+                raise
+            return None
+
+
+class _InferredTypes:
+    """The result of inference: a skeleton with all types that were found."""
+
+    def __init__(self, file: ModelFile, answer: memoryview) -> None:
+        self._types = _StatedTypes(ModelFile(answer, label="inferred types"))
+        # value -> the value of the same name in the answer, or -1
+        self._same = file.index.values_in_answer(self._types.file.index).data
+
+    def find(self, value: int) -> tuple[ValueType, int, bytes]:
+        """See `_StatedTypes.find`."""
+        other = self._same[value]
+        if other < 0:
+            return _NOTHING
+        try:
+            return self._types.find(other)
+        except ModelError as error:  # such as a rank above NumPy's
+            raise_out_of_memory(error)
+            return _NOTHING
+
+
+class _ResultTypes:
+    """Element types of results that onnx does not infer, by the rules of `element_types`. Without operators that need
+    this, it does nothing and does not import onnx."""
+
+    def __init__(self, file: ModelFile, constants: Constants, declared: _StatedTypes) -> None:
+        self._file = file
+        self._declared = declared
+        self._constants = constants
+        self._operators = operators_to_type(file)
+
+    def find(self, stated: Mapping[int, ValueType], inferred: _InferredTypes | None) -> dict[int, ValueType]:
+        """Value -> type, for the results whose element type is unknown but follows from the known types. Before the
+        first inference (``inferred`` is None), only results that inference cannot find."""
+        if not self._operators:
+            return {}
+        file, constant = self._file, self._file.value_constant
+        rules = [
+            rule_of(domain, op_type, file.opsets[domain]) if (domain, op_type) not in file.functions else None
+            for domain, op_type in zip(file.op_domains, file.op_names, strict=True)
+        ]
+
+        def dtype(value: int) -> np.dtype[Any] | None:
+            if constant[value] >= 0:
+                return self._constants.type_of(int(constant[value])).dtype
+            known = stated.get(value) or self._declared.find(value)[0]
+            if known.dtype is None and inferred is not None:
+                known = inferred.find(value)[0]
+            return known.dtype
+
+        rows = Rows(file, self._constants)
+        found = result_types(rows, range(rows.num_nodes), lambda node: rules[file.node_op[node]], dtype)
+        if inferred is None:
+            own = np.isin(file.node_op, self._operators)
+            found = {value: one for value, one in found.items() if own[file.value_producer[value]]}
+        known = {value: (stated.get(value) or self._declared.find(value)[0]).shape for value in found}
+        return {value: ValueType(one, known[value]) for value, one in found.items()}
 
 
 def _without_symbols(known: ValueType) -> ValueType:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import did_you_mean, shown
-from .constants import Constants
+from .constants import Constants, LentArrays
 from .data_file import DataFile
 from .extract import Selection, select, select_constants
 from .file import ModelFile
@@ -23,7 +23,8 @@ from .rows import Rows, read_only
 from .save import save_model, write_model
 from .types import Dim, Holder, Port, Ragged, ValueType, holder_of, onnx_dtype_of
 from .views import Initializers, Nodes, NodeView
-from .write import edited_parts, header_of, model_parts
+from .wire import encode_field
+from .write import edited_parts, encode_lent_tensor, header_of, model_parts
 
 if TYPE_CHECKING:
     import onnx
@@ -33,6 +34,7 @@ __all__ = ["Model", "NodeView", "Nodes"]
 _INITIALIZER = 0  # constant_source of the index
 _GRAPH_INPUT = 11  # info_section of the index: the field's number in GraphProto
 _FIRST_IR_WITH_DEFAULTS = 4  # before, every initializer had to be listed as an input
+_INITIALIZER_FIELD, _VALUE_INFO = 5, 13  # of GraphProto
 _LARGEST_DIM = 2**63 - 1  # the maximum that ONNX can store
 _LENT_BYTES = 4096  # size in B from which `with_nodes` shares weights instead of copying them
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
@@ -471,13 +473,36 @@ class Model(Rows):
         ``header``: the encoded ModelProto without the graph; see `header_of`. ``replaced``: node -> encoded NodeProtos.
         ``infos``: encoded ValueInfoProtos to add. Larger weights are shared instead of copied.
         """
+        return self._rebuilt(header, replaced, [encode_field(_VALUE_INFO, info) for info in infos], {})
+
+    def with_folded(self, nodes: Iterable[int], results: Mapping[str, NDArray[Any]]) -> Model:
+        """The model without these nodes, and with their results as constants, without the affinities of
+        `with_affinity`.
+
+        ``results``: name of a value -> array, which is not copied and must not change. It must have the same layout in
+        NumPy and ONNX. Results that are left out must not be read by other nodes.
+        """
+        fields = [
+            encode_field(_INITIALIZER_FIELD, encode_lent_tensor(name, onnx_dtype_of(array.dtype), array.shape))
+            for name, array in results.items()
+        ]
+        return self._rebuilt(header_of(self), dict.fromkeys(nodes, ()), fields, results)
+
+    def _rebuilt(
+        self,
+        header: bytes,
+        replaced: Mapping[int, Sequence[bytes]],
+        fields: Sequence[bytes],
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Model:
+        """See `with_nodes`. ``fields``: fields to add to the graph. ``arrays``: the data of new initializers."""
         file, constants = self.file, self.constants
         lent = {
             file.index.value_name(int(file.constant_value[number])): number
             for number in self.file_constants[file.constant_source[self.file_constants] == _INITIALIZER].tolist()
             if constants.is_raw(number) and constants.nbytes(number) >= _LENT_BYTES
         }
-        data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, infos, lent.values())))
+        data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, fields, lent.values())))
         model = Model(
             ModelFile(data, label=file.label, path=file.path, folder=file.folder, follow_links=file.follow_links)
         )
@@ -485,6 +510,10 @@ class Model(Rows):
             borrower = model.file.value_constant[model.file.index.value_id(name)]
             model.constants.borrow(int(borrower), constants, number)
         model._defaults, model._listed_defaults = self._defaults, self._listed_defaults
+        lender = LentArrays(list(arrays.values()))
+        for number, (name, array) in enumerate(arrays.items()):
+            array.flags.writeable = False
+            model.constants.borrow(int(model.file.value_constant[model.file.index.value_id(name)]), lender, number)
         return model
 
     def _constant_number(self, value: int) -> int:

@@ -21,7 +21,7 @@ from .wire import encode_field, encode_number, encode_tensor_type, encode_value_
 
 __all__ = ["hidden_length", "skeleton_of"]
 
-_GRAPH = 7  # of ModelProto
+_GRAPH, _OPSET = 7, 8  # of ModelProto
 _INITIALIZER, _VALUE_INFO = 5, 13  # of GraphProto
 
 # The maximum sizes of constants that stay, in B.
@@ -79,7 +79,12 @@ def skeleton_of(
     graph = file.index.skeleton(choice, infos, keeps_name, _VECTOR, _HIDDEN.encode())
     header = (file.data[start:end] for start, end in zip(file.header_start, file.header_end, strict=True))
     size = len(graph) + sum(map(len, more))
-    return b"".join([*header, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
+    # The file may import ONNX's domain as "ai.onnx", which the nodes of the skeleton name "", or may omit an import.
+    opsets = (
+        encode_field(_OPSET, encode_field(1, domain.encode()) + encode_number(2, version))
+        for domain, version in file.opsets.items()
+    )
+    return b"".join([*header, *opsets, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
 
 
 def hidden_length(dim: Dim) -> Dim:

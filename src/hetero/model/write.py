@@ -21,7 +21,7 @@ from .rows import Rows
 from .types import ValueType, onnx_dtype_of
 from .wire import encode_field, encode_number, encode_string_entry, encode_tensor_type, encode_value_info, varint
 
-__all__ = ["edited_parts", "header_of", "model_parts"]
+__all__ = ["edited_parts", "encode_lent_tensor", "header_of", "model_parts"]
 
 Part = bytes | memoryview
 
@@ -83,18 +83,24 @@ def edited_parts(
     types: _Types,
     header: bytes,
     replaced: Mapping[int, Sequence[bytes]],
-    value_infos: Sequence[bytes],
+    fields: Sequence[bytes],
     lent: Iterable[int],
 ) -> list[Part]:
     """The parts of an encoded ModelProto with some nodes replaced.
 
     ``header``: the encoded ModelProto without its graph; see `header_of`. ``replaced``: node -> encoded NodeProtos.
-    ``value_infos``: encoded ValueInfoProtos to add. ``lent``: the file's numbers of initializers whose data are
+    ``fields``: encoded fields of the graph to add. ``lent``: the file's numbers of initializers whose data are
     omitted, for `Constants.borrow`. External data stay external. Stated affinities are omitted.
     """
     graph = list(_Writer(model, types, None, None, replaced, lent).graph())
-    graph += (encode_field(_VALUE_INFO, info) for info in value_infos)
+    graph += fields
     return [header, varint(_GRAPH << 3 | 2) + varint(sum(map(len, graph))), *graph]
+
+
+def encode_lent_tensor(name: str, onnx_dtype: int, dims: Sequence[int]) -> bytes:
+    """A TensorProto whose data are lent by `Constants.borrow`."""
+    head = b"".join(encode_number(1, dim) for dim in dims) + encode_number(2, onnx_dtype)
+    return head + encode_field(8, name.encode()) + _LENT
 
 
 def header_of(model: Rows) -> bytes:

@@ -9,21 +9,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base.guard import guarded
 from ..base.log import is_told, tell
-from ..errors import HeteroError
+from ..errors import HeteroError, shown
 from .compiled_model import CompiledModel
 from .contract import Plugin, Support
 
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["ConfiguredDevice", "adopt", "check_compiled", "configure", "isolates", "log_settings", "query"]
+__all__ = [
+    "ConfiguredDevice",
+    "adopt",
+    "check_compiled",
+    "configure",
+    "find_dtypes",
+    "isolates",
+    "log_settings",
+    "query",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +77,17 @@ def query(device: ConfiguredDevice, model: Model) -> Support:
         for node, reason in support.reasons.items():
             tell(settings, name, "TRACE", f"does not support {model.key_of(node)!r}: {reason}")
     return support
+
+
+def find_dtypes(device: ConfiguredDevice, model: Model, names: Sequence[str]) -> Mapping[str, np.dtype[Any]]:
+    """`Plugin.find_dtypes`, checked. Raises `HeteroError` for a wrong return value, `PluginTimeout`, and the plugin's
+    exceptions."""
+    name, subject = device.name, model.describe_nodes()
+    call = functools.partial(device.plugin.find_dtypes, model, names, device.config)
+    dtypes = guarded(name, "find_dtypes", subject, call, device.timeout_ms)
+    if not isinstance(dtypes, Mapping) or not dtypes.keys() <= set(names):
+        raise HeteroError(f"{name} returned {shown(dtypes)} from find_dtypes {subject}, expected dtypes by name")
+    return dtypes
 
 
 def check_compiled(compiled: object, model: Model, device: str) -> CompiledModel:

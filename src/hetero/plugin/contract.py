@@ -159,6 +159,14 @@ class Plugin(abc.ABC):
 
     # -- what a device may override -----------------------------------------------------------------------------------
 
+    def find_dtypes(self, model: Model, names: Sequence[str], config: Mapping[str, Any]) -> Mapping[str, np.dtype[Any]]:
+        """The element types of values that hetero cannot infer, as far as the device knows them: name -> dtype.
+
+        hetero calls this before `query_model` if it plans the model for several devices, and states the types in the
+        model. ``names``: values whose element type is unknown.
+        """
+        return {}
+
     def read_only_property(self, name: str) -> Any:
         """The value of a declared read-only property. An override ends with ``return super()...``."""
         if name == "SUPPORTED_PROPERTIES":

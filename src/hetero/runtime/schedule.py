@@ -39,12 +39,14 @@ _FIRST_LOOK, _LOOK_EVERY = 2, 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One submodel: its compiled model, the slots it reads and writes, and the slots that no later step reads."""
+    """One submodel: its compiled model, the slots it reads and writes, the slots that no later step reads, and the
+    number of its subgraph in the plan, from 1."""
 
     compiled: CompiledModel
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     last_read: tuple[int, ...]
+    number: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +109,12 @@ class Schedule:
     def transfers(self, slot_bytes: Mapping[int, int]) -> list[Transfer]:
         """The boundary values of a run, from the sizes of the slots in B."""
         return [
-            Transfer(name, made + 1, tuple(reader + 1 for reader in readers), slot_bytes.get(slot, 0))
+            Transfer(
+                name,
+                self.steps[made].number,
+                tuple(self.steps[reader].number for reader in readers),
+                slot_bytes.get(slot, 0),
+            )
             for name, slot, made, readers in self.boundary
         ]
 
@@ -115,17 +122,17 @@ class Schedule:
         """The error for a step that returned too many or too few results."""
         step = self.steps[position]
         return InferenceError(
-            f"{step.compiled.device} returned {len(results)} results for subgraph {position + 1}, "
+            f"{step.compiled.device} returned {len(results)} results for subgraph {step.number}, "
             f"expected {len(step.outputs)}"
         )
 
     def fail(self, position: int, error: Exception) -> NoReturn:
         """Raise ``error``, with the subgraph and its device added."""
-        device = self.steps[position].compiled.device
+        device, number = self.steps[position].compiled.device, self.steps[position].number
         if isinstance(error, HeteroError):
-            error.add_note(f"in subgraph {position + 1} on {device}")
+            error.add_note(f"in subgraph {number} on {device}")
             raise error
-        text = f"{device} failed in subgraph {position + 1}: {type(error).__name__}: {error}"
+        text = f"{device} failed in subgraph {number}: {type(error).__name__}: {error}"
         raise inference_error(text, error) from error
 
 
@@ -166,7 +173,8 @@ class ScheduleRunner:
         try:
             results = runner.run_again([inputs[at] for at in reads])
         except HeteroError as error:
-            error.add_note(f"in subgraph 1 on {self._schedule.steps[0].compiled.device}")
+            step = self._schedule.steps[0]
+            error.add_note(f"in subgraph {step.number} on {step.compiled.device}")
             raise
         return None if results is None else [results[at] for at in gives]
 
@@ -239,13 +247,13 @@ class ScheduleRunner:
     def _note(self, position: int, start: float, end: float, results: Sequence[Any]) -> None:
         """Record when and where a step ran, and the sizes of its results."""
         step, thread = self._schedule.steps[position], threading.current_thread().name
-        self._spans[position] = Span(position + 1, step.compiled.device, thread, round(start * 1e9), round(end * 1e9))
+        self._spans[position] = Span(step.number, step.compiled.device, thread, round(start * 1e9), round(end * 1e9))
         self._slot_bytes.update((slot, nbytes(result)) for slot, result in zip(step.outputs, results, strict=True))
 
     def profile(self) -> Sequence[ProfileRow]:
         rows = [
-            dataclasses.replace(row, subgraph=position + 1)
-            for position, runner in enumerate(self._runners)
+            dataclasses.replace(row, subgraph=step.number)
+            for step, runner in zip(self._schedule.steps, self._runners, strict=True)
             for row in runner.profile()
         ]
         if not self._timed:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...base.formatting import counted
 from ...base.properties import Property
@@ -13,7 +15,7 @@ from . import backend
 from .counters import Counters
 from .runner import PAYLOAD_VERSION, SHAPING, OrtModel
 from .session import CPU_PROVIDER, SessionSource, num_streams, session_options
-from .support import refusals
+from .support import inferred_dtypes, refusals
 from .values import passes
 
 if TYPE_CHECKING:
@@ -101,6 +103,10 @@ class OrtPlugin(Plugin):
         settings = self.full_config(config)
         provider = self._provider(settings)
         return Support.from_reasons(model.num_nodes, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
+
+    def find_dtypes(self, model: Model, names: Sequence[str], config: Mapping[str, Any]) -> Mapping[str, np.dtype[Any]]:
+        """onnxruntime knows the types of all values of a model that it supports whole."""
+        return inferred_dtypes(model, names)
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None

@@ -21,7 +21,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
+from ...model.element_types import dtype_named
+from ...model.functions import may_lack_types
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 
     from ...model.model import Model
 
-__all__ = ["refusals"]
+__all__ = ["inferred_dtypes", "refusals"]
 
 _SKELETON_BYTES = 1024  # the tested models contain constants up to this size, because kernels may read them
 _MAX_NAMED = 32  # errors that name a node before a group is halved
@@ -67,7 +71,37 @@ def _without_kernels(model: Model) -> dict[int, str]:
     if not model.num_nodes:
         return {}
     whole = _session_error(model.to_bytes(max_constant_bytes=_SKELETON_BYTES), [CPU_PROVIDER])
-    return {} if whole is None else _tried(model, range(model.num_nodes), [CPU_PROVIDER])
+    return _with_unknown_inputs(model) if whole is None else _tried(model, range(model.num_nodes), [CPU_PROVIDER])
+
+
+def _with_unknown_inputs(model: Model) -> dict[int, str]:
+    """Node -> reason, for the nodes that onnxruntime supports only in one model with the node that computes their
+    input, because the type of the input remains unknown: a value that is not a tensor."""
+    if not may_lack_types(model):
+        return {}
+    readers: dict[str, list[int]] = {}
+    for ragged in (model.node_inputs, model.node_captures):
+        nodes = np.repeat(np.arange(model.num_nodes), np.diff(ragged.indptr))
+        computed = (ragged.values >= 0) & (model.producer[ragged.values] >= 0)
+        for node, value in zip(nodes[computed].tolist(), ragged.values[computed].tolist(), strict=True):
+            if not model.has_type(value):
+                readers.setdefault(model.value_name(value), []).append(node)
+    known = inferred_dtypes(model, list(readers)) if readers else {}
+    return {node: _UNKNOWN_TYPE.format(name) for name, nodes in readers.items() if name not in known for node in nodes}
+
+
+def inferred_dtypes(model: Model, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
+    """Name -> element type of these values, from a session of the whole model with the values as outputs. Empty if
+    onnxruntime cannot create it; omits values that are not tensors."""
+    try:
+        encoded = model.with_outputs(names).to_bytes(max_constant_bytes=_SKELETON_BYTES)
+        session = backend.new_session(encoded, plain_options(), [CPU_PROVIDER])
+    except Exception as error:
+        raise_out_of_memory(error)
+        return {}
+    wanted = set(names)
+    dtypes = {port.name: dtype_named(port.type) for port in session.get_outputs() if port.name in wanted}
+    return {name: dtype for name, dtype in dtypes.items() if dtype is not None}
 
 
 def _supports_whole(model: Model, providers: list[Any]) -> bool:

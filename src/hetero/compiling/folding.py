@@ -1,0 +1,182 @@
+"""Folds constants that pass between subgraphs.
+
+A device folds the nodes of its submodel that depend on constants only. If the reader of such a node is in another
+subgraph, the device of the node would compute it again in each inference, and the device of the reader could not pack
+it. These nodes therefore run once, on their planned devices, when the model is compiled; their results become constants
+of the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import HeteroError, raise_out_of_memory
+from ..model.element_types import has_rule
+from ..model.model import Model
+from ..model.types import element_bits, onnx_dtype_of
+
+__all__ = ["Folded", "fold_between"]
+
+# Operators that may have another result each time.
+_RANDOM_NAMES = (
+    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike "
+    "com.microsoft::BiasDropout com.microsoft::BitmaskBiasDropout com.microsoft::BitmaskDropout"
+)
+_RANDOM = frozenset(_RANDOM_NAMES.split())
+
+# Operators with nested graphs, which may hold random operators.
+_NAMES_WITH_GRAPHS = (
+    "If Loop Scan SequenceMap com.microsoft::BeamSearch com.microsoft::GreedySearch com.microsoft::Sampling "
+    "com.microsoft::WhisperBeamSearch"
+)
+_WITH_GRAPHS = frozenset(_NAMES_WITH_GRAPHS.split())
+
+# Results may take this many bytes per byte of the constants that they depend on (4-bit weights become float32), or up
+# to the second limit, in B. Larger ones, such as the result of a ConstantOfShape, would only take memory.
+_GROWTH = 16
+_SMALL_BYTES = 16 << 20
+
+Run = Callable[[int, Model, Mapping[str, NDArray[Any]]], Mapping[str, Any]]
+"""The number of a subgraph, a part of it, and the part's inputs -> the part's outputs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Folded:
+    """``model``: without the folded nodes. ``nodes``: the remaining nodes of each subgraph, in numbers of ``model``."""
+
+    model: Model
+    nodes: list[NDArray[np.int32]]
+
+
+def fold_between(model: Model, subgraphs: Sequence[NDArray[np.int32]], run: Run) -> Folded | None:
+    """Fold the nodes whose results are constant and pass between subgraphs, and the nodes that they depend on.
+
+    ``subgraphs``: the nodes of each, in running order. ``run``: runs a part of one on its device. Returns None if there
+    is nothing to fold, if running fails, or if a result is too large or of a type that cannot be folded.
+    """
+    if len(subgraphs) < 2:
+        return None
+    folds = _nodes_to_fold(model, subgraphs)
+    if folds is None:
+        return None
+    try:
+        results = _results(model, subgraphs, folds, run)
+    except HeteroError as error:  # reported by the inference that reaches the node, if any does
+        raise_out_of_memory(error)
+        return None
+    if results is None:
+        return None
+    position = np.cumsum(~folds, dtype=np.int32) - 1
+    remaining = [position[nodes[~folds[nodes]]] for nodes in subgraphs]
+    return Folded(model.with_folded(np.flatnonzero(folds).tolist(), results), remaining)
+
+
+def _nodes_to_fold(model: Model, subgraphs: Sequence[NDArray[np.int32]]) -> NDArray[np.bool_] | None:
+    """bool[num_nodes], or None if there are none."""
+    constant = _constant_nodes(model)
+    if constant is None:
+        return None
+    graph = model.graph
+    subgraph_of = np.empty(model.num_nodes, np.int32)
+    for number, nodes in enumerate(subgraphs):
+        subgraph_of[nodes] = number
+    source = np.repeat(np.arange(model.num_nodes), np.diff(graph.indptr))
+    passing = constant[source] & (subgraph_of[source] != subgraph_of[graph.indices])
+    pending = np.unique(source[passing]).tolist()
+    if not pending:
+        return None
+    folds = np.zeros(model.num_nodes, np.bool_)
+    while pending:
+        node = pending.pop()
+        if not folds[node]:
+            folds[node] = True
+            read = model.node_inputs[node]
+            pending += [maker for maker in model.producer[read[read >= 0]].tolist() if maker >= 0]
+    return folds
+
+
+def _constant_nodes(model: Model) -> NDArray[np.bool_] | None:
+    """bool[num_nodes]: nodes that depend on constants only and always have the same results. None if there are none."""
+    graph = model.graph
+    may_fold = np.array([_may_fold(model, name) for name in model.op_types], np.bool_)[model.op_type_of]
+    may_fold &= np.diff(model.node_inputs.indptr) > 0
+    reader, value = _reads(model)
+    may_fold[reader[(model.producer[value] < 0) & ~model.is_constant[value]]] = False
+    missing = np.bincount(graph.indices, minlength=model.num_nodes)  # operands that are not known to be constant
+    pending = np.flatnonzero(may_fold & (missing == 0)).tolist()
+    if not pending:
+        return None
+    constant = np.zeros(model.num_nodes, np.bool_)
+    while pending:
+        node = pending.pop()
+        constant[node] = True
+        for reader_of_node in graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist():
+            missing[reader_of_node] -= 1
+            if not missing[reader_of_node] and may_fold[reader_of_node]:
+                pending.append(reader_of_node)
+    return constant
+
+
+def _may_fold(model: Model, name: str) -> bool:
+    domain, _, op_type = name.rpartition("::")
+    if name in _RANDOM or name in _WITH_GRAPHS or (domain, op_type) in model.functions:
+        return False
+    return not domain or has_rule(domain, op_type)
+
+
+def _reads(model: Model) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+    """Each node with each value that it or its nested graphs read."""
+    nodes, values = [], []
+    for ragged in (model.node_inputs, model.node_captures):
+        present = ragged.values >= 0
+        nodes.append(np.repeat(np.arange(model.num_nodes), np.diff(ragged.indptr))[present])
+        values.append(ragged.values[present])
+    return np.concatenate(nodes), np.concatenate(values)
+
+
+def _results(
+    model: Model, subgraphs: Sequence[NDArray[np.int32]], folds: NDArray[np.bool_], run: Run
+) -> dict[str, NDArray[Any]] | None:
+    """Name -> array, for the results of folded nodes that other nodes or the model's outputs need."""
+    reader, value = _reads(model)
+    made = model.producer >= 0
+    made[made] = folds[model.producer[made]]
+    needed = np.zeros(model.num_values, np.bool_)
+    needed[value[~folds[reader]]] = True
+    needed[list(model.output_ids)] = True
+    names = {model.value_name(one) for one in np.flatnonzero(needed & made).tolist()}
+    allowed = max(_SMALL_BYTES, _GROWTH * _bytes_of(model, np.unique(value[folds[reader] & model.is_constant[value]])))
+    known: dict[str, NDArray[Any]] = {}
+    for number, nodes in enumerate(subgraphs):
+        inside = nodes[folds[nodes]]
+        if not len(inside):
+            continue
+        part = model.extract(inside, f"{model.name}_constants{number + 1}")
+        for name, result in run(number, part, {port.name: known[port.name] for port in part.inputs}).items():
+            if not isinstance(result, np.ndarray) or not _is_plain(result.dtype):
+                return None
+            known[name] = np.ascontiguousarray(result).reshape(result.shape).copy()
+        if sum(array.nbytes for array in known.values()) > allowed:
+            return None
+    return {name: known[name] for name in names}
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays have the same layout in NumPy and ONNX."""
+    number = onnx_dtype_of(dtype)
+    return number > 0 and not dtype.hasobject and dtype.kind not in "US" and element_bits(number) >= 8
+
+
+def _bytes_of(model: Model, constants: NDArray[np.int32]) -> int:
+    """The size of these constants, without strings."""
+    total = 0
+    for value in constants.tolist():
+        known = model.constant_type(value)
+        if known.dtype is not None and not known.dtype.hasobject:
+            total += model.constants.nbytes(int(model.file.value_constant[model.file_value(value)]))
+    return total
