@@ -107,6 +107,22 @@ class Scheduler:
         """The predicted run of a partition, which starts ready subgraphs in the order of their numbers."""
         return self._run(partition.subgraph_of, partition.device_of, renumber=False)[2]
 
+    def as_numbered(self, partition: Partition) -> ScheduledPartition:
+        """The partition with its run: ready subgraphs start in the order of their numbers."""
+        return ScheduledPartition(partition, self.run(partition))
+
+    def numbered_by_start(self, cut: ScheduledPartition) -> ScheduledPartition:
+        """The same subgraphs with the same run, numbered by their start."""
+        partition, begin = cut.partition, cut.timeline.begin
+        if (np.diff(begin) >= 0).all():
+            return cut
+        sequence = np.argsort(begin, kind="stable")  # stable: subgraphs that take no time stay in order
+        number = np.empty(len(sequence), np.int32)
+        number[sequence] = np.arange(len(sequence), dtype=np.int32)
+        policy, edges, weight = partition.policy, partition.cut_edges, partition.cut_weight
+        label, device_of = number[partition.subgraph_of], partition.device_of[sequence]
+        return self.as_numbered(Partition(self.graph, policy, label, device_of, edges, weight))
+
     def in_start_order(self, partition: Partition) -> ScheduledPartition:
         """The same subgraphs, numbered by their start if those at the head of the longest paths start first."""
         label, device_of, timeline = self._run(partition.subgraph_of, partition.device_of, renumber=True)
