@@ -220,6 +220,21 @@ def test_what_if(core):
     assert difference.latency_after_s == pytest.approx(9.005e-3)
 
 
+def test_a_loaded_plan(core):
+    """A plan from a file has no costs: it does not count its devices as pins, and cannot predict other plans."""
+    model = towers(core)
+    plan = plan_of(core, model)
+    again = core.plan(model, hetero.Plan.from_json(plan.to_json(), "plan"))
+    assert again.num_subgraphs == 3
+    assert again.warnings == ()
+    with pytest.raises(PropertyError, match="OBJECTIVE=LATENCY.*its costs were not kept; plan the model again"):
+        again.what_if(pins={"n0_0": "OTHER.2"})
+    edited = core.plan(model, "HETERO:OTHER.1,OTHER.2", pins={"n1_[0-9]": "OTHER.2"})
+    again = core.plan(model, hetero.Plan.from_json(edited.to_json(), "plan"))
+    assert [warning.kind for warning in again.warnings] == ["pin"]
+    assert again.what_if(pins={"n0_0": "OTHER.2"}).subgraphs_after == 3
+
+
 @pytest.mark.parametrize("name", ["OBJECTIVE", "ASSIGNMENT"])
 def test_not_with_a_pipeline(core, name):
     config = {name: {"OBJECTIVE": "LATENCY", "ASSIGNMENT": "COST"}[name]}
@@ -240,6 +255,51 @@ def test_plans_in_which_devices_wait_say_so(core):
     assert [warning.kind for warning in chain.warnings] == ["unused"]
     short = core.plan(towers(core, length=2), listed)  # a gain of less than 100 us
     assert [warning.kind for warning in short.warnings] == ["unused"]
+
+
+def test_the_warning_uses_measured_costs(core):
+    """Also in a plan by priority, if they fit the model."""
+    model, listed = towers(core), "HETERO:OTHER.1,OTHER.2"
+    pins = {"n1_[0-9]": "OTHER.2"}
+    assert [warning.kind for warning in core.plan(model, listed, pins=pins).warnings] == ["pin"]
+    costs = costs_of(model, ("OTHER.1", "OTHER.2"))
+    pin, waiting = core.plan(model, listed, {"COSTS": costs}, pins=pins).warnings
+    assert (pin.kind, waiting.kind) == ("pin", "overlap")
+    assert "predicted 5.11 ms instead of 9.01 ms" in waiting.message
+    of_others = costs_of(towers(core, 3), ("OTHER.1", "OTHER.2"))
+    for unsuitable in (of_others, costs_of(model, ["OTHER.9"])):
+        assert [warning.kind for warning in core.plan(model, listed, {"COSTS": unsuitable}, pins=pins).warnings] == [
+            "pin"
+        ]
+    huge = costs_of(model, ("OTHER.1", "OTHER.2"), 1e308)
+    assert [warning.kind for warning in core.plan(model, listed, {"COSTS": huge}, pins=pins).warnings] == ["pin"]
+
+
+def test_never_slower_than_the_plan_by_priority_as_it_is_numbered(core):
+    """Subgraphs in the order of their numbers can be faster than those of the longest paths first."""
+    slower = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        model = random_model(core, rng, 24)
+        devices = [f"OTHER.{i}" for i in range(1, 5)]
+        times = [
+            {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(rng.integers(1, 900, 24).tolist())} for _ in devices
+        ]
+        costs = Costs.of_model(
+            model,
+            [Measurement(device, {}, of_device, None, 5.0) for device, of_device in zip(devices, times, strict=True)],
+        )
+        pins = {f"n{i}": devices[int(rng.integers(4))] for i in range(24)}
+        listed, config = f"HETERO:{','.join(devices)}", {"COSTS": costs}
+        default = core.plan(model, listed, config, pins=pins).assignment.partition
+        for assignment in ("", "PRIORITY"):
+            plan = core.plan(model, listed, {**config, **LATENCY, "ASSIGNMENT": assignment}, pins=pins)
+            scheduler, latency = plan.assignment.scheduler, plan.latency
+            as_numbered = scheduler.run(default).latency
+            assert latency.total_s <= min(as_numbered, latency.by_priority_s) * (1 + 1e-9)
+            assert list(latency.begin_s) == sorted(latency.begin_s)
+            slower.append(scheduler.in_start_order(default).latency > as_numbered)
+    assert any(slower)
 
 
 def test_devices_on_the_same_processors(core):

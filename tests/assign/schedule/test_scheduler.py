@@ -59,6 +59,18 @@ def test_cuts_are_valid_and_numbered_by_start(seed):
         assert again.latency == cut.latency
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_numbers_by_start_keep_the_run(seed):
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, int(rng.integers(1, 40)), int(rng.integers(2, 5)))
+    device = random_devices(rng, case)
+    before = case.scheduler.as_numbered(partition_graph(case.scheduler.graph, device))
+    after = case.scheduler.numbered_by_start(before)
+    assert after.latency == before.latency
+    np.testing.assert_array_equal(after.timeline.begin, np.sort(before.timeline.begin))
+    check_partition(case.scheduler.graph, device, after.partition.subgraph_of, ordered=True)
+
+
 def test_slower_where_devices_share():
     """Two steps of 1 s side by side, of devices that each slow the other by a half; then 1 s on one device alone."""
     work = np.array([[1.0, np.inf, 1.0], [np.inf, 1.0, np.inf]])
