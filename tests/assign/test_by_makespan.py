@@ -208,9 +208,61 @@ def test_memory_limits_hold(core, seed, assignment):
         with pytest.raises(hetero.errors.InsufficientMemory):
             core.plan(model, "HETERO:OTHER.1,OTHER.2", core_plan)
         return
-    partition = plan.assignment.partition
-    needs = footprint(values, partition.subgraph_of, partition.device_of, 2)
+    partition, latency = plan.assignment.partition, plan.latency
+    times = (latency.begin_s, latency.end_s) if latency.overlaps else None
+    needs = footprint(values, partition.subgraph_of, partition.device_of, 2, times)
     assert (needs.total <= list(limits.values())).all()
+    assert [total.activation_bytes for total in plan.totals] == needs.activations.tolist()
+
+
+def big_values(core):
+    """a on OTHER.1 makes 4 kB, which b on OTHER.2 reads; c and d on OTHER.1 make 4 kB each in the meantime."""
+    nodes = [
+        helper.make_node("Expand", ["x", "shape"], ["big"], "a"),
+        helper.make_node("ReduceSum", ["big"], ["y"], "b", keepdims=0),
+        helper.make_node("Expand", ["x", "shape"], ["bigger"], "c"),
+        helper.make_node("ReduceSum", ["bigger"], ["z"], "d", keepdims=0),
+    ]
+    return core.read_model(make_model(nodes, {"x": [1]}, ["y", "z"], weights={"shape": np.array([1000], np.int64)}))
+
+
+@pytest.mark.parametrize("assignment", ["", "PRIORITY"])
+def test_memory_of_devices_at_the_same_time(core, assignment):
+    """What another device still reads stays where it was made while the next subgraph runs there."""
+    model, pins = big_values(core), {"[acd]": "OTHER.1", "b": "OTHER.2"}
+    config = {"ASSIGNMENT": assignment}
+    free = plan_of(core, model, config=config, pins=pins)
+    assert free.latency.overlaps
+    assert free.latency.total_s == pytest.approx(3e-3, rel=0.1)
+    assert free.totals[0].activation_bytes > 8000
+    tight = plan_of(core, model, config={**config, "MAX_MEMORY": {"OTHER.1": 6000}}, pins=pins)
+    assert not tight.latency.overlaps
+    assert tight.latency.memory_binds
+    assert tight.latency.total_s == pytest.approx(4e-3, rel=0.1)
+    assert tight.totals[0].activation_bytes < 6000
+    roomy = plan_of(core, model, config={**config, "MAX_MEMORY": {"OTHER.1": 10_000}}, pins=pins)
+    assert roomy.latency.overlaps
+    assert not roomy.latency.memory_binds
+    with pytest.raises(hetero.errors.InsufficientMemory):
+        core.compile_model(model, free, {"MAX_MEMORY": {"OTHER.1": 6000}})
+
+
+def test_subgraphs_with_limits_run_one_after_the_other(core):
+    """Unless the plan counts the memory of subgraphs at the same time."""
+    model, pins = big_values(core), {"[acd]": "CPU.0", "b": "CPU.1"}
+    for config, overlaps in (
+        ({}, None),
+        ({"MAX_MEMORY": {"CPU.0": 6000}}, False),
+        ({**LATENCY, "INFERENCE_NUM_THREADS": 1, "MAX_MEMORY": {"CPU.0": 6000}}, False),
+        ({**LATENCY, "INFERENCE_NUM_THREADS": 1, "MAX_MEMORY": {"CPU.0": 10_000}}, True),
+    ):
+        settings = {"COSTS": costs_of(model, ("CPU.0", "CPU.1")), **config}
+        compiled = core.compile_model(model, "HETERO:CPU.0,CPU.1", settings, pins=pins)
+        runner = compiled.create_runner()
+        assert (runner._graph is not None) == (overlaps is not False)
+        assert runner._in_parallel == (overlaps is True)
+        results = compiled(np.float32([2]))
+        assert [float(result) for result in (results["y"], results["z"])] == [2000, 2000]
 
 
 def test_what_if(core):

@@ -73,11 +73,11 @@ def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rul
         moved, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
     else:
         moved, partition = affinity, partition_graph(model.graph, affinity.device_of, rules.policy)
-    first = scheduler.as_numbered(partition)  # fits
+    first = room.in_turn_unless_fits(scheduler, partition)
     cuts = [first, *scheduler.cuts(moved.device_of, rules.policy)]
     best = fewest_of_the_fastest([cut for cut in cuts if room.fits(cut)], first.latency)
     memory_binds = best.latency > fewest_of_the_fastest(cuts, first.latency).latency
-    best = room.numbered_by_start(best, scheduler)
+    best = scheduler.numbered_by_start(best)
     latency = _predicted(scheduler, table, best, first.latency, memory_binds)
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
 
@@ -96,7 +96,7 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
     if rules.limits or model.num_nodes <= _ALWAYS_BY_COST or min(cut.latency for cut in cuts) > sequential:
         known = least_cost(table, affinity, rules)
         labelings.append(known.unlimited.device_of)
-        by_cost = scheduler.as_numbered(known.best.partition)  # fits
+        by_cost = room.in_turn_unless_fits(scheduler, known.best.partition)
         unlimited = scheduler.as_numbered(known.unlimited.partition)
         cuts += [unlimited, *scheduler.cuts(known.unlimited.device_of, rules.policy)]
         cuts.append(improved(scheduler, cuts))
@@ -109,7 +109,7 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
     memory_binds = best is not fastest
     if memory_binds:
         moved = moved_for_memory(moved, room.fit_of(best), room.max_bytes)
-    best = room.numbered_by_start(best, scheduler)
+    best = scheduler.numbered_by_start(best)
     latency = _predicted(scheduler, table, best, by_priority.latency, memory_binds)
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
 
@@ -152,19 +152,21 @@ class _Room:
     def max_bytes(self) -> NDArray[np.float64]:
         return limits_array(self.devices, self.limits)
 
-    def needs(self, partition: Partition) -> Footprint:
-        return footprint(self._values, partition.subgraph_of, partition.device_of, len(self.devices))
+    def needs(self, cut: ScheduledPartition) -> Footprint:
+        partition, timeline = cut.partition, cut.timeline
+        times = (timeline.begin, timeline.end) if timeline.overlaps else None
+        return footprint(self._values, partition.subgraph_of, partition.device_of, len(self.devices), times)
 
     def fits(self, cut: ScheduledPartition) -> bool:
-        return not self.limits or bool((self.needs(cut.partition).total <= self.max_bytes).all())
+        return not self.limits or bool((self.needs(cut).total <= self.max_bytes).all())
 
-    def numbered_by_start(self, cut: ScheduledPartition, scheduler: Scheduler) -> ScheduledPartition:
-        """The cut with its subgraphs numbered by their start, or as it is if it would not fit in that order."""
-        numbered = scheduler.numbered_by_start(cut)
-        return numbered if self.fits(numbered) else cut
+    def in_turn_unless_fits(self, scheduler: Scheduler, partition: Partition) -> ScheduledPartition:
+        """The run of a partition that fits with subgraphs one after the other, which may not fit if they overlap."""
+        cut = scheduler.as_numbered(partition)
+        return cut if self.fits(cut) else scheduler.in_turn(partition)
 
     def fit_of(self, cut: ScheduledPartition) -> Fit:
-        needs = self.needs(cut.partition)
+        needs = self.needs(cut)
         return Fit(_devices(cut), cut.partition, needs, np.maximum(needs.total - self.max_bytes, 0.0))
 
     def fitting(

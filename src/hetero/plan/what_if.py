@@ -108,8 +108,8 @@ def what_if(
         )
     if is_for_latency(plan) and not plan.rules.speeds:
         raise PropertyError(
-            f"{plan.label} was made with OBJECTIVE=LATENCY, then saved or bound to another model, and its costs were not "
-            "kept; plan the model again to compare predictions"
+            f"{plan.label} was made with OBJECTIVE=LATENCY, then saved or bound to another model, and its costs were "
+            "not kept; plan the model again to compare predictions"
         )
     devices = affinity.devices
     supports = list(affinity.supports)

@@ -111,6 +111,14 @@ class Scheduler:
         """The partition with its run: ready subgraphs start in the order of their numbers."""
         return ScheduledPartition(partition, self.run(partition))
 
+    def in_turn(self, partition: Partition) -> ScheduledPartition:
+        """The partition with its subgraphs one after the other, also if overlapping would gain."""
+        label, device_of = partition.subgraph_of, partition.device_of
+        begin, end, sequential = self._machine.run(label, device_of, False)[5:]
+        begin.setflags(write=False)
+        end.setflags(write=False)
+        return ScheduledPartition(partition, Timeline(begin, end, sequential, sequential, False))
+
     def numbered_by_start(self, cut: ScheduledPartition) -> ScheduledPartition:
         """The same subgraphs with the same run, numbered by their start."""
         partition, begin = cut.partition, cut.timeline.begin
