@@ -144,6 +144,32 @@ def test_unequal_devices(core):
     assert plan.num_subgraphs == 1
 
 
+def test_small_nodes_stay_with_their_neighbors(core):
+    """Relu after Gemm, and the Reshape of a weight: apart, the device could neither fuse nor fold them."""
+    nodes = []
+    for tower in range(2):
+        weight, shaped = f"w{tower}", f"s{tower}"
+        nodes.append(helper.make_node("Reshape", [weight, "shape"], [shaped], f"reshape{tower}"))
+        nodes.append(helper.make_node("MatMul", ["x", shaped], [f"p{tower}"], f"product{tower}"))
+        nodes.append(helper.make_node("Relu", [f"p{tower}"], [f"r{tower}"], f"relu{tower}"))
+    nodes.append(helper.make_node("Add", ["r0", "r1"], ["y"], "join"))
+    weights = {"shape": np.array([4, 4], np.int64), "w0": np.ones(16, np.float32), "w1": np.ones(16, np.float32)}
+    model = core.read_model(make_model(nodes, {"x": [1, 4]}, weights=weights))
+    us = {"Reshape": 1.0, "MatMul": 1000.0, "Relu": 30.0, "Add": 30.0}
+    measurements = [
+        Measurement(
+            device, {}, {node.key: NodeTimes(1, us[node.op_type], us[node.op_type]) for node in model.nodes}, None, 1.0
+        )
+        for device in ("OTHER.1", "OTHER.2")
+    ]
+    plan = plan_of(core, model, config={"COSTS": Costs.of_model(model, measurements)})
+    assert plan.latency.overlaps
+    assert sorted(sorted(part.nodes) for part in plan.subgraphs if len(part.nodes) > 1) == [
+        [f"product{tower}", f"relu{tower}", f"reshape{tower}"] for tower in range(2)
+    ]
+    assert plan.num_subgraphs == 3
+
+
 @pytest.mark.parametrize("us", [0.0, 1e-3])
 def test_costs_of_nothing(core, us):
     plan = plan_of(core, towers(core), us=us)

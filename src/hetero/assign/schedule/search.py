@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .chains import contract_chains
 from .scheduler import LEAST_SECONDS, LEAST_SHARE, ScheduledPartition, Scheduler
 
 __all__ = ["assignments", "fewest_of_the_fastest", "improved", "least_makespan"]
@@ -40,11 +39,7 @@ def assignments(scheduler: Scheduler, known: Sequence[NDArray[np.int32]]) -> lis
     """The distinct assignments to compete: those known, and those of list scheduling."""
     labelings = list(known)
     if scheduler.graph.num_nodes:
-        labelings.append(scheduler.assign())
-        chains, contracted, chain_of = contract_chains(scheduler.graph, scheduler.problem)
-        if chains.num_nodes < scheduler.graph.num_nodes:
-            of_chains = Scheduler(chains, contracted, scheduler.launch, scheduler.lane, hand_over=scheduler.hand_over)
-            labelings.append(of_chains.assign()[chain_of])
+        labelings += [scheduler.assign(), scheduler.assign_chains()]
     distinct: list[NDArray[np.int32]] = []
     for labeling in labelings:
         if not any(np.array_equal(labeling, other) for other in distinct):
