@@ -38,8 +38,8 @@ is faster than any plan with subgraphs one after the other, because its minimum 
 
 SLOWDOWN = 0.11
 """By which share of its time a device on processors of this machine is slower for each other one at work, since they
-share a memory bus. The lowest of several measurements by `bench/latency.py sharing` with GoogLeNet; matrix products do
-not slow each other, and nodes that only move memory take up to two thirds longer."""
+share a memory bus. `bench/latency.py sharing` measured 1 to 11 % with GoogLeNet on an idle machine; matrix products do
+not slow each other, and nodes that only move memory can take several times as long."""
 
 
 def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
