@@ -97,7 +97,7 @@ def test_towers_go_to_different_devices(core, tmp_path):
     text = str(plan)
     assert "predicted: 5.1" in text
     assert "devices at the same time" in text
-    assert "subgraphs by time" in text
+    assert "subgraphs by time, 5.11 ms (a dot is idle time):" in text
     assert "predicted: 5.1" in plan._repr_svg_()
     assert plan.warnings == ()
     moved = [node for node, reason in plan.reasons.items() if "1 ms (measured) here" in reason]
@@ -106,6 +106,18 @@ def test_towers_go_to_different_devices(core, tmp_path):
     again = core.plan(model, hetero.Plan.load(tmp_path / "plan.json"))
     assert again.latency == latency
     assert again.subgraphs == plan.subgraphs
+
+
+@pytest.mark.parametrize(("count", "letters"), [(8, ""), (20, ", a is 10"), (40, ", a is 10, z is 35, 0 is 36")])
+def test_the_timeline_says_what_its_letters_are(core, count, letters):
+    plan = plan_of(core, towers(core, count, 1), [f"OTHER.{i}" for i in range(1, count + 1)])
+    assert plan.num_subgraphs == count + 1
+    (at,) = (i for i, line in enumerate(str(plan).splitlines()) if line.startswith("subgraphs by time"))
+    lines = str(plan).splitlines()[at:]
+    assert lines[0].endswith(f"(a dot is idle time{letters}):")
+    marks = "".join(line.split("|")[1] for line in lines[1 : count + 1])
+    last = "0123456789abcdefghijklmnopqrstuvwxyz"[(count + 1) % 36]
+    assert {"1", last, "."} <= set(marks)
 
 
 def test_devices_by_priority_stay(core):
@@ -328,6 +340,7 @@ def test_plans_in_which_devices_wait_say_so(core):
     (unused, waiting) = core.plan(model, listed).warnings
     assert (unused.kind, waiting.kind) == ("unused", "overlap")
     assert "with OBJECTIVE=LATENCY, devices would work at the same time: predicted" in waiting.message
+    assert waiting.message.endswith("(estimated costs)")
     assert core.plan(model, listed, LATENCY).warnings == ()
     chain = core.plan(towers(core, 1, 1500), listed)
     assert [warning.kind for warning in chain.warnings] == ["unused"]
@@ -343,7 +356,7 @@ def test_the_warning_uses_measured_costs(core):
     costs = costs_of(model, ("OTHER.1", "OTHER.2"))
     pin, waiting = core.plan(model, listed, {"COSTS": costs}, pins=pins).warnings
     assert (pin.kind, waiting.kind) == ("pin", "overlap")
-    assert "predicted 5.11 ms instead of 9.01 ms" in waiting.message
+    assert "predicted 5.11 ms instead of 9.01 ms for one inference (measured costs)" in waiting.message
     of_others = costs_of(towers(core, 3), ("OTHER.1", "OTHER.2"))
     for unsuitable in (of_others, costs_of(model, ["OTHER.9"])):
         assert [warning.kind for warning in core.plan(model, listed, {"COSTS": unsuitable}, pins=pins).warnings] == [

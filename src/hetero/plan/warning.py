@@ -96,10 +96,11 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
     except PartitionError:  # costs whose sum overflows say nothing
         return
     if is_worth(before, after) and after <= before * (1 - CAUTION / 2):  # predictions for mixed plans are too low
+        costs = "estimated costs" if rules.costs is None else "measured costs"
         yield PlanWarning(
             "overlap",
             f"with OBJECTIVE=LATENCY, devices would work at the same time: predicted {duration(after)} instead of "
-            f"{duration(before)} for one inference",
+            f"{duration(before)} for one inference ({costs})",
         )
 
 
