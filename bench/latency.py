@@ -6,6 +6,7 @@
   over one device with the fewest subgraphs and with `OBJECTIVE=LATENCY`, on the same devices per node.
 - *cpu*: real models over two CPU devices of one thread each with measured costs; needs two idle processors.
 - *sharing*: how much two CPU devices of one thread each slow each other down; needs two idle processors.
+- *cuts*: CPU time of the subgraphs of such plans, one after the other, beside the whole model.
 - *search*: CPU time of the parts of the search, in topological sorts of the same graph.
 - *plan*: CPU time of a whole plan over four simulated devices, from a model that is read.
 - *exact*: predicted latency beside the minimum that CP-SAT proves, on small graphs.
@@ -14,6 +15,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import pathlib
 import statistics
@@ -230,6 +232,39 @@ def cpu(names: Sequence[str], rounds: int) -> Table:
     return table
 
 
+def cuts(names: Sequence[str], rounds: int) -> Table:
+    """In one thread, so that other load does not count. For each subgraph, the least of the rounds."""
+    core, config = hetero.Core(), {"INFERENCE_NUM_THREADS": 1}
+    table = Table("model", "subgraphs", "whole", "subgraphs together", "more")
+    for name in names:
+        proto, inputs = real_models.load(name)
+        model, arrays = core.read_model(proto), list(inputs.values())
+        one = measure_costs(core, model, "CPU.0", inputs, config=config, clock=time.thread_time)
+        other = tuple(dataclasses.replace(entry, device="CPU.1") for entry in one.measurements)
+        costs = Costs(one.model_name, one.digest, (*one.measurements, *other))
+        plan = core.plan(model, "HETERO:CPU.0,CPU.1", {**LATENCY, **config, "COSTS": costs})
+        nodes = [plan.assignment.partition.nodes(i) for i in range(plan.num_subgraphs)]
+        parts = model.extract_all(nodes, [f"subgraph{i}" for i in range(len(nodes))])
+        whole = core.compile_model(model, "CPU.0", config).new_runner()
+        runners = [core.compile_model(part, "CPU.0", config).new_runner() for part in parts]
+        seconds = np.full(1 + len(runners), np.inf)
+        for _ in range(rounds):
+            values = dict(zip((port.name for port in model.inputs), arrays, strict=True))
+            begin = time.thread_time()
+            whole.run(arrays)
+            seconds[0] = min(seconds[0], time.thread_time() - begin)
+            for number, (part, runner) in enumerate(zip(parts, runners, strict=True), 1):
+                reads = [values[port.name] for port in part.inputs]
+                begin = time.thread_time()
+                results = runner.run(reads)
+                seconds[number] = min(seconds[number], time.thread_time() - begin)
+                values.update(zip((port.name for port in part.outputs), results, strict=True))
+        together = seconds[1:].sum()
+        more = f"{together / seconds[0] - 1:.0%}"
+        table.add(name, f"{plan.num_subgraphs}", duration(seconds[0]), duration(together), more)
+    return table
+
+
 def sharing(rounds: int) -> Table:
     """Two threads, each with its own compiled model, beside one alone."""
     core, one_thread = hetero.Core(), {"INFERENCE_NUM_THREADS": 1}
@@ -352,9 +387,11 @@ def exact(count: int) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("sleeping", "cpu", "sharing", "search", "plan", "exact"))
-    parser.add_argument("--models", nargs="*", default=["light_inception_v1"], help="for cpu, beside the towers")
-    parser.add_argument("--rounds", type=int, help="for sleeping, cpu and sharing")
+    parser.add_argument("what", choices=("sleeping", "cpu", "cuts", "sharing", "search", "plan", "exact"))
+    parser.add_argument(
+        "--models", nargs="*", default=["light_inception_v1"], help="for cuts, and cpu beside the towers"
+    )
+    parser.add_argument("--rounds", type=int, help="for sleeping, cpu, cuts and sharing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="of graphs")
     parser.add_argument("--sizes", nargs="+", type=int, metavar="NODES", help="for search and plan")
     parser.add_argument("--graphs", type=int, default=40, help="for exact")
@@ -363,6 +400,7 @@ def main() -> None:
     tables = {
         "sleeping": partial(sleeping, arguments.rounds or 9),
         "cpu": partial(cpu, arguments.models, arguments.rounds or 30),
+        "cuts": partial(cuts, arguments.models, arguments.rounds or 60),
         "sharing": partial(sharing, arguments.rounds or 8),
         "search": partial(search, kinds, sizes or (100_000, 1_000_000)),
         "plan": partial(plan, kinds, sizes or (100_000,)),

@@ -97,7 +97,7 @@ def test_towers_go_to_different_devices(core, tmp_path):
     text = str(plan)
     assert "predicted: 5.1" in text
     assert "devices at the same time" in text
-    assert "subgraphs by time" in text
+    assert "subgraphs by time, 5.11 ms (a dot is idle time):" in text
     assert "predicted: 5.1" in plan._repr_svg_()
     assert plan.warnings == ()
     moved = [node for node, reason in plan.reasons.items() if "1 ms (measured) here" in reason]
@@ -106,6 +106,18 @@ def test_towers_go_to_different_devices(core, tmp_path):
     again = core.plan(model, hetero.Plan.load(tmp_path / "plan.json"))
     assert again.latency == latency
     assert again.subgraphs == plan.subgraphs
+
+
+@pytest.mark.parametrize(("count", "letters"), [(8, ""), (20, ", a is 10"), (40, ", a is 10, z is 35, 0 is 36")])
+def test_the_timeline_says_what_its_letters_are(core, count, letters):
+    plan = plan_of(core, towers(core, count, 1), [f"OTHER.{i}" for i in range(1, count + 1)])
+    assert plan.num_subgraphs == count + 1
+    (at,) = (i for i, line in enumerate(str(plan).splitlines()) if line.startswith("subgraphs by time"))
+    lines = str(plan).splitlines()[at:]
+    assert lines[0].endswith(f"(a dot is idle time{letters}):")
+    marks = "".join(line.split("|")[1] for line in lines[1 : count + 1])
+    last = "0123456789abcdefghijklmnopqrstuvwxyz"[(count + 1) % 36]
+    assert {"1", last, "."} <= set(marks)
 
 
 def test_devices_by_priority_stay(core):
@@ -142,6 +154,32 @@ def test_unequal_devices(core):
     plan = plan_of(core, model, us={"OTHER.1": 10_000.0, "OTHER.2": 1000.0})
     assert set(plan.affinity.values()) == {"OTHER.2"}
     assert plan.num_subgraphs == 1
+
+
+def test_small_nodes_stay_with_their_neighbors(core):
+    """Relu after Gemm, and the Reshape of a weight: apart, the device could neither fuse nor fold them."""
+    nodes = []
+    for tower in range(2):
+        weight, shaped = f"w{tower}", f"s{tower}"
+        nodes.append(helper.make_node("Reshape", [weight, "shape"], [shaped], f"reshape{tower}"))
+        nodes.append(helper.make_node("MatMul", ["x", shaped], [f"p{tower}"], f"product{tower}"))
+        nodes.append(helper.make_node("Relu", [f"p{tower}"], [f"r{tower}"], f"relu{tower}"))
+    nodes.append(helper.make_node("Add", ["r0", "r1"], ["y"], "join"))
+    weights = {"shape": np.array([4, 4], np.int64), "w0": np.ones(16, np.float32), "w1": np.ones(16, np.float32)}
+    model = core.read_model(make_model(nodes, {"x": [1, 4]}, weights=weights))
+    us = {"Reshape": 1.0, "MatMul": 1000.0, "Relu": 30.0, "Add": 30.0}
+    measurements = [
+        Measurement(
+            device, {}, {node.key: NodeTimes(1, us[node.op_type], us[node.op_type]) for node in model.nodes}, None, 1.0
+        )
+        for device in ("OTHER.1", "OTHER.2")
+    ]
+    plan = plan_of(core, model, config={"COSTS": Costs.of_model(model, measurements)})
+    assert plan.latency.overlaps
+    assert sorted(sorted(part.nodes) for part in plan.subgraphs if len(part.nodes) > 1) == [
+        [f"product{tower}", f"relu{tower}", f"reshape{tower}"] for tower in range(2)
+    ]
+    assert plan.num_subgraphs == 3
 
 
 @pytest.mark.parametrize("us", [0.0, 1e-3])
@@ -208,9 +246,61 @@ def test_memory_limits_hold(core, seed, assignment):
         with pytest.raises(hetero.errors.InsufficientMemory):
             core.plan(model, "HETERO:OTHER.1,OTHER.2", core_plan)
         return
-    partition = plan.assignment.partition
-    needs = footprint(values, partition.subgraph_of, partition.device_of, 2)
+    partition, latency = plan.assignment.partition, plan.latency
+    times = (latency.begin_s, latency.end_s) if latency.overlaps else None
+    needs = footprint(values, partition.subgraph_of, partition.device_of, 2, times)
     assert (needs.total <= list(limits.values())).all()
+    assert [total.activation_bytes for total in plan.totals] == needs.activations.tolist()
+
+
+def big_values(core):
+    """a on OTHER.1 makes 4 kB, which b on OTHER.2 reads; c and d on OTHER.1 make 4 kB each in the meantime."""
+    nodes = [
+        helper.make_node("Expand", ["x", "shape"], ["big"], "a"),
+        helper.make_node("ReduceSum", ["big"], ["y"], "b", keepdims=0),
+        helper.make_node("Expand", ["x", "shape"], ["bigger"], "c"),
+        helper.make_node("ReduceSum", ["bigger"], ["z"], "d", keepdims=0),
+    ]
+    return core.read_model(make_model(nodes, {"x": [1]}, ["y", "z"], weights={"shape": np.array([1000], np.int64)}))
+
+
+@pytest.mark.parametrize("assignment", ["", "PRIORITY"])
+def test_memory_of_devices_at_the_same_time(core, assignment):
+    """What another device still reads stays where it was made while the next subgraph runs there."""
+    model, pins = big_values(core), {"[acd]": "OTHER.1", "b": "OTHER.2"}
+    config = {"ASSIGNMENT": assignment}
+    free = plan_of(core, model, config=config, pins=pins)
+    assert free.latency.overlaps
+    assert free.latency.total_s == pytest.approx(3e-3, rel=0.1)
+    assert free.totals[0].activation_bytes > 8000
+    tight = plan_of(core, model, config={**config, "MAX_MEMORY": {"OTHER.1": 6000}}, pins=pins)
+    assert not tight.latency.overlaps
+    assert tight.latency.memory_binds
+    assert tight.latency.total_s == pytest.approx(4e-3, rel=0.1)
+    assert tight.totals[0].activation_bytes < 6000
+    roomy = plan_of(core, model, config={**config, "MAX_MEMORY": {"OTHER.1": 10_000}}, pins=pins)
+    assert roomy.latency.overlaps
+    assert not roomy.latency.memory_binds
+    with pytest.raises(hetero.errors.InsufficientMemory):
+        core.compile_model(model, free, {"MAX_MEMORY": {"OTHER.1": 6000}})
+
+
+def test_subgraphs_with_limits_run_one_after_the_other(core):
+    """Unless the plan counts the memory of subgraphs at the same time."""
+    model, pins = big_values(core), {"[acd]": "CPU.0", "b": "CPU.1"}
+    for config, overlaps in (
+        ({}, None),
+        ({"MAX_MEMORY": {"CPU.0": 6000}}, False),
+        ({**LATENCY, "INFERENCE_NUM_THREADS": 1, "MAX_MEMORY": {"CPU.0": 6000}}, False),
+        ({**LATENCY, "INFERENCE_NUM_THREADS": 1, "MAX_MEMORY": {"CPU.0": 10_000}}, True),
+    ):
+        settings = {"COSTS": costs_of(model, ("CPU.0", "CPU.1")), **config}
+        compiled = core.compile_model(model, "HETERO:CPU.0,CPU.1", settings, pins=pins)
+        runner = compiled.create_runner()
+        assert (runner._graph is not None) == (overlaps is not False)
+        assert runner._in_parallel == (overlaps is True)
+        results = compiled(np.float32([2]))
+        assert [float(result) for result in (results["y"], results["z"])] == [2000, 2000]
 
 
 def test_what_if(core):
@@ -218,6 +308,21 @@ def test_what_if(core):
     difference = plan.what_if(pins={".*": "OTHER.1"})
     assert difference.latency_before_s == plan.latency.total_s
     assert difference.latency_after_s == pytest.approx(9.005e-3)
+
+
+def test_a_loaded_plan(core):
+    """A plan from a file has no costs: it does not count its devices as pins, and cannot predict other plans."""
+    model = towers(core)
+    plan = plan_of(core, model)
+    again = core.plan(model, hetero.Plan.from_json(plan.to_json(), "plan"))
+    assert again.num_subgraphs == 3
+    assert again.warnings == ()
+    with pytest.raises(PropertyError, match="OBJECTIVE=LATENCY.*its costs were not kept; plan the model again"):
+        again.what_if(pins={"n0_0": "OTHER.2"})
+    edited = core.plan(model, "HETERO:OTHER.1,OTHER.2", pins={"n1_[0-9]": "OTHER.2"})
+    again = core.plan(model, hetero.Plan.from_json(edited.to_json(), "plan"))
+    assert [warning.kind for warning in again.warnings] == ["pin"]
+    assert again.what_if(pins={"n0_0": "OTHER.2"}).subgraphs_after == 3
 
 
 @pytest.mark.parametrize("name", ["OBJECTIVE", "ASSIGNMENT"])
@@ -235,11 +340,57 @@ def test_plans_in_which_devices_wait_say_so(core):
     (unused, waiting) = core.plan(model, listed).warnings
     assert (unused.kind, waiting.kind) == ("unused", "overlap")
     assert "with OBJECTIVE=LATENCY, devices would work at the same time: predicted" in waiting.message
+    assert waiting.message.endswith("(estimated costs)")
     assert core.plan(model, listed, LATENCY).warnings == ()
     chain = core.plan(towers(core, 1, 1500), listed)
     assert [warning.kind for warning in chain.warnings] == ["unused"]
     short = core.plan(towers(core, length=2), listed)  # a gain of less than 100 us
     assert [warning.kind for warning in short.warnings] == ["unused"]
+
+
+def test_the_warning_uses_measured_costs(core):
+    """Also in a plan by priority, if they fit the model."""
+    model, listed = towers(core), "HETERO:OTHER.1,OTHER.2"
+    pins = {"n1_[0-9]": "OTHER.2"}
+    assert [warning.kind for warning in core.plan(model, listed, pins=pins).warnings] == ["pin"]
+    costs = costs_of(model, ("OTHER.1", "OTHER.2"))
+    pin, waiting = core.plan(model, listed, {"COSTS": costs}, pins=pins).warnings
+    assert (pin.kind, waiting.kind) == ("pin", "overlap")
+    assert "predicted 5.11 ms instead of 9.01 ms for one inference (measured costs)" in waiting.message
+    of_others = costs_of(towers(core, 3), ("OTHER.1", "OTHER.2"))
+    for unsuitable in (of_others, costs_of(model, ["OTHER.9"])):
+        assert [warning.kind for warning in core.plan(model, listed, {"COSTS": unsuitable}, pins=pins).warnings] == [
+            "pin"
+        ]
+    huge = costs_of(model, ("OTHER.1", "OTHER.2"), 1e308)
+    assert [warning.kind for warning in core.plan(model, listed, {"COSTS": huge}, pins=pins).warnings] == ["pin"]
+
+
+def test_never_slower_than_the_plan_by_priority_as_it_is_numbered(core):
+    """Subgraphs in the order of their numbers can be faster than those of the longest paths first."""
+    slower = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        model = random_model(core, rng, 24)
+        devices = [f"OTHER.{i}" for i in range(1, 5)]
+        times = [
+            {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(rng.integers(1, 900, 24).tolist())} for _ in devices
+        ]
+        costs = Costs.of_model(
+            model,
+            [Measurement(device, {}, of_device, None, 5.0) for device, of_device in zip(devices, times, strict=True)],
+        )
+        pins = {f"n{i}": devices[int(rng.integers(4))] for i in range(24)}
+        listed, config = f"HETERO:{','.join(devices)}", {"COSTS": costs}
+        default = core.plan(model, listed, config, pins=pins).assignment.partition
+        for assignment in ("", "PRIORITY"):
+            plan = core.plan(model, listed, {**config, **LATENCY, "ASSIGNMENT": assignment}, pins=pins)
+            scheduler, latency = plan.assignment.scheduler, plan.latency
+            as_numbered = scheduler.run(default).latency
+            assert latency.total_s <= min(as_numbered, latency.by_priority_s) * (1 + 1e-9)
+            assert list(latency.begin_s) == sorted(latency.begin_s)
+            slower.append(scheduler.in_start_order(default).latency > as_numbered)
+    assert any(slower)
 
 
 def test_devices_on_the_same_processors(core):

@@ -38,8 +38,8 @@ is faster than any plan with subgraphs one after the other, because its minimum 
 
 SLOWDOWN = 0.11
 """By which share of its time a device on processors of this machine is slower for each other one at work, since they
-share a memory bus. The lowest of several measurements by `bench/latency.py sharing` with GoogLeNet; matrix products do
-not slow each other, and nodes that only move memory take up to two thirds longer."""
+share a memory bus. `bench/latency.py sharing` measured 1 to 11 % with GoogLeNet on an idle machine; matrix products do
+not slow each other, and nodes that only move memory can take several times as long."""
 
 
 def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
@@ -73,10 +73,11 @@ def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rul
         moved, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
     else:
         moved, partition = affinity, partition_graph(model.graph, affinity.device_of, rules.policy)
-    first = ScheduledPartition(partition, scheduler.run(partition))
+    first = room.in_turn_unless_fits(scheduler, partition)
     cuts = [first, *scheduler.cuts(moved.device_of, rules.policy)]
-    best = fewest_of_the_fastest([cut for cut in cuts if room.fits(cut)])
-    memory_binds = best.latency > fewest_of_the_fastest(cuts).latency
+    best = fewest_of_the_fastest([cut for cut in cuts if room.fits(cut)], first.latency)
+    memory_binds = best.latency > fewest_of_the_fastest(cuts, first.latency).latency
+    best = scheduler.numbered_by_start(best)
     latency = _predicted(scheduler, table, best, first.latency, memory_binds)
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
 
@@ -85,27 +86,31 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
     model, room = table.model, _Room(table.model, affinity.devices, rules.limits)
     allowed = allowed_devices(affinity)
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
-    by_priority = scheduler.run(partition_graph(model.graph, affinity.device_of, rules.policy)).latency
+    by_priority = scheduler.as_numbered(partition_graph(model.graph, affinity.device_of, rules.policy))
     alone = [np.full(model.num_nodes, device, np.int32) for device in np.flatnonzero(allowed.all(axis=1)).tolist()]
     labelings = assignments(scheduler, [affinity.device_of, *alone])
-    cuts = [cut for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy)]
+    cuts = [by_priority, *(cut for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy))]
     # No plan that runs its subgraphs one after the other takes less than each node on its fastest device.
     sequential = float(scheduler.problem.work[:, : model.num_nodes].min(axis=0).sum())
-    fastest = best = fewest_of_the_fastest(cuts)
+    fastest = best = fewest_of_the_fastest(cuts, by_priority.latency)
     if rules.limits or model.num_nodes <= _ALWAYS_BY_COST or min(cut.latency for cut in cuts) > sequential:
         known = least_cost(table, affinity, rules)
         labelings.append(known.unlimited.device_of)
-        by_cost = ScheduledPartition(known.best.partition, scheduler.run(known.best.partition))
-        unlimited = ScheduledPartition(known.unlimited.partition, scheduler.run(known.unlimited.partition))
-        cuts = [unlimited, *cuts, *scheduler.cuts(known.unlimited.device_of, rules.policy)]
+        by_cost = room.in_turn_unless_fits(scheduler, known.best.partition)
+        unlimited = scheduler.as_numbered(known.unlimited.partition)
+        cuts += [unlimited, *scheduler.cuts(known.unlimited.device_of, rules.policy)]
         cuts.append(improved(scheduler, cuts))
-        fastest = best = fewest_of_the_fastest(cuts)
+        fastest = best = fewest_of_the_fastest(cuts, min(by_priority.latency, unlimited.latency))
         if not room.fits(fastest):
-            best = fewest_of_the_fastest([by_cost, *room.fitting(cuts, scheduler, labelings, allowed, rules.policy)])
+            fitting = [by_cost, *room.fitting(cuts, scheduler, labelings, allowed, rules.policy)]
+            at_most = min(by_cost.latency, by_priority.latency if room.fits(by_priority) else np.inf)
+            best = fewest_of_the_fastest(fitting, at_most)
     moved = moved_by_cost(affinity, table, _devices(fastest))
-    if best is not fastest:
+    memory_binds = best is not fastest
+    if memory_binds:
         moved = moved_for_memory(moved, room.fit_of(best), room.max_bytes)
-    latency = _predicted(scheduler, table, best, by_priority, best is not fastest)
+    best = scheduler.numbered_by_start(best)
+    latency = _predicted(scheduler, table, best, by_priority.latency, memory_binds)
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
 
 
@@ -147,14 +152,21 @@ class _Room:
     def max_bytes(self) -> NDArray[np.float64]:
         return limits_array(self.devices, self.limits)
 
-    def needs(self, partition: Partition) -> Footprint:
-        return footprint(self._values, partition.subgraph_of, partition.device_of, len(self.devices))
+    def needs(self, cut: ScheduledPartition) -> Footprint:
+        partition, timeline = cut.partition, cut.timeline
+        times = (timeline.begin, timeline.end) if timeline.overlaps else None
+        return footprint(self._values, partition.subgraph_of, partition.device_of, len(self.devices), times)
 
     def fits(self, cut: ScheduledPartition) -> bool:
-        return not self.limits or bool((self.needs(cut.partition).total <= self.max_bytes).all())
+        return not self.limits or bool((self.needs(cut).total <= self.max_bytes).all())
+
+    def in_turn_unless_fits(self, scheduler: Scheduler, partition: Partition) -> ScheduledPartition:
+        """The run of a partition that fits with subgraphs one after the other, which may not fit if they overlap."""
+        cut = scheduler.as_numbered(partition)
+        return cut if self.fits(cut) else scheduler.in_turn(partition)
 
     def fit_of(self, cut: ScheduledPartition) -> Fit:
-        needs = self.needs(cut.partition)
+        needs = self.needs(cut)
         return Fit(_devices(cut), cut.partition, needs, np.maximum(needs.total - self.max_bytes, 0.0))
 
     def fitting(

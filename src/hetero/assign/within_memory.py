@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..base.formatting import byte_size, counted, shape_text
 from ..base.names import first_few, short
@@ -110,15 +110,19 @@ class _FullDevices:
 
 
 def check_limits(
-    model: Model, devices: Sequence[str], partition: Partition, limits: Mapping[str, int]
+    model: Model,
+    devices: Sequence[str],
+    partition: Partition,
+    limits: Mapping[str, int],
+    times: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Footprint | None:
     """The memory that a partition needs; None without limits. Raises `InsufficientMemory` if a device exceeds its
-    limit."""
+    limit. ``times``: as in `footprint`."""
     if not limits:
         return None
     values = values_of(model)
     max_bytes = limits_array(devices, limits)
-    needs = footprint(values, partition.subgraph_of, partition.device_of, len(devices))
+    needs = footprint(values, partition.subgraph_of, partition.device_of, len(devices), times)
     excess = np.maximum(needs.total - max_bytes, 0.0)
     if excess.any():
         why = _over(devices, needs, max_bytes, excess)

@@ -115,6 +115,8 @@ class HeteroCompiledModel(CompiledModel):
         if self._pipeline is not None:
             return PipelineRunner(self._pipeline)
         overlaps = True if self.plan.latency is not None and self.plan.latency.overlaps else None
+        if self.plan.limits and (overlaps is None or self.fallbacks):
+            overlaps = False  # the limits were checked for subgraphs one after the other
         if self._properties.get("PERFORMANCE_HINT") == "THROUGHPUT":
             overlaps = False  # independent requests use the devices, for which steps of one request would contend
         return ScheduleRunner(self._schedule, bool(self._properties["PERF_COUNT"]), overlaps)

@@ -126,11 +126,10 @@ class HeteroPlugin(CuttingPlugin):
             [*(device.name for device in devices), *skipped] if _MAX_MEMORY.name in config else None,
         )
         rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits)
-        if objective is not Objective.PRIORITY:
-            rules = dataclasses.replace(rules, costs=_costs_of(settings))
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait
             speeds = [device.plugin.speed(device.name) for device in devices]
-            rules = dataclasses.replace(rules, speeds=speeds, processors=_processors_of(devices))
+            processors = _processors_of(devices)
+            rules = dataclasses.replace(rules, costs=_costs_of(settings), speeds=speeds, processors=processors)
         whole = ConfiguredDevice(f"{self.name}:{settings['MULTI_DEVICE_PRIORITIES']}", self, config)
         return Request(whole, settings, tuple(devices), rules, pins or {}, skipped, cuts=True)
 

@@ -129,7 +129,13 @@ class BoundPlan(PlanRecord):
         """The memory that each device needs, in the order of ``devices``."""
         partition = self.assignment.partition
         values = values_of(self.assignment.model)
-        return footprint(values, partition.subgraph_of, partition.device_of, len(self.devices))
+        return footprint(values, partition.subgraph_of, partition.device_of, len(self.devices), self.overlap_times)
+
+    @property
+    def overlap_times(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """When each subgraph begins and ends, in seconds; None if they run one after the other."""
+        latency = self.latency
+        return (latency.begin_s, latency.end_s) if latency is not None and latency.overlaps else None
 
     @functools.cached_property
     @memory_errors()

@@ -64,7 +64,8 @@ def check_limits(plan: Plan, request: Request) -> None:
         from ..assign.within_memory import check_limits
 
         assignment = plan.assignment
-        check_limits(assignment.model, plan.devices, assignment.partition, request.rules.limits)
+        limits = request.rules.limits
+        check_limits(assignment.model, plan.devices, assignment.partition, limits, plan.overlap_times)
 
 
 def _warn_of_unknown_sizes(plan: Plan) -> None:

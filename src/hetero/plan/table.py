@@ -102,7 +102,10 @@ def _timeline(plan: PlanRecord, latency: PredictedLatency) -> Iterator[str]:
     ]
     used = sorted({run.stage for run in runs})
     lanes = [run._replace(stage=used.index(run.stage)) for run in runs]
-    yield f"subgraphs by time, {duration(latency.total_s)}:"
+    letters = (
+        "" if plan.num_subgraphs < 10 else ", a is 10" if plan.num_subgraphs < 36 else ", a is 10, z is 35, 0 is 36"
+    )
+    yield f"subgraphs by time, {duration(latency.total_s)} (a dot is idle time{letters}):"
     yield from draw_runs([devices[device] for device in used], lanes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..assign.affinity import Origin, first_supporting
+from ..assign.costs.measured import WrongModel
 from ..assign.predictions import PredictedPipeline
 from ..assign.request import Objective
 from ..assign.schedule import is_worth
@@ -17,7 +19,7 @@ from ..assign.within_memory import unknown_size
 from ..base.formatting import counted, duration
 from ..base.grouped import group_max, group_min
 from ..base.names import first_few
-from ..errors import PartitionError
+from ..errors import PartitionError, PropertyError
 from .schema import PlanWarning
 from .trial import Trials
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from ..partition import Partition
     from .bound import BoundPlan
 
-__all__ = ["plan_warnings", "repeated_devices", "unknown_sizes"]
+__all__ = ["is_for_latency", "plan_warnings", "repeated_devices", "unknown_sizes"]
 
 _TINY = 3  # maximum number of nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
@@ -40,7 +42,7 @@ def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
     assignment = plan.assignment
     if plan.pipeline is not None:  # the other warnings are about fewer subgraphs
         return (*_unavailable(plan), *_idle(plan.pipeline), *unknown_sizes(plan))
-    if plan.rules.objective in (Objective.OVERLAP, Objective.OVERLAP_BY_PRIORITY):
+    if is_for_latency(plan):  # has more subgraphs for the sake of time
         return (*_unavailable(plan), *_unused(assignment), *unknown_sizes(plan), *_crowded(plan))
     trials = Trials(plan)
     return (
@@ -51,6 +53,12 @@ def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
         *_islands(assignment, trials),
         *_waiting(plan),
     )
+
+
+def is_for_latency(plan: BoundPlan) -> bool:
+    """Whether the plan was made with ``OBJECTIVE=LATENCY``, also if it was loaded from a file."""
+    objectives = (Objective.OVERLAP, Objective.OVERLAP_BY_PRIORITY)
+    return plan.rules.objective in objectives or (plan.latency is not None and bool(plan.latency.begin_s))
 
 
 def _crowded(plan: BoundPlan) -> Iterator[PlanWarning]:
@@ -80,14 +88,19 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
     from ..assign.by_makespan import predicted_overlap
 
     try:
-        before, after = predicted_overlap(plan.original, model, affinity, rules, assignment.partition)
+        try:
+            before, after = predicted_overlap(plan.original, model, affinity, rules, assignment.partition)
+        except (WrongModel, PropertyError):  # costs that are set for other models do not matter to a plan by priority
+            rules = dataclasses.replace(rules, costs=None)
+            before, after = predicted_overlap(plan.original, model, affinity, rules, assignment.partition)
     except PartitionError:  # costs whose sum overflows say nothing
         return
     if is_worth(before, after) and after <= before * (1 - CAUTION / 2):  # predictions for mixed plans are too low
+        costs = "estimated costs" if rules.costs is None else "measured costs"
         yield PlanWarning(
             "overlap",
             f"with OBJECTIVE=LATENCY, devices would work at the same time: predicted {duration(after)} instead of "
-            f"{duration(before)} for one inference",
+            f"{duration(before)} for one inference ({costs})",
         )
 
 

@@ -17,6 +17,7 @@ from ..base.names import first_few
 from ..errors import PropertyError, did_you_mean, shown
 from ..plugin.contract import Support
 from .traffic import cut_bytes, traffic
+from .warning import is_for_latency
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -104,6 +105,11 @@ def what_if(
     if plan.pipeline is not None:
         raise PropertyError(
             f"{plan.label} is a pipeline, whose stages depend on each other; plan the model again with other pins"
+        )
+    if is_for_latency(plan) and not plan.rules.speeds:
+        raise PropertyError(
+            f"{plan.label} was made with OBJECTIVE=LATENCY, then saved or bound to another model, and its costs were "
+            "not kept; plan the model again to compare predictions"
         )
     devices = affinity.devices
     supports = list(affinity.supports)

@@ -32,6 +32,60 @@ def test_footprint_is_what_a_simulation_counts(values, num_devices, seed):
     assert found.total.tolist() == [a + b for a, b in zip(weights, peak, strict=True)]
 
 
+def needed_at_a_time(values, subgraph_of, device_of, times, num_devices):
+    """The peak of each device, node by node, with subgraphs that begin and end at these times."""
+    begin, end = times
+    readers = [values.read_node[values.read_value == value].tolist() for value in range(len(values.producer))]
+    peak = [0.0] * num_devices
+    for node in range(values.num_nodes):
+        here = subgraph_of[node]
+        device, alive = device_of[here], 0.0
+        for value, producer in enumerate(values.producer.tolist()):
+            if values.is_constant[value]:
+                continue
+            if producer >= 0 and device_of[subgraph_of[producer]] == device:
+                home = subgraph_of[producer]
+                is_made = begin[home] < begin[here] or (home == here and producer <= node)
+                inside = any(subgraph_of[reader] == home == here and reader >= node for reader in readers[value])
+                outside = any(
+                    subgraph_of[reader] != home and end[subgraph_of[reader]] > begin[here] for reader in readers[value]
+                )
+                is_alive = is_made and (inside or outside or values.is_output[value] or producer == node)
+            else:
+                reading = [subgraph_of[reader] for reader in readers[value] if device_of[subgraph_of[reader]] == device]
+                is_alive = any(begin[s] <= begin[here] for s in reading) and any(end[s] > begin[here] for s in reading)
+            alive += values.bytes[value] if is_alive else 0.0
+        peak[device] = max(peak[device], alive)
+    return peak
+
+
+@settings(max_examples=400, deadline=None)
+@given(random_values(), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_footprint_of_overlapping_subgraphs(values, num_devices, seed):
+    """Also with numbers that are not in the order of the begins."""
+    rng = np.random.default_rng(seed)
+    device_of = rng.integers(0, num_devices, values.num_nodes)
+    partition = cut(values, device_of)
+    count, quotient = partition.num_subgraphs, partition.quotient
+    source, target = np.repeat(np.arange(count), np.diff(quotient.indptr)), quotient.indices
+    begin, end, free = np.zeros(count), np.zeros(count), [0.0] * num_devices
+    for subgraph in range(count):
+        device = partition.device_of[subgraph]
+        before = [end[a] for a, b in zip(source, target, strict=True) if b == subgraph]
+        begin[subgraph] = max([free[device], *before]) + rng.choice([0.0, 0.5])
+        free[device] = end[subgraph] = begin[subgraph] + rng.integers(1, 5)
+    shuffled = rng.permutation(count) if seed % 2 else np.arange(count)
+    subgraph_of, on = shuffled[partition.subgraph_of], np.empty(count, np.int64)
+    times = np.empty(count), np.empty(count)
+    on[shuffled], times[0][shuffled], times[1][shuffled] = partition.device_of, begin, end
+    found = footprint(values, subgraph_of, on, num_devices, times)
+    assert found.activations.tolist() == needed_at_a_time(values, subgraph_of, on, times, num_devices)
+    in_turn = np.arange(count, dtype=float)
+    one_by_one = footprint(values, partition.subgraph_of, partition.device_of, num_devices)
+    again = footprint(values, partition.subgraph_of, partition.device_of, num_devices, (in_turn, in_turn + 1))
+    assert again.activations.tolist() == one_by_one.activations.tolist()
+
+
 @settings(max_examples=200, deadline=None)
 @given(random_values(), st.data())
 def test_ranges_are_footprints_of_a_subgraph_of_their_own(values, data):

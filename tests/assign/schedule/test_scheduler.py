@@ -8,7 +8,7 @@ import pytest
 import graphs
 from hetero.assign import AssignmentProblem, predict
 from hetero.assign.schedule import Scheduler, least_makespan
-from hetero.assign.schedule.chains import contract_chains
+from hetero.assign.schedule.chains import contract_chains, contract_small
 from hetero.errors import PartitionError
 from hetero.partition import Graph, Partition, check_partition, partition_graph
 from schedule_cases import least_makespan_of_nodes, make_case, naive_run, random_case
@@ -57,6 +57,18 @@ def test_cuts_are_valid_and_numbered_by_start(seed):
         again = case.scheduler.run(partition)
         np.testing.assert_array_equal(again.begin, cut.timeline.begin)
         assert again.latency == cut.latency
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_numbers_by_start_keep_the_run(seed):
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, int(rng.integers(1, 40)), int(rng.integers(2, 5)))
+    device = random_devices(rng, case)
+    before = case.scheduler.as_numbered(partition_graph(case.scheduler.graph, device))
+    after = case.scheduler.numbered_by_start(before)
+    assert after.latency == before.latency
+    np.testing.assert_array_equal(after.timeline.begin, np.sort(before.timeline.begin))
+    check_partition(case.scheduler.graph, device, after.partition.subgraph_of, ordered=True)
 
 
 def test_slower_where_devices_share():
@@ -216,6 +228,51 @@ def test_chains_keep_costs(seed):
             alone = case.scheduler.graph.successors(node).tolist() == [reader]
             same = (np.isfinite(case.problem.work[:, node]) == np.isfinite(case.problem.work[:, reader])).all()
             assert not (only and alone and same) or chain_of[node] == chain_of[reader]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_small_nodes_keep_costs(seed):
+    """A labeling by groups costs the same in the problem of the groups, and its runs are a valid partition."""
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, int(rng.integers(1, 40)), 3, density=1.0)
+    graph, problem, group_of = contract_small(case.scheduler.graph, case.problem)
+    of_group = np.array([rng.choice(np.flatnonzero(np.isfinite(column))) for column in problem.work.T], np.int32)
+    device = of_group[:-1][group_of]
+    before, after = case.problem.cost(np.append(device, of_group[-1])), problem.cost(of_group)
+    assert after.work == pytest.approx(before.work)
+    assert after.transfers == pytest.approx(before.transfers)
+    runs = case.scheduler.runs(device).partition
+    check_partition(case.scheduler.graph, device, runs.subgraph_of, ordered=True)
+    for group in range(graph.num_nodes):
+        assert len(np.unique(runs.subgraph_of[group_of == group])) == 1
+
+
+def small_groups(edges, work, inputs=(), outputs=()):
+    """The groups of more than one node."""
+    case = make_case(edges, np.atleast_2d(np.array(work, float)), inputs=inputs, outputs=outputs)
+    group_of = contract_small(case.scheduler.graph, case.problem)[2]
+    return [
+        set(np.flatnonzero(group_of == group).tolist()) for group in np.unique(group_of) if sum(group_of == group) > 1
+    ]
+
+
+def test_which_small_nodes_join():
+    """Node 0 reads the input. A small node joins its predecessor in a chain; a small node of constants, its reader."""
+    assert small_groups([(0, 1), (1, 2)], [10, 1, 0.1], (0,)) == [{0, 1, 2}]
+    assert small_groups([(0, 1), (1, 2)], [10, 1, 10], (0,)) == [{0, 1}]
+    assert small_groups([(0, 1)], [10, 1.1], (0,)) == []  # not small enough
+    assert small_groups([(0, 1)], [[10, 1], [10, 2]], (0,)) == []  # not on each device
+    assert small_groups([(0, 1)], [[10, 1], [np.inf, 1]], (0,)) == []  # not the same devices
+    assert small_groups([(0, 1)], [[10, 1], [np.inf, np.inf]], (0,)) == [{0, 1}]
+    assert small_groups([(0, 1), (0, 2)], [10, 1, 10], (0,)) == []  # another reader
+    assert small_groups([(0, 2), (1, 2)], [10, 10, 1], (0, 1)) == []  # another predecessor
+    assert small_groups([(0, 2), (1, 2)], [10, 1, 10], (0,)) == [{1, 2}]  # node 1 reads constants
+    assert small_groups([(0, 2), (1, 2)], [10, 1, 10], (0, 1)) == []
+    assert small_groups([(0, 2), (1, 2)], [10, 2, 10], (0,)) == []  # not small enough
+    assert small_groups([(0, 2), (1, 2), (1, 3)], [10, 1, 10, 10], (0,)) == []  # two readers
+    assert small_groups([(0, 1)], [1, 10]) == [{0, 1}]  # all of constants
+    assert small_groups([(0, 1)], [0, 0]) == [{0, 1}]
+    assert small_groups([(0, 1)], [10, 1], (0,), (0, 1)) == [{0, 1}]  # an output of the model
 
 
 @pytest.mark.parametrize("kind", graphs.KINDS)

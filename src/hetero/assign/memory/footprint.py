@@ -1,7 +1,7 @@
 """The memory that a partition needs on each device: constants, and the peak of the values that are alive.
 
-Subgraphs run one after the other, and the nodes of a subgraph in topological order. This gives one order over all
-nodes and devices, the *steps*. A value is alive
+Subgraphs run one after the other, or begin and end at given times. The nodes of a subgraph run in topological order.
+This gives one order over all nodes and devices, the *steps*. A value is alive
 - on the device that makes it, from the step that makes it until its last reader there has run; if other subgraphs read
   it, until the last of these has finished; an output of the model, until the end;
 - on each other device that reads it, from the beginning of the first subgraph there that reads it until the end of the
@@ -46,14 +46,30 @@ class Footprint:
         return self.weights + self.activations
 
 
-def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_devices: int) -> Footprint:
+def footprint(
+    values: Values,
+    subgraph_of: ArrayLike,
+    device_of: ArrayLike,
+    num_devices: int,
+    times: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Footprint:
     """The memory that each device needs for one inference at a time.
 
     ``subgraph_of``: int [num_nodes], subgraphs numbered in the order in which they run. ``device_of``: int
-    [num_subgraphs], a device number, 0 .. num_devices - 1, per subgraph.
+    [num_subgraphs], a device number, 0 .. num_devices - 1, per subgraph. ``times``: float64 [num_subgraphs] each, when
+    each subgraph begins and ends, if subgraphs on different devices run at the same time: a value then stays on its
+    device while others begin there, until its readers elsewhere have ended. Default: one after the other.
     """
     subgraph = np.asarray(subgraph_of, np.int64)
     device_of_subgraph = np.asarray(device_of, np.int64)
+    latest = np.arange(len(device_of_subgraph))  # the last subgraph that begins before each one ends
+    if times is not None:
+        begin_of, end_of = (np.asarray(each, np.float64) for each in times)
+        sequence = np.argsort(begin_of, kind="stable")
+        number = np.empty(len(sequence), np.int64)
+        number[sequence] = np.arange(len(sequence))
+        subgraph, device_of_subgraph = number[subgraph], device_of_subgraph[sequence]
+        latest = np.maximum(latest, np.searchsorted(begin_of[sequence], end_of[sequence]) - 1)
     device = device_of_subgraph[subgraph]
     order, step = order_of_steps(subgraph)
     num_steps = np.bincount(subgraph, minlength=len(device_of_subgraph))
@@ -68,7 +84,7 @@ def footprint(values: Values, subgraph_of: ArrayLike, device_of: ArrayLike, num_
     made = np.flatnonzero(values.producer >= 0)
     producer = values.producer[value]
     same_subgraph = (producer >= 0) & (subgraph[producer] == subgraph[reader])
-    done = np.where(same_subgraph, step[reader], last_step[subgraph[reader]])
+    done = np.where(same_subgraph, step[reader], last_step[latest[subgraph[reader]]])
     until = np.full(num_values, -1)
     until[made] = step[values.producer[made]]
     np.maximum(until, group_max(done, value, num_values, -1), out=until)

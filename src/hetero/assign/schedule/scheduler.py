@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +13,7 @@ from ... import _schedule
 from ...partition import Graph, Partition, check_partition, partition_graph
 from ...partition.policies import CHECK_ALWAYS
 from ..cuts import AssignmentProblem
+from .chains import contract_chains, contract_small
 
 __all__ = [
     "HAND_OVER_SECONDS",
@@ -63,6 +66,15 @@ class ScheduledPartition:
         return self.timeline.latency
 
 
+class _Groups(NamedTuple):
+    """The result of `contract_small`, and the machine of the groups."""
+
+    graph: Graph
+    problem: AssignmentProblem
+    machine: _schedule.Machine
+    group_of: NDArray[np.intp]
+
+
 class Scheduler:
     """A graph, its costs, and the devices. Every method is deterministic.
 
@@ -71,7 +83,7 @@ class Scheduler:
     [num_devices], 0 to 255: devices of one lane never work at the same time, because they use the same processors; by
     default each device has its own. ``shares``: bool [num_devices]: while several of these devices work at the same
     time, each is slower by the share ``slowdown`` for each other one. ``hand_over``: seconds until another thread
-    starts a step.
+    starts a step. List scheduling and the cut into runs do not divide what `contract_small` joins.
 
     Raises `PartitionError` for arrays of other sizes, and for launches that are negative or not finite.
     """
@@ -93,9 +105,16 @@ class Scheduler:
         self.lane = np.arange(count, dtype=np.uint8) if lane is None else np.array(lane, np.uint8)
         self.shares = np.zeros(count, np.bool_) if shares is None else np.array(shares, np.bool_)
         self.slowdown, self.hand_over = slowdown, hand_over
-        self._machine = _schedule.Machine(
-            graph._csr, problem._costs, self.launch, self.lane, self.shares, slowdown, hand_over
-        )
+        self._machine = self._machine_of(graph, problem)
+
+    def _machine_of(self, graph: Graph, problem: AssignmentProblem) -> _schedule.Machine:
+        devices = (self.launch, self.lane, self.shares, self.slowdown, self.hand_over)
+        return _schedule.Machine(graph._csr, problem._costs, *devices)
+
+    @functools.cached_property
+    def _groups(self) -> _Groups:
+        graph, problem, group_of = contract_small(self.graph, self.problem)
+        return _Groups(graph, problem, self._machine_of(graph, problem), group_of)
 
     def with_problem(self, problem: AssignmentProblem) -> Scheduler:
         """The same graph and devices with other costs."""
@@ -107,6 +126,30 @@ class Scheduler:
         """The predicted run of a partition, which starts ready subgraphs in the order of their numbers."""
         return self._run(partition.subgraph_of, partition.device_of, renumber=False)[2]
 
+    def as_numbered(self, partition: Partition) -> ScheduledPartition:
+        """The partition with its run: ready subgraphs start in the order of their numbers."""
+        return ScheduledPartition(partition, self.run(partition))
+
+    def in_turn(self, partition: Partition) -> ScheduledPartition:
+        """The partition with its subgraphs one after the other, also if overlapping would gain."""
+        label, device_of = partition.subgraph_of, partition.device_of
+        begin, end, sequential = self._machine.run(label, device_of, False)[5:]
+        begin.setflags(write=False)
+        end.setflags(write=False)
+        return ScheduledPartition(partition, Timeline(begin, end, sequential, sequential, False))
+
+    def numbered_by_start(self, cut: ScheduledPartition) -> ScheduledPartition:
+        """The same subgraphs with the same run, numbered by their start."""
+        partition, begin = cut.partition, cut.timeline.begin
+        if (np.diff(begin) >= 0).all():
+            return cut
+        sequence = np.argsort(begin, kind="stable")  # stable: subgraphs that take no time stay in order
+        number = np.empty(len(sequence), np.int32)
+        number[sequence] = np.arange(len(sequence), dtype=np.int32)
+        policy, edges, weight = partition.policy, partition.cut_edges, partition.cut_weight
+        label, device_of = number[partition.subgraph_of], partition.device_of[sequence]
+        return self.as_numbered(Partition(self.graph, policy, label, device_of, edges, weight))
+
     def in_start_order(self, partition: Partition) -> ScheduledPartition:
         """The same subgraphs, numbered by their start if those at the head of the longest paths start first."""
         label, device_of, timeline = self._run(partition.subgraph_of, partition.device_of, renumber=True)
@@ -117,7 +160,7 @@ class Scheduler:
         """The cut into runs (`src/_core/schedule/runs.c`), numbered by start. ``device_of``: int [num_nodes], devices
         that support their nodes; raises `PartitionError` otherwise."""
         devices = np.asarray(device_of, np.int32)
-        label, count = self._machine.runs(devices)
+        label, count = self._runs(devices)
         device_of_run = np.empty(count, np.int32)
         device_of_run[label] = devices
         label, device_of_run, timeline = self._run(label, device_of_run, renumber=True)
@@ -139,11 +182,28 @@ class Scheduler:
 
     def assign(self) -> NDArray[np.int32]:
         """int32 [num_nodes]: a device for each node, by list scheduling of single nodes (HEFT)."""
-        return self._machine.assign()
+        return self._groups.machine.assign()[self._groups.group_of]
+
+    def assign_chains(self) -> NDArray[np.int32]:
+        """The same, by list scheduling of chains."""
+        groups = self._groups
+        chains, problem, chain_of = contract_chains(groups.graph, groups.problem)
+        return self._machine_of(chains, problem).assign()[chain_of[groups.group_of]]
 
     def lower_bound(self) -> float:
         """Seconds; no assignment and partition take less."""
         return self._machine.bound()
+
+    def _runs(self, device: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
+        """The run of each node, and the number of runs."""
+        groups = self._groups
+        if device.shape == groups.group_of.shape:
+            of_group = np.zeros(groups.graph.num_nodes, np.int32)
+            of_group[groups.group_of] = device
+            if np.array_equal(of_group[groups.group_of], device):
+                label, count = groups.machine.runs(of_group)
+                return label[groups.group_of], count
+        return self._machine.runs(device)  # the assignment divides groups
 
     def _run(
         self, label: NDArray[np.int32], device_of: NDArray[np.int32], renumber: bool

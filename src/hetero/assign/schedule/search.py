@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .chains import contract_chains
 from .scheduler import LEAST_SECONDS, LEAST_SHARE, ScheduledPartition, Scheduler
 
 __all__ = ["assignments", "fewest_of_the_fastest", "improved", "least_makespan"]
@@ -33,18 +32,14 @@ def least_makespan(
     ``known``: assignments to compete, int32 [num_nodes] each; at least one.
     """
     cuts = [cut for labeling in assignments(scheduler, known) for cut in scheduler.cuts(labeling, policy)]
-    return fewest_of_the_fastest([*cuts, improved(scheduler, cuts)])
+    return fewest_of_the_fastest([*cuts, improved(scheduler, cuts)], cuts[0].latency)
 
 
 def assignments(scheduler: Scheduler, known: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
     """The distinct assignments to compete: those known, and those of list scheduling."""
     labelings = list(known)
     if scheduler.graph.num_nodes:
-        labelings.append(scheduler.assign())
-        chains, contracted, chain_of = contract_chains(scheduler.graph, scheduler.problem)
-        if chains.num_nodes < scheduler.graph.num_nodes:
-            of_chains = Scheduler(chains, contracted, scheduler.launch, scheduler.lane, hand_over=scheduler.hand_over)
-            labelings.append(of_chains.assign()[chain_of])
+        labelings += [scheduler.assign(), scheduler.assign_chains()]
     distinct: list[NDArray[np.int32]] = []
     for labeling in labelings:
         if not any(np.array_equal(labeling, other) for other in distinct):
@@ -81,10 +76,10 @@ def improved(scheduler: Scheduler, cuts: Sequence[ScheduledPartition]) -> Schedu
     return best
 
 
-def fewest_of_the_fastest(cuts: Sequence[ScheduledPartition]) -> ScheduledPartition:
-    """Of the cuts that are not slower than the first, and slower than the fastest by less than the minimum gain, the
-    one with the fewest subgraphs; of several, the fastest."""
+def fewest_of_the_fastest(cuts: Sequence[ScheduledPartition], at_most: float = np.inf) -> ScheduledPartition:
+    """Of the cuts that are slower than the fastest by less than the minimum gain, the one with the fewest subgraphs; of
+    several, the fastest. ``at_most``: the latency of a known plan, in seconds; slower cuts only if all are slower."""
     fastest = min(cut.latency for cut in cuts)
     slowest = max(fastest / (1 - LEAST_SHARE), fastest + LEAST_SECONDS)
-    good = [cut for cut in cuts if cut.latency <= min(slowest, cuts[0].latency)]
+    good = [cut for cut in cuts if cut.latency <= max(fastest, min(slowest, at_most))]
     return min(good, key=lambda cut: (cut.partition.num_subgraphs, cut.latency))
