@@ -75,8 +75,10 @@ typedef struct {
 typedef struct {
     const hg_dag *g;
     node *node;
-    int32_t *ready, *complete;
-    int32_t num_ready, num_complete;
+    int32_t *ready;              /* a queue: each node is in it once */
+    int32_t next_ready, last_ready;
+    int32_t *complete;           /* a stack */
+    int32_t num_complete;
     double lost;
     int whole;
 } sweep;
@@ -99,7 +101,7 @@ static inline void lift(node *v, int32_t height)
 static inline void settle(sweep *s, int32_t p)
 {
     if (++s->node[p].link == -1)
-        s->ready[s->num_ready++] = p;
+        s->ready[s->last_ready++] = p;
 }
 
 static void absorb(sweep *s, int32_t v)
@@ -193,15 +195,15 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
     for (int32_t v = 0; v < n; v++) {
         s.node[v] = (node){.link = -1 - (g->out_start[v + 1] - g->out_start[v]), .device = g->device[v]};
         if (s.node[v].link == -1)
-            s.ready[s.num_ready++] = v;
+            s.ready[s.last_ready++] = v;
         if (hg_interrupted(watch, 8))
             return HG_INTERRUPTED;
     }
     for (int32_t i = n; i-- > 0;) {
         for (;;) {
             int64_t work = 8;
-            if (s.num_ready)
-                absorb(&s, s.ready[--s.num_ready]);
+            if (s.next_ready < s.last_ready)
+                absorb(&s, s.ready[s.next_ready++]);
             else if (s.num_complete) {
                 const int32_t root = s.complete[--s.num_complete];
                 if (s.node[root].link == root && !s.node[root].closed && !s.node[root].potential)
