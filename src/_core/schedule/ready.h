@@ -7,12 +7,6 @@
 
 #include "../partition/arena.h"
 
-#if defined(__GNUC__)
-#define HG_PREFETCH(address) __builtin_prefetch(address)
-#else
-#define HG_PREFETCH(address) ((void)(address))
-#endif
-
 enum { HG_READY_LEVELS = 6 }; /* 64^6 numbers: more than int32 has */
 
 typedef struct {
