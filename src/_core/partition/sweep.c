@@ -69,7 +69,7 @@ typedef struct {
     int32_t potential; /* of a root: edges from waiting nodes of its own device */
     int32_t foreign;   /* of a root: a member some other device leads to, or -1 */
     int32_t next;      /* those members, in a circle */
-    uint8_t device, closed;
+    uint8_t device, closed, rank; /* rank: of a root: the height of its tree, at most */
 } node;
 
 typedef struct {
@@ -124,6 +124,29 @@ static inline __attribute__((always_inline)) void prefetch(const sweep *s)
         HG_PREFETCH(&s->node[g->out[j]]);
 }
 
+/* Two open subgraphs become one, by rank. Returns its root. */
+static int32_t unite(node *nodes, int32_t a, int32_t b)
+{
+    if (nodes[a].rank > nodes[b].rank) {
+        const int32_t higher = a;
+        a = b;
+        b = higher;
+    }
+    node *from = &nodes[a], *to = &nodes[b];
+    to->rank += to->rank == from->rank;
+    from->link = b;
+    lift(to, from->height);
+    to->potential += from->potential;
+    if (to->foreign < 0)
+        to->foreign = from->foreign;
+    else if (from->foreign >= 0) { /* two circles become one */
+        const int32_t x = to->foreign, y = from->foreign, after = nodes[x].next;
+        nodes[x].next = nodes[y].next;
+        nodes[y].next = after;
+    }
+    return b;
+}
+
 static void absorb(sweep *s, int32_t v)
 {
     const hg_dag *g = s->g;
@@ -146,33 +169,18 @@ static void absorb(sweep *s, int32_t v)
         if (nodes[t].device != own->device)
             continue;
         const int32_t c = find(nodes, t);
-        node *joined = &nodes[c], *last = &nodes[root];
+        node *joined = &nodes[c];
         if (joined->closed) {
             s->whole = 0;
             s->lost += g->out_weight ? (double)g->out_weight[j] : 1.0;
-            lift(last, joined->height);
+            lift(&nodes[root], joined->height);
             continue;
         }
         joined->potential--;
-        if (c == root)
-            continue;
-        last->link = c;
-        lift(joined, last->height);
-        if (root != v) /* v itself adds its potential below */
-            joined->potential += last->potential;
-        if (joined->foreign < 0)
-            joined->foreign = last->foreign;
-        else if (last->foreign >= 0) { /* two circles become one */
-            const int32_t x = joined->foreign, y = last->foreign, after = nodes[x].next;
-            nodes[x].next = nodes[y].next;
-            nodes[y].next = after;
-        }
-        root = c;
+        if (c != root)
+            root = unite(nodes, root, c);
     }
-    if (root == v)
-        own->potential = potential;
-    else
-        nodes[root].potential += potential;
+    nodes[root].potential += potential;
     if (!nodes[root].potential)
         s->complete[s->num_complete++] = root;
 }
