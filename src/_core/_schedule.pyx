@@ -17,7 +17,7 @@ import numpy as np
 
 from hetero.errors import PartitionError
 
-cdef size_t ARENA_BYTES = 1 << 16
+cdef size_t ARENA_BYTES = 1 << 16, BYTES_PER_NODE = 96  # of list scheduling: one block, so that it gets huge pages
 
 
 @cython.final
@@ -29,9 +29,9 @@ cdef class _Work:
     cdef hg_watch watch
     cdef bint is_open
 
-    def __cinit__(self):
+    def __cinit__(self, int64_t nodes=0):
         self.watch = new_watch()
-        self.is_open = hg_arena_open(&self.arena, ARENA_BYTES)
+        self.is_open = hg_arena_open(&self.arena, ARENA_BYTES + BYTES_PER_NODE * nodes)
         if not self.is_open:
             raise MemoryError
 
@@ -184,7 +184,7 @@ cdef class Machine:
         cdef int32_t *labels = out32(label)
         cdef int32_t count = 0
         cdef int status
-        cdef _Work work = _Work()
+        cdef _Work work = _Work(self.m.n)
         with nogil:
             status = hg_runs(&self.m, device_of, labels, &count, &work.arena, &work.watch)
         finish_schedule(status)
@@ -195,7 +195,7 @@ cdef class Machine:
         device = np.empty(self.m.n, np.int32)
         cdef int32_t *devices = out32(device)
         cdef int status
-        cdef _Work work = _Work()
+        cdef _Work work = _Work(self.m.n)
         with nogil:
             status = hg_assign_nodes(&self.m, devices, &work.arena, &work.watch)
         finish_schedule(status)

@@ -79,6 +79,13 @@ static inline int hg_rises(int32_t n, const int32_t *start, int64_t m)
     return rises;
 }
 
+/* Asks for memory that will be read soon. */
+#if defined(__GNUC__)
+#define HG_PREFETCH(address) __builtin_prefetch(address)
+#else
+#define HG_PREFETCH(address) ((void)(address))
+#endif
+
 /* malloc of count * size bytes, never of 0 (so that NULL always means no memory). */
 static inline void *hg_alloc(int64_t count, size_t size)
 {

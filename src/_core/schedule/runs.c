@@ -9,7 +9,7 @@
  * 3. The connected components of the runs.
  *
  * The quotient is acyclic: a run closes before a run that reads it gets the reading node, so runs close in a
- * topological order; and no edge joins two components of a run. O((nodes + readers) log nodes), for step 1. */
+ * topological order; and no edge joins two components of a run. O(nodes + readers). */
 #include "schedule.h"
 
 typedef struct {
@@ -19,51 +19,53 @@ typedef struct {
     double deadline; /* the earliest latest start of a reader on another device */
 } open_run;
 
-/* end of each node -> its latest end, in place. */
-static int latest_ends(const hg_machine *m, const int32_t *device, hg_node_schedule *schedule, hg_watch *watch)
+/* schedule->end -> the latest end of each place, in place. deadline [n]: the earliest latest start of a reader on another
+ * device. latest_start [n] is scratch. */
+static int latest_ends(const hg_machine *m, hg_node_schedule *schedule, double *deadline, double *latest_start,
+                       hg_watch *watch)
 {
-    const hg_costs *costs = m->costs;
     double lane_latest[HG_MOST_LANES];
     for (int lane = 0; lane < HG_MOST_LANES; lane++)
         lane_latest[lane] = schedule->makespan;
     int64_t units = 0;
     for (int32_t i = m->n - 1; i >= 0; i--) {
-        const int32_t v = schedule->sequence[i];
-        double latest = lane_latest[m->lane[device[v]]];
-        for (int32_t j = m->made_start[v]; j < m->made_start[v + 1]; j++) {
-            const int32_t value = m->made[j];
-            for (int32_t r = costs->indptr[value]; r < costs->indptr[value + 1]; r++) {
-                const int32_t reader = costs->readers[r];
-                if (reader >= m->n || reader == v)
-                    continue;
-                const double start = schedule->end[reader] - schedule->seconds[reader];
-                latest = start < latest ? start : latest;
-            }
-            units += 2 + costs->indptr[value + 1] - costs->indptr[value];
+        const int32_t p = schedule->sequence[i], begin = schedule->next_start[p], end = schedule->next_start[p + 1];
+        double *const lane = &lane_latest[m->lane[schedule->device[p]]];
+        double latest = *lane, foreign = INFINITY;
+        for (int32_t j = begin; j < end; j++) {
+            const double start = latest_start[schedule->next[j] >> 1];
+            latest = start < latest ? start : latest;
+            foreign = schedule->next[j] & 1 && start < foreign ? start : foreign;
         }
-        schedule->end[v] = latest;
-        lane_latest[m->lane[device[v]]] = latest - schedule->seconds[v];
-        if (hg_interrupted_after(watch, &units, 4))
+        schedule->end[p] = latest;
+        deadline[p] = foreign;
+        *lane = latest_start[p] = latest - schedule->seconds[p];
+        if (hg_interrupted_after(watch, &units, 4 + 2 * (int64_t)(end - begin)))
             return HG_INTERRUPTED;
     }
     return HG_OK;
 }
 
-static double latest_start_of_foreign_reader(const hg_machine *m, const int32_t *device,
-                                             const hg_node_schedule *schedule, int32_t v)
+/* The places on other devices that each place reads: start [n + 1], and the rows. */
+static int foreign_reads(int32_t n, const hg_node_schedule *schedule, int32_t *start, int32_t **rows, hg_arena *arena,
+                         hg_watch *watch)
 {
-    double earliest = INFINITY;
-    for (int32_t j = m->made_start[v]; j < m->made_start[v + 1]; j++) {
-        const int32_t value = m->made[j];
-        for (int32_t r = m->costs->indptr[value]; r < m->costs->indptr[value + 1]; r++) {
-            const int32_t reader = m->costs->readers[r];
-            if (reader >= m->n || device[reader] == device[v])
-                continue;
-            const double start = schedule->end[reader] - schedule->seconds[reader];
-            earliest = start < earliest ? start : earliest;
-        }
-    }
-    return earliest;
+    const int32_t edges = schedule->next_start[n];
+    memset(start, 0, ((size_t)n + 1) * sizeof *start);
+    for (int32_t j = 0; j < edges; j++)
+        start[(schedule->next[j] >> 1) + 1] += schedule->next[j] & 1;
+    if (hg_counts_to_starts(n, start, watch) != HG_OK || hg_interrupted(watch, 4 * (int64_t)edges))
+        return HG_INTERRUPTED;
+    int32_t *row = *rows = HG_TAKE(arena, int32_t, start[n]);
+    if (!row)
+        return HG_NO_MEMORY;
+    for (int32_t p = 0; p < n; p++)
+        for (int32_t j = schedule->next_start[p]; j < schedule->next_start[p + 1]; j++)
+            if (schedule->next[j] & 1)
+                row[start[schedule->next[j] >> 1]++] = p;
+    memmove(start + 1, start, (size_t)n * sizeof *start); /* each start has moved to the end of its row */
+    start[0] = 0;
+    return hg_interrupted(watch, 4 * (int64_t)edges) ? HG_INTERRUPTED : HG_OK;
 }
 
 static inline int32_t find(int32_t *parent, int32_t x)
@@ -109,60 +111,50 @@ static int components(const hg_machine *m, const int32_t *run, int32_t *label, i
     return HG_OK;
 }
 
-int hg_runs(const hg_machine *m, const int32_t *device, int32_t *label, int32_t *count, hg_arena *arena,
-            hg_watch *watch)
+/* run [n]: the number of the run of each place. */
+static int number_runs(const hg_machine *m, const hg_node_schedule *schedule, const double *deadline,
+                       const int32_t *read_start, const int32_t *read, int32_t *run, hg_arena *arena, hg_watch *watch)
 {
-    const hg_costs *costs = m->costs;
     const int32_t n = m->n;
-    hg_node_schedule schedule;
-    int status = hg_schedule_nodes(m, device, &schedule, arena, watch);
-    if (status == HG_OK)
-        status = latest_ends(m, device, &schedule, watch);
-    if (status != HG_OK)
-        return status;
-    int32_t *run = HG_TAKE(arena, int32_t, n), *parent = HG_TAKE(arena, int32_t, n);
     double *run_end = HG_TAKE(arena, double, n); /* of closed runs */
-    open_run *open = HG_TAKE(arena, open_run, costs->k);
-    if (!run || !run_end || !open || !parent)
+    open_run *open = HG_TAKE(arena, open_run, m->costs->k);
+    if (!run_end || !open)
         return HG_NO_MEMORY;
-    for (int d = 0; d < costs->k; d++)
+    for (int d = 0; d < m->costs->k; d++)
         open[d].number = -1;
     double lane_free[HG_MOST_LANES] = {0}, late = 0;
     int32_t runs = 0;
     int64_t units = 0;
     for (int32_t i = 0; i < n; i++) {
-        const int32_t v = schedule.sequence[i];
-        const int own = device[v];
+        const int32_t p = schedule->sequence[i];
+        const int own = schedule->device[p];
         open_run *mine = &open[own];
         double ready = 0;
-        for (int32_t j = m->read_start[v]; j < m->read_start[v + 1]; j++) {
-            const int32_t producer = costs->producer[m->read[j]];
-            if (producer >= n || device[producer] == own)
-                continue;
-            open_run *read = &open[device[producer]];
-            const int32_t number = run[producer];
-            if (read->number == number) {
-                const double end = run_end[number] = read->ready + read->work;
-                double *lane = &lane_free[m->lane[device[producer]]];
+        for (int32_t j = read_start[p]; j < read_start[p + 1]; j++) {
+            const int from = schedule->device[read[j]];
+            open_run *producer = &open[from];
+            const int32_t number = run[read[j]];
+            if (producer->number == number) {
+                const double end = run_end[number] = producer->ready + producer->work;
+                double *lane = &lane_free[m->lane[from]];
                 *lane = end > *lane ? end : *lane;
-                late = end - read->deadline > late ? end - read->deadline : late;
-                read->number = -1;
+                late = end - producer->deadline > late ? end - producer->deadline : late;
+                producer->number = -1;
             }
             const double at = run_end[number] + m->hand_over;
             ready = at > ready ? at : ready;
         }
-        const double deadline = latest_start_of_foreign_reader(m, device, &schedule, v), launch = m->launch[own];
+        const double work = schedule->work[p], launch = m->launch[own];
         if (mine->number >= 0) {
             const double end = mine->ready + mine->work;
-            const double joined = (ready > mine->ready ? ready : mine->ready) + mine->work + schedule.work[v];
-            const double apart = (ready > end ? ready : end) + launch + schedule.work[v];
-            const double own_latest = schedule.end[v] < deadline ? schedule.end[v] : deadline;
+            const double joined = (ready > mine->ready ? ready : mine->ready) + mine->work + work;
+            const double apart = (ready > end ? ready : end) + launch + work;
             const double lateness = end - mine->deadline > late ? end - mine->deadline : late;
             if (joined <= mine->deadline + lateness + launch &&
-                (joined <= apart || joined <= own_latest + lateness + launch)) {
+                (joined <= apart || joined <= schedule->end[p] + lateness + launch)) {
                 mine->ready = ready > mine->ready ? ready : mine->ready;
-                mine->work += schedule.work[v];
-                mine->deadline = deadline < mine->deadline ? deadline : mine->deadline;
+                mine->work += work;
+                mine->deadline = deadline[p] < mine->deadline ? deadline[p] : mine->deadline;
             } else {
                 double *lane = &lane_free[m->lane[own]];
                 run_end[mine->number] = end;
@@ -173,12 +165,37 @@ int hg_runs(const hg_machine *m, const int32_t *device, int32_t *label, int32_t 
         }
         if (mine->number < 0) {
             const double lane = lane_free[m->lane[own]];
-            *mine = (open_run){runs++, ready > lane ? ready : lane, launch + schedule.work[v], deadline};
+            *mine = (open_run){runs++, ready > lane ? ready : lane, launch + work, deadline[p]};
         }
-        run[v] = mine->number;
-        units += 2 * (m->read_start[v + 1] - m->read_start[v]) + 2 * (m->made_start[v + 1] - m->made_start[v]);
-        if (hg_interrupted_after(watch, &units, 16))
+        run[p] = mine->number;
+        if (hg_interrupted_after(watch, &units, 16 + 2 * (int64_t)(read_start[p + 1] - read_start[p])))
             return HG_INTERRUPTED;
     }
-    return components(m, run, label, count, parent, watch);
+    return HG_OK;
+}
+
+int hg_runs(const hg_machine *m, const int32_t *device, int32_t *label, int32_t *count, hg_arena *arena,
+            hg_watch *watch)
+{
+    const int32_t n = m->n;
+    hg_node_schedule schedule;
+    int status = hg_schedule_nodes(m, device, &schedule, arena, watch);
+    if (status != HG_OK)
+        return status;
+    int32_t *run = HG_TAKE(arena, int32_t, n), *run_of_node = HG_TAKE(arena, int32_t, n);
+    double *deadline = HG_TAKE(arena, double, n), *latest_start = HG_TAKE(arena, double, n);
+    int32_t *read_start = HG_TAKE(arena, int32_t, (int64_t)n + 1), *read = NULL;
+    if (!run || !run_of_node || !deadline || !latest_start || !read_start)
+        return HG_NO_MEMORY;
+    status = latest_ends(m, &schedule, deadline, latest_start, watch);
+    if (status == HG_OK)
+        status = foreign_reads(n, &schedule, read_start, &read, arena, watch);
+    if (status == HG_OK)
+        status = number_runs(m, &schedule, deadline, read_start, read, run, arena, watch);
+    for (int32_t p = 0; p < n && status == HG_OK; p++) {
+        run_of_node[schedule.node[p]] = run[p];
+        if (hg_interrupted_at(watch, p, 4))
+            status = HG_INTERRUPTED;
+    }
+    return status == HG_OK ? components(m, run_of_node, label, count, run, watch) : status;
 }

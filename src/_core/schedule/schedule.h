@@ -67,14 +67,24 @@ int hg_simulate_in_order(const hg_steps *steps, double *begin, double *end, doub
 /* key [count]: minus the longest time from the start of a step to the end of the last. */
 int hg_step_keys(const hg_steps *steps, double *key, hg_arena *arena, hg_watch *watch);
 
+/* ---- sort.c ---- */
+
+/* Sorts nodes by key, the smallest first; equal keys keep their order. Keys are 0 or below. */
+int hg_sort_by_key(const double *key, int32_t *node, int32_t count, hg_arena *arena, hg_watch *watch);
+
 /* ---- list.c ---- */
 
-/* A schedule of single nodes on the devices that they have. */
+/* A schedule of single nodes on the devices that they have. Its arrays are by place: nodes of one lane have places next
+ * to each other, those of higher rank first. */
 typedef struct {
-    double *work;      /* [n]: seconds with transfers */
-    double *seconds;   /* [n]: the same with a launch, if the node reads a value of another device */
-    int32_t *sequence; /* [n]: the nodes in the order in which they start */
-    double *end;       /* [n] */
+    int32_t *node;       /* [n]: the node of each place */
+    uint8_t *device;     /* [n] */
+    double *work;        /* [n]: seconds with transfers */
+    double *seconds;     /* [n]: the same with a launch, if the node reads a value of another device */
+    int32_t *next_start; /* [n + 1] */
+    uint32_t *next;      /* the readers of each place: 2 * place, + 1 if on another device; one entry for each value */
+    int32_t *sequence;   /* [n]: the places in the order in which they start */
+    double *end;         /* [n] */
     double makespan;
 } hg_node_schedule;
 
