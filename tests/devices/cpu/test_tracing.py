@@ -319,7 +319,13 @@ def test_optional_branches() -> None:
 def test_resize_that_keeps_the_aspect_ratio(mode: str, policy: str) -> None:
     text = f"""g (float[n, m] x) => (float[p, q] y) <int64[2] two = {{5, 7}}>
         {{ a = Relu (x)  y = Resize <mode = "{mode}", keep_aspect_ratio_policy = "{policy}"> (a, , , two) }}"""
-    check(text, [{"x": f(n, m)} for n, m in ((4, 6), (6, 4), (5, 7), (1, 1), (10, 14), (3, 50), (9, 12), (50, 3), (0, 3), (3, 0))])
+    check(
+        text,
+        [
+            {"x": f(n, m)}
+            for n, m in ((4, 6), (6, 4), (5, 7), (1, 1), (10, 14), (3, 50), (9, 12), (50, 3), (0, 3), (3, 0))
+        ],
+    )
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
