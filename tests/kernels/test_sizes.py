@@ -12,7 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _program, _workspace
-from hetero._sizes import Real, Size, SizeTrace, UnfitForSymbols, are_same, ask, hint, is_symbolic, whole
+from hetero._sizes import (
+    Real,
+    Size,
+    SizeTrace,
+    UnfitForSymbols,
+    are_same,
+    ask,
+    hint,
+    is_symbolic,
+    single,
+    single_bits,
+    whole,
+)
 from hetero.devices.cpu import registry
 from hetero.devices.cpu.tracing import is_readable
 
@@ -49,7 +61,7 @@ def lengths_in(program: _program.Program, numbers: list[int]) -> list[int] | Non
 
 Expression = tuple[Any, ...]
 LEAF = st.integers(0, 2).map(lambda at: ("x", at)) | st.integers(-3, 9).map(lambda number: ("c", number))
-OPERATIONS = ("+", "-", "*", "//", "%", "<", "==", "max", "/")
+OPERATIONS = ("+", "-", "*", "//", "%", "<", "==", "max", "/", "floor", "ceil")
 EXPRESSION = st.recursive(LEAF, lambda inner: st.tuples(st.sampled_from(OPERATIONS), inner, inner), max_leaves=8)
 
 
@@ -79,6 +91,12 @@ def value_of(expression: Expression, numbers: tuple[Any, ...], answers: list[boo
             return a // b if kind == "//" else a % b if kind == "%" else (1 if ask(a / b * 3.5 < 2) else a)
         case "max":
             return b if ask(b > a) else a
+        case "floor":  # in float32
+            if any(ask(number > 1 << 60) or ask(number < -(1 << 60)) for number in (a, b)):
+                return a
+            return math.floor(single(single(a) * single(0.3)) + single(b))
+        case "ceil":
+            return math.ceil(a * 0.37 - b)
         case _:
             return a if ask(a < b if kind == "<" else a == b) else b
 
@@ -214,3 +232,20 @@ def test_the_types_whose_elements_planning_reads_are_those_that_c_reads(name: st
     )
     results = _workspace.Workspace(program).run([data])
     assert (results is not None) == is_readable(data)
+
+
+def test_the_bits_of_a_float32() -> None:
+    program = program_of(lambda n, m: [single_bits(n / m) % 997, single_bits(2 * n) % 997], [3, 7])
+    for n, m in ((3, 7), (1, 3), (12, 5), (1 << 30, 7), ((1 << 25) + 1, 1)):
+        bits = [np.float32(number).view(np.uint32) for number in (n / m, 2 * n)]
+        assert lengths_in(program, [n, m]) == [int(number) % 997 for number in bits]
+    assert single_bits(1.5) == 0x3FC00000
+    assert single(0.1) == float(np.float32(0.1))
+
+
+def test_numbers_too_large_to_be_rounded_down() -> None:
+    program = program_of(lambda n: [math.floor(n * 1e6) % 50], [3])
+    assert lengths_in(program, [7]) == [7_000_000 % 50]
+    assert lengths_in(program, [1 << 50]) is None
+    with pytest.raises(UnfitForSymbols):
+        program_of(lambda n: [math.floor(n * 1e6) % 50], [1 << 50])

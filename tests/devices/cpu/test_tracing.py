@@ -231,7 +231,7 @@ def test_resize(mode: str, options: str, coordinates: str, target: str) -> None:
          int64[2] three = {{3, 2}}, int64[2] ones = {{1, 1}}>
         {{ a = Relu (x)  s = Shape (x)  r = Div (s, three)  t = Max (r, ones)
            y = Resize <mode = "{mode}", coordinate_transformation_mode = "{coordinates}" {options}> ({by}) }}"""
-    check(text, [{"x": f(n, 6)} for n in (*SIZES, 1)])
+    check(text, [{"x": f(n, 6)} for n in (*SIZES, 1, 0)])
     assert num_plans(text, [{"x": f(n, 6)} for n in range(1, 60)]) <= 5
 
 
@@ -254,7 +254,7 @@ def test_fourier_transforms(onesided: int) -> None:
     """Of lengths that are products of small factors, and of others (67, 71, 134)."""
     text = f"""g (float[n, 2] x) => (float[a, b, c] y) <int64[3] shape = {{2, -1, 1}}>
         {{ r = Reshape (x, shape)  y = DFT <axis = 1, onesided = {onesided}> (r) }}"""
-    check(text, [{"x": f(n, 2)} for n in (*SIZES, 1, 67, 71, 134, 68)])
+    check(text, [{"x": f(n, 2)} for n in (*SIZES, 1, 67, 71, 134, 0, 68)])
     assert num_plans(text, [{"x": f(n, 2)} for n in range(1, 150)]) <= 4
 
 
@@ -319,7 +319,13 @@ def test_optional_branches() -> None:
 def test_resize_that_keeps_the_aspect_ratio(mode: str, policy: str) -> None:
     text = f"""g (float[n, m] x) => (float[p, q] y) <int64[2] two = {{5, 7}}>
         {{ a = Relu (x)  y = Resize <mode = "{mode}", keep_aspect_ratio_policy = "{policy}"> (a, , , two) }}"""
-    check(text, [{"x": f(n, m)} for n, m in ((4, 6), (6, 4), (5, 7), (1, 1), (10, 14), (3, 50), (9, 12), (50, 3))])
+    check(
+        text,
+        [
+            {"x": f(n, m)}
+            for n, m in ((4, 6), (6, 4), (5, 7), (1, 1), (10, 14), (3, 50), (9, 12), (50, 3), (0, 3), (3, 0))
+        ],
+    )
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

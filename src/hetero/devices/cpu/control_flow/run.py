@@ -101,13 +101,14 @@ def _loop(
                 break
             cancellation.check()
             try:
-                flag, *results = bodies.run(0, (np.array([trip] if shapes[0] else trip, np.int64), flag, *state))
+                results = bodies.run(0, (np.array([trip] if shapes[0] else trip, np.int64), flag, *state))
+                flag = results[0]
                 proceed = bool(_single(flag, "the condition that its body returns"))
-                state = results[: len(carried)]
-                for stack, value in zip(stacks, results[len(carried) : first_append - 1], strict=False):
-                    stack.append(value)
+                state = [*results[1:first_stack]]
+                for at in range(first_stack, first_append):
+                    stacks[at - first_stack].append(results[at])
                 for at, append in enumerate(appends):
-                    value = results[first_append - 1 + at]
+                    value = results[first_append + at]
                     check_append(append, starts[at], value.shape, value.dtype)
                     appended[at].append(value)
             except Cancelled:
