@@ -136,6 +136,19 @@ def test_stages_are_left_out_where_they_cost_more_than_they_save():
     assert set(balance_stages(graph, cheap, np.zeros(3)).stage_of.tolist()) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("seed", [*range(12), 51, 140, 214, 258])
+def test_never_slower_than_one_device_alone(seed):
+    """Devices of different speed behind slow links."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(3, 10)), int(rng.integers(2, 4))
+    case = random_case(rng, n, k)
+    work, per_unit = case.work * rng.choice([0.02, 0.1, 1], (k, 1)), case.per_unit * rng.choice([1, 5, 20])
+    case = case._replace(work=work, per_unit=per_unit)
+    found = balance_stages(case.graph, case.problem, case.launch, k)
+    alone = min(max(naive_times(case, [stage] * n)) for stage in range(k))
+    assert found.times.slowest <= alone * (1 + 1e-9)
+
+
 def test_a_stage_more_that_neither_helps_nor_harms_is_used():
     found = balance_stages(chain_graph(3), without_values(np.array([[5.0, 1, 1]] * 3)), np.zeros(3))
     assert found.stage_of.tolist() == [0, 1, 2]

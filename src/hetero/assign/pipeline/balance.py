@@ -4,7 +4,8 @@
    If devices are good at different nodes, the order matters most, and a relaxation suggests it (`relaxed`).
 2. From the best of these, move nodes of the slowest stage one by one (`moves`). This reaches stages that are not
    intervals of any of the orders. Large graphs skip it, because single nodes hardly matter there.
-3. Try with fewer stages if the lower bound leaves room, and use as many of them as do not slow down the slowest.
+3. Try with fewer stages, down to one, if the lower bound leaves room, and use as many of them as do not slow down the
+   slowest.
 
 So all stages are used unless the bottleneck is lower without some, or a stage cannot have any node. The problem is
 NP-hard in general (without edges it is multiprocessor scheduling), so the result includes a lower bound.
@@ -171,12 +172,16 @@ def _with_fewer(costs: StageCosts, line: Line, all_used: _Stages | None, capacit
 
     None if they are not faster than ``all_used``.
     """
-    required = np.zeros(costs.num_stages, np.bool_)
+    n, required = costs.graph.num_nodes, np.zeros(costs.num_stages, np.bool_)
     best = _stages_on(costs, line, required)
     if best is None:
         return None
     if capacity is None and len(best.stage_of) <= LARGE:
         best = _Stages.of(costs, moved_nodes(costs, best.stage_of))
+    for stage in range(costs.num_stages):
+        if costs.work[stage].sum() < best.slowest and (capacity is None or capacity(stage, line.order)[0] >= n):
+            alone = _Stages.of(costs, np.full(n, stage, np.int32))
+            best = alone if alone.slowest < best.slowest * (1 - _EQUAL) else best
     if all_used is not None and not best.slowest < all_used.slowest * (1 - _EQUAL):
         return None
     for stage in range(costs.num_stages):
