@@ -189,3 +189,159 @@ def least_makespan_of_nodes(case: Case, seconds: float = 10.0) -> float:
     status = solver.solve(model)
     assert status == cp_model.OPTIMAL
     return solver.objective_value / scale
+
+
+# ---- list scheduling, one node at a time
+
+
+def _transfer(case: Case, value: int, source: int, to: int) -> float:
+    problem = case.problem
+    return float(problem.latency[source, to] + problem.size[value] * problem.per_unit[source, to])
+
+
+def _reads(case: Case) -> list[list[int]]:
+    """The values that each node reads."""
+    reads: list[list[int]] = [[] for _ in range(case.scheduler.graph.num_nodes)]
+    for value, (_, readers) in enumerate(case.values):
+        for reader in readers:
+            if reader < len(reads):
+                reads[reader].append(value)
+    return reads
+
+
+def naive_assignment(case: Case) -> list[int]:
+    """The device of each node: the ready node of highest mean rank goes to the device on which it ends first."""
+    problem, scheduler, n = case.problem, case.scheduler, case.scheduler.graph.num_nodes
+    k, reads, launch = problem.num_devices, _reads(case), scheduler.launch
+    work = problem.work[:, :n]
+    used = [d for d in range(k) if np.isfinite(work[d]).any()]
+    pairs = [(a, b) for a in range(k) for b in range(k) if a != b and a in used and b in used]
+    chance = 1 - 1 / len(used) if len(used) > 1 else 0
+    latency, per_unit = sum(problem.latency[p] for p in pairs), sum(problem.per_unit[p] for p in pairs)
+    mean_launch = sum(launch[d] for d in used) / len(used)
+    key = [0.0] * n
+    for v in reversed(range(n)):
+        transfer = (latency + per_unit * problem.size[v]) / len(pairs) if pairs else 0
+        crossing = chance * (transfer + mean_launch + scheduler.hand_over)
+        finite = [work[d, v] for d in range(k) if np.isfinite(work[d, v])]
+        after = min([0.0, *(key[r] - crossing for r in case.values[v][1] if r < n)])
+        key[v] = after - sum(finite) / len(finite)
+    device, end, free = [-1] * n, [0.0] * n, [0.0] * 256
+    fetched: set[tuple[int, int]] = set()
+    waiting = set(range(n))
+    while waiting:
+        ready = [v for v in waiting if all(value == n or value not in waiting for value in reads[v])]
+        v = min(ready, key=lambda node: (key[node], node))
+        waiting.remove(v)
+        best_end = np.inf
+        for d in range(k):
+            seconds, begin, is_foreign = work[d, v], free[scheduler.lane[d]], False
+            if not np.isfinite(seconds):
+                continue
+            for value in reads[v]:
+                source = device[value] if value < n else k - 1
+                at = end[value] if value < n else 0.0
+                if source != d:
+                    seconds += 0 if (value, d) in fetched else _transfer(case, value, source, d)
+                    is_foreign |= value < n
+                    at += scheduler.hand_over if value < n else 0
+                begin = max(begin, at)
+            seconds += launch[d] if is_foreign else 0
+            if begin + seconds < best_end:
+                best_end, device[v] = begin + seconds, d
+        end[v] = free[scheduler.lane[device[v]]] = best_end
+        fetched |= {(value, device[v]) for value in reads[v]}
+    return device
+
+
+def naive_runs(case: Case, device: list[int]) -> list[int]:
+    """The subgraph of each node: components of the runs of a list schedule on these devices, by their first nodes."""
+    problem, scheduler, n = case.problem, case.scheduler, case.scheduler.graph.num_nodes
+    host, reads, launch = problem.num_devices - 1, _reads(case), scheduler.launch
+    lane = [int(scheduler.lane[d]) for d in device]
+    readers = [[r for r in case.values[v][1] if r < n] for v in range(n)]
+    work = [float(problem.work[device[v], v]) for v in range(n)]
+    for value, (producer, all_readers) in enumerate(case.values):
+        source, seen = device[producer] if producer < n else host, set()
+        for reader in all_readers:
+            to = device[reader] if reader < n else host
+            if to == source or (reader == n and producer == n):
+                continue
+            if reader < n and to not in seen:
+                seen.add(to)
+                work[reader] += _transfer(case, value, source, to)
+        if n in all_readers and producer < n and host != source:
+            work[producer] += _transfer(case, value, source, host)
+    foreign = [any(value < n and device[value] != device[v] for value in reads[v]) for v in range(n)]
+    seconds = [work[v] + (launch[device[v]] if foreign[v] else 0) for v in range(n)]
+    key = [0.0] * n
+    for v in reversed(range(n)):
+        key[v] = min([0.0, *(key[r] for r in readers[v])]) - seconds[v]
+    waits = [sum(value < n for value in reads[v]) for v in range(n)]
+    ready = {one: [v for v in range(n) if lane[v] == one and not waits[v]] for one in range(256)}
+    running: list[int] = []
+    sequence: list[int] = []
+    end, now, lanes = [0.0] * n, 0.0, list(range(256))
+    while True:
+        for one in lanes:
+            if ready[one] and all(lane[v] != one for v in running):
+                v = min(ready[one], key=lambda node: (key[node], node))
+                ready[one].remove(v)
+                end[v] = now + seconds[v]
+                running.append(v)
+                sequence.append(v)
+        if not running:
+            break
+        place = min(range(len(running)), key=lambda i: end[running[i]])
+        v, last = running[place], running.pop()
+        if place < len(running):
+            running[place] = last
+        now, lanes = end[v], [lane[v]]
+        for r in readers[v]:
+            waits[r] -= 1
+            if not waits[r]:
+                ready[lane[r]].append(r)
+                lanes += [lane[r]] if lane[r] not in lanes else []
+    latest, lane_latest = [0.0] * n, [now] * 256
+    for v in reversed(sequence):
+        latest[v] = min([lane_latest[lane[v]], *(latest[r] - seconds[r] for r in readers[v])])
+        lane_latest[lane[v]] = latest[v] - seconds[v]
+    open_runs: dict[int, list[Any]] = {}  # by device: number, ready, work, deadline
+    run, run_end, lane_free, late, count = [-1] * n, {}, [0.0] * 256, 0.0, 0
+    for v in sequence:
+        own, start = device[v], 0.0
+        for value in reads[v]:
+            if value == n or device[value] == own:
+                continue
+            other = open_runs.get(device[value])
+            if other and other[0] == run[value]:
+                run_end[other[0]] = done = other[1] + other[2]
+                lane_free[lane[value]] = max(lane_free[lane[value]], done)
+                late = max(late, done - other[3])
+                del open_runs[device[value]]
+            start = max(start, run_end[run[value]] + scheduler.hand_over)
+        deadline = min([np.inf, *(latest[r] - seconds[r] for r in readers[v] if device[r] != own)])
+        mine = open_runs.get(own)
+        if mine:
+            done = mine[1] + mine[2]
+            joined = max(start, mine[1]) + mine[2] + work[v]
+            apart = max(start, done) + launch[own] + work[v]
+            lateness = max(late, done - mine[3])
+            if joined <= mine[3] + lateness + launch[own] and (
+                joined <= apart or joined <= min(latest[v], deadline) + lateness + launch[own]
+            ):
+                mine[1:] = [max(start, mine[1]), mine[2] + work[v], min(mine[3], deadline)]
+            else:
+                run_end[mine[0]], late, mine = done, lateness, None
+                lane_free[lane[v]] = max(lane_free[lane[v]], done)
+        if not mine:
+            mine = [count, max(start, lane_free[lane[v]]), launch[own] + work[v], deadline]
+            open_runs[own], count = mine, count + 1
+        run[v] = mine[0]
+    label = list(range(n))
+    for v in range(n):
+        for r in readers[v]:
+            if run[r] == run[v]:
+                label = [label[v] if one == label[r] else one for one in label]
+    number: dict[int, int] = {}
+    return [number.setdefault(one, len(number)) for one in label]

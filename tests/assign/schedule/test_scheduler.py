@@ -11,7 +11,14 @@ from hetero.assign.schedule import Scheduler, least_makespan
 from hetero.assign.schedule.chains import contract_chains, contract_small
 from hetero.errors import PartitionError
 from hetero.partition import Graph, Partition, check_partition, partition_graph
-from schedule_cases import least_makespan_of_nodes, make_case, naive_run, random_case
+from schedule_cases import (
+    least_makespan_of_nodes,
+    make_case,
+    naive_assignment,
+    naive_run,
+    naive_runs,
+    random_case,
+)
 
 SEEDS = range(60)
 
@@ -69,6 +76,60 @@ def test_numbers_by_start_keep_the_run(seed):
     assert after.latency == before.latency
     np.testing.assert_array_equal(after.timeline.begin, np.sort(before.timeline.begin))
     check_partition(case.scheduler.graph, device, after.partition.subgraph_of, ordered=True)
+
+
+COSTS = {
+    "random": lambda rng, n: rng.random(n),
+    "equal": lambda rng, n: np.ones(n),
+    "many zeros": lambda rng, n: rng.integers(0, 2, n) * rng.random(n),
+    "from tiny to huge": lambda rng, n: np.exp(rng.normal(0, 60, n)),
+    "last bits": lambda rng, n: 1 + rng.integers(0, 4, n) * 2.0**-50,
+}
+"""Work of the nodes. 32-bit floats, by which ranks are sorted first, cannot hold some of it, or tell some apart."""
+
+
+@pytest.mark.parametrize("costs", COSTS)
+@pytest.mark.parametrize("seed", range(16))
+def test_list_scheduling_as_a_plain_one(seed, costs):
+    """The same devices and the same runs, on small graphs and on those whose ranks are sorted by digits."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.choice([2, 20, 150, 260])), int(rng.integers(1, 5))
+    lanes = {} if seed % 3 else {"lane": rng.integers(0, 2, k)}
+    case = random_case(rng, n, k, density=float(rng.choice([0.5, 1.6, 6])), **lanes)
+    given = case.problem
+    work = np.where(np.isfinite(given.work), np.append(COSTS[costs](rng, n), 0), np.inf)
+    problem = AssignmentProblem.from_values(
+        work, given.producer, given.indptr, given.readers, given.size, given.latency, given.per_unit
+    )
+    case = case._replace(scheduler=case.scheduler.with_problem(problem))
+    assert case.scheduler.assign().tolist() == naive_assignment(case)
+    device = random_devices(rng, case)
+    assert case.scheduler._machine.runs(device)[0].tolist() == naive_runs(case, device.tolist())
+
+
+def test_list_scheduling_of_many_nodes_of_equal_rank():
+    """Towers whose costs differ by less than 32-bit floats tell: more equal codes than are sorted by insertion."""
+    rng = np.random.default_rng(0)
+    count, length = 200, 3
+    edges = [(t * length + i, t * length + i + 1) for t in range(count) for i in range(length - 1)]
+    work = np.tile(1 + rng.integers(0, 1000, count * length) * 2.0**-50, (2, 1))
+    case = make_case(edges, work, launch=0.1, links=0.01)
+    assert case.scheduler.assign().tolist() == naive_assignment(case)
+    device = rng.integers(0, 2, count * length).astype(np.int32)
+    assert case.scheduler._machine.runs(device)[0].tolist() == naive_runs(case, device.tolist())
+
+
+def test_list_scheduling_of_renumbered_nodes():
+    """Nodes whose numbers are not a topological order, with and without cost: an assignment for each, never an error."""
+    rng = np.random.default_rng(1)
+    for work in (np.zeros((2, 300)), rng.random((2, 300))):
+        number = rng.permutation(300)
+        edges = [(int(number[i]), int(number[i + step])) for i in range(290) for step in (1, 7)]
+        case = make_case(edges, work)
+        assert np.isin(case.scheduler.assign(), (0, 1)).all()
+        device = rng.integers(0, 2, 300).astype(np.int32)
+        partition = case.scheduler.runs(device).partition
+        check_partition(case.scheduler.graph, device, partition.subgraph_of, ordered=True)
 
 
 def test_slower_where_devices_share():
