@@ -27,7 +27,8 @@
  * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image). Results do not depend on the division, and so not on the number of threads: all ways but
+ * some groups of one image; winograd: a block of tiles). Blocks of tiles that do not divide evenly among the threads are
+ * shared: each is divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of threads: all ways but
  * Winograd's sum the products of an output in the order channel, kernel position, in blocks of about HT_BLOCK_K, and
  * Winograd's sums do not depend on the division either.
  */
@@ -36,9 +37,7 @@
 
 #define TLB_FLOATS (64 * 1024) /* of 64 pages */
 
-/* What each chunk of output channels repeats, in columns of HT_CONV_DIRECT_CHANNELS output channels: measured on 3x3
- * kernels of 64 to 512 channels, the input transforms take 0.3 (wide images) to 1 (narrow ones). */
-#define TRANSFORM 0.5
+/* What each chunk of output channels of DIRECT repeats if it copies, in columns of HT_CONV_DIRECT_CHANNELS output channels. */
 #define COPY 0.25
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
@@ -83,9 +82,10 @@ typedef struct {
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS */
-    int64_t columns;               /* whole tiles of output channels (DIRECT, WINOGRAD) or of pixels (WIDE) */
+    int64_t columns;               /* whole tiles of output channels (DIRECT) or of pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
+    int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
 } convolution;
 
 /* DEPTHWISE, NARROW: computes one unit, which is some groups of one image. */
@@ -115,14 +115,10 @@ static int64_t first_channel(const convolution *job, int64_t chunk)
     return ht_min64(column * HT_CONV_DIRECT_CHANNELS, job->image.out_channels);
 }
 
-static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
+/* The convolution of one image and group. */
+static ht_conv convolution_of(const convolution *job, int64_t image, float *scratch)
 {
-    if (job->way == DEPTHWISE || job->way == NARROW) {
-        convolve_groups(job, unit, scratch);
-        return;
-    }
-    const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
-    const int64_t image = unit / job->chunks / job->blocks, g = image % job->group;
+    const int64_t g = image % job->group;
     ht_conv c = job->image;
     const int64_t y_at = image * c.out_channels * c.pixels;
     c.scratch = scratch;
@@ -133,10 +129,21 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
     c.addend = c.addend ? c.addend + y_at : NULL;
     c.y += y_at;
+    return c;
+}
+
+static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
+{
+    if (job->way == DEPTHWISE || job->way == NARROW) {
+        convolve_groups(job, unit, scratch);
+        return;
+    }
+    const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
+    const ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
     if (job->way == DILATED)
         ht_conv_dilated(&c, job->tile, block);
     else if (job->way == WINOGRAD)
-        ht_conv_winograd(&c, job->tile, block, first_channel(job, chunk), first_channel(job, chunk + 1));
+        ht_conv_winograd(&c, job->tile, block);
     else if (job->way == DIRECT)
         ht_conv_direct(&c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == ROWS)
@@ -151,6 +158,93 @@ static void convolve_part(void *context, int64_t part, int thread)
     const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
     for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end && !ht_stopping(); unit++)
         convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
+}
+
+/* WINOGRAD: the blocks that all threads share. The transformed inputs of shared block i are in the scratch memory of
+ * thread i. */
+typedef struct {
+    const convolution *job;
+    int64_t groups, panels;        /* of a block: input channels transformed together, output channels */
+    int64_t parts;                 /* of the current step */
+    int any_extreme;
+    ht_flag extreme[HT_MAX_THREADS]; /* of each block: whether inputs may be extreme */
+} sharing;
+
+static ht_conv shared_convolution(const sharing *s, int64_t i, int thread)
+{
+    return convolution_of(s->job, (s->job->units + i) / s->job->blocks, (float *)ht_scratch(s->job->call, thread));
+}
+
+static int64_t shared_block(const sharing *s, int64_t i) { return (s->job->units + i) % s->job->blocks; }
+
+static void transform_part(void *context, int64_t part, int thread)
+{
+    sharing *s = (sharing *)context;
+    const int64_t units = s->job->shared * s->groups, end = ht_part_begin(units, s->parts, part + 1);
+    for (int64_t unit = ht_part_begin(units, s->parts, part), next; unit < end; unit = next) {
+        const int64_t i = unit / s->groups, group = unit % s->groups;
+        next = ht_min64(end, (i + 1) * s->groups);
+        const ht_conv c = shared_convolution(s, i, thread);
+        const int64_t last = (group + next - unit) * HT_CONV_WINOGRAD_TOGETHER;
+        if (!ht_conv_winograd_transform(&c, s->job->tile, shared_block(s, i), group * HT_CONV_WINOGRAD_TOGETHER,
+                                        ht_min64(c.in_channels, last), (float *)ht_scratch(s->job->call, (int)i)))
+            ht_flag_set(&s->extreme[i], 1);
+    }
+}
+
+/* Calls `multiply` or `repair` with a chunk of output channels. A block has as many units as panels; wider chunks take
+ * the first of them. */
+static void shared_chunk(const sharing *s, int64_t unit, int thread, int repairs)
+{
+    const int64_t i = unit / s->panels, chunk = unit % s->panels, block = shared_block(s, i), m = s->job->tile;
+    const ht_conv c = shared_convolution(s, i, thread);
+    const int64_t threads = ht_team_threads(s->job->call->team), width = ht_conv_winograd_width(&c, m, block);
+    int64_t chunks = ht_ceil_div(s->panels * HT_PANEL, width);
+    chunks = ht_min64(s->panels, ht_ceil_div(chunks, threads) * threads);
+    if (chunk >= chunks)
+        return;
+    const int64_t m0 = ht_part_begin(s->panels, chunks, chunk) * HT_PANEL;
+    const int64_t m1 = ht_min64(c.out_channels, ht_part_begin(s->panels, chunks, chunk + 1) * HT_PANEL);
+    if (!repairs)
+        ht_conv_winograd_multiply(&c, m, block, m0, m1, (float *)ht_scratch(s->job->call, (int)i));
+    else if (s->extreme[i] || s->any_extreme)
+        ht_conv_winograd_repair(&c, m, block, m0, m1, !s->extreme[i]);
+}
+
+static void multiply_part(void *context, int64_t part, int thread)
+{
+    const sharing *s = (const sharing *)context;
+    const int64_t units = s->job->shared * s->panels, end = ht_part_begin(units, s->parts, part + 1);
+    for (int64_t unit = ht_part_begin(units, s->parts, part); unit < end && !ht_stopping(); unit++)
+        shared_chunk(s, unit, thread, 0);
+}
+
+static void repair_part(void *context, int64_t part, int thread)
+{
+    const sharing *s = (const sharing *)context;
+    const int64_t units = s->job->shared * s->panels, end = ht_part_begin(units, s->parts, part + 1);
+    for (int64_t unit = ht_part_begin(units, s->parts, part); unit < end && !ht_stopping(); unit++)
+        shared_chunk(s, unit, thread, 1);
+}
+
+static void convolve_shared(const convolution *job)
+{
+    sharing s = {.job = job, .groups = ht_ceil_div(job->image.in_channels, HT_CONV_WINOGRAD_TOGETHER),
+                 .panels = ht_ceil_div(job->image.out_channels, HT_PANEL)};
+    ht_team *team = job->call->team;
+    s.parts = ht_min64(job->shared * s.groups, ht_wanted(job->call, INFINITY));
+    ht_parallel(team, s.parts, transform_part, &s);
+    s.parts = ht_min64(job->shared * s.panels, HT_MAX_PARTS);
+    ht_parallel(team, s.parts, multiply_part, &s);
+    int repairs = 0;
+    for (int64_t i = 0; i < job->shared; i++)
+        repairs |= s.extreme[i];
+    for (int64_t g = 0; g < job->group; g++) {
+        const ht_conv c = convolution_of(job, g, NULL);
+        s.any_extreme |= ht_conv_winograd_has_extreme(&c, job->tile);
+    }
+    if (HT_UNLIKELY(repairs || s.any_extreme))
+        ht_parallel(team, s.parts, repair_part, &s);
 }
 
 /* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the least time. `preparation`: what a
@@ -196,14 +290,22 @@ static void divide(convolution *job, int64_t batch, double cost)
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
+    } else if (job->way == WINOGRAD) {
+        job->blocks = ht_conv_winograd_blocks(c, job->tile);
     } else {
-        job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
-        const double preparation = job->way == WINOGRAD ? TRANSFORM : ht_conv_direct_copies(c) ? COPY : 0;
+        job->blocks = ht_conv_direct_blocks(c);
         job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1, preparation,
+        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1, ht_conv_direct_copies(c) ? COPY : 0,
                                   parts_wanted);
     }
     job->units = images * job->blocks * job->chunks;
+    const int64_t threads = parts_wanted > 1 ? ht_team_threads(job->call->team) : 1;
+    if (job->way == WINOGRAD && threads > 1) {
+        /* The last block of an image has fewer tiles, so the last round is shared even if the blocks divide evenly. */
+        const int64_t rest = job->units % threads;
+        job->shared = rest > 0 ? rest : threads;
+        job->units -= job->shared;
+    }
     job->parts = ht_parts(job->call, job->units, cost);
 }
 
@@ -292,5 +394,7 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* the others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k);
     ht_parallel(call->team, job.parts, convolve_part, &job);
+    if (job.shared > 0)
+        convolve_shared(&job);
     return HT_OK;
 }
