@@ -37,6 +37,8 @@
 
 #define TLB_FLOATS (64 * 1024) /* of 64 pages */
 
+#define ROW_COPY 3 /* cost of an element of a copied row, in multiply-adds */
+
 /* What each chunk of output channels of DIRECT repeats if it copies, in columns of HT_CONV_DIRECT_CHANNELS output channels. */
 #define COPY 0.25
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
@@ -68,7 +70,7 @@ static int cheapest(const ht_conv *c)
         best = direct;
         way = DIRECT;
     }
-    if (ht_conv_rows_fits(c) && padded_rows * channels * k + (single ? 16 : 3) * ht_conv_rows_copied(c) < best)
+    if (ht_conv_rows_fits(c) && padded_rows * channels * k + (single ? 16 : ROW_COPY) * ht_conv_rows_copied(c) < best)
         way = ROWS;
     return way;
 }
@@ -82,7 +84,7 @@ typedef struct {
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS */
-    int64_t columns;               /* whole tiles of output channels (DIRECT) or of pixels (WIDE) */
+    int64_t columns;               /* whole tiles of output channels (DIRECT, ROWS) or of pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
     int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
@@ -132,6 +134,18 @@ static ht_conv convolution_of(const convolution *job, int64_t image, float *scra
     return c;
 }
 
+/* ROWS: output channels [m0, m1), as a convolution of their own. */
+static void convolve_rows(const convolution *job, const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
+{
+    ht_conv some = *c;
+    some.out_channels = m1 - m0;
+    some.w += m0 * c->depth_k;
+    some.bias = c->bias ? c->bias + m0 : NULL;
+    some.addend = c->addend ? c->addend + m0 * c->pixels : NULL;
+    some.y += m0 * c->pixels;
+    ht_conv_rows(&some, job->block_rows, block);
+}
+
 static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
 {
     if (job->way == DEPTHWISE || job->way == NARROW) {
@@ -147,7 +161,7 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     else if (job->way == DIRECT)
         ht_conv_direct(&c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == ROWS)
-        ht_conv_rows(&c, job->block_rows, block);
+        convolve_rows(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else
         ht_conv_wide(&c, first_pixel(job, block), first_pixel(job, block + 1));
 }
@@ -290,6 +304,10 @@ static void divide(convolution *job, int64_t batch, double cost)
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
+        job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
+        const double column = (double)(c->pixels * c->depth_k * HT_CONV_DIRECT_CHANNELS); /* multiply-adds */
+        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1, ROW_COPY * ht_conv_rows_copied(c) / column,
+                                  parts_wanted);
     } else if (job->way == WINOGRAD) {
         job->blocks = ht_conv_winograd_blocks(c, job->tile);
     } else {
