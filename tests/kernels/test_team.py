@@ -83,9 +83,7 @@ def test_convolutions(shape, batch):
     depth = channels // group * kernel * kernel
     scratch = (1 << 20) + 4 * group * -(-maps // group // 16) * 16 * depth
     ints = [group, 0, 0, 1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1]
-    assert_no_split_matters(
-        "conv", [x, w, bias, addend], [((batch, maps, *out), np.float32)], ints, [0, 0], scratch
-    )
+    assert_no_split_matters("conv", [x, w, bias, addend], [((batch, maps, *out), np.float32)], ints, [0, 0], scratch)
 
 
 @pytest.mark.parametrize("tile", [2, 4])
@@ -106,7 +104,8 @@ def test_winograd(tile, channels, maps, size):
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(
     ("channels", "maps", "group", "size"),
-    [(96, 96, 1, 26), (96, 50, 1, 24), (128, 17, 1, 21), (64, 256, 1, 8), (90, 70, 2, 17), (33, 300, 1, 9), (3, 40, 1, 90)],
+    [(96, 96, 1, 26), (96, 50, 1, 24), (128, 17, 1, 21), (64, 256, 1, 8), (90, 70, 2, 17), (33, 300, 1, 9),
+     (3, 40, 1, 90)],
 )  # fmt: skip
 def test_shared_blocks_of_winograd(tile, channels, maps, group, size):
     """From a part of one block to several for each thread; several groups; weights whose outputs are recomputed."""
@@ -267,7 +266,8 @@ def test_selections(condition, first, second, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
 @pytest.mark.parametrize(
     ("shape", "before", "after"),
-    [((200_000,), (3,), (5,)), ((3, 100_001), (0, 7), (1, 2)), ((70, 41, 60), (2, -1, 3), (1, 0, -4)), ((1,), (1,), (0,)),
+    [((200_000,), (3,), (5,)), ((3, 100_001), (0, 7), (1, 2)), ((70, 41, 60), (2, -1, 3), (1, 0, -4)),
+     ((1,), (1,), (0,)),
      ((5, 1, 90), (40, 11, 30), (3, 17, 80)), ((0, 4), (500, 60), (500, 70)), ((3, 0), (0, 0), (0, 0))],
 )  # fmt: skip
 def test_pads(shape, before, after, dtype):
@@ -289,7 +289,8 @@ def test_pads(shape, before, after, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
 @pytest.mark.parametrize(
     ("shape", "axis", "count"),
-    [((500, 384), 0, 128), ((3, 700, 60), 1, 301), ((40, 50, 90), 2, 300), ((7, 70_000), 1, 60_001), ((9, 40_003), 0, 2),
+    [((500, 384), 0, 128), ((3, 700, 60), 1, 301), ((40, 50, 90), 2, 300), ((7, 70_000), 1, 60_001),
+     ((9, 40_003), 0, 2),
      ((1, 100_000), 1, 100_001), ((2, 3), 1, 0), ((1, 1), 0, 1)],
 )  # fmt: skip
 def test_gathered_elements(shape, axis, count, dtype):
@@ -333,7 +334,8 @@ def test_gathered_tuples(shape, batch, depth, tuples, dtype):
 @pytest.mark.parametrize("reduction", range(5))
 @pytest.mark.parametrize(
     ("shape", "axis", "counts"),
-    [((500, 333), 0, (900, 333)), ((500, 333), 0, (900, 301)), ((3, 70, 90), 1, (3, 301, 90)), ((40, 50, 9), 2, (33, 50, 90)),
+    [((500, 333), 0, (900, 333)), ((500, 333), 0, (900, 301)), ((3, 70, 90), 1, (3, 301, 90)),
+     ((40, 50, 9), 2, (33, 50, 90)),
      ((1, 9, 3000), 1, (1, 40, 2999)), ((300_000,), 0, (50_000,)), ((2, 5), 0, (0, 5)), ((1, 1), 1, (1, 1)),
      ((90, 1), 0, (60_000, 1))],
 )  # fmt: skip
