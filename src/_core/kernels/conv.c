@@ -27,10 +27,10 @@
  * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image; winograd: a block of tiles). Blocks of tiles that do not divide evenly among the threads are
- * shared: each is divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of threads: all ways but
- * Winograd's sum the products of an output in the order channel, kernel position, in blocks of about HT_BLOCK_K, and
- * Winograd's sums do not depend on the division either.
+ * some groups of one image; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
+ * divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of
+ * threads: all ways but Winograd's sum the products of an output in the order channel, kernel position, in blocks of
+ * about HT_BLOCK_K, and Winograd's sums do not depend on the division either.
  */
 #include "conv.h"
 #include "layouts.h"
@@ -39,7 +39,8 @@
 
 #define ROW_COPY 3 /* cost of an element of a copied row, in multiply-adds */
 
-/* What each chunk of output channels of DIRECT repeats if it copies, in columns of HT_CONV_DIRECT_CHANNELS output channels. */
+/* What each chunk of output channels of DIRECT repeats if it copies, in columns of HT_CONV_DIRECT_CHANNELS output
+ * channels. */
 #define COPY 0.25
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
@@ -306,8 +307,8 @@ static void divide(convolution *job, int64_t batch, double cost)
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
         job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
         const double column = (double)(c->pixels * c->depth_k * HT_CONV_DIRECT_CHANNELS); /* multiply-adds */
-        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1, ROW_COPY * ht_conv_rows_copied(c) / column,
-                                  parts_wanted);
+        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1,
+                                  ROW_COPY * ht_conv_rows_copied(c) / column, parts_wanted);
     } else if (job->way == WINOGRAD) {
         job->blocks = ht_conv_winograd_blocks(c, job->tile);
     } else {
