@@ -85,6 +85,7 @@ typedef struct {
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS */
+    int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
     int64_t columns;               /* whole tiles of output channels (DIRECT, ROWS) or of pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
@@ -147,6 +148,28 @@ static void convolve_rows(const convolution *job, const ht_conv *c, int64_t bloc
     ht_conv_rows(&some, job->block_rows, block);
 }
 
+/* Output rows [first, last) of a convolution of one plane that copies its inputs (DIRECT). */
+static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
+{
+    ht_conv band = *c;
+    band.out[1] = last - first;
+    band.pad[1] -= first * c->stride[1]; /* may be negative */
+    band.y += first * c->out[2];
+    band.addend = c->addend ? c->addend + first * c->out[2] : NULL;
+    return band;
+}
+
+static void convolve_direct(const convolution *job, const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
+{
+    if (job->bands == 0) {
+        ht_conv_direct(c, block, m0, m1);
+        return;
+    }
+    const int64_t first = ht_part_begin(c->out[1], job->bands, block);
+    const ht_conv band = band_of(c, first, ht_part_begin(c->out[1], job->bands, block + 1));
+    ht_conv_direct(&band, 0, m0, m1);
+}
+
 static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
 {
     if (job->way == DEPTHWISE || job->way == NARROW) {
@@ -160,7 +183,7 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     else if (job->way == WINOGRAD)
         ht_conv_winograd(&c, job->tile, block);
     else if (job->way == DIRECT)
-        ht_conv_direct(&c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
+        convolve_direct(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == ROWS)
         convolve_rows(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else
@@ -272,13 +295,49 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
     int64_t best = fewest;
     double least = INFINITY;
     for (int64_t chunks = fewest; wanted > 1 && chunks <= most; chunks++) {
-        const double time = (double)ht_ceil_div(blocks * chunks, threads) * (preparation + (double)columns / (double)chunks);
+        const double chunk = preparation + (double)ht_ceil_div(columns, chunks);
+        const double time = (double)ht_ceil_div(blocks * chunks, threads) * chunk;
         if (time <= least * 1.001) {
             least = time;
             best = chunks;
         }
     }
     return best;
+}
+
+/* DIRECT: chunks of output channels repeat the copies of a block; more blocks read the weights more often. So a
+ * convolution of one plane is divided by the numbers of both that take the least time. */
+static void divide_direct(convolution *job, int64_t images, int64_t wanted)
+{
+    const ht_conv *c = &job->image;
+    const int copies = ht_conv_direct_copies(c);
+    const int64_t blocks = ht_conv_direct_blocks(c);
+    job->blocks = blocks;
+    job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
+    job->chunks = best_chunks(job->call, images * blocks, job->columns, 1, copies ? COPY : 0, wanted);
+    if (!copies || wanted == 1 || c->out[0] > 1)
+        return;
+    const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(blocks, ht_ceil_div(wanted, images)) + threads;
+    const double pixels = (double)c->pixels, all_columns = (double)c->out_channels / HT_CONV_DIRECT_CHANNELS;
+    double least = INFINITY;
+    for (int64_t bands = blocks; bands <= ht_min64(most, c->out[1]); bands++) {
+        const int64_t rows = ht_ceil_div(c->out[1], bands);
+        const ht_conv band = band_of(c, 0, rows);
+        if (ht_conv_direct_blocks(&band) > 1)
+            continue;
+        const double rows_read = (double)((rows - 1) * c->stride[1] + c->kernel[1]) / (double)c->stride[1];
+        for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || bands * chunks <= most); chunks++) {
+            const double columns = fmin(all_columns, (double)ht_ceil_div(job->columns, chunks));
+            const double unit = columns * ((double)(rows * c->out[2]) + WEIGHTS * TILE_PIXELS) / pixels +
+                                COPY * rows_read / (double)c->out[1];
+            const double time = (double)ht_ceil_div(images * bands * chunks, threads) * unit;
+            if (time <= least * 1.001) {
+                least = time;
+                job->bands = job->blocks = bands;
+                job->chunks = chunks;
+            }
+        }
+    }
 }
 
 /* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. */
@@ -312,10 +371,7 @@ static void divide(convolution *job, int64_t batch, double cost)
     } else if (job->way == WINOGRAD) {
         job->blocks = ht_conv_winograd_blocks(c, job->tile);
     } else {
-        job->blocks = ht_conv_direct_blocks(c);
-        job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1, ht_conv_direct_copies(c) ? COPY : 0,
-                                  parts_wanted);
+        divide_direct(job, images, parts_wanted);
     }
     job->units = images * job->blocks * job->chunks;
     const int64_t threads = parts_wanted > 1 ? ht_team_threads(job->call->team) : 1;
