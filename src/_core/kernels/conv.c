@@ -42,6 +42,8 @@
 /* What each chunk of output channels of DIRECT repeats if it copies, in columns of HT_CONV_DIRECT_CHANNELS output
  * channels. */
 #define COPY 0.25
+/* What each chunk loses because its last tile is narrow, in the same columns. */
+#define NARROW_TILES 0.1
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
@@ -86,7 +88,7 @@ typedef struct {
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS */
     int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
-    int64_t columns;               /* whole tiles of output channels (DIRECT, ROWS) or of pixels (WIDE) */
+    int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, ROWS) or pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
     int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
@@ -109,14 +111,14 @@ static void convolve_groups(const convolution *job, int64_t unit, float *scratch
 /* The first pixel of a block of WIDE. */
 static int64_t first_pixel(const convolution *job, int64_t block)
 {
-    return ht_min64(ht_part_begin(job->columns, job->blocks, block) * TILE_PIXELS, job->image.pixels);
+    return ht_min64(ht_part_begin(job->columns, job->blocks, block) * job->grain, job->image.pixels);
 }
 
 /* The first output channel of a chunk. */
 static int64_t first_channel(const convolution *job, int64_t chunk)
 {
     const int64_t column = ht_part_begin(job->columns, job->chunks, chunk);
-    return ht_min64(column * HT_CONV_DIRECT_CHANNELS, job->image.out_channels);
+    return ht_min64(column * job->grain, job->image.out_channels);
 }
 
 /* The convolution of one image and group. */
@@ -313,8 +315,9 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
     const int copies = ht_conv_direct_copies(c);
     const int64_t blocks = ht_conv_direct_blocks(c);
     job->blocks = blocks;
-    job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-    job->chunks = best_chunks(job->call, images * blocks, job->columns, 1, copies ? COPY : 0, wanted);
+    job->columns = ht_ceil_div(c->out_channels, job->grain);
+    const double repeated = NARROW_TILES + (copies ? COPY : 0), per_tile = HT_CONV_DIRECT_CHANNELS / (double)job->grain;
+    job->chunks = best_chunks(job->call, images * blocks, job->columns, 1, repeated * per_tile, wanted);
     if (!copies || wanted == 1 || c->out[0] > 1)
         return;
     const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(blocks, ht_ceil_div(wanted, images)) + threads;
@@ -327,8 +330,8 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
             continue;
         const double rows_read = (double)((rows - 1) * c->stride[1] + c->kernel[1]) / (double)c->stride[1];
         for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || bands * chunks <= most); chunks++) {
-            const double columns = fmin(all_columns, (double)ht_ceil_div(job->columns, chunks));
-            const double unit = columns * ((double)(rows * c->out[2]) + WEIGHTS * TILE_PIXELS) / pixels +
+            const double columns = fmin(all_columns, (double)ht_ceil_div(job->columns, chunks) / per_tile);
+            const double unit = (columns + NARROW_TILES) * ((double)(rows * c->out[2]) + WEIGHTS * TILE_PIXELS) / pixels +
                                 COPY * rows_read / (double)c->out[1];
             const double time = (double)ht_ceil_div(images * bands * chunks, threads) * unit;
             if (time <= least * 1.001) {
@@ -340,12 +343,15 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
     }
 }
 
-/* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. */
+/* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. Threads
+ * then take panels instead of whole tiles, which makes their shares more even. */
 static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
     const int64_t parts_wanted = ht_wanted(job->call, cost), images = batch * job->group;
     job->blocks = job->chunks = 1;
+    job->grain = parts_wanted > 1 ? HT_PANEL : TILE_PIXELS;
+    const double per_tile = TILE_PIXELS / (double)job->grain; /* columns */
     if (job->way == DEPTHWISE || job->way == NARROW) {
         const int64_t step = job->way == NARROW ? VF_LANES : 1, steps = ht_ceil_div(job->group, step);
         job->groups = ht_ceil_div(steps, ht_min64(steps, ht_ceil_div(parts_wanted, batch))) * step;
@@ -355,19 +361,19 @@ static void divide(convolution *job, int64_t batch, double cost)
         return;
     }
     if (job->way == WIDE) {
-        job->columns = ht_ceil_div(c->pixels, TILE_PIXELS);
-        job->blocks = best_chunks(job->call, images, job->columns, ht_ceil_div(job->columns, HT_BLOCK_N / TILE_PIXELS),
-                                  WEIGHTS, parts_wanted);
+        job->columns = ht_ceil_div(c->pixels, job->grain);
+        job->blocks = best_chunks(job->call, images, job->columns, ht_ceil_div(job->columns, HT_BLOCK_N / job->grain),
+                                  WEIGHTS * per_tile, parts_wanted);
     } else if (job->way == DILATED) {
         job->blocks = c->dilation[1] * c->dilation[2];
     } else if (job->way == ROWS) {
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
-        job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-        const double column = (double)(c->pixels * c->depth_k * HT_CONV_DIRECT_CHANNELS); /* multiply-adds */
+        job->columns = ht_ceil_div(c->out_channels, job->grain);
+        const double column = (double)(c->pixels * c->depth_k * job->grain); /* multiply-adds */
         job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1,
-                                  ROW_COPY * ht_conv_rows_copied(c) / column, parts_wanted);
+                                  NARROW_TILES * per_tile + ROW_COPY * ht_conv_rows_copied(c) / column, parts_wanted);
     } else if (job->way == WINOGRAD) {
         job->blocks = ht_conv_winograd_blocks(c, job->tile);
     } else {

@@ -38,7 +38,8 @@ void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
 /* Whether each block copies its inputs first. */
 #define ht_conv_direct_copies HT_KERNEL(conv_direct_copies)
 int ht_conv_direct_copies(const ht_conv *c);
-/* The number of blocks of pixels. Output channels [m0, m1) are split at multiples of HT_CONV_DIRECT_CHANNELS. */
+/* The number of blocks of pixels. Output channels [m0, m1) are split at multiples of HT_PANEL; fast in multiples of
+ * HT_CONV_DIRECT_CHANNELS. */
 #define ht_conv_direct_blocks HT_KERNEL(conv_direct_blocks)
 int64_t ht_conv_direct_blocks(const ht_conv *c);
 #define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
