@@ -317,7 +317,9 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
     job->blocks = blocks;
     job->columns = ht_ceil_div(c->out_channels, job->grain);
     const double repeated = NARROW_TILES + (copies ? COPY : 0), per_tile = HT_CONV_DIRECT_CHANNELS / (double)job->grain;
-    job->chunks = best_chunks(job->call, images * blocks, job->columns, 1, repeated * per_tile, wanted);
+    /* The last block may be small. If there are few and nothing is copied, each is divided evenly. */
+    const int64_t equal = copies || images * blocks >= wanted ? images * blocks : 1;
+    job->chunks = best_chunks(job->call, equal, job->columns, 1, repeated * per_tile, wanted);
     if (!copies || wanted == 1 || c->out[0] > 1)
         return;
     const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(blocks, ht_ceil_div(wanted, images)) + threads;
