@@ -1,12 +1,14 @@
-"""Real models on hetero beside onnxruntime: same model, same input, same number of threads, interleaved rounds.
+"""Real models on hetero and onnxruntime: same model, same input, same number of threads, interleaved rounds.
 
     python bench/compare_models.py                             # the models that are there, on the CPU device
     python bench/compare_models.py det common                  # those with one of these words in their name
     python bench/compare_models.py --device HETERO:FPGA,CPU    # subgraphs, and time on one thread
 
-One thread: median CPU time. Two threads: minimum elapsed time, which needs two idle cores. Compile: median CPU time to
-make a session or a compiled model from the model's bytes. For the CPU device, it includes the planning for the sizes of
-the inputs, which is the first inference's time minus the second's; "alone" does not.
+One thread: median CPU time. Two threads: elapsed time, which needs two idle cores. Each library runs alone in a process
+of its own; they take turns, and the least of the rounds' medians counts. "beside": the ratio of the minimum elapsed
+times if both are in one process, where onnxruntime's threads busy-wait after each run. Compile: median CPU time to make
+a session or a compiled model from the model's bytes. For the CPU device, it includes the planning for the sizes of the
+inputs, which is the first inference's time minus the second's; "alone" does not.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import hetero
+from alone import alone_times
 from hetero.base.formatting import duration
 from real_models import Inputs, available, load
 from sessions import both, onnxruntime_session
@@ -27,7 +30,6 @@ from table import Table
 from timing import elapsed_times, medians
 
 ROUNDS = 31
-PAUSE = 0.1  # seconds, after which onnxruntime's threads no longer busy-wait
 
 
 def compile_times(model: Any, inputs: Inputs, rounds: int) -> tuple[float, float, float]:
@@ -56,24 +58,29 @@ def compile_times(model: Any, inputs: Inputs, rounds: int) -> tuple[float, float
 
 def compare(cases: Sequence[str], rounds: int = ROUNDS) -> Table:
     table = Table(
-        *("model", "onnxruntime", "CPU", "ratio", "two threads", "CPU", "ratio", "compile", "CPU", "ratio", "alone")
+        *("model", "onnxruntime", "CPU", "ratio", "two threads", "CPU", "ratio", "beside"),
+        *("compile", "CPU", "ratio", "alone"),
     )
     all_ratios = []
     for case in cases:
         model, inputs = load(case)
         one = medians(both(model, inputs), rounds, seconds=60)
-        two = {name: min(times) for name, times in elapsed_times(both(model, inputs, threads=2), rounds, PAUSE).items()}
+        two = alone_times(model, inputs, 2, rounds)
+        besides = elapsed_times(both(model, inputs, threads=2), rounds)
+        beside = min(besides["CPU"]) / min(besides["onnxruntime"])
         session, compiled, alone = compile_times(model, inputs, max(1, rounds // 3))
         pairs = [(one["onnxruntime"], one["CPU"]), (two["onnxruntime"], two["CPU"]), (session, compiled)]
-        cells = [cell for pair in pairs for cell in (*map(duration, pair), f"{pair[1] / pair[0]:.2f}")]
-        table.add(case, *cells, duration(alone))
-        all_ratios.append([own / reference for reference, own in pairs])
+        ratios = [own / reference for reference, own in pairs]
+        cells = [[*map(duration, pair), f"{ratio:.2f}"] for pair, ratio in zip(pairs, ratios, strict=True)]
+        table.add(case, *cells[0], *cells[1], f"{beside:.2f}", *cells[2], duration(alone))
+        all_ratios.append([*ratios[:2], beside, ratios[2]])
     if all_ratios:
         for name, values in (
             ("geometric mean", np.exp(np.log(all_ratios).mean(0))),
             ("worst", np.max(all_ratios, 0)),
         ):
-            table.add(name, *(cell for value in values for cell in ("", "", f"{value:.2f}")), "")
+            one_thread, two_threads, beside, compiling = (f"{value:.2f}" for value in values)
+            table.add(name, "", "", one_thread, "", "", two_threads, beside, "", "", compiling, "")
     return table
 
 

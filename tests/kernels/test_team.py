@@ -13,6 +13,7 @@ from hetero import _kernels
 from hetero._sizes import ask
 from hetero.devices.cpu.operators.fourier import dft_tables
 from kernel_arrays import normal
+from plain_convolution import naive
 from threads import in_threads
 
 TEAMS = [_kernels.Team(threads) for threads in (2, 3, 7)]
@@ -66,6 +67,8 @@ CONVOLUTIONS = [
     (8, 3, 1, 100, 3, 1, 1),
     (3, 24, 1, 96, 3, 2, 1),
     (130, 9, 1, 48, 3, 1, 1),
+    (384, 200, 1, (3, 80), 1, 1, 0),
+    (96, 50, 1, (1, 160), 1, 1, 0),
 ]
 
 
@@ -73,15 +76,14 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("batch", [1, 3])
 def test_convolutions(shape, batch):
     channels, maps, group, size, kernel, stride, pad = shape
-    out = (size + 2 * pad - kernel) // stride + 1
-    x, w = normal(batch, channels, size, size), normal(maps, channels // group, kernel, kernel, seed=1)
-    bias, addend = normal(maps, seed=2), normal(batch, maps, out, out, seed=3)
+    size = size if isinstance(size, tuple) else (size, size)
+    out = [(length + 2 * pad - kernel) // stride + 1 for length in size]
+    x, w = normal(batch, channels, *size), normal(maps, channels // group, kernel, kernel, seed=1)
+    bias, addend = normal(maps, seed=2), normal(batch, maps, *out, seed=3)
     depth = channels // group * kernel * kernel
     scratch = (1 << 20) + 4 * group * -(-maps // group // 16) * 16 * depth
     ints = [group, 0, 0, 1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1]
-    assert_no_split_matters(
-        "conv", [x, w, bias, addend], [((batch, maps, out, out), np.float32)], ints, [0, 0], scratch
-    )
+    assert_no_split_matters("conv", [x, w, bias, addend], [((batch, maps, *out), np.float32)], ints, [0, 0], scratch)
 
 
 @pytest.mark.parametrize("tile", [2, 4])
@@ -97,6 +99,31 @@ def test_winograd(tile, channels, maps, size):
         assert_no_split_matters(
             "conv", [x, packed, bias, None, plain], [((2, maps, size, size), np.float32)], ints, [0, 0], 4 << 20
         )
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("channels", "maps", "group", "size"),
+    [(96, 96, 1, 26), (96, 50, 1, 24), (128, 17, 1, 21), (64, 256, 1, 8), (90, 70, 2, 17), (33, 300, 1, 9),
+     (3, 40, 1, 90)],
+)  # fmt: skip
+def test_shared_blocks_of_winograd(tile, channels, maps, group, size):
+    """From a part of one block to several for each thread; several groups; weights whose outputs are recomputed."""
+    x, w = normal(1, group * channels, size, size), normal(group * maps, channels, 3, 3, seed=1)
+    bias, addend = normal(group * maps, seed=2), normal(1, group * maps, size, size, seed=3)
+    packed_size = group * -(-maps // 16) * 16 * ((tile + 2) ** 2 * channels + 1)
+    ints = [group, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    for case in range(3):
+        if case == 1:
+            x[0, channels // 2, 1, size - 1], x[0, -1, size - 1, size - 1] = np.inf, 1e7
+        if case == 2:
+            w[maps // 3, 1, 2, 0] = np.inf
+        (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [group, channels, maps, tile])
+        operands = [x, packed, bias, addend, w.reshape(-1).view(np.uint8)]
+        (y,) = assert_no_split_matters("conv", operands, [(addend.shape, np.float32)], ints, [0, 0], 4 << 20)
+        if case == 0:
+            expected = naive(x, w, group, [1, 1], [1, 1], [1, 1], [1, 1]) + bias.reshape(-1, 1, 1) + addend
+            assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", ["max_pool", "average_pool"])
@@ -221,6 +248,162 @@ def test_concatenations(outer, widths, inner, dtype):
     assert np.array_equal(y, np.concatenate(parts, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64", "float16"])
+@pytest.mark.parametrize(
+    ("condition", "first", "second"),
+    [((300_001,), (300_001,), (1,)), ((3, 100_003), (3, 1), (1, 100_003)), ((700, 1), (700, 333), (333,)),
+     ((40_000, 5), (5,), (40_000, 1)), ((), (2, 120_000), (120_000,)), ((0, 5), (1, 5), (5,)), ((1,), (1,), (1,))],
+)  # fmt: skip
+def test_selections(condition, first, second, dtype):
+    random = np.random.default_rng(0)
+    c = random.integers(0, 2, condition).astype(bool)
+    x, y = ((50 * normal(*shape, seed=len(shape))).astype(dtype) for shape in (first, second))
+    expected = np.where(c, x, y)
+    (z,) = assert_no_split_matters("where", [c, x, y], [(expected.shape, dtype)])
+    assert np.array_equal(z, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "before", "after"),
+    [((200_000,), (3,), (5,)), ((3, 100_001), (0, 7), (1, 2)), ((70, 41, 60), (2, -1, 3), (1, 0, -4)),
+     ((1,), (1,), (0,)),
+     ((5, 1, 90), (40, 11, 30), (3, 17, 80)), ((0, 4), (500, 60), (500, 70)), ((3, 0), (0, 0), (0, 0))],
+)  # fmt: skip
+def test_pads(shape, before, after, dtype):
+    x = (50 * normal(*shape)).astype(dtype)
+    out = tuple(size + b + a for size, b, a in zip(shape, before, after, strict=True))
+    value = np.full(1, 7, dtype)
+    inside = x[tuple(slice(max(0, -b), size + min(0, a)) for size, b, a in zip(shape, before, after, strict=True))]
+    widths = [(max(0, b), max(0, a)) for b, a in zip(before, after, strict=True)]
+    for mode, name in enumerate(["constant", "reflect", "edge", "wrap"]):
+        if name != "constant" and inside.size == 0 and np.prod(out) > 0:
+            continue
+        operands = [x, value] if name == "constant" else [x]
+        (y,) = assert_no_split_matters("pad", operands, [(out, dtype)], [mode, *before])
+        if np.prod(out) > 0:
+            expected = np.pad(inside, widths, name, **({"constant_values": 7} if name == "constant" else {}))
+            assert np.array_equal(y, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "count"),
+    [((500, 384), 0, 128), ((3, 700, 60), 1, 301), ((40, 50, 90), 2, 300), ((7, 70_000), 1, 60_001),
+     ((9, 40_003), 0, 2),
+     ((1, 100_000), 1, 100_001), ((2, 3), 1, 0), ((1, 1), 0, 1)],
+)  # fmt: skip
+def test_gathered_elements(shape, axis, count, dtype):
+    x = (50 * normal(*shape)).astype(dtype)
+    sizes = [count if d == axis else size for d, size in enumerate(shape)]
+    indices = np.random.default_rng(0).integers(-shape[axis], shape[axis], sizes)
+    (y,) = assert_no_split_matters("gather_elements", [x, indices], [(indices.shape, dtype)], [axis])
+    assert np.array_equal(y, np.take_along_axis(x, indices, axis))
+    smaller = indices[tuple(slice(max(1, size // 2)) for size in sizes)]
+    (y,) = assert_no_split_matters("gather_elements", [x, smaller], [(smaller.shape, dtype)], [axis])
+    assert np.array_equal(y, np.take_along_axis(x, indices, axis)[tuple(slice(size) for size in smaller.shape)])
+    if indices.size > 1:
+        indices[..., -1] = shape[axis]
+        for team in TEAMS:
+            with pytest.raises(Exception, match="index"):
+                _kernels.call("gather_elements", [x, indices], [(indices.shape, dtype)], [axis], team=team)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "batch", "depth", "tuples"),
+    [((50, 60, 70), 0, 2, 3001), ((30, 40, 50), 1, 1, 1001), ((6, 9, 4, 5), 2, 2, 3001), ((300, 400), 0, 2, 90_001),
+     ((3, 50_000), 0, 1, 7), ((20_000,), 0, 0, 11), ((5, 6), 0, 1, 0), ((4, 0), 0, 1, 30_000)],
+)  # fmt: skip
+def test_gathered_tuples(shape, batch, depth, tuples, dtype):
+    x, random = (50 * normal(*shape)).astype(dtype), np.random.default_rng(0)
+    lead = (*shape[:batch], tuples)
+    columns = [random.integers(-size, size, lead) for size in shape[batch : batch + depth]]
+    indices = np.stack(columns, -1) if columns else np.zeros((*lead, 0), np.int64)
+    grids = [np.arange(size).reshape(-1, *(1,) * (batch - d)) for d, size in enumerate(shape[:batch])]
+    expected = x[(*grids, *columns)] if columns else np.broadcast_to(x, (*lead, *x.shape))
+    (y,) = assert_no_split_matters("gather_nd", [x, indices], [(expected.shape, dtype)], [batch])
+    assert np.array_equal(y, expected)
+    if columns and tuples > 1:
+        indices[..., -1, 0] = -shape[batch] - 1
+        for team in TEAMS:
+            with pytest.raises(Exception, match="index"):
+                _kernels.call("gather_nd", [x, indices], [(expected.shape, dtype)], [batch], team=team)
+
+
+@pytest.mark.parametrize("reduction", range(5))
+@pytest.mark.parametrize(
+    ("shape", "axis", "counts"),
+    [((500, 333), 0, (900, 333)), ((500, 333), 0, (900, 301)), ((3, 70, 90), 1, (3, 301, 90)),
+     ((40, 50, 9), 2, (33, 50, 90)),
+     ((1, 9, 3000), 1, (1, 40, 2999)), ((300_000,), 0, (50_000,)), ((2, 5), 0, (0, 5)), ((1, 1), 1, (1, 1)),
+     ((90, 1), 0, (60_000, 1))],
+)  # fmt: skip
+def test_scattered_elements(shape, axis, counts, reduction):
+    """Each element gets its updates in order, also floats, whose sums depend on it. Rows with one index throughout, and
+    rows with several."""
+    x, updates, random = normal(*shape), normal(*counts, seed=1), np.random.default_rng(0)
+    rows = random.integers(-shape[axis], shape[axis], (*counts[:-1], 1))
+    for indices in (np.broadcast_to(rows, counts).copy(), random.integers(-shape[axis], shape[axis], counts)):
+        spec = [(shape, np.float32)]
+        (y,) = assert_no_split_matters("scatter_elements", [x, indices, updates], spec, [axis, reduction])
+        if indices.size == 0:
+            assert np.array_equal(y, x)
+            continue
+        expected, where = x.copy(), list(np.indices(counts, sparse=True))
+        where[axis] = indices
+        if reduction == 0:
+            expected[tuple(where)] = updates  # the last of several updates counts
+        else:
+            (None, np.add, np.multiply, np.maximum, np.minimum)[reduction].at(expected, tuple(where), updates)
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+        indices[(-1,) * indices.ndim] = shape[axis]
+        for team in TEAMS:
+            with pytest.raises(Exception, match="index"):
+                _kernels.call("scatter_elements", [x, indices, updates], spec, [axis, reduction], team=team)
+
+
+@pytest.mark.parametrize("reduction", range(5))
+@pytest.mark.parametrize(
+    ("shape", "depth", "tuples"),
+    [((50, 6, 700), 1, 301), ((50, 6, 701), 2, 1001), ((300, 400), 2, 90_001), ((9, 33), 1, 9_000), ((5, 1), 1, 1),
+     ((5, 100), 1, 0), ((70_000,), 0, 3)],
+)  # fmt: skip
+def test_scattered_tuples(shape, depth, tuples, reduction):
+    x, updates, random = normal(*shape), normal(tuples, *shape[depth:], seed=1), np.random.default_rng(0)
+    columns = [random.integers(-size, size, tuples) for size in shape[:depth]]
+    indices = np.stack(columns, -1) if columns else np.zeros((tuples, 0), np.int64)
+    (y,) = assert_no_split_matters("scatter_nd", [x, indices, updates], [(shape, np.float32)], [reduction])
+    expected, combine = x.copy(), (None, np.add, np.multiply, np.maximum, np.minimum)[reduction]
+    if tuples and depth:
+        if combine:
+            combine.at(expected, tuple(columns), updates)
+        else:
+            for k in range(tuples):
+                expected[tuple(column[k] for column in columns)] = updates[k]
+    else:
+        for update in updates:
+            expected = combine(expected, update) if combine else update
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int64", "uint8"])
+@pytest.mark.parametrize("shape", [(300_001,), (3, 70, 501), (1, 90_000, 1), (26_000,), (5,), (1,), (0, 3), ()])
+@pytest.mark.parametrize("share", [0, 0.02, 0.5, 1])
+def test_places_of_nonzero_elements(shape, share, dtype):
+    random = np.random.default_rng(0)
+    x = np.asarray(random.random(shape) < share).astype(dtype)
+    if x.ndim:
+        x[..., : x.shape[-1] // 3] = 0  # some parts find less than others
+    rank = max(1, x.ndim)
+    spec = [((x.size, rank), np.int64), ((1,), np.int64)]
+    places, count = assert_no_split_matters("nonzero", [x], spec)
+    expected = np.argwhere(x) if x.ndim else np.zeros((int(x != 0), 1), np.int64)
+    assert count[0] == len(expected)
+    assert np.array_equal(places[: len(expected)], expected)
+    assert not places[len(expected) :].any()
+
+
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize(("batch", "hidden"), [(1, 512), (1, 210), (2, 270), (5, 200), (1, 40)])
 @pytest.mark.parametrize(("name", "gates", "functions"), [("lstm", 4, [2, 1, 1]), ("gru", 3, [2, 1]), ("rnn", 1, [1])])
@@ -295,6 +478,29 @@ def test_elements(size):
     for other in (y, y[:1]):
         assert_no_split_matters("add", [x, other], [((size,), np.float32)])
         assert_no_split_matters("add", [other, x], [((size,), np.float32)])
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 150_001])
+def test_elements_of_other_types(size):
+    x = 50 * normal(size)
+    abs_, neg, sign, clip = (_kernels.constant(f"UNARY_{name}") for name in ("ABS", "NEG", "SIGN", "CLIP"))
+    for dtype in ("int8", "int16", "int32", "int64"):
+        integers = x.astype(dtype)
+        for operation, expected in (
+            (abs_, np.abs(integers)), (neg, -integers), (sign, np.sign(integers)), (clip, np.clip(integers, -20, 30)),
+        ):  # fmt: skip
+            (y,) = assert_no_split_matters("unary", [integers], [((size,), dtype)], [operation], [-20, 30])
+            assert np.array_equal(y, expected)
+    (y,) = assert_no_split_matters("unary", [x.astype("uint16")], [((size,), "uint16")], [clip], [3, 30])
+    assert np.array_equal(y, np.clip(x.astype("uint16"), 3, 30))
+    for dtype in ("float32", "float64"):
+        x = x.astype(dtype)
+        x[::7] = np.nan
+        (y,) = assert_no_split_matters("unary", [x], [((size,), bool)], [_kernels.constant("UNARY_ISNAN")], [0, 0])
+        assert np.array_equal(y, np.isnan(x))
+    assert_no_split_matters("unary", [x], [((size,), "float64")], [_kernels.constant("UNARY_EXP")], [0, 0])
+    (y,) = assert_no_split_matters("unary", [y], [((size,), bool)], [_kernels.constant("UNARY_NOT")], [0, 0])
+    assert np.array_equal(y, ~np.isnan(x))
 
 
 @pytest.mark.parametrize(

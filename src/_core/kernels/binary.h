@@ -114,7 +114,8 @@ typedef struct {
     const ht_call *call;
     const ht_broadcast *loops;
     ht_binary_row row;
-    int64_t rows, in_bytes, out_bytes, parts;
+    int64_t in_bytes, out_bytes;
+    ht_row_units rows;
     _Atomic int status;
 } ht_binary_rows;
 
@@ -122,23 +123,27 @@ static inline void ht_binary_rows_part(void *context, int64_t part, int thread)
 {
     ht_binary_rows *job = (ht_binary_rows *)context;
     const ht_broadcast *loops = job->loops;
-    const int64_t n = loops->count[0], end = ht_part_begin(job->rows, job->parts, part + 1);
     const int a_step = (int)loops->step[0][0], b_step = (int)loops->step[0][1];
     int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST], left = HT_PACE;
-    int64_t i = ht_part_begin(job->rows, job->parts, part);
-    char *out = (char *)job->call->out[0]->data + i * n * job->out_bytes;
+    ht_row_walk walk = ht_walk_rows(&job->rows, part);
+    char *out = (char *)job->call->out[0]->data + walk.row * job->rows.n * job->out_bytes;
     (void)thread;
-    ht_broadcast_seek(loops, 2, i, index, offset);
-    for (; i < end && !ht_paced_stop(&left, n); i++, out += n * job->out_bytes) {
-        const int status = ht_binary_long(job->row, (const char *)job->call->in[0]->data + offset[0] * job->in_bytes,
-                                          (const char *)job->call->in[1]->data + offset[1] * job->in_bytes, out, n,
-                                          a_step, b_step, job->in_bytes, job->out_bytes);
+    ht_broadcast_seek(loops, 2, walk.row, index, offset);
+    do {
+        const int64_t i = ht_walk_begin(&walk), n = ht_walk_end(&walk) - i;
+        if (ht_paced_stop(&left, n))
+            return;
+        const int status =
+            ht_binary_long(job->row, (const char *)job->call->in[0]->data + (offset[0] + i * a_step) * job->in_bytes,
+                           (const char *)job->call->in[1]->data + (offset[1] + i * b_step) * job->in_bytes,
+                           out + i * job->out_bytes, n, a_step, b_step, job->in_bytes, job->out_bytes);
         if (status != HT_OK) {
             job->status = status;
             return;
         }
+        out += job->rows.n * job->out_bytes;
         (void)ht_broadcast_next(loops, 2, index, offset);
-    }
+    } while (ht_walk_next(&walk));
 }
 
 static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t out_dtype)
@@ -158,10 +163,9 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     ht_broadcast loops;
     if (ht_broadcast_loops(&loops, call->in, 2, out) != HT_OK)
         return HT_ERR_OPERAND;
-    ht_binary_rows job = {call, &loops, row, out->size / loops.count[0], ht_element_bytes(a->dtype),
-                          ht_element_bytes(out_dtype), 1, HT_OK};
-    job.parts = ht_parts(call, job.rows, (double)out->size);
-    ht_parallel(call->team, job.parts, ht_binary_rows_part, &job);
+    ht_binary_rows job = {call, &loops, row, ht_element_bytes(a->dtype), ht_element_bytes(out_dtype),
+                          ht_divide_rows(call, out->size / loops.count[0], loops.count[0], (double)out->size), HT_OK};
+    ht_parallel(call->team, job.rows.parts, ht_binary_rows_part, &job);
     return job.status;
 }
 

@@ -29,19 +29,21 @@
  * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image). Results do not depend on the division, and so not on the number of threads: all ways but
- * Winograd's sum the products of an output in the order channel, kernel position, in blocks of a length that depends on
- * the way alone, and Winograd's sums do not depend on the division either.
+ * some groups of one image; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
+ * divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of
+ * threads: all ways but Winograd's sum the products of an output in the order channel, kernel position, in blocks of
+ * a length that depends on the way alone, and Winograd's sums do not depend on the division either.
  */
 #include "conv.h"
 #include "layouts.h"
 
 #define TLB_FLOATS (64 * 1024) /* of 64 pages */
 
-/* What each chunk of output channels repeats, in columns of HT_CONV_DIRECT_CHANNELS output channels: measured on 3x3
- * kernels of 64 to 512 channels, the input transforms take 0.3 (wide images) to 1 (narrow ones). */
-#define TRANSFORM 0.5
+/* What each chunk of output channels of DIRECT repeats if it copies, in columns of HT_CONV_DIRECT_CHANNELS output
+ * channels. */
 #define COPY 0.25
+/* What each chunk loses because its last tile is narrow, in the same columns. */
+#define NARROW_TILES 0.1
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
@@ -107,9 +109,11 @@ typedef struct {
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS */
-    int64_t columns;               /* whole tiles of output channels (DIRECT, INSIDE, WINOGRAD) or of pixels (WIDE) */
+    int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
+    int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, INSIDE, ROWS) or pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
+    int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
 } convolution;
 
 /* DEPTHWISE, NARROW: computes one unit, which is some groups of one image. */
@@ -129,24 +133,20 @@ static void convolve_groups(const convolution *job, int64_t unit, float *scratch
 /* The first pixel of a block of WIDE. */
 static int64_t first_pixel(const convolution *job, int64_t block)
 {
-    return ht_min64(ht_part_begin(job->columns, job->blocks, block) * TILE_PIXELS, job->image.pixels);
+    return ht_min64(ht_part_begin(job->columns, job->blocks, block) * job->grain, job->image.pixels);
 }
 
 /* The first output channel of a chunk. */
 static int64_t first_channel(const convolution *job, int64_t chunk)
 {
     const int64_t column = ht_part_begin(job->columns, job->chunks, chunk);
-    return ht_min64(column * HT_CONV_DIRECT_CHANNELS, job->image.out_channels);
+    return ht_min64(column * job->grain, job->image.out_channels);
 }
 
-static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
+/* The convolution of one image and group. */
+static ht_conv convolution_of(const convolution *job, int64_t image, float *scratch)
 {
-    if (job->way == DEPTHWISE || job->way == NARROW) {
-        convolve_groups(job, unit, scratch);
-        return;
-    }
-    const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
-    const int64_t image = unit / job->chunks / job->blocks, g = image % job->group;
+    const int64_t g = image % job->group;
     ht_conv c = job->image;
     const int64_t y_at = image * c.out_channels * c.pixels;
     c.scratch = scratch;
@@ -157,17 +157,62 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
     c.addend = c.addend ? c.addend + y_at : NULL;
     c.y += y_at;
+    return c;
+}
+
+/* ROWS: output channels [m0, m1), as a convolution of their own. */
+static void convolve_rows(const convolution *job, const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
+{
+    ht_conv some = *c;
+    some.out_channels = m1 - m0;
+    some.w += m0 * c->depth_k;
+    some.bias = c->bias ? c->bias + m0 : NULL;
+    some.addend = c->addend ? c->addend + m0 * c->pixels : NULL;
+    some.y += m0 * c->pixels;
+    ht_conv_rows(&some, job->block_rows, block);
+}
+
+/* Output rows [first, last) of a convolution of one plane that copies its inputs (DIRECT). */
+static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
+{
+    ht_conv band = *c;
+    band.out[1] = last - first;
+    band.pad[1] -= first * c->stride[1]; /* may be negative */
+    band.y += first * c->out[2];
+    band.addend = c->addend ? c->addend + first * c->out[2] : NULL;
+    return band;
+}
+
+static void convolve_direct(const convolution *job, const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
+{
+    if (job->bands == 0) {
+        ht_conv_direct(c, block, m0, m1);
+        return;
+    }
+    const int64_t first = ht_part_begin(c->out[1], job->bands, block);
+    const ht_conv band = band_of(c, first, ht_part_begin(c->out[1], job->bands, block + 1));
+    ht_conv_direct(&band, 0, m0, m1);
+}
+
+static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
+{
+    if (job->way == DEPTHWISE || job->way == NARROW) {
+        convolve_groups(job, unit, scratch);
+        return;
+    }
+    const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
+    const ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
     if (job->way == DILATED)
         ht_conv_dilated(&c, job->tile, block);
     else if (job->way == WINOGRAD)
-        ht_conv_winograd(&c, job->tile, block, first_channel(job, chunk), first_channel(job, chunk + 1));
+        ht_conv_winograd(&c, job->tile, block);
     else if (job->way == DIRECT)
-        ht_conv_direct(&c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
+        convolve_direct(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == INSIDE)
         ht_conv_inside(&c, ht_part_begin(c.pixels, job->blocks, block), ht_part_begin(c.pixels, job->blocks, block + 1),
                        first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == ROWS)
-        ht_conv_rows(&c, job->block_rows, block);
+        convolve_rows(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else
         ht_conv_wide(&c, first_pixel(job, block), first_pixel(job, block + 1));
 }
@@ -180,6 +225,93 @@ static void convolve_part(void *context, int64_t part, int thread)
         convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
 }
 
+/* WINOGRAD: the blocks that all threads share. The transformed inputs of shared block i are in the scratch memory of
+ * thread i. */
+typedef struct {
+    const convolution *job;
+    int64_t groups, panels;        /* of a block: input channels transformed together, output channels */
+    int64_t parts;                 /* of the current step */
+    int any_extreme;
+    ht_flag extreme[HT_MAX_THREADS]; /* of each block: whether inputs may be extreme */
+} sharing;
+
+static ht_conv shared_convolution(const sharing *s, int64_t i, int thread)
+{
+    return convolution_of(s->job, (s->job->units + i) / s->job->blocks, (float *)ht_scratch(s->job->call, thread));
+}
+
+static int64_t shared_block(const sharing *s, int64_t i) { return (s->job->units + i) % s->job->blocks; }
+
+static void transform_part(void *context, int64_t part, int thread)
+{
+    sharing *s = (sharing *)context;
+    const int64_t units = s->job->shared * s->groups, end = ht_part_begin(units, s->parts, part + 1);
+    for (int64_t unit = ht_part_begin(units, s->parts, part), next; unit < end; unit = next) {
+        const int64_t i = unit / s->groups, group = unit % s->groups;
+        next = ht_min64(end, (i + 1) * s->groups);
+        const ht_conv c = shared_convolution(s, i, thread);
+        const int64_t last = (group + next - unit) * HT_CONV_WINOGRAD_TOGETHER;
+        if (!ht_conv_winograd_transform(&c, s->job->tile, shared_block(s, i), group * HT_CONV_WINOGRAD_TOGETHER,
+                                        ht_min64(c.in_channels, last), (float *)ht_scratch(s->job->call, (int)i)))
+            ht_flag_set(&s->extreme[i], 1);
+    }
+}
+
+/* Calls `multiply` or `repair` with a chunk of output channels. A block has as many units as panels; wider chunks take
+ * the first of them. */
+static void shared_chunk(const sharing *s, int64_t unit, int thread, int repairs)
+{
+    const int64_t i = unit / s->panels, chunk = unit % s->panels, block = shared_block(s, i), m = s->job->tile;
+    const ht_conv c = shared_convolution(s, i, thread);
+    const int64_t threads = ht_team_threads(s->job->call->team), width = ht_conv_winograd_width(&c, m, block);
+    int64_t chunks = ht_ceil_div(s->panels * HT_PANEL, width);
+    chunks = ht_min64(s->panels, ht_ceil_div(chunks, threads) * threads);
+    if (chunk >= chunks)
+        return;
+    const int64_t m0 = ht_part_begin(s->panels, chunks, chunk) * HT_PANEL;
+    const int64_t m1 = ht_min64(c.out_channels, ht_part_begin(s->panels, chunks, chunk + 1) * HT_PANEL);
+    if (!repairs)
+        ht_conv_winograd_multiply(&c, m, block, m0, m1, (float *)ht_scratch(s->job->call, (int)i));
+    else if (s->extreme[i] || s->any_extreme)
+        ht_conv_winograd_repair(&c, m, block, m0, m1, !s->extreme[i]);
+}
+
+static void multiply_part(void *context, int64_t part, int thread)
+{
+    const sharing *s = (const sharing *)context;
+    const int64_t units = s->job->shared * s->panels, end = ht_part_begin(units, s->parts, part + 1);
+    for (int64_t unit = ht_part_begin(units, s->parts, part); unit < end && !ht_stopping(); unit++)
+        shared_chunk(s, unit, thread, 0);
+}
+
+static void repair_part(void *context, int64_t part, int thread)
+{
+    const sharing *s = (const sharing *)context;
+    const int64_t units = s->job->shared * s->panels, end = ht_part_begin(units, s->parts, part + 1);
+    for (int64_t unit = ht_part_begin(units, s->parts, part); unit < end && !ht_stopping(); unit++)
+        shared_chunk(s, unit, thread, 1);
+}
+
+static void convolve_shared(const convolution *job)
+{
+    sharing s = {.job = job, .groups = ht_ceil_div(job->image.in_channels, HT_CONV_WINOGRAD_TOGETHER),
+                 .panels = ht_ceil_div(job->image.out_channels, HT_PANEL)};
+    ht_team *team = job->call->team;
+    s.parts = ht_min64(job->shared * s.groups, ht_wanted(job->call, INFINITY));
+    ht_parallel(team, s.parts, transform_part, &s);
+    s.parts = ht_min64(job->shared * s.panels, HT_MAX_PARTS);
+    ht_parallel(team, s.parts, multiply_part, &s);
+    int repairs = 0;
+    for (int64_t i = 0; i < job->shared; i++)
+        repairs |= s.extreme[i];
+    for (int64_t g = 0; g < job->group; g++) {
+        const ht_conv c = convolution_of(job, g, NULL);
+        s.any_extreme |= ht_conv_winograd_has_extreme(&c, job->tile);
+    }
+    if (HT_UNLIKELY(repairs || s.any_extreme))
+        ht_parallel(team, s.parts, repair_part, &s);
+}
+
 /* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the least time. `preparation`: what a
  * chunk costs apart from its columns, in columns. Among equals, more chunks: a thread that runs slowly then takes fewer. */
 static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, int64_t fewest, double preparation,
@@ -190,7 +322,8 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
     int64_t best = fewest;
     double least = INFINITY;
     for (int64_t chunks = fewest; wanted > 1 && chunks <= most; chunks++) {
-        const double time = (double)ht_ceil_div(blocks * chunks, threads) * (preparation + (double)columns / (double)chunks);
+        const double chunk = preparation + (double)ht_ceil_div(columns, chunks);
+        const double time = (double)ht_ceil_div(blocks * chunks, threads) * chunk;
         if (time <= least * 1.001) {
             least = time;
             best = chunks;
@@ -199,12 +332,53 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
     return best;
 }
 
-/* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. */
+/* DIRECT: chunks of output channels repeat the copies of a block; more blocks read the weights more often. So a
+ * convolution of one plane is divided by the numbers of both that take the least time. */
+static void divide_direct(convolution *job, int64_t images, int64_t wanted)
+{
+    const ht_conv *c = &job->image;
+    const int copies = ht_conv_direct_copies(c);
+    const int64_t blocks = ht_conv_direct_blocks(c);
+    job->blocks = blocks;
+    job->columns = ht_ceil_div(c->out_channels, job->grain);
+    const double repeated = NARROW_TILES + (copies ? COPY : 0), per_tile = HT_CONV_DIRECT_CHANNELS / (double)job->grain;
+    /* The last block may be small. If there are few and nothing is copied, each is divided evenly. */
+    const int64_t equal = copies || images * blocks >= wanted ? images * blocks : 1;
+    job->chunks = best_chunks(job->call, equal, job->columns, 1, repeated * per_tile, wanted);
+    if (!copies || wanted == 1 || c->out[0] > 1)
+        return;
+    const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(blocks, ht_ceil_div(wanted, images)) + threads;
+    const double pixels = (double)c->pixels, all_columns = (double)c->out_channels / HT_CONV_DIRECT_CHANNELS;
+    double least = INFINITY;
+    for (int64_t bands = blocks; bands <= ht_min64(most, c->out[1]); bands++) {
+        const int64_t rows = ht_ceil_div(c->out[1], bands);
+        const ht_conv band = band_of(c, 0, rows);
+        if (ht_conv_direct_blocks(&band) > 1)
+            continue;
+        const double rows_read = (double)((rows - 1) * c->stride[1] + c->kernel[1]) / (double)c->stride[1];
+        for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || bands * chunks <= most); chunks++) {
+            const double columns = fmin(all_columns, (double)ht_ceil_div(job->columns, chunks) / per_tile);
+            const double unit = (columns + NARROW_TILES) * ((double)(rows * c->out[2]) + WEIGHTS * TILE_PIXELS) / pixels +
+                                COPY * rows_read / (double)c->out[1];
+            const double time = (double)ht_ceil_div(images * bands * chunks, threads) * unit;
+            if (time <= least * 1.001) {
+                least = time;
+                job->bands = job->blocks = bands;
+                job->chunks = chunks;
+            }
+        }
+    }
+}
+
+/* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. Threads
+ * then take panels instead of whole tiles, which makes their shares more even. */
 static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
     const int64_t parts_wanted = ht_wanted(job->call, cost), images = batch * job->group;
     job->blocks = job->chunks = 1;
+    job->grain = parts_wanted > 1 ? HT_PANEL : TILE_PIXELS;
+    const double per_tile = TILE_PIXELS / (double)job->grain; /* columns */
     if (job->way == DEPTHWISE || job->way == NARROW) {
         const int64_t step = job->way == NARROW ? VF_LANES : 1, steps = ht_ceil_div(job->group, step);
         job->groups = ht_ceil_div(steps, ht_min64(steps, ht_ceil_div(parts_wanted, batch))) * step;
@@ -214,32 +388,42 @@ static void divide(convolution *job, int64_t batch, double cost)
         return;
     }
     if (job->way == WIDE) {
-        job->columns = ht_ceil_div(c->pixels, TILE_PIXELS);
-        job->blocks = best_chunks(job->call, images, job->columns, ht_ceil_div(job->columns, HT_BLOCK_N / TILE_PIXELS),
-                                  WEIGHTS, parts_wanted);
+        job->columns = ht_ceil_div(c->pixels, job->grain);
+        job->blocks = best_chunks(job->call, images, job->columns, ht_ceil_div(job->columns, HT_BLOCK_N / job->grain),
+                                  WEIGHTS * per_tile, parts_wanted);
     } else if (job->way == DILATED) {
         job->blocks = c->dilation[1] * c->dilation[2];
     } else if (job->way == ROWS) {
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));
         job->blocks = c->out[0] * ht_ceil_div(c->out[1], job->block_rows);
+        job->columns = ht_ceil_div(c->out_channels, job->grain);
+        const double column = (double)(c->pixels * c->depth_k * job->grain); /* multiply-adds */
+        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1,
+                                  NARROW_TILES * per_tile + ht_conv_rows_moved(c) / column, parts_wanted);
     } else if (job->way == INSIDE) {
         enum { LEAST = 64 }; /* pixels of a block: fewer would make reading the weights costly */
         const int64_t fewest = ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
-        job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
+        job->grain = HT_CONV_DIRECT_CHANNELS;
+        job->columns = ht_ceil_div(c->out_channels, job->grain);
         job->chunks = best_chunks(job->call, images * ht_ceil_div(c->pixels, LEAST), job->columns, fewest, COPY, parts_wanted);
-        const int64_t channels = ht_ceil_div(job->columns, job->chunks) * HT_CONV_DIRECT_CHANNELS;
+        const int64_t channels = ht_ceil_div(job->columns, job->chunks) * job->grain;
         const int64_t wanted = ht_ceil_div(parts_wanted, images * job->chunks);
         job->blocks = ht_max64(ht_ceil_div(c->pixels, ht_conv_inside_pixels(channels)),
                                ht_min64(wanted, ht_ceil_div(c->pixels, LEAST)));
+    } else if (job->way == WINOGRAD) {
+        job->blocks = ht_conv_winograd_blocks(c, job->tile);
     } else {
-        job->blocks = job->way == DIRECT ? ht_conv_direct_blocks(c) : ht_conv_winograd_blocks(c, job->tile);
-        const double preparation = job->way == WINOGRAD ? TRANSFORM : ht_conv_direct_copies(c) ? COPY : 0;
-        job->columns = ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-        job->chunks = best_chunks(job->call, images * job->blocks, job->columns, 1, preparation,
-                                  parts_wanted);
+        divide_direct(job, images, parts_wanted);
     }
     job->units = images * job->blocks * job->chunks;
+    const int64_t threads = parts_wanted > 1 ? ht_team_threads(job->call->team) : 1;
+    if (job->way == WINOGRAD && threads > 1) {
+        /* The last block of an image has fewer tiles, so the last round is shared even if the blocks divide evenly. */
+        const int64_t rest = job->units % threads;
+        job->shared = rest > 0 ? rest : threads;
+        job->units -= job->shared;
+    }
     job->parts = ht_parts(job->call, job->units, cost);
 }
 
@@ -329,5 +513,7 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* the others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k);
     ht_parallel(call->team, job.parts, convolve_part, &job);
+    if (job.shared > 0)
+        convolve_shared(&job);
     return HT_OK;
 }

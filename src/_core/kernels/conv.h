@@ -42,7 +42,8 @@ int ht_conv_direct_copies(const ht_conv *c);
 /* The share of the products that it does not skip, if weights are finite. */
 #define ht_conv_direct_kept HT_KERNEL(conv_direct_kept)
 double ht_conv_direct_kept(const ht_conv *c);
-/* The number of blocks of pixels. Output channels [m0, m1) are split at multiples of HT_CONV_DIRECT_CHANNELS. */
+/* The number of blocks of pixels. Output channels [m0, m1) are split at multiples of HT_PANEL; fast in multiples of
+ * HT_CONV_DIRECT_CHANNELS. */
 #define ht_conv_direct_blocks HT_KERNEL(conv_direct_blocks)
 int64_t ht_conv_direct_blocks(const ht_conv *c);
 #define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
@@ -74,14 +75,34 @@ int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);
 void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
 
 /* A 3x3 kernel without strides or dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Computes
- * block `block` of tiles for output channels [m0, m1), which are split at multiples of HT_PANEL. */
+ * block `block` of tiles for all output channels. */
 #define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights up to this magnitude never count as extreme */
 #define ht_conv_winograd_fits HT_KERNEL(conv_winograd_fits)
 int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
 #define ht_conv_winograd HT_KERNEL(conv_winograd)
-void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1);
+void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block);
 #define ht_conv_winograd_blocks HT_KERNEL(conv_winograd_blocks)
 int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
+
+/* The same block in three steps, each of which threads can share; the next step begins after all of the last. v: the
+ * beginning of the scratch memory of any thread; it holds the transformed inputs of this block until the second step
+ * ends. NULL: that of this thread.
+ *   1. Input channels [c0, c1), which are split at multiples of HT_CONV_WINOGRAD_TOGETHER. Returns 0 if one of them may
+ *      have an input that is extreme or not finite.
+ *   2. Output channels [m0, m1), which are split at multiples of HT_PANEL. Fast in multiples of ht_conv_winograd_width.
+ *   3. Output channels [m0, m1). Needed if a call of the first step returned 0 (then `ordinary` is 0), or if there are
+ *      extreme weights. It uses the beginning of this thread's scratch memory. */
+#define HT_CONV_WINOGRAD_TOGETHER 4
+#define ht_conv_winograd_transform HT_KERNEL(conv_winograd_transform)
+int ht_conv_winograd_transform(const ht_conv *c, int64_t m, int64_t block, int64_t c0, int64_t c1, float *v);
+#define ht_conv_winograd_multiply HT_KERNEL(conv_winograd_multiply)
+void ht_conv_winograd_multiply(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1, float *v);
+#define ht_conv_winograd_repair HT_KERNEL(conv_winograd_repair)
+void ht_conv_winograd_repair(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1, int ordinary);
+#define ht_conv_winograd_has_extreme HT_KERNEL(conv_winograd_has_extreme)
+int ht_conv_winograd_has_extreme(const ht_conv *c, int64_t m); /* weights */
+#define ht_conv_winograd_width HT_KERNEL(conv_winograd_width)
+int64_t ht_conv_winograd_width(const ht_conv *c, int64_t m, int64_t block);
 
 /* The same with dilations and the same packed weights. Computes the outputs of phase `number` of dilation[1] *
  * dilation[2]. */

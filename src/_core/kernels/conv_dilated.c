@@ -96,6 +96,6 @@ void ht_conv_dilated(const ht_conv *c, int64_t m, int64_t number)
     p.conv.high = INFINITY;
     const int64_t blocks = ht_conv_winograd_blocks(&p.conv, m);
     for (int64_t block = 0; block < blocks; block++)
-        ht_conv_winograd(&p.conv, m, block, 0, c->out_channels);
+        ht_conv_winograd(&p.conv, m, block);
     scatter(c, &p, y);
 }

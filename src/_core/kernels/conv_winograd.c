@@ -33,7 +33,7 @@
 #define CHANNELS HT_PANEL  /* output channels whose products are computed together: a panel of the packed weights */
 #define WIDTH (HT_TILE_PANELS * HT_PANEL) /* the same, if the tiles of a block fill a single vector or less */
 #define MARGIN 16          /* floats between the matrices of two positions: they start in different cache sets */
-#define TOGETHER 4         /* input channels whose rows are split before the first of them is loaded again */
+#define TOGETHER HT_CONV_WINOGRAD_TOGETHER /* input channels whose rows are split before the first of them is loaded again */
 #define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row, including slack after the last tile */
 #define MAX_N 6            /* rows and columns of a transformed tile: m + 2 for m = 4 */
 #define OVERFLOWS 0x1p64f  /* sums of transformed inputs of up to this magnitude, times weights that are not extreme, are finite */
@@ -42,6 +42,7 @@
 
 static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
 
+/* The memory of a thread, and the geometry of all blocks. */
 typedef struct {
     int64_t m, across, tiles, columns;
     int64_t v_step, p_step;  /* from one position to the next */
@@ -228,16 +229,20 @@ HT_INLINE vf transform_channel(const work *w, const segment *s, const float *src
     return squares;
 }
 
-/* Returns 0 if the corners indicate that an input may be extreme or not finite. */
-HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *segments, int64_t count, const int m)
+/* Transforms input channels [c0, c1); c0 is a multiple of TOGETHER. Returns 0 if the corners indicate that an input may
+ * be extreme or not finite. */
+HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *segments, int64_t count, int64_t c0,
+                               int64_t c1, const int m)
 {
-    vf squares = vf_set1(0.0f);
+    const vf limit = vf_set1(HT_WINOGRAD_EXTREME * HT_WINOGRAD_EXTREME / 4);
+    int ordinary = 1;
     /* The last lanes may read beyond the end of their row: clear leftovers of earlier calls. */
     for (int64_t i = 0; i < TOGETHER * (m + 2) * m; i++)
         for (int64_t at = VF_LANES; at <= HT_WINOGRAD_COLUMNS; at += VF_LANES)
             w->split[i * PHASE + at] = 0.0f;
-    for (int64_t channel = 0; channel < c->in_channels; channel += TOGETHER) {
-        const int64_t end = ht_min64(channel + TOGETHER, c->in_channels);
+    for (int64_t channel = c0; channel < c1; channel += TOGETHER) {
+        const int64_t end = ht_min64(channel + TOGETHER, c1);
+        vf squares = vf_set1(0.0f);
         for (const segment *s = segments; s < segments + count; s++) {
             for (int64_t i = channel; i < end; i++)
                 split_channel(c, w, s, i, w->split + (i - channel) * (m + 2) * m * PHASE, m);
@@ -245,9 +250,9 @@ HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *s
                 squares += transform_channel(w, s, w->split + (i - channel) * (m + 2) * m * PHASE,
                                              w->v + i * w->columns + s->first, m);
         }
+        ordinary &= !vm_any(vm_or(vf_isnan(squares), vf_lt(limit, squares)));
     }
-    const vf limit = vf_set1(HT_WINOGRAD_EXTREME * HT_WINOGRAD_EXTREME / 4);
-    return !vm_any(vm_or(vf_isnan(squares), vf_lt(limit, squares)));
+    return ordinary;
 }
 
 /* Converts the tiles of one output channel to m rows of m * columns pixels. */
@@ -502,51 +507,120 @@ __attribute__((noinline, cold)) static void recompute(const ht_conv *c, const wo
         plain_sums(c, windows, at, pending, m0, m1);
 }
 
-HT_INLINE void winograd(const ht_conv *c, int64_t block, int64_t m0, int64_t m1, const int m)
-{
+/* ---- Blocks of tiles */
+
+typedef struct {
     work w;
+    int64_t tiles, count; /* count: of segments */
     segment segments[HT_WINOGRAD_COLUMNS];
-    prepare(c, m, &w);
-    const int64_t first = block * w.columns, tiles = ht_min64(w.columns, w.tiles - first);
-    int64_t count = 0;
-    for (int64_t done = 0; done < tiles; count++) {
-        const int64_t y = (first + done) / w.across, x = (first + done) % w.across;
-        segments[count] = (segment){y, x, ht_min64(w.across - x, tiles - done), done};
-        done += segments[count].count;
+} tile_block;
+
+/* v: memory for V, or NULL for this thread's own. */
+static void begin_block(const ht_conv *c, int64_t m, int64_t block, float *v, tile_block *b)
+{
+    prepare(c, m, &b->w);
+    if (v)
+        b->w.v = v;
+    const int64_t first = block * b->w.columns;
+    b->tiles = ht_min64(b->w.columns, b->w.tiles - first);
+    b->count = 0;
+    for (int64_t done = 0; done < b->tiles; b->count++) {
+        const int64_t y = (first + done) / b->w.across, x = (first + done) % b->w.across;
+        b->segments[b->count] = (segment){y, x, ht_min64(b->w.across - x, b->tiles - done), done};
+        done += b->segments[b->count].count;
     }
-    for (int64_t i = 0; i < c->in[2]; i += VF_LANES)
-        vf_store_n(w.zeros + i, ht_min64(VF_LANES, c->in[2] - i), vf_set1(0.0f));
-    const int ordinary = transform_inputs(c, &w, segments, count, m);
-    const int few = WIDTH > CHANNELS && tiles <= HT_PANEL;
-    const int64_t together = few ? WIDTH : CHANNELS;
-    if (few)
-        w.p_row = HT_PANEL;
-    for (int64_t channel = m0; channel < m1; channel += together) {
-        const int64_t channels = ht_min64(together, m1 - channel);
-        (few ? multiply_few : multiply)(c, &w, channel, channels, tiles);
-        for (int64_t i = 0; i < channels; i++) {
-            transform_products(&w, w.p + i * w.p_row, tiles, m);
-            store_rows(c, &w, segments, count, channel + i);
-        }
-    }
-    if (HT_UNLIKELY(!ordinary)) {
-        uint8_t plain[HT_WINOGRAD_COLUMNS];
-        for (const segment *s = segments; s < segments + count; s++)
-            find_plain(c, s, m, plain);
-        recompute(c, &w, segments, count, plain, m0, m1);
-    }
-    const float *extreme = c->w + ht_winograd_floats(c->in_channels, c->out_channels, m) - panels_of(c) * CHANNELS;
-    for (int64_t channel = m0; channel < m1; channel++)
-        if (HT_UNLIKELY(extreme[channel] != 0))
-            recompute(c, &w, segments, count, NULL, channel, channel + 1);
 }
 
-static void winograd_2(const ht_conv *c, int64_t block, int64_t m0, int64_t m1) { winograd(c, block, m0, m1, 2); }
-static void winograd_4(const ht_conv *c, int64_t block, int64_t m0, int64_t m1) { winograd(c, block, m0, m1, 4); }
-
-void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1)
+HT_INLINE int transform_block(const ht_conv *c, const tile_block *b, int64_t c0, int64_t c1, const int m)
 {
-    (m == 2 ? winograd_2 : winograd_4)(c, block, m0, m1);
+    for (int64_t i = 0; i < c->in[2]; i += VF_LANES)
+        vf_store_n(b->w.zeros + i, ht_min64(VF_LANES, c->in[2] - i), vf_set1(0.0f));
+    return transform_inputs(c, &b->w, b->segments, b->count, c0, c1, m);
+}
+
+static int has_few(int64_t tiles) { return WIDTH > CHANNELS && tiles <= HT_PANEL; }
+
+HT_INLINE void multiply_block(const ht_conv *c, tile_block *b, int64_t m0, int64_t m1, const int m)
+{
+    const int few = has_few(b->tiles);
+    const int64_t together = few ? WIDTH : CHANNELS;
+    if (few)
+        b->w.p_row = HT_PANEL;
+    for (int64_t channel = m0; channel < m1; channel += together) {
+        const int64_t channels = ht_min64(together, m1 - channel);
+        (few ? multiply_few : multiply)(c, &b->w, channel, channels, b->tiles);
+        for (int64_t i = 0; i < channels; i++) {
+            transform_products(&b->w, b->w.p + i * b->w.p_row, b->tiles, m);
+            store_rows(c, &b->w, b->segments, b->count, channel + i);
+        }
+    }
+}
+
+/* Whether each filter has extreme weights: 1 or 0. */
+static const float *extreme_filters(const ht_conv *c, int64_t m)
+{
+    return c->w + ht_winograd_floats(c->in_channels, c->out_channels, m) - panels_of(c) * CHANNELS;
+}
+
+static void repair_block(const ht_conv *c, const tile_block *b, int64_t m0, int64_t m1, int ordinary)
+{
+    if (HT_UNLIKELY(!ordinary)) {
+        uint8_t plain[HT_WINOGRAD_COLUMNS];
+        for (const segment *s = b->segments; s < b->segments + b->count; s++)
+            find_plain(c, s, b->w.m, plain);
+        recompute(c, &b->w, b->segments, b->count, plain, m0, m1);
+    }
+    const float *extreme = extreme_filters(c, b->w.m);
+    for (int64_t channel = m0; channel < m1; channel++)
+        if (HT_UNLIKELY(extreme[channel] != 0))
+            recompute(c, &b->w, b->segments, b->count, NULL, channel, channel + 1);
+}
+
+int ht_conv_winograd_transform(const ht_conv *c, int64_t m, int64_t block, int64_t c0, int64_t c1, float *v)
+{
+    tile_block b;
+    begin_block(c, m, block, v, &b);
+    return m == 2 ? transform_block(c, &b, c0, c1, 2) : transform_block(c, &b, c0, c1, 4);
+}
+
+void ht_conv_winograd_multiply(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1, float *v)
+{
+    tile_block b;
+    begin_block(c, m, block, v, &b);
+    if (m == 2)
+        multiply_block(c, &b, m0, m1, 2);
+    else
+        multiply_block(c, &b, m0, m1, 4);
+}
+
+void ht_conv_winograd_repair(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1, int ordinary)
+{
+    tile_block b;
+    begin_block(c, m, block, NULL, &b);
+    repair_block(c, &b, m0, m1, ordinary);
+}
+
+int ht_conv_winograd_has_extreme(const ht_conv *c, int64_t m)
+{
+    const float *extreme = extreme_filters(c, m);
+    float sum = 0;
+    for (int64_t channel = 0; channel < c->out_channels; channel++)
+        sum += extreme[channel];
+    return sum != 0;
+}
+
+int64_t ht_conv_winograd_width(const ht_conv *c, int64_t m, int64_t block)
+{
+    work w;
+    prepare(c, m, &w);
+    return has_few(ht_min64(w.columns, w.tiles - block * w.columns)) ? WIDTH : CHANNELS;
+}
+
+void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block)
+{
+    const int ordinary = ht_conv_winograd_transform(c, m, block, 0, c->in_channels, NULL);
+    ht_conv_winograd_multiply(c, m, block, 0, c->out_channels, NULL);
+    ht_conv_winograd_repair(c, m, block, 0, c->out_channels, ordinary);
 }
 
 /* G of m = 2 and m = 4: n x 3. */

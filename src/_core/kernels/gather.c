@@ -127,35 +127,93 @@ static take_fn choose(int64_t bytes, int32_t index_type)
     }
 }
 
+/* gather_elements: rows of the result. */
+typedef struct {
+    const ht_call *call;
+    ht_index_walk walk; /* at the first element */
+    take_fn take;
+    ht_row_units rows;
+    _Atomic int status;
+} taking;
+
+static void take_part(void *context, int64_t part, int thread)
+{
+    taking *job = (taking *)context;
+    const ht_tensor *data = job->call->in[0], *indices = job->call->in[1];
+    const int64_t axis = job->call->ints[0], bytes = ht_element_bytes(data->dtype);
+    const int64_t index_bytes = ht_element_bytes(indices->dtype);
+    const int last = data->ndim - 1;
+    ht_index_walk walk = job->walk;
+    ht_row_walk rows = ht_walk_rows(&job->rows, part);
+    int64_t left = HT_PACE;
+    (void)thread;
+    ht_index_walk_seek(&walk, last - 1, rows.row);
+    do {
+        const int64_t end = ht_walk_end(&rows), i = rows.row * job->rows.n;
+        for (int64_t k = ht_walk_begin(&rows), run; k < end; k += run) { /* lanes advance unless this axis is the indexed one */
+            run = ht_min64(HT_PIECE, end - k);
+            if (ht_paced_stop(&left, run))
+                return;
+            if (!job->take((const char *)data->data + (walk.base + (axis != last ? k : 0)) * bytes,
+                           (const char *)indices->data + (i + k) * index_bytes,
+                           (char *)job->call->out[0]->data + (i + k) * bytes, run, data->dims[axis], axis != last,
+                           walk.axis_step)) {
+                job->status = HT_ERR_INDEX;
+                return;
+            }
+        }
+        ht_index_walk_next(&walk, last - 1);
+    } while (ht_walk_next(&rows));
+}
+
 int HT_KERNEL(gather_elements)(const ht_call *call)
 {
     const int status = check(call);
     if (status != HT_OK)
         return status;
     const ht_tensor *data = call->in[0], *indices = call->in[1];
-    const int64_t axis = call->ints[0], bytes = ht_element_bytes(data->dtype);
-    ht_index_walk walk;
-    if (!ht_index_walk_begin(&walk, data, indices, axis) || !ht_same_dims(indices, call->out[0]))
+    taking job = {.call = call, .take = choose(ht_element_bytes(data->dtype), indices->dtype)};
+    if (!ht_index_walk_begin(&job.walk, data, indices, call->ints[0]) || !ht_same_dims(indices, call->out[0]))
         return HT_ERR_OPERAND;
     if (indices->size == 0)
         return HT_OK;
-    const int last = data->ndim - 1;
-    const int64_t row = indices->dims[last], index_bytes = ht_element_bytes(indices->dtype);
-    const take_fn take = choose(bytes, indices->dtype);
+    const int64_t row = indices->dims[data->ndim - 1];
+    job.rows = ht_divide_rows(call, indices->size / row, row, 4 * (double)indices->size);
+    ht_parallel(call->team, job.rows.parts, take_part, &job);
+    return job.status;
+}
+
+/* gather_nd: a copy for each tuple of indices. */
+typedef struct {
+    const ht_call *call;
+    int first, depth;      /* axes of data that a tuple names */
+    int64_t tuples, rows;  /* tuples: of a batch; rows: of all */
+    int64_t bytes, batch_bytes, parts;
+    _Atomic int status;
+} gathering_nd;
+
+static void gather_nd_part(void *context, int64_t part, int thread)
+{
+    gathering_nd *job = (gathering_nd *)context;
+    const ht_tensor *data = job->call->in[0], *indices = job->call->in[1];
+    const int64_t bytes = job->bytes, end = ht_part_begin(job->rows, job->parts, part + 1);
     int64_t left = HT_PACE;
-    for (int64_t i = 0; i < indices->size; i += row) {
-        for (int64_t k = 0, run; k < row; k += run) { /* lanes advance unless this axis is the indexed one */
-            run = row - k < HT_PIECE ? row - k : HT_PIECE;
-            if (ht_paced_stop(&left, run))
-                return HT_OK;
-            if (!take((const char *)data->data + (walk.base + (axis != last ? k : 0)) * bytes,
-                      (const char *)indices->data + (i + k) * index_bytes, (char *)call->out[0]->data + (i + k) * bytes,
-                      run, data->dims[axis], axis != last, walk.axis_step))
-                return HT_ERR_INDEX;
+    (void)thread;
+    for (int64_t row = ht_part_begin(job->rows, job->parts, part); row < end; row++) {
+        int64_t at = 0;
+        for (int d = 0; d < job->depth; d++) {
+            const int64_t size = data->dims[job->first + d], index = ht_index_at(indices, row * job->depth + d, size);
+            if (index < 0) {
+                job->status = HT_ERR_INDEX;
+                return;
+            }
+            at = at * size + index;
         }
-        ht_index_walk_next(&walk, last - 1);
+        if ((bytes > HT_PACE / 256 || (row & 255) == 255) && ht_paced_stop(&left, 256 * bytes))
+            return;
+        move((char *)job->call->out[0]->data + row * bytes,
+             (const char *)data->data + row / job->tuples * job->batch_bytes + at * bytes, bytes);
     }
-    return HT_OK;
 }
 
 int HT_KERNEL(gather_nd)(const ht_call *call)
@@ -174,27 +232,14 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
         if (data->dims[d] != indices->dims[d])
             return HT_ERR_OPERAND;
     const int first = (int)batch_dims, last = (int)(batch_dims + depth);
-    const int64_t batches = ht_product(data->dims, 0, first);
     const int64_t tuples = ht_product(indices->dims, first, indices->ndim - 1);
-    const int64_t inner = ht_product(data->dims, last, data->ndim), bytes = inner * ht_element_bytes(data->dtype);
-    const int64_t batch_bytes = ht_product(data->dims, first, data->ndim) * ht_element_bytes(data->dtype);
-    if (call->out[0]->size != batches * tuples * inner)
+    const int64_t rows = ht_product(data->dims, 0, first) * tuples, inner = ht_product(data->dims, last, data->ndim);
+    const int64_t batch = ht_product(data->dims, first, data->ndim), bytes = ht_element_bytes(data->dtype);
+    if (call->out[0]->size != rows * inner)
         return HT_ERR_OPERAND;
-    char *out = (char *)call->out[0]->data;
-    int64_t left = HT_PACE;
-    for (int64_t b = 0; b < batches; b++)
-        for (int64_t t = 0; t < tuples; t++, out += bytes) {
-            int64_t at = 0;
-            for (int d = 0; d < depth; d++) {
-                const int64_t index = ht_index_at(indices, (b * tuples + t) * depth + d, data->dims[first + d]);
-                if (index < 0)
-                    return HT_ERR_INDEX;
-                at = at * data->dims[first + d] + index;
-            }
-            if ((bytes > HT_PACE / 256 || (t & 255) == 255) && ht_paced_stop(&left, 256 * bytes))
-                return HT_OK;
-            if (bytes > 0)
-                move(out, (const char *)data->data + b * batch_bytes + at * bytes, bytes);
-        }
-    return HT_OK;
+    gathering_nd job = {.call = call, .first = first, .depth = (int)depth, .tuples = tuples, .rows = rows,
+                        .bytes = inner * bytes, .batch_bytes = batch * bytes};
+    job.parts = ht_min64(rows, ht_wanted(call, (double)rows * (8 * (double)depth + (double)job.bytes / 2)));
+    ht_parallel(call->team, job.parts, gather_nd_part, &job);
+    return job.status;
 }

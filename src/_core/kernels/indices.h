@@ -39,6 +39,16 @@ static inline int ht_index_walk_begin(ht_index_walk *walk, const ht_tensor *data
     return 1;
 }
 
+/* Goes to the first element of a row, counted in order; a row runs along the axis after `last`. No size may be 0. */
+static inline void ht_index_walk_seek(ht_index_walk *walk, int last, int64_t row)
+{
+    walk->base = 0;
+    for (int d = last; d >= 0; row /= walk->size[d], d--) {
+        walk->position[d] = row % walk->size[d];
+        walk->base += walk->position[d] * walk->step[d];
+    }
+}
+
 /* Advances to the next element along axis `last`, or from its end to the next row. */
 static inline void ht_index_walk_next(ht_index_walk *walk, int last)
 {

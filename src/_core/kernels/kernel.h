@@ -89,6 +89,53 @@ static inline int64_t ht_part_begin(int64_t units, int64_t parts, int64_t part)
     return units / parts * part + (part < units % parts ? part : units % parts);
 }
 
+/* Rows of n elements as units of work: whole rows, or pieces of rows if there are few. A piece has HT_ROW_PIECE elements,
+ * the last one of a row fewer. Rows of `cost` operations in total. */
+#define HT_ROW_PIECE 1024 /* whole vectors and whole cache lines */
+typedef struct {
+    int64_t n, pieces, units, parts; /* pieces: of each row */
+} ht_row_units;
+
+static inline ht_row_units ht_divide_rows(const ht_call *call, int64_t rows, int64_t n, double cost)
+{
+    ht_row_units u = {.n = n, .pieces = 1};
+    if (rows < ht_wanted(call, cost) && n > HT_ROW_PIECE)
+        u.pieces = (n + HT_ROW_PIECE - 1) / HT_ROW_PIECE;
+    u.units = rows * u.pieces;
+    u.parts = ht_parts(call, u.units, cost);
+    return u;
+}
+
+/* A walk over the units of a part. */
+typedef struct {
+    const ht_row_units *all;
+    int64_t row, piece, left; /* left: units to come, including this one */
+} ht_row_walk;
+
+static inline ht_row_walk ht_walk_rows(const ht_row_units *all, int64_t part)
+{
+    const int64_t begin = ht_part_begin(all->units, all->parts, part);
+    return (ht_row_walk){all, begin / all->pieces, begin % all->pieces, ht_part_begin(all->units, all->parts, part + 1) - begin};
+}
+
+/* The unit's elements of its row: [ht_walk_begin(walk), ht_walk_end(walk)). Units that follow each other in a row are one. */
+static inline int64_t ht_walk_begin(const ht_row_walk *walk) { return walk->piece * HT_ROW_PIECE; }
+
+static inline int64_t ht_walk_end(const ht_row_walk *walk)
+{
+    const int64_t pieces = walk->all->pieces - walk->piece;
+    return walk->left < pieces ? (walk->piece + walk->left) * HT_ROW_PIECE : walk->all->n;
+}
+
+/* Goes to the next row; 0 after the last. */
+static inline int ht_walk_next(ht_row_walk *walk)
+{
+    walk->left -= walk->all->pieces - walk->piece;
+    walk->piece = 0;
+    walk->row++;
+    return walk->left > 0;
+}
+
 /* Whether the run must stop, for serial loops: checked about every four million operations. *left starts as HT_PACE. */
 #define HT_PACE (1 << 22)
 static inline int ht_paced_stop(int64_t *left, int64_t work)

@@ -33,16 +33,24 @@ typedef struct {
     int64_t first[HT_MAX_DIMS], size[HT_MAX_DIMS], before[HT_MAX_DIMS];
 } cropped;
 
+/* Elements [begin, end) of a row; x: its first kept element, NULL if the row is outside x. `bits`: the constant. */
+typedef void (*row_fn)(const void *x, void *out, int64_t begin, int64_t end, int64_t before, int64_t size, int64_t mode,
+                       uint64_t bits);
+
 #define DEFINE_ROW(T)                                                                                          \
-    static void row_##T(const T *x, T *out, int64_t n, int64_t before, int64_t size, int64_t mode, T value)    \
+    static void row_##T(const void *px, void *pout, int64_t begin, int64_t end, int64_t before, int64_t size,  \
+                        int64_t mode, uint64_t bits)                                                           \
     {                                                                                                          \
+        const T *x = (const T *)px;                                                                            \
+        T *out = (T *)pout, value;                                                                             \
         int64_t left = HT_PIECE;                                                                               \
-        for (int64_t i = 0; i < n;) {                                                                          \
+        memcpy(&value, &bits, sizeof value);                                                                   \
+        for (int64_t i = begin; i < end;) {                                                                    \
             if (ht_paced_stop(&left, 0))                                                                       \
                 return;                                                                                        \
             const int64_t from = i - before;                                                                   \
             if (x != NULL && from >= 0 && from < size) { /* the inside: one copy */                            \
-                const int64_t length = size - from < n - i ? size - from : n - i;                              \
+                const int64_t length = size - from < end - i ? size - from : end - i;                          \
                 ht_long_copy(out + i, x + from, length * (int64_t)sizeof(T));                                  \
                 i += length;                                                                                   \
                 continue;                                                                                      \
@@ -50,32 +58,52 @@ typedef struct {
             const int64_t k = x == NULL ? -1 : source(from, size, mode);                                       \
             out[i++] = k < 0 ? value : x[k];                                                                   \
         }                                                                                                      \
-    }                                                                                                          \
-    static void rows_##T(const ht_tensor *x, ht_tensor *out, const cropped *c, int64_t mode, T value)          \
-    {                                                                                                          \
-        const int last = out->ndim - 1;                                                                        \
-        int64_t position[HT_MAX_DIMS] = {0};                                                                   \
-        T *to = (T *)out->data;                                                                                \
-        const int64_t n = out->dims[last];                                                                     \
-        int64_t left = HT_PACE;                                                                                \
-        for (int64_t done = 0; done < out->size; done += n) {                                                  \
-            if (ht_paced_stop(&left, n))                                                                       \
-                return;                                                                                        \
-            int64_t at = 0;                                                                                    \
-            for (int d = 0; d < last && at >= 0; d++) {                                                        \
-                const int64_t k = c->size[d] > 0 ? source(position[d] - c->before[d], c->size[d], mode) : -1;  \
-                at = k < 0 ? -1 : at * x->dims[d] + c->first[d] + k;                                           \
-            }                                                                                                  \
-            const T *row = at < 0 ? NULL : (const T *)x->data + at * x->dims[last] + c->first[last];           \
-            row_##T(c->size[last] > 0 ? row : NULL, to + done, n, c->before[last], c->size[last], mode, value);\
-            for (int d = last - 1; d >= 0 && ++position[d] == out->dims[d]; d--)                               \
-                position[d] = 0;                                                                               \
-        }                                                                                                      \
     }
 DEFINE_ROW(uint8_t)
 DEFINE_ROW(uint16_t)
 DEFINE_ROW(uint32_t)
 DEFINE_ROW(uint64_t)
+
+typedef struct {
+    const ht_tensor *x;
+    ht_tensor *out;
+    cropped c;
+    int64_t mode, bytes;
+    uint64_t bits;
+    row_fn row;
+    ht_row_units rows;
+} padding;
+
+static void pad_part(void *context, int64_t part, int thread)
+{
+    const padding *job = (const padding *)context;
+    const ht_tensor *x = job->x, *out = job->out;
+    const cropped *c = &job->c;
+    const int last = out->ndim - 1;
+    int64_t position[HT_MAX_DIMS], left = HT_PACE;
+    ht_row_walk walk = ht_walk_rows(&job->rows, part);
+    int64_t row = walk.row;
+    (void)thread;
+    for (int d = last - 1; d >= 0; row /= out->dims[d], d--)
+        position[d] = row % out->dims[d];
+    do {
+        const int64_t begin = ht_walk_begin(&walk), end = ht_walk_end(&walk);
+        if (ht_paced_stop(&left, end - begin))
+            return;
+        int64_t at = 0;
+        for (int d = 0; d < last && at >= 0; d++) {
+            const int64_t k = c->size[d] > 0 ? source(position[d] - c->before[d], c->size[d], job->mode) : -1;
+            at = k < 0 ? -1 : at * x->dims[d] + c->first[d] + k;
+        }
+        const char *from = at < 0 || c->size[last] <= 0
+                               ? NULL
+                               : (const char *)x->data + (at * x->dims[last] + c->first[last]) * job->bytes;
+        job->row(from, (char *)out->data + walk.row * job->rows.n * job->bytes, begin, end, c->before[last], c->size[last],
+                 job->mode, job->bits);
+        for (int d = last - 1; d >= 0 && ++position[d] == out->dims[d]; d--)
+            position[d] = 0;
+    } while (ht_walk_next(&walk));
+}
 
 int HT_KERNEL(pad)(const ht_call *call)
 {
@@ -86,38 +114,34 @@ int HT_KERNEL(pad)(const ht_call *call)
     if (call->num_ints != 1 + x->ndim || x->ndim < 1 || out->ndim != x->ndim || out->dtype != x->dtype ||
         (value && (value->size != 1 || value->dtype != x->dtype)))
         return HT_ERR_OPERAND;
-    const int64_t mode = call->ints[0], bytes = ht_element_bytes(x->dtype);
+    const int64_t mode = call->ints[0], n = out->dims[out->ndim - 1];
+    padding job = {.x = x, .out = out, .mode = mode, .bytes = ht_element_bytes(x->dtype)};
     if (mode < CONSTANT || mode > WRAP)
         return HT_ERR_OPERAND;
     if (out->size == 0)
         return HT_OK;
-    cropped c;
+    cropped *c = &job.c;
     for (int d = 0; d < x->ndim; d++) {
         const int64_t before = call->ints[1 + d];
         if (before < -((int64_t)1 << 60) || before > ((int64_t)1 << 60))
             return HT_ERR_OPERAND;
         const int64_t after = out->dims[d] - x->dims[d] - before;
-        c.before[d] = before > 0 ? before : 0;
-        c.first[d] = c.before[d] - before;
-        c.size[d] = x->dims[d] - c.first[d] + (after < 0 ? after : 0);
-        if (mode != CONSTANT && c.size[d] <= 0)
+        c->before[d] = before > 0 ? before : 0;
+        c->first[d] = c->before[d] - before;
+        c->size[d] = x->dims[d] - c->first[d] + (after < 0 ? after : 0);
+        if (mode != CONSTANT && c->size[d] <= 0)
             return HT_ERR_OPERAND;
     }
-    uint64_t bits = 0;
     if (value)
-        memcpy(&bits, value->data, (size_t)bytes);
-#define CASE(size, T)                                      \
-    case size: {                                           \
-        T v;                                               \
-        memcpy(&v, &bits, sizeof v);                       \
-        rows_##T(x, out, &c, mode, v);                     \
-        return HT_OK;                                      \
-    }
-    switch (bytes) {
-        CASE(1, uint8_t)
-        CASE(2, uint16_t)
-        CASE(4, uint32_t)
-        CASE(8, uint64_t)
+        memcpy(&job.bits, value->data, (size_t)job.bytes);
+    switch (job.bytes) {
+    case 1: job.row = row_uint8_t; break;
+    case 2: job.row = row_uint16_t; break;
+    case 4: job.row = row_uint32_t; break;
+    case 8: job.row = row_uint64_t; break;
     default: return HT_ERR_DTYPE;
     }
+    job.rows = ht_divide_rows(call, out->size / n, n, (double)out->size);
+    ht_parallel(call->team, job.rows.parts, pad_part, &job);
+    return HT_OK;
 }

@@ -6,6 +6,9 @@
  *
  * out: data's dims and dtype; may be data's memory (in place). reduction: HT_SCATTER_NONE assigns (any dtype); the
  * others combine (numeric).
+ *
+ * Threads take different elements of out, so that each element gets its updates in order: of scatter_elements indices that
+ * differ along another axis than `axis`, of scatter_nd parts of the rows that a tuple names.
  */
 #include "indices.h"
 
@@ -42,6 +45,20 @@ static combine_fn choose(int64_t reduction, int32_t dtype)
     }
 }
 
+typedef struct {
+    char *out;
+    const char *data;
+    int64_t bytes, parts;
+} copying;
+
+static void copy_part(void *context, int64_t part, int thread)
+{
+    const copying *job = (const copying *)context;
+    const int64_t begin = ht_part_begin(job->bytes, job->parts, part), end = ht_part_begin(job->bytes, job->parts, part + 1);
+    (void)thread;
+    ht_long_copy(job->out + begin, job->data + begin, end - begin);
+}
+
 /* Checks the conditions that both share, chooses `combine` (NULL: assign), and copies data into out. */
 static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
 {
@@ -54,8 +71,11 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
     *combine = reduction != HT_SCATTER_NONE ? choose(reduction, data->dtype) : NULL;
     if (bytes == 0 || (reduction != HT_SCATTER_NONE && !*combine))
         return HT_ERR_DTYPE;
-    if (out->data != data->data && data->size > 0)
-        ht_long_copy(out->data, data->data, data->size * bytes);
+    if (out->data != data->data && data->size > 0) {
+        copying job = {(char *)out->data, (const char *)data->data, data->size * bytes, 1};
+        job.parts = ht_parts(call, job.bytes, (double)job.bytes / 2);
+        ht_parallel(call->team, job.parts, copy_part, &job);
+    }
     return HT_OK;
 }
 
@@ -78,83 +98,142 @@ static int all_equal(const ht_tensor *indices, int64_t begin, int64_t count)
     return all_equal_int32_t((const int32_t *)indices->data + begin, count);
 }
 
+enum { LANES = 16 }; /* elements of a row that a thread takes at least */
+
+/* scatter_elements: parts of the dims before `axis` times parts of the last dim, if that is another one. */
+typedef struct {
+    const ht_call *call;
+    combine_fn combine;
+    ht_index_walk walk; /* at the first element */
+    int64_t outer, slices, lane_parts, parts; /* slices: indices of one outer element */
+    _Atomic int status;
+} scattering;
+
+static void scatter_part(void *context, int64_t part, int thread)
+{
+    scattering *job = (scattering *)context;
+    const ht_tensor *indices = job->call->in[1], *out = job->call->out[0];
+    const int64_t axis = job->call->ints[0], bytes = ht_element_bytes(out->dtype), outer_parts = job->parts / job->lane_parts;
+    const int last = out->ndim - 1;
+    const int64_t row = axis == last ? 1 : indices->dims[last];
+    const int64_t first = ht_part_begin(row, job->lane_parts, part % job->lane_parts);
+    const int64_t run = ht_part_begin(row, job->lane_parts, part % job->lane_parts + 1) - first;
+    const int64_t begin = ht_part_begin(job->outer, outer_parts, part / job->lane_parts) * job->slices;
+    const int64_t end = ht_part_begin(job->outer, outer_parts, part / job->lane_parts + 1) * job->slices;
+    const int along = axis == last ? last : last - 1; /* the axis of the walk's steps */
+    ht_index_walk walk = job->walk;
+    int64_t left = HT_PACE;
+    (void)thread;
+    if (begin == end)
+        return;
+    ht_index_walk_seek(&walk, along, begin / row);
+    for (int64_t at = begin; at < end; at += row) {
+        if (ht_paced_stop(&left, run))
+            return;
+        /* Neighbors along the last axis with equal indices are also neighbors in out, unless that axis is `axis`. */
+        const int64_t together = run > 1 && all_equal(indices, at + first, run) ? run : 1;
+        for (int64_t i = first; i < first + run; i += together) {
+            if (ht_stops_at(i))
+                return;
+            const int64_t index = ht_index_at(indices, at + i, out->dims[axis]);
+            if (index < 0) {
+                job->status = HT_ERR_INDEX;
+                return;
+            }
+            char *to = (char *)out->data + (walk.base + i + index * walk.axis_step) * bytes;
+            const char *update = (const char *)job->call->in[2]->data + (at + i) * bytes;
+            if (job->combine)
+                job->combine(to, update, together);
+            else
+                ht_long_copy(to, update, together * bytes);
+        }
+        ht_index_walk_next(&walk, along);
+    }
+}
+
 int HT_KERNEL(scatter_elements)(const ht_call *call)
 {
-    combine_fn combine;
     if (call->num_in != 3 || call->num_out != 1 || call->num_ints != 2)
         return HT_ERR_OPERAND;
     const ht_tensor *indices = call->in[1], *updates = call->in[2];
     ht_tensor *out = call->out[0];
-    const int64_t axis = call->ints[0], bytes = ht_element_bytes(out->dtype);
-    ht_index_walk walk;
-    if (!ht_index_walk_begin(&walk, out, indices, axis) || !ht_same_dims(indices, updates))
+    const int64_t axis = call->ints[0];
+    scattering job = {.call = call, .lane_parts = 1};
+    if (!ht_index_walk_begin(&job.walk, out, indices, axis) || !ht_same_dims(indices, updates))
         return HT_ERR_OPERAND;
-    const int status = begin(call, call->ints[1], &combine);
+    const int status = begin(call, call->ints[1], &job.combine);
     if (status != HT_OK || indices->size == 0)
         return status;
-    /* Neighbors along the last axis with equal indices are also neighbors in out, unless that axis is `axis`. */
-    const int64_t run = axis == out->ndim - 1 ? 1 : indices->dims[out->ndim - 1];
-    const char *update = (const char *)updates->data;
+    job.outer = ht_product(indices->dims, 0, (int)axis);
+    job.slices = indices->size / job.outer;
+    const int64_t wanted = ht_wanted(call, 4 * (double)indices->size), lanes = indices->dims[out->ndim - 1] / LANES;
+    const int64_t outer_parts = job.outer < wanted ? job.outer : wanted;
+    if (axis < out->ndim - 1 && outer_parts < wanted && lanes > 1)
+        job.lane_parts = lanes < wanted / outer_parts ? lanes : wanted / outer_parts;
+    job.parts = outer_parts * job.lane_parts;
+    ht_parallel(call->team, job.parts, scatter_part, &job);
+    return job.status;
+}
+
+/* scatter_nd: parts of the elements that a tuple names. */
+typedef struct {
+    const ht_call *call;
+    combine_fn combine;
+    int64_t depth, tuples, inner, parts;
+    _Atomic int status;
+} scattering_nd;
+
+static void scatter_nd_part(void *context, int64_t part, int thread)
+{
+    scattering_nd *job = (scattering_nd *)context;
+    const ht_tensor *indices = job->call->in[1], *out = job->call->out[0];
+    const int64_t bytes = ht_element_bytes(out->dtype), first = ht_part_begin(job->inner, job->parts, part);
+    const int64_t count = ht_part_begin(job->inner, job->parts, part + 1) - first;
     int64_t left = HT_PACE;
-    for (int64_t begin = 0; begin < indices->size; begin += run) {
-        if (ht_paced_stop(&left, run))
-            return HT_OK;
-        const int64_t together = run > 1 && all_equal(indices, begin, run) ? run : 1;
-        for (int64_t i = 0; i < run; i += together, update += together * bytes) {
-            if (ht_stops_at(i))
-                return HT_OK;
-            const int64_t index = ht_index_at(indices, begin + i, out->dims[axis]);
-            if (index < 0)
-                return HT_ERR_INDEX;
-            char *to = (char *)out->data + (walk.base + i + index * walk.axis_step) * bytes;
-            if (combine)
-                combine(to, update, together);
-            else
-                ht_long_copy(to, update, together * bytes);
+    (void)thread;
+    for (int64_t t = 0; t < job->tuples; t++) {
+        if ((count > HT_PACE / 256 || (t & 255) == 255) && ht_paced_stop(&left, 256 * count))
+            return;
+        int64_t at = 0;
+        for (int d = 0; d < job->depth; d++) {
+            const int64_t index = ht_index_at(indices, t * job->depth + d, out->dims[d]);
+            if (index < 0) {
+                job->status = HT_ERR_INDEX;
+                return;
+            }
+            at = at * out->dims[d] + index;
         }
-        ht_index_walk_next(&walk, run == 1 ? out->ndim - 1 : out->ndim - 2);
+        if (count == 0)
+            continue;
+        char *to = (char *)out->data + (at * job->inner + first) * bytes;
+        const char *update = (const char *)job->call->in[2]->data + (t * job->inner + first) * bytes;
+        if (job->combine)
+            job->combine(to, update, count);
+        else
+            ht_long_copy(to, update, count * bytes);
     }
-    return HT_OK;
 }
 
 int HT_KERNEL(scatter_nd)(const ht_call *call)
 {
-    combine_fn combine;
     if (call->num_in != 3 || call->num_out != 1 || call->num_ints != 1)
         return HT_ERR_OPERAND;
     const ht_tensor *indices = call->in[1], *updates = call->in[2];
     ht_tensor *out = call->out[0];
     if (indices->ndim < 1)
         return HT_ERR_OPERAND;
-    const int64_t depth = indices->dims[indices->ndim - 1];
-    if (depth < 0 || depth > out->ndim)
+    scattering_nd job = {.call = call, .depth = indices->dims[indices->ndim - 1]};
+    if (job.depth < 0 || job.depth > out->ndim)
         return HT_ERR_OPERAND;
-    const int64_t tuples = ht_product(indices->dims, 0, indices->ndim - 1);
-    const int64_t inner = ht_product(out->dims, (int)depth, out->ndim), bytes = inner * ht_element_bytes(out->dtype);
-    if (updates->size != tuples * inner)
+    job.tuples = ht_product(indices->dims, 0, indices->ndim - 1);
+    job.inner = ht_product(out->dims, (int)job.depth, out->ndim);
+    if (updates->size != job.tuples * job.inner)
         return HT_ERR_OPERAND;
-    const int status = begin(call, call->ints[0], &combine);
+    const int status = begin(call, call->ints[0], &job.combine);
     if (status != HT_OK)
         return status;
-    const char *update = (const char *)updates->data;
-    int64_t left = HT_PACE;
-    for (int64_t t = 0; t < tuples; t++, update += bytes) {
-        if ((inner > HT_PACE / 256 || (t & 255) == 255) && ht_paced_stop(&left, 256 * inner))
-            return HT_OK;
-        int64_t at = 0;
-        for (int d = 0; d < depth; d++) {
-            const int64_t index = ht_index_at(indices, t * depth + d, out->dims[d]);
-            if (index < 0)
-                return HT_ERR_INDEX;
-            at = at * out->dims[d] + index;
-        }
-        if (inner == 0)
-            continue;
-        char *to = (char *)out->data + at * bytes;
-        if (combine)
-            combine(to, update, inner);
-        else
-            ht_long_copy(to, update, bytes);
-    }
-    return HT_OK;
+    const int64_t wanted = ht_wanted(call, (double)updates->size), lanes = job.inner / LANES;
+    job.parts = lanes < wanted ? (lanes > 1 ? lanes : 1) : wanted;
+    ht_parallel(call->team, job.parts, scatter_nd_part, &job);
+    return job.status;
 }

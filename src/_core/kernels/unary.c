@@ -181,7 +181,52 @@ INTEGER(unary_u64, uint64_t, uint64_t, 0, UINT64_MAX)
 CLASSIFY(classify_f32, float)
 CLASSIFY(classify_f64, double)
 
-/* float32 in pieces of whole vectors, so that each element is computed as it would be by one thread. */
+/* Elements [begin, end), whatever the type. Fails alike for all ranges. */
+static int unary_range(const ht_call *call, int64_t begin, int64_t end)
+{
+    const ht_tensor *x = call->in[0], *y = call->out[0];
+    const int op = (int)call->ints[0];
+    const double a = call->floats[0], b = call->floats[1];
+    const int64_t n = end - begin;
+#define ELEMENTS(function, type) function(op, a, b, (const type *)x->data + begin, (type *)y->data + begin, n)
+    if (op == HT_UNARY_ISNAN || op == HT_UNARY_ISINF) {
+        uint8_t *to = (uint8_t *)y->data + begin;
+        if (y->dtype != HT_BOOL)
+            return HT_ERR_DTYPE;
+        if (x->dtype == HT_FLOAT32)
+            classify_f32(op, a != 0, b != 0, (const float *)x->data + begin, to, n);
+        else if (x->dtype == HT_FLOAT64)
+            classify_f64(op, a != 0, b != 0, (const double *)x->data + begin, to, n);
+        else
+            return HT_ERR_DTYPE;
+        return HT_OK;
+    }
+    if (x->dtype != y->dtype)
+        return HT_ERR_DTYPE;
+    switch (x->dtype) {
+    case HT_FLOAT32:
+        return ht_unary_f32(op, (float)a, (float)b, (const float *)x->data + begin, (float *)y->data + begin, n);
+    case HT_FLOAT64: return ELEMENTS(unary_f64, double);
+    case HT_INT8: return ELEMENTS(unary_i8, int8_t);
+    case HT_INT16: return ELEMENTS(unary_i16, int16_t);
+    case HT_INT32: return ELEMENTS(unary_i32, int32_t);
+    case HT_INT64: return ELEMENTS(unary_i64, int64_t);
+    case HT_UINT8: return ELEMENTS(unary_u8, uint8_t);
+    case HT_UINT16: return ELEMENTS(unary_u16, uint16_t);
+    case HT_UINT32: return ELEMENTS(unary_u32, uint32_t);
+    case HT_UINT64: return ELEMENTS(unary_u64, uint64_t);
+    case HT_BOOL:
+        if (op != HT_UNARY_NOT && op != HT_UNARY_NONE)
+            return HT_ERR_DTYPE;
+        HT_LONG_FOR (i, n)
+            ((uint8_t *)y->data)[begin + i] = (((const uint8_t *)x->data)[begin + i] != 0) ^ (op == HT_UNARY_NOT);
+        return HT_OK;
+    default: return HT_ERR_DTYPE;
+    }
+#undef ELEMENTS
+}
+
+/* Pieces of whole vectors, so that each element is computed as it would be by one thread. */
 typedef struct {
     const ht_call *call;
     int64_t parts;
@@ -192,67 +237,24 @@ enum { PIECE = 1024 }; /* elements of a unit of work for threads: whole vectors 
 static void unary_part(void *context, int64_t part, int thread)
 {
     const pieces *job = (const pieces *)context;
-    const ht_call *call = job->call;
-    const int64_t size = call->in[0]->size, units = ht_ceil_div(size, PIECE);
+    const int64_t size = job->call->in[0]->size, units = ht_ceil_div(size, PIECE);
     const int64_t begin = ht_part_begin(units, job->parts, part) * PIECE;
-    const int64_t end = ht_min64(size, ht_part_begin(units, job->parts, part + 1) * PIECE);
     (void)thread;
-    (void)ht_unary_f32((int)call->ints[0], (float)call->floats[0], (float)call->floats[1],
-                       (const float *)call->in[0]->data + begin, (float *)call->out[0]->data + begin, end - begin);
-}
-
-static int unary_f32(const ht_call *call)
-{
-    const int status = ht_unary_f32((int)call->ints[0], (float)call->floats[0], (float)call->floats[1],
-                                    call->in[0]->data, call->out[0]->data, 0); /* is there such an operation? */
-    if (status != HT_OK)
-        return status;
-    const int64_t size = call->in[0]->size;
-    pieces job = {call, ht_parts(call, ht_ceil_div(size, PIECE), 8 * (double)size)};
-    ht_parallel(call->team, job.parts, unary_part, &job);
-    return HT_OK;
+    (void)unary_range(job->call, begin, ht_min64(size, ht_part_begin(units, job->parts, part + 1) * PIECE));
 }
 
 int HT_KERNEL(unary)(const ht_call *call)
 {
     if (call->num_in != 1 || call->num_out != 1 || call->num_ints != 1 || call->num_floats != 2)
         return HT_ERR_OPERAND;
-    const ht_tensor *x = call->in[0], *y = call->out[0];
-    const int op = (int)call->ints[0];
-    const double a = call->floats[0], b = call->floats[1];
-    const int64_t n = x->size;
-    if (y->size != n)
+    const ht_tensor *x = call->in[0];
+    if (call->out[0]->size != x->size)
         return HT_ERR_OPERAND;
-    if (op == HT_UNARY_ISNAN || op == HT_UNARY_ISINF) {
-        if (y->dtype != HT_BOOL)
-            return HT_ERR_DTYPE;
-        if (x->dtype == HT_FLOAT32)
-            classify_f32(op, a != 0, b != 0, x->data, y->data, n);
-        else if (x->dtype == HT_FLOAT64)
-            classify_f64(op, a != 0, b != 0, x->data, y->data, n);
-        else
-            return HT_ERR_DTYPE;
-        return HT_OK;
-    }
-    if (x->dtype != y->dtype)
-        return HT_ERR_DTYPE;
-    switch (x->dtype) {
-    case HT_FLOAT32: return unary_f32(call);
-    case HT_FLOAT64: return unary_f64(op, a, b, x->data, y->data, n);
-    case HT_INT8: return unary_i8(op, a, b, x->data, y->data, n);
-    case HT_INT16: return unary_i16(op, a, b, x->data, y->data, n);
-    case HT_INT32: return unary_i32(op, a, b, x->data, y->data, n);
-    case HT_INT64: return unary_i64(op, a, b, x->data, y->data, n);
-    case HT_UINT8: return unary_u8(op, a, b, x->data, y->data, n);
-    case HT_UINT16: return unary_u16(op, a, b, x->data, y->data, n);
-    case HT_UINT32: return unary_u32(op, a, b, x->data, y->data, n);
-    case HT_UINT64: return unary_u64(op, a, b, x->data, y->data, n);
-    case HT_BOOL:
-        if (op != HT_UNARY_NOT && op != HT_UNARY_NONE)
-            return HT_ERR_DTYPE;
-        HT_LONG_FOR (i, n)
-            ((uint8_t *)y->data)[i] = (((const uint8_t *)x->data)[i] != 0) ^ (op == HT_UNARY_NOT);
-        return HT_OK;
-    default: return HT_ERR_DTYPE;
-    }
+    const int status = unary_range(call, 0, 0); /* is there such an operation? */
+    if (status != HT_OK || x->size == 0)
+        return status;
+    const int is_float = x->dtype == HT_FLOAT32 || x->dtype == HT_FLOAT64;
+    pieces job = {call, ht_parts(call, ht_ceil_div(x->size, PIECE), (is_float ? 8 : 1) * (double)x->size)};
+    ht_parallel(call->team, job.parts, unary_part, &job);
+    return HT_OK;
 }
