@@ -79,7 +79,7 @@ static int cheapest(const ht_conv *c)
         way = ROWS;
     }
     const double grouped = pixels * padded_channels * k + 4 * pixels * channels;
-    if (grouped < best && ht_conv_grouped_fits(c)) {
+    if (c->padded && grouped < best && ht_conv_grouped_fits(c)) { /* else direct copies nothing */
         best = grouped;
         way = GROUPED;
     }
