@@ -14,7 +14,7 @@
 #define BLOCK_PIXELS 384 /* per block, if rows are shorter: their sums take at most 96 kB */
 #define BLOCK_FLOATS (48 * 1024) /* of the copy of a block, if it has several rows: 192 kB, within the L2 cache */
 #define SUM_FLOATS (HT_CONV_SCRATCH / 8)
-#define COPY_FLOATS (HT_CONV_SCRATCH / 8 - HT_PANEL) /* rows are copied in whole vectors */
+#define COPY_FLOATS (HT_CONV_SCRATCH / 8)
 #define VECTORS (HT_PANEL / VF_LANES)
 
 /* Accumulators fill the register file: 28 of 32, 12 of 16. */
@@ -99,7 +99,10 @@ static int64_t span(const ht_conv *c, int d, int64_t outputs)
     return (outputs - 1) * c->stride[d] + (c->kernel[d] - 1) * c->dilation[d] + 1;
 }
 
-static int64_t copied(const ht_conv *c, int64_t rows) { return c->in_channels * span(c, 1, rows) * span(c, 2, c->out[2]); }
+/* Floats of a copied row: whole vectors. */
+static int64_t copied_row(const ht_conv *c) { return ht_ceil_div(span(c, 2, c->out[2]), VF_LANES) * VF_LANES; }
+
+static int64_t copied(const ht_conv *c, int64_t rows) { return c->in_channels * span(c, 1, rows) * copied_row(c); }
 
 static int64_t columns_of(const ht_conv *c) { return ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL; }
 
@@ -123,25 +126,26 @@ int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows)
     return ht_ceil_div(c->out[1], ht_ceil_div(c->out[1], rows));
 }
 
-/* The inputs of output rows [y, y + rows): [channel][row][column]. Later rows overwrite what earlier ones write beyond
- * their end. */
+/* The inputs of output rows [y, y + rows): [channel][row][column]. */
 static void copy_inputs(const ht_conv *c, int64_t y, int64_t rows, float *dst)
 {
-    const int64_t height = span(c, 1, rows), width = span(c, 2, c->out[2]), top = y * c->stride[1] - c->pad[1];
+    const int64_t height = span(c, 1, rows), width = copied_row(c), top = y * c->stride[1] - c->pad[1];
     const vf zero = vf_set1(0.0f);
     for (int64_t channel = 0; channel < c->in_channels; channel++)
         for (int64_t r = top; r < top + height; r++, dst += width) {
             const int inside = r >= 0 && r < c->in[1];
             const float *row = c->x + channel * c->in_plane + r * c->in[2];
-            for (int64_t i = 0; i < width; i += VF_LANES)
+            for (int64_t i = 0; i < width; i += VF_LANES) {
+                __builtin_prefetch(row + c->in_plane + i); /* of the next channel */
                 vf_store(dst + i, inside ? ht_load_inside(row, c->in[2], i - c->pad[2], zero) : zero);
+            }
         }
 }
 
 void ht_conv_grouped(const ht_conv *c, int64_t block_rows, int64_t block)
 {
     const int64_t y = block * block_rows, rows = ht_min64(block_rows, c->out[1] - y);
-    const int64_t height = span(c, 1, rows), width = span(c, 2, c->out[2]), columns = columns_of(c);
+    const int64_t height = span(c, 1, rows), width = copied_row(c), columns = columns_of(c);
     float *sums = c->scratch, *copy = sums + SUM_FLOATS;
     copy_inputs(c, y, rows, copy);
     const int64_t tiles = ht_ceil_div(c->out[2], ROWS);
