@@ -30,9 +30,8 @@
  * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image). Results do not depend on the division, and so not on the number of threads: all ways but
- * Winograd's sum the products of an output in the order channel, kernel position, in blocks of about HT_BLOCK_K, and
- * Winograd's sums do not depend on the division either.
+ * some groups of one image). Results do not depend on the division, and so not on the number of threads: each way
+ * sums the products of an output in one order, most in the order channel, kernel position, in blocks of about HT_BLOCK_K.
  */
 #include "conv.h"
 #include "layouts.h"
