@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,57 +11,10 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 from hetero.errors import InferenceError
+from packed_convolution import Array, check, conv, numbers
 from plain_convolution import ACTIVATIONS, naive
 
 VARIANTS = _kernels.variants()
-Array = np.ndarray[Any, Any]
-Pair = Sequence[int]
-
-
-def conv(
-    x: Array,
-    w: Array,
-    group: int,
-    strides: Pair,
-    dilations: Pair,
-    begin: Pair,
-    end: Pair,
-    *,
-    variant: str = VARIANTS[-1],
-    finite: int = 1,
-    bias: Array | None = None,
-    addend: Array | None = None,
-    activation: int = 0,
-    team: _kernels.Team | None = None,
-) -> Array:
-    """The kernel over weights that are packed, and said to be ``finite``."""
-    maps, k = w.shape[0], int(np.prod(w.shape[1:]))
-    geometry = zip(x.shape[2:], w.shape[2:], strides, dilations, begin, end, strict=True)
-    out = [(size + b + e - (taps - 1) * d - 1) // s + 1 for size, taps, s, d, b, e in geometry]
-    spec = [((group * -(-(maps // group) // 16) * 16 * k,), np.float32)]
-    packed = _kernels.call("pack_b", [w], spec, [group, k, maps // group, 1], variant=variant)[0]
-    ints = [group, 1, activation]
-    for values, filler in [(w.shape[2:], 1), (strides, 1), (begin, 0), (dilations, 1)]:
-        ints += [filler] * (3 - len(values)) + list(values)
-    operands, outputs = [x, packed, bias, addend], [((x.shape[0], maps, *out), np.float32)]
-    y: Array = _kernels.call("conv", operands, outputs, [*ints, finite], (-1, 2), 1 << 20, variant, team=team)[0]
-    return y
-
-
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
-
-
-def check(x: Array, w: Array, *geometry: Any, activation: int = 0, extras: bool = True, **options: Any) -> None:
-    expected = naive(x, w, *geometry)
-    if extras:
-        options["bias"] = numbers(w.shape[0], seed=5)
-        options["addend"] = numbers(*expected.shape, seed=6)
-        expected = expected + options["bias"].reshape(-1, *[1] * (x.ndim - 2)) + options["addend"]
-    found = conv(x, w, *geometry, activation=activation, **options)
-    k = int(np.prod(w.shape[1:]))
-    np.testing.assert_allclose(found, ACTIVATIONS[activation](expected), rtol=1e-5, atol=2e-6 * (1 + k))
-
 
 CASES = {  # x, w, group, strides, dilations, pads before, pads after; each has much padding
     "3x3, dilation 12": ((1, 140, 32, 32), (70, 140, 3, 3), 1, (1, 1), (12, 12), (12, 12), (12, 12)),

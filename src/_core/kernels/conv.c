@@ -22,6 +22,7 @@
  * wide       conv_wide.c       pixels (im2col)        by estimated cost; fits every shape
  * direct     conv_direct.c     output channels        by estimated cost
  * rows       conv_rows.c       pixels of a row        by estimated cost
+ * grouped    conv_grouped.c    output channels        by estimated cost; few channels
  * inside     conv_inside.c     output channels        by estimated cost; packed weights that are known to be finite
  * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
  * narrow     conv_narrow.c     groups                 the same, small planes
@@ -51,7 +52,7 @@
 #define ONE_PANEL 0.35
 #define TWO_PANELS 0.1
 
-enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, INSIDE, WINOGRAD, DILATED };
+enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, WINOGRAD, DILATED };
 
 /* The columns whose products take as long as those of `columns` in tiles, whose last may be narrow: each element of A is
  * loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32 and 64. */
@@ -61,12 +62,12 @@ static double in_tiles(int64_t columns)
     return ((double)panels + (last == 1 ? ONE_PANEL : last == 2 ? TWO_PANELS : 0)) * HT_PANEL;
 }
 
-/* The cheapest of wide, direct, rows and inside, by estimated work in multiply-adds: the product, with columns in tiles,
- * plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied row costs 3;
- * either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output element
- * costs 8. An input element read in place by a 1x1 kernel costs 6 for every tile's width of output channels if a block of
- * channels lies on more pages than the first-level TLB has entries. Inside copies an element for 6, or 16, and reads a
- * weight for 4. */
+/* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
+ * tiles, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
+ * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
+ * element costs 8, or 4 by grouped. An input element read in place by a 1x1 kernel costs 6 for every tile's width of
+ * output channels if a block of channels lies on more pages than the first-level TLB has entries. Inside copies an
+ * element for 6, or 16, and reads a weight for 4. */
 static int cheapest(const ht_conv *c)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
@@ -89,6 +90,12 @@ static int cheapest(const ht_conv *c)
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
     }
+    const double panels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
+    const double grouped = pixels * panels * k + 4 * pixels * channels;
+    if (c->padded && grouped < best && ht_conv_grouped_fits(c)) { /* else direct copies nothing */
+        best = grouped;
+        way = GROUPED;
+    }
     double products, weights;
     if (c->finite && c->padded && ht_conv_inside_fits(c, &products, &weights)) {
         const double chunks = (double)ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
@@ -108,7 +115,7 @@ typedef struct {
     int64_t tile;                  /* WINOGRAD, DILATED: 2 or 4 */
     int64_t group, w_group;
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
-    int64_t block_rows;            /* ROWS */
+    int64_t block_rows;            /* ROWS, GROUPED */
     int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
     int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, INSIDE, ROWS) or pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
@@ -211,6 +218,8 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     else if (job->way == INSIDE)
         ht_conv_inside(&c, ht_part_begin(c.pixels, job->blocks, block), ht_part_begin(c.pixels, job->blocks, block + 1),
                        first_channel(job, chunk), first_channel(job, chunk + 1));
+    else if (job->way == GROUPED)
+        ht_conv_grouped(&c, job->block_rows, block);
     else if (job->way == ROWS)
         convolve_rows(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
     else
@@ -393,6 +402,10 @@ static void divide(convolution *job, int64_t batch, double cost)
                                   WEIGHTS * per_tile, parts_wanted);
     } else if (job->way == DILATED) {
         job->blocks = c->dilation[1] * c->dilation[2];
+    } else if (job->way == GROUPED) {
+        const int64_t share = ht_ceil_div(images * c->out[1], parts_wanted);
+        job->block_rows = ht_conv_grouped_rows(c, ht_min64(share, c->out[1]));
+        job->blocks = ht_ceil_div(c->out[1], job->block_rows);
     } else if (job->way == ROWS) {
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
         job->block_rows = ht_conv_rows_block(c, ht_min64(share, c->out[1]));

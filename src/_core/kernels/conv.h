@@ -123,6 +123,28 @@ int64_t ht_conv_inside_pixels(int64_t channels);
 #define ht_conv_inside HT_KERNEL(conv_inside)
 void ht_conv_inside(const ht_conv *c, int64_t p0, int64_t p1, int64_t m0, int64_t m1);
 
+/* Adjacent pixels of a row: where the inputs of kernel position 0 begin within a plane of x, possibly outside (of
+ * conv_inside.c only); where the outputs begin within a plane of y. */
+typedef struct {
+    int64_t in, out, count;
+} ht_run;
+
+/* Stores finished sums[pixel][channel - m0] of output channels [m0, m1) of the pixels of all runs: transposes them, adds
+ * bias and addend, and applies the activation. `rows`: scratch memory for VF_LANES rows of as many pixels and up to two
+ * vectors. Whole vectors of sums are read: up to VF_LANES more pixels. */
+#define ht_conv_store_sums HT_KERNEL(conv_store_sums)
+void ht_conv_store_sums(const ht_conv *c, const ht_run *runs, int64_t num_runs, const float *sums, int64_t sums_row,
+                        int64_t m0, int64_t m1, float *rows);
+
+/* Few channels of 1 or 2 dimensions. Computes block `block` of `block_rows` output rows (see ht_conv_grouped_rows) for all
+ * output channels. */
+#define ht_conv_grouped_fits HT_KERNEL(conv_grouped_fits)
+int ht_conv_grouped_fits(const ht_conv *c);
+#define ht_conv_grouped_rows HT_KERNEL(conv_grouped_rows)
+int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows);
+#define ht_conv_grouped HT_KERNEL(conv_grouped)
+void ht_conv_grouped(const ht_conv *c, int64_t block_rows, int64_t block);
+
 /* dst[i] = row[at + i * stride] for i in [0, count); zero if that lies outside [0, size) or `row` is NULL. */
 HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)
 {

@@ -19,7 +19,7 @@
 
 /* A row of `floats`, as an odd number of cache lines: adjacent rows then lie in different sets of the cache. */
 #define ROW(floats) (((((floats) + 15) / 16) | 1) * 16)
-#define COPY_FLOATS (HT_BLOCK_K * ROW(MAX_PIXELS) + 16) /* a block of channels, later VF_LANES output channels */
+#define COPY_FLOATS (HT_BLOCK_K * ROW(MAX_PIXELS) + 2 * VF_LANES * VF_LANES) /* a block of channels, or finished rows */
 #define SUM_FLOATS (HT_CONV_SCRATCH / 4 - COPY_FLOATS)
 _Static_assert(VF_LANES <= HT_BLOCK_K, "the finished rows fit the copy");
 
@@ -108,18 +108,12 @@ static void region_at(const grid *g, int64_t number, const segment *axes[3])
 /* Sums of `channels` output channels and as many pixels fit the scratch memory; the transposition reads whole vectors. */
 int64_t ht_conv_inside_pixels(int64_t channels) { return SUM_FLOATS / ROW(channels) - VF_LANES; }
 
-/* Adjacent pixels of a row: where the inputs of kernel position 0 begin within a plane of x, possibly outside; where the
- * outputs begin within a plane of y. */
-typedef struct {
-    int64_t in, out, count;
-} run;
-
 /* Some pixels of a region, by rows. */
 typedef struct {
     const segment *axes[3];
     float *sums;
     int64_t pixels, num_runs;
-    run runs[MAX_PIXELS];
+    ht_run runs[MAX_PIXELS];
 } piece;
 
 /* Pixels [from, to) of the region. */
@@ -132,9 +126,9 @@ static void find_runs(const ht_conv *c, piece *p, int64_t from, int64_t to)
         const int64_t x = p->axes[2]->begin + at % width, y = p->axes[1]->begin + at / width % height;
         const int64_t z = p->axes[0]->begin + at / width / height;
         const int64_t in_z = z * c->stride[0] - c->pad[0], in_y = y * c->stride[1] - c->pad[1];
-        const run r = {(in_z * c->in[1] + in_y) * c->in[2] + x * c->stride[2] - c->pad[2],
+        const ht_run r = {(in_z * c->in[1] + in_y) * c->in[2] + x * c->stride[2] - c->pad[2],
                        (z * c->out[1] + y) * c->out[2] + x, ht_min64(to - at, width - at % width)};
-        run *last = p->num_runs > 0 ? &p->runs[p->num_runs - 1] : NULL;
+        ht_run *last = p->num_runs > 0 ? &p->runs[p->num_runs - 1] : NULL;
         if (last && c->stride[2] == 1 && last->in + last->count == r.in && last->out + last->count == r.out)
             last->count += r.count;
         else
@@ -171,44 +165,48 @@ static void copy_inputs(const ht_conv *c, const piece *p, int64_t channel, int64
 }
 
 /* Adds bias and addend, applies the activation, and writes output channel `channel`. */
-static void store_channel(const ht_conv *c, const piece *p, int64_t channel, float *row)
+static void store_channel(const ht_conv *c, const ht_run *runs, int64_t num_runs, int64_t channel, const float *row)
 {
     const vf bias = vf_set1(c->bias ? c->bias[channel] : 0.0f), low = vf_set1(c->low), high = vf_set1(c->high);
-    const float *addend = c->addend ? c->addend + channel * c->pixels : NULL;
-    float *from = row, *y = c->y + channel * c->pixels;
-    if (addend || c->bias)
-        for (int64_t r = 0; r < p->num_runs; from += p->runs[r].count, r++)
-            for (int64_t i = 0; i < p->runs[r].count; i += VF_LANES) {
-                const int64_t lanes = ht_min64(VF_LANES, p->runs[r].count - i);
-                vf v = vf_load_n(from + i, lanes);
-                if (c->bias)
-                    v += bias;
-                if (addend)
-                    v += vf_load_n(addend + p->runs[r].out + i, lanes);
-                vf_store_n(from + i, lanes, v);
-            }
-    for (int64_t i = 0; i < p->pixels; i += VF_LANES) /* rows are whole vectors */
-        vf_store(row + i, vf_min(high, vf_max(low, vf_load(row + i))));
-    if (!ht_unary_is_clip(c->activation))
-        ht_unary_f32(c->activation, c->p0, c->p1, row, row, p->pixels);
-    for (int64_t r = 0; r < p->num_runs; row += p->runs[r].count, r++)
-        ht_sample_row(row, p->runs[r].count, 0, 1, p->runs[r].count, y + p->runs[r].out);
+    for (int64_t r = 0; r < num_runs; row += runs[r].count, r++) {
+        const int64_t at = channel * c->pixels + runs[r].out, count = runs[r].count;
+        for (int64_t i = 0; i < count; i += VF_LANES) {
+            const int64_t lanes = ht_min64(VF_LANES, count - i);
+            const int full = lanes == VF_LANES;
+            vf v = vf_load(row + i);
+            if (c->bias)
+                v += bias;
+            if (c->addend)
+                v += full ? vf_load(c->addend + at + i) : vf_load_n(c->addend + at + i, lanes);
+            v = vf_min(high, vf_max(low, v));
+            if (full)
+                vf_store(c->y + at + i, v);
+            else
+                vf_store_n(c->y + at + i, lanes, v);
+        }
+        if (!ht_unary_is_clip(c->activation))
+            ht_unary_f32(c->activation, c->p0, c->p1, c->y + at, c->y + at, count);
+    }
 }
 
-static void store(const ht_conv *c, const piece *p, int64_t sums_row, int64_t m0, int64_t m1, float *rows)
+void ht_conv_store_sums(const ht_conv *c, const ht_run *runs, int64_t num_runs, const float *sums, int64_t sums_row,
+                        int64_t m0, int64_t m1, float *rows)
 {
-    const int64_t row = ROW(p->pixels);
+    int64_t pixels = 0;
+    for (int64_t r = 0; r < num_runs; r++)
+        pixels += runs[r].count;
+    const int64_t row = (ht_ceil_div(pixels, VF_LANES) + 1) * VF_LANES;
     for (int64_t m = m0; m < m1; m += VF_LANES) {
-        for (int64_t at = 0; at < p->pixels; at += VF_LANES) {
+        for (int64_t at = 0; at < pixels; at += VF_LANES) {
             vf block[VF_LANES];
             for (int i = 0; i < VF_LANES; i++)
-                block[i] = vf_load(p->sums + (at + i) * sums_row + m - m0);
+                block[i] = vf_load(sums + (at + i) * sums_row + m - m0);
             vf_transpose(block);
             for (int i = 0; i < VF_LANES; i++)
                 vf_store(rows + i * row + at, block[i]);
         }
         for (int64_t i = 0; i < ht_min64(VF_LANES, m1 - m); i++)
-            store_channel(c, p, m + i, rows + i * row);
+            store_channel(c, runs, num_runs, m + i, rows + i * row);
     }
 }
 
@@ -255,7 +253,7 @@ void ht_conv_inside(const ht_conv *c, int64_t p0, int64_t p1, int64_t m0, int64_
                 find_runs(c, &p, from + ht_part_begin(to - from, pieces, i), from + ht_part_begin(to - from, pieces, i + 1));
                 multiply(c, &p, channel, channels, block == 0, m0, m1, copy);
                 if (block == blocks - 1)
-                    store(c, &p, sums_row, m0, m1, copy);
+                    ht_conv_store_sums(c, p.runs, p.num_runs, p.sums, sums_row, m0, m1, copy);
                 p.sums += p.pixels * sums_row;
             }
         }

@@ -47,10 +47,9 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     else:
         packing, operand = 0, _scaled(weights)
     ints = [group, packing, 0, *window]
-    # Only dilated kernels reach so far into the padding that it pays to read all weights here. Weights that are kept in
-    # 16 bits may overflow.
-    dilated = any(dilation > 1 for dilation in window[9:])
-    if packing == 1 and dilated and not context.halves and _are_finite(weights):
+    # Elsewhere it does not pay to read all weights here. Weights that are kept in 16 bits may overflow.
+    skips = group > 1 or any(dilation > 1 for dilation in window[9:])
+    if packing == 1 and skips and not context.halves and _are_finite(weights):
         ints.append(1)
     return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, ints, [0.0, 0.0])]
 
