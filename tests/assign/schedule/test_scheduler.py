@@ -108,7 +108,7 @@ def test_list_scheduling_of_many_nodes_of_equal_rank():
 
 
 def test_list_scheduling_of_renumbered_nodes():
-    """Nodes whose numbers are not a topological order, with and without cost: an assignment for each, never an error."""
+    """Nodes whose numbers are not a topological order, with and without cost: always an assignment."""
     rng = np.random.default_rng(1)
     for work in (np.zeros((2, 300)), rng.random((2, 300))):
         number = rng.permutation(300)
