@@ -79,7 +79,8 @@ static int cheapest(const ht_conv *c)
     const int scattered = c->taps == 1 && !c->padded && c->in_plane == c->pixels &&
                           ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-    const double direct = pixels * padded_channels * k * ht_conv_direct_kept(c) + 8 * pixels * channels +
+    const double kept = ht_conv_direct_kept(c);
+    const double direct = pixels * padded_channels * k * kept + 8 * pixels * channels +
                           (scattered ? 6 * pixels * k * widths : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;
@@ -91,7 +92,7 @@ static int cheapest(const ht_conv *c)
         way = ROWS;
     }
     const double panels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
-    const double grouped = pixels * panels * k + 4 * pixels * channels;
+    const double grouped = pixels * panels * k * kept + 4 * pixels * channels;
     if (c->padded && grouped < best && ht_conv_grouped_fits(c)) { /* else direct copies nothing */
         best = grouped;
         way = GROUPED;
