@@ -312,7 +312,11 @@ def proved(count: int, seconds: float = 6.0, first: int = 0) -> Table:
         gaps = np.array([row[1] for row in known])
         table.add(
             *(name, f"{len(rows[name])}", f"{len(rows[name]) - len(known)}", f"{(gaps == 0).mean():.1%}"),
-            *(f"{gaps.max(initial=0)}", f"{np.mean([row[2] for row in known]):.1%}", f"{sum(row[3] for row in rows[name])}"),
+            *(
+                f"{gaps.max(initial=0)}",
+                f"{np.mean([row[2] for row in known]):.1%}",
+                f"{sum(row[3] for row in rows[name])}",
+            ),
         )
     return table
 
