@@ -102,7 +102,7 @@ def test_list_scheduling_as_a_plain_one(seed, costs):
         work, given.producer, given.indptr, given.readers, given.size, given.latency, given.per_unit
     )
     case = case._replace(scheduler=case.scheduler.with_problem(problem))
-    assert case.scheduler.assign().tolist() == naive_assignment(case)
+    assert case.scheduler._machine.assign().tolist() == naive_assignment(case)
     device = random_devices(rng, case)
     assert case.scheduler._machine.runs(device)[0].tolist() == naive_runs(case, device.tolist())
 
@@ -114,7 +114,7 @@ def test_list_scheduling_of_many_nodes_of_equal_rank():
     edges = [(t * length + i, t * length + i + 1) for t in range(count) for i in range(length - 1)]
     work = np.tile(1 + rng.integers(0, 1000, count * length) * 2.0**-50, (2, 1))
     case = make_case(edges, work, launch=0.1, links=0.01)
-    assert case.scheduler.assign().tolist() == naive_assignment(case)
+    assert case.scheduler._machine.assign().tolist() == naive_assignment(case)
     device = rng.integers(0, 2, count * length).astype(np.int32)
     assert case.scheduler._machine.runs(device)[0].tolist() == naive_runs(case, device.tolist())
 
