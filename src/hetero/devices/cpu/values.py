@@ -22,7 +22,6 @@ from ...model.constants import release_pages
 from .pages import Pages
 
 __all__ = [
-    "CHAIN_MIN_BYTES",
     "MAX_BYTES",
     "MAX_DIMS",
     "Call",
@@ -40,9 +39,6 @@ MAX_BYTES = _kernels.constant("MAX_BYTES")
 
 MAX_DIMS = _kernels.constant("MAX_DIMS")
 """Dimensions of a tensor, at most."""
-
-CHAIN_MIN_BYTES = 1 << 13
-"""Bytes of an elementwise result in a chain, at least. A smaller one stays in the L1 cache between two calls."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)

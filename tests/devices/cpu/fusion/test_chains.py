@@ -109,7 +109,7 @@ class Net:
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chains, "CHAIN_MIN_BYTES", 0)
+    monkeypatch.setattr(chains, "MIN_BYTES", 0)
 
 
 def grow(draw: st.DrawFn, net: Net, shape: tuple[int, ...]) -> None:
@@ -318,7 +318,7 @@ def test_many_operands_are_several_runs() -> None:
 
 
 def test_small_results_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chains, "CHAIN_MIN_BYTES", 4 * 301)
+    monkeypatch.setattr(chains, "MIN_BYTES", 4 * 301)
     net = Net(np.random.default_rng(0))
     assert "chain" not in kernels(net.check([line(net, net.operand((300,), "float32"))]))
 

@@ -11,7 +11,7 @@ Conditions for a run:
 - All results have the same shape. Operands from outside broadcast to it.
 - Until the run's last call, only calls of the run read its results, and only in the shape in which they were computed.
 - It has at most `_MAX_CALLS` calls, `_MAX_OPERANDS` operands and `_MAX_RESULTS` results.
-- Each result has at least `CHAIN_MIN_BYTES`: a smaller one stays in the L1 cache between two calls anyway.
+- Each result has at least `MIN_BYTES`: a smaller one stays in the L1 cache between two calls anyway.
 - No call can fail, so that an error names its node: integer divisions are left out.
 - The exponent of a power is one known number, because the kernel `pow` distinguishes exponents by how they broadcast.
 
@@ -41,10 +41,13 @@ import numpy as np
 from .... import _kernels
 from ...._sizes import is_symbolic
 from ....model.types import onnx_dtype_of
-from ..values import CHAIN_MIN_BYTES, Call, Value
+from ..values import Call, Value
 from .graph import CallGraph
 
-__all__ = ["fuse_elementwise"]
+__all__ = ["MIN_BYTES", "fuse_elementwise"]
+
+MIN_BYTES = 1 << 13
+"""Bytes of a result, at least. A smaller one stays in the L1 cache between two calls."""
 
 _TILE_BYTES = 3 << 13  # bytes of all operands, results and registers of a tile: three quarters of an L1 cache of 32 KiB
 _MIN_TILE, _MAX_TILE = 512, 8192  # elements; multiples of a cache line for every type
@@ -145,7 +148,7 @@ def _is_elementwise(graph: CallGraph, position: int, call: Call) -> bool:
         if kind != "f" or not (call.kernel in _FLOAT_KERNELS or known):
             return False
     # Sizes that are symbols count as large. The results have the same bits either way.
-    is_large = is_symbolic(result.size) or result.size * result.dtype.itemsize >= CHAIN_MIN_BYTES
+    is_large = is_symbolic(result.size) or result.size * result.dtype.itemsize >= MIN_BYTES
     return is_large and graph.maker(result) == position
 
 

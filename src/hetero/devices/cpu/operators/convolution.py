@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import ask, is_symbolic
+from ...._sizes import ask
 from ..registry import F32, Node, operator
-from ..values import CHAIN_MIN_BYTES, Context, Value
+from ..values import Context, Value
 from .elementwise import _optional, _required, binary
 from .network import WINDOW, convolution_of, packed_b, three
 
@@ -28,7 +28,7 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     x, weights, bias = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     group, window, shape = convolution_of(node, x, weights, bias)
     depth, maps = math.prod(weights.shape[1:]), weights.shape[0] // group
-    if not any(window[6:9]) and _only_scales(weights, maps, x.shape, shape):
+    if _only_scales(node, weights, maps, window):
         column = (weights.shape[0], *[1] * (x.rank - 2))
         product = binary(context, "mul", x, context.reshaped(_scaled(weights), column))
         return [product if bias is None else binary(context, "add", product, context.reshaped(bias, column))]
@@ -68,11 +68,10 @@ def _magnitude(numbers: np.ndarray) -> float:
     return float(np.maximum(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
 
-def _only_scales(weights: Value, maps: int, x: Sequence[int], y: Sequence[int]) -> bool:
-    """Whether, without padding, each channel of ``y`` is one of ``x`` times a number, and large enough for chains."""
-    one_to_one = weights.shape[1] == maps == 1 and set(weights.shape[2:]) == {1} and list(x) == list(y)
-    size = math.prod(y)
-    return one_to_one and bool(is_symbolic(size) or size * 4 >= CHAIN_MIN_BYTES)
+def _only_scales(node: Node, weights: Value, maps: int, window: Sequence[int]) -> bool:
+    """Whether each channel of the result is one of the input times a number: one tap, which moves along every pixel.
+    Such a kernel gets no padding from auto_pad."""
+    return weights.shape[1] == maps == 1 and set(window[:6]) == {1} and not any(node.get("pads", ()))
 
 
 def _scaled(weights: Value) -> Value:

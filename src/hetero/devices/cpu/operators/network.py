@@ -14,7 +14,7 @@ from ...._sizes import ask, is_symbolic
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ..registry import F32, FLOATS, Node, operator
-from ..values import CHAIN_MIN_BYTES, Context, Value
+from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
 from .movement import axes_of, axis_of, integers, lines_of, strided, strides_of
 
@@ -296,7 +296,7 @@ def _batch_norm_refusal(model: Model, view: NodeView) -> str | None:
     check=_batch_norm_refusal,
 )
 def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """With constant statistics, a product and a sum per channel, if the result is large enough for chains.
+    """With constant statistics, a product and a sum per channel, which join chains.
 
     Then factors are finite float32, and offsets at most 2^64: beside a product that overflows, such an offset is lost.
     """
@@ -308,7 +308,7 @@ def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     if node.get("training_mode", 0):
         return _batch_norm_of_batch(context, node, x, *statistics)
     known = [value.data for value in statistics if value.data is not None]
-    if len(known) == 4 and (is_symbolic(x.size) or x.size * x.dtype.itemsize >= CHAIN_MIN_BYTES):
+    if len(known) == 4:
         gain, shift, mean, variance = (array.astype(np.float64) for array in known)
         with np.errstate(all="ignore"):
             factor = gain / np.sqrt(variance + epsilon)
