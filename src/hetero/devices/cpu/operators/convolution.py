@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import ask, is_symbolic
+from ...._sizes import ask
 from ..registry import F32, Node, operator
-from ..values import CHAIN_MIN_BYTES, Context, Value
+from ..values import Context, Value
 from .elementwise import _optional, _required, binary
 from .network import WINDOW, convolution_of, packed_b, three
 
@@ -69,10 +69,10 @@ def _magnitude(numbers: np.ndarray) -> float:
 
 
 def _only_scales(weights: Value, maps: int, x: Sequence[int], y: Sequence[int]) -> bool:
-    """Whether, without padding, each channel of ``y`` is one of ``x`` times a number, and large enough for chains."""
-    one_to_one = weights.shape[1] == maps == 1 and set(weights.shape[2:]) == {1} and list(x) == list(y)
-    size = math.prod(y)
-    return one_to_one and bool(is_symbolic(size) or size * 4 >= CHAIN_MIN_BYTES)
+    """Whether, without padding, each channel of ``y`` is one of ``x`` times a number.
+
+    At every size, because the kernel rounds once where a product and a sum round twice."""
+    return weights.shape[1] == maps == 1 and set(weights.shape[2:]) == {1} and list(x) == list(y)
 
 
 def _scaled(weights: Value) -> Value:
