@@ -246,3 +246,26 @@ def test_a_depthwise_kernel_of_one_element(
     given = {name: feeds[name] for name in feeds if name not in known}
     expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, given)[0]
     np.testing.assert_allclose(hetero.compile(proto, "CPU")(given)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5, 7), (1, 6, 1, 3), (2, 6, 20, 30)])
+def test_a_depthwise_kernel_of_one_element_has_the_same_bits_in_plans_for_many_sizes(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(6)
+    arrays = {name: rng.standard_normal(dims, np.float32) for name, dims in (("w", (6, 1, 1, 1)), ("b", (6,)))}
+    x = rng.standard_normal(shape, np.float32)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=6)
+
+    def compiled(dims: list[Any]) -> hetero.CompiledModel:
+        inputs = [helper.make_tensor_value_info("x", FLOAT, dims)]
+        initializers = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+        graph = helper.make_graph(
+            [node], "scale", inputs, [helper.make_tensor_value_info("y", FLOAT, None)], initializers
+        )
+        return hetero.compile(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "CPU"
+        )
+
+    many = compiled(["n", 6, "h", "w"])
+    for height in (11, 12, 13):
+        many({"x": np.zeros((3, 6, height, 9), np.float32)})
+    assert np.array_equal(many({"x": x})["y"], compiled(list(shape))({"x": x})["y"])
