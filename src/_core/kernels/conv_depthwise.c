@@ -5,6 +5,8 @@
  * Four output rows are computed together, so that each vector of input serves every row whose kernel reaches it: 3x3
  * takes 4.5 loads for 9 multiply-adds, 5x5 takes 10 for 25. The copy of a block is small enough to stay in the L1
  * cache. For planes narrower than a vector, vectors run across channels instead: see conv_narrow.c.
+ * With AVX-512, 1x1 and 3x3 kernels with stride 2 read the input in place: permutations of two vectors give the even and
+ * the odd columns, and each strip of columns is computed from top to bottom, so that it reads every row once.
  * Cost: pixels * taps multiply-adds; the copy moves every input once, and kernel height - 1 rows per block again.
  */
 #include "conv.h"
@@ -75,6 +77,8 @@ double ht_conv_depthwise_cost(const ht_conv *c)
 {
     const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), planes = (double)(c->out[0] * c->kernel[0]);
     const double read = planes * (double)rows_read(c, c->out[1]), taps = (double)c->taps;
+    if (in_place(c)) /* fitted to planes of 7 to 40 columns */
+        return (double)c->out[1] * (12 + vectors * (2 + 1.5 * taps));
     /* A row alone has up to four independent sums, too few to hide the latency of multiply-adds. */
     const double rows = (double)c->out[0] * (double)(has_body(c) ? ht_ceil_div(c->out[1], ROWS) * ROWS : c->out[1]);
     const double tap = has_body(c) ? 1 : vectors < 4 ? 5 / vectors : 1.25;
