@@ -133,6 +133,10 @@ CASES = {  # x, w, group, stride, dilation, pad
     "depthwise with 4 outputs": ((1, 3, 20, 20), (12, 1, 3, 3), 3, 1, 1, 1),
     "one channel in groups, 6 outputs": ((1, 3, 20, 20), (18, 1, 3, 3), 3, 1, 1, 1),
     "depthwise, rows longer than a block": ((1, 2, 9, 3000), (2, 1, 5, 5), 2, 2, 1, 2),
+    "depthwise 3x3, stride 2, wide": ((2, 3, 41, 131), (3, 1, 3, 3), 3, 2, 1, 1),
+    "depthwise 3x3, stride 2, 2 outputs": ((1, 3, 20, 61), (6, 1, 3, 3), 3, 2, 1, 1),
+    "depthwise 1x1, stride 2": ((1, 19, 37, 70), (19, 1, 1, 1), 19, 2, 1, 0),
+    "depthwise 1x1, stride 2, pads": ((1, 3, 6, 33), (3, 1, 1, 1), 3, 2, 1, 1),
     "rows, stride 2": ((2, 3, 33, 70), (12, 3, 3, 3), 1, 2, 1, 1),
     "rows, stride 3, dilated": ((1, 5, 40, 100), (24, 5, 3, 2), 1, 3, 2, 2),
     "rows, channels summed in parts": ((1, 130, 9, 48), (9, 130, 3, 3), 1, 1, 1, 1),
@@ -185,6 +189,47 @@ def test_depthwise_rows_of_every_width(variant: str, channels: int) -> None:
             x = rng.standard_normal((1, channels, 3, width), np.float32)
             w = rng.standard_normal((channels, 1, 3, 3), np.float32)
             check(x, w, channels, (1, stride), (1, 1), (1, pad), (1, pad), packed=False, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (1, 3), (3, 1), (3, 2)])
+def test_depthwise_with_stride_two(variant: str, kernel: tuple[int, int]) -> None:
+    """Every parity of sizes and pads, with an addend, and neighbors of what is computed in place: other strides,
+    dilations and kernels."""
+    rng = np.random.default_rng(0)
+    widths = [1, 6, 15, 31, 32, 33, 34, 63, 64, 65, 67, 97, 130]
+    for height, width, begin, end in itertools.product([1, 2, 4, 9], widths, [(0, 0), (1, 1), (2, 70)], [0, 1]):
+        sizes = zip((height, width), kernel, begin, strict=True)
+        if all(n + pad + end >= k for n, k, pad in sizes):
+            x = rng.standard_normal((1, 3, height, width), np.float32)
+            w = rng.standard_normal((6, 1, *kernel), np.float32)
+            bias = rng.standard_normal(6, np.float32)
+            check(
+                x, w, 3, (2, 2), (1, 1), begin, (end, end), packed=False, variant=variant, bias=bias,
+                with_addend=True, activation=1 + width % 2,
+            )  # fmt: skip
+    for strides, dilation in [((1, 2), 1), ((2, 1), 1), ((2, 2), 2), ((4, 2), 1), ((2, 3), 1)]:
+        x, w = rng.standard_normal((2, 3, 11, 50), np.float32), rng.standard_normal((3, 1, *kernel), np.float32)
+        check(x, w, 3, strides, (dilation, dilation), (1, 1), (1, 1), packed=False, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("width", [34, 66, 68, 100])
+def test_stride_two_ignores_columns_and_rows_outside_of_windows(variant: str, width: int) -> None:
+    """NaN in the last row and column, which no window holds, and in the channels before and after."""
+    rng = np.random.default_rng(0)
+    for size in (1, 3):
+        x = rng.standard_normal((1, 3, 12, width), np.float32)
+        w = rng.standard_normal((3, 1, size, size), np.float32)
+        x[:, 0] = x[:, 2] = x[:, :, -1] = x[:, :, :, -1] = np.nan
+        clean = np.nan_to_num(x)
+        found, expected = (
+            conv(v, w, ((12 - size) // 2 + 1, (width - size) // 2 + 1), 3, (2, 2), (1, 1), (0, 0), variant=variant,
+                 packed=False)[0, 1]
+            for v in (x, clean)
+        )  # fmt: skip
+        np.testing.assert_array_equal(found, expected)
+        assert np.isfinite(found).all()
 
 
 SKIPPING = {  # x, w, strides, dilations, pads before, pads after: kernels with positions in the padding of whole lines

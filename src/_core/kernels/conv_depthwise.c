@@ -5,6 +5,8 @@
  * Four output rows are computed together, so that each vector of input serves every row whose kernel reaches it: 3x3
  * takes 4.5 loads for 9 multiply-adds, 5x5 takes 10 for 25. The copy of a block is small enough to stay in the L1
  * cache. For planes narrower than a vector, vectors run across channels instead: see conv_narrow.c.
+ * With AVX-512, 1x1 and 3x3 kernels with stride 2 read the input in place: permutations of two vectors give the even and
+ * the odd columns, and each strip of columns is computed from top to bottom, so that it reads every row once.
  * Cost: pixels * taps multiply-adds; the copy moves every input once, and kernel height - 1 rows per block again.
  */
 #include "conv.h"
@@ -31,6 +33,16 @@ static int has_body(const ht_conv *c)
 {
     const int64_t k = c->kernel[1], s = c->stride[1];
     return c->dilation[1] == 1 && c->out[1] >= 2 && (k == 3 || k == 5 || k == 7 || k == 9) && s <= 2;
+}
+
+/* Is the input read in place? Only with AVX-512: other instruction sets take as long for the permutations as for the
+ * copy. */
+static int in_place(const ht_conv *c)
+{
+    const int64_t k = c->kernel[1];
+    return VF_LANES == 16 && c->kernel[0] == 1 && c->in[0] == 1 && c->out[0] == 1 && c->pad[0] == 0 && (k == 1 || k == 3) &&
+           c->kernel[2] == k && c->stride[1] == 2 && c->stride[2] == 2 && c->dilation[1] == 1 && c->dilation[2] == 1 &&
+           c->in[2] <= COPY_FLOATS;
 }
 
 static int block_layout(const ht_conv *c, layout *l)
@@ -65,6 +77,8 @@ double ht_conv_depthwise_cost(const ht_conv *c)
 {
     const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), planes = (double)(c->out[0] * c->kernel[0]);
     const double read = planes * (double)rows_read(c, c->out[1]), taps = (double)c->taps;
+    if (in_place(c)) /* fitted to planes of 7 to 40 columns */
+        return (double)c->out[1] * (12 + vectors * (2 + 1.5 * taps));
     /* A row alone has up to four independent sums, too few to hide the latency of multiply-adds. */
     const double rows = (double)c->out[0] * (double)(has_body(c) ? ht_ceil_div(c->out[1], ROWS) * ROWS : c->out[1]);
     const double tap = has_body(c) ? 1 : vectors < 4 ? 5 / vectors : 1.25;
@@ -273,8 +287,122 @@ static void compute_rows(const ht_conv *c, const layout *l, const int32_t *offse
     }
 }
 
+/* A vector of input columns: lanes [low, high) lie inside the row, the others are zero. */
+typedef struct {
+    int64_t at, low, high;
+} columns;
+
+/* Kernel position (ky, 0 .. size - 1) of vectors * VF_LANES outputs, stride 2: tap 0 is the even columns, tap 1 the odd
+ * ones, and tap 2 the even ones from the next on. */
+HT_INLINE void read_taps(const float *row, const columns *from, vf taps[2][3], const int size, const int vectors)
+{
+    vf even[3];
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++) {
+        const columns a = from[2 * v], b = from[2 * v + 1];
+        const vf left = vf_load_or(row + a.at, a.low, a.high, vf_set1(0.0f));
+        const vf right = vf_load_or(row + b.at, b.low, b.high, vf_set1(0.0f));
+        even[v] = taps[v][0] = vf_even(left, right);
+        if (size == 3)
+            taps[v][1] = vf_odd(left, right);
+    }
+    if (size == 3) {
+        const columns last = from[2 * vectors];
+        even[vectors] = vf_load_or(row + last.at, last.low, last.high, vf_set1(0.0f));
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            taps[v][2] = vf_next(even[v], even[v + 1]);
+    }
+}
+
+/* sum + the products of kernel row ky. */
+HT_INLINE vf add_taps(vf sum, const vf *weight, const vf taps[3], int ky, const int size)
+{
+#pragma GCC unroll 3
+    for (int kx = 0; kx < size; kx++)
+        sum = vf_fma(weight[ky * size + kx], taps[kx], sum);
+    return sum;
+}
+
+/* vectors * VF_LANES columns from x on of output rows [y0, y1) of channel `map`. Each input row is read once: the row that
+ * is the last of one output row is the first of the next. */
+HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1, int64_t x, const int size,
+                     const int vectors)
+{
+    const float *zeros = c->scratch, *w = c->w + map * size * size;
+    const vf bias = vf_set1(c->bias ? c->bias[map] : 0.0f);
+    vf weight[9], taps[2][3], acc[2];
+    columns from[5];
+#pragma GCC unroll 9
+    for (int t = 0; t < size * size; t++)
+        weight[t] = vf_set1(w[t]);
+#pragma GCC unroll 5
+    for (int v = 0; v < 2 * vectors + 1; v++) {
+        const int64_t lanes = v < 2 * vectors ? VF_LANES : 1; /* the last vector needs only its first column */
+        const int64_t at = 2 * x - c->pad[2] + v * VF_LANES, low = ht_min64(lanes, ht_max64(0, -at));
+        from[v] = (columns){at, low, ht_max64(low, ht_min64(lanes, c->in[2] - at))};
+    }
+    int64_t iy = 2 * y0 - c->pad[1];
+#define ROW (iy >= 0 && iy < c->in[1] ? plane + iy * c->in[2] : zeros)
+    read_taps(ROW, from, taps, size, vectors);
+    for (int64_t y = y0; y < y1; y++) {
+        const int64_t at = map * c->pixels + y * c->out[2] + x;
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            acc[v] = add_taps(bias, weight, taps[v], 0, size);
+        for (int ky = 1; ky < 3; ky++) {
+            iy++;
+            if (size == 3 || (ky == 2 && y + 1 < y1))
+                read_taps(ROW, from, taps, size, vectors);
+            if (size == 3)
+#pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    acc[v] = add_taps(acc[v], weight, taps[v], ky, size);
+        }
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            finish(c, acc[v], at + v * VF_LANES, c->out[2] - x - v * VF_LANES);
+    }
+#undef ROW
+}
+
+#define STRIPS(size)                                                                                                  \
+    static void strips_##size(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1)              \
+    {                                                                                                                 \
+        int64_t x = 0;                                                                                                \
+        for (; x + VF_LANES < c->out[2]; x += 2 * VF_LANES)                                                           \
+            strip(c, plane, map, y0, y1, x, size, 2);                                                                 \
+        if (x < c->out[2])                                                                                            \
+            strip(c, plane, map, y0, y1, x, size, 1);                                                                 \
+    }
+STRIPS(1) STRIPS(3)
+
+static void depthwise_in_place(const ht_conv *c, int64_t group0, int64_t group1)
+{
+    enum { OUTPUTS = 1024 }; /* of a block: many rows read once, few enough for the L1 cache */
+    const int64_t width = c->out[2], block = ht_ceil_div(OUTPUTS, width);
+    memset(c->scratch, 0, (size_t)c->in[2] * sizeof(float)); /* what rows outside the input hold */
+    int64_t left = HT_PACE;
+    for (int64_t g = group0; g < group1; g++)
+        for (int64_t y0 = 0; y0 < c->out[1]; y0 += block) {
+            const int64_t y1 = ht_min64(y0 + block, c->out[1]);
+            if (ht_paced_stop(&left, (y1 - y0) * width * c->taps))
+                return;
+            for (int64_t i = g * c->out_channels; i < (g + 1) * c->out_channels; i++) {
+                (c->kernel[2] == 1 ? strips_1 : strips_3)(c, c->x + g * c->in_plane, i, y0, y1);
+                float *y = c->y + i * c->pixels + y0 * width;
+                if (!ht_unary_is_clip(c->activation))
+                    ht_unary_f32(c->activation, c->p0, c->p1, y, y, (y1 - y0) * width);
+            }
+        }
+}
+
 void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1)
 {
+    if (in_place(c)) {
+        depthwise_in_place(c, group0, group1);
+        return;
+    }
     layout l;
     int32_t offsets[MAX_TAPS];
     block_layout(c, &l);

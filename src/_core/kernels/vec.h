@@ -5,6 +5,7 @@
  * <= VF_LANES) and takes the others from `other`; p itself may lie before an array. vf_fma rounds once if the machine
  * supports that, else twice. vf_transpose: transposes a square block in place. vf_even, vf_odd: every second lane of a,
  * then of b. vf_zip_low, vf_zip_high: the lanes of a and b alternating, from their first and their second halves.
+ * vf_next: lanes 1 and up of a, then lane 0 of b.
  * vf_max and vf_min return their second argument if either is NaN (as on x86); vf_max_nan and vf_min_nan return NaN.
  */
 #ifndef HETERO_VEC_H
@@ -92,6 +93,7 @@ HT_INLINE vf vf_zip_high(vf a, vf b)
     const vi at = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     return _mm512_permutex2var_ps(a, at, b);
 }
+HT_INLINE vf vf_next(vf a, vf b) { return vi_as_float(_mm512_alignr_epi32(vf_bits(b), vf_bits(a), 1)); }
 HT_INLINE void vf_transpose(vf r[16])
 {
     vf t[16];
@@ -191,6 +193,10 @@ HT_INLINE vf vf_zip_low(vf a, vf b)
 HT_INLINE vf vf_zip_high(vf a, vf b)
 {
     return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+}
+HT_INLINE vf vf_next(vf a, vf b)
+{
+    return _mm256_permutevar8x32_ps(_mm256_blend_ps(a, b, 1), _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0));
 }
 HT_INLINE void vf_transpose(vf r[8])
 {
@@ -335,6 +341,7 @@ HT_INLINE vf vf_even(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 2, 4, 
 HT_INLINE vf vf_odd(vf a, vf b) { return __builtin_shuffle(a, b, (vi){1, 3, 5, 7}); }
 HT_INLINE vf vf_zip_low(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 4, 1, 5}); }
 HT_INLINE vf vf_zip_high(vf a, vf b) { return __builtin_shuffle(a, b, (vi){2, 6, 3, 7}); }
+HT_INLINE vf vf_next(vf a, vf b) { return __builtin_shuffle(a, b, (vi){1, 2, 3, 4}); }
 HT_INLINE void vf_transpose(vf r[4])
 {
     const vf a = __builtin_shuffle(r[0], r[1], (vi){0, 4, 1, 5}), b = __builtin_shuffle(r[0], r[1], (vi){2, 6, 3, 7});
