@@ -534,3 +534,71 @@ def _multi_head_attention(context: Context, node: Node, inputs: Sequence[Value |
     key, value = _sequence(context, past_key, key), _sequence(context, past_value, value)
     addends = _addends(context, node, query, key.shape[2], mask, attention_bias)
     return [_attended(context, node, query, key, value, addends, past_key), key, value][: node.num_outputs]
+
+
+@_contrib(
+    "RotaryEmbedding",
+    dtypes=(F32, ("int64",), F32),
+    attributes={
+        "interleaved": (0, 1),
+        "num_heads": None,
+        "rotary_embedding_dim": None,
+        "is_packed_batching": (0,),
+        "scale": (1.0,),
+    },
+    required=(0, 1, 2, 3),
+)
+def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Turns pairs of numbers of each head of [batch, length, heads * size] or [batch, heads, length, size]."""
+    x, positions, cosines, sines = (_required(value) for value in inputs)
+    heads, width = node.get("num_heads", 0), node.get("rotary_embedding_dim", 0)
+    if x.rank not in (3, 4) or cosines.rank != 2 or sines.shape != cosines.shape:
+        shapes = " and ".join(str(list(value.shape)) for value in (x, cosines, sines))
+        raise InferenceError(f"an input and caches of shapes {shapes} do not fit")
+    half = cosines.shape[1]
+    if x.rank == 4:
+        turned = transposed(context, x, (0, 2, 1, 3))
+        if heads and turned.shape[2] != heads:
+            raise InferenceError(f"an input of shape {list(x.shape)} does not have {heads} heads")
+    else:
+        if width and heads < 1:
+            raise InferenceError("rotary_embedding_dim without num_heads")
+        size = x.shape[2] // heads if width else 2 * half
+        if size < 1 or x.shape[2] % size or (heads and x.shape[2] != heads * size):
+            raise InferenceError(f"an input of shape {list(x.shape)} does not fit heads of {size}")
+        turned = context.reshaped(x, (*x.shape[:2], x.shape[2] // size, size))
+    batch, length, count, size = turned.shape
+    if (width or size) != 2 * half or 2 * half > size:
+        raise InferenceError(f"caches of {half} columns do not fit {width or size} numbers of heads of {size}")
+    if positions.shape == (1,):
+        positions = binary(context, "add", context.counting(length), positions)
+    elif positions.shape != (batch, length):
+        raise InferenceError(f"position_ids {list(positions.shape)} do not fit {[batch, length]}")
+    shape = (*positions.shape, 1, half)
+    angles = [
+        context.reshaped(
+            context.call("gather", [cache, positions], (*positions.shape, half), cache.dtype, [0]),
+            shape if len(shape) == 4 else (1, *shape),
+        )
+        for cache in (cosines, sines)
+    ]
+    steps, part = strides_of(turned.shape), (batch, length, count, half)
+    interleaved = bool(node.get("interleaved", 0))
+    # The pairs are neighbours, or the same numbers of both halves.
+    starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
+    first, second = (strided(context, turned, start, part, (*steps[:3], step)) for start in starts)
+
+    def combined(kernel: str, left: Value, right: Value) -> Value:
+        return binary(context, kernel, binary(context, "mul", first, left), binary(context, "mul", second, right))
+
+    parts = [combined("sub", angles[0], angles[1]), combined("add", angles[1], angles[0])]
+    if interleaved:
+        columns = [context.reshaped(each, (*part, 1)) for each in parts]
+        joined = context.call("concat", columns, (*part, 2), _F32, [4])
+        parts = [context.reshaped(joined, (*part[:3], 2 * half))]
+    if 2 * half < size:
+        parts.append(strided(context, turned, 2 * half, (*part[:3], size - 2 * half), steps))
+    made = parts[0] if len(parts) == 1 else context.call("concat", parts, turned.shape, _F32, [3])
+    if x.rank == 4:
+        return [transposed(context, made, (0, 2, 1, 3))]
+    return [context.reshaped(made, x.shape)]
