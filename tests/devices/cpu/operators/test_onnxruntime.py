@@ -2,93 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper, numpy_helper
 
+from contrib_nodes import Array, check, floats, model_of, refusal, run
 from hetero import Core, InferenceError
-from onnxruntime_models import MODELS, feeds, run_directly
-
-Array = np.ndarray[Any, Any]
-CONTRIB = "com.microsoft"
-
-
-def model_of(
-    op: str,
-    inputs: dict[str, Array],
-    constants: tuple[str, ...] = (),
-    outputs: int | tuple[str, ...] = 1,
-    symbolic: bool = False,
-    domain: str = CONTRIB,
-    **attributes: Any,
-) -> onnx.ModelProto:
-    """One node. An input whose name begins with "-" is left out. ``symbolic``: no sizes are stated."""
-    names = ["" if name.startswith("-") else name for name in inputs]
-    made = [f"y{i}" for i in range(outputs)] if isinstance(outputs, int) else list(outputs)
-    infos = [
-        helper.make_tensor_value_info(
-            name,
-            helper.np_dtype_to_tensor_dtype(array.dtype),
-            [f"{name}{i}" for i in range(array.ndim)] if symbolic else array.shape,
-        )
-        for name, array in inputs.items()
-        if name not in constants and not name.startswith("-")
-    ]
-    graph = helper.make_graph(
-        [helper.make_node(op, names, made, domain=domain, **attributes)],
-        op,
-        infos,
-        [onnx.ValueInfoProto(name=name) for name in made if name],
-        [numpy_helper.from_array(inputs[name], name) for name in constants if name in inputs],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-
-def given(model: onnx.ModelProto, inputs: dict[str, Array]) -> dict[str, Array]:
-    wanted = {value.name for value in model.graph.input}
-    return {name: array for name, array in inputs.items() if name in wanted}
-
-
-def run(model: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
-    core = Core()
-    read = core.read_model(model)
-    support = core.query_model(read, "CPU")
-    assert len(support) == len(model.graph.node), support.reasons
-    return list(core.compile_model(read, "CPU", {"INFERENCE_NUM_THREADS": 1})(given(model, inputs)).values())
-
-
-def refusal(model: onnx.ModelProto) -> str:
-    core = Core()
-    reasons = core.query_model(core.read_model(model), "CPU").reasons
-    return next(iter(reasons.values()))["CPU"] if reasons else ""
-
-
-def check(op: str, inputs: dict[str, Array], rtol: float = 1e-4, atol: float = 1e-5, **options: Any) -> None:
-    """Compares one node with onnxruntime, with the sizes stated and not."""
-    for symbolic in (False, True):
-        model = model_of(op, inputs, symbolic=symbolic, **options)
-        wanted = run_directly(model, given(model, inputs))
-        found = run(model, inputs)
-        assert len(found) == len(wanted)
-        for mine, theirs in zip(found, wanted, strict=True):
-            assert mine.dtype == theirs.dtype
-            assert mine.shape == theirs.shape
-            if mine.dtype.kind == "f":
-                np.testing.assert_allclose(mine, theirs, rtol, atol)
-            elif atol >= 1:
-                assert np.abs(mine.astype(int) - theirs.astype(int)).max(initial=0) <= atol
-            else:
-                assert np.array_equal(mine, theirs)
-
-
-def floats(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
-
+from onnxruntime_models import run_directly
 
 SHAPES = [(2, 3, 8), (1, 1, 1), (5, 16), (7,), (0, 4), (2, 0, 4)]
 
@@ -364,24 +285,3 @@ def test_rotary_embedding(interleaved: int) -> None:
     with pytest.raises(InferenceError, match="does not fit heads of 8"):
         run(model_of(op, wrong), wrong)
     assert "scale = 2.0" in refusal(model_of(op, wrong, scale=2.0))
-
-
-# ---- models
-
-
-WHOLE = ["encoder fused", "encoder extended"]
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_whole_models(name: str, tmp_path: Path) -> None:
-    model = MODELS[name](tmp_path)
-    if CONTRIB not in {entry.domain for entry in model.opset_import}:
-        model.opset_import.append(helper.make_opsetid(CONTRIB, 1))
-    core = Core()
-    support = core.query_model(core.read_model(model), "CPU")
-    assert len(support) == len(model.graph.node), support.reasons
-    compiled = core.compile_model(model, "CPU")
-    for batch in (2, 1, 3):
-        inputs = feeds(model, batch)
-        (found,) = compiled(inputs).values()
-        np.testing.assert_allclose(found, run_directly(model, inputs)[0], 1e-4, 1e-5)

@@ -179,13 +179,8 @@ def _scaled_product(
     bias: Value | None,
 ) -> Value:
     columns = b.shape[-1] if b.rank > 1 else 1
-    sums = _integer_product(
-        context,
-        a,
-        b,
-        _one(context, "zero point of A", a_zero),
-        _per_column(context, "zero point of B", b_zero, columns),
-    )
+    zeros = _one(context, "zero point of A", a_zero), _per_column(context, "zero point of B", b_zero, columns)
+    sums = _integer_product(context, a, b, *zeros)
     scale = _per_column(context, "scale of B", b_scale, columns)
     left = _one(context, "scale of A", a_scale)
     assert scale is not None
