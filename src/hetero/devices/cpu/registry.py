@@ -30,11 +30,13 @@ __all__ = [
     "NUMBERS",
     "OPERATORS",
     "Append",
+    "Lowering",
     "Nested",
     "NestedGraph",
     "Node",
     "NodePlan",
     "Operator",
+    "Result",
     "Types",
     "dtype_trouble",
     "examine",
@@ -68,7 +70,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operator:
-    """One supported form of an operator, for opsets ``since`` to ``until``.
+    """One supported form of an operator, for versions ``since`` to ``until`` of its domain.
 
     ``dtypes``: accepted element types of each input; the last entry also applies to all further inputs.
     ``attributes``: name -> accepted values, None for any; other attributes are not supported.
@@ -102,7 +104,8 @@ def operator(
     result: Result = 0,
     nested: ReadNested | None = None,
 ) -> Callable[[Lowering], Lowering]:
-    """Register the lowering of ONNX operators, for opsets ``since`` to ``until``."""
+    """Register the lowering of operators, for versions ``since`` to ``until`` of their domain. Names are those of
+    ONNX's operators, or ``domain::name``."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
 
     def add(lower: Lowering) -> Lowering:
@@ -218,6 +221,8 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
         nested: Nested | str | None = None
         if isinstance(entry, str):
             reason = entry
+        elif "::" in model.op_types[op] and isinstance(custom := expand(model, index, types), Operator):
+            entry, reason = custom, None  # a custom operator replaces a kernel of the same domain and name
         else:
             reason = (
                 _attribute_trouble(model.op_types[op], entry, attributes)
@@ -255,14 +260,13 @@ def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
     """The operator's entry for the model's opset, or the reason why it is not supported."""
     if (domain, op_type) in model.functions:
         return f"{op_type} is a function of the model"
-    if domain:
-        return f"no kernel for {domain}::{op_type}"
-    if op_type not in OPERATORS:
-        return f"no kernel for {op_type}"
-    opset = model.opsets.get("", 0)
-    entry = find(op_type, opset)
+    name = f"{domain}::{op_type}" if domain else op_type
+    if name not in OPERATORS:
+        return f"no kernel for {name}"
+    opset = model.opsets.get(domain, 0)
+    entry = find(name, opset)
     if entry is None:
-        versions = ", ".join(f"{entry.since} to {entry.until}" for entry in OPERATORS[op_type])
+        versions = ", ".join(f"{entry.since} to {entry.until}" for entry in OPERATORS[name])
         return f"{op_type} of opset {opset}; kernels exist for opsets {versions}"
     return entry
 

@@ -41,6 +41,10 @@ _OPERATORS = (
     "GRU", "LSTM", "RNN",
     # selection and movement with arithmetic
     "CumProd", "CumSum", "Hardmax", "NonZero", "Scatter", "ScatterElements", "ScatterND", "TopK",
+    # onnxruntime's own
+    "com.microsoft::BiasGelu", "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
+    "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
+    "com.microsoft::SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization",
 )  # fmt: skip
 
 

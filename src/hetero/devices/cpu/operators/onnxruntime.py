@@ -1,0 +1,604 @@
+"""Operators of onnxruntime that its optimizers and quantizers write (domain com.microsoft), as calls of the kernels for
+ONNX's operators.
+
+Fusions then apply to them as to the nodes they were fused from. Their definitions are onnxruntime's documentation of
+contrib operators and, where it is silent, the results of onnxruntime. `SimplifiedLayerNormalization` belongs to
+onnxruntime too, although models have it in ONNX's own domain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import InferenceError
+from ..registry import F32, FLOATS, Lowering, Node, Result, operator
+from ..values import Context, Value
+from .convolution import _conv
+from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
+from .movement import axis_of, strided, strides_of, transposed
+from .network import WINDOW, matrix_product, packed_b, products_of, reduced
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_GELU_ERF, _GELU_TANH, _SWISH, _RELU, _LEAKY_RELU, _SIGMOID, _TANH, _CLIP, _HARD_SIGMOID, _SQRT, _RECIPROCAL = map(
+    unary_code,
+    (
+        *("GELU_ERF", "GELU_TANH", "SWISH", "RELU", "LEAKY_RELU", "SIGMOID", "TANH", "CLIP", "HARD_SIGMOID"),
+        *("SQRT", "RECIPROCAL"),
+    ),
+)
+_F32, _INT32, _INT64, _BOOL = (np.dtype(name) for name in ("float32", "int32", "int64", "bool"))
+_IDS = ("int32", "int64")
+
+Check = Callable[["Model", "NodeView"], str | None]
+
+
+def _contrib(
+    *names: str,
+    dtypes: Collection[str] | tuple[Collection[str], ...],
+    attributes: Mapping[str, Collection[Any] | None] | None = None,
+    required: Collection[int] = (0,),
+    no_inputs: Mapping[int, str] | None = None,
+    no_outputs: Mapping[int, str] | None = None,
+    check: Check | None = None,
+    result: Result = 0,
+) -> Callable[[Lowering], Lowering]:
+    """Register the lowering of operators of com.microsoft.
+
+    ``required``: positions of inputs that a node must have. ``no_inputs``, ``no_outputs``: position -> name of optional
+    inputs and outputs that are not supported."""
+
+    def refusal(model: Model, view: NodeView) -> str | None:
+        for position in required:
+            if not _is_named(view.inputs, position):
+                return f"{view.op_type} without its input {position}"
+        for unsupported, values in ((no_inputs, view.inputs), (no_outputs, view.outputs)):
+            for position, name in (unsupported or {}).items():
+                if _is_named(values, position):
+                    return f"{view.op_type} with {name}"
+        return None if check is None else check(model, view)
+
+    return operator(
+        *(f"com.microsoft::{name}" for name in names),
+        dtypes=dtypes,
+        attributes=attributes,
+        check=refusal,
+        result=result,
+    )
+
+
+def _is_named(values: Sequence[str], position: int) -> bool:
+    return position < len(values) and values[position] != ""
+
+
+def _vector(name: str, value: Value | None, size: int) -> Value | None:
+    """An optional operand that must be a vector of ``size``."""
+    if value is not None and value.shape != (size,):
+        raise InferenceError(f"{name} of shape {list(value.shape)} does not fit {size} columns")
+    return value
+
+
+# ---- activations
+
+
+@_contrib("Gelu", dtypes=FLOATS)
+def _gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [unary(context, _GELU_ERF, _required(inputs[0]))]
+
+
+@_contrib("QuickGelu", dtypes=FLOATS, attributes={"alpha": None})
+def _quick_gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [unary(context, _SWISH, _required(inputs[0]), node.get("alpha", 1.702))]
+
+
+def _with_bias(context: Context, x: Value, bias: Value | None) -> Value:
+    if bias is None:
+        return x
+    if not x.rank:
+        raise InferenceError("expected an input of rank 1 or more")
+    _vector("the bias", bias, x.shape[-1])
+    return binary(context, "add", x, bias)
+
+
+@_contrib("BiasGelu", dtypes=FLOATS, required=(0, 1))
+@_contrib("FastGelu", dtypes=FLOATS)
+def _bias_gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    code = _GELU_TANH if node.op_type.endswith("FastGelu") else _GELU_ERF
+    return [unary(context, code, _with_bias(context, _required(inputs[0]), _optional(inputs, 1)))]
+
+
+# ---- products and convolutions
+
+
+@_contrib(
+    "FusedMatMul",
+    dtypes=FLOATS,
+    attributes={"alpha": None, "transA": (0, 1), "transB": (0, 1), "transBatchA": (0,), "transBatchB": (0,)},
+    required=(0, 1),
+)
+def _fused_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """alpha * A B. Vectors are not transposed.
+
+    A constant matrix B is packed as it is. Other transposes are copies and alpha is a separate product, because
+    attention is recognized in this form."""
+    a, b = _required(inputs[0]), _required(inputs[1])
+    alpha = float(node.get("alpha", 1.0))
+    if a.dtype != b.dtype:
+        raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    if node.get("transA", 0) and a.rank > 1:
+        a = _last_two_swapped(context, a)
+    trans_b = bool(node.get("transB", 0)) and b.rank > 1
+    if trans_b and b.rank == 2 and b.data is not None and b.dtype == np.float32 and a.data is None:
+        p = products_of(a, Value(b.dtype, b.shape[::-1]))
+        operand = packed_b(context, b, 1, p.k, p.n, True)
+        ints = [p.m, p.n, p.k, 0, 0, 1, 0, 0, 0, len(p.batch), *p.batch, *p.steps(p.m * p.k, 0)]
+        return [context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, [alpha, 0.0, 0.0, 0.0])]
+    product = matrix_product(context, a, _last_two_swapped(context, b) if trans_b else b)
+    return [product if alpha == 1.0 else binary(context, "mul", product, context.scalar(alpha, a.dtype))]
+
+
+def _last_two_swapped(context: Context, x: Value) -> Value:
+    return transposed(context, x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
+# Activation of FusedConv -> code, and the number of activation_params, which are the kernel's parameters.
+_CONV_ACTIVATIONS = {
+    b"Relu": (_RELU, 0),
+    b"Tanh": (_TANH, 0),
+    b"Sigmoid": (_SIGMOID, 0),
+    b"LeakyRelu": (_LEAKY_RELU, 1),
+    b"Clip": (_CLIP, 2),
+    b"HardSigmoid": (_HARD_SIGMOID, 2),
+}
+
+
+def _fused_conv_refusal(model: Model, view: NodeView) -> str | None:
+    activation = view.attributes.get("activation", b"")
+    if not activation:
+        return None
+    if activation not in _CONV_ACTIVATIONS:
+        return f"FusedConv with activation = {activation!r}"
+    given, wanted = len(view.attributes.get("activation_params", ())), _CONV_ACTIVATIONS[activation][1]
+    return None if given == wanted else f"FusedConv with {given} activation_params for {activation!r}"
+
+
+@_contrib(
+    "FusedConv",
+    dtypes=F32,
+    attributes=WINDOW | {"group": None, "activation": None, "activation_params": None},
+    required=(0, 1),
+    check=_fused_conv_refusal,
+)
+def _fused_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    (made,) = _conv(context, node, inputs[:3])
+    addend, activation = _optional(inputs, 3), node.get("activation", b"")
+    if addend is not None:
+        if addend.shape != made.shape:
+            raise InferenceError(f"a sum of shape {list(addend.shape)} does not fit the result {list(made.shape)}")
+        made = binary(context, "add", made, addend)
+    if activation:
+        made = unary(context, _CONV_ACTIVATIONS[activation][0], made, *node.get("activation_params", ()))
+    return [made]
+
+
+# ---- normalizations
+
+
+def _normalized(context: Context, x: Value, scale: Value, bias: Value | None, epsilon: float, *, root: bool) -> Value:
+    """Layer normalization over the last axis. ``root``: by the root of the mean square, without a mean."""
+    if not x.rank:
+        raise InferenceError("expected an input of rank 1 or more")
+    width = x.shape[-1]
+    _vector("gamma", scale, width)
+    _vector("beta", bias, width)
+    if any(value is not None and value.dtype != x.dtype for value in (scale, bias)):
+        raise InferenceError(f"expected gamma and beta of type {x.dtype}")
+    ints = [math.prod(x.shape[:-1]), width, int(root)]
+    return context.call("layer_norm", [x, scale, bias], x.shape, x.dtype, ints, [epsilon])
+
+
+def _added(context: Context, x: Value, skip: Value, bias: Value | None) -> Value:
+    """x + skip + bias. ``skip`` has the shape of x, which may lack a batch or have one of size 1."""
+    if x.rank not in (2, 3) or skip.rank not in (2, 3) or skip.rank > x.rank or skip.shape[-2:] != x.shape[-2:]:
+        raise InferenceError(f"a skip of shape {list(skip.shape)} does not fit an input of shape {list(x.shape)}")
+    if broadcast(x, skip) != x.shape:
+        raise InferenceError(f"a skip of shape {list(skip.shape)} does not fit an input of shape {list(x.shape)}")
+    return _with_bias(context, binary(context, "add", x, skip), bias)
+
+
+_STATISTICS = {1: "its mean as an output", 2: "its inv_std_var as an output"}
+
+
+@_contrib(
+    "SkipLayerNormalization",
+    dtypes=F32,
+    attributes={"epsilon": None},
+    required=(0, 1, 2),
+    no_outputs=_STATISTICS,
+)
+def _skip_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, skip, gamma = (_required(value) for value in inputs[:3])
+    total = _added(context, x, skip, _optional(inputs, 4))
+    made = _normalized(context, total, gamma, _optional(inputs, 3), node.get("epsilon", 1e-12), root=False)
+    return [made, made, made, total]
+
+
+@_contrib(
+    "SkipSimplifiedLayerNormalization",
+    dtypes=F32,
+    attributes={"epsilon": None},
+    required=(0, 1, 2),
+    no_outputs=_STATISTICS,
+)
+def _skip_simplified_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, skip, gamma = (_required(value) for value in inputs[:3])
+    total = _added(context, x, skip, _optional(inputs, 3))
+    made = _normalized(context, total, gamma, None, node.get("epsilon", 1e-12), root=True)
+    return [made, made, made, total]
+
+
+def _simplified_refusal(model: Model, view: NodeView) -> str | None:
+    if _is_named(view.outputs, 1):
+        return "SimplifiedLayerNormalization with its inv_std_var as an output"
+    if not all(_is_named(view.inputs, position) for position in (0, 1)):
+        return "SimplifiedLayerNormalization without its input or scale"
+    return None
+
+
+@operator(
+    "SimplifiedLayerNormalization",
+    dtypes=F32,
+    attributes={"axis": None, "epsilon": None, "stash_type": (1,)},
+    check=_simplified_refusal,
+    result=1,
+)
+def _simplified_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Over all axes from ``axis`` on. The scale has their shape."""
+    x, scale = _required(inputs[0]), _required(inputs[1])
+    axis = axis_of(node.get("axis", -1), x.rank)
+    if scale.shape != x.shape[axis:]:
+        raise InferenceError(f"scale {list(scale.shape)} does not fit axes {axis} on of {list(x.shape)}")
+    rows = context.reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    factors = scale if scale.rank == 1 else context.reshaped(scale, (scale.size,))
+    made = _normalized(context, rows, factors, None, node.get("epsilon", 1e-5), root=True)
+    return [context.reshaped(made, x.shape)]
+
+
+def _embedding_refusal(model: Model, view: NodeView) -> str | None:
+    if _is_named(view.inputs, 1) != _is_named(view.inputs, 4):
+        return "EmbedLayerNormalization with only one of segment_ids and segment_embedding"
+    return None
+
+
+@_contrib(
+    "EmbedLayerNormalization",
+    dtypes=(("int32",), ("int32",), F32, F32, F32, F32, F32, ("int32",), ("int32",)),
+    attributes={"epsilon": None, "mask_index_type": (0,)},
+    required=(0, 2, 3, 5, 6),
+    check=_embedding_refusal,
+    result=2,
+)
+def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    ids, segments, words, places, segment_table = (_optional(inputs, i) for i in range(5))
+    gamma, beta, mask, positions = (_optional(inputs, i) for i in range(5, 9))
+    assert ids is not None
+    assert words is not None
+    assert places is not None
+    if ids.rank != 2 or words.rank != 2 or places.rank != 2:
+        raise InferenceError(f"input_ids {list(ids.shape)} or an embedding is not of rank 2")
+    batch, length = ids.shape
+    for name, value in (("segment_ids", segments), ("mask", mask)):
+        if value is not None and value.shape != ids.shape:
+            raise InferenceError(f"{name} {list(value.shape)} do not fit input_ids {list(ids.shape)}")
+    width = words.shape[1]
+    if places.shape[1] != width or (segment_table is not None and segment_table.shape[1:] != (width,)):
+        raise InferenceError(f"embeddings do not all have {width} columns")
+
+    def looked_up(table: Value, rows: Value) -> Value:
+        return context.call("gather", [table, rows], (*rows.shape, width), table.dtype, [0])
+
+    if positions is None:
+        positions = context.counting(length)
+    elif positions.shape not in ((batch, length), (1, length)):
+        raise InferenceError(f"position_ids {list(positions.shape)} do not fit input_ids {list(ids.shape)}")
+    total = binary(context, "add", looked_up(words, ids), looked_up(places, positions))
+    if segment_table is not None:
+        total = binary(context, "add", total, looked_up(segment_table, _required(segments)))
+    made = _normalized(context, total, _required(gamma), beta, node.get("epsilon", 1e-12), root=False)
+    if node.num_outputs < 2:
+        return [made]
+    if mask is None:
+        counts = context.table(_zeros, (batch,), (batch,))
+    else:  # the number of ones in each row
+        ones = cast(context, binary(context, "equal", mask, context.scalar(1, _INT32), _BOOL), _INT32)
+        counts = reduced(context, ones, "sum", (1,), keep=False)
+    return [made, counts, total]
+
+
+def _zeros(count: int) -> np.ndarray[Any, Any]:
+    return np.zeros(count, np.int32)
+
+
+# ---- attention
+
+
+def _heads(context: Context, x: Value, count: int, bias: Value | None = None) -> Value:
+    """[batch, length, count * size] as [batch, count, length, size], with a bias added before."""
+    if x.rank != 3 or count < 1 or x.shape[2] % count:
+        raise InferenceError(f"shape {list(x.shape)} does not fit {count} heads")
+    batch, length, width = x.shape
+    split = context.reshaped(_with_bias(context, x, bias), (batch, length, count, width // count))
+    return transposed(context, split, (0, 2, 1, 3))
+
+
+def _part(context: Context, x: Value, start: int, size: int) -> Value:
+    """Columns ``start`` to ``start + size`` of the last axis."""
+    return strided(context, x, start, (*x.shape[:-1], size), strides_of(x.shape))
+
+
+def _sequence(context: Context, past: Value | None, new: Value) -> Value:
+    """``past`` and then ``new`` along the axis of positions, of [batch, heads, positions, size]."""
+    if past is None:
+        return new
+    fits = past.rank == 4 and past.dtype == new.dtype
+    if not fits or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+        raise InferenceError(f"a past of shape {list(past.shape)} does not fit {list(new.shape)}")
+    shape = (*past.shape[:2], past.shape[2] + new.shape[2], past.shape[3])
+    return context.call("concat", [past, new], shape, new.dtype, [2])
+
+
+def _padding(context: Context, mask: Value, batch: int, queries: int, keys: int, filtered: float) -> Value:
+    """The addend of a mask of int32: 0 for keys that are attended to, ``filtered`` for the others.
+
+    The mask is [batch], the number of keys; [2 * batch], the ends and then the starts of the keys; [batch, keys]; or
+    [batch, queries, keys]. Elements above 0 mark keys that are attended to."""
+    if mask.shape == (batch, keys):
+        mask = context.reshaped(mask, (batch, 1, 1, keys))
+        kept = binary(context, "greater", mask, context.scalar(0, _INT32), _BOOL)
+    elif mask.shape == (batch, queries, keys):
+        mask = context.reshaped(mask, (batch, 1, queries, keys))
+        kept = binary(context, "greater", mask, context.scalar(0, _INT32), _BOOL)
+    elif mask.rank == 1 and mask.shape in ((batch,), (2 * batch,)):
+        places = cast(context, context.counting(keys), _INT32)
+        column = (batch, 1, 1, 1)
+        ends = mask if mask.shape == (batch,) else strided(context, mask, 0, (batch,), (1,))
+        kept = binary(context, "less", places, context.reshaped(ends, column), _BOOL)
+        if mask.shape != (batch,):
+            starts = context.reshaped(strided(context, mask, batch, (batch,), (1,)), column)
+            kept = binary(context, "and", kept, binary(context, "greater_or_equal", places, starts, _BOOL), _BOOL)
+    else:
+        raise InferenceError(
+            f"a mask of shape {list(mask.shape)} is not supported for {batch} times {queries} queries and {keys} keys"
+        )
+    operands = [kept, context.scalar(0, _F32), context.scalar(filtered, _F32)]
+    return context.call("where", operands, kept.shape, _F32)
+
+
+def _causal(queries: int, keys: int, past: int) -> np.ndarray[Any, Any]:
+    """0 for keys up to each query, -inf after it. The first query is at position ``past``."""
+    after = np.arange(keys) > np.arange(queries).reshape(-1, 1) + past
+    return np.where(after, np.float32(-np.inf), np.float32(0))
+
+
+def _attended(
+    context: Context,
+    node: Node,
+    query: Value,
+    key: Value,
+    value: Value,
+    addends: Sequence[Value],
+    past: Value | None,
+) -> Value:
+    """softmax(scale Q K' + addends) V of [batch, heads, positions, size], as [batch, positions, heads * size]."""
+    batch, heads, queries, size = query.shape
+    keys = key.shape[2]
+    if key.shape != (batch, heads, keys, size) or value.shape[:3] != (batch, heads, keys):
+        shapes = " and ".join(str(list(operand.shape)) for operand in (query, key, value))
+        raise InferenceError(f"queries, keys and values of shapes {shapes} do not fit")
+    scale = node.get("scale", 0.0) or (1 / math.sqrt(size) if size else 1.0)
+    scores = matrix_product(context, query, transposed(context, key, (0, 1, 3, 2)))
+    full = scores.shape
+    scores = binary(context, "mul", scores, context.scalar(scale, _F32))
+    if node.get("unidirectional", 0):
+        before = 0 if past is None else past.shape[-2]
+        if keys != before + queries:  # onnxruntime then lets the last query attend to all keys
+            raise InferenceError(f"unidirectional attention of {queries} queries at {before} to {keys} keys")
+        addends = [*addends, context.table(_causal, (queries, keys, before), (queries, keys))]
+    for addend in addends:
+        if addend.rank > 4 or broadcast(scores, addend) != full:
+            raise InferenceError(f"a bias of shape {list(addend.shape)} does not fit scores of shape {list(full)}")
+        scores = binary(context, "add", scores, addend)
+    weights = context.call("softmax", [scores], full, _F32, [batch * heads * queries, keys, 1, 0])
+    mixed = transposed(context, matrix_product(context, weights, value), (0, 2, 1, 3))
+    return context.reshaped(mixed, (batch, queries, heads * value.shape[3]))
+
+
+def _addends(
+    context: Context, node: Node, query: Value, keys: int, mask: Value | None, bias: Value | None
+) -> list[Value]:
+    batch, _, queries, _ = query.shape
+    addends = []
+    if mask is not None:
+        addends.append(_padding(context, mask, batch, queries, keys, node.get("mask_filter_value", -10000.0)))
+    if bias is not None:
+        if bias.rank != 4 or bias.shape[2:] != (queries, keys):
+            raise InferenceError(f"attention_bias {list(bias.shape)} does not fit {queries} queries and {keys} keys")
+        addends.append(bias)
+    return addends
+
+
+def _attention_refusal(model: Model, view: NodeView) -> str | None:
+    if view.attributes.get("num_heads", 0) < 1:
+        return f"{view.op_type} without num_heads"
+    if view.op_type == "Attention" and len(view.attributes.get("qkv_hidden_sizes", (1, 1, 1))) != 3:
+        return "Attention whose qkv_hidden_sizes are not three numbers"
+    past, present = (4, 1) if view.op_type == "Attention" else (6, 1)
+    if _is_named(view.inputs, past) and not _is_named(view.outputs, present):
+        return f"{view.op_type} with a past but without present outputs"
+    if view.op_type == "MultiHeadAttention" and _is_named(view.inputs, 6) != _is_named(view.inputs, 7):
+        return "MultiHeadAttention with only one of past_key and past_value"
+    return None
+
+
+@_contrib(
+    "Attention",
+    dtypes=(F32, F32, F32, ("int32",), F32),
+    attributes={
+        "num_heads": None,
+        "unidirectional": (0, 1),
+        "scale": None,
+        "mask_filter_value": None,
+        "qkv_hidden_sizes": None,
+        "do_rotary": (0,),
+        "rotary_embedding_dim": (0,),
+        "past_present_share_buffer": (0,),
+    },
+    required=(0, 1),
+    no_inputs={6: "past_sequence_length"},
+    check=_attention_refusal,
+)
+def _attention(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, weights = _required(inputs[0]), _required(inputs[1])
+    bias, mask, past, attention_bias = (_optional(inputs, i) for i in range(2, 6))
+    if x.rank != 3 or weights.rank != 2:
+        raise InferenceError(f"an input of shape {list(x.shape)} does not fit weights of shape {list(weights.shape)}")
+    total, heads = weights.shape[1], node.get("num_heads", 0)
+    sizes = list(node.get("qkv_hidden_sizes", ()) or (total // 3,) * 3)
+    if sum(sizes) != total or sizes[0] != sizes[1] or any(size < 1 or size % heads for size in sizes):
+        raise InferenceError(f"weights of {total} columns do not fit {heads} heads and sizes {sizes}")
+    product = _with_bias(context, matrix_product(context, x, weights), bias)
+    query, key, value = (_heads(context, _part(context, product, sum(sizes[:i]), sizes[i]), heads) for i in range(3))
+    present: list[Value] = []
+    if past is not None:
+        if past.rank != 5 or past.shape[0] != 2:
+            raise InferenceError(f"expected a past of [2, batch, heads, positions, size], found {list(past.shape)}")
+        steps = strides_of(past.shape)
+        old = [strided(context, past, i * steps[0], past.shape[1:], steps[1:]) for i in range(2)]
+        key, value = _sequence(context, old[0], key), _sequence(context, old[1], value)
+    if node.num_outputs > 1:
+        if key.shape != value.shape:
+            raise InferenceError(f"keys and values of shapes {list(key.shape)} and {list(value.shape)} do not stack")
+        parts = [context.reshaped(each, (1, *each.shape)) for each in (key, value)]
+        present = [context.call("concat", parts, (2, *key.shape), _F32, [0])]
+    addends = _addends(context, node, query, key.shape[2], mask, attention_bias)
+    return [_attended(context, node, query, key, value, addends, past), *present]
+
+
+@_contrib(
+    "MultiHeadAttention",
+    dtypes=(F32, F32, F32, F32, ("int32",), F32),
+    attributes={"num_heads": None, "unidirectional": (0, 1), "scale": None, "mask_filter_value": None},
+    no_inputs={8: "past_sequence_length", 9: "cache_indirection"},
+    no_outputs={3: "its scores as an output"},
+    check=_attention_refusal,
+)
+def _multi_head_attention(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Keys and values are [batch, positions, heads * size], or [batch, heads, positions, size] of another sequence.
+    Packed: keys and values [batch, positions, heads, 2, size], or all three [batch, positions, heads, 3, size]."""
+    x, heads = _required(inputs[0]), node.get("num_heads", 0)
+    keys, values, bias, mask, attention_bias, past_key, past_value = (_optional(inputs, i) for i in range(1, 8))
+    packed = x if keys is None else keys if values is None else None
+    if packed is not None and (packed.rank != 5 or packed.shape[2:4] != (heads, 3 if packed is x else 2)):
+        raise InferenceError(f"packed keys and values of shape {list(packed.shape)} do not fit {heads} heads")
+    if packed is not None and bias is not None:
+        raise InferenceError("a bias of packed keys and values is not supported")
+    if packed is not None:
+        turned = transposed(context, packed, (3, 0, 2, 1, 4))
+        steps = strides_of(turned.shape)
+        parts = [strided(context, turned, i * steps[0], turned.shape[1:], steps[1:]) for i in range(turned.shape[0])]
+        query = parts[0] if packed is x else _heads(context, x, heads)
+        key, value = parts[-2:]
+    else:
+        assert keys is not None
+        assert values is not None
+        if keys.rank == 4 and (bias is not None or past_key is not None):
+            raise InferenceError("a bias or a past of keys that are already divided into heads is not supported")
+        if x.rank != 3 or keys.rank != values.rank:
+            shapes = " and ".join(str(list(operand.shape)) for operand in (x, keys, values))
+            raise InferenceError(f"queries, keys and values of shapes {shapes} do not fit")
+        biases: list[Value | None] = [None, None, None]
+        if bias is not None:
+            sizes = [x.shape[2], keys.shape[-1], values.shape[-1]]
+            _vector("the bias", bias, sum(sizes))
+            biases = [strided(context, bias, sum(sizes[:i]), (sizes[i],), (1,)) for i in range(3)]
+        query = _heads(context, x, heads, biases[0])
+        key, value = (
+            operand if operand.rank == 4 else _heads(context, operand, heads, own)
+            for operand, own in zip((keys, values), biases[1:], strict=True)
+        )
+    key, value = _sequence(context, past_key, key), _sequence(context, past_value, value)
+    addends = _addends(context, node, query, key.shape[2], mask, attention_bias)
+    return [_attended(context, node, query, key, value, addends, past_key), key, value][: node.num_outputs]
+
+
+@_contrib(
+    "RotaryEmbedding",
+    dtypes=(F32, ("int64",), F32),
+    attributes={
+        "interleaved": (0, 1),
+        "num_heads": None,
+        "rotary_embedding_dim": None,
+        "is_packed_batching": (0,),
+        "scale": (1.0,),
+    },
+    required=(0, 1, 2, 3),
+)
+def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Turns pairs of numbers of each head of [batch, length, heads * size] or [batch, heads, length, size]."""
+    x, positions, cosines, sines = (_required(value) for value in inputs)
+    heads, width = node.get("num_heads", 0), node.get("rotary_embedding_dim", 0)
+    if x.rank not in (3, 4) or cosines.rank != 2 or sines.shape != cosines.shape:
+        shapes = " and ".join(str(list(value.shape)) for value in (x, cosines, sines))
+        raise InferenceError(f"an input and caches of shapes {shapes} do not fit")
+    half = cosines.shape[1]
+    if x.rank == 4:
+        turned = transposed(context, x, (0, 2, 1, 3))
+        if heads and turned.shape[2] != heads:
+            raise InferenceError(f"an input of shape {list(x.shape)} does not have {heads} heads")
+    else:
+        if width and heads < 1:
+            raise InferenceError("rotary_embedding_dim without num_heads")
+        size = x.shape[2] // heads if width else 2 * half
+        if size < 1 or x.shape[2] % size or (heads and x.shape[2] != heads * size):
+            raise InferenceError(f"an input of shape {list(x.shape)} does not fit heads of {size}")
+        turned = context.reshaped(x, (*x.shape[:2], x.shape[2] // size, size))
+    batch, length, count, size = turned.shape
+    if (width or size) != 2 * half or 2 * half > size:
+        raise InferenceError(f"caches of {half} columns do not fit {width or size} numbers of heads of {size}")
+    if positions.shape == (1,):
+        positions = binary(context, "add", context.counting(length), positions)
+    elif positions.shape != (batch, length):
+        raise InferenceError(f"position_ids {list(positions.shape)} do not fit {[batch, length]}")
+    shape = (*positions.shape, 1, half)
+    angles = [
+        context.reshaped(
+            context.call("gather", [cache, positions], (*positions.shape, half), cache.dtype, [0]),
+            shape if len(shape) == 4 else (1, *shape),
+        )
+        for cache in (cosines, sines)
+    ]
+    steps, part = strides_of(turned.shape), (batch, length, count, half)
+    interleaved = bool(node.get("interleaved", 0))
+    # The pairs are neighbours, or the same numbers of both halves.
+    starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
+    first, second = (strided(context, turned, start, part, (*steps[:3], step)) for start in starts)
+
+    def combined(kernel: str, left: Value, right: Value) -> Value:
+        return binary(context, kernel, binary(context, "mul", first, left), binary(context, "mul", second, right))
+
+    parts = [combined("sub", angles[0], angles[1]), combined("add", angles[1], angles[0])]
+    if interleaved:
+        columns = [context.reshaped(each, (*part, 1)) for each in parts]
+        joined = context.call("concat", columns, (*part, 2), _F32, [4])
+        parts = [context.reshaped(joined, (*part[:3], 2 * half))]
+    if 2 * half < size:
+        parts.append(strided(context, turned, 2 * half, (*part[:3], size - 2 * half), steps))
+    made = parts[0] if len(parts) == 1 else context.call("concat", parts, turned.shape, _F32, [3])
+    if x.rank == 4:
+        return [transposed(context, made, (0, 2, 1, 3))]
+    return [context.reshaped(made, x.shape)]

@@ -1,0 +1,253 @@
+"""Quantized operators of onnxruntime (domain com.microsoft) as calls of the kernels for ONNX's operators.
+
+Products have exact int32 sums. The elementwise operators and pools convert to float32, compute, and round once to
+bytes. onnxruntime does the same with tables and other orders of operations, so values close to halfway between two
+integers may differ by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import InferenceError
+from ..registry import F32, Node
+from ..values import Context, Value
+from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
+from .movement import axis_of, transposed
+from .network import WINDOW, _pool, lines_of, reduced
+from .onnxruntime import _contrib, _vector, _with_bias
+from .quantized import _integer_product, _Requantization
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_BYTES = ("int8", "uint8")
+_F32, _BYTE, _INT32 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int32)
+_SIGMOID, _LEAKY_RELU = map(unary_code, ("SIGMOID", "LEAKY_RELU"))
+
+
+def _one(context: Context, name: str, value: Value | None) -> Value | None:
+    """A scale or zero point of a whole tensor."""
+    if value is not None and value.size != 1:
+        raise InferenceError(f"expected one {name}, found shape {list(value.shape)}")
+    return None if value is None else context.reshaped(value, ())
+
+
+def _dequantized(context: Context, x: Value, scale: Value | None, zero: Value | None) -> Value:
+    scale, zero = _one(context, "scale", scale), _one(context, "zero point", zero)
+    if zero is not None and zero.dtype != x.dtype:
+        raise InferenceError(f"expected a zero point of type {x.dtype}, found {zero.dtype}")
+    return context.call("dequantize", [x, _required(scale), zero], x.shape, _F32, [1, 1, x.size, 0])
+
+
+def _quantized(context: Context, x: Value, scale: Value | None, zero: Value | None, dtype: np.dtype[Any]) -> Value:
+    scale, zero = _one(context, "scale", scale), _one(context, "zero point", zero)
+    if zero is not None and zero.dtype != dtype:
+        raise InferenceError(f"expected a zero point of type {dtype}, found {zero.dtype}")
+    return context.call("quantize", [x, _required(scale), zero], x.shape, dtype, [1, 1, x.size, 0])
+
+
+_UNARY_TYPES = (_BYTES, F32, _BYTES, F32, _BYTES)
+
+
+@_contrib(
+    "QLinearAdd", "QLinearMul",
+    dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES),
+    required=(0, 1, 3, 4, 6),
+)  # fmt: skip
+def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a, b = _required(inputs[0]), _required(inputs[3])
+    if a.dtype != b.dtype:
+        raise InferenceError(f"expected operands of the same type, found {a.dtype} and {b.dtype}")
+    left = _dequantized(context, a, inputs[1], inputs[2])
+    right = _dequantized(context, b, inputs[4], inputs[5])
+    made = binary(context, "add" if node.op_type.endswith("Add") else "mul", left, right)
+    return [_quantized(context, made, inputs[6], _optional(inputs, 7), a.dtype)]
+
+
+@_contrib("QLinearSigmoid", dtypes=_UNARY_TYPES, required=(0, 1, 3))
+@_contrib("QLinearLeakyRelu", dtypes=_UNARY_TYPES, attributes={"alpha": None}, required=(0, 1, 3))
+def _unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _required(inputs[0])
+    wide = _dequantized(context, x, inputs[1], inputs[2])
+    if node.op_type.endswith("Sigmoid"):
+        made = unary(context, _SIGMOID, wide)
+    else:
+        made = unary(context, _LEAKY_RELU, wide, node.get("alpha", 0.01))
+    return [_quantized(context, made, inputs[3], _optional(inputs, 4), x.dtype)]
+
+
+def _softmax_refusal(model: Model, view: NodeView) -> str | None:
+    return None if view.attributes.get("opset", 0) >= 1 else "QLinearSoftmax without its attribute opset"
+
+
+@_contrib(
+    "QLinearSoftmax",
+    dtypes=_UNARY_TYPES,
+    attributes={"axis": None, "opset": None},
+    required=(0, 1, 3, 4),
+    check=_softmax_refusal,
+)
+def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """As Softmax of the version ``opset`` of ONNX, along ``axis`` (by default the last)."""
+    x = _required(inputs[0])
+    lines = Node("Softmax", node.get("opset", 0), {"axis": node.get("axis", -1)}, 1)
+    outer, size, inner = lines_of(lines, x)
+    wide = _dequantized(context, x, inputs[1], inputs[2])
+    made = context.call("softmax", [wide], x.shape, _F32, [outer, size, inner, 0])
+    return [_quantized(context, made, inputs[3], inputs[4], x.dtype)]
+
+
+@_contrib("QLinearGlobalAveragePool", dtypes=_UNARY_TYPES, attributes={"channels_last": (0, 1)}, required=range(5))
+def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _required(inputs[0])
+    if x.rank < 3:
+        raise InferenceError(f"expected an input of rank 3 or more, found shape {list(x.shape)}")
+    axes = range(1, x.rank - 1) if node.get("channels_last", 0) else range(2, x.rank)
+    made = reduced(context, _dequantized(context, x, inputs[1], inputs[2]), "mean", axes, keep=True)
+    return [_quantized(context, made, inputs[3], inputs[4], x.dtype)]
+
+
+@_contrib(
+    "QLinearAveragePool",
+    dtypes=_UNARY_TYPES,
+    attributes={name: values for name, values in WINDOW.items() if name != "dilations"}
+    | {"ceil_mode": (0, 1), "count_include_pad": (0, 1), "channels_last": (0,)},
+    required=(0, 1, 3),
+)
+def _average_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _required(inputs[0])
+    pool = Node("AveragePool", node.opset, node.attributes, 1)
+    (made,) = _pool(context, pool, [_dequantized(context, x, inputs[1], inputs[2])])
+    return [_quantized(context, made, inputs[3], _optional(inputs, 4), x.dtype)]
+
+
+def _concat_refusal(model: Model, view: NodeView) -> str | None:
+    count = len(view.inputs)
+    if count < 5 or count % 3 != 2 or not all(view.inputs):
+        return "QLinearConcat whose inputs are not a scale, a zero point, and three for each tensor"
+    if "axis" not in view.attributes:
+        return "QLinearConcat without its attribute axis"
+    for position, value in enumerate(model.node_inputs[view.index].tolist()):
+        dtype, kind = model.type_of(value).dtype, (position - 2) % 3
+        if dtype is not None and (dtype == np.float32) != (kind == 1 if position >= 2 else position == 0):
+            return f"QLinearConcat whose input {position} is {dtype}"
+    return None
+
+
+@_contrib("QLinearConcat", dtypes=(*_BYTES, "float32"), attributes={"axis": None}, check=_concat_refusal, result=1)
+def _concat(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    zero = _required(inputs[1])
+    parts = []
+    for i in range(2, len(inputs), 3):
+        if _required(inputs[i]).dtype != zero.dtype:
+            raise InferenceError(f"expected operands of type {zero.dtype}, found {_required(inputs[i]).dtype}")
+        wide = _dequantized(context, _required(inputs[i]), inputs[i + 1], inputs[i + 2])
+        parts.append(_quantized(context, wide, inputs[0], zero, zero.dtype))
+    first = parts[0]
+    axis = axis_of(node.get("axis", 0), first.rank)
+    for part in parts:
+        if (*part.shape[:axis], *part.shape[axis + 1 :]) != (*first.shape[:axis], *first.shape[axis + 1 :]):
+            shapes = ", ".join(str(list(each.shape)) for each in parts)
+            raise InferenceError(f"cannot join {shapes} along axis {axis}")
+    shape = list(first.shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return [context.call("concat", parts, shape, zero.dtype, [axis])]
+
+
+# ---- products
+
+
+def _per_column(context: Context, name: str, value: Value | None, columns: int) -> Value | None:
+    """A parameter of all columns of the right operand, or of each."""
+    if value is None or value.size == 1:
+        return _one(context, name, value)
+    return _vector(name, value, columns)
+
+
+def _scaled_product(
+    context: Context,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value | None,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value | None,
+    bias: Value | None,
+) -> Value:
+    columns = b.shape[-1] if b.rank > 1 else 1
+    zeros = _one(context, "zero point of A", a_zero), _per_column(context, "zero point of B", b_zero, columns)
+    sums = _integer_product(context, a, b, *zeros)
+    scale = _per_column(context, "scale of B", b_scale, columns)
+    left = _one(context, "scale of A", a_scale)
+    assert scale is not None
+    assert left is not None
+    made = binary(context, "mul", cast(context, sums, _F32), binary(context, "mul", left, scale))
+    return _with_bias(context, made, bias)
+
+
+@_contrib(
+    "MatMulIntegerToFloat",
+    dtypes=(_BYTES, _BYTES, F32, F32, _BYTES, _BYTES, F32),
+    required=(0, 1, 2, 3),
+    result="float32",
+)
+def _matmul_integer_to_float(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    a, b, a_scale, b_scale = (_required(value) for value in inputs[:4])
+    a_zero, b_zero, bias = (_optional(inputs, i) for i in range(4, 7))
+    return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, b_zero, bias)]
+
+
+@_contrib("DynamicQuantizeMatMul", dtypes=(F32, _BYTES, F32, _BYTES, F32), required=(0, 1, 2))
+def _dynamic_quantize_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, b, b_scale = (_required(value) for value in inputs[:3])
+    outputs = [(x.shape, _BYTE), ((), _F32), ((), _BYTE)]
+    a, a_scale, a_zero = context.call_many("dynamic_quantize", [x], outputs)
+    return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, _optional(inputs, 3), _optional(inputs, 4))]
+
+
+def _gemm_refusal(model: Model, view: NodeView) -> str | None:
+    scale, zero = (len(view.inputs) > at and view.inputs[at] != "" for at in (7, 8))
+    return None if scale == zero else "QGemm with only one of y_scale and y_zero_point"
+
+
+@_contrib(
+    "QGemm",
+    dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, ("int32",), F32, _BYTES),
+    attributes={"alpha": None, "transA": (0, 1), "transB": (0, 1)},
+    required=range(6),
+    check=_gemm_refusal,
+    result=None,
+)
+def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """alpha * a_scale * b_scale * ((A - a_zero) (B - b_zero) + C): float32, or bytes by y_scale and y_zero_point."""
+    a, a_scale, a_zero, b, b_scale, b_zero = (_required(value) for value in inputs[:6])
+    c, y_scale, y_zero = (_optional(inputs, i) for i in range(6, 9))
+    if a.rank != 2 or b.rank != 2:
+        raise InferenceError(f"cannot multiply {list(a.shape)} by {list(b.shape)}")
+    if node.get("transA", 0):
+        a = transposed(context, a, (1, 0))
+    if node.get("transB", 0):
+        b = context.packed(b, "transposed", lambda: transposed(context, b, (1, 0)))
+    columns = b.shape[1]
+    scale, zero = _per_column(context, "b_scale", b_scale, columns), _per_column(context, "b_zero", b_zero, columns)
+    left = _one(context, "a_scale", a_scale)
+    assert left is not None
+    assert scale is not None
+    sums = _integer_product(context, a, b, _one(context, "a_zero_point", a_zero), zero)
+    if c is not None:
+        if broadcast(sums, c) != sums.shape:
+            raise InferenceError(f"C of shape {list(c.shape)} does not broadcast to {list(sums.shape)}")
+        sums = binary(context, "add", sums, c)
+    factor = binary(context, "mul", left, scale)
+    if node.get("alpha", 1.0) != 1.0:
+        factor = binary(context, "mul", factor, context.scalar(node.get("alpha", 1.0), _F32))
+    if y_scale is None or y_zero is None:
+        return [binary(context, "mul", cast(context, sums, _F32), factor)]
+    to, y_zero = _one(context, "y_scale", y_scale), _one(context, "y_zero_point", y_zero)
+    assert to is not None
+    assert y_zero is not None
+    return [_Requantization(binary(context, "div", factor, to), y_zero).of(context, sums)]

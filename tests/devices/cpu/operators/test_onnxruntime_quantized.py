@@ -1,0 +1,171 @@
+"""onnxruntime's own quantized operators on the CPU device, beside onnxruntime without optimizations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from contrib_nodes import CONTRIB, Array, check, floats, model_of, refusal, run
+from hetero import Core, InferenceError
+from onnxruntime_models import MODELS, feeds, run_directly
+
+BYTES = ["uint8", "int8"]
+SHAPES = [(2, 3, 5), (1,), (7, 9), (0, 4), (2, 300)]
+
+
+def numbers(dtype: str, *shape: int, seed: int = 0) -> Array:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed + sum(shape)).integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def scale(number: float) -> Array:
+    return np.array(number, np.float32)
+
+
+def zero(dtype: str, number: int) -> Array:
+    return np.array(number + (128 if dtype == "uint8" else 0), dtype)
+
+
+def one_operand(x: Array, y_scale: float = 0.02, shift: int = 3) -> dict[str, Array]:
+    dtype = x.dtype.name
+    return {"x": x, "xs": scale(0.03), "xz": zero(dtype, -5), "ys": scale(y_scale), "yz": zero(dtype, shift)}
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_binary(op: str, dtype: str) -> None:
+    for a, b in (((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (5,)), ((1, 3, 1), (2, 1, 5)), ((1,), (1,)), ((0, 4), (1, 4))):
+        inputs = {"a": numbers(dtype, *a), "as": scale(0.03), "az": zero(dtype, -5)}
+        inputs |= {"b": numbers(dtype, *b, seed=1), "bs": scale(0.05), "bz": zero(dtype, 9)}
+        inputs |= {"cs": scale(0.07), "cz": zero(dtype, 3)}
+        check(op, inputs, atol=1)
+        check(op, inputs, atol=1, constants=("as", "az", "b", "bs", "bz", "cs", "cz"))
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_unary(dtype: str, shape: tuple[int, ...]) -> None:
+    fixed = ("xs", "xz", "ys", "yz")
+    for constants in ((), fixed):
+        check("QLinearSigmoid", one_operand(numbers(dtype, *shape), 1 / 256, -100), atol=1, constants=constants)
+        inputs = one_operand(numbers(dtype, *shape))
+        check("QLinearLeakyRelu", inputs, atol=1, constants=constants)
+        check("QLinearLeakyRelu", inputs, atol=1, constants=constants, alpha=0.3)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize(("axis", "opset"), [(-1, 13), (1, 13), (1, 12), (0, 11)])
+def test_softmax(dtype: str, axis: int, opset: int) -> None:
+    # The scale states the zero point of onnxruntime's quantizers: 1/256 with the lowest number.
+    inputs = one_operand(numbers(dtype, 2, 3, 5), 1 / 256, -128)
+    fixed = ("xs", "xz", "ys", "yz")
+    check("QLinearSoftmax", inputs, atol=1, constants=fixed, axis=axis, opset=opset)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_pools(dtype: str) -> None:
+    fixed = ("xs", "xz", "ys", "yz")
+    for shape in ((2, 3, 5, 5), (1, 1, 1, 1), (2, 4, 7, 3)):
+        check("QLinearGlobalAveragePool", one_operand(numbers(dtype, *shape)), atol=1, constants=fixed, channels_last=0)
+        check("QLinearGlobalAveragePool", one_operand(numbers(dtype, *shape)), atol=1, constants=fixed, channels_last=1)
+    inputs = one_operand(numbers(dtype, 2, 3, 7, 6))
+    for options in (
+        {"kernel_shape": [2, 3]},
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]},
+        {"kernel_shape": [3, 3], "pads": [1, 0, 1, 2], "count_include_pad": 1},
+        {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [7, 6]},
+    ):
+        check("QLinearAveragePool", inputs, atol=1, constants=fixed, **options)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_concat(dtype: str) -> None:
+    for shapes, axis in ((((2, 3), (2, 5)), 1), (((2, 3), (1, 3), (4, 3)), 0), (((2, 3), (0, 3)), -2)):
+        inputs = {"ys": scale(0.05), "yz": zero(dtype, 2)}
+        for i, shape in enumerate(shapes):
+            inputs |= {f"x{i}": numbers(dtype, *shape, seed=i)}
+            inputs |= {f"s{i}": scale(0.05 if i else 0.03), f"z{i}": zero(dtype, 2 if i else -7)}
+        fixed = tuple(name for name in inputs if name[0] != "x")
+        check("QLinearConcat", inputs, atol=1, constants=fixed, axis=axis)
+
+
+@pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+@pytest.mark.parametrize(("m", "k", "n"), [(3, 8, 5), (1, 1, 1), (17, 64, 40), (3, 4, 4)])
+def test_products(a_type: str, b_type: str, m: int, k: int, n: int) -> None:
+    a, b = numbers(a_type, m, k), numbers(b_type, k, n, seed=1)
+    for per_column in (False, True):
+        scales = np.abs(floats(n)) / 50 + 0.01 if per_column else scale(0.02)
+        zeros = numbers(b_type, n) if per_column else zero(b_type, 4)
+        inputs = {"a": a, "b": b, "as": scale(0.03), "bs": scales, "az": zero(a_type, -5), "bz": zeros}
+        for constants in ((), ("b", "bs", "bz")):
+            check("MatMulIntegerToFloat", inputs, constants=constants)
+            check("MatMulIntegerToFloat", inputs | {"bias": floats(n)}, constants=constants)
+            dynamic = {"x": floats(m, k), "b": b, "bs": scales, "bz": zeros}
+            check("DynamicQuantizeMatMul", dynamic, constants=constants, rtol=1e-3, atol=1e-3)
+            with_bias = dynamic | {"bias": floats(n)}
+            check("DynamicQuantizeMatMul", with_bias, constants=constants, rtol=1e-3, atol=1e-3)
+    inputs = {"a": numbers(a_type, 2, m, k), "b": b, "as": scale(0.03), "bs": scale(0.02)}
+    check("MatMulIntegerToFloat", inputs)
+    inputs["b"] = numbers(b_type, 2, k, n)
+    check("MatMulIntegerToFloat", inputs)
+
+
+@pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+@pytest.mark.parametrize("flags", [{}, {"transB": 1}, {"transA": 1, "alpha": 0.5}, {"transA": 1, "transB": 1}])
+def test_gemm(a_type: str, b_type: str, flags: dict[str, Any]) -> None:
+    for m, k, n in ((3, 8, 5), (1, 1, 1), (4, 4, 4)):
+        a = numbers(a_type, *((k, m) if flags.get("transA") else (m, k)))
+        b = numbers(b_type, *((n, k) if flags.get("transB") else (k, n)), seed=1)
+        bias = np.random.default_rng(0).integers(-999, 999, n).astype(np.int32)
+        for scales in (scale(0.02), np.abs(floats(n)) / 50 + np.float32(0.01)):
+            inputs = {"a": a, "as": scale(0.03), "az": zero(a_type, -5), "b": b, "bs": scales}
+            inputs["bz"] = zero(b_type, 4) if scales.ndim == 0 else np.zeros(n, b_type)
+            fixed = ("as", "az", "b", "bs", "bz", "ys", "yz")
+            rest = {"ys": scale(0.5), "yz": zero(a_type, 3)}
+            for more in ({}, {"c": bias}):
+                check("QGemm", inputs | more, constants=fixed, **flags)
+            for more in ({"-c": bias}, {"c": bias}):
+                check("QGemm", inputs | more | rest, atol=1, constants=fixed, **flags)
+
+
+def test_refusals() -> None:
+    x = numbers("uint8", 2, 3)
+    inputs = one_operand(x)
+    assert "without its attribute opset" in refusal(model_of("QLinearSoftmax", inputs))
+    assert "channels_last = 1" in refusal(model_of("QLinearAveragePool", inputs, channels_last=1))
+    assert "QLinearConcat" in refusal(model_of("QLinearConcat", {"ys": scale(1), "yz": zero("uint8", 0)}, axis=0))
+    wrong = inputs | {"xs": floats(3)}
+    with pytest.raises(InferenceError, match=r"expected one scale, found shape \[3\]"):
+        run(model_of("QLinearSigmoid", wrong), wrong)
+    wrong = inputs | {"yz": zero("int8", 0)}
+    with pytest.raises(InferenceError, match="expected a zero point of type uint8"):
+        run(model_of("QLinearSigmoid", wrong), wrong)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_models(name: str, tmp_path: Path) -> None:
+    """Every model of onnxruntime's tools runs whole, for batches that change."""
+    model = MODELS[name](tmp_path)
+    if CONTRIB not in {entry.domain for entry in model.opset_import}:
+        model.opset_import.append(helper.make_opsetid(CONTRIB, 1))
+    core = Core()
+    support = core.query_model(core.read_model(model), "CPU")
+    assert len(support) == len(model.graph.node), support.reasons
+    compiled = core.compile_model(model, "CPU")
+    for batch in (2, 1, 3):
+        inputs = feeds(model, batch)
+        (found,) = compiled(inputs).values()
+        (wanted,) = run_directly(model, inputs)
+        # One step of the output's scale, for quantized models.
+        limit = 1e-4 if _is_float(model) else 0.1
+        np.testing.assert_allclose(found, wanted, limit, limit)
+
+
+def _is_float(model: onnx.ModelProto) -> bool:
+    return not any("Quantize" in node.op_type or node.op_type.startswith("Q") for node in model.graph.node)

@@ -1,0 +1,90 @@
+"""Single nodes of onnxruntime's own operators: on CPU, and beside onnxruntime without optimizations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from hetero import Core
+from onnxruntime_models import run_directly
+
+__all__ = ["CONTRIB", "Array", "check", "floats", "model_of", "refusal", "run"]
+
+Array = np.ndarray[Any, Any]
+CONTRIB = "com.microsoft"
+
+
+def model_of(
+    op: str,
+    inputs: dict[str, Array],
+    constants: tuple[str, ...] = (),
+    outputs: int | tuple[str, ...] = 1,
+    symbolic: bool = False,
+    domain: str = CONTRIB,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """One node. An input whose name begins with "-" is left out. ``symbolic``: no sizes are stated."""
+    names = ["" if name.startswith("-") else name for name in inputs]
+    made = [f"y{i}" for i in range(outputs)] if isinstance(outputs, int) else list(outputs)
+    infos = [
+        helper.make_tensor_value_info(
+            name,
+            helper.np_dtype_to_tensor_dtype(array.dtype),
+            [f"{name}{i}" for i in range(array.ndim)] if symbolic else array.shape,
+        )
+        for name, array in inputs.items()
+        if name not in constants and not name.startswith("-")
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, made, domain=domain, **attributes)],
+        op,
+        infos,
+        [onnx.ValueInfoProto(name=name) for name in made if name],
+        [numpy_helper.from_array(inputs[name], name) for name in constants if name in inputs],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def given(model: onnx.ModelProto, inputs: dict[str, Array]) -> dict[str, Array]:
+    wanted = {value.name for value in model.graph.input}
+    return {name: array for name, array in inputs.items() if name in wanted}
+
+
+def run(model: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
+    core = Core()
+    read = core.read_model(model)
+    support = core.query_model(read, "CPU")
+    assert len(support) == len(model.graph.node), support.reasons
+    return list(core.compile_model(read, "CPU", {"INFERENCE_NUM_THREADS": 1})(given(model, inputs)).values())
+
+
+def refusal(model: onnx.ModelProto) -> str:
+    core = Core()
+    reasons = core.query_model(core.read_model(model), "CPU").reasons
+    return next(iter(reasons.values()))["CPU"] if reasons else ""
+
+
+def check(op: str, inputs: dict[str, Array], rtol: float = 1e-4, atol: float = 1e-5, **options: Any) -> None:
+    """Compares one node with onnxruntime, with the sizes stated and not."""
+    for symbolic in (False, True):
+        model = model_of(op, inputs, symbolic=symbolic, **options)
+        wanted = run_directly(model, given(model, inputs))
+        found = run(model, inputs)
+        assert len(found) == len(wanted)
+        for mine, theirs in zip(found, wanted, strict=True):
+            assert mine.dtype == theirs.dtype
+            assert mine.shape == theirs.shape
+            if mine.dtype.kind == "f":
+                np.testing.assert_allclose(mine, theirs, rtol, atol)
+            elif atol >= 1:
+                assert np.abs(mine.astype(int) - theirs.astype(int)).max(initial=0) <= atol
+            else:
+                assert np.array_equal(mine, theirs)
+
+
+def floats(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
