@@ -55,12 +55,13 @@ Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """A node as lowerings see it, parsed once per compiled model. Read-only."""
+    """A node as lowerings see it, parsed once per compiled model. Read-only except for ``prepared``."""
 
     op_type: str
     opset: int
     attributes: Mapping[str, Any]
     num_outputs: int
+    prepared: Any = None  # what a lowering derived from the attributes alone, for the other plans of the compiled model
 
     def get(self, name: str, default: Any) -> Any:
         return self.attributes.get(name, default)
@@ -102,7 +103,8 @@ def operator(
     result: Result = 0,
     nested: ReadNested | None = None,
 ) -> Callable[[Lowering], Lowering]:
-    """Register the lowering of ONNX operators, for opsets ``since`` to ``until``."""
+    """Register the lowering of ONNX operators, for opsets ``since`` to ``until`` of their domain. Names of other domains
+    than ONNX's own are written ``domain::name``."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
 
     def add(lower: Lowering) -> Lowering:
@@ -255,15 +257,14 @@ def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
     """The operator's entry for the model's opset, or the reason why it is not supported."""
     if (domain, op_type) in model.functions:
         return f"{op_type} is a function of the model"
-    if domain:
-        return f"no kernel for {domain}::{op_type}"
-    if op_type not in OPERATORS:
-        return f"no kernel for {op_type}"
-    opset = model.opsets.get("", 0)
-    entry = find(op_type, opset)
+    name = f"{domain}::{op_type}" if domain else op_type
+    if name not in OPERATORS:
+        return f"no kernel for {name}"
+    opset = model.opsets.get(domain, 0)
+    entry = find(name, opset)
     if entry is None:
-        versions = ", ".join(f"{entry.since} to {entry.until}" for entry in OPERATORS[op_type])
-        return f"{op_type} of opset {opset}; kernels exist for opsets {versions}"
+        versions = ", ".join(f"{entry.since} to {entry.until}" for entry in OPERATORS[name])
+        return f"{name} of opset {opset}; kernels exist for opsets {versions}"
     return entry
 
 

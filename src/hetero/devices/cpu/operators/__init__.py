@@ -17,6 +17,7 @@ from . import (
     sampling,
     selection,
     spatial,
+    trees,
 )
 
 from . import halves  # isort: skip
@@ -36,4 +37,5 @@ __all__ = [
     "sampling",
     "selection",
     "spatial",
+    "trees",
 ]
