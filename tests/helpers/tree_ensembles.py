@@ -60,20 +60,24 @@ def random_trees(
     columns: dict[str, list[Any]] = {name: [] for name in names}
     leaves = []
     for tree in range(trees):
-        ids = rng.permutation(2 ** (depth + 1)).tolist()
-        pending = [(ids.pop(), 0)]
+        rows = []
+        pending, count = [(0, 0)], 1
         while pending:
             node, level = pending.pop(0)
             is_leaf = level == depth or (not full and rng.random() < 0.25)
-            kids = (0, 0) if is_leaf else (ids.pop(), ids.pop())
-            row = (tree, node, int(rng.integers(features)), float(rng.integers(-8, 9)) / 4,
-                   "LEAF" if is_leaf else str(rng.choice(modes)), *kids)  # fmt: skip
-            for name, value in zip(names, row, strict=True):
-                columns[name].append(value)
+            rows.append((node, is_leaf, (0, 0) if is_leaf else (count, count + 1)))
+            if not is_leaf:
+                pending += [(count, level + 1), (count + 1, level + 1)]
+                count += 2
+        ids = [0, *(1 + rng.permutation(count - 1)).tolist()]
+        for node, is_leaf, kids in rows:
+            value = 0.0 if is_leaf else float(rng.integers(-8, 9)) / 4
+            row = (tree, ids[node], int(rng.integers(features)), value, "LEAF" if is_leaf else str(rng.choice(modes)),
+                   *(ids[kid] for kid in kids))  # fmt: skip
+            for name, entry in zip(names, row, strict=True):
+                columns[name].append(entry)
             if is_leaf:
-                leaves.append((tree, node))
-            else:
-                pending += [(kid, level + 1) for kid in kids]
+                leaves.append((tree, ids[node]))
     attributes = {f"nodes_{name}": values for name, values in columns.items()}
     if tracks:
         attributes["nodes_missing_value_tracks_true"] = rng.integers(0, 2, len(columns["values"])).tolist()

@@ -39,7 +39,7 @@ class Trees:
     """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the least number of columns of x.
 
     ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree gives
-    a weight to some target in every leaf."""
+    a weight to some target in every leaf. ``every_leaf``: whether all do."""
 
     nodes: NDArray[np.int64]
     roots: NDArray[np.int32]
@@ -53,6 +53,7 @@ class Trees:
     dense: bool
     scored: NDArray[np.bool_]
     every_row: bool
+    every_leaf: bool
 
 
 def _tensor(value: Any) -> NDArray[Any]:
@@ -191,6 +192,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
         dense,
         scored,
         every_row,
+        bool((counts[leaf] > 0).all()),
     )
 
 
@@ -223,9 +225,9 @@ def _as_less_or_equal(
     ``x < v`` is ``x <= the number before v``, and never holds for -inf. ``x > v`` and ``x >= v`` are the opposites of
     ``<=`` and ``<``, except for a NaN v, for which all comparisons fail. A v that ``dtype`` does not represent is rounded
     down for ``<=`` and ``>``, and equals no x."""
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         rounded = values.astype(dtype)
-    below = np.nextafter(rounded, dtype.type(-np.inf))
+        below = np.nextafter(rounded, dtype.type(-np.inf))
     nearest_down = np.where(rounded.astype(np.float64) > values, below, rounded)
     # The largest number of the type that is less than v.
     less = np.where(rounded.astype(np.float64) >= values, np.where(np.isneginf(rounded), np.nan, below), rounded)
@@ -338,11 +340,13 @@ def _leaf_attributes(kind: str) -> dict[str, None]:
 
 
 def _regressor_refusal(attributes: Mapping[str, Any]) -> str | None:
-    targets = attributes.get("n_targets", 1)
+    targets = attributes.get("n_targets", 0)
     if not 1 <= targets < 1 << 24:
         return f"TreeEnsembleRegressor with n_targets = {targets}"
     extreme = attributes.get("aggregate_function", b"SUM") in (b"MIN", b"MAX")
     trees = pack(attributes, "target", targets, np.dtype(np.float64), extreme)
+    if extreme and targets == 1 and not trees.every_leaf:  # onnxruntime then uses 0 as the weight
+        return "TreeEnsembleRegressor with MIN or MAX whose leaves do not all have a weight"
     if trees.base is not None and len(trees.base) != targets:
         return f"attribute base_values has {len(trees.base)} entries; expected {targets}"
     transform = attributes.get("post_transform", b"NONE")
@@ -361,7 +365,7 @@ def _regressor_refusal(attributes: Mapping[str, Any]) -> str | None:
     result="float32",
 )
 def _regressor(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    scores = _scores(context, node, _required(inputs[0]), "target", node.get("n_targets", 1))
+    scores = _scores(context, node, _required(inputs[0]), "target", node.get("n_targets", 0))
     transform = node.get("post_transform", b"NONE")
     return [cast(context, post_transformed(context, scores, transform), _FLOAT32)]
 
