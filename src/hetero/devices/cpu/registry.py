@@ -259,7 +259,7 @@ def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
         return f"{op_type} is a function of the model"
     name = f"{domain}::{op_type}" if domain else op_type
     if name not in OPERATORS:
-        return f"no kernel for {name}"
+        return f"no kernel for {name}" + (", which returns maps" if name == "ai.onnx.ml::ZipMap" else "")
     opset = model.opsets.get(domain, 0)
     entry = find(name, opset)
     if entry is None:

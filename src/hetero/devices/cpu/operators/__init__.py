@@ -5,6 +5,7 @@
 
 from . import (
     batch_norm,
+    classic,
     convolution,
     einsum,
     elementwise,
@@ -24,6 +25,7 @@ from . import halves  # isort: skip
 
 __all__ = [
     "batch_norm",
+    "classic",
     "convolution",
     "einsum",
     "elementwise",

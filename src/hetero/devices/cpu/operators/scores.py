@@ -9,11 +9,12 @@ from ..values import Context, Value
 from .elementwise import binary, unary, unary_code
 from .network import reduced
 
-__all__ = ["POST_TRANSFORMS", "post_transformed", "rows_of", "sigmoid", "softmax"]
+__all__ = ["POST_TRANSFORMS", "labels_of_largest", "post_transformed", "rows_of", "sigmoid", "softmax"]
 
 POST_TRANSFORMS = (b"NONE", b"SOFTMAX", b"LOGISTIC", b"SOFTMAX_ZERO", b"PROBIT")
 _EXP, _LOG, _SQRT, _ABS, _SIGMOID = map(unary_code, ("EXP", "LOG", "SQRT", "ABS", "SIGMOID"))
 _BOOL = np.dtype(np.bool_)
+_INT64 = np.dtype(np.int64)
 
 
 def rows_of(context: Context, x: Value) -> Value:
@@ -79,3 +80,10 @@ def _probit(context: Context, scores: Value) -> Value:
     below = binary(context, "less", odds, number(0), _BOOL)
     sign = context.call("where", [below, number(-1), one], scores.shape, scores.dtype)
     return binary(context, "mul", number(1.41421356), binary(context, "mul", sign, size))
+
+
+def labels_of_largest(context: Context, scores: Value, labels: Value) -> Value:
+    """For each row of scores, the label of its largest; of equal ones the first."""
+    rows, classes = scores.shape
+    place = context.call("arg_extreme", [scores], (rows,), _INT64, [rows, classes, 1, 0, 0])
+    return context.call("gather", [labels, place], (rows,), _INT64, [0])

@@ -21,7 +21,7 @@ from ....errors import InferenceError
 from ..registry import Node, operator
 from ..values import Context, Value
 from .elementwise import _required, binary, cast
-from .scores import POST_TRANSFORMS, post_transformed, rows_of, sigmoid
+from .scores import POST_TRANSFORMS, labels_of_largest, post_transformed, rows_of, sigmoid
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -439,10 +439,3 @@ def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) ->
         pair = [binary(context, "sub", one if positive else zero, score), score]
     made = context.call("concat", pair, (rows, 2), both.dtype, [1])
     return [label, cast(context, made, _FLOAT32)]
-
-
-def labels_of_largest(context: Context, scores: Value, labels: Value) -> Value:
-    """For each row of scores, the label of its largest; of equal ones the first."""
-    rows, classes = scores.shape
-    place = context.call("arg_extreme", [scores], (rows,), _INT64, [rows, classes, 1, 0, 0])
-    return context.call("gather", [labels, place], (rows,), _INT64, [0])
