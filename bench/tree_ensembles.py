@@ -1,6 +1,6 @@
 """Tree ensembles on CPU beside onnxruntime: 100 full trees of depth 8, 30 features, one thread, CPU time.
 
-    python bench/tree_ensembles.py
+python bench/tree_ensembles.py
 """
 
 from __future__ import annotations

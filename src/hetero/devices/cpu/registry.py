@@ -61,7 +61,7 @@ class Node:
     opset: int
     attributes: Mapping[str, Any]
     num_outputs: int
-    prepared: Any = None  # what a lowering derived from the attributes alone, for the other plans of the compiled model
+    prepared: Any = None  # what a lowering derived from the attributes alone, for later plans of the compiled model
 
     def get(self, name: str, default: Any) -> Any:
         return self.attributes.get(name, default)
@@ -103,8 +103,8 @@ def operator(
     result: Result = 0,
     nested: ReadNested | None = None,
 ) -> Callable[[Lowering], Lowering]:
-    """Register the lowering of ONNX operators, for opsets ``since`` to ``until`` of their domain. Names of other domains
-    than ONNX's own are written ``domain::name``."""
+    """Register the lowering of ONNX operators, for opsets ``since`` to ``until`` of their domain. A name of another
+    domain than ONNX's own is written ``domain::name``."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
 
     def add(lower: Lowering) -> Lowering:

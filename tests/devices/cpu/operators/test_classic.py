@@ -74,7 +74,9 @@ def test_binarizer(threshold: float) -> None:
 @pytest.mark.parametrize("replaced", [float("nan"), 0.0, 1.5])
 def test_imputer_of_floats(replaced: float) -> None:
     for values in ([4.25], [1.0, 2.0, 3.0]):
-        model = ml_model("Imputer", np.zeros((1, 3), np.float32), imputed_value_floats=values, replaced_value_float=replaced)
+        model = ml_model(
+            "Imputer", np.zeros((1, 3), np.float32), imputed_value_floats=values, replaced_value_float=replaced
+        )
         compare(model, batches(3, "float32", special=True))
 
 
@@ -173,7 +175,9 @@ def test_linear_regressor(targets: int, transform: str) -> None:
     rng = np.random.default_rng(targets)
     attributes = {"coefficients": rng.uniform(0, 0.02, 4 * targets).tolist(), "targets": targets}
     for extra in ({}, {"intercepts": rng.uniform(0.4, 0.6, targets).tolist()}):
-        model = ml_model("LinearRegressor", np.zeros((1, 4), np.float32), post_transform=transform, **attributes, **extra)
+        model = ml_model(
+            "LinearRegressor", np.zeros((1, 4), np.float32), post_transform=transform, **attributes, **extra
+        )
         if targets == 1 and transform not in ("NONE", "PROBIT"):
             with pytest.raises(hetero.UnsupportedModel, match=f"one target with post_transform {transform}"):
                 on_cpu(model)
@@ -198,9 +202,15 @@ def test_linear_classifier(classes: int, dtype: str, transform: str) -> None:
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
-        ({"classlabels_ints": [1, 2], "coefficients": [1.0] * 3, "intercepts": [0.0]}, "coefficients of one class only"),
+        (
+            {"classlabels_ints": [1, 2], "coefficients": [1.0] * 3, "intercepts": [0.0]},
+            "coefficients of one class only",
+        ),
         ({"classlabels_ints": [1], "coefficients": [1.0] * 3}, "1 class labels"),
-        ({"classlabels_ints": [1, 2], "coefficients": [1.0] * 7}, "coefficients has 7 entries; expected a multiple of 2"),
+        (
+            {"classlabels_ints": [1, 2], "coefficients": [1.0] * 7},
+            "coefficients has 7 entries; expected a multiple of 2",
+        ),
         ({"classlabels_ints": [1, 2], "coefficients": [1.0] * 6, "intercepts": [0.0] * 3}, "intercepts has 3 entries"),
         ({"classlabels_strings": ["a", "b"], "coefficients": [1.0] * 6}, "string labels"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import hetero
 from hetero import Core
@@ -110,7 +111,8 @@ def test_many_classes(classes: int, dtype: str, transform: str) -> None:
     attributes["class_weights"] = [weight * scale for weight in attributes["class_weights"]]
     for base in ({}, {"base_values": rng.uniform(0, 0.01, classes).tolist()}):
         model = ml_model("TreeEnsembleClassifier", np.zeros((1, 3), dtype), 2, post_transform=transform,
-                         classlabels_int64s=(np.arange(classes) * 3 - 5).tolist(), **nodes, **attributes, **base)  # fmt: skip
+                         classlabels_int64s=(np.arange(classes) * 3 - 5).tolist(), **nodes, **attributes,
+                         **base)  # fmt: skip
         compare(model, inputs(rng, 3, dtype), atol=PROBIT_ERROR if transform == "PROBIT" else 1e-6)
 
 
@@ -193,7 +195,8 @@ def stump(**changes: Any) -> dict[str, Any]:
         "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
         "nodes_values": [0.5, 0.0, 0.0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
         "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0],
-        "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.0, -1.0], "n_targets": 1,
+        "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.0, -1.0],
+        "n_targets": 1,
     }  # fmt: skip
     return {name: value for name, value in (attributes | changes).items() if value is not None}
 
@@ -205,7 +208,7 @@ def stump(**changes: Any) -> dict[str, Any]:
         ({"nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF"], "nodes_truenodeids": [1, 1, 0],
           "nodes_falsenodeids": [2, 2, 0], "target_nodeids": [2, 2], "target_ids": [0, 1], "n_targets": 2},
          "tree 0: node 1 is its own descendant"),
-        ({"nodes_falsenodeids": [3, 0, 0]}, r"tree 0: node 0 has the child 3 \(nodes_falsenodeids\), which does not exist"),
+        ({"nodes_falsenodeids": [3, 0, 0]}, r"node 0 has the child 3 \(nodes_falsenodeids\), which does not exist"),
         ({"nodes_falsenodeids": [1, 0, 0]}, "tree 0 has several roots"),
         ({"nodes_nodeids": [0, 1, 1]}, "1 of 3 nodes have the tree and node id of another node"),
         ({"nodes_values": [0.5]}, "nodes_values has 1 entries; expected 3"),
@@ -287,3 +290,40 @@ def test_a_chain_of_a_thousand_levels() -> None:
     x = np.array([[-1.0], [0.5], [500], [998.5], [999], [2000]], np.float32)
     ((found,),) = on_cpu(model, x)
     np.testing.assert_array_equal(found[:, 0], np.clip(np.ceil(x[:, 0]), 0, depth))
+
+
+def test_tensors_of_float64() -> None:
+    """Thresholds and weights that float32 does not represent."""
+
+    def tensor(values: list[float]) -> Any:
+        return helper.make_tensor("t", TensorProto.DOUBLE, [len(values)], values)
+
+    step = 1 + 2.0**-40
+    attributes = stump(
+        nodes_values=None, nodes_values_as_tensor=tensor([step, 0.0, 0.0]),
+        target_weights=None, target_weights_as_tensor=tensor([1.0, 2.0]),
+        base_values_as_tensor=tensor([0.5]),
+    )  # fmt: skip
+    model = ml_model("TreeEnsembleRegressor", np.zeros((1, 1)), **attributes)
+    compare(model, [np.array([[1], [step], [np.nextafter(step, 2)], [np.nan]]), np.zeros((0, 1))])
+    # The same thresholds with float32 inputs: 1 is below, and the float32 after it above.
+    rows = np.array([[1], [np.nextafter(np.float32(1), np.float32(2))]], np.float32)
+    cases = {"LEQ": [1, 2], "LT": [1, 2], "GT": [2, 1], "GTE": [2, 1], "EQ": [2, 2], "NEQ": [1, 1]}
+    for mode, expected in cases.items():
+        changed = attributes | {"nodes_modes": [f"BRANCH_{mode}", "LEAF", "LEAF"]}
+        ((found,),) = on_cpu(ml_model("TreeEnsembleRegressor", rows, **changed), rows)
+        np.testing.assert_array_equal(found[:, 0], np.array(expected) + 0.5, err_msg=mode)
+
+
+def test_threads_do_not_change_results() -> None:
+    rng = np.random.default_rng(8)
+    nodes, leaves = random_trees(rng, 60, 7, 5, modes=ALL_MODES, tracks=True)
+    model = ml_model("TreeEnsembleRegressor", np.zeros((1, 5), np.float32), n_targets=2, **nodes,
+                     **leaf_weights(rng, leaves, "target", [0, 1]))  # fmt: skip
+    core = Core()
+    (x,) = (x for x in inputs(rng, 5, "float32") if len(x) == 1000)
+    found = [
+        core.compile_model(core.read_model(model), "CPU", {"INFERENCE_NUM_THREADS": threads})({"x": x})["y0"]
+        for threads in (1, 2)
+    ]
+    np.testing.assert_array_equal(*found)

@@ -1,7 +1,7 @@
 """Linear models, scalers and encoders of ai.onnx.ml, for numbers.
 
-Where onnxruntime contradicts the specification, the node is refused. Strings, sequences and maps are refused, because the
-device has no values of these types.
+Where onnxruntime contradicts the specification, the node is refused. Strings, sequences and maps are refused, because
+the device has no values of these types.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _normalizer(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 def _binarizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     wide = _FLOAT32 if x.dtype == _FLOAT32 else _FLOAT64
-    threshold = context.scalar(np.float32(node.get("threshold", 0.0)), wide)
+    threshold = context.scalar(node.get("threshold", 0.0), wide)
     return [cast(context, binary(context, "greater", cast(context, x, wide), threshold, _BOOL), x.dtype)]
 
 
@@ -151,7 +151,10 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
         if array.dtype.name not in NUMBERS:
             return f"LabelEncoder of {array.dtype}"
     if len(keys) != len(values) or not 1 <= len(keys) <= _MOST_KEYS:
-        return f"LabelEncoder of {len(keys)} keys and {len(values)} values; kernels support equally many, at most {_MOST_KEYS}"
+        return (
+            f"LabelEncoder of {len(keys)} keys and {len(values)} values; kernels support as many keys as values, "
+            f"1 to {_MOST_KEYS}"
+        )
     if len(np.unique(keys)) != len(keys):  # onnxruntime takes the first, TEMPLATE the last
         return "LabelEncoder with a key that is given twice"
     tensor = attributes.get("default_tensor")
@@ -162,7 +165,9 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
     elif attributes.get("values_tensor") is not None:
         return "LabelEncoder with values_tensor and no default_tensor"
     else:
-        number = attributes.get("default_int64", -1) if values.dtype == _INT64 else attributes.get("default_float", -0.0)
+        number = (
+            attributes.get("default_int64", -1) if values.dtype == _INT64 else attributes.get("default_float", -0.0)
+        )
         default = np.array([number], values.dtype)
     return keys, values, default
 
@@ -196,10 +201,14 @@ def _label_encoder(context: Context, node: Node, inputs: Sequence[Value | None])
     same = binary(context, "equal", flat, context.constant(keys), _BOOL)
     if keys.dtype.kind == "f" and np.isnan(keys).any() and node.opset >= 4:
         missing = context.call("unary", [flat], flat.shape, _BOOL, [_ISNAN], [0.0, 0.0])
-        same = binary(context, "or", same, binary(context, "and", missing, context.constant(np.isnan(keys)), _BOOL), _BOOL)
+        same = binary(
+            context, "or", same, binary(context, "and", missing, context.constant(np.isnan(keys)), _BOOL), _BOOL
+        )
     marks = cast(context, same, np.dtype(np.uint8))
     place = context.call("arg_extreme", [marks], (x.size,), _INT64, [x.size, count, 1, 0, 0])
-    found = context.call("gather_elements", [marks, context.reshaped(place, (x.size, 1))], (x.size, 1), marks.dtype, [1])
+    found = context.call(
+        "gather_elements", [marks, context.reshaped(place, (x.size, 1))], (x.size, 1), marks.dtype, [1]
+    )
     chosen = context.call("gather", [context.constant(values), place], (x.size,), values.dtype, [0])
     known = context.reshaped(cast(context, found, _BOOL), (x.size,))
     encoded = context.call("where", [known, chosen, context.constant(default)], (x.size,), values.dtype)

@@ -65,7 +65,7 @@ def _probit(context: Context, scores: Value) -> Value:
     """The inverse of the normal distribution, by Winitzki's approximation of the inverse error function, with the
     constants and the order of operations of onnxruntime."""
 
-    def number(value: float) -> Value:
+    def number(value: float | np.float32) -> Value:
         return context.scalar(float(np.float32(value)), scores.dtype)
 
     one = number(1)

@@ -1,8 +1,8 @@
 """Tree ensembles: TreeEnsembleRegressor and TreeEnsembleClassifier of ai.onnx.ml.
 
-The attributes are checked and packed into the layout of kernels/tree_ensemble.c, once when support is asked and once per
-compiled model. Where onnxruntime contradicts the specification, the node is refused, so that the result does not depend
-on the device; the reasons are in `_regressor_refusal` and `_classifier_refusal`.
+The attributes are checked and packed into the layout of kernels/tree_ensemble.c, once when support is asked and once
+per compiled model. Where onnxruntime contradicts the specification, the node is refused, so that the result does not
+depend on the device; the reasons are in `_regressor_refusal` and `_classifier_refusal`.
 
 Integer inputs are compared as float32, as onnxruntime does.
 """
@@ -30,13 +30,14 @@ _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
 _EQUAL, _NAN_FIRST = _kernels.constant("TREE_EQUAL"), _kernels.constant("TREE_NAN_FIRST")
 _AGGREGATES = {name: _kernels.constant(f"TREE_{name.decode()}") for name in (b"SUM", b"AVERAGE", b"MIN", b"MAX")}
+Find = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
 _MODES = (b"LEAF", b"BRANCH_LEQ", b"BRANCH_LT", b"BRANCH_GTE", b"BRANCH_GT", b"BRANCH_EQ", b"BRANCH_NEQ")
 _LEAF, _LEQ, _LT, _GTE, _GT, _EQ, _NEQ = range(len(_MODES))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the least number of columns of x.
+    """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the least number of columns.
 
     ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree gives
     a weight to some target in every leaf. ``every_leaf``: whether all do."""
@@ -113,20 +114,19 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
     tracks = _numbers(attributes, "nodes_missing_value_tracks_true", np.int64, count)
     tracks = np.zeros(count, bool) if tracks is None else tracks != 0
 
-    keys, order = np.unique(np.stack([tree_ids, node_ids], 1), axis=0, return_index=True)
-    if len(keys) != count:
-        raise InferenceError(f"{count - len(keys)} of {count} nodes have the tree and node id of another node")
-    index_of = {(tree, node): place for (tree, node), place in zip(keys.tolist(), order.tolist(), strict=True)}
+    find, repeated = _finder(tree_ids, node_ids)
+    if repeated:
+        raise InferenceError(f"{repeated} of {count} nodes have the tree and node id of another node")
     inner = np.flatnonzero(~leaf)
     children = np.zeros((count, 2), np.int64)
     for side, name in enumerate(("nodes_truenodeids", "nodes_falsenodeids")):
         ids = _needed(attributes, name, np.int64, count)
-        pairs = zip(tree_ids[inner].tolist(), ids[inner].tolist(), strict=True)
-        found = [index_of.get(pair, -1) for pair in pairs]
-        if -1 in found:
-            at = inner[found.index(-1)]
-            raise InferenceError(f"tree {tree_ids[at]}: node {node_ids[at]} has the child {ids[at]} ({name}), "
-                                 "which does not exist")  # fmt: skip
+        found = find(tree_ids[inner], ids[inner])
+        if (found < 0).any():
+            at = inner[np.argmax(found < 0)]
+            raise InferenceError(
+                f"tree {tree_ids[at]}: node {node_ids[at]} has the child {ids[at]} ({name}), which does not exist"
+            )
         children[inner, side] = found
     depths_of = _depths(children, inner, tree_ids, node_ids)
 
@@ -136,8 +136,8 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
     if (roots_of_tree[1] > 1).any():
         raise InferenceError(f"tree {roots_of_tree[0][roots_of_tree[1] > 1][0]} has several roots; expected one")
     # Every acyclic tree has a root, so none is missing here. Trees count in the order of their first node.
-    first_of_tree = {tree: place for place, tree in reversed(list(enumerate(tree_ids.tolist())))}
-    roots = np.array(sorted(roots.tolist(), key=lambda root: first_of_tree[int(tree_ids[root])]), np.int64)
+    numbers, firsts = np.unique(tree_ids, return_index=True)
+    roots = roots[np.argsort(firsts[np.searchsorted(numbers, tree_ids[roots])], kind="stable")]
 
     # Slots: the roots, then for each inner node its two children, side by side.
     first_child = np.zeros(count, np.int64)
@@ -160,7 +160,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
     packed["feature"] = flags[node_of_slot]
     packed["child"] = np.where(leaf[node_of_slot], slots - 1, first_child[node_of_slot])
 
-    entry_starts, entry_ids, entry_weights = _entries(attributes, kind, targets, index_of, leaf, dtype, extreme)
+    entry_starts, entry_ids, entry_weights = _entries(attributes, kind, targets, find, leaf, dtype, extreme)
     counts = np.diff(entry_starts)
     dense = targets == 1 and not extreme and bool((counts[leaf] == 1).all())
     slot_counts = counts[node_of_slot]
@@ -194,6 +194,31 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
         every_row,
         bool((counts[leaf] > 0).all()),
     )
+
+
+def _finder(trees: NDArray[np.int64], nodes: NDArray[np.int64]) -> tuple[Find, int]:
+    """A function from ids of trees and nodes to the places of the nodes, -1 for ids that do not exist; and how many
+    nodes have the ids of another."""
+    tree_ids, node_ids = np.unique(trees), np.unique(nodes)
+
+    def ranks(ids: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
+        rank = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return np.where(known[rank] == ids, rank, -1)
+
+    def key(tree: NDArray[np.int64], node: NDArray[np.int64]) -> NDArray[np.int64]:
+        tree, node = ranks(tree, tree_ids), ranks(node, node_ids)
+        return np.where((tree < 0) | (node < 0), -1, tree * len(node_ids) + node)
+
+    keys = key(trees, nodes)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+
+    def find(tree: NDArray[np.int64], node: NDArray[np.int64]) -> NDArray[np.int64]:
+        wanted = key(tree, node)
+        place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+        return np.where(ordered[place] == wanted, order[place], -1)
+
+    return find, int((ordered[1:] == ordered[:-1]).sum())
 
 
 def _depths(children: NDArray[Any], inner: NDArray[Any], trees: NDArray[Any], nodes: NDArray[Any]) -> NDArray[Any]:
@@ -247,7 +272,7 @@ def _entries(
     attributes: Mapping[str, Any],
     kind: str,
     targets: int,
-    index_of: Mapping[tuple[int, int], int],
+    find: Find,
     leaf: NDArray[np.bool_],
     dtype: np.dtype[Any],
     extreme: bool,
@@ -261,14 +286,16 @@ def _entries(
                              f"expected 0 to {targets - 1}")  # fmt: skip
     if (extreme or kind == "class") and not np.isfinite(weights).all():
         raise InferenceError(f"attribute {kind}_weights has infinities or NaN")
-    trees = _needed(attributes, f"{kind}_treeids", np.int64, count).tolist()
-    nodes = _needed(attributes, f"{kind}_nodeids", np.int64, count).tolist()
-    places = [index_of.get(pair, -1) for pair in zip(trees, nodes, strict=True)]
-    for place, tree, node in zip(places, trees, nodes, strict=True):
-        if place < 0 or not leaf[place]:
-            what = "which does not exist" if place < 0 else "which is not a leaf"
-            raise InferenceError(f"attribute {kind}_nodeids gives a weight to node {node} of tree {tree}, {what}")
-    at = np.array(places)
+    trees = _needed(attributes, f"{kind}_treeids", np.int64, count)
+    nodes = _needed(attributes, f"{kind}_nodeids", np.int64, count)
+    at = find(trees, nodes)
+    wrong = (at < 0) | ~leaf[at]
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        what = "which does not exist" if at[first] < 0 else "which is not a leaf"
+        raise InferenceError(
+            f"attribute {kind}_nodeids gives a weight to node {nodes[first]} of tree {trees[first]}, {what}"
+        )
     order = np.lexsort((ids, at))
     at, ids = at[order], ids[order]
     if ((at[1:] == at[:-1]) & (ids[1:] == ids[:-1])).any():  # onnxruntime ignores some of them
@@ -308,12 +335,14 @@ def _scores(context: Context, node: Node, x: Value, kind: str, targets: int) -> 
     trees: Trees = node.prepared[wide]
     x = cast(context, rows_of(context, x), wide)
     if x.shape[1] < trees.features:
-        raise InferenceError(f"x of shape {list(x.shape)} has too few columns; the trees read column {trees.features - 1}")
+        raise InferenceError(
+            f"x of shape {list(x.shape)} has too few columns; the trees read column {trees.features - 1}"
+        )
     base = trees.base
     if base is not None and len(base) != targets:
         base = np.concatenate([base, np.zeros(targets - len(base), wide)])
     arrays = (trees.nodes, trees.roots, trees.depths, trees.starts, trees.ids, trees.weights)
-    operands = [x, *map(context.constant, arrays), None if base is None else context.constant(base)]
+    operands = [x, *(context.constant(array) for array in arrays), None if base is None else context.constant(base)]
     ints = [_AGGREGATES[aggregate], int(trees.general), int(trees.dense)]
     return context.call("tree_ensemble", operands, (x.shape[0], targets), wide, ints)
 
@@ -405,9 +434,7 @@ def _classifier_refusal(attributes: Mapping[str, Any]) -> str | None:
 @operator(
     "ai.onnx.ml::TreeEnsembleClassifier",
     dtypes=("float32", "float64", "int32", "int64"),
-    attributes=_NODE_ATTRIBUTES
-    | _leaf_attributes("class")
-    | {"classlabels_int64s": None, "classlabels_strings": None},
+    attributes=_NODE_ATTRIBUTES | _leaf_attributes("class") | {"classlabels_int64s": None, "classlabels_strings": None},
     check=_refusing(_classifier_refusal),
     result="int64",
 )
@@ -418,7 +445,10 @@ def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     x = _required(inputs[0])
     if labels.size > 2:
         scores = _scores(context, node, x, "class", labels.size)
-        return [labels_of_largest(context, scores, labels), cast(context, post_transformed(context, scores, transform), _FLOAT32)]
+        return [
+            labels_of_largest(context, scores, labels),
+            cast(context, post_transformed(context, scores, transform), _FLOAT32),
+        ]
     # Two classes, weights of one: their sum s is the score of the second class.
     column = int(ids[0])
     both = _scores(context, node, x, "class", 2)
