@@ -200,6 +200,14 @@ static inline int64_t ht_scratch_det(int64_t n) { return 8 * n * n; } /* a matri
 /* For filters of `steps` quads. */
 static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * steps; }
 
+/* ---- tree_ensemble: how leaves combine, and flags of a node above the number of its feature */
+
+enum {
+    HT_TREE_SUM, HT_TREE_AVERAGE, HT_TREE_MIN, HT_TREE_MAX,
+    HT_TREE_EQUAL = 1 << 29,    /* the test is ==, else <= */
+    HT_TREE_NAN_FIRST = 1 << 30 /* NaN goes to the first child, else to the second */
+};
+
 /* ---- reduce */
 
 /* Codes of its operations, in this order from 0. */
@@ -222,6 +230,7 @@ static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * step
     X(CHAIN_OPERANDS) X(CHAIN_LINE)                                                                     \
     X(VECTOR_LOAD) X(VECTOR_STORE) X(VECTOR_BINARY) X(VECTOR_FORMS)                                     \
     X(VECTOR_ADD) X(VECTOR_SUB) X(VECTOR_MUL) X(VECTOR_DIV) X(VECTOR_MIN) X(VECTOR_MAX) X(VECTOR_PRELU) \
-    X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC)
+    X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC)                                               \
+    X(TREE_SUM) X(TREE_AVERAGE) X(TREE_MIN) X(TREE_MAX) X(TREE_EQUAL) X(TREE_NAN_FIRST)
 
 #endif

@@ -93,6 +93,7 @@
     X(dequantize) \
     X(dynamic_quantize) \
     X(requantize) \
+    X(tree_ensemble) \
     X(custom)
 
 #define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)

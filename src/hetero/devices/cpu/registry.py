@@ -57,12 +57,13 @@ Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """A node as lowerings see it, parsed once per compiled model. Read-only."""
+    """A node as lowerings see it, parsed once per compiled model. Read-only except for ``prepared``."""
 
     op_type: str
     opset: int
     attributes: Mapping[str, Any]
     num_outputs: int
+    prepared: Any = None  # what a lowering derived from the attributes alone, for later plans of the compiled model
 
     def get(self, name: str, default: Any) -> Any:
         return self.attributes.get(name, default)
@@ -262,12 +263,12 @@ def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
         return f"{op_type} is a function of the model"
     name = f"{domain}::{op_type}" if domain else op_type
     if name not in OPERATORS:
-        return f"no kernel for {name}"
+        return f"no kernel for {name}" + (", which returns maps" if name == "ai.onnx.ml::ZipMap" else "")
     opset = model.opsets.get(domain, 0)
     entry = find(name, opset)
     if entry is None:
         versions = ", ".join(f"{entry.since} to {entry.until}" for entry in OPERATORS[name])
-        return f"{op_type} of opset {opset}; kernels exist for opsets {versions}"
+        return f"{name} of opset {opset}; kernels exist for opsets {versions}"
     return entry
 
 

@@ -5,6 +5,7 @@
 
 from . import (
     batch_norm,
+    classic,
     convolution,
     einsum,
     elementwise,
@@ -19,12 +20,14 @@ from . import (
     sampling,
     selection,
     spatial,
+    trees,
 )
 
 from . import halves  # isort: skip
 
 __all__ = [
     "batch_norm",
+    "classic",
     "convolution",
     "einsum",
     "elementwise",
@@ -40,4 +43,5 @@ __all__ = [
     "sampling",
     "selection",
     "spatial",
+    "trees",
 ]

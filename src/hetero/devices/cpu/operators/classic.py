@@ -1,0 +1,301 @@
+"""Linear models, scalers and encoders of ai.onnx.ml, for numbers.
+
+Where onnxruntime contradicts the specification, the node is refused. Strings, sequences and maps are refused, because
+the device has no values of these types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import InferenceError
+from ....model.types import dtype_of
+from ..registry import FLOATS, NUMBERS, Node, operator
+from ..values import Context, Value
+from .elementwise import _required, binary, cast, unary_code
+from .network import reduced
+from .scores import POST_TRANSFORMS, labels_of_largest, post_transformed, rows_of
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+_FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(kind) for kind in ("float32", "float64", "int64", "bool"))
+_ISNAN = unary_code("ISNAN")
+_TYPES = (*FLOATS, "int32", "int64")
+_MOST_KEYS = 4096  # of an encoder; each input is compared with all of them
+
+
+def _wide(x: Value) -> np.dtype[Any]:
+    """The type to compute in: integers are converted to float32, as in onnxruntime."""
+    return x.dtype if x.dtype == _FLOAT64 else _FLOAT32
+
+
+def _columns(context: Context, node: Node, name: str, default: float, x: Value) -> Value:
+    """An attribute with one number, or one for each column of ``x``."""
+    numbers = np.array(node.get(name, [default]) or [default], x.dtype)
+    if x.rank not in (1, 2) or numbers.size not in (1, x.shape[-1]):
+        raise InferenceError(f"{name} has {numbers.size} entries, which do not fit x of shape {list(x.shape)}")
+    return context.constant(numbers)
+
+
+@operator("ai.onnx.ml::Scaler", dtypes=_TYPES, attributes={"offset": None, "scale": None}, result="float32")
+def _scaler(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _required(inputs[0])
+    x = cast(context, x, _wide(x))
+    offset, scale = _columns(context, node, "offset", 0, x), _columns(context, node, "scale", 1, x)
+    return [cast(context, binary(context, "mul", binary(context, "sub", x, offset), scale), _FLOAT32)]
+
+
+@operator("ai.onnx.ml::Normalizer", dtypes=_TYPES, attributes={"norm": (b"MAX", b"L1", b"L2")}, result="float32")
+def _normalizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """MAX divides by the largest element, not by the largest magnitude. A row whose divisor is 0 stays as it is."""
+    x = cast(context, _required(inputs[0]), _FLOAT32)
+    if x.rank not in (1, 2):
+        raise InferenceError(f"expected rows of features, found shape {list(x.shape)}")
+    operation = {b"MAX": "max", b"L1": "magnitudes", b"L2": "root"}[node.get("norm", b"MAX")]
+    norm = reduced(context, x, operation, [x.rank - 1], keep=True)
+    zero = binary(context, "equal", norm, context.scalar(0, _FLOAT32), _BOOL)
+    norm = context.call("where", [zero, context.scalar(1, _FLOAT32), norm], norm.shape, _FLOAT32)
+    return [binary(context, "div", x, norm)]
+
+
+@operator("ai.onnx.ml::Binarizer", dtypes=_TYPES, attributes={"threshold": None})
+def _binarizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _required(inputs[0])
+    wide = _FLOAT32 if x.dtype == _FLOAT32 else _FLOAT64
+    threshold = context.scalar(node.get("threshold", 0.0), wide)
+    return [cast(context, binary(context, "greater", cast(context, x, wide), threshold, _BOOL), x.dtype)]
+
+
+def _imputer_refusal(model: Model, view: NodeView) -> str | None:
+    kinds = [name for name in ("imputed_value_floats", "imputed_value_int64s") if view.attributes.get(name)]
+    return None if len(kinds) == 1 else "Imputer needs either imputed_value_floats or imputed_value_int64s"
+
+
+@operator("ai.onnx.ml::Imputer", dtypes=_TYPES, attributes={
+    "imputed_value_floats": None, "imputed_value_int64s": None, "replaced_value_float": None,
+    "replaced_value_int64": None}, check=_imputer_refusal)  # fmt: skip
+def _imputer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """A NaN to replace replaces every NaN."""
+    x = _required(inputs[0])
+    kind = "float" if x.dtype.kind == "f" else "int64"
+    if not node.get(f"imputed_value_{kind}s", None):
+        raise InferenceError(f"x is {x.dtype}, but imputed_value_{kind}s is absent")
+    values = _columns(context, node, f"imputed_value_{kind}s", 0, x)
+    replaced = node.get(f"replaced_value_{kind}", 0)
+    if kind == "float" and math.isnan(replaced):
+        missing = context.call("unary", [x], x.shape, _BOOL, [_ISNAN], [0.0, 0.0])
+    else:
+        missing = binary(context, "equal", x, context.scalar(replaced, x.dtype), _BOOL)
+    return [context.call("where", [missing, values, x], x.shape, x.dtype)]
+
+
+@operator("ai.onnx.ml::ArrayFeatureExtractor", dtypes=(NUMBERS, ("int64",)))
+def _array_feature_extractor(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, y = _required(inputs[0]), _required(inputs[1])
+    if not x.rank or not y.size:
+        raise InferenceError(f"cannot extract {y.size} columns of x of shape {list(x.shape)}")
+    if x.rank == 1:
+        x = context.reshaped(x, (1, x.size))
+    places = np.asarray(context.known(y)).reshape(-1)
+    outside = [int(place) for place in places if not 0 <= place < x.shape[-1]]
+    if outside:
+        raise InferenceError(f"column {outside[0]} is outside 0..{x.shape[-1] - 1}, the columns of {list(x.shape)}")
+    shape = (*x.shape[:-1], y.size)
+    return [context.call("gather", [x, context.reshaped(y, (y.size,))], shape, x.dtype, [x.rank - 1])]
+
+
+def _vectorizer_refusal(model: Model, view: NodeView) -> str | None:
+    sizes = view.attributes.get("inputdimensions", ())
+    if len(sizes) != len(view.inputs):
+        return f"FeatureVectorizer of {len(view.inputs)} inputs with {len(sizes)} inputdimensions"
+    return None
+
+
+@operator("ai.onnx.ml::FeatureVectorizer", dtypes=_TYPES, attributes={"inputdimensions": None},
+          check=_vectorizer_refusal, result="float32")  # fmt: skip
+def _feature_vectorizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    parts = [cast(context, rows_of(context, _required(value)), _FLOAT32) for value in inputs]
+    for part, size in zip(parts, node.get("inputdimensions", ()), strict=True):
+        if part.shape != (parts[0].shape[0], size):
+            raise InferenceError(f"input {list(part.shape)} does not fit {parts[0].shape[0]} rows of {size} columns")
+    shape = (parts[0].shape[0], sum(part.shape[1] for part in parts))
+    return [context.call("concat", parts, shape, _FLOAT32, [1])]
+
+
+# ---- encoders
+
+
+def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | str:
+    """Keys, values and the default of a LabelEncoder, or the reason why it is refused."""
+    from onnx import numpy_helper
+
+    found: dict[str, list[NDArray[Any]]] = {"keys": [], "values": []}
+    for side, arrays in found.items():
+        if attributes.get(f"{side}_strings") is not None:
+            return "LabelEncoder of strings"
+        for suffix, dtype in (("floats", _FLOAT32), ("int64s", _INT64)):
+            if attributes.get(f"{side}_{suffix}") is not None:
+                arrays.append(np.array(attributes[f"{side}_{suffix}"], dtype))
+        if attributes.get(f"{side}_tensor") is not None:
+            arrays.append(numpy_helper.to_array(attributes[f"{side}_tensor"]).reshape(-1))
+        if len(arrays) != 1:
+            return f"LabelEncoder needs one attribute with {side}, found {len(arrays)}"
+    (keys,), (values,) = found["keys"], found["values"]
+    for array in (keys, values):
+        if array.dtype.name not in NUMBERS:
+            return f"LabelEncoder of {array.dtype}"
+    if len(keys) != len(values) or not 1 <= len(keys) <= _MOST_KEYS:
+        return (
+            f"LabelEncoder of {len(keys)} keys and {len(values)} values; kernels support as many keys as values, "
+            f"1 to {_MOST_KEYS}"
+        )
+    if len(np.unique(keys)) != len(keys):  # onnxruntime takes the first, TEMPLATE the last
+        return "LabelEncoder with a key that is given twice"
+    tensor = attributes.get("default_tensor")
+    if tensor is not None:
+        default = numpy_helper.to_array(tensor).reshape(-1)
+        if default.size != 1 or default.dtype != values.dtype:
+            return f"LabelEncoder with a default of {default.dtype}[{default.size}] for values of {values.dtype}"
+    elif attributes.get("values_tensor") is not None:
+        return "LabelEncoder with values_tensor and no default_tensor"
+    else:
+        number = (
+            attributes.get("default_int64", -1) if values.dtype == _INT64 else attributes.get("default_float", -0.0)
+        )
+        default = np.array([number], values.dtype)
+    return keys, values, default
+
+
+def _label_encoder_refusal(model: Model, view: NodeView) -> str | None:
+    tables = _tables(view.attributes)
+    return tables if isinstance(tables, str) else None
+
+
+def _label_encoder_result(attributes: Mapping[str, Any]) -> str | None:
+    if attributes.get("values_tensor") is not None:
+        dtype = dtype_of(attributes["values_tensor"].data_type)
+        return None if dtype is None else dtype.name
+    return "int64" if attributes.get("values_int64s") is not None else "float32"
+
+
+@operator("ai.onnx.ml::LabelEncoder", dtypes=NUMBERS, attributes={
+    f"{side}_{kind}": None for side in ("keys", "values") for kind in ("floats", "int64s", "strings", "tensor")
+} | {"default_float": None, "default_int64": None, "default_string": None, "default_tensor": None},
+    since=2, check=_label_encoder_refusal, result=_label_encoder_result)  # fmt: skip
+def _label_encoder(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Each input is compared with all keys. From opset 4 on, NaN equals the key NaN; before, it equals no key."""
+    x = _required(inputs[0])
+    tables = _tables(node.attributes)
+    assert not isinstance(tables, str), "checked by _label_encoder_refusal"
+    keys, values, default = tables
+    if x.dtype != keys.dtype:
+        raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
+    count = len(keys)
+    flat = context.reshaped(x, (x.size, 1))
+    same = binary(context, "equal", flat, context.constant(keys), _BOOL)
+    if keys.dtype.kind == "f" and np.isnan(keys).any() and node.opset >= 4:
+        missing = context.call("unary", [flat], flat.shape, _BOOL, [_ISNAN], [0.0, 0.0])
+        same = binary(
+            context, "or", same, binary(context, "and", missing, context.constant(np.isnan(keys)), _BOOL), _BOOL
+        )
+    marks = cast(context, same, np.dtype(np.uint8))
+    place = context.call("arg_extreme", [marks], (x.size,), _INT64, [x.size, count, 1, 0, 0])
+    found = context.call(
+        "gather_elements", [marks, context.reshaped(place, (x.size, 1))], (x.size, 1), marks.dtype, [1]
+    )
+    chosen = context.call("gather", [context.constant(values), place], (x.size,), values.dtype, [0])
+    known = context.reshaped(cast(context, found, _BOOL), (x.size,))
+    encoded = context.call("where", [known, chosen, context.constant(default)], (x.size,), values.dtype)
+    return [context.reshaped(encoded, x.shape)]
+
+
+def _one_hot_refusal(model: Model, view: NodeView) -> str | None:
+    categories = view.attributes.get("cats_int64s", ())
+    if view.attributes.get("cats_strings"):
+        return "OneHotEncoder of strings"
+    if not categories or len(set(categories)) != len(categories):
+        return f"OneHotEncoder of {len(categories)} categories, {len(set(categories))} of them different"
+    return None
+
+
+@operator("ai.onnx.ml::OneHotEncoder", dtypes=("int32", "int64"), attributes={
+    "cats_int64s": None, "cats_strings": None, "zeros": (1,)}, check=_one_hot_refusal, result="float32")  # fmt: skip
+def _one_hot_encoder(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = cast(context, _required(inputs[0]), _INT64)
+    categories = context.constant(np.array(node.get("cats_int64s", ()), np.int64))
+    column = context.reshaped(x, (*x.shape, 1))
+    return [cast(context, binary(context, "equal", column, categories, _BOOL), _FLOAT32)]
+
+
+# ---- linear models
+
+
+def _linear(context: Context, node: Node, x: Value, rows: int) -> Value:
+    """x times the coefficients, plus the intercepts: [batch, rows]."""
+    x = rows_of(context, x)
+    x = cast(context, x, _wide(x))
+    coefficients = np.array(node.get("coefficients", ()), x.dtype)
+    features = x.shape[1]
+    if coefficients.size != rows * features:
+        raise InferenceError(f"{coefficients.size} coefficients do not fit {rows} rows for x of shape {list(x.shape)}")
+    weights = context.constant(np.ascontiguousarray(coefficients.reshape(rows, features).T))
+    intercepts = node.get("intercepts", None)
+    bias = context.constant(np.array(intercepts, x.dtype)) if intercepts else None
+    m = x.shape[0]
+    ints = [m, rows, features, 0, 0, 0, 0, int(bias is not None), 0]
+    return context.call("gemm", [x, weights, bias, None], (m, rows), x.dtype, ints, [1.0, 1.0, 0.0, 0.0])
+
+
+def _linear_trouble(attributes: Mapping[str, Any], rows: int) -> str | None:
+    coefficients, intercepts = attributes.get("coefficients", ()), attributes.get("intercepts", ())
+    if not coefficients or len(coefficients) % rows:
+        return f"attribute coefficients has {len(coefficients)} entries; expected a multiple of {rows}"
+    if intercepts and len(intercepts) != rows:
+        return f"attribute intercepts has {len(intercepts)} entries; expected {rows}"
+    return None
+
+
+def _linear_regressor_refusal(model: Model, view: NodeView) -> str | None:
+    targets, transform = view.attributes.get("targets", 1), view.attributes.get("post_transform", b"NONE")
+    if targets < 1:
+        return f"LinearRegressor with targets = {targets}"
+    if targets == 1 and transform not in (b"NONE", b"PROBIT"):  # onnxruntime does not apply it
+        return f"LinearRegressor of one target with post_transform {transform.decode()}"
+    return _linear_trouble(view.attributes, targets)
+
+
+@operator("ai.onnx.ml::LinearRegressor", dtypes=_TYPES, attributes={
+    "coefficients": None, "intercepts": None, "post_transform": POST_TRANSFORMS, "targets": None,
+}, check=_linear_regressor_refusal, result="float32")  # fmt: skip
+def _linear_regressor(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    scores = _linear(context, node, _required(inputs[0]), node.get("targets", 1))
+    return [cast(context, post_transformed(context, scores, node.get("post_transform", b"NONE")), _FLOAT32)]
+
+
+def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
+    attributes = view.attributes
+    if attributes.get("classlabels_strings"):
+        return "LinearClassifier with string labels"
+    classes = len(attributes.get("classlabels_ints", ()))
+    if classes < 2:
+        return f"LinearClassifier of {classes} class labels; kernels support two or more"
+    if len(attributes.get("intercepts", ())) == 1:
+        return "LinearClassifier with coefficients of one class only"
+    return _linear_trouble(attributes, classes)
+
+
+@operator("ai.onnx.ml::LinearClassifier", dtypes=_TYPES, attributes={
+    "classlabels_ints": None, "classlabels_strings": None, "coefficients": None, "intercepts": None,
+    "multi_class": None, "post_transform": POST_TRANSFORMS,
+}, check=_linear_classifier_refusal, result="int64")  # fmt: skip
+def _linear_classifier(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    labels = context.constant(np.array(node.get("classlabels_ints", ()), np.int64))
+    scores = _linear(context, node, _required(inputs[0]), labels.size)
+    made = post_transformed(context, scores, node.get("post_transform", b"NONE"))
+    return [labels_of_largest(context, scores, labels), cast(context, made, _FLOAT32)]

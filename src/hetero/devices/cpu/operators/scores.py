@@ -1,0 +1,89 @@
+"""What the models of ai.onnx.ml share: rows of features, and the transforms of their scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....errors import InferenceError
+from ..values import Context, Value
+from .elementwise import binary, unary, unary_code
+from .network import reduced
+
+__all__ = ["POST_TRANSFORMS", "labels_of_largest", "post_transformed", "rows_of", "sigmoid", "softmax"]
+
+POST_TRANSFORMS = (b"NONE", b"SOFTMAX", b"LOGISTIC", b"SOFTMAX_ZERO", b"PROBIT")
+_EXP, _LOG, _SQRT, _ABS, _SIGMOID = map(unary_code, ("EXP", "LOG", "SQRT", "ABS", "SIGMOID"))
+_BOOL = np.dtype(np.bool_)
+_INT64 = np.dtype(np.int64)
+
+
+def rows_of(context: Context, x: Value) -> Value:
+    """``x`` as rows of features; a vector is one row."""
+    if x.rank == 1:
+        x = context.reshaped(x, (1, x.size))
+    if x.rank != 2 or x.shape[1] == 0:
+        raise InferenceError(f"expected rows of features, found shape {list(x.shape)}")
+    return x
+
+
+def sigmoid(context: Context, x: Value) -> Value:
+    return unary(context, _SIGMOID, x)
+
+
+def softmax(context: Context, scores: Value) -> Value:
+    rows, classes = scores.shape
+    return context.call("softmax", [scores], scores.shape, scores.dtype, [rows, classes, 1, 0])
+
+
+def post_transformed(context: Context, scores: Value, transform: bytes) -> Value:
+    """``scores`` [rows, classes] after a ``post_transform``."""
+    if transform == b"SOFTMAX":
+        return softmax(context, scores)
+    if transform == b"LOGISTIC":
+        return sigmoid(context, scores)
+    if transform == b"SOFTMAX_ZERO":
+        return _softmax_of_nonzero(context, scores)
+    return _probit(context, scores) if transform == b"PROBIT" else scores
+
+
+def _softmax_of_nonzero(context: Context, scores: Value) -> Value:
+    """Softmax over the scores above 1e-7 in magnitude. The others stay about zero: they are multiplied by what divides
+    the rest. Constants as in onnxruntime."""
+    top = reduced(context, scores, "max", [1], keep=True)
+    powers = unary(context, _EXP, binary(context, "sub", scores, top))
+    least = context.scalar(1e-7, scores.dtype)
+    counts = binary(context, "greater", unary(context, _ABS, scores), least, _BOOL)
+    zero = context.scalar(0, scores.dtype)
+    scale = unary(context, _EXP, binary(context, "sub", zero, top))
+    parts = context.call("where", [counts, powers, zero], scores.shape, scores.dtype)
+    rest = binary(context, "mul", scores, scale)
+    kept = context.call("where", [counts, powers, rest], scores.shape, scores.dtype)
+    return binary(context, "div", kept, reduced(context, parts, "sum", [1], keep=True))
+
+
+def _probit(context: Context, scores: Value) -> Value:
+    """The inverse of the normal distribution, by Winitzki's approximation of the inverse error function, with the
+    constants and the order of operations of onnxruntime."""
+
+    def number(value: float | np.float32) -> Value:
+        return context.scalar(float(np.float32(value)), scores.dtype)
+
+    one = number(1)
+    odds = binary(context, "sub", binary(context, "mul", number(2), scores), one)
+    product = binary(context, "mul", binary(context, "sub", one, odds), binary(context, "add", one, odds))
+    logarithm = unary(context, _LOG, product)
+    constant = np.float32(2) / (np.float32(3.14159) * np.float32(0.147))
+    half = binary(context, "add", number(constant), binary(context, "mul", number(0.5), logarithm))
+    other = binary(context, "mul", number(np.float32(1) / np.float32(0.147)), logarithm)
+    root = unary(context, _SQRT, binary(context, "sub", binary(context, "mul", half, half), other))
+    size = unary(context, _SQRT, binary(context, "sub", root, half))
+    below = binary(context, "less", odds, number(0), _BOOL)
+    sign = context.call("where", [below, number(-1), one], scores.shape, scores.dtype)
+    return binary(context, "mul", number(1.41421356), binary(context, "mul", sign, size))
+
+
+def labels_of_largest(context: Context, scores: Value, labels: Value) -> Value:
+    """For each row of scores, the label of its largest; of equal ones the first."""
+    rows, classes = scores.shape
+    place = context.call("arg_extreme", [scores], (rows,), _INT64, [rows, classes, 1, 0, 0])
+    return context.call("gather", [labels, place], (rows,), _INT64, [0])

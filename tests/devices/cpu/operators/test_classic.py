@@ -1,0 +1,225 @@
+"""Linear models, scalers and encoders of ai.onnx.ml against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import hetero
+from tree_ensembles import ML, ml_model, on_cpu, on_onnxruntime
+
+Array = np.ndarray[Any, Any]
+TYPES = ("float32", "float64", "int32", "int64")
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+PROBIT_ERROR = 2e-3  # near 0, PROBIT is the root of a difference of nearly equal numbers, of about 4 in float32
+
+
+def batches(columns: int, dtype: str, *, special: bool = False) -> list[Array]:
+    rng = np.random.default_rng(columns)
+    made = []
+    for rows in (1, 7, 1000):
+        x = rng.integers(-8, 9, (rows, columns)) / (2 if dtype.startswith("float") else 1)
+        if special:
+            places = rng.random(x.shape)
+            x[places < 0.1], x[places > 0.95], x[(places > 0.9) & (places < 0.95)] = np.nan, np.inf, -np.inf
+        made.append(x.astype(dtype))
+    return made
+
+
+def compare(model: onnx.ModelProto, xs: list[Array], atol: float = 1e-5) -> None:
+    for found, expected in zip(on_cpu(model, *xs), on_onnxruntime(model, *xs), strict=True):
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype
+            if other.dtype.kind == "f":
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=atol)
+            else:
+                np.testing.assert_array_equal(one, other)
+    for array in on_cpu(model, xs[0][:0])[0]:
+        assert len(array) == 0
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("columns", [1, 3])
+def test_scaler(columns: int, dtype: str) -> None:
+    for size in {1, columns}:
+        offset, scale = np.linspace(-1, 2, size).tolist(), np.linspace(0.5, 3, size).tolist()
+        model = ml_model("Scaler", np.zeros((1, columns), dtype), offset=offset, scale=scale)
+        compare(model, batches(columns, dtype, special=dtype.startswith("float")))
+    with pytest.raises(hetero.InferenceError, match="scale has 2 entries, which do not fit x of shape"):
+        on_cpu(ml_model("Scaler", np.zeros((1, columns), dtype), scale=[1.0, 2.0]), np.zeros((2, columns), dtype))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_normalizer(norm: str, dtype: str) -> None:
+    xs = batches(3, dtype)
+    xs[1][2] = 0  # a row without a norm
+    compare(ml_model("Normalizer", np.zeros((1, 3), dtype), norm=norm), xs)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, -3.0])
+def test_binarizer(threshold: float) -> None:
+    compare(ml_model("Binarizer", np.zeros((1, 3), np.float32), threshold=threshold), batches(3, "float32"))
+    for dtype in TYPES:  # onnxruntime supports only float32, without NaN
+        (x, *_) = xs = batches(3, dtype, special=dtype.startswith("float"))
+        found = on_cpu(ml_model("Binarizer", x, threshold=threshold), *xs)
+        for (one,), x in zip(found, xs, strict=True):
+            np.testing.assert_array_equal(one, (x > threshold).astype(dtype))
+
+
+@pytest.mark.parametrize("replaced", [float("nan"), 0.0, 1.5])
+def test_imputer_of_floats(replaced: float) -> None:
+    for values in ([4.25], [1.0, 2.0, 3.0]):
+        model = ml_model(
+            "Imputer", np.zeros((1, 3), np.float32), imputed_value_floats=values, replaced_value_float=replaced
+        )
+        compare(model, batches(3, "float32", special=True))
+
+
+def test_imputer_of_integers() -> None:
+    for values in ([4], [1, 2, 3]):
+        model = ml_model("Imputer", np.zeros((1, 3), np.int64), imputed_value_int64s=values, replaced_value_int64=2)
+        compare(model, batches(3, "int64"))
+    with pytest.raises(hetero.UnsupportedModel, match="either imputed_value_floats or imputed_value_int64s"):
+        on_cpu(ml_model("Imputer", np.zeros((1, 3), np.int64)))
+    wrong = ml_model("Imputer", np.zeros((1, 3), np.int64), imputed_value_floats=[1.0])
+    with pytest.raises(hetero.InferenceError, match="imputed_value_int64s is absent"):
+        on_cpu(wrong, np.zeros((1, 3), np.int64))
+
+
+def extractor(x: Array, places: list[int]) -> onnx.ModelProto:
+    model = ml_model("ArrayFeatureExtractor", x)
+    model.graph.node[0].input.append("places")
+    model.graph.initializer.append(numpy_helper.from_array(np.array(places, np.int64), "places"))
+    return model
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_array_feature_extractor(dtype: str) -> None:
+    for places in ([0], [2, 0, 2]):
+        compare(extractor(np.zeros((1, 3), dtype), places), batches(3, dtype))
+    for place in (-1, 3):
+        with pytest.raises(hetero.InferenceError, match=f"column {place} is outside 0..2"):
+            on_cpu(extractor(np.zeros((1, 3), dtype), [place]), np.zeros((2, 3), dtype))
+
+
+def test_feature_vectorizer() -> None:
+    def make(sizes: list[int]) -> onnx.ModelProto:
+        node = helper.make_node("FeatureVectorizer", ["x", "x"], ["y0"], domain=ML, inputdimensions=sizes)
+        model = ml_model("Scaler", np.zeros((1, 3), np.float32))
+        model.graph.node[0].CopyFrom(node)
+        return model
+
+    compare(make([3, 3]), batches(3, "float32", special=True))
+    with pytest.raises(hetero.InferenceError, match="does not fit 2 rows of 2 columns"):
+        on_cpu(make([3, 2]), np.zeros((2, 3), np.float32))
+    with pytest.raises(hetero.UnsupportedModel, match="2 inputs with 1 inputdimensions"):
+        on_cpu(make([3]))
+
+
+@pytest.mark.parametrize("opset", [2, 4])
+def test_label_encoder(opset: int) -> None:
+    keys, numbers = [1.0, -2.5, float("nan"), 0.0], [3, -1, 2**40, 8]
+    floats, ints = batches(3, "float32", special=True), batches(3, "int64")
+    for values in ({"values_int64s": numbers, "default_int64": 5}, {"values_floats": [1.5, 2.5, 0.0, float("inf")]}):
+        compare(ml_model("LabelEncoder", floats[0], opset=opset, keys_floats=keys, **values), floats)
+        compare(ml_model("LabelEncoder", ints[0], opset=opset, keys_int64s=[5, -2, 0, 7], **values), ints)
+
+
+def test_label_encoder_of_tensors() -> None:
+    def tensor(values: list[float], kind: int) -> onnx.TensorProto:
+        return helper.make_tensor("t", kind, [len(values)], values)
+
+    double = TensorProto.DOUBLE
+    xs = batches(3, "float64", special=True)
+    model = ml_model("LabelEncoder", xs[0], opset=4, keys_tensor=tensor([1.0, 0.5], double),
+                     values_tensor=tensor([2.5, 3.5], double), default_tensor=tensor([-7.0], double))  # fmt: skip
+    compare(model, xs)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"keys_strings": ["a"], "values_int64s": [1]}, "LabelEncoder of strings"),
+        ({"keys_int64s": [1, 1], "values_int64s": [1, 2]}, "a key that is given twice"),
+        ({"keys_int64s": [1, 2], "values_int64s": [1]}, "2 keys and 1 values"),
+        ({"keys_int64s": [1], "keys_floats": [1.0], "values_int64s": [1]}, "one attribute with keys, found 2"),
+    ],
+)
+def test_label_encoders_that_are_refused(attributes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(hetero.UnsupportedModel, match=reason):
+        on_cpu(ml_model("LabelEncoder", np.zeros((1, 3), np.int64), **attributes))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_one_hot_encoder(dtype: str) -> None:
+    model = ml_model("OneHotEncoder", np.zeros((1, 2), dtype), cats_int64s=[3, -1, 0])
+    for (found,), x in zip(on_cpu(model, *batches(2, dtype)), batches(2, dtype), strict=True):
+        np.testing.assert_array_equal(found, (x[..., None] == [3, -1, 0]).astype(np.float32))
+    if dtype == "int64":
+        compare(model, batches(2, dtype))
+    for attributes, reason in [({"cats_int64s": [1, 1]}, "2 categories, 1 of them different"),
+                               ({"cats_strings": ["a"]}, "of strings"),
+                               ({"cats_int64s": [1], "zeros": 0}, "zeros = 0")]:  # fmt: skip
+        with pytest.raises(hetero.UnsupportedModel, match=reason):
+            on_cpu(ml_model("OneHotEncoder", np.zeros((1, 2), dtype), **attributes))
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("targets", [1, 3])
+def test_linear_regressor(targets: int, transform: str) -> None:
+    rng = np.random.default_rng(targets)
+    attributes = {"coefficients": rng.uniform(0, 0.02, 4 * targets).tolist(), "targets": targets}
+    for extra in ({}, {"intercepts": rng.uniform(0.4, 0.6, targets).tolist()}):
+        model = ml_model(
+            "LinearRegressor", np.zeros((1, 4), np.float32), post_transform=transform, **attributes, **extra
+        )
+        if targets == 1 and transform not in ("NONE", "PROBIT"):
+            with pytest.raises(hetero.UnsupportedModel, match=f"one target with post_transform {transform}"):
+                on_cpu(model)
+        elif transform != "PROBIT":
+            compare(model, batches(4, "float32"))
+        elif extra:
+            compare(model, batches(4, "float32"), PROBIT_ERROR)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("classes", [2, 3, 9])
+def test_linear_classifier(classes: int, dtype: str, transform: str) -> None:
+    rng = np.random.default_rng(classes)
+    attributes = {"classlabels_ints": rng.permutation(classes).tolist(), "post_transform": transform}
+    attributes |= {"coefficients": rng.uniform(-0.02, 0.02, 4 * classes).tolist()}
+    attributes |= {"intercepts": rng.uniform(0.4, 0.6, classes).tolist()}
+    model = ml_model("LinearClassifier", np.zeros((1, 4), dtype), 2, **attributes)
+    compare(model, batches(4, dtype), PROBIT_ERROR if transform == "PROBIT" else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        (
+            {"classlabels_ints": [1, 2], "coefficients": [1.0] * 3, "intercepts": [0.0]},
+            "coefficients of one class only",
+        ),
+        ({"classlabels_ints": [1], "coefficients": [1.0] * 3}, "1 class labels"),
+        (
+            {"classlabels_ints": [1, 2], "coefficients": [1.0] * 7},
+            "coefficients has 7 entries; expected a multiple of 2",
+        ),
+        ({"classlabels_ints": [1, 2], "coefficients": [1.0] * 6, "intercepts": [0.0] * 3}, "intercepts has 3 entries"),
+        ({"classlabels_strings": ["a", "b"], "coefficients": [1.0] * 6}, "string labels"),
+    ],
+)
+def test_linear_classifiers_that_are_refused(attributes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(hetero.UnsupportedModel, match=reason):
+        on_cpu(ml_model("LinearClassifier", np.zeros((1, 3), np.float32), 2, **attributes))
+
+
+def test_zip_map_is_refused() -> None:
+    with pytest.raises(hetero.UnsupportedModel, match="ZipMap, which returns maps"):
+        on_cpu(ml_model("ZipMap", np.zeros((1, 2), np.float32), classlabels_int64s=[0, 1]))
