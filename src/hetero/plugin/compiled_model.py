@@ -114,23 +114,24 @@ class CompiledModel(abc.ABC):
         timed = bool(self._properties.get("PERF_COUNT"))
         return InferRequest(self._device, self._inputs, self._outputs, self.new_runner(), self._executor, timed)
 
-    def __call__(self, inputs: Any) -> Outputs:
+    def __call__(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
         try:
             request = self._idle.pop()
         except IndexError:
             request = self.create_infer_request()
         try:
-            return request.infer(inputs)
+            return request.infer(inputs, out)
         finally:
             self._idle.append(request)
 
-    def submit(self, inputs: Any) -> Future[Outputs]:
+    def submit(self, inputs: Any, out: Any = None) -> Future[Outputs]:
         """Start one inference in a thread of the device. The future returns its `Outputs` or raises its exception.
+        ``out``: see `InferRequest.infer`.
 
         Cancelling the future also stops a running inference if the device supports that.
         """
-        return submit(self._idle, self.create_infer_request, inputs)
+        return submit(self._idle, self.create_infer_request, inputs, out)
 
     @overload
     def map(
@@ -158,11 +159,11 @@ class CompiledModel(abc.ABC):
             raise ValueError(f"in_flight must be at least 1, got {in_flight}")
         return map_in_order(self.submit, batches, in_flight, return_exceptions)
 
-    async def arun(self, inputs: Any) -> Outputs:
+    async def arun(self, inputs: Any, out: Any = None) -> Outputs:
         """`submit` for coroutines. Cancelling the task cancels the inference."""
         import asyncio
 
-        return await asyncio.wrap_future(self.submit(inputs))
+        return await asyncio.wrap_future(self.submit(inputs, out))
 
     def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
         """Write the model to a path (atomically) or to a binary stream; `Core.import_model` reads it.

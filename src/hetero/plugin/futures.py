@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["map_in_order", "submit"]
 
 
-def submit(idle: list[InferRequest], create: Callable[[], InferRequest], inputs: Any) -> Future[Outputs]:
+def submit(
+    idle: list[InferRequest], create: Callable[[], InferRequest], inputs: Any, out: Any = None
+) -> Future[Outputs]:
     """The future of one inference. It uses a request of ``idle`` or a new one, which joins ``idle`` when it is done."""
     from .inference_future import InferenceFuture  # importing concurrent.futures takes 10 ms
 
@@ -34,7 +36,7 @@ def submit(idle: list[InferRequest], create: Callable[[], InferRequest], inputs:
 
     request.set_callback(finish)
     try:
-        future.run = request.begin_run(inputs)
+        future.run = request.begin_run(inputs, out)
     except HeteroError as error:  # wrong inputs; the callback reports later errors
         finish(error)
     return future

@@ -21,6 +21,7 @@ from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inferenc
 from ..model.types import Port
 from .cancellation import Cancellation
 from .executor import StreamExecutor
+from .given_outputs import GivenOutputs, bind_out
 from .profile import Profile, ProfileRow, Span
 from .tensor import Outputs, bind_inputs, check_outputs
 
@@ -151,20 +152,25 @@ class InferRequest:
         """Counters of the last inference, a tuple of rows; empty unless compiled with ``PERF_COUNT``."""
         return self._profile
 
-    def infer(self, inputs: Any) -> Outputs:
+    def infer(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread.
 
         ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. They are
         not modified. The callback is not called.
 
+        ``out``: arrays that receive results, by output name, or a sequence in the order of the outputs; None leaves an
+        output to the device. They are NumPy arrays, or have ``__dlpack__`` or a buffer. Each must have the dtype and
+        shape of its result, be writable and C-contiguous, and overlap no input and no other one. The returned
+        `Outputs` hold the given objects. If the inference fails, the contents of the arrays are undefined.
+
         Raises `InferenceError` for a missing or wrongly shaped input (the state then stays the same), for a node that
         fails, and if another thread uses the request. Raises `Cancelled` if another thread cancels the inference.
         """
-        if self._may_repeat:
+        if self._may_repeat and out is None:
             results = self._repeated(inputs)
             if results is not None:
                 return Outputs(self._positions, results)
-        return Outputs(self._positions, self._checked(inputs))
+        return Outputs(self._positions, self._checked(inputs, out))
 
     def _repeated(self, inputs: Any) -> list[np.ndarray] | None:
         """The results if the inputs have the types of the last run's, which makes checks unnecessary; otherwise
@@ -205,12 +211,13 @@ class InferRequest:
             self._state = state
         return results
 
-    def _checked(self, inputs: Any) -> list[Any]:
+    def _checked(self, inputs: Any, out: Any) -> list[Any]:
         arrays = bind_inputs(self._inputs, inputs)
+        given = None if out is None else bind_out(self._outputs, out, arrays)
         self._begin()
         state = _FAILED
         try:
-            results = self._results(arrays)
+            results = self._results(arrays, given)
             if self._cancellation.requested:  # requested too late to stop the run
                 raise Cancelled("the inference was cancelled")
             state = _IDLE
@@ -221,24 +228,26 @@ class InferRequest:
             self._state = state
         return results
 
-    def _results(self, arrays: list[Any]) -> list[Any]:
+    def _results(self, arrays: list[Any], given: GivenOutputs | None) -> list[Any]:
         """Run on checked arrays."""
         self._may_repeat = False
         begin = time.perf_counter_ns() if self._timed else 0
-        results = self._run(arrays)
+        results = self._run(arrays, given)
         end = time.perf_counter_ns() if self._timed else 0
         rows = self._runner.profile()
         if rows or self._profile:
             self._profile = self._noted(rows, begin, end)
         self._may_repeat = self._run_again is not None
-        return _owned(results, arrays)
+        return _delivered(results, arrays, given)
 
-    def accept(self, results: Sequence[Any], arrays: list[Any], profile: Profile) -> list[Any]:
+    def accept(
+        self, results: Sequence[Any], arrays: list[Any], given: GivenOutputs | None, profile: Profile
+    ) -> list[Any]:
         """The results of `infer`, from results computed elsewhere. Raises `InferenceError` if they are wrong."""
         check_outputs(self._outputs, results, self._device)
         if profile or self._profile:
             self._profile = profile
-        return _owned(results, arrays)
+        return _delivered(results, arrays, given)
 
     def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
         """The counters, with the time span of the whole run if the runner reports no spans."""
@@ -262,9 +271,13 @@ class InferRequest:
     def _failure(self, error: Exception) -> InferenceError:
         return inference_error(f"{self._device}: inference failed: {type(error).__name__}: {error}", error)
 
-    def _run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
+    def _run(self, arrays: list[np.ndarray], given: GivenOutputs | None) -> Sequence[np.ndarray]:
+        runner = self._runner
         try:
-            results = self._runner.run(arrays)
+            if given is not None and isinstance(runner, PlacingRunner):
+                results = runner.run_into(arrays, given.places())
+            else:
+                results = runner.run(arrays)
         except HeteroError:
             raise
         except Exception as error:
@@ -276,19 +289,21 @@ class InferRequest:
         check_outputs(self._outputs, results, self._device)
         return results
 
-    def start_async(self, inputs: Any) -> None:
+    def start_async(self, inputs: Any, out: Any = None) -> None:
         """Start one inference in a thread of the device's executor, and return.
 
-        ``inputs``: as for `infer`. Do not modify them until the inference is done. Raises `InferenceError` for wrong
-        inputs and for a busy request. `wait` raises later errors, and the callback receives them.
+        ``inputs``, ``out``: as for `infer`. Do not modify the inputs or use ``out`` until the inference is done. Raises
+        `InferenceError` for wrong arguments and for a busy request. `wait` raises later errors, and the callback
+        receives them.
         """
-        self.begin_run(inputs)
+        self.begin_run(inputs, out)
 
-    def begin_run(self, inputs: Any) -> AsyncRun:
+    def begin_run(self, inputs: Any, out: Any = None) -> AsyncRun:
         """`start_async`. Returns the argument for `cancel_run`."""
         arrays = bind_inputs(self._inputs, inputs)
+        given = None if out is None else bind_out(self._outputs, out, arrays)
         self._begin()
-        run = AsyncRun(self, arrays)
+        run = AsyncRun(self, arrays, given)
         before, self._started = self._started, run
         try:
             if self._executor is None:
@@ -367,9 +382,10 @@ class InferRequest:
 class AsyncRun:
     """One inference of `start_async`, as work for an executor."""
 
-    __slots__ = ("_arrays", "_finished", "_request", "_thread", "carrier", "error", "is_settled", "results")
+    __slots__ = ("_arrays", "_finished", "_given", "_request", "_thread", "carrier", "error", "is_settled", "results")
 
-    def __init__(self, request: InferRequest, arrays: list[Any]) -> None:
+    def __init__(self, request: InferRequest, arrays: list[Any], given: GivenOutputs | None) -> None:
+        self._given = given
         self._request: InferRequest | None = request  # until it is settled
         self._arrays: list[Any] | None = arrays
         self._finished = threading.Event()
@@ -395,7 +411,7 @@ class AsyncRun:
         outputs: Outputs | None = None
         error: BaseException | None = None
         try:
-            outputs = Outputs(request._positions, request.accept(results, arrays, profile))
+            outputs = Outputs(request._positions, request.accept(results, arrays, self._given, profile))
             if request._cancellation.requested:
                 outputs, error = None, Cancelled("the inference was cancelled")
         except BaseException as raised:
@@ -409,7 +425,7 @@ class AsyncRun:
         results: Outputs | None = None
         error: BaseException | None = None
         try:
-            results = Outputs(request._positions, request._results(arrays))
+            results = Outputs(request._positions, request._results(arrays, self._given))
             if request._cancellation.requested:
                 results, error = None, Cancelled("the inference was cancelled")
         except BaseException as raised:  # `wait` raises it
@@ -436,7 +452,7 @@ class AsyncRun:
             return
         self._thread = threading.get_ident()
         self.results, self.error = results, error
-        self._request = self._arrays = self.carrier = None
+        self._request = self._arrays = self._given = self.carrier = None
         with request._lock:
             callback = request._callback
             request._state = _IDLE if error is None else _CANCELLED if isinstance(error, Cancelled) else _FAILED
@@ -455,7 +471,7 @@ class AsyncRun:
     def fail(self, error: InferenceError) -> None:
         """The inference cannot start. The callback is not called."""
         self.error, self.is_settled = error, True
-        self._request = self._arrays = None
+        self._request = self._arrays = self._given = None
         self._finished.set()
 
     def wait(self, timeout: float | None) -> bool:
@@ -463,6 +479,17 @@ class AsyncRun:
         if self.is_settled and self._thread == threading.get_ident():
             return True
         return self._finished.wait(timeout)
+
+
+def _delivered(results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
+    """The results as the caller gets them: those for given arrays are there, the others are the caller's own."""
+    if given is None:
+        return _owned(results, inputs)
+    given.check(results)
+    others = [None if position in given.values else result for position, result in enumerate(results)]
+    owned = _owned(others, [*inputs, *given.memory.values()])
+    given.fill(results)
+    return [given.values.get(position, result) for position, result in enumerate(owned)]
 
 
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
-from ..plugin.request import RepeatingRunner, Runner
+from ..plugin.request import PlacingRunner, RepeatingRunner, Runner
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ __all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 # The number of runs before the first decision for or against parallel steps, and between two decisions. The first run
 # of a request is not typical, because it plans for the input shapes.
 _FIRST_LOOK, _LOOK_EVERY = 2, 64
+
+_NO_PLACE = np.empty(0, np.uint8)
+
+# The position of a step, its `Runner.run`, and its slots: read, written, and not read later.
+_RunnableStep = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ class ScheduleRunner:
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._graph = None if overlaps is False else schedule.graph
-        self._steps = [
+        self._steps: list[_RunnableStep] = [
             (position, runner.run, step.inputs, step.outputs, step.last_read)
             for position, (step, runner) in enumerate(zip(schedule.steps, self._runners, strict=True))
         ]
@@ -188,6 +194,25 @@ class ScheduleRunner:
         else:
             self._run_in_order(slots)
         return [slots[slot] for slot in schedule.outputs]
+
+    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
+        """See `PlacingRunner`. A place goes to the step that computes its output, if the runner of the step accepts
+        places. An output that is listed twice has one place."""
+        place_of = {slot: place for slot, place in zip(self._schedule.outputs, places, strict=True) if place.nbytes}
+        before = self._steps
+        self._steps = [self._placed(step, place_of) for step in before]
+        try:
+            return self.run(inputs)
+        finally:
+            self._steps = before
+
+    def _placed(self, step: _RunnableStep, place_of: Mapping[int, NDArray[np.uint8]]) -> _RunnableStep:
+        position, _, reads, fills, free = step
+        runner = self._runners[position]
+        if not isinstance(runner, PlacingRunner) or place_of.keys().isdisjoint(fills):
+            return step
+        places = [place_of.get(slot, _NO_PLACE) for slot in fills]
+        return position, lambda inputs: runner.run_into(inputs, places), reads, fills, free
 
     def _run_in_order(self, slots: list[Any]) -> None:
         """Run each step in one loop, because for small submodels a call would take as long as the kernels."""

@@ -34,6 +34,9 @@ MAX_FAILURES = 3  # attempts to plan for many sizes from one point
 MAX_WORKSPACES = 2 * MAX_SYMBOLIC  # per request; a workspace holds tables of tensors, and all share one arena
 
 
+_NO_PLACE = np.empty(0, np.uint8)
+
+
 class _Alternatives:
     """The plans from one point of a model for inputs of the same types and ranks: for single sizes, by key, and for
     many sizes, the last used first. ``seen``: the shapes of the inputs when a plan was made last. ``axes``: for each
@@ -263,14 +266,28 @@ class CpuRunner:
 
     def run_into(self, inputs: Sequence[NDArray[Any]], places: Sequence[NDArray[np.uint8]]) -> Sequence[NDArray[Any]]:
         """See `hetero.plugin.request.PlacingRunner`."""
-        if self._whole is not None:
+        if self._single is not None:
             try:
-                results = self._whole.run(inputs, places)
+                if self._whole is not None:
+                    results = self._whole.run(inputs, places)
+                    if results is not None:
+                        return results
+                else:
+                    results = self._single.run(inputs, self._program_places(places))
+                    if results is not None:
+                        return self._outputs(inputs, results)
             except InferenceError as error:
                 raise self._named(error) from error.__cause__
-            if results is not None:
-                return results
         return self.run(inputs)
+
+    def _program_places(self, places: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+        """The places for the results of the program: outputs may be reshaped results."""
+        assert self._single is not None
+        chosen = [_NO_PLACE] * len(self._single.output_specs)
+        for result, place in zip(self._results, places, strict=True):
+            if result.output >= 0 and not chosen[result.output].nbytes:
+                chosen[result.output] = place
+        return chosen
 
     def run_again(self, inputs: Sequence[Any]) -> list[NDArray[Any]] | None:
         """See `hetero.plugin.request.RepeatingRunner`."""

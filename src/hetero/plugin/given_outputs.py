@@ -1,0 +1,162 @@
+"""Arrays of the caller that receive results: the argument ``out`` of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InferenceError, did_you_mean, shown
+from ..model.types import Port
+from .tensor import Outputs
+
+__all__ = ["GivenOutputs", "bind_out"]
+
+_NO_PLACE = np.empty(0, np.uint8)
+
+
+class GivenOutputs:
+    """Checked arrays for some outputs of one inference. ``values``: by position, the objects that the caller passed.
+    ``memory``: by position, a NumPy array over the same memory, writable and C-contiguous."""
+
+    __slots__ = ("_ports", "memory", "values")
+
+    def __init__(self, ports: Sequence[Port], values: Mapping[int, Any], memory: Mapping[int, np.ndarray]) -> None:
+        self._ports = ports
+        self.values = values
+        self.memory = memory
+
+    def places(self) -> list[NDArray[np.uint8]]:
+        """Memory for each result, for `PlacingRunner.run_into`. Of no bytes where the runner must allocate."""
+        places = [_NO_PLACE] * len(self._ports)
+        for position, array in self.memory.items():
+            if array.flags.aligned and not array.dtype.hasobject:
+                places[position] = array.reshape(-1).view(np.uint8)
+        return places
+
+    def check(self, results: Sequence[Any]) -> None:
+        """Raise `InferenceError` unless each array has the dtype and shape of its result. Only the results of this call
+        decide: the shapes that models declare may be wrong, and some depend on data."""
+        for position, array in self.memory.items():
+            result = results[position]
+            if not isinstance(result, np.ndarray):
+                raise InferenceError(f"out for output {self._name(position)}: the result is no tensor")
+            if result.shape != array.shape or result.dtype != array.dtype:
+                raise InferenceError(
+                    f"out for output {self._name(position)}: expected {_type(result)}, found {_type(array)}"
+                )
+
+    def fill(self, results: Sequence[Any]) -> None:
+        """Copy each result that its runner did not place into its array."""
+        elsewhere = {at: results[at] for at, array in self.memory.items() if not _is_same(results[at], array)}
+        for position, result in elsewhere.items():  # a copy below must not change another result
+            if any(np.may_share_memory(result, array) for array in self.memory.values()):
+                elsewhere[position] = result.copy()
+        for position, result in elsewhere.items():
+            np.copyto(self.memory[position], result)
+
+    def _name(self, position: int) -> str:
+        return repr(self._ports[position].name)
+
+
+def bind_out(ports: Sequence[Port], out: Any, inputs: Sequence[Any]) -> GivenOutputs:
+    """Check ``out`` before an inference. Raises `InferenceError`, which names the output.
+
+    ``out``: a mapping from output name to array, or a sequence in the order of ``ports``; None for an output leaves
+    it to the device. If the model has one output, also the array alone. ``inputs``: the arrays that the inference
+    reads. Memory is compared by its bounds, so an array between the rows of a strided input is also refused.
+    """
+    values: dict[int, Any] = {}
+    memory: dict[int, np.ndarray] = {}
+    sources = list(_arrays(inputs))
+    for position, value in _by_position(ports, out):
+        port = ports[position]
+        prefix = f"out for output {port.name!r}:"
+        if not port.is_tensor:
+            raise InferenceError(f"{prefix} only tensors can be written to given arrays")
+        array = _memory_of(value, prefix)
+        if port.dtype is not None and array.dtype != port.dtype:
+            raise InferenceError(f"{prefix} expected dtype {port.dtype}, found {_type(array)}")
+        if not array.flags.c_contiguous:
+            raise InferenceError(
+                f"{prefix} the array is not C-contiguous: {_type(array)} with strides {list(array.strides)}"
+            )
+        if not array.flags.writeable:
+            raise InferenceError(f"{prefix} the array is read-only: {_type(array)}")
+        if any(np.may_share_memory(array, source) for source in sources):
+            raise InferenceError(f"{prefix} the array overlaps an input")
+        for other, earlier in memory.items():
+            if np.may_share_memory(array, earlier):
+                raise InferenceError(f"{prefix} the array overlaps the one for output {ports[other].name!r}")
+        values[position], memory[position] = value, array
+    return GivenOutputs(ports, values, memory)
+
+
+def _by_position(ports: Sequence[Port], out: Any) -> Iterable[tuple[int, Any]]:
+    """The position and the array of each output that has one."""
+    if isinstance(out, Outputs):
+        out = out.values()
+    if isinstance(out, Mapping):
+        positions = {port.name: position for position, port in enumerate(ports)}
+        for name in out:
+            if name not in positions:
+                near = did_you_mean(name, positions) if isinstance(name, str) else ""
+                listed = ", ".join(positions) or "none"
+                raise InferenceError(f"out: the model has no output {shown(name)}{near}; its outputs: {listed}")
+        return [(positions[name], value) for name, value in out.items() if value is not None]
+    if not isinstance(out, (list, tuple)):
+        if len(ports) != 1:
+            raise InferenceError(
+                f"out: expected a mapping from output name to array, or a list of {len(ports)} arrays, "
+                f"found {type(out).__name__}"
+            )
+        out = [out]
+    if len(out) != len(ports):
+        raise InferenceError(
+            f"out: expected {len(ports)} arrays in the order of the outputs, found {len(out)}; "
+            "None leaves an output to the device"
+        )
+    return [(position, value) for position, value in enumerate(out) if value is not None]
+
+
+def _memory_of(value: Any, prefix: str) -> np.ndarray:
+    """A NumPy array over the memory of ``value``."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InferenceError(f"{prefix} a masked array cannot receive results; pass its .data")
+    if isinstance(value, np.ndarray):
+        return value.view(np.ndarray)
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except Exception as error:
+            raise InferenceError(
+                f"{prefix} {type(value).__name__}, whose __dlpack__ returned no CPU array: {error}"
+            ) from error
+    try:
+        return np.asarray(memoryview(value))
+    except (TypeError, ValueError) as error:
+        raise InferenceError(
+            f"{prefix} expected an array, an object with __dlpack__ or a buffer, found {type(value).__name__}"
+        ) from error
+
+
+def _is_same(result: np.ndarray, array: np.ndarray) -> bool:
+    """Whether ``result``, of the same type and shape, is in the memory of ``array``."""
+    return (
+        bool(result.flags.c_contiguous)
+        and result.__array_interface__["data"][0] == array.__array_interface__["data"][0]
+    )
+
+
+def _type(array: np.ndarray) -> str:
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def _arrays(values: Iterable[Any]) -> Iterable[np.ndarray]:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list):
+            yield from _arrays(value)

@@ -1,0 +1,352 @@
+"""The argument ``out``: results in given arrays."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import re
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import hetero
+from model_zoo import make_model
+
+DEVICES = ("CPU", "TEMPLATE", "HETERO:TEMPLATE,CPU", "MULTI:CPU,TEMPLATE")
+X = np.float32([[1, -2, 3], [-4, 5, -6]])
+RELU = np.maximum(X, 0)
+
+
+def _model(core: hetero.Core) -> hetero.Model:
+    """y = relu(x), z = y + y, with x: [n, 3]."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"], name="relu"),
+        helper.make_node("Add", ["y", "y"], ["z"], name="add"),
+    ]
+    return core.read_model(make_model(nodes, {"x": ["n", 3]}, ["y", "z"]))
+
+
+@pytest.fixture(params=DEVICES)
+def compiled(request: pytest.FixtureRequest, core: hetero.Core) -> hetero.CompiledModel:
+    return core.compile_model(_model(core), request.param)
+
+
+def test_by_name_and_in_order(compiled: hetero.CompiledModel) -> None:
+    request = compiled.create_infer_request()
+    for number in range(3):  # the first run plans
+        x = X + number
+        y, z = np.full((2, 3), 7, np.float32), np.full((2, 3), 7, np.float32)
+        outputs = request.infer(x, out={"z": z, "y": y} if number % 2 else [y, z])
+        assert outputs["y"] is y
+        assert outputs["z"] is z
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+        np.testing.assert_array_equal(z, 2 * y)
+
+
+def test_some_outputs(compiled: hetero.CompiledModel) -> None:
+    request = compiled.create_infer_request()
+    z = np.empty((2, 3), np.float32)
+    held = []
+    for out in ({"z": z}, [None, z], {"y": None, "z": z}, {}, [None, None]):
+        z[...] = 7
+        outputs = request.infer(X, out=out)
+        np.testing.assert_array_equal(outputs["y"], RELU)
+        np.testing.assert_array_equal(outputs["z"], 2 * RELU)
+        assert (outputs["z"] is z) == any(value is z for value in _values(out))
+        assert not np.may_share_memory(outputs["y"], z)
+        held.append(outputs["y"])
+        outputs["y"][...] = 0
+        np.testing.assert_array_equal(outputs["z"], 2 * RELU)
+    np.testing.assert_array_equal(request.infer(X)["y"], RELU)  # the fast path
+
+
+def _values(out: Any) -> list[Any]:
+    return list(out.values()) if isinstance(out, dict) else out
+
+
+def test_sizes_that_change(compiled: hetero.CompiledModel) -> None:
+    request = compiled.create_infer_request()
+    for rows in (2, 2, 5, 0, 1, 2):
+        x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3) - 2
+        y = np.full((rows, 3), 7, np.float32)
+        assert request.infer(x, out={"y": y})["y"] is y
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+        for wrong in (rows + 1, max(rows - 1, 0)):
+            if wrong == rows:
+                continue
+            says = f"out for output 'y': expected float32 [{rows}, 3], found float32 [{wrong}, 3]"
+            with pytest.raises(hetero.InferenceError, match=re.escape(says)):
+                request.infer(x, out={"y": np.empty((wrong, 3), np.float32)})
+
+
+def test_guard_bytes_stay(compiled: hetero.CompiledModel) -> None:
+    """Nothing is written beside the array."""
+    request = compiled.create_infer_request()
+    memory = np.full(6 + 32, 7, np.float32)
+    for _ in range(3):
+        y = memory[16:22].reshape(2, 3)
+        request.infer(X, out={"y": y})
+        np.testing.assert_array_equal(y, RELU)
+        assert (memory[:16] == 7).all()
+        assert (memory[22:] == 7).all()
+
+
+def test_every_way_to_run(compiled: hetero.CompiledModel) -> None:
+    def infer(x: np.ndarray, out: Any) -> Any:
+        return compiled(x, out=out)
+
+    def start(x: np.ndarray, out: Any) -> Any:
+        request = compiled.create_infer_request()
+        request.start_async(x, out=out)
+        request.wait()
+        return request.outputs
+
+    def submit(x: np.ndarray, out: Any) -> Any:
+        return compiled.submit(x, out=out).result()
+
+    def arun(x: np.ndarray, out: Any) -> Any:
+        return asyncio.run(compiled.arun(x, out=out))
+
+    runs: tuple[Callable[[np.ndarray, Any], Any], ...] = (infer, start, submit, arun)
+    for run in runs * 2:
+        z = np.full((2, 3), 7, np.float32)
+        outputs = run(X, {"z": z})
+        assert outputs["z"] is z
+        np.testing.assert_array_equal(z, 2 * RELU)
+        np.testing.assert_array_equal(outputs["y"], RELU)
+        with pytest.raises(hetero.InferenceError, match="expected float32"):
+            run(X, {"z": np.empty(6, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        ({"y": np.empty((2, 3), np.float64)}, "out for output 'y': expected dtype float32, found float64 [2, 3]"),
+        ({"y": np.empty((2, 3), ">f4")}, "out for output 'y': expected dtype float32, found >f4 [2, 3]"),
+        ({"y": np.empty((3, 2), np.float32)}, "out for output 'y': expected float32 [2, 3], found float32 [3, 2]"),
+        ({"y": np.empty(6, np.float32)}, "out for output 'y': expected float32 [2, 3], found float32 [6]"),
+        ({"y": np.empty((2, 4), np.float32)}, "out for output 'y': expected float32 [2, 3], found float32 [2, 4]"),
+        ({"y": np.empty((3, 2), np.float32).T}, "out for output 'y': the array is not C-contiguous"),
+        ({"y": np.empty((2, 6), np.float32)[:, ::2]}, "strides [24, 8]"),
+        ({"y": np.broadcast_to(np.float32(0), (2, 3))}, "the array is not C-contiguous"),
+        ({"y": np.frombuffer(bytes(24), np.float32).reshape(2, 3)}, "out for output 'y': the array is read-only"),
+        ({"w": np.empty((2, 3), np.float32)}, "out: the model has no output 'w'"),
+        ([np.empty((2, 3), np.float32)], "out: expected 2 arrays in the order of the outputs, found 1"),
+        (np.empty((2, 3), np.float32), "out: expected a mapping from output name to array, or a list of 2 arrays"),
+        ({"y": [[0.0] * 3] * 2}, "out for output 'y': expected an array, an object with __dlpack__ or a buffer"),
+        ({"y": 1.0}, "out for output 'y': expected an array"),
+        ({"y": np.ma.masked_array(np.empty((2, 3), np.float32))}, "out for output 'y': a masked array"),
+    ],
+)
+def test_bad_arrays(compiled: hetero.CompiledModel, out: Any, says: str) -> None:
+    request = compiled.create_infer_request()
+    for _ in range(2):
+        with pytest.raises(hetero.InferenceError, match=re.escape(says)):
+            request.infer(X, out=out)
+        np.testing.assert_array_equal(request.infer(X)["y"], RELU)
+
+
+def test_overlaps(compiled: hetero.CompiledModel) -> None:
+    request = compiled.create_infer_request()
+    memory = np.zeros(32, np.float32)
+    x = memory[:6].reshape(2, 3)
+    x[...] = X
+    for begin in (0, 5):
+        with pytest.raises(hetero.InferenceError, match="out for output 'y': the array overlaps an input"):
+            request.infer(x, out={"y": memory[begin : begin + 6].reshape(2, 3)})
+    y = memory[6:12].reshape(2, 3)
+    for begin in (6, 11):
+        with pytest.raises(hetero.InferenceError, match="output 'z': the array overlaps the one for output 'y'"):
+            request.infer(x, out=[y, memory[begin : begin + 6].reshape(2, 3)])
+    np.testing.assert_array_equal(x, X)
+    z = memory[12:18].reshape(2, 3)  # neighbors do not overlap
+    for _ in range(2):
+        request.infer(x, out=[y, z])
+        np.testing.assert_array_equal(x, X)
+        np.testing.assert_array_equal(y, RELU)
+        np.testing.assert_array_equal(z, 2 * RELU)
+
+
+def test_results_of_the_last_call_are_inputs_and_places(compiled: hetero.CompiledModel) -> None:
+    """Two buffers take turns."""
+    first, second = X.copy(), np.empty_like(X)
+    expected = X.copy()
+    request = compiled.create_infer_request()
+    for _ in range(4):
+        request.infer(first, out={"z": second})
+        expected = 2 * np.maximum(expected, 0)
+        np.testing.assert_array_equal(second, expected)
+        first, second = second, first
+
+
+class _Subclass(np.ndarray):
+    pass
+
+
+def test_other_kinds_of_memory(compiled: hetero.CompiledModel, core: hetero.Core) -> None:
+    tensor = core.get_default_context("CPU").create_tensor(np.float32, (2, 3))
+    subclass = np.empty((2, 3), np.float32).view(_Subclass)
+    viewed = memoryview(array.array("f", [0] * 6)).cast("B").cast("f", (2, 3))
+    shifted = np.empty(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    for value in (tensor, subclass, viewed, shifted):
+        for _ in range(2):
+            assert compiled(X, out={"z": value})["z"] is value
+            found = np.from_dlpack(value) if value is tensor else np.asarray(value)
+            np.testing.assert_array_equal(found, 2 * RELU)
+            found[...] = 7
+    with pytest.raises(hetero.InferenceError, match="out for output 'z': the array is read-only"):
+        compiled(X, out={"z": memoryview(bytes(24)).cast("f", (2, 3))})
+
+
+def test_torch(compiled: hetero.CompiledModel) -> None:
+    torch = pytest.importorskip("torch")
+    value = torch.zeros((2, 3))
+    assert compiled(X, out={"z": value})["z"] is value
+    np.testing.assert_array_equal(value.numpy(), 2 * RELU)
+    with pytest.raises(hetero.InferenceError, match="Tensor, whose __dlpack__ returned no CPU array"):
+        compiled(X, out={"z": torch.zeros((2, 3), requires_grad=True)})
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_results_that_are_inputs_constants_or_views(core: hetero.Core, device: str) -> None:
+    """The runner returns an input, a constant, one value twice and a reshaped value, none of which it can place."""
+    c = np.float32([1, 2])
+    nodes = [
+        helper.make_node("Identity", ["x"], ["same"]),
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "shape"], ["flat"]),
+        helper.make_node("Identity", ["a"], ["b"]),
+    ]
+    model = make_model(nodes, {"x": [2, 3]}, ["same", "a", "flat", "b", "c"])
+    model.graph.initializer.extend([numpy_helper.from_array(c, "c"), numpy_helper.from_array(np.int64([6]), "shape")])
+    request = core.compile_model(core.read_model(model), device).create_infer_request()
+    expected = {"same": X, "a": RELU, "flat": RELU.ravel(), "b": RELU, "c": c}
+    names = list(expected)
+    for number in range(64):  # every subset of the outputs, twice
+        chosen = [name for bit, name in enumerate(names) if number >> bit & 1]
+        out = {name: np.full(expected[name].shape, 7, np.float32) for name in chosen}
+        x = X.copy()
+        outputs = request.infer(x, out=out)
+        x[...] = 0
+        for name in names:
+            np.testing.assert_array_equal(outputs[name], expected[name], err_msg=f"{name} of {chosen}")
+            assert (name in out) == (outputs[name] is out.get(name))
+            assert not any(np.may_share_memory(outputs[name], outputs[other]) for other in names if other != name)
+    np.testing.assert_array_equal(core.compile_model(core.read_model(model), device)(X)["c"], c)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_shapes_that_depend_on_data(core: hetero.Core, device: str) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("Neg", ["at"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "data",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1, "k"])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    request = core.compile_model(core.read_model(model), device).create_infer_request()
+    for x in ([0, 1, 0, 1], [0, 1, 0, 1], [1, 1, 1, 0], [0, 0, 0, 0]):
+        values = np.float32(x)
+        expected = -np.array(np.nonzero(values))
+        y = np.full(expected.shape, 7, np.int64)
+        assert request.infer(values, out=y)["y"] is y
+        np.testing.assert_array_equal(y, expected)
+        says = f"out for output 'y': expected int64 [1, {expected.shape[1]}], found int64 [1, 5]"
+        with pytest.raises(hetero.InferenceError, match=re.escape(says)):
+            request.infer(values, out=np.empty((1, 5), np.int64))
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "HETERO:TEMPLATE,CPU"])
+def test_strings(core: hetero.Core, device: str) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "text",
+        [helper.make_tensor_value_info("x", TensorProto.STRING, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.STRING, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    y = np.empty(2, object)
+    compiled = core.compile_model(core.read_model(model), device)
+    compiled({"x": np.array(["a", "b"], object)}, out={"y": y})
+    assert y.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("device", ["CPU", "HETERO:CPU.0,CPU.1"])
+def test_cpu_allocates_nothing_for_given_outputs(core: hetero.Core, device: str) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="relu"), helper.make_node("Sqrt", ["a"], ["y"], name="sqrt")]
+    model = core.read_model(make_model(nodes, {"x": [1 << 18]}, ["y"]))
+    pins = {"sqrt": "CPU.1"} if device.startswith("HETERO") else None
+    compiled = core.compile_model(model, device, pins=pins)
+    request = compiled.create_infer_request()
+    x, y = np.full(1 << 18, 4, np.float32), np.empty(1 << 18, np.float32)
+    between = x.nbytes if pins else 0
+    request.infer(x, out=y)
+    tracemalloc.start()
+    try:
+        request.infer(x, out=y)
+        used = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert used < between + 20_000
+    np.testing.assert_array_equal(y, np.full(1 << 18, 2, np.float32))
+
+
+def test_pipelines(core: hetero.Core) -> None:
+    config = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
+    compiled = core.compile_model(_model(core), "HETERO:CPU.0,CPU.1", config, pins={"add": "CPU.1", "relu": "CPU.0"})
+    given = [[np.empty((2, 3), np.float32) for _ in range(2)] for _ in range(8)]
+    futures = [compiled.submit(X + number, out=out) for number, out in enumerate(given)]
+    for number, (future, (y, z)) in enumerate(zip(futures, given, strict=True)):
+        outputs = future.result()
+        assert outputs["y"] is y
+        assert outputs["z"] is z
+        np.testing.assert_array_equal(y, np.maximum(X + number, 0))
+        np.testing.assert_array_equal(z, 2 * y)
+    with pytest.raises(hetero.InferenceError, match="expected float32"):
+        compiled.submit(X, out={"z": np.empty(2, np.float32)}).result()
+    y = np.empty((2, 3), np.float32)
+    assert compiled(X, out={"y": y})["y"] is y
+    np.testing.assert_array_equal(y, RELU)
+
+
+def test_worker_processes(core: hetero.Core) -> None:
+    compiled = core.compile_model(_model(core), "CPU", {"ISOLATION": "PROCESS"})
+    for _ in range(2):
+        z = np.full((2, 3), 7, np.float32)
+        outputs = compiled(X, out={"z": z})
+        assert outputs["z"] is z
+        np.testing.assert_array_equal(z, 2 * RELU)
+        np.testing.assert_array_equal(outputs["y"], RELU)
+
+
+def test_sequences_are_refused(core: hetero.Core) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> s (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x) }'
+    )
+    compiled = core.compile_model(core.read_model(model), "TEMPLATE")
+    with pytest.raises(hetero.InferenceError, match="out for output 'y': only tensors"):
+        compiled(np.zeros(2, np.float32), out={"y": np.zeros(2, np.float32)})
+
+
+def test_a_failed_inference(core: hetero.Core) -> None:
+    """A failed inference with given arrays leaves the request usable."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> m (float[n] x, int64[1] s) => (float[k] y) { y = Reshape(x, s) }'
+    )
+    for device in DEVICES[:3]:
+        request = core.compile_model(core.read_model(model), device).create_infer_request()
+        x, y = np.arange(4, dtype=np.float32), np.empty(4, np.float32)
+        for shape, fails in ((4, False), (3, True), (4, False)):
+            feed = {"x": x, "s": np.int64([shape])}
+            if fails:
+                with pytest.raises(hetero.InferenceError):
+                    request.infer(feed, out=y)
+            else:
+                np.testing.assert_array_equal(request.infer(feed, out=y)["y"], x)
+                assert not np.may_share_memory(request.infer(feed)["y"], y)
