@@ -39,8 +39,8 @@ _LEAF, _LEQ, _LT, _GTE, _GT, _EQ, _NEQ = range(len(_MODES))
 class Trees:
     """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the least number of columns.
 
-    ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree gives
-    a weight to some target in every leaf. ``every_leaf``: whether all do."""
+    ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree
+    gives a weight to some target in every leaf. ``every_leaf``: whether all trees do."""
 
     nodes: NDArray[np.int64]
     roots: NDArray[np.int32]
@@ -248,8 +248,8 @@ def _as_less_or_equal(
     nodes have their children swapped. NaN as a threshold fails every test.
 
     ``x < v`` is ``x <= the number before v``, and never holds for -inf. ``x > v`` and ``x >= v`` are the opposites of
-    ``<=`` and ``<``, except for a NaN v, for which all comparisons fail. A v that ``dtype`` does not represent is rounded
-    down for ``<=`` and ``>``, and equals no x."""
+    ``<=`` and ``<``, except for a NaN v, for which all comparisons fail. A v that ``dtype`` does not represent is
+    rounded down, and equals no x."""
     with np.errstate(all="ignore"):
         rounded = values.astype(dtype)
         below = np.nextafter(rounded, dtype.type(-np.inf))
