@@ -38,6 +38,7 @@ _LEAF, _LEQ, _LT, _GTE, _GT, _EQ, _NEQ = range(len(_MODES))
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Trees:
     """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the least number of columns.
+    ``flags``: as the kernel's parameter.
 
     ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree
     gives a weight to some target in every leaf. ``every_leaf``: whether all trees do."""
@@ -50,7 +51,7 @@ class Trees:
     weights: NDArray[Any]
     base: NDArray[Any] | None
     features: int
-    general: bool
+    flags: int
     dense: bool
     scored: NDArray[np.bool_]
     every_row: bool
@@ -188,7 +189,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
         weights,
         base,
         int(used.max()) + 1,
-        bool(nan_first.any() or equal.any()),
+        2 if equal.any() else int(nan_first.any()),
         dense,
         scored,
         every_row,
@@ -343,7 +344,7 @@ def _scores(context: Context, node: Node, x: Value, kind: str, targets: int) -> 
         base = np.concatenate([base, np.zeros(targets - len(base), wide)])
     arrays = (trees.nodes, trees.roots, trees.depths, trees.starts, trees.ids, trees.weights)
     operands = [x, *(context.constant(array) for array in arrays), None if base is None else context.constant(base)]
-    ints = [_AGGREGATES[aggregate], int(trees.general), int(trees.dense)]
+    ints = [_AGGREGATES[aggregate], trees.flags, int(trees.dense)]
     return context.call("tree_ensemble", operands, (x.shape[0], targets), wide, ints)
 
 
