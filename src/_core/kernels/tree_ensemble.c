@@ -1,14 +1,14 @@
 /* Scores of an ensemble of decision trees.
  *
- * in x[rows][features], float32 or float64 (T); nodes int64[slots][2]; roots, depths int32[trees]; starts int32[slots + 1];
- * ids int32[entries]; weights T[entries]; base T[targets] or absent. out T[rows][targets].
+ * in x[rows][features], float32 or float64 (T); nodes int64[slots][2]; roots, depths int32[trees];
+ * starts int32[slots + 1]; ids int32[entries]; weights T[entries]; base T[targets] or absent. out T[rows][targets].
  * ints: aggregate (HT_TREE_*), flags, dense. flags: 0 if no node has flags, 1 if some have HT_TREE_NAN_FIRST, 2 for any.
  *
- * A slot is a node of 16 bytes (struct node). A row at a slot goes to slot `child` if x[feature] <= value, else to the slot
- * after it, so the two children of a node are neighbors. A node with several parents has a copy next to each sibling; the
- * copies share their children. HT_TREE_EQUAL replaces <= by ==, and HT_TREE_NAN_FIRST sends NaN to `child`; rows without
- * NaN take the faster path without the latter.
- * A leaf has value NaN, feature 0 and leads to itself, so that all rows of a group take the same number of steps.
+ * A slot is a node of 16 bytes (struct node). A row at a slot goes to slot `child` if x[feature] <= value, else to the
+ * slot after it, so the two children of a node are neighbors. A node with several parents has a copy next to each
+ * sibling; the copies share their children. HT_TREE_EQUAL replaces <= by ==, and HT_TREE_NAN_FIRST sends NaN to `child`;
+ * rows without NaN take the faster path without the latter. A leaf has value NaN, feature 0 and leads to itself, so that
+ * all rows of a group take the same number of steps.
  *
  * A leaf's entries [starts[slot], starts[slot + 1]) add weights to targets `ids`. With `dense`, there is one target, every
  * leaf has one weight, weights[slot], and starts and ids are not read. Trees are added in order, in T, so that results
