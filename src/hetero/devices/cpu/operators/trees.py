@@ -20,8 +20,8 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import Node, operator
 from ..values import Context, Value
-from .elementwise import _required, binary, cast
-from .scores import POST_TRANSFORMS, labels_of_largest, post_transformed, rows_of, sigmoid
+from .elementwise import _required, cast
+from .scores import POST_TRANSFORMS, both_scores, label_above, labels_of_largest, post_transformed, rows_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -457,16 +457,8 @@ def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     score = context.call("gather", [both, context.integers([column])], (rows, 1), both.dtype, [1])
     weights = _needed(node.attributes, "class_weights", both.dtype)
     positive = bool((weights >= 0).all())
-    threshold = context.scalar(0.5 if positive else 0.0, both.dtype)
-    second = binary(context, "greater", score, threshold, np.dtype(np.bool_))
-    place = context.reshaped(cast(context, second, _INT64), (rows,))
-    label = context.call("gather", [labels, place], (rows,), _INT64, [0])
+    label = label_above(context, score, 0.5 if positive else 0.0, labels)
     if column == 1:
         return [label, cast(context, post_transformed(context, both, transform), _FLOAT32)]
-    zero, one = context.scalar(0, both.dtype), context.scalar(1, both.dtype)
-    if transform == b"LOGISTIC":
-        pair = [sigmoid(context, binary(context, "sub", zero, score)), sigmoid(context, score)]
-    else:  # the other transforms leave the pair as it is
-        pair = [binary(context, "sub", one if positive else zero, score), score]
-    made = context.call("concat", pair, (rows, 2), both.dtype, [1])
+    made = both_scores(context, score, transform, complement=positive)
     return [label, cast(context, made, _FLOAT32)]
