@@ -22,7 +22,7 @@ def node_type(dtype: str) -> np.dtype[Any]:
                      "offsets": [0, 8, 12], "itemsize": 16})  # fmt: skip
 
 
-def random_nodes(rng: np.random.Generator, trees: int, depth: int, features: int, dtype: str, general: bool) -> Any:
+def random_nodes(rng: np.random.Generator, trees: int, depth: int, features: int, dtype: str, kind: int) -> Any:
     """Nodes and depths: the roots first, then pairs of children."""
     nodes: list[tuple[float, int, int]] = [(0.0, 0, 0)] * trees
     depths = []
@@ -34,7 +34,8 @@ def random_nodes(rng: np.random.Generator, trees: int, depth: int, features: int
             if level == depth or rng.random() < 0.2:
                 nodes[slot] = (np.nan, 0, slot - 1)
                 continue
-            flags = int(rng.choice([0, EQUAL])) | int(rng.choice([0, NAN_FIRST])) if general else 0
+            flags = int(rng.choice([0, EQUAL])) if kind == 2 else 0
+            flags |= int(rng.choice([0, NAN_FIRST])) if kind else 0
             nodes[slot] = (float(rng.integers(-3, 4)), int(rng.integers(features)) | flags, len(nodes))
             pending += [(len(nodes), level + 1), (len(nodes) + 1, level + 1)]
             nodes += [(0.0, 0, 0)] * 2
@@ -78,8 +79,8 @@ def test_tree_ensemble(variant: str, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(["float32", "float64"]))
     rows, trees, features = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 20)), data.draw(st.integers(1, 4))
     targets, aggregate = data.draw(st.integers(1, 4)), data.draw(st.sampled_from([SUM, AVERAGE, MIN, MAX]))
-    general, has_base = data.draw(st.booleans()), data.draw(st.booleans())
-    nodes, depths = random_nodes(rng, trees, data.draw(st.integers(0, 9)), features, dtype, general)
+    kind, has_base = data.draw(st.integers(0, 2)), data.draw(st.booleans())
+    nodes, depths = random_nodes(rng, trees, data.draw(st.integers(0, 9)), features, dtype, kind)
     slots = np.arange(len(nodes))
     leaf = nodes["child"] == slots - 1
     counts = np.where(leaf, rng.integers(0, targets + 1, len(nodes)), 0)
@@ -90,6 +91,8 @@ def test_tree_ensemble(variant: str, data: st.DataObject) -> None:
     weights = rng.normal(size=len(ids)).astype(dtype)
     base = rng.normal(size=targets).astype(dtype) if has_base else None
     x = rng.choice([-np.inf, -3, -2, -1, 0, 1, 2, 3, np.inf, np.nan], (rows, features)).astype(dtype)
+    if data.draw(st.booleans()):
+        x = np.nan_to_num(x, posinf=np.inf, neginf=-np.inf)
     expected = naive(x, nodes, trees, starts, ids, weights, base, targets, aggregate)
     roots = np.arange(trees, dtype=np.int32)
     if dense:
@@ -97,7 +100,7 @@ def test_tree_ensemble(variant: str, data: st.DataObject) -> None:
         by_slot[leaf] = weights
         starts, ids, weights = starts[:0], ids[:0], by_slot
     operands = [x, nodes.view(np.int64).reshape(-1, 2), roots, depths, starts, ids, weights, base]
-    ints = [aggregate, int(general), int(dense)]
+    ints = [aggregate, kind, int(dense)]
     (found,) = _kernels.call("tree_ensemble", operands, [((rows, targets), dtype)], ints, variant=variant)
     np.testing.assert_array_equal(found, expected)
 

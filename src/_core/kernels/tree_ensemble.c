@@ -1,13 +1,14 @@
 /* Scores of an ensemble of decision trees.
  *
- * in x[rows][features], float32 or float64 (T); nodes int64[slots][2]; roots, depths int32[trees]; starts int32[slots + 1];
- * ids int32[entries]; weights T[entries]; base T[targets] or absent. out T[rows][targets].
- * ints: aggregate (HT_TREE_*), general, dense.
+ * in x[rows][features], float32 or float64 (T); nodes int64[slots][2]; roots, depths int32[trees];
+ * starts int32[slots + 1]; ids int32[entries]; weights T[entries]; base T[targets] or absent. out T[rows][targets].
+ * ints: aggregate (HT_TREE_*), flags, dense. flags: 0 if no node has flags, 1 if some have HT_TREE_NAN_FIRST, 2 for any.
  *
- * A slot is a node of 16 bytes (struct node). A row at a slot goes to slot `child` if x[feature] <= value, else to the slot
- * after it, so the two children of a node are neighbors. A node with several parents has a copy next to each sibling; the
- * copies share their children. With `general`, HT_TREE_EQUAL replaces <= by ==, and HT_TREE_NAN_FIRST sends NaN to `child`.
- * A leaf has value NaN, feature 0 and leads to itself, so that all rows of a group take the same number of steps.
+ * A slot is a node of 16 bytes (struct node). A row at a slot goes to slot `child` if x[feature] <= value, else to the
+ * slot after it, so the two children of a node are neighbors. A node with several parents has a copy next to each
+ * sibling; the copies share their children. HT_TREE_EQUAL replaces <= by ==, and HT_TREE_NAN_FIRST sends NaN to `child`;
+ * rows without NaN take the faster path without the latter. A leaf has value NaN, feature 0 and leads to itself, so that
+ * all rows of a group take the same number of steps.
  *
  * A leaf's entries [starts[slot], starts[slot + 1]) add weights to targets `ids`. With `dense`, there is one target, every
  * leaf has one weight, weights[slot], and starts and ids are not read. Trees are added in order, in T, so that results
@@ -39,7 +40,7 @@ typedef struct {
     const node *nodes;
     const int32_t *roots, *depths, *starts, *ids;
     int64_t rows, features, trees, targets, parts;
-    int aggregate, general, dense;
+    int aggregate, flags, dense;
 } ensemble;
 
 #define DEFINE(D, s, T, U)                                                                                             \
@@ -135,6 +136,14 @@ typedef struct {
             }                                                                                                          \
     }                                                                                                                  \
                                                                                                                        \
+    HT_INLINE int any_nan_##s(const T *x, int64_t n)                                                                   \
+    {                                                                                                                  \
+        int any = 0;                                                                                                   \
+        HT_LONG_FOR (i, n)                                                                                             \
+            any |= x[i] != x[i];                                                                                       \
+        return any;                                                                                                    \
+    }                                                                                                                  \
+                                                                                                                       \
     static void part_##s(void *context, int64_t part, int thread)                                                      \
     {                                                                                                                  \
         const ensemble *e = (const ensemble *)context;                                                                 \
@@ -145,7 +154,11 @@ typedef struct {
         (void)thread;                                                                                                  \
         for (int64_t i = 0; i < (end - begin) * e->targets; i++)                                                       \
             out[i] = extreme ? (T)NAN : (T)0;                                                                          \
-        if (e->general)                                                                                                \
+        int general = e->flags > 1;                                                                                    \
+        if (e->flags == 1)                                                                                             \
+            for (int64_t row = begin; row < end && !general; row++)                                                    \
+                general = any_nan_##s((const T *)e->call->in[0]->data + row * e->features, e->features);               \
+        if (general)                                                                                                   \
             rows_##s(e, begin, end, 1);                                                                                \
         else                                                                                                           \
             rows_##s(e, begin, end, 0);                                                                                \
@@ -175,7 +188,7 @@ int HT_KERNEL(tree_ensemble)(const ht_call *call)
     ensemble e = {.call = call, .nodes = nodes->data, .roots = roots->data, .depths = depths->data,
                   .starts = starts->data, .ids = ids->data, .rows = x->dims[0], .features = x->dims[1],
                   .trees = roots->size, .targets = out->dims[1], .aggregate = (int)call->ints[0],
-                  .general = call->ints[1] != 0, .dense = call->ints[2] != 0};
+                  .flags = (int)call->ints[1], .dense = call->ints[2] != 0};
     const int64_t slots = nodes->size / 2;
     if (e.dense ? e.targets != 1 || weights->size != slots || e.aggregate == HT_TREE_MIN || e.aggregate == HT_TREE_MAX
                 : starts->size != slots + 1 || ids->size != weights->size)

@@ -199,12 +199,24 @@ def test_linear_classifier(classes: int, dtype: str, transform: str) -> None:
     compare(model, batches(4, dtype), PROBIT_ERROR if transform == "PROBIT" else 1e-5)
 
 
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_linear_classifier_with_coefficients_of_one_class(dtype: str, transform: str) -> None:
+    model = ml_model("LinearClassifier", np.zeros((1, 2), dtype), 2, classlabels_ints=[7, -9], intercepts=[0.25],
+                     coefficients=[0.5, -0.75], post_transform=transform)  # fmt: skip
+    compare(model, batches(2, dtype))
+
+
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
         (
-            {"classlabels_ints": [1, 2], "coefficients": [1.0] * 3, "intercepts": [0.0]},
-            "coefficients of one class only",
+            {"classlabels_ints": [1, 2, 3], "coefficients": [1.0] * 3, "intercepts": [0.0]},
+            "coefficients of one class",
+        ),
+        (
+            {"classlabels_ints": [1, 2], "coefficients": [1.0] * 3, "intercepts": [0.0], "post_transform": "PROBIT"},
+            "coefficients of one class",
         ),
         ({"classlabels_ints": [1], "coefficients": [1.0] * 3}, "1 class labels"),
         (

@@ -19,7 +19,7 @@ from ..registry import FLOATS, NUMBERS, Node, operator
 from ..values import Context, Value
 from .elementwise import _required, binary, cast, unary_code
 from .network import reduced
-from .scores import POST_TRANSFORMS, labels_of_largest, post_transformed, rows_of
+from .scores import POST_TRANSFORMS, both_scores, label_above, labels_of_largest, post_transformed, rows_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -286,7 +286,9 @@ def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
     if classes < 2:
         return f"LinearClassifier of {classes} class labels; kernels support two or more"
     if len(attributes.get("intercepts", ())) == 1:
-        return "LinearClassifier with coefficients of one class only"
+        if classes > 2 or attributes.get("post_transform", b"NONE") == b"PROBIT":
+            return f"LinearClassifier of {classes} classes with coefficients of one class, or with PROBIT then"
+        return _linear_trouble(attributes, 1)
     return _linear_trouble(attributes, classes)
 
 
@@ -296,6 +298,11 @@ def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
 }, check=_linear_classifier_refusal, result="int64")  # fmt: skip
 def _linear_classifier(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     labels = context.constant(np.array(node.get("classlabels_ints", ()), np.int64))
+    transform = node.get("post_transform", b"NONE")
+    if len(node.get("intercepts", ())) == 1:  # of the second class
+        score = _linear(context, node, _required(inputs[0]), 1)
+        made = both_scores(context, score, transform, complement=True)
+        return [label_above(context, score, 0, labels), cast(context, made, _FLOAT32)]
     scores = _linear(context, node, _required(inputs[0]), labels.size)
-    made = post_transformed(context, scores, node.get("post_transform", b"NONE"))
+    made = post_transformed(context, scores, transform)
     return [labels_of_largest(context, scores, labels), cast(context, made, _FLOAT32)]

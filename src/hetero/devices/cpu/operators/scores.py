@@ -6,10 +6,19 @@ import numpy as np
 
 from ....errors import InferenceError
 from ..values import Context, Value
-from .elementwise import binary, unary, unary_code
+from .elementwise import binary, cast, unary, unary_code
 from .network import reduced
 
-__all__ = ["POST_TRANSFORMS", "labels_of_largest", "post_transformed", "rows_of", "sigmoid", "softmax"]
+__all__ = [
+    "POST_TRANSFORMS",
+    "both_scores",
+    "label_above",
+    "labels_of_largest",
+    "post_transformed",
+    "rows_of",
+    "sigmoid",
+    "softmax",
+]
 
 POST_TRANSFORMS = (b"NONE", b"SOFTMAX", b"LOGISTIC", b"SOFTMAX_ZERO", b"PROBIT")
 _EXP, _LOG, _SQRT, _ABS, _SIGMOID = map(unary_code, ("EXP", "LOG", "SQRT", "ABS", "SIGMOID"))
@@ -87,3 +96,22 @@ def labels_of_largest(context: Context, scores: Value, labels: Value) -> Value:
     rows, classes = scores.shape
     place = context.call("arg_extreme", [scores], (rows,), _INT64, [rows, classes, 1, 0, 0])
     return context.call("gather", [labels, place], (rows,), _INT64, [0])
+
+
+def label_above(context: Context, score: Value, threshold: float, labels: Value) -> Value:
+    """For each row of one score, the second of two labels if the score is above the threshold, else the first."""
+    rows = score.shape[0]
+    above = binary(context, "greater", score, context.scalar(threshold, score.dtype), _BOOL)
+    place = context.reshaped(cast(context, above, _INT64), (rows,))
+    return context.call("gather", [labels, place], (rows,), _INT64, [0])
+
+
+def both_scores(context: Context, score: Value, transform: bytes, *, complement: bool) -> Value:
+    """The scores of two classes, given that of the second, as onnxruntime defines them. The first is 1 - s with
+    ``complement``, else -s. LOGISTIC gives sigmoid(-s) and sigmoid(s); the softmaxes leave the pair as it is."""
+    zero, one = context.scalar(0, score.dtype), context.scalar(1, score.dtype)
+    if transform == b"LOGISTIC":
+        pair = [sigmoid(context, binary(context, "sub", zero, score)), sigmoid(context, score)]
+    else:
+        pair = [binary(context, "sub", one if complement else zero, score), score]
+    return context.call("concat", pair, (score.shape[0], 2), score.dtype, [1])

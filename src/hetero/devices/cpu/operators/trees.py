@@ -20,8 +20,8 @@ from .... import _kernels
 from ....errors import InferenceError
 from ..registry import Node, operator
 from ..values import Context, Value
-from .elementwise import _required, binary, cast
-from .scores import POST_TRANSFORMS, labels_of_largest, post_transformed, rows_of, sigmoid
+from .elementwise import _required, cast
+from .scores import POST_TRANSFORMS, both_scores, label_above, labels_of_largest, post_transformed, rows_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -38,9 +38,10 @@ _LEAF, _LEQ, _LT, _GTE, _GT, _EQ, _NEQ = range(len(_MODES))
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Trees:
     """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the least number of columns.
+    ``flags``: as the kernel's parameter.
 
-    ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree gives
-    a weight to some target in every leaf. ``every_leaf``: whether all do."""
+    ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree
+    gives a weight to some target in every leaf. ``every_leaf``: whether all trees do."""
 
     nodes: NDArray[np.int64]
     roots: NDArray[np.int32]
@@ -50,7 +51,7 @@ class Trees:
     weights: NDArray[Any]
     base: NDArray[Any] | None
     features: int
-    general: bool
+    flags: int
     dense: bool
     scored: NDArray[np.bool_]
     every_row: bool
@@ -188,7 +189,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
         weights,
         base,
         int(used.max()) + 1,
-        bool(nan_first.any() or equal.any()),
+        2 if equal.any() else int(nan_first.any()),
         dense,
         scored,
         every_row,
@@ -248,8 +249,8 @@ def _as_less_or_equal(
     nodes have their children swapped. NaN as a threshold fails every test.
 
     ``x < v`` is ``x <= the number before v``, and never holds for -inf. ``x > v`` and ``x >= v`` are the opposites of
-    ``<=`` and ``<``, except for a NaN v, for which all comparisons fail. A v that ``dtype`` does not represent is rounded
-    down for ``<=`` and ``>``, and equals no x."""
+    ``<=`` and ``<``, except for a NaN v, for which all comparisons fail. A v that ``dtype`` does not represent is
+    rounded down, and equals no x."""
     with np.errstate(all="ignore"):
         rounded = values.astype(dtype)
         below = np.nextafter(rounded, dtype.type(-np.inf))
@@ -343,7 +344,7 @@ def _scores(context: Context, node: Node, x: Value, kind: str, targets: int) -> 
         base = np.concatenate([base, np.zeros(targets - len(base), wide)])
     arrays = (trees.nodes, trees.roots, trees.depths, trees.starts, trees.ids, trees.weights)
     operands = [x, *(context.constant(array) for array in arrays), None if base is None else context.constant(base)]
-    ints = [_AGGREGATES[aggregate], int(trees.general), int(trees.dense)]
+    ints = [_AGGREGATES[aggregate], trees.flags, int(trees.dense)]
     return context.call("tree_ensemble", operands, (x.shape[0], targets), wide, ints)
 
 
@@ -456,16 +457,8 @@ def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     score = context.call("gather", [both, context.integers([column])], (rows, 1), both.dtype, [1])
     weights = _needed(node.attributes, "class_weights", both.dtype)
     positive = bool((weights >= 0).all())
-    threshold = context.scalar(0.5 if positive else 0.0, both.dtype)
-    second = binary(context, "greater", score, threshold, np.dtype(np.bool_))
-    place = context.reshaped(cast(context, second, _INT64), (rows,))
-    label = context.call("gather", [labels, place], (rows,), _INT64, [0])
+    label = label_above(context, score, 0.5 if positive else 0.0, labels)
     if column == 1:
         return [label, cast(context, post_transformed(context, both, transform), _FLOAT32)]
-    zero, one = context.scalar(0, both.dtype), context.scalar(1, both.dtype)
-    if transform == b"LOGISTIC":
-        pair = [sigmoid(context, binary(context, "sub", zero, score)), sigmoid(context, score)]
-    else:  # the other transforms leave the pair as it is
-        pair = [binary(context, "sub", one if positive else zero, score), score]
-    made = context.call("concat", pair, (rows, 2), both.dtype, [1])
+    made = both_scores(context, score, transform, complement=positive)
     return [label, cast(context, made, _FLOAT32)]
