@@ -108,6 +108,26 @@ def test_left_results(core: hetero.Core, diamond: hetero.Model) -> None:
             np.testing.assert_array_equal(outputs[0], expected)
 
 
+def test_pipelines_pass_arrays_between_stages(core: hetero.Core, diamond: hetero.Model) -> None:
+    core.register_plugin("HOME", HomePlugin)
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    expected = core.compile_model(diamond, "TEMPLATE")({diamond.inputs[0].name: x})[0]
+    config = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
+    compiled = core.compile_model(diamond, "HETERO:HOME,CPU", config)
+    for outputs in (compiled(x), compiled.submit(x).result()):
+        np.testing.assert_allclose(outputs[0], expected, 1e-6)
+
+
+def test_given_arrays_receive_results_of_a_device_with_a_memory_space(core: hetero.Core, diamond: hetero.Model) -> None:
+    core.register_plugin("HOME", HomePlugin)
+    x = np.float32([[-1, 2, 3], [4, -5, 6]])
+    expected = core.compile_model(diamond, "TEMPLATE")({diamond.inputs[0].name: x})[0]
+    for pins in ({}, {"one": "CPU"}, {"two": "CPU"}):
+        y = np.full_like(expected, 7)
+        assert core.compile_model(diamond, "HETERO:HOME,CPU", pins=pins)(x, out=y)[0] is y
+        np.testing.assert_allclose(y, expected, 1e-6)
+
+
 def test_a_home_needs_runners_that_leave() -> None:
     runner = checked_runner(_Silent(), "HOME", "of 'm'", [])
     with pytest.raises(hetero.InferenceError, match=r"HOME: .* of 'm'.*_Silent.* no method keep_on_device"):

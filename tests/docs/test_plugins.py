@@ -17,6 +17,7 @@ from model_zoo import make_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 DEVICE = printed_file(PAGE, "tiny_device.py")
+DEVICE_MEMORY = printed_file(PAGE, "device_memory.py")
 
 
 def create() -> Plugin:
@@ -34,6 +35,34 @@ class TestPrintedDevice(PluginContract):
     def test_most_cases_are_supported(self, plugin: Plugin) -> None:
         names = {case.name for case in self.cases()}
         assert names - {case.name for case, _ in self.supported(plugin)} == {"matmul", "convolution"}
+
+
+class TestPrintedDeviceWithItsOwnMemory(PluginContract):
+    """The second example of the page keeps results of the first one on the device."""
+
+    @pytest.fixture
+    def plugin(self) -> Plugin:
+        names: dict[str, Any] = {}
+        exec(compile(DEVICE, "tiny_device.py", "exec"), names)
+        exec(compile(DEVICE_MEMORY, "device_memory.py", "exec"), names)
+
+        class KeepingPlugin(names["TinyPlugin"]):
+            memory = object()
+
+            def compile_model(self, model: Any, config: Any, context: Any = None) -> hetero.CompiledModel:
+                inner = super().compile_model(model, config, context)
+
+                def compute(buffers: list[Any]) -> list[Any]:
+                    results = inner.create_runner().run([buffer.array for buffer in buffers])
+                    return [names["Buffer"](result) for result in results]
+
+                made: hetero.CompiledModel = names["DeviceModel"](
+                    self.name, model.inputs, model.outputs, self.memory, compute
+                )
+                return made
+
+        plugin: Plugin = KeepingPlugin()
+        return plugin
 
 
 def test_the_printed_device_is_short() -> None:

@@ -350,3 +350,37 @@ def test_a_failed_inference(core: hetero.Core) -> None:
             else:
                 np.testing.assert_array_equal(request.infer(feed, out=y)["y"], x)
                 assert not np.may_share_memory(request.infer(feed)["y"], y)
+
+
+@pytest.mark.parametrize("config", [{}, {"PERF_COUNT": True}, {"OBJECTIVE": "LATENCY"}])
+def test_steps_write_outputs_that_later_steps_read(core: hetero.Core, config: dict[str, Any]) -> None:
+    """Two branches on two devices and a join: y is an output of the model and an input of two steps."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"], name="first"),
+        helper.make_node("Add", ["y", "y"], ["a"], name="left"),
+        helper.make_node("Mul", ["y", "y"], ["b"], name="right"),
+        helper.make_node("Sub", ["a", "b"], ["z"], name="join"),
+    ]
+    model = core.read_model(make_model(nodes, {"x": ["n", 3]}, ["z", "y", "b"]))
+    pins = {"first": "CPU.0", "left": "CPU.1", "right": "CPU.0", "join": "CPU.1"}
+    request = core.compile_model(model, "HETERO:CPU.0,CPU.1", config, pins=pins).create_infer_request()
+    for rows in (2, 2, 3, 2, 2, 1):
+        x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3) - 2
+        y = np.maximum(x, 0)
+        expected = {"z": y + y - y * y, "y": y, "b": y * y}
+        for number in range(8):
+            out = {name: np.full_like(x, 7) for bit, name in enumerate(expected) if number >> bit & 1}
+            outputs = request.infer(x, out=out)
+            for name, wanted in expected.items():
+                np.testing.assert_array_equal(outputs[name], wanted)
+                assert (outputs[name] is out.get(name)) == (name in out)
+
+
+def test_requests_at_the_same_time(core: hetero.Core) -> None:
+    compiled = core.compile_model(_model(core), "CPU", {"NUM_STREAMS": 2})
+    given = [np.empty((64, 3), np.float32) for _ in range(50)]
+    inputs = [np.full((64, 3), number, np.float32) for number in range(50)]
+    futures = [compiled.submit(x, {"z": z}) for x, z in zip(inputs, given, strict=True)]
+    for x, z, future in zip(inputs, given, futures, strict=True):
+        assert future.result()["z"] is z
+        np.testing.assert_array_equal(z, 2 * x)

@@ -131,6 +131,7 @@ class InferRequest:
         self._runner = runner
         self._names = tuple(port.name for port in inputs)
         self._run_again = runner.run_again if isinstance(runner, RepeatingRunner) else None
+        self._run_into = runner.run_into if isinstance(runner, PlacingRunner) else None
         self._may_repeat = False  # the last run's inputs and results passed all checks
         self._lock = threading.Lock()
         self._state = RequestState.IDLE
@@ -272,12 +273,11 @@ class InferRequest:
         return inference_error(f"{self._device}: inference failed: {type(error).__name__}: {error}", error)
 
     def _run(self, arrays: list[np.ndarray], given: GivenOutputs | None) -> Sequence[np.ndarray]:
-        runner = self._runner
         try:
-            if given is not None and isinstance(runner, PlacingRunner):
-                results = runner.run_into(arrays, given.places())
+            if given is not None and self._run_into is not None:
+                results = self._run_into(arrays, given.places())
             else:
-                results = runner.run(arrays)
+                results = self._runner.run(arrays)
         except HeteroError:
             raise
         except Exception as error:

@@ -209,7 +209,7 @@ class ScheduleRunner:
     def _placed(self, step: _RunnableStep, place_of: Mapping[int, NDArray[np.uint8]]) -> _RunnableStep:
         position, _, reads, fills, free = step
         runner = self._runners[position]
-        if not isinstance(runner, PlacingRunner) or place_of.keys().isdisjoint(fills):
+        if place_of.keys().isdisjoint(fills) or not isinstance(runner, PlacingRunner):
             return step
         places = [place_of.get(slot, _NO_PLACE) for slot in fills]
         return position, lambda inputs: runner.run_into(inputs, places), reads, fills, free
