@@ -36,8 +36,7 @@ static int has_body(const ht_conv *c)
     return c->dilation[1] == 1 && c->out[1] >= 2 && (k == 3 || k == 5 || k == 7 || k == 9) && s <= 2;
 }
 
-/* Is the input read in place? Only with AVX-512: other instruction sets take as long for the permutations as for the
- * copy. */
+/* Is the input read in place? Only with AVX-512, whose 32 registers hold the weights, the sums and the taps. */
 static int in_place(const ht_conv *c)
 {
     const int64_t k = c->kernel[1];
@@ -335,10 +334,10 @@ HT_INLINE vf add_taps(vf sum, const vf *weight, const vf taps[3], int ky, const 
     return sum;
 }
 
-/* vectors * VF_LANES columns from x on of output rows [y0, y1) of channel `map`. Each input row is read once: the row that
- * is the last of one output row is the first of the next. */
-HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1, int64_t x, const int size,
-                     const int vectors)
+/* vectors * VF_LANES columns from x on of output rows [y0, y1) of channel `map`, stride 2. Each input row is read once:
+ * the last row of a window is the first row of the next one. */
+HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1, int64_t x,
+                     const int size, const int vectors)
 {
     const float *zeros = c->scratch, *w = c->w + map * size * size;
     const vf bias = vf_set1(c->bias ? c->bias[map] : 0.0f);
@@ -436,13 +435,15 @@ static void depthwise_in_place(const ht_conv *c, int64_t group0, int64_t group1)
     const int64_t width = c->out[2], block = ht_ceil_div(OUTPUTS, width);
     memset(c->scratch, 0, (size_t)c->in[2] * sizeof(float)); /* what rows outside the input hold */
     int64_t left = HT_PACE;
+    void (*const strips)(const ht_conv *, const float *, int64_t, int64_t, int64_t) =
+        c->stride[1] == 1 ? strips_stride_1 : c->kernel[2] == 1 ? strips_1 : strips_3;
     for (int64_t g = group0; g < group1; g++)
         for (int64_t y0 = 0; y0 < c->out[1]; y0 += block) {
             const int64_t y1 = ht_min64(y0 + block, c->out[1]);
             if (ht_paced_stop(&left, (y1 - y0) * width * c->taps))
                 return;
             for (int64_t i = g * c->out_channels; i < (g + 1) * c->out_channels; i++) {
-                (c->stride[1] == 1 ? strips_stride_1 : c->kernel[2] == 1 ? strips_1 : strips_3)(c, c->x + g * c->in_plane, i, y0, y1);
+                strips(c, c->x + g * c->in_plane, i, y0, y1);
                 float *y = c->y + i * c->pixels + y0 * width;
                 if (!ht_unary_is_clip(c->activation))
                     ht_unary_f32(c->activation, c->p0, c->p1, y, y, (y1 - y0) * width);
