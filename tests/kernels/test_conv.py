@@ -193,29 +193,30 @@ def test_depthwise_rows_of_every_width(variant: str, channels: int) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (1, 3), (3, 1), (3, 2)])
-def test_depthwise_with_stride_two(variant: str, kernel: tuple[int, int]) -> None:
+def test_depthwise_in_place(variant: str, kernel: tuple[int, int]) -> None:
     """Every parity of sizes and pads, with an addend, and neighbors of what is computed in place: other strides,
     dilations and kernels."""
     rng = np.random.default_rng(0)
     widths = [1, 6, 15, 31, 32, 33, 34, 63, 64, 65, 67, 97, 130]
-    for height, width, begin, end in itertools.product([1, 2, 4, 9], widths, [(0, 0), (1, 1), (2, 70)], [0, 1]):
+    pads = [(0, 0), (1, 1), (2, 70)]
+    for height, width, begin, end, stride in itertools.product([1, 2, 4, 9], widths, pads, [0, 1], [1, 2]):
         sizes = zip((height, width), kernel, begin, strict=True)
         if all(n + pad + end >= k for n, k, pad in sizes):
             x = rng.standard_normal((1, 3, height, width), np.float32)
             w = rng.standard_normal((6, 1, *kernel), np.float32)
             bias = rng.standard_normal(6, np.float32)
             check(
-                x, w, 3, (2, 2), (1, 1), begin, (end, end), packed=False, variant=variant, bias=bias,
+                x, w, 3, (stride, stride), (1, 1), begin, (end, end), packed=False, variant=variant, bias=bias,
                 with_addend=True, activation=1 + width % 2,
             )  # fmt: skip
-    for strides, dilation in [((1, 2), 1), ((2, 1), 1), ((2, 2), 2), ((4, 2), 1), ((2, 3), 1)]:
+    for strides, dilation in [((1, 2), 1), ((2, 1), 1), ((1, 1), 2), ((2, 2), 2), ((4, 2), 1), ((2, 3), 1)]:
         x, w = rng.standard_normal((2, 3, 11, 50), np.float32), rng.standard_normal((3, 1, *kernel), np.float32)
         check(x, w, 3, strides, (dilation, dilation), (1, 1), (1, 1), packed=False, variant=variant)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("width", [34, 66, 68, 100])
-def test_stride_two_ignores_columns_and_rows_outside_of_windows(variant: str, width: int) -> None:
+def test_values_outside_of_windows_are_ignored(variant: str, width: int) -> None:
     """NaN in the last row and column, which no window holds, and in the channels before and after."""
     rng = np.random.default_rng(0)
     for size in (1, 3):

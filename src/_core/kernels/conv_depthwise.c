@@ -5,8 +5,9 @@
  * Four output rows are computed together, so that each vector of input serves every row whose kernel reaches it: 3x3
  * takes 4.5 loads for 9 multiply-adds, 5x5 takes 10 for 25. The copy of a block is small enough to stay in the L1
  * cache. For planes narrower than a vector, vectors run across channels instead: see conv_narrow.c.
- * With AVX-512, 1x1 and 3x3 kernels with stride 2 read the input in place: permutations of two vectors give the even and
- * the odd columns, and each strip of columns is computed from top to bottom, so that it reads every row once.
+ * With AVX-512, 3x3 kernels with strides 1 and 2, and 1x1 kernels with stride 2, read the input in place. Each strip of
+ * columns is computed from top to bottom, so that it reads every row once. With stride 2, permutations of two vectors
+ * give the even and the odd columns.
  * Cost: pixels * taps multiply-adds; the copy moves every input once, and kernel height - 1 rows per block again.
  */
 #include "conv.h"
@@ -35,13 +36,13 @@ static int has_body(const ht_conv *c)
     return c->dilation[1] == 1 && c->out[1] >= 2 && (k == 3 || k == 5 || k == 7 || k == 9) && s <= 2;
 }
 
-/* Is the input read in place? Only with AVX-512: other instruction sets take as long for the permutations as for the
- * copy. */
+/* Is the input read in place? Only with AVX-512, whose 32 registers hold the weights, the sums and the taps. */
 static int in_place(const ht_conv *c)
 {
     const int64_t k = c->kernel[1];
-    return VF_LANES == 16 && c->kernel[0] == 1 && c->in[0] == 1 && c->out[0] == 1 && c->pad[0] == 0 && (k == 1 || k == 3) &&
-           c->kernel[2] == k && c->stride[1] == 2 && c->stride[2] == 2 && c->dilation[1] == 1 && c->dilation[2] == 1 &&
+    return VF_LANES == 16 && c->kernel[0] == 1 && c->in[0] == 1 && c->out[0] == 1 && c->pad[0] == 0 &&
+           (k == 3 || (k == 1 && c->stride[1] == 2)) && c->kernel[2] == k && c->stride[1] <= 2 &&
+           c->stride[2] == c->stride[1] && c->dilation[1] == 1 && c->dilation[2] == 1 &&
            c->in[2] <= COPY_FLOATS;
 }
 
@@ -78,7 +79,7 @@ double ht_conv_depthwise_cost(const ht_conv *c)
     const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), planes = (double)(c->out[0] * c->kernel[0]);
     const double read = planes * (double)rows_read(c, c->out[1]), taps = (double)c->taps;
     if (in_place(c)) /* fitted to planes of 7 to 40 columns */
-        return (double)c->out[1] * (12 + vectors * (2 + 1.5 * taps));
+        return (double)c->out[1] * (c->stride[1] == 1 ? 4 + vectors * 13 : 12 + vectors * (2 + 1.5 * taps));
     /* A row alone has up to four independent sums, too few to hide the latency of multiply-adds. */
     const double rows = (double)c->out[0] * (double)(has_body(c) ? ht_ceil_div(c->out[1], ROWS) * ROWS : c->out[1]);
     const double tap = has_body(c) ? 1 : vectors < 4 ? 5 / vectors : 1.25;
@@ -292,23 +293,32 @@ typedef struct {
     int64_t at, low, high;
 } columns;
 
-/* Kernel position (ky, 0 .. size - 1) of vectors * VF_LANES outputs, stride 2: tap 0 is the even columns, tap 1 the odd
+/* The first `lanes` lanes from column `at` of a row of `size` columns on. */
+HT_INLINE columns columns_at(int64_t at, int64_t lanes, int64_t size)
+{
+    const int64_t low = ht_min64(lanes, ht_max64(0, -at));
+    return (columns){at, low, ht_max64(low, ht_min64(lanes, size - at))};
+}
+
+HT_INLINE vf read_columns(const float *row, columns k)
+{
+    return vf_load_or(row + k.at, k.low, k.high, vf_set1(0.0f));
+}
+
+/* Kernel positions (ky, 0 .. size - 1) of vectors * VF_LANES outputs, stride 2: tap 0 is the even columns, tap 1 the odd
  * ones, and tap 2 the even ones from the next on. */
 HT_INLINE void read_taps(const float *row, const columns *from, vf taps[2][3], const int size, const int vectors)
 {
     vf even[3];
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) {
-        const columns a = from[2 * v], b = from[2 * v + 1];
-        const vf left = vf_load_or(row + a.at, a.low, a.high, vf_set1(0.0f));
-        const vf right = vf_load_or(row + b.at, b.low, b.high, vf_set1(0.0f));
+        const vf left = read_columns(row, from[2 * v]), right = read_columns(row, from[2 * v + 1]);
         even[v] = taps[v][0] = vf_even(left, right);
         if (size == 3)
             taps[v][1] = vf_odd(left, right);
     }
     if (size == 3) {
-        const columns last = from[2 * vectors];
-        even[vectors] = vf_load_or(row + last.at, last.low, last.high, vf_set1(0.0f));
+        even[vectors] = read_columns(row, from[2 * vectors]);
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             taps[v][2] = vf_next(even[v], even[v + 1]);
@@ -324,10 +334,10 @@ HT_INLINE vf add_taps(vf sum, const vf *weight, const vf taps[3], int ky, const 
     return sum;
 }
 
-/* vectors * VF_LANES columns from x on of output rows [y0, y1) of channel `map`. Each input row is read once: the row that
- * is the last of one output row is the first of the next. */
-HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1, int64_t x, const int size,
-                     const int vectors)
+/* vectors * VF_LANES columns from x on of output rows [y0, y1) of channel `map`, stride 2. Each input row is read once:
+ * the last row of a window is the first row of the next one. */
+HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1, int64_t x,
+                     const int size, const int vectors)
 {
     const float *zeros = c->scratch, *w = c->w + map * size * size;
     const vf bias = vf_set1(c->bias ? c->bias[map] : 0.0f);
@@ -337,11 +347,8 @@ HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t 
     for (int t = 0; t < size * size; t++)
         weight[t] = vf_set1(w[t]);
 #pragma GCC unroll 5
-    for (int v = 0; v < 2 * vectors + 1; v++) {
-        const int64_t lanes = v < 2 * vectors ? VF_LANES : 1; /* the last vector needs only its first column */
-        const int64_t at = 2 * x - c->pad[2] + v * VF_LANES, low = ht_min64(lanes, ht_max64(0, -at));
-        from[v] = (columns){at, low, ht_max64(low, ht_min64(lanes, c->in[2] - at))};
-    }
+    for (int v = 0; v < 2 * vectors + 1; v++) /* the last vector needs only its first column */
+        from[v] = columns_at(2 * x - c->pad[2] + v * VF_LANES, v < 2 * vectors ? VF_LANES : 1, c->in[2]);
     int64_t iy = 2 * y0 - c->pad[1];
 #define ROW (iy >= 0 && iy < c->in[1] ? plane + iy * c->in[2] : zeros)
     read_taps(ROW, from, taps, size, vectors);
@@ -366,6 +373,42 @@ HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t 
 #undef ROW
 }
 
+/* The same for a 3x3 kernel with stride 1: a row belongs to three output rows. */
+HT_INLINE void strip_stride_1(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1, int64_t x,
+                              const int vectors)
+{
+    const float *zeros = c->scratch, *w = c->w + map * 9;
+    const vf bias = vf_set1(c->bias ? c->bias[map] : 0.0f);
+    vf weight[9], first[2], second[2]; /* sums of the next two output rows */
+    columns from[2][3];
+#pragma GCC unroll 9
+    for (int t = 0; t < 9; t++)
+        weight[t] = vf_set1(w[t]);
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++) {
+#pragma GCC unroll 3
+        for (int kx = 0; kx < 3; kx++)
+            from[v][kx] = columns_at(x - c->pad[2] + v * VF_LANES + kx, VF_LANES, c->in[2]);
+        first[v] = second[v] = bias;
+    }
+    for (int64_t y = y0 - 2; y < y1; y++) {
+        const int64_t iy = y + 2 - c->pad[1], at = map * c->pixels + y * c->out[2] + x;
+        const float *row = iy >= 0 && iy < c->in[1] ? plane + iy * c->in[2] : zeros;
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            vf taps[3];
+#pragma GCC unroll 3
+            for (int kx = 0; kx < 3; kx++)
+                taps[kx] = vf_keep(read_columns(row, from[v][kx]));
+            const vf sum = add_taps(first[v], weight, taps, 2, 3);
+            first[v] = add_taps(second[v], weight, taps, 1, 3);
+            second[v] = add_taps(bias, weight, taps, 0, 3);
+            if (y >= y0)
+                finish(c, sum, at + v * VF_LANES, c->out[2] - x - v * VF_LANES);
+        }
+    }
+}
+
 #define STRIPS(size)                                                                                                  \
     static void strips_##size(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1)              \
     {                                                                                                                 \
@@ -377,19 +420,30 @@ HT_INLINE void strip(const ht_conv *c, const float *plane, int64_t map, int64_t 
     }
 STRIPS(1) STRIPS(3)
 
+static void strips_stride_1(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1)
+{
+    int64_t x = 0;
+    for (; x + VF_LANES < c->out[2]; x += 2 * VF_LANES)
+        strip_stride_1(c, plane, map, y0, y1, x, 2);
+    if (x < c->out[2])
+        strip_stride_1(c, plane, map, y0, y1, x, 1);
+}
+
 static void depthwise_in_place(const ht_conv *c, int64_t group0, int64_t group1)
 {
     enum { OUTPUTS = 1024 }; /* of a block: many rows read once, few enough for the L1 cache */
     const int64_t width = c->out[2], block = ht_ceil_div(OUTPUTS, width);
     memset(c->scratch, 0, (size_t)c->in[2] * sizeof(float)); /* what rows outside the input hold */
     int64_t left = HT_PACE;
+    void (*const strips)(const ht_conv *, const float *, int64_t, int64_t, int64_t) =
+        c->stride[1] == 1 ? strips_stride_1 : c->kernel[2] == 1 ? strips_1 : strips_3;
     for (int64_t g = group0; g < group1; g++)
         for (int64_t y0 = 0; y0 < c->out[1]; y0 += block) {
             const int64_t y1 = ht_min64(y0 + block, c->out[1]);
             if (ht_paced_stop(&left, (y1 - y0) * width * c->taps))
                 return;
             for (int64_t i = g * c->out_channels; i < (g + 1) * c->out_channels; i++) {
-                (c->kernel[2] == 1 ? strips_1 : strips_3)(c, c->x + g * c->in_plane, i, y0, y1);
+                strips(c, c->x + g * c->in_plane, i, y0, y1);
                 float *y = c->y + i * c->pixels + y0 * width;
                 if (!ht_unary_is_clip(c->activation))
                     ht_unary_f32(c->activation, c->p0, c->p1, y, y, (y1 - y0) * width);
