@@ -207,6 +207,26 @@ def test_attention(batch: int, length: int, more: dict[str, Any]) -> None:
         check("Attention", inputs | {"-m": bias, "past": past}, **options, outputs=2)
 
 
+def test_attention_of_starts_and_ends_of_keys() -> None:
+    inputs = attention_inputs(3, 6) | {"m": np.array([6, 4, 5, 0, 1, 2], np.int32)}
+    check("Attention", inputs, num_heads=2, constants=("w", "b"))
+
+
+@pytest.mark.parametrize("unidirectional", [0, 1])
+def test_masks_include_the_past(unidirectional: int) -> None:
+    inputs, options = attention_inputs(3, 6), {"num_heads": 2, "outputs": 2, "unidirectional": unidirectional}
+    mask = np.random.default_rng(0).integers(0, 2, (3, 8)).astype(np.int32)
+    for each in (mask, np.ones((3, 6, 8), np.int32)):
+        check("Attention", inputs | {"m": each, "past": floats(2, 3, 2, 2, 8)}, **options)
+
+
+def test_empty_attention() -> None:
+    for batch, length in ((0, 3), (2, 0)):
+        inputs = attention_inputs(batch, length)
+        (found,) = run(model_of("Attention", inputs, num_heads=2), inputs)
+        assert found.shape == (batch, length, 16)
+
+
 def test_attention_of_other_sizes_of_values() -> None:
     inputs = {"x": floats(2, 5, 8), "w": floats(8, 8 + 8 + 4), "b": floats(20)}
     check("Attention", inputs, constants=("w", "b"), num_heads=2, qkv_hidden_sizes=[8, 8, 4])
