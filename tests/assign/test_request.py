@@ -19,6 +19,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 MICROSOFT = "com.microsoft"
 node = helper.make_node
+# CPU has no kernel for com.microsoft::Trilu.
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
@@ -39,14 +40,14 @@ def make(
 def choice(result: str) -> onnx.NodeProto:
     """A node whose result has no type, because onnx does not know the operators of its branches."""
     branches = [
-        helper.make_graph([node(op, ["x"], [op], domain=MICROSOFT)], op, [], [onnx.ValueInfoProto(name=op)])
-        for op in ("Gelu", "QuickGelu")
+        helper.make_graph([node("Trilu", ["x"], [op], domain=MICROSOFT)], op, [], [onnx.ValueInfoProto(name=op)])
+        for op in ("p", "q")
     ]
     return node("If", ["yes"], [result], name=result, then_branch=branches[0], else_branch=branches[1])
 
 
 def function(outputs: Sequence[str]) -> onnx.FunctionProto:
-    nodes = [node("Gelu", ["a"], ["b"], domain=MICROSOFT), node("Shape", ["a"], ["c"])]
+    nodes = [node("Trilu", ["a"], ["b"], domain=MICROSOFT), node("Shape", ["a"], ["c"])]
     imports = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_function("my", "Act", ["a"], list(outputs), nodes[: len(outputs)], imports)
 
@@ -56,7 +57,7 @@ UNTYPED = {
         [
             choice("a"),
             node("Neg", ["a"], ["b"], name="b"),
-            node("Gelu", ["b"], ["c"], domain=MICROSOFT, name="c"),
+            node("Trilu", ["b"], ["c"], domain=MICROSOFT, name="c"),
             node("Relu", ["c"], ["y"], name="y"),
         ]
     ),
@@ -66,15 +67,15 @@ UNTYPED = {
             choice("a"),
             node("Shape", ["a"], ["s"], name="s"),
             node("Reshape", ["x", "s"], ["b"], name="b"),
-            node("ReduceMax", ["b"], ["m"], axes=[0], keepdims=0, name="m"),
-            node("BiasGelu", ["a", "m"], ["y"], domain=MICROSOFT, name="y"),
+            node("Size", ["b"], ["m"], name="m"),
+            node("Trilu", ["a", "m"], ["y"], domain=MICROSOFT, name="y", upper=0),
         ]
     ),
     "function": make(
         [
             node("Act", ["x"], ["a"], domain="my", name="a"),
             node("Neg", ["a"], ["b"], name="b"),
-            node("Gelu", ["b"], ["y"], domain=MICROSOFT, name="y"),
+            node("Trilu", ["b"], ["y"], domain=MICROSOFT, name="y"),
         ],
         [function(["b"])],
         ["my"],
@@ -84,7 +85,7 @@ UNTYPED = {
             node("Act", ["x"], ["a", "s"], domain="my", name="a"),
             node("Reshape", ["x", "s"], ["b"], name="b"),
             node("Add", ["a", "b"], ["c"], name="c"),
-            node("Gelu", ["c"], ["y"], domain=MICROSOFT, name="y"),
+            node("Trilu", ["c"], ["y"], domain=MICROSOFT, name="y"),
         ],
         [function(["b", "c"])],
         ["my"],
@@ -134,7 +135,7 @@ def test_a_value_without_type_beside_an_operator_of_another_device_is_refused_wh
         [
             node("Twice", ["x"], ["t"], domain="my", name="t"),
             choice("a"),
-            node("Gelu", ["a"], ["b"], domain=MICROSOFT, name="b"),
+            node("Trilu", ["a"], ["b"], domain=MICROSOFT, name="b"),
             node("Add", ["b", "t"], ["y"], name="y"),
         ],
         domains=["my"],
@@ -175,7 +176,7 @@ def test_a_device_is_asked_for_values_without_type_only() -> None:
 
 def test_a_device_is_not_asked_about_known_types() -> None:
     core, plugin = finding({})
-    core.plan(make([node("Gelu", ["x"], ["a"], domain=MICROSOFT), node("Neg", ["a"], ["y"])]), "HETERO:FINDING,ORT")
+    core.plan(make([node("Trilu", ["x"], ["a"], domain=MICROSOFT), node("Neg", ["a"], ["y"])]), "HETERO:FINDING,ORT")
     assert plugin.asked == []
 
 

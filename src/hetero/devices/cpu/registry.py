@@ -202,7 +202,8 @@ ReadNested = Callable[["Model", int, "Types", Expand], "Nested | str"]
 def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[list[NodePlan], dict[int, str]]:
     """Return the plans of all supported nodes, and for every other node (by index) the reason. A few µs per node.
 
-    ``expand``: called for a node without a kernel; returns an operator for it, the reason why not, or None.
+    ``expand``: called for a node without a kernel, and first for a node of another domain than ONNX's; returns an
+    operator for it, the reason why not, or None.
     ``with_plans``: False leaves the list empty.
     """
     operators = [_resolve(model, *_split(op_type)) for op_type in model.op_types]

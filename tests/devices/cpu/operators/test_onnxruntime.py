@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from contrib_nodes import Array, check, floats, model_of, refusal, run
-from hetero import Core, InferenceError
+from contrib_nodes import CONTRIB, Array, check, floats, model_of, refusal, run
+from hetero import Core, CustomOp, InferenceError
 from onnxruntime_models import run_directly
 
 SHAPES = [(2, 3, 8), (1, 1, 1), (5, 16), (7,), (0, 4), (2, 0, 4)]
@@ -206,6 +207,26 @@ def test_attention(batch: int, length: int, more: dict[str, Any]) -> None:
         check("Attention", inputs | {"-m": bias, "past": past}, **options, outputs=2)
 
 
+def test_attention_of_starts_and_ends_of_keys() -> None:
+    inputs = attention_inputs(3, 6) | {"m": np.array([6, 4, 5, 0, 1, 2], np.int32)}
+    check("Attention", inputs, num_heads=2, constants=("w", "b"))
+
+
+@pytest.mark.parametrize("unidirectional", [0, 1])
+def test_masks_include_the_past(unidirectional: int) -> None:
+    inputs, options = attention_inputs(3, 6), {"num_heads": 2, "outputs": 2, "unidirectional": unidirectional}
+    mask = np.random.default_rng(0).integers(0, 2, (3, 8)).astype(np.int32)
+    for each in (mask, np.ones((3, 6, 8), np.int32)):
+        check("Attention", inputs | {"m": each, "past": floats(2, 3, 2, 2, 8)}, **options)
+
+
+def test_empty_attention() -> None:
+    for batch, length in ((0, 3), (2, 0)):
+        inputs = attention_inputs(batch, length)
+        (found,) = run(model_of("Attention", inputs, num_heads=2), inputs)
+        assert found.shape == (batch, length, 16)
+
+
 def test_attention_of_other_sizes_of_values() -> None:
     inputs = {"x": floats(2, 5, 8), "w": floats(8, 8 + 8 + 4), "b": floats(20)}
     check("Attention", inputs, constants=("w", "b"), num_heads=2, qkv_hidden_sizes=[8, 8, 4])
@@ -285,3 +306,86 @@ def test_rotary_embedding(interleaved: int) -> None:
     with pytest.raises(InferenceError, match="does not fit heads of 8"):
         run(model_of(op, wrong), wrong)
     assert "scale = 2.0" in refusal(model_of(op, wrong, scale=2.0))
+
+
+# ---- weights of a few bits
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("k", "n", "block"), [(32, 8, 16), (64, 5, 32), (40, 3, 16), (48, 1, 32)])
+def test_matmul_nbits(bits: int, k: int, n: int, block: int) -> None:
+    random = np.random.default_rng(0)
+    blocks = -(-k // block)
+    weights = random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
+    scales = (np.abs(floats(n, blocks)) / 50).astype(np.float32)
+    zeros = random.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
+    options = {"K": k, "N": n, "bits": bits, "block_size": block, "constants": ("b", "s", "z", "bias")}
+    for shape in ((3, k), (1, k), (2, 3, k)):
+        inputs = {"x": floats(*shape), "b": weights, "s": scales}
+        check("MatMulNBits", inputs, **options, rtol=1e-3, atol=1e-3)
+        check("MatMulNBits", inputs | {"z": zeros}, **options, rtol=1e-3, atol=1e-3)
+        with_bias = inputs | {"z": zeros, "-g": zeros, "bias": floats(n)}
+        check("MatMulNBits", with_bias, **options, rtol=1e-3, atol=1e-3)
+
+
+def test_matmul_nbits_refuses() -> None:
+    inputs = {"x": floats(2, 32), "b": np.zeros((4, 2, 8), np.uint8), "s": floats(4, 2)}
+    good = {"K": 32, "N": 4, "bits": 4, "block_size": 16}
+    assert "not constant" in refusal(model_of("MatMulNBits", inputs, **good))
+    fixed = ("b", "s")
+    assert "bits = 3" in refusal(model_of("MatMulNBits", inputs, fixed, **good | {"bits": 3}))
+    assert "block_size = 24" in refusal(model_of("MatMulNBits", inputs, fixed, **good | {"block_size": 24}))
+    with pytest.raises(InferenceError, match="B of shape"):
+        run(model_of("MatMulNBits", inputs, fixed, **good | {"N": 5}), inputs)
+
+
+# ---- beside other parts of the device
+
+
+def test_a_custom_operator_replaces_a_kernel_of_the_same_name() -> None:
+    core = Core()
+    core.add_extension(CustomOp("Gelu", CONTRIB, function=lambda x: -x))
+    inputs = {"x": floats(2, 3)}
+    (found,) = core.compile_model(model_of("Gelu", inputs), "CPU")(inputs).values()
+    assert np.array_equal(found, -inputs["x"])
+
+
+@pytest.mark.parametrize("op", ["Gelu", "BiasGelu", "SkipLayerNormalization", "FusedMatMul"])
+def test_half_precision_is_rounded_once(op: str) -> None:
+    inputs = {"x": floats(2, 8)}
+    if op == "BiasGelu":
+        inputs["b"] = floats(8)
+    if op == "FusedMatMul":
+        inputs["b"] = floats(8, 3)
+    if op == "SkipLayerNormalization":
+        inputs |= {"skip": floats(2, 8, seed=1), "gamma": floats(8), "beta": floats(8, seed=1)}
+    halves = {name: array.astype(np.float16) for name, array in inputs.items()}
+    wide = {name: array.astype(np.float32) for name, array in halves.items()}
+    (found,) = run(model_of(op, halves), halves)
+    (wanted,) = run(model_of(op, wide), wide)
+    assert np.array_equal(found, wanted.astype(np.float16))
+
+
+def test_packed_weights_of_a_few_bits_are_exported(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    inputs = {"x": floats(2, 32), "b": random.integers(0, 256, (4, 2, 8)).astype(np.uint8), "s": floats(4, 2)}
+    model = model_of("MatMulNBits", inputs, ("b", "s"), K=32, N=4, bits=4, block_size=16)
+    core = Core()
+    compiled = core.compile_model(model, "CPU", {"CACHE_MODE": "OPTIMIZE_SPEED"})
+    (wanted,) = compiled({"x": inputs["x"]}).values()
+    compiled.export_model(tmp_path / "model.hetero")
+    (found,) = core.import_model(tmp_path / "model.hetero")({"x": inputs["x"]}).values()
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_attention_of_changing_sizes(threads: int) -> None:
+    """One compiled model without stated sizes, across the number of rows from which attention is fused."""
+    inputs = attention_inputs(1, 1) | {"m": np.ones((1, 1), np.int32)}
+    model = model_of("Attention", inputs, ("w", "b"), symbolic=True, num_heads=2)
+    compiled = Core().compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads})
+    for batch, length in ((1, 4), (2, 30), (1, 1), (3, 24), (2, 23)):
+        mask = np.random.default_rng(length).integers(0, 2, (batch, length)).astype(np.int32)
+        feed = {"x": floats(batch, length, 16), "m": mask}
+        (found,) = compiled(feed).values()
+        np.testing.assert_allclose(found, run_directly(model, feed)[0], 1e-3, 1e-4)

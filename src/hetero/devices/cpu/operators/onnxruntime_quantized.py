@@ -16,8 +16,8 @@ from ....errors import InferenceError
 from ..registry import F32, Node
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
-from .movement import axis_of, transposed
-from .network import WINDOW, _pool, lines_of, reduced
+from .movement import axis_of, lines_of, transposed
+from .network import WINDOW, _pool, reduced
 from .onnxruntime import _contrib, _vector, _with_bias
 from .quantized import _integer_product, _Requantization
 
@@ -204,8 +204,7 @@ def _matmul_integer_to_float(context: Context, node: Node, inputs: Sequence[Valu
 @_contrib("DynamicQuantizeMatMul", dtypes=(F32, _BYTES, F32, _BYTES, F32), required=(0, 1, 2))
 def _dynamic_quantize_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, b, b_scale = (_required(value) for value in inputs[:3])
-    outputs = [(x.shape, _BYTE), ((), _F32), ((), _BYTE)]
-    a, a_scale, a_zero = context.call_many("dynamic_quantize", [x], outputs)
+    a, a_scale, a_zero = context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
     return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, _optional(inputs, 3), _optional(inputs, 4))]
 
 
