@@ -62,40 +62,52 @@ typedef struct {
     int maximal; /* 1 if known to be: the last contraction finished within its steps */
 } labels;
 
-/* Merges adjacent subgraphs while any two can be, in one run: count and label shrink. */
-static int contract_once(improver *s, float heavy, labels *result)
+/* label[i] = merged[label[i]] for each i below n. */
+static int relabel(int32_t n, int32_t *label, const int32_t *merged, hg_watch *watch)
 {
-    const hg_mark mark = hg_arena_mark(s->arena);
-    const int32_t before = result->count;
-    hg_coarse coarse;
-    int32_t *merged = HG_TAKE(s->arena, int32_t, before);
-    int status = merged ? hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, before, &coarse, s->arena,
-                                     s->watch)
-                        : HG_NO_MEMORY;
-    if (status == HG_OK) {
-        const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
-        status = hg_contract(&coarse, heavy, INT32_MAX, work, merged, &result->count, &result->maximal, s->arena,
-                             s->watch);
+    for (int32_t i = 0; i < n; i++) {
+        label[i] = merged[label[i]];
+        if (hg_interrupted(watch, 2))
+            return HG_INTERRUPTED;
     }
-    if (status == HG_OK && result->count < before)
-        for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
-            result->label[v] = merged[result->label[v]];
-            if (hg_interrupted(s->watch, 2))
-                status = HG_INTERRUPTED;
-        }
-    hg_arena_release(s->arena, mark);
-    return status;
+    return HG_OK;
 }
 
-/* The same, again and again while a run that ends early gains. */
+/* Merges adjacent subgraphs while any two can be: count and label shrink. A run of contraction that ends early is
+ * followed by another on the quotient while that gains. The quotients are made of the first one, not of the graph. */
 static int contract(improver *s, float heavy, labels *result)
 {
-    int32_t before;
-    int status;
-    do {
+    const hg_mark mark = hg_arena_mark(s->arena);
+    const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
+    const int32_t k = result->count;
+    int32_t before = k;
+    hg_coarse first;
+    int32_t *merged = HG_TAKE(s->arena, int32_t, k), *again = HG_TAKE(s->arena, int32_t, k);
+    uint8_t *device = HG_TAKE(s->arena, uint8_t, k);
+    if (!merged || !again || !device)
+        return HG_NO_MEMORY;
+    int status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, k, &first, s->arena, s->watch);
+    const hg_mark run = hg_arena_mark(s->arena);
+    if (status == HG_OK)
+        status = hg_contract(&first, heavy, INT32_MAX, work, merged, &result->count, &result->maximal, s->arena,
+                             s->watch);
+    const hg_graph g = {.n = k, .m = first.edges, .indptr = first.out_start, .indices = first.out};
+    for (int32_t x = 0; x < k && status == HG_OK && !result->maximal; x++)
+        device[x] = (uint8_t)first.kind[x];
+    while (status == HG_OK && !result->maximal && before - result->count >= GAINS * before) {
+        hg_coarse coarse;
+        hg_arena_release(s->arena, run);
         before = result->count;
-        status = contract_once(s, heavy, result);
-    } while (status == HG_OK && !result->maximal && before - result->count >= GAINS * before);
+        status = hg_coarsen(&g, device, first.out_weight, merged, before, &coarse, s->arena, s->watch);
+        if (status == HG_OK)
+            status = hg_contract(&coarse, heavy, INT32_MAX, work, again, &result->count, &result->maximal, s->arena,
+                                 s->watch);
+        if (status == HG_OK)
+            status = relabel(k, merged, again, s->watch);
+    }
+    if (status == HG_OK && result->count < k)
+        status = relabel(s->g->n, result->label, merged, s->watch);
+    hg_arena_release(s->arena, mark);
     return status;
 }
 

@@ -16,6 +16,8 @@
 #include <math.h>
 
 #include "coarse.h"
+
+#define HG_KEY_STRIDE 3 /* keys are part of struct node */
 #include "order_list.h"
 
 enum { FORWARD = 0, BACKWARD = 1 };
@@ -38,22 +40,28 @@ typedef struct {
     int64_t looked_at;
 } search;
 
-/* What a search needs to know about a node. */
+/* What a search reads of a node that it meets, in one cache line. */
 typedef struct {
+    uint64_t key;         /* position in the order */
     int32_t seen;         /* 2 * number of the last search that saw it, + side */
     int32_t first, last;  /* positions on the landmark path: the first it reaches, the last that reaches it */
     int32_t parent;       /* union-find */
 } node;
+
+/* What a search reads of a node that it expands: a row of edges, and the next of the rows of a merged node, which are
+ * chained in a circle. */
+typedef struct {
+    int32_t start, end; /* rows shrink */
+    int32_t next;
+} edge_row;
 
 typedef struct {
     int32_t k;
     const hg_coarse *c;
     node *node;
     int32_t *refused[2];     /* per root, as source and as target: the last root with which it can never merge */
-    const int32_t *start[2]; /* rows: successors, predecessors */
-    int32_t *end[2];         /* rows shrink */
+    edge_row *row[2];        /* successors, predecessors */
     int32_t *entry[2];
-    int32_t *next_row[2];    /* rows of a merged node, chained in a circle */
     hg_order_list order;     /* of roots */
     int32_t attempt;
     search search[2];
@@ -80,7 +88,7 @@ static inline void begin(contraction *s, int side, int32_t x)
 {
     search *t = &s->search[side];
     t->node = t->row = x;
-    t->edge = s->start[side][x];
+    t->edge = s->row[side][x].start;
 }
 
 /* One search looks at its next few edges. It collects unseen neighbors that lie between a and b in the order. */
@@ -88,14 +96,15 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
 {
     search *t = &s->search[side];
     const int32_t from = side == FORWARD ? a : b, to = side == FORWARD ? b : a;
-    const uint64_t limit = s->order.key[to];
+    const uint64_t limit = s->node[to].key;
     const int32_t mark = 2 * s->attempt + side, other = mark ^ 1;
     int32_t *entry = s->entry[side];
+    edge_row *rows = s->row[side];
     for (int turn = TURN; turn > 0;) {
-        if (t->edge == s->end[side][t->row]) {
-            t->row = s->next_row[side][t->row];
+        if (t->edge == rows[t->row].end) {
+            t->row = rows[t->row].next;
             if (t->row != t->node)
-                t->edge = s->start[side][t->row];
+                t->edge = rows[t->row].start;
             else if (t->next < t->count)
                 begin(s, side, t->found[t->next++]);
             else
@@ -108,7 +117,7 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
         turn--;
         t->looked_at++;
         if (y == t->node) { /* inside the merged node */
-            entry[t->edge] = entry[--s->end[side][t->row]];
+            entry[t->edge] = entry[--rows[t->row].end];
             continue;
         }
         t->edge++;
@@ -117,7 +126,7 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
                 return PATH;
             continue;
         }
-        const node *n = &s->node[y];
+        node *n = &s->node[y];
         if (n->seen == mark)
             continue;
         if (n->seen == other || (side == FORWARD ? reaches(s, y, b) : reaches(s, a, y))) {
@@ -128,9 +137,10 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
             }
             return PATH;
         }
-        if (side == FORWARD ? s->order.key[y] > limit : s->order.key[y] < limit)
+        if (side == FORWARD ? n->key > limit : n->key < limit)
             continue;
-        s->node[y].seen = mark;
+        n->seen = mark;
+        HG_PREFETCH(&rows[y]);
         t->found[t->count++] = y;
     }
     return MORE;
@@ -163,7 +173,7 @@ static int try_merge(contraction *s, int32_t a, int32_t b, int64_t limit)
     if (side == FORWARD) { /* the merged node takes b's place, followed by what a reaches */
         move(s, forward, b);
         hg_list_unlink(&s->order, a);
-        s->order.key[a] = s->order.key[b];
+        s->node[a].key = s->node[b].key;
         hg_list_link(&s->order, a, b);
         hg_list_unlink(&s->order, b);
     } else {
@@ -176,9 +186,9 @@ static int try_merge(contraction *s, int32_t a, int32_t b, int64_t limit)
     into->last = from->last > into->last ? from->last : into->last;
     s->c->size[a] += s->c->size[b];
     for (side = 0; side < 2; side++) { /* chains are circles: swapping the successors joins two of them */
-        const int32_t row = s->next_row[side][a];
-        s->next_row[side][a] = s->next_row[side][b];
-        s->next_row[side][b] = row;
+        const int32_t next = s->row[side][a].next;
+        s->row[side][a].next = s->row[side][b].next;
+        s->row[side][b].next = next;
     }
     return 1;
 }
@@ -232,34 +242,31 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
 {
     const int32_t k = coarse->k;
     contraction s = {.k = k, .c = coarse, .work = work};
-    s.start[FORWARD] = coarse->out_start;
-    s.start[BACKWARD] = coarse->in_start;
-    s.node = HG_TAKE(arena, node, k);
-    s.order.key = HG_TAKE(arena, uint64_t, (int64_t)k + 1);
+    s.node = HG_TAKE(arena, node, (int64_t)k + 1); /* the last one is the head of the order */
     s.order.next = HG_TAKE(arena, int32_t, (int64_t)k + 1);
     s.order.previous = HG_TAKE(arena, int32_t, (int64_t)k + 1);
     for (int side = 0; side < 2; side++) {
-        s.end[side] = HG_TAKE(arena, int32_t, k);
-        s.next_row[side] = HG_TAKE(arena, int32_t, k);
+        s.row[side] = HG_TAKE(arena, edge_row, k);
         s.search[side].found = HG_TAKE(arena, int32_t, k);
         s.refused[side] = HG_TAKE(arena, int32_t, k);
-        if (!s.refused[side] || !s.end[side] || !s.next_row[side] || !s.search[side].found)
+        if (!s.refused[side] || !s.row[side] || !s.search[side].found)
             return HG_NO_MEMORY;
     }
     s.entry[FORWARD] = HG_TAKE(arena, int32_t, coarse->edges);
     s.entry[BACKWARD] = coarse->in;
     edge *tried = HG_TAKE(arena, edge, coarse->edges);
-    if (!s.node || !s.order.key || !s.order.next || !s.order.previous || !s.entry[FORWARD] || !tried)
+    if (!s.node || !s.order.next || !s.order.previous || !s.entry[FORWARD] || !tried)
         return HG_NO_MEMORY;
+    s.order.key = &s.node->key;
     memcpy(s.entry[FORWARD], coarse->out, (size_t)coarse->edges * sizeof(int32_t));
     if (set_landmarks(&s, s.search[FORWARD].found, s.search[BACKWARD].found, watch) != HG_OK)
         return HG_INTERRUPTED;
     for (int32_t x = 0; x < k; x++) {
-        s.node[x].parent = s.next_row[FORWARD][x] = s.next_row[BACKWARD][x] = x;
+        s.node[x].parent = x;
         s.node[x].seen = 0;
         s.refused[FORWARD][x] = s.refused[BACKWARD][x] = -1;
-        s.end[FORWARD][x] = coarse->out_start[x + 1];
-        s.end[BACKWARD][x] = coarse->in_start[x + 1];
+        s.row[FORWARD][x] = (edge_row){coarse->out_start[x], coarse->out_start[x + 1], x};
+        s.row[BACKWARD][x] = (edge_row){coarse->in_start[x], coarse->in_start[x + 1], x};
         s.order.next[x] = x + 1;
         s.order.previous[x] = x ? x - 1 : k;
         if (hg_interrupted(watch, 16))
