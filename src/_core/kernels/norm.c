@@ -26,16 +26,14 @@ static int all_float32(const ht_call *call, int num_in, int num_ints, int num_fl
     return call->out[0]->dtype == HT_FLOAT32 ? HT_OK : HT_ERR_DTYPE;
 }
 
-/* Not by fused multiply-add: a BatchNormalization gives the same bits as a product and a sum, by which it is planned for
- * large and for symbolic sizes. */
 static void scale_row(const float *x, float *y, int64_t n, float factor, float offset)
 {
     const vf f = vf_set1(factor), o = vf_set1(offset);
     int64_t i = 0;
     HT_LONG_STEPS(i, VF_LANES, n)
-        vf_store(y + i, vf_load(x + i) * f + o);
+        vf_store(y + i, vf_fma(vf_load(x + i), f, o));
     if (i < n)
-        vf_store_n(y + i, n - i, vf_load_n(x + i, n - i) * f + o);
+        vf_store_n(y + i, n - i, vf_fma(vf_load_n(x + i, n - i), f, o));
 }
 
 /* Mean and biased variance. */
