@@ -5,9 +5,9 @@
  * Four output rows are computed together, so that each vector of input serves every row whose kernel reaches it: 3x3
  * takes 4.5 loads for 9 multiply-adds, 5x5 takes 10 for 25. The copy of a block is small enough to stay in the L1
  * cache. For planes narrower than a vector, vectors run across channels instead: see conv_narrow.c.
- * With AVX-512, 3x3 kernels with strides 1 and 2, and 1x1 kernels with stride 2, read the input in place. Each strip of
- * columns is computed from top to bottom, so that it reads every row once. With stride 2, permutations of two vectors
- * give the even and the odd columns.
+ * With AVX-512, 3x3 kernels with strides 1 and 2, and also with AVX2 1x1 kernels with stride 2, read the input in place.
+ * Each strip of columns is computed from top to bottom, so that it reads every row once. With stride 2, permutations of
+ * two vectors give the even and the odd columns.
  * Cost: pixels * taps multiply-adds; the copy moves every input once, and kernel height - 1 rows per block again.
  */
 #include "conv.h"
@@ -36,14 +36,14 @@ static int has_body(const ht_conv *c)
     return c->dilation[1] == 1 && c->out[1] >= 2 && (k == 3 || k == 5 || k == 7 || k == 9) && s <= 2;
 }
 
-/* Is the input read in place? Only with AVX-512, whose 32 registers hold the weights, the sums and the taps. */
+/* Is the input read in place? 3x3 only with AVX-512, whose 32 registers hold the weights, the sums and the taps: with AVX2
+ * stride 1 takes longer than with a copy, and stride 2 hardly less. */
 static int in_place(const ht_conv *c)
 {
-    const int64_t k = c->kernel[1];
-    return VF_LANES == 16 && c->kernel[0] == 1 && c->in[0] == 1 && c->out[0] == 1 && c->pad[0] == 0 &&
-           (k == 3 || (k == 1 && c->stride[1] == 2)) && c->kernel[2] == k && c->stride[1] <= 2 &&
-           c->stride[2] == c->stride[1] && c->dilation[1] == 1 && c->dilation[2] == 1 &&
-           c->in[2] <= COPY_FLOATS;
+    const int64_t k = c->kernel[1], s = c->stride[1];
+    const int fast = (k == 1 && s == 2 && VF_LANES >= 8) || (k == 3 && s <= 2 && VF_LANES == 16);
+    return fast && c->kernel[0] == 1 && c->in[0] == 1 && c->out[0] == 1 && c->pad[0] == 0 && c->kernel[2] == k &&
+           c->stride[2] == s && c->dilation[1] == 1 && c->dilation[2] == 1 && c->in[2] <= COPY_FLOATS;
 }
 
 static int block_layout(const ht_conv *c, layout *l)
