@@ -611,8 +611,8 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
 
 def _nbits_refusal(model: Model, view: NodeView) -> str | None:
     attributes = view.attributes
-    if attributes.get("bits", 4) not in (2, 4, 8):
-        return f"MatMulNBits with bits = {attributes.get('bits', 4)}; kernels support 2, 4 and 8"
+    if attributes.get("bits", 4) not in (4, 8):
+        return f"MatMulNBits with bits = {attributes.get('bits', 4)}; kernels support 4 and 8"
     block = attributes.get("block_size", 0)
     if block < 16 or block & (block - 1):
         return f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 on"
