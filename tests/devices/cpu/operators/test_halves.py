@@ -57,8 +57,8 @@ def test_operators_round_the_result_of_float32_once(name: str) -> None:
                 as_floats = [array.astype(np.float64) for array in (found, expected)]
                 assert np.array_equal(*as_floats, equal_nan=True), str(case)
             compared[case.op_type] += 1
-    missing = set(_OPERATORS) - set(compared)
-    assert missing <= {"CumProd", "RMSNormalization", "Scatter", "Swish"}, missing
+    missing = {name for name in _OPERATORS if "::" not in name} - set(compared)
+    assert missing <= {"CumProd", "RMSNormalization", "Scatter", "SimplifiedLayerNormalization", "Swish"}, missing
 
 
 def test_constants_are_widened_once_for_all_plans() -> None:
