@@ -44,7 +44,9 @@ def test_node_tests_pass() -> None:
     failures = {case.name: text for case in cases if (text := failure_of(case))}
     unexpected = {name: text for name, text in failures.items() if name not in EXCLUDED}
     assert not unexpected
-    assert len(failures) > len(EXCLUDED) // 2  # random draws, of which few agree by chance
+    # Random draws may agree by chance, but not every time.
+    agreed = [case for case in cases if case.name in EXCLUDED and case.name not in failures]
+    assert all(any(failure_of(case) for _ in range(9)) for case in agreed)
 
 
 def test_image_decoder_without_pillow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
