@@ -8,14 +8,14 @@ invented, truncated or unmasked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import InferenceError, raise_out_of_memory
 
-__all__ = ["Unfit", "as_array"]
+__all__ = ["Unfit", "arrays_in", "as_array"]
 
 _MOST_LEVELS = 64
 """The maximum nesting of lists: NumPy's maximum number of dimensions."""
@@ -29,6 +29,15 @@ _ML_INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 class Unfit(InferenceError):
     """A value that cannot become an array of the port's element type. The message is a phrase that follows "found"."""
+
+
+def arrays_in(values: Iterable[Any]) -> Iterator[np.ndarray]:
+    """The arrays among ``values`` and in their lists."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list):
+            yield from arrays_in(value)
 
 
 def as_array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:

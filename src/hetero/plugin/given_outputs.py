@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
+from .conversion import arrays_in
 from .tensor import Outputs
 
 __all__ = ["GivenOutputs", "bind_out"]
@@ -70,7 +71,7 @@ def bind_out(ports: Sequence[Port], out: Any, inputs: Sequence[Any]) -> GivenOut
     """
     values: dict[int, Any] = {}
     memory: dict[int, np.ndarray] = {}
-    sources = list(_arrays(inputs))
+    sources = list(arrays_in(inputs))
     for position, value in _by_position(ports, out):
         port = ports[position]
         prefix = f"out for output {port.name!r}:"
@@ -152,11 +153,3 @@ def _is_same(result: np.ndarray, array: np.ndarray) -> bool:
 
 def _type(array: np.ndarray) -> str:
     return f"{array.dtype} {list(array.shape)}"
-
-
-def _arrays(values: Iterable[Any]) -> Iterable[np.ndarray]:
-    for value in values:
-        if isinstance(value, np.ndarray):
-            yield value
-        elif isinstance(value, list):
-            yield from _arrays(value)

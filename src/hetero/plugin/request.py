@@ -11,7 +11,7 @@ import abc
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
 from .cancellation import Cancellation
+from .conversion import arrays_in
 from .executor import StreamExecutor
 from .given_outputs import GivenOutputs, bind_out
 from .profile import Profile, ProfileRow, Span
@@ -495,7 +496,7 @@ def _delivered(results: Sequence[Any], inputs: Sequence[Any], given: GivenOutput
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
-    input_arrays = list(_arrays_in(inputs))
+    input_arrays = list(arrays_in(inputs))
     owners: dict[int, np.ndarray] = {}  # by id: earlier results that are not views, so they do not share memory
     views: list[np.ndarray] = []  # the other earlier results
 
@@ -515,14 +516,6 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         return result
 
     return [owned(result) for result in results]
-
-
-def _arrays_in(values: Sequence[Any]) -> Iterator[np.ndarray]:
-    for value in values:
-        if isinstance(value, np.ndarray):
-            yield value
-        elif isinstance(value, list):
-            yield from _arrays_in(value)
 
 
 def _shares_memory(array: np.ndarray, others: Iterable[np.ndarray]) -> bool:
