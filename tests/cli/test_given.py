@@ -174,7 +174,7 @@ def test_values_of_several_inputs_in_a_run(hetero_json: Any, two_inputs_path: Pa
     assert onnx.load(two_inputs_path).graph.input[0].name == "tokens"
     found = hetero_json("run", two_inputs_path, "-i", "tokens=1,2,3", "-i", "mask=[[1, 0, 0.5]]")
     assert [(entry["shape"], entry["source"]) for entry in found["inputs"]] == [([1, 3], "given")] * 2
-    # Rows 1, 2 and 3 of the table 0 … 29, of which the second is masked and the third halved.
+    # The table holds 0 to 29. Of its rows 1, 2 and 3, the mask drops the second and halves the third.
     (output,) = found["outputs"]
     assert (output["min"], output["max"]) == (0, 5.5)
     assert output["mean"] == pytest.approx((3 + 4 + 5 + (9 + 10 + 11) / 2) / 9)

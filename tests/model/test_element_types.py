@@ -221,7 +221,7 @@ def chain(count: int) -> onnx.ModelProto:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The skeletons of which types are inferred from now on."""
+    """A list that each later type inference adds its skeleton to."""
     skeletons: list[bytes] = []
     infer = inference.infer_types
 

@@ -214,7 +214,7 @@ def test_torch(compiled: hetero.CompiledModel) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_results_that_are_inputs_constants_or_views(core: hetero.Core, device: str) -> None:
-    """The runner returns an input, a constant, one value twice and a reshaped value, none of which it can place."""
+    """The runner cannot place an input, a constant, a value that it returns twice, or a reshaped value."""
     c = np.float32([1, 2])
     nodes = [
         helper.make_node("Identity", ["x"], ["same"]),

@@ -84,9 +84,9 @@ void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block);
 #define ht_conv_winograd_blocks HT_KERNEL(conv_winograd_blocks)
 int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
 
-/* The same block in three steps, each of which threads can share; the next step begins after all of the last. v: the
- * beginning of the scratch memory of any thread; it holds the transformed inputs of this block until the second step
- * ends. NULL: that of this thread.
+/* The same block in three steps. Threads can share each step, and finish it before the next begins. v: the beginning of
+ * some thread's scratch memory, which holds the block's transformed inputs until the second step ends; NULL for this
+ * thread's own.
  *   1. Input channels [c0, c1), which are split at multiples of HT_CONV_WINOGRAD_TOGETHER. Returns 0 if one of them may
  *      have an input that is extreme or not finite.
  *   2. Output channels [m0, m1), which are split at multiples of HT_PANEL. Fast in multiples of ht_conv_winograd_width.

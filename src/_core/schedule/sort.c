@@ -1,8 +1,8 @@
 /* Sorting nodes by key, the highest rank first.
  *
  * Keys are minus ranks. A radix sort of the ranks as 32-bit floats, which round without changing the order, takes three
- * passes over eight bytes per node; then the few that became equal are sorted by the whole key. Linear, except for keys
- * of which many differ by less than a 32-bit float can say. */
+ * passes over eight bytes per node; then the few that became equal are sorted by the whole key. Linear, unless
+ * many keys differ by less than a 32-bit float can hold. */
 #include "heap.h"
 #include "schedule.h"
 

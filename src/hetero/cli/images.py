@@ -33,7 +33,7 @@ class ImageOptions:
 
 
 def is_image(path: str) -> bool:
-    """Whether the name of a file is that of an image."""
+    """Whether the file's extension is that of an image."""
     return path.lower().endswith(_ENDS)
 
 
@@ -106,7 +106,7 @@ def _layout(port: Port, shape: Sequence[int | None] | None, options: ImageOption
 
 
 def _size(options: ImageOptions, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
-    """Height and width; None for that of the image."""
+    """Height and width. None keeps the image's own."""
     height, width = sizes.get("H"), sizes.get("W")
     if options.size is None:
         return height, width

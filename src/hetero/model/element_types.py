@@ -287,7 +287,7 @@ _FUNCTIONS: dict[tuple[str, str], Rule] = {
 
 @functools.cache
 def rule_of(domain: str, op_type: str, version: int) -> Rule | None:
-    """The rule of an operator in a version of its domain; None if there is none."""
+    """The rule for an operator at this version of its domain, or None."""
     key = domain, op_type
     return _FUNCTIONS.get(key) or _table().get(key) or _of_schema(domain, op_type, version)
 
