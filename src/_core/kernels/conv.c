@@ -47,6 +47,7 @@
 #define NARROW_TILES 0.1
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
+#define QUAD_TILES (VF_LANES == 8)
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 /* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
 #define ONE_PANEL 0.35
@@ -76,8 +77,8 @@ static int cheapest(const ht_conv *c)
     const double sampled = (c->stride[2] > 2 ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
     double best = padded_pixels * channels * k + sampled * pixels * k;
     int way = WIDE;
-    const int scattered = c->taps == 1 && !c->padded && c->in_plane == c->pixels &&
-                          ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
+    const int flat = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
+    const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double kept = ht_conv_direct_kept(c);
     const double direct = pixels * padded_channels * k * kept + 8 * pixels * channels +
@@ -87,7 +88,7 @@ static int cheapest(const ht_conv *c)
         way = DIRECT;
     }
     const double rows = padded_rows * channels * k;
-    if (rows < best && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
+    if (rows < best && !(QUAD_TILES && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
     }
