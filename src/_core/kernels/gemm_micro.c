@@ -184,69 +184,68 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
  * vectors, so only the last vector is padded. */
 #define QUAD 4
 #define QUAD_VECTORS 3
+#define QUAD_STRIP 4096 /* floats of B that stay in the L1 cache beside a panel of A */
 
-/* Finishes the sums of a tile. `rows`, `last`: of which rows and of how many lanes of the last vector C consists. */
-HT_INLINE void quad_finish(const ht_tile *t, vf acc[QUAD][QUAD_VECTORS], const int rows, const int width, int64_t last)
+/* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. */
+typedef struct {
+    const float *a, *b[QUAD_VECTORS];
+    float *c;
+    const float *bias, *addend;
+    int64_t k, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
+    float low, high;
+    int rows, accumulate, finishes;
+} quad;
+
+/* Finishes `rows` rows of `width` vectors, the last of them of `last` columns, from row `row` and vector `at` on. */
+HT_INLINE void quad_finish(const quad *q, vf acc[QUAD][QUAD_VECTORS], int64_t row, int64_t at, const int rows,
+                           const int width, int64_t last)
 {
-    const ht_epilogue *e = t->epilogue;
-#define AT(pointer, row) (pointer) + r * (row) + j * VF_LANES
+#define AT(pointer, stride) (pointer) + (row + r) * (stride) + (at + j) * VF_LANES
 #define LOAD(p) (j + 1 < width || last == VF_LANES ? vf_load(p) : vf_load_n(p, last))
 #define EACH                                                                                                          \
     _Pragma("GCC unroll 4") for (int r = 0; r < rows; r++)                                                            \
         _Pragma("GCC unroll 3") for (int j = 0; j < width; j++)
-    if (t->accumulate)
-        EACH acc[r][j] += LOAD(AT(t->c, t->c_row));
-    if (e) {
-        const vf low = vf_set1(e->low), high = vf_set1(e->high);
-        if (e->bias)
-            EACH acc[r][j] += vf_set1(e->bias[r * e->bias_row]);
-        if (e->addend)
-            EACH acc[r][j] += LOAD(AT(e->addend, e->addend_row));
+    if (q->accumulate)
+        EACH acc[r][j] += LOAD(AT(q->c, q->c_row));
+    if (q->finishes) {
+        const vf low = vf_set1(q->low), high = vf_set1(q->high);
+        if (q->bias)
+            EACH acc[r][j] += vf_set1(q->bias[(row + r) * q->bias_row]);
+        if (q->addend)
+            EACH acc[r][j] += LOAD(AT(q->addend, q->addend_row));
         EACH acc[r][j] = vf_min(high, vf_max(low, acc[r][j]));
     }
     EACH {
         if (j + 1 < width || last == VF_LANES)
-            vf_store(AT(t->c, t->c_row), acc[r][j]);
+            vf_store(AT(q->c, q->c_row), acc[r][j]);
         else
-            vf_store_n(AT(t->c, t->c_row), last, acc[r][j]);
+            vf_store_n(AT(q->c, q->c_row), last, acc[r][j]);
     }
 #undef EACH
 #undef LOAD
 #undef AT
 }
 
-static __attribute__((noinline)) void quad_finish_part(const ht_tile *t, const vf *sums, int rows, int64_t width)
+/* The same for tiles at the edge of C, vector by vector. */
+static __attribute__((noinline)) void quad_finish_edge(const quad *q, const vf *sums, int64_t width)
 {
-    ht_tile row = *t;
-    ht_epilogue e;
-    if (t->epilogue) {
-        e = *t->epilogue;
-        row.epilogue = &e;
-    }
-    for (int r = 0; r < rows; r++) {
-        for (int64_t j = 0; j < width; j++) {
-            vf one[QUAD][QUAD_VECTORS] = {{sums[r * QUAD_VECTORS + j]}};
-            row.c = t->c + r * t->c_row + j * VF_LANES;
-            if (t->epilogue) {
-                e.bias = t->epilogue->bias ? t->epilogue->bias + r * e.bias_row : NULL;
-                e.addend = t->epilogue->addend ? t->epilogue->addend + r * e.addend_row + j * VF_LANES : NULL;
-            }
-            quad_finish(&row, one, 1, 1, j + 1 < width ? VF_LANES : t->columns);
+    for (int64_t row = 0; row < q->rows; row++)
+        for (int64_t at = 0; at < width; at++) {
+            vf one[QUAD][QUAD_VECTORS] = {{sums[row * QUAD_VECTORS + at]}};
+            quad_finish(q, one, row, at, 1, 1, at + 1 < width ? VF_LANES : q->last);
         }
-    }
 }
 
-/* A tile of `width` vectors, of which the last has `t->columns` lanes. t->b is not used. */
-HT_INLINE void quad_body(const ht_tile *t, const float *const b[QUAD_VECTORS], int rows, const int width)
+HT_INLINE void quad_body(const quad *q, const int width)
 {
     vf acc[QUAD][QUAD_VECTORS];
-    const float *a = t->a, *b0 = b[0], *b1 = b[1], *b2 = b[2];
+    const float *a = q->a, *b0 = q->b[0], *b1 = q->b[1], *b2 = q->b[2];
 #pragma GCC unroll 4
     for (int r = 0; r < QUAD; r++)
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
             acc[r][j] = vf_set1(0.0f);
-    const int64_t end = t->k * HT_PANEL;
+    const int64_t end = q->k * HT_PANEL;
     /* Unrolled for processors that run two threads per core, each of which gets half of the instructions decoded. */
 #pragma GCC unroll 4
     for (int64_t i = 0; i < end; i += HT_PANEL) {
@@ -260,8 +259,8 @@ HT_INLINE void quad_body(const ht_tile *t, const float *const b[QUAD_VECTORS], i
                 acc[r][j] = vf_fma(av, bv[j], acc[r][j]);
         }
     }
-    if (HT_LIKELY(rows == QUAD && t->columns == VF_LANES)) {
-        quad_finish(t, acc, QUAD, width, VF_LANES);
+    if (HT_LIKELY(q->rows == QUAD && q->last == VF_LANES)) {
+        quad_finish(q, acc, 0, 0, QUAD, width, VF_LANES);
         return;
     }
     vf sums[QUAD * QUAD_VECTORS];
@@ -270,67 +269,37 @@ HT_INLINE void quad_body(const ht_tile *t, const float *const b[QUAD_VECTORS], i
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
             sums[r * QUAD_VECTORS + j] = acc[r][j];
-    quad_finish_part(t, sums, rows, width);
+    quad_finish_edge(q, sums, width);
 }
 
-static __attribute__((noinline)) void quad_1(const ht_tile *t, const float *const b[QUAD_VECTORS], int rows)
-{
-    quad_body(t, b, rows, 1);
-}
+static __attribute__((noinline)) void quad_1(const quad *q) { quad_body(q, 1); }
+static __attribute__((noinline)) void quad_2(const quad *q) { quad_body(q, 2); }
+static __attribute__((noinline)) void quad_3(const quad *q) { quad_body(q, 3); }
 
-static __attribute__((noinline)) void quad_2(const ht_tile *t, const float *const b[QUAD_VECTORS], int rows)
+/* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. */
+static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns)
 {
-    quad_body(t, b, rows, 2);
-}
-
-static __attribute__((noinline)) void quad_3(const ht_tile *t, const float *const b[QUAD_VECTORS], int rows)
-{
-    quad_body(t, b, rows, 3);
-}
-
-/* Four rows, of which `rows` are stored, by vectors [v0, v1) of `columns` columns. */
-static void quad_rows(const ht_tile *origin, const ht_epilogue *whole, int rows, int64_t v0, int64_t v1, int64_t columns)
-{
-    ht_tile t = *origin;
-    ht_epilogue e;
-    if (whole) {
-        e = *whole;
-        t.epilogue = &e;
-    }
-    for (int64_t v = v0, width; v < v1; v += width) {
-        /* Two tiles of two vectors rather than three and one: four sums cannot hide the latency of multiply-adds. */
-        width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
-        const float *b[QUAD_VECTORS];
-        for (int64_t j = 0; j < QUAD_VECTORS; j++)
-            b[j] = t.b + (v + j) / 2 * t.b_panel + (v + j) % 2 * VF_LANES;
-        t.c = origin->c + v * VF_LANES;
-        t.columns = ht_min64(VF_LANES, columns - (v + width - 1) * VF_LANES);
-        if (whole)
-            e.addend = whole->addend ? whole->addend + v * VF_LANES : NULL;
-        (width == 3 ? quad_3 : width == 2 ? quad_2 : quad_1)(&t, b, rows);
-    }
-}
-
-#define QUAD_STRIP 4096 /* floats of B that stay in the L1 cache beside a panel of A */
-
-static void gemm_packed(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
-{
-    const int64_t vectors = ht_ceil_div(columns, VF_LANES);
-    const int64_t strips = ht_ceil_div(vectors * VF_LANES * origin->k, QUAD_STRIP);
-    const int64_t strip = ht_max64(1, ht_ceil_div(ht_ceil_div(vectors, strips), QUAD_VECTORS)) * QUAD_VECTORS;
-    for (int64_t v = 0; v < vectors; v += strip)
+    const ht_epilogue none = {0}, *e = t->epilogue ? t->epilogue : &none;
+    const int64_t vectors = ht_ceil_div(columns, VF_LANES), strips = ht_ceil_div(vectors * VF_LANES * t->k, QUAD_STRIP);
+    const int64_t strip = ht_max64(1, ht_ceil_div(vectors, ht_max64(1, strips) * QUAD_VECTORS)) * QUAD_VECTORS;
+    quad q = {.k = t->k, .c_row = t->c_row, .bias_row = e->bias_row, .addend_row = e->addend_row, .low = e->low,
+              .high = e->high, .accumulate = t->accumulate, .finishes = t->epilogue != NULL};
+    for (int64_t v0 = 0; v0 < vectors; v0 += strip)
         for (int64_t row = 0; row < rows; row += QUAD) {
-            ht_tile t = *origin;
-            ht_epilogue e;
-            t.a += row / HT_PANEL * a_panel + row % HT_PANEL;
-            t.c += row * t.c_row;
-            if (origin->epilogue) {
-                e = *origin->epilogue;
-                e.bias = e.bias ? e.bias + row * e.bias_row : NULL;
-                e.addend = e.addend ? e.addend + row * e.addend_row : NULL;
+            const int64_t v1 = ht_min64(vectors, v0 + strip);
+            q.a = t->a + row / HT_PANEL * a_panel + row % HT_PANEL;
+            q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
+            q.rows = (int)ht_min64(QUAD, rows - row);
+            for (int64_t v = v0, width; v < v1; v += width) {
+                /* Twice two vectors rather than three and one: four sums cannot hide the latency of multiply-adds. */
+                width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
+                for (int64_t j = 0; j < QUAD_VECTORS; j++)
+                    q.b[j] = t->b + (v + j) / 2 * t->b_panel + (v + j) % 2 * VF_LANES;
+                q.c = t->c + row * t->c_row + v * VF_LANES;
+                q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
+                q.last = ht_min64(VF_LANES, columns - (v + width - 1) * VF_LANES);
+                (width == 3 ? quad_3 : width == 2 ? quad_2 : quad_1)(&q);
             }
-            quad_rows(&t, origin->epilogue ? &e : NULL, (int)ht_min64(QUAD, rows - row), v, ht_min64(vectors, v + strip),
-                      columns);
         }
 }
 #endif
