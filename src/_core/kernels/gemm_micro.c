@@ -184,7 +184,7 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
  * vectors, so only the last vector is padded. */
 #define QUAD 4
 #define QUAD_VECTORS 3
-#define QUAD_STRIP 4096 /* floats of B that stay in the L1 cache beside a panel of A */
+#define QUAD_STRIP 3072 /* floats of B that stay in the L1 cache beside a panel of A */
 
 /* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. */
 typedef struct {
