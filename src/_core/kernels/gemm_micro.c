@@ -62,25 +62,25 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
 
     const float *next = t->next;
     const int64_t next_step = t->next_step;
-    if (!stepped && next_step == 0) {
-        /* Few instructions besides the multiply-adds: where two threads share a core, each gets half of its decoder. */
+    const int64_t turn = stepped ? t->num_steps : t->k;
+    for (int64_t left = t->k; left > 0; left -= turn) {
+        const ht_step *step = t->steps;
+        int64_t k = ht_min64(turn, left);
+        if (next_step == 0) {
+            /* Few instructions besides the multiply-adds: where two threads share a core, each gets half of its decoder. */
 #pragma GCC unroll 4
-        for (int64_t k = t->k; k > 0; k--) {
-            TILE_STEP;
-            a += a_k;
-            b += b_k;
-        }
-    } else {
-        const int64_t turn = stepped ? t->num_steps : t->k;
-        for (int64_t left = t->k; left > 0; left -= turn) {
-            const ht_step *step = t->steps;
-            for (int64_t k = ht_min64(turn, left); k > 0; k--, step++) {
+            for (; k > 0; k--, step++) {
                 TILE_STEP;
                 a += stepped ? step->a : a_k;
                 b += stepped ? step->b : b_k;
-                __builtin_prefetch(next, 0, 2);
-                next += next_step;
             }
+        }
+        for (; k > 0; k--, step++) {
+            TILE_STEP;
+            a += stepped ? step->a : a_k;
+            b += stepped ? step->b : b_k;
+            __builtin_prefetch(next, 0, 2);
+            next += next_step;
         }
     }
 
