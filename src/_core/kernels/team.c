@@ -85,6 +85,7 @@ struct ht_team {
     void *context;
     ht_watch *watch;
     int64_t next_move; /* when a thread may be sent to another processor again, in nanoseconds */
+    int is_small;      /* the next region is not worth waking threads for */
     int threads;       /* including the caller */
     int home;          /* processor reserved for the caller of a pinned team; -1: not pinned */
     unsigned forks;    /* value of the counter below when the threads were started */
@@ -331,6 +332,8 @@ int ht_team_is_near(const ht_team *team)
 #endif
 }
 
+void ht_team_expect(ht_team *team, int is_worth_waking) { team->is_small = !is_worth_waking; }
+
 int ht_team_enter(ht_team *team) { return !atomic_exchange(&team->taken, 1); }
 
 void ht_team_leave(ht_team *team) { atomic_store(&team->taken, 0); }
@@ -348,8 +351,9 @@ void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
     atomic_store_explicit(&team->processor, this_processor(), memory_order_relaxed);
     atomic_store(&team->done, 0);
     atomic_store(&team->ticket, ++team->region << (2 * PART_BITS) | (uint64_t)parts << PART_BITS);
-    if (atomic_load(&team->sleepers))
+    if (!team->is_small && atomic_load(&team->sleepers))
         wake(team);
+    team->is_small = 0;
     take_parts(team, 0);
     /* Another thread still runs a part. If it needs this processor, or has been long, let others run. */
     for (int pauses = 0; atomic_load(&team->done) < parts; pauses++)
