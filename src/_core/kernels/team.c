@@ -6,10 +6,11 @@
  * region cannot end before this part is done. Only then does the thread read the rest of the region's description. A
  * late thread finds no part left and has touched nothing.
  *
- * A region costs 0.5 µs while the threads spin: they take regions of 2 µs with a gain of 1.7. Waking a thread that sleeps
- * costs the caller 15 µs and takes 40 µs more, so threads spin for longer during a run than after it, and the caller wakes
- * nobody for a small region. Two threads on one processor never spin for each other. The caller sends such a thread to
- * another processor, which the scheduler of Linux may never do: it moves threads that run, but this one sleeps. */
+ * A region costs 0.5 µs while the threads spin: they take regions of 2 µs with a gain of 1.7. Waking a thread that
+ * sleeps costs the caller 15 µs and takes 40 µs more, so threads spin for longer during a run than after it, and the
+ * caller wakes nobody for a small region. Two threads on one processor never spin for each other. The caller sends
+ * such a thread to another processor, which the scheduler of Linux may never do: it moves threads that run, but this
+ * one sleeps. */
 #define _GNU_SOURCE
 #include "team.h"
 
