@@ -486,7 +486,7 @@ int HT_KERNEL(chain)(const ht_call *call)
     if (out->size == 0)
         return HT_OK;
     cut(&job, out->size);
-    job.parts = ht_parts(call, job.tiles, 2 * (double)out->size * (double)job.steps);
+    job.parts = ht_parts(call, job.tiles, 4 * (double)out->size * (double)job.steps);
     ht_parallel(call->team, job.parts, chain_part, &job);
     return job.status;
 }

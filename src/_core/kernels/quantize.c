@@ -183,7 +183,7 @@ static int each_row(const ht_call *call, const int quantize)
     job.rows = inner > 1 ? axis : ht_ceil_div(axis, job.run);
     job.chunks = ht_ceil_div(job.run, CHUNK);
     job.units = outer * job.rows * job.chunks;
-    job.parts = ht_parts(call, job.units, (double)x->size);
+    job.parts = ht_parts(call, job.units, 8 * (double)x->size);
     ht_parallel(call->team, job.parts, row_part, &job);
     return HT_OK;
 }
