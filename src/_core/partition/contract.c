@@ -9,7 +9,11 @@
  *
  * Landmarks usually reveal another path without a search. They are the positions on one longest path of the graph: each
  * node has the first position that it reaches and the last position that reaches it. In a deep graph, this reveals
- * nearly every long detour, and it stays valid because contraction never removes a path.
+ * nearly every long detour, and it stays valid because contraction never removes a path. A spanning forest does the same
+ * in graphs of many long paths side by side: a node reaches all others of its subtree, which preorder intervals tell.
+ *
+ * An edge that another path refuses keeps a node of that path, its witness. The edge is searched again only when the
+ * witness has been merged into one of its ends, because until then the path still leads through a third node.
  *
  * The budget counts the edges of searches. When it is used up, the remaining edges stay. Rows of merged nodes are
  * chained, not copied; edges inside a merged node are deleted when a search meets them. */
@@ -23,9 +27,12 @@
 enum { FORWARD = 0, BACKWARD = 1 };
 enum { TURN = 8 }; /* edges that one search looks at before the other continues */
 
-/* Steps of an attempt in the first round, at most. Each later round allows eight times as many, so that the budget is
- * spent first on edges that need few steps. */
-enum { FIRST_LIMIT = 1024 };
+enum {
+    /* Steps of an attempt in the first round, at most. Each later round allows eight times as many, so that the budget is
+     * spent first on edges that need few steps. */
+    FIRST_LIMIT = 1024,
+    FAIR_SHARES = 8, /* of the steps left: what an attempt may use of them when they are scarce */
+};
 
 /* One of the two searches: from the source over successors, or from the target over predecessors. */
 typedef struct {
@@ -63,7 +70,7 @@ typedef struct {
     int32_t attempt;
     int32_t witness; /* a node on the path that the last attempt found */
     search search[2];
-    int64_t work;
+    int64_t budget, work; /* steps: all, and those left */
 } contraction;
 
 static inline int32_t find(node *nodes, int32_t x)
@@ -251,6 +258,7 @@ static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watc
     return HG_OK;
 }
 
+/* Fills in the preorder intervals; the arrays [k] are scratch. */
 static int grow_forest(contraction *s, int32_t *entered, int32_t *left, int32_t *stack, int32_t *cursor, hg_watch *watch)
 {
     const int status = hg_forest(s->k, s->c->out_start, s->c->out, NULL, entered, left, stack, cursor, watch);
@@ -276,6 +284,17 @@ static int list_edges(const hg_coarse *c, float heavy, hg_open_edges *open, hg_w
     return HG_OK;
 }
 
+/* The steps of an attempt when so many edges are left in a round. In the first round, once half of the
+ * budget is used up, a few long searches cannot use up the steps of the other edges. */
+static int64_t steps_of(const contraction *s, int64_t limit, int64_t left)
+{
+    if (limit == FIRST_LIMIT && s->work < s->budget / 2) {
+        const int64_t share = FAIR_SHARES * (s->work / left) + 1;
+        limit = limit < share ? limit : share;
+    }
+    return limit < s->work ? limit : s->work;
+}
+
 /* Tries the edges of the list until none can be merged. Those that stay may be merged later: the search ran out of steps,
  * or one of the ends may absorb the witness. */
 static int try_edges(contraction *s, int32_t max_size, hg_open_edges *open, hg_watch *watch)
@@ -295,7 +314,7 @@ static int try_edges(contraction *s, int32_t max_size, hg_open_edges *open, hg_w
             if (w == a || w == b) {
                 s->witness = -1;
                 if (s->work > 0 && s->c->size[a] <= max_size - s->c->size[b])
-                    outcome = try_merge(s, a, b, limit < s->work ? limit : s->work);
+                    outcome = try_merge(s, a, b, steps_of(s, limit, open->count - i));
                 e.witness = outcome == 0 ? s->witness : -1;
             }
             again |= outcome != 0;
@@ -318,7 +337,7 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
                 int32_t *merged, int32_t *count, int *finished, hg_arena *arena, hg_watch *watch)
 {
     const int32_t k = coarse->k;
-    contraction s = {.k = k, .c = coarse, .work = work};
+    contraction s = {.k = k, .c = coarse, .budget = work, .work = work};
     s.node = HG_TAKE(arena, node, (int64_t)k + 1); /* the last one is the head of the order */
     s.order.next = HG_TAKE(arena, int32_t, (int64_t)k + 1);
     s.order.previous = HG_TAKE(arena, int32_t, (int64_t)k + 1);
