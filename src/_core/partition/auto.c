@@ -74,7 +74,8 @@ static int relabel(int32_t n, int32_t *label, const int32_t *merged, hg_watch *w
 }
 
 /* Merges adjacent subgraphs while any two can be: count and label shrink. A run of contraction that ends early is
- * followed by another on the quotient while that gains. The quotients are made of the first one, not of the graph. */
+ * followed by another on the quotient while that gains, with the edges still open. The quotients are made of the first one,
+ * not of the graph. */
 static int contract(improver *s, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);

@@ -259,7 +259,8 @@ static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watc
 }
 
 /* Fills in the preorder intervals; the arrays [k] are scratch. */
-static int grow_forest(contraction *s, int32_t *entered, int32_t *left, int32_t *stack, int32_t *cursor, hg_watch *watch)
+static int grow_forest(contraction *s, int32_t *entered, int32_t *left, int32_t *stack, int32_t *cursor,
+                       hg_watch *watch)
 {
     const int status = hg_forest(s->k, s->c->out_start, s->c->out, NULL, entered, left, stack, cursor, watch);
     for (int32_t x = 0; x < s->k && status == HG_OK; x++) {
@@ -295,12 +296,13 @@ static int64_t steps_of(const contraction *s, int64_t limit, int64_t left)
     return limit < s->work ? limit : s->work;
 }
 
-/* Tries the edges of the list until none can be merged. Those that stay may be merged later: the search ran out of steps,
- * or one of the ends may absorb the witness. */
+/* Tries the edges of the list until none can be merged. Those that stay may be merged later: the search ran out of
+ * steps, or one of the ends may absorb the witness. */
 static int try_edges(contraction *s, int32_t max_size, hg_open_edges *open, hg_watch *watch)
 {
     int again = 1; /* an edge was merged or left undecided */
-    for (int64_t limit = FIRST_LIMIT; open->count && s->work > 0 && again; limit = limit < s->work ? 8 * limit : limit) {
+    for (int64_t limit = FIRST_LIMIT; open->count && s->work > 0 && again;
+         limit = limit < s->work ? 8 * limit : limit) {
         int64_t kept = 0;
         again = 0;
         for (int64_t i = 0; i < open->count; i++) {
