@@ -211,6 +211,9 @@ def test_tensors_of_other_libraries_are_adopted(islands: hetero.Core, sea: Sea) 
     compiled = compiled_chain(islands, "ISLAND", "CPU")
     np.testing.assert_array_equal(compiled(Foreign(X))[0], X)
     assert sea.uploaded == []
+    place = Foreign(np.zeros_like(X))
+    assert compiled_chain(islands, "CPU", "ISLAND")(X, out=place)[0] is place
+    np.testing.assert_array_equal(place.array, X)
     for wrong, message in (
         (Foreign(X.astype(np.float64)), "expected float32 .*found dtype float64"),
         (Foreign(X[:1]), r"found shape \[1, 3\]"),
@@ -310,7 +313,7 @@ def test_wrong_tensors_for_results(islands: hetero.Core, sea: Sea, device: str) 
         ({"v": x}, "output 'v': the tensor overlaps an input"),
         ({"v": Shell(sea, x.secret[:])}, "output 'v': the tensor overlaps an input"),
         ([shared, shared], "output 'v': the tensor overlaps the one for output 'y'"),
-        ({"y": Foreign(X)}, "output 'y': Foreign is in the memory of a device; pass a tensor that the context"),
+        ({"y": Foreign(X, kind=2)}, "output 'y': Foreign is in the memory of a device; pass a tensor that the context"),
     ):
         with pytest.raises(hetero.InferenceError, match=message):
             compiled(x, out=out)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
-from .conversion import arrays_in
+from .conversion import Unfit, arrays_in, on_device
 from .remote import HOST_DEVICE, ON_DEVICE, RemoteContext, RemoteTensor
 from .tensor import Outputs
 
@@ -84,13 +84,16 @@ class GivenOutputs:
         return repr(self._ports[position].name)
 
 
-def bind_out(ports: Sequence[Port], out: Any, inputs: Sequence[Any]) -> GivenOutputs:
+def bind_out(
+    ports: Sequence[Port], out: Any, inputs: Sequence[Any], memories: Mapping[int, RemoteContext] | None = None
+) -> GivenOutputs:
     """Check ``out`` before an inference. Raises `InferenceError`, which names the output.
 
     ``out``: a mapping from output name to array, or a sequence in the order of ``ports``; None for an output leaves
     it to the device. If the model has one output, also the array alone. `ON_DEVICE` in place of an array, or alone for
     all outputs, leaves results where they are computed. ``inputs``: the values that the inference reads. Memory is
-    compared by its bounds, so an array between the rows of a strided input is also refused.
+    compared by its bounds, so an array between the rows of a strided input is also refused. ``memories``: position ->
+    the memory of a device that computes the output; other libraries' tensors there are accepted.
     """
     if out is ON_DEVICE:
         return GivenOutputs(ports, {}, {}, {}, frozenset(range(len(ports))))
@@ -107,12 +110,13 @@ def bind_out(ports: Sequence[Port], out: Any, inputs: Sequence[Any]) -> GivenOut
         prefix = f"out for output {port.name!r}:"
         if not port.is_tensor:
             raise InferenceError(f"{prefix} only tensors can be written to given arrays")
-        if isinstance(value, RemoteTensor) and value.context is not None:
-            _check_tensor(value, port, prefix, inputs)
+        tensor = _tensor_of(value, [memories[position]] if memories and position in memories else [], prefix)
+        if tensor is not None:
+            _check_tensor(tensor, port, prefix, inputs)
             for other, given in tensors.items():
-                if given.context is value.context and value.overlaps(given):
+                if given.context is tensor.context and tensor.overlaps(given):
                     raise InferenceError(f"{prefix} the tensor overlaps the one for output {ports[other].name!r}")
-            values[position] = tensors[position] = value
+            values[position], tensors[position] = value, tensor
             kept.add(position)
             continue
         array = _memory_of(value, prefix)
@@ -131,6 +135,16 @@ def bind_out(ports: Sequence[Port], out: Any, inputs: Sequence[Any]) -> GivenOut
                 raise InferenceError(f"{prefix} the array overlaps the one for output {ports[other].name!r}")
         values[position], memory[position] = value, array
     return GivenOutputs(ports, values, memory, tensors, frozenset(kept))
+
+
+def _tensor_of(value: Any, memories: Sequence[RemoteContext], prefix: str) -> RemoteTensor | None:
+    """``value`` as a tensor in the memory of a device; None if it is in the memory of this machine."""
+    if isinstance(value, RemoteTensor) and value.context is not None:
+        return value
+    try:
+        return on_device(value, memories)
+    except Unfit as unfit:
+        raise InferenceError(f"{prefix} {unfit}") from unfit.__cause__
 
 
 def _check_tensor(tensor: RemoteTensor, port: Port, prefix: str, inputs: Sequence[Any]) -> None:

@@ -130,6 +130,10 @@ class RemoteContext(abc.ABC):
     Sequences, optional values, strings and values of unknown dtype are always passed as on the host.
     """
 
+    def holds(self, dtype: np.dtype[Any]) -> bool:
+        """Whether hetero may move values of this dtype into the memory. Others are passed as on the host."""
+        return True
+
     @abc.abstractmethod
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> RemoteTensor:
         """A tensor with undefined contents. Raises `PropertyError` for an invalid shape or dtype, and
@@ -161,8 +165,8 @@ class PortMemories(NamedTuple):
         if memory is None:
             return NO_MEMORIES
         return cls(
-            {position: (memory,) for position, port in enumerate(inputs) if can_stay(port)},
-            {position: memory for position, port in enumerate(outputs) if can_stay(port)},
+            {position: (memory,) for position, port in enumerate(inputs) if can_stay(port, memory)},
+            {position: memory for position, port in enumerate(outputs) if can_stay(port, memory)},
         )
 
 
@@ -174,9 +178,10 @@ def moving_memory(memory_space: object) -> RemoteContext | None:
     return memory_space if isinstance(memory_space, RemoteContext) and memory_space.moves_values else None
 
 
-def can_stay(port: Port) -> bool:
-    """Whether the values of a port can be in the memory of a device that moves values."""
-    return port.is_tensor and port.dtype is not None and port.dtype.kind not in "OUST"
+def can_stay(port: Port, memory: RemoteContext) -> bool:
+    """Whether the values of a port can be in ``memory``, into which hetero moves values."""
+    dtype = port.dtype if port.is_tensor else None
+    return dtype is not None and dtype.kind not in "OUST" and memory.holds(dtype)
 
 
 class HostTensor(RemoteTensor):

@@ -230,7 +230,7 @@ class InferRequest:
         arrays = bind_inputs(self._inputs, inputs, self._memories.inputs)
         if out is None and self._on_device:
             return arrays, GivenOutputs(self._outputs, {}, {}, {}, self._on_device)
-        return arrays, None if out is None else bind_out(self._outputs, out, arrays)
+        return arrays, None if out is None else bind_out(self._outputs, out, arrays, self._memories.outputs)
 
     def _checked(self, inputs: Any, out: Any) -> list[Any]:
         arrays, given = self._bound(inputs, out)

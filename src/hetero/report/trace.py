@@ -1,9 +1,9 @@
 """A run as a Chrome trace (JSON), for ``chrome://tracing``, https://ui.perfetto.dev and other viewers.
 
-A process is a device, a thread is a thread that ran its subgraphs, and arrows are boundary values. Subgraphs, and copies
-of values between the memories of devices, have their measured start and end. Devices measure the duration of a node but not its start, so the nodes of a subgraph are shown
-one after the other from its start. If their sum is longer than the subgraph (with several threads), they are scaled
-down in proportion.
+A process is a device, a thread is a thread that ran its subgraphs, and arrows are boundary values. Subgraphs, and
+copies of values between memories, have their measured start and end. Devices measure the duration of a node but not its
+start, so the nodes of a subgraph are shown one after the other from its start. If their sum is longer than the subgraph
+(with several threads), they are scaled down in proportion.
 
 The Chromium project's *Trace Event Format* defines the format.
 """

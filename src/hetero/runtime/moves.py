@@ -97,7 +97,7 @@ class Placement:
         kept: list[tuple[int, ...]] = []
         for step, space, memory in zip(self.steps, spaces, self.memories, strict=True):
             if memory is not None:
-                kept.append(tuple(at for at, port in enumerate(step.compiled.outputs) if can_stay(port)))
+                kept.append(tuple(at for at, port in enumerate(step.compiled.outputs) if can_stay(port, memory)))
             else:
                 kept.append(
                     tuple(
@@ -135,7 +135,7 @@ class Placement:
             if memory is None:
                 continue
             for slot, port in zip(step.inputs, step.compiled.inputs, strict=True):
-                if slot not in self.maker_of and can_stay(port):
+                if slot not in self.maker_of and can_stay(port, memory):
                     inputs.setdefault(slot, {})[id(memory)] = memory
         outputs = {at: self.memory_of[slot] for at, slot in enumerate(self.outputs) if slot in self.memory_of}
         return PortMemories({slot: tuple(of_slot.values()) for slot, of_slot in inputs.items()}, outputs)
@@ -162,7 +162,13 @@ class _Copies:
         for at, (step, memory) in enumerate(zip(placement.steps, placement.memories, strict=True)):
             copies: list[_Copy] = []
             reads = tuple(
-                self._there(slot, port, memory if self._can_be_copied(slot, port) else None, step, copies)
+                self._there(
+                    slot,
+                    port,
+                    memory if memory is not None and self._goes_to(memory, slot, port) else None,
+                    step,
+                    copies,
+                )
                 for slot, port in zip(step.inputs, step.compiled.inputs, strict=True)
             )
             if copies:
@@ -177,11 +183,11 @@ class _Copies:
             tasks.append(_copying(len(placement.steps) - 1, copies))
         return Program(self._num_slots, _with_free_slots(tasks, outputs), outputs)
 
-    def _can_be_copied(self, slot: int, port: Port) -> bool:
+    def _goes_to(self, memory: RemoteContext, slot: int, port: Port) -> bool:
         """Whether a step that reads the slot as ``port`` can get it in its own memory. The type that the maker states
         decides, so that all readers agree."""
         maker = self._placement.maker_of.get(slot)
-        return can_stay(port if maker is None else maker[1])
+        return can_stay(port if maker is None else maker[1], memory)
 
     def _there(
         self, slot: int, port: Port | None, memory: RemoteContext | None, step: Step, copies: list[_Copy]
