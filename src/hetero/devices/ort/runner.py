@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +191,7 @@ class BoundRunner(Runner):
             try:
                 return self._bound(inputs, place_of)
             except Exception as error:
-                if "shape" not in str(error):  # of a place that does not fit: the caller reports it
+                if not _MISFIT.search(str(error)):  # of a place that does not fit: the caller reports it
                     raise
                 return self._bound(inputs, {})
         except Exception as error:
@@ -252,6 +253,9 @@ def _failure(error: Exception, device: str, cancellation: Cancellation) -> Excep
         return short
     where = f"{device}: inference failed at node {node!r}" if node else f"{device}: inference failed"
     return inference_error(f"{where}: {backend.error_text(error)}", error)
+
+
+_MISFIT = re.compile("shape|dimensions")
 
 
 class _Terminate(Cancellation):
