@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 

@@ -207,6 +207,7 @@ def test_the_owner_may_drop_its_tensor(core: hetero.Core, posing: AllKernels) ->
     del kept, compiled
     junk = [torch.full((2, 3), 7.0) for _ in range(20)]
     np.testing.assert_array_equal(array, -X)
+    del junk
 
 
 def test_the_producers_stream_is_waited_for() -> None:
@@ -259,7 +260,7 @@ def test_results_of_minilm(core: hetero.Core, posing: AllKernels, crossings: Cro
     expected = core.compile_model(model, "ORT")(inputs)
     core.register_plugin("SECOND", create_plugin)
     third = len(model.nodes) // 3
-    pins = {key: "SECOND.POSING" for key in model.keys[third : 2 * third]}
+    pins = dict.fromkeys(model.keys[third : 2 * third], "SECOND.POSING")
     compiled = core.compile_model(model, "HETERO:ORT.POSING,SECOND.POSING", pins=pins)
     assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") > 2
     outputs = compiled(inputs)
@@ -355,14 +356,12 @@ def test_registered_providers(core: hetero.Core, monkeypatch: pytest.MonkeyPatch
 def test_memory_and_speed_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     class WithCuda(Posing):
         def get_available_providers(self) -> list[str]:
-            return ["TensorrtExecutionProvider", "CUDAExecutionProvider", "DmlExecutionProvider", "CPUExecutionProvider"]
+            return [f"{name}ExecutionProvider" for name in ("Tensorrt", "CUDA", "Dml", "CPU")]
 
     plugin = OrtPlugin()
     monkeypatch.setattr(backend, "load", WithCuda)
     monkeypatch.setattr(nvidia, "driver", Driver)
-    assert plugin.device_ids() == (
-        *("CPU", "TENSORRT", "TENSORRT.0", "TENSORRT.1", "CUDA", "CUDA.0", "CUDA.1", "DML"),
-    )
+    assert plugin.device_ids() == (*("CPU", "TENSORRT", "TENSORRT.0", "TENSORRT.1", "CUDA", "CUDA.0", "CUDA.1", "DML"),)
     assert plugin.memory_bytes("ORT.CUDA") == plugin.memory_bytes("ORT.TENSORRT.0") == 80 << 30
     assert plugin.memory_bytes("ORT.CUDA.1") == 4 << 30
     assert plugin.memory_bytes("ORT") is plugin.memory_bytes("ORT.DML") is None

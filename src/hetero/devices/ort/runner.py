@@ -74,8 +74,9 @@ class OrtModel(CompiledModel):
 class OrtRunner:
     """One request on the session.
 
-    Arrays are passed to ``InferenceSession.run`` without copies; an I/O binding for each run would be slower. Dtypes
-    that NumPy lacks are passed as ``OrtValue``.
+    Arrays are passed to the session without copies; an I/O binding for each run would be slower. Dtypes that NumPy
+    lacks are passed as ``OrtValue``. The C++ part of the session is called directly: the Python part repeats checks
+    that were made before, which takes 5 to 10 µs per run with arrays, and 70 µs with ``OrtValue`` objects.
     """
 
     def __init__(self, model: OrtModel, session: Any, counters: Counters | None) -> None:
@@ -92,6 +93,9 @@ class OrtRunner:
         self._rows: Sequence[ProfileRow] = ()
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        results = self.run_again(inputs)
+        if results is not None:
+            return results
         self._like = None
         feed = {name: self._convert(value) for name, value in zip(self._inputs, inputs, strict=True)}
         try:
@@ -113,7 +117,7 @@ class OrtRunner:
             if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
                 return None
         try:
-            results: list[np.ndarray] = self._session.run(
+            results: list[np.ndarray] = self._session._sess.run(
                 self._outputs, dict(zip(self._inputs, inputs, strict=True)), self._options
             )
         except Exception as error:
@@ -127,13 +131,15 @@ class OrtRunner:
         if not self._outputs:  # onnxruntime would return all results for an empty list
             return []
         if not self._by_ort_value:
-            results: list[Any] = session.run(self._outputs, feed, self._options)
+            results: list[Any] = session._sess.run(self._outputs, feed, self._options)
             return results
         ort = backend.load()
         values = {
             name: value if isinstance(value, ort.OrtValue) else ort_value(ort, value) for name, value in feed.items()
         }
-        return [array_of(value) for value in session.run_with_ort_values(self._outputs, values, self._options)]
+        bound = {name: value._get_c_value() for name, value in values.items()}
+        found = session._sess.run_with_ort_values(bound, self._outputs, self._options)
+        return [array_of(ort.OrtValue(value)) for value in found]
 
     def _convert(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and not is_native(value.dtype):
