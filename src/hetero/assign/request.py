@@ -138,8 +138,8 @@ def _weight_bytes(model: Model) -> int:
     total = 0
     for value in np.flatnonzero(model.is_constant).tolist():
         dtype, shape = (kind := model.constant_type(value)).dtype, kind.shape
-        if dtype is not None and shape is not None and all(isinstance(size, int) for size in shape):
-            total += math.prod(shape) * dtype.itemsize
+        if dtype is not None and shape is not None:
+            total += math.prod(size for size in shape if isinstance(size, int)) * dtype.itemsize
     return total
 
 

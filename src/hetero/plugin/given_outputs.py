@@ -56,7 +56,8 @@ class GivenOutputs:
     def check(self, results: Sequence[Any]) -> None:
         """Raise `InferenceError` unless each array has the dtype and shape of its result. Only the results of this call
         decide: the shapes that models declare may be wrong, and some depend on data."""
-        for position, array in (*self.memory.items(), *self.tensors.items()):
+        given: list[tuple[int, Any]] = [*self.memory.items(), *self.tensors.items()]
+        for position, array in given:
             result = results[position]
             if not isinstance(result, (np.ndarray, RemoteTensor)):
                 raise InferenceError(f"out for output {self._name(position)}: the result is no tensor")

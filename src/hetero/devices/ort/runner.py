@@ -52,10 +52,11 @@ class OrtModel(CompiledModel):
         self._source = source  # must live as long as the session
         self._session = session
         self._counters = counters
+        self._memory: OrtMemory | None = None
         # An I/O binding takes tensors of numbers only.
         types = [entry.type for entry in (*session.get_inputs(), *session.get_outputs())]
         if memory is not None and all(type_.startswith("tensor(") and type_ != "tensor(string)" for type_ in types):
-            self.memory_space = memory
+            self.memory_space = self._memory = memory
 
     def export_payload(self, writer: PayloadWriter) -> None:
         """Export the original model, because an optimized one is valid only for this processor and version."""
@@ -66,8 +67,8 @@ class OrtModel(CompiledModel):
         writer.add_json("ort.json", {name: self.get_property(name) for name in SHAPING})
 
     def create_runner(self) -> Runner:
-        if self.memory_space is not None:
-            return BoundRunner(self, self._session, self._counters, self.memory_space)
+        if self._memory is not None:
+            return BoundRunner(self, self._session, self._counters, self._memory)
         return OrtRunner(self, self._session, self._counters)
 
 
