@@ -255,7 +255,7 @@ class Core:
         """The context of the device's own memory; for ``HETERO:…``, the contexts of all its devices that have one."""
         parsed, plugin, _ = self._resolve(device, None)
         if parsed.devices is None:
-            return plugin.get_default_context()
+            return plugin.get_context_of(parsed.id) if parsed.id else plugin.get_default_context()
         contexts = {}
         for name in parsed.devices:
             with contextlib.suppress(NotSupported, DeviceUnavailable):

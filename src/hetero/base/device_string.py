@@ -18,7 +18,7 @@ LIST_DEVICES = ("HETERO", "MULTI")
 """The devices that run over a list of other devices. The first cuts models for them."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ID = re.compile(r"[A-Za-z0-9_]+")
+_ID = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _PLAN_END = ".json"
 
 

@@ -21,7 +21,7 @@ from ..errors import HeteroError, PropertyError, UnsupportedModel, raise_out_of_
 from ..plan import Plan, PlanRecord, bind_plan, check_limits, make_plan
 from ..plan.bind import place_plan
 from ..plugin.caller import ConfiguredDevice, query
-from ..plugin.contract import CompiledModel, RemoteContext
+from ..plugin.contract import CompiledModel, RemoteContext, RemoteTensor
 from ..plugin.executor import DeviceExecutors
 from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
@@ -49,6 +49,7 @@ def compile_model(
 
     Raises the errors of `make_plan` and `bind_plan`, `PropertyError`, and the errors of the devices.
     """
+    request = request.for_model(model)
     if not request.cuts:
         if plan is not None:
             place_plan(model, plan)  # raises if the plan is for another model
@@ -108,7 +109,8 @@ def compile_plan(plan: Plan, request: Request, context: RemoteContext | None = N
 
     def run_once(i: int, part: Model, inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, Any]:
         outputs = compile_on(devices[names[i]], part, contexts.get(names[i]))(inputs)
-        return {port.name: outputs[port.name] for port in part.outputs}
+        values = {port.name: outputs[port.name] for port in part.outputs}
+        return {name: value.numpy() if isinstance(value, RemoteTensor) else value for name, value in values.items()}
 
     folded = None if plan.pipeline is not None else fold_between(model, nodes, run_once)  # a stage keeps its nodes
     if folded is not None:

@@ -44,7 +44,9 @@ class DeviceListPlugin(Plugin):
         "MODEL_PRIORITY",
     )
 
-    not_forwarded: ClassVar[frozenset[str]] = frozenset({"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID"})
+    not_forwarded: ClassVar[frozenset[str]] = frozenset(
+        {"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID", "OUTPUTS_ON_DEVICE"}
+    )
     """Properties of this device only, even if its devices declare them too."""
 
     def available(

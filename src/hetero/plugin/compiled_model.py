@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, overload
 
 from ..base.properties import Property, PropertyTable
-from ..errors import Corrupt, HeteroError, NotSupported, inference_error
+from ..errors import Corrupt, HeteroError, NotSupported, PropertyError, did_you_mean, inference_error, shown
 from ..model.types import Port
 from .checked import checked_runner
 from .executor import ExecutorLease, ExecutorManager
 from .futures import map_in_order, submit
+from .remote import PortMemories, moving_memory
 from .request import InferRequest, Runner
 from .tensor import Outputs
 
@@ -72,7 +73,8 @@ class CompiledModel(abc.ABC):
     """The memory of the device, if results can stay there. A result that only models with the same memory space (by
     ``is``) read is passed on as the runner returns it, array or not. The runner of a model with a memory space has a
     method ``keep_on_device(positions)``, which hetero calls once before the first run with the positions of these
-    results."""
+    results. If it is a `RemoteContext` with `RemoteContext.moves_values`, hetero also moves values into and out of this
+    memory, and callers can pass and receive its tensors."""
 
     def export_payload(self, writer: PayloadWriter) -> None:
         """Write the data that `Plugin.import_payload` requires to restore this model. Raises `NotSupported` unless
@@ -112,7 +114,16 @@ class CompiledModel(abc.ABC):
     def create_infer_request(self) -> InferRequest:
         """A reusable request with its own memory and counters. Several requests run at the same time."""
         timed = bool(self._properties.get("PERF_COUNT"))
-        return InferRequest(self._device, self._inputs, self._outputs, self.new_runner(), self._executor, timed)
+        return InferRequest(
+            self._device,
+            self._inputs,
+            self._outputs,
+            self.new_runner(),
+            self._executor,
+            timed,
+            self.port_memories(),
+            self.outputs_on_device(),
+        )
 
     def __call__(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
@@ -194,6 +205,25 @@ class CompiledModel(abc.ABC):
                 f"{self._device} failed in making a request {self.subject}: {type(error).__name__}: {error}", error
             ) from error
         return checked_runner(runner, self._device, self.subject, self._outputs)
+
+    def port_memories(self) -> PortMemories:
+        """The memories between which hetero moves inputs and outputs."""
+        return PortMemories.of_ports(moving_memory(self.memory_space), self._inputs, self._outputs)
+
+    def outputs_on_device(self) -> frozenset[int]:
+        """The positions of the outputs in ``OUTPUTS_ON_DEVICE``. Raises `PropertyError` for an unknown output."""
+        named = self._properties.get("OUTPUTS_ON_DEVICE", False)
+        if isinstance(named, bool):
+            return frozenset(range(len(self._outputs)) if named else ())
+        positions = {port.name: position for position, port in enumerate(self._outputs)}
+        for name in named:
+            if name not in positions:
+                listed = ", ".join(positions) or "none"
+                raise PropertyError(
+                    f"OUTPUTS_ON_DEVICE: the model has no output {shown(name)}{did_you_mean(name, positions)}; its "
+                    f"outputs: {listed}"
+                )
+        return frozenset(positions[name] for name in named)
 
     @property
     def timeout_ms(self) -> int:

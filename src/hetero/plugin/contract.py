@@ -112,6 +112,7 @@ class Plugin(abc.ABC):
         "CACHE_ENCRYPTION_CALLBACKS",
         "LOG_LEVEL",
         "PLUGIN_TIMEOUT_MS",
+        "OUTPUTS_ON_DEVICE",
         "ISOLATION",
         "WORKER_TIMEOUT_MS",
         "WORKER_RETRIES",
@@ -223,6 +224,10 @@ class Plugin(abc.ABC):
     def get_default_context(self) -> RemoteContext:
         """The context of the device's own memory. Every call returns the same object."""
         raise NotSupported(f"{self.name} has no remote contexts")
+
+    def get_context_of(self, id_: str) -> RemoteContext:
+        """`get_default_context` of the device with an id, for plugins whose devices have memories of their own."""
+        return self.get_default_context()
 
     def add_extension(self, extension: Any) -> None:
         """Add an extension, such as a `hetero.CustomOp`, for later queries and compilations.

@@ -35,7 +35,8 @@ class DeviceSpeed:
     ``flops_per_s``, ``bytes_per_s``: operations and bytes per second. ``node_s``: overhead of each node, in seconds.
     ``launch_s``: overhead of each subgraph, in seconds. ``link_bytes_per_s``: None if the device works in the host's
     memory; otherwise the speed of transfers to and from the device, each of which also takes ``link_latency_s``.
-    ``source``: PROFILE or ESTIMATE.
+    ``source``: PROFILE or ESTIMATE. ``memory``: the name of the device's memory. Devices with the same name exchange
+    values without a transfer (`CompiledModel.memory_space`); empty if no other device has this memory.
     """
 
     flops_per_s: float
@@ -45,6 +46,7 @@ class DeviceSpeed:
     link_bytes_per_s: float | None = None
     link_latency_s: float = 0.0
     source: CostSource = CostSource.PROFILE
+    memory: str = ""
 
     def __post_init__(self) -> None:
         for name in ("flops_per_s", "bytes_per_s", "link_bytes_per_s"):

@@ -159,7 +159,8 @@ def _links(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
     """`CostTable.latency`, ``per_byte`` and ``link_source``.
 
-    A transfer leaves one device for the host and goes from there to the other, unless the link was measured.
+    A transfer leaves one device for the host and goes from there to the other, unless the link was measured. Between
+    devices with the same memory there is none.
     """
     count = len(devices)
     per_byte_of = np.array([1 / s.link_bytes_per_s if s.link_bytes_per_s else 0.0 for s in speeds] + [0.0])
@@ -167,8 +168,12 @@ def _links(
     rank = np.array([int(s.source) for s in speeds] + [int(CostSource.PROFILE)], np.uint8)
     per_byte, latency = per_byte_of[:, None] + per_byte_of, latency_of[:, None] + latency_of
     source = np.maximum(rank[:, None], rank)
-    np.fill_diagonal(per_byte, 0)
-    np.fill_diagonal(latency, 0)
+    names = [speed.memory for speed in speeds]
+    for a in range(count):
+        for b in range(count):
+            if a == b or (names[a] and names[a] == names[b]):
+                per_byte[a, b] = latency[a, b] = 0
+    per_byte[count, count] = latency[count, count] = 0
     for a in range(count):
         for b in range(count):
             measured = costs.link(devices[a], devices[b]) if costs and a != b else None
