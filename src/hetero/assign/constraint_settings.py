@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import PropertyError, did_you_mean, shown
 from ..plugin.contract import LeastSubgraph
 
-__all__ = ["least_of", "parse_groups", "parse_least"]
+__all__ = ["least_of", "least_size", "parse_groups", "parse_least"]
 
 _SIZES = ("nodes", "flops")
 

@@ -38,7 +38,7 @@ def computing_types(model: Model) -> tuple[list[str], NDArray[np.intp]]:
 def types_in_units(types: NDArray[np.intp], units: Sequence[NDArray[np.int32]]) -> NDArray[np.intp]:
     """``types`` of `computing_types` on a device with units: each computes in the type of its first node."""
     changed = types.copy()
-    for unit in units:
+    for unit in sorted(units, key=len):  # the largest unit of a node counts
         changed[unit] = types[unit[0]]
     return changed
 
