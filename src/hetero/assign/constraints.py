@@ -73,15 +73,15 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
         return solve(affinity)
     answers = _Answers(model, affinity)
     least = _Least(model, affinity.devices, rules.least)
+    assignment = solve(answers.affinity())
     rounds = 0
     while True:
-        assignment = solve(answers.affinity())
         broken = [*_incomplete(answers, assignment), *least.too_small(assignment)]
         if not broken:
             split = _split(affinity.groups, assignment.affinity.device_of)
             if not split:
                 return assignment
-            answers = _with_group_on_one_device(answers, split, assignment, solve)
+            answers, assignment = _with_group_on_one_device(answers, split, assignment, solve)
             continue
         device = min(number for number, _, _ in broken)  # nodes go to later devices, whose subgraphs then grow
         for number, nodes, why in broken:
@@ -92,6 +92,7 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
             free = np.flatnonzero(affinity.origin == Origin.PRIORITY)
             answers.remove(device, free, f"its constraints were not met in {_MOST_ROUNDS} attempts")
         answers.close()
+        assignment = solve(answers.affinity())
 
 
 def check_constraints(assignment: Assignment, rules: AssignmentRules, label: str) -> None:
@@ -287,9 +288,9 @@ def _incomplete(answers: _Answers, assignment: Assignment) -> Iterator[tuple[int
 
 def _with_group_on_one_device(
     answers: _Answers, split: Sequence[NDArray[np.int32]], assignment: Assignment, solve: Solve
-) -> _Answers:
+) -> tuple[_Answers, Assignment]:
     """The answers with the first of the ``split`` groups on one device only, that of the least predicted time; all of
-    them by the majority of their nodes, if trying each device would take too long."""
+    them by the majority of their nodes, if trying each device would take too long. And the assignment with these."""
     model, devices = assignment.model, assignment.affinity.devices
     device_of = assignment.affinity.device_of
     tries = sum(len(answers.supporting(group)) for group in split)
@@ -300,9 +301,9 @@ def _with_group_on_one_device(
             possible = answers.supporting(group)
             _keep_on(chosen, model, devices, group, max(possible, key=lambda number: int(counts[number])))
             answers = chosen
-        return answers
+        return answers, solve(answers.affinity())
     group = split[0]
-    best: tuple[tuple[float, int], _Answers] | None = None
+    best: tuple[tuple[float, int], _Answers, Assignment] | None = None
     failure: Exception | None = None
     for number in answers.supporting(group):
         tried = answers.copy()
@@ -316,11 +317,11 @@ def _with_group_on_one_device(
         # Without a prediction, the device of most of the group's nodes.
         rank = (seconds, -int(np.count_nonzero(device_of[group] == number)))
         if best is None or rank < best[0]:
-            best = rank, tried
+            best = rank, tried, found
     if best is None:
         assert failure is not None
         raise failure
-    return best[1]
+    return best[1:]
 
 
 def _keep_on(answers: _Answers, model: Model, devices: Sequence[str], group: NDArray[np.int32], number: int) -> None:
