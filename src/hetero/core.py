@@ -129,10 +129,11 @@ class Core:
         """Assign and partition without compiling.
 
         ``device``: a device string, or a loaded (and edited) plan, which is checked against the model and bound to it.
-        ``pins``: node key, regular expression for whole keys, ``op:`` and an operator type, or ``weight:`` and the
-        name of a constant -> device of the list; see docs/plan.md. ``max_memory``: device -> limit for weights and activations, in bytes or as ``"512MiB"``; see
-        docs/memory.md. ``shapes``: input -> shape, for inputs with dynamic shapes. The model is planned and compiled
-        for these shapes only. A dimension that is None or a symbol stays dynamic.
+        ``pins``: node key, regular expression for whole keys, ``op:`` and an operator type, or ``weight:`` and the name
+        of a constant -> device of the list; see docs/plan.md. ``max_memory``: device -> limit for weights and
+        activations, in bytes or as ``"512MiB"``; see docs/memory.md. ``shapes``: input -> shape, for inputs with
+        dynamic shapes. The model is planned and compiled for these shapes only. A dimension that is None or a symbol
+        stays dynamic.
 
         Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,

@@ -1,4 +1,4 @@
-"""Profiles of quantized devices: patterns, speeds by element type, shapes, least subgraphs, and the shipped profiles."""
+"""Profiles of quantized devices: patterns, speeds by element type, limits on shapes, and the shipped profiles."""
 
 from __future__ import annotations
 
@@ -240,7 +240,8 @@ def test_units_compute_in_the_quantized_type_and_move_no_floats() -> None:
     units = [list(find_units(model, [QUANTIZED]))]
     alone, in_unit = (cost_table(model, ["D"], [speed], units=given).work[0] for given in ([[]], units))
     node, maker = model.find_key("c"), model.find_key("c_x")
-    assert node is not None and maker is not None
+    assert node is not None
+    assert maker is not None
     flops = 2 * 3 * 9 * 64 * 64 * 64
     assert alone[node] == pytest.approx(flops / 1e9, rel=0.1)
     assert in_unit[node] == pytest.approx(flops / 1e12, rel=0.1)  # reads and writes nothing outside of its unit
@@ -317,7 +318,9 @@ def test_wrong_keys(tmp_path: Path, text: str, message: str) -> None:
         load_profile(path)
 
 
-@pytest.mark.parametrize("limits", ["static = 1", "align = 8", "align = { a = 8 }", "max_size = { 0 = 0 }", "align = {}"])
+@pytest.mark.parametrize(
+    "limits", ["static = 1", "align = 8", "align = { a = 8 }", "max_size = { 0 = 0 }", "align = {}"]
+)
 def test_wrong_limits(tmp_path: Path, limits: str) -> None:
     path = tmp_path / "p.toml"
     path.write_text(HEAD.replace("Conv = {}", f"Conv = {{ {limits} }}"))

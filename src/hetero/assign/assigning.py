@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 from ..partition import partition_graph
@@ -43,10 +44,11 @@ def assign_and_cut(original: Model, model: Model, affinity: Affinity, rules: Ass
     Raises the errors of `partition_graph`, `assign_for_latency`, `assign_to_overlap`, `assign_stages` and
     `assign_within_constraints`, and `InsufficientMemory` if no assignment is found within the memory limits.
     """
-    return assign_within_constraints(model, affinity, rules, lambda placed: _unconstrained(original, model, placed, rules))
+    solve = functools.partial(_unconstrained, original, model, rules)
+    return assign_within_constraints(model, affinity, rules, solve)
 
 
-def _unconstrained(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+def _unconstrained(original: Model, model: Model, rules: AssignmentRules, affinity: Affinity) -> Assignment:
     """`assign_and_cut` without `hetero.assign.constraints`."""
     if rules.objective is Objective.COST:
         from .by_cost import assign_for_latency

@@ -13,6 +13,7 @@ from ..plugin.contract import LeastSubgraph
 __all__ = ["least_of", "least_size", "parse_groups", "parse_least"]
 
 _SIZES = ("nodes", "flops")
+_MOST = 10**30  # above any size, and below what a float holds
 
 
 def parse_least(value: object) -> dict[str, LeastSubgraph]:
@@ -27,16 +28,17 @@ def parse_least(value: object) -> dict[str, LeastSubgraph]:
 
 def least_size(size: object, what: str) -> LeastSubgraph:
     """From a number of nodes, or a mapping with ``nodes`` and ``flops``. Raises `PropertyError`."""
-    if not isinstance(size, Mapping):
-        size = {"nodes": size}
-    for key, number in size.items():
+    sizes: Mapping[Any, Any] = size if isinstance(size, Mapping) else {"nodes": size}
+    for key, number in sizes.items():
         if key not in _SIZES:
-            raise PropertyError(f"{what}: unknown key {shown(key)}{did_you_mean(str(key), _SIZES)}; known: nodes, flops")
-        whole = isinstance(number, int) and not isinstance(number, bool)
-        if not (whole or (key == "flops" and isinstance(number, float) and math.isfinite(number))) or number < 0:
+            nearest = did_you_mean(str(key), _SIZES)
+            raise PropertyError(f"{what}: unknown key {shown(key)}{nearest}; known: nodes, flops")
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        is_finite = isinstance(number, float) and math.isfinite(number)
+        if not (is_whole or (key == "flops" and is_finite)) or not 0 <= number <= _MOST:
             expected = "a whole number" if key == "nodes" else "a finite number"
             raise PropertyError(f"{what}: {key}: expected {expected} of at least 0, found {shown(number)}")
-    return LeastSubgraph(max(int(size.get("nodes", 1)), 1), float(size.get("flops", 0)))
+    return LeastSubgraph(max(int(sizes.get("nodes", 1)), 1), float(sizes.get("flops", 0)))
 
 
 def least_of(

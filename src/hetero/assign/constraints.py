@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ..base.formatting import counted
 from ..base.names import first_few, short
 from ..errors import InsufficientMemory, PropertyError, UnsupportedModel
-from ..plugin.contract import LeastSubgraph, Support
+from ..plugin.contract import LeastSubgraph
 from .affinity import Affinity, Origin, first_supporting, place
 from .assignment import Assignment
 from .costs.estimate import estimate_work
@@ -51,9 +51,7 @@ def resolve_groups(
     expressions like those of pins. Raises `PropertyError` for an expression that matches nothing."""
     group_of = np.arange(model.num_nodes)
     for expressions in together:
-        nodes = sorted(
-            {node for text in expressions for node in find_nodes(model, text, "STAY_TOGETHER", enclosing)}
-        )
+        nodes = sorted({node for text in expressions for node in find_nodes(model, text, "STAY_TOGETHER", enclosing)})
         if nodes:
             merged = np.unique(group_of[nodes])
             group_of[np.isin(group_of, merged)] = merged[0]

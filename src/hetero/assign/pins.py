@@ -10,7 +10,8 @@ A pin maps one of these to a device:
   DequantizeLinear;
 - a regular expression that matches a whole key (``/head/.*``).
 
-A key overrides the key of an enclosing call, which overrides the others. Of these, a later one overrides an earlier one.
+A key overrides the key of an enclosing call, which overrides the others. Of these, a later one overrides an earlier
+one.
 """
 
 from __future__ import annotations
@@ -80,9 +81,7 @@ def resolve_pins(
     return matcher.pinned()
 
 
-def find_nodes(
-    model: Model, text: str, what: str, enclosing: Mapping[int, Sequence[str]] | None = None
-) -> list[int]:
+def find_nodes(model: Model, text: str, what: str, enclosing: Mapping[int, Sequence[str]] | None = None) -> list[int]:
     """The nodes that a text written like a pin matches, ascending. ``what``: what it is, for errors. Raises
     `PropertyError` if it matches nothing."""
     matcher = PinMatcher(model, enclosing)

@@ -47,9 +47,7 @@ class OpConstraints:
     @property
     def limits_types(self) -> bool:
         """Whether it has a condition on the types or shapes of values."""
-        return (
-            self.dtypes is not None or self.max_rank is not None or self.static or bool(self.max_size or self.align)
-        )
+        return self.dtypes is not None or self.max_rank is not None or self.static or bool(self.max_size or self.align)
 
 
 def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[str, str | None]]:

@@ -146,7 +146,8 @@ class HeteroPlugin(CuttingPlugin):
         )
         listed = [*(device.name for device in devices), *skipped] if _MIN_SUBGRAPH.name in config else None
         by_user = parse_least(settings[_MIN_SUBGRAPH.name])
-        least = least_of({device.name: device.plugin.least_subgraph(device.name) for device in devices}, by_user, listed)
+        by_device = {device.name: device.plugin.least_subgraph(device.name) for device in devices}
+        least = least_of(by_device, by_user, listed)
         together = parse_groups(settings[_STAY_TOGETHER.name])
         rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits, least=least, together=together)
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait

@@ -87,9 +87,9 @@ class _Matcher:
         makers = self._makers(chain) if self.before else []
         if makers is None:
             return None
-        readers: list[int] | None = []
+        readers: list[int] = []
         if self.after:
-            readers = self._readers(chain[-1])
+            readers = self._readers(chain[-1]) or []
             if not readers or not all(self.model.op_type_of[reader] in self.after for reader in readers):
                 return None
         return list(dict.fromkeys([*makers, *chain, *readers]))
@@ -99,7 +99,7 @@ class _Matcher:
         made = self.model.node_outputs[node]
         if self.is_output[made[made >= 0]].any():
             return None
-        return np.unique(self.model.graph.successors(node)).tolist()
+        return sorted(set(self.model.graph.successors(node).tolist()))
 
     def _makers(self, chain: Sequence[int]) -> list[int] | None:
         """The nodes that make the inputs of a chain; None if one of these has another maker."""

@@ -28,11 +28,11 @@ A profile states what a device supports, how fast it is, and which device execut
     memory_bytes = "512MiB"       # or a number
 
 Constraints: ``dtypes`` (element types of the data), ``max_rank``, ``min_opset``, ``max_opset``, ``static = true`` (all
-sizes are known), ``max_size = { 0 = 1 }`` and ``align = { 1 = 8 }`` (axis -> largest size, and a number of which the size
-is a multiple; of data that is not constant and has the axis; negative axes count from the end). Every other key is an
-attribute of the operator, with its required value or a list of allowed values. The data of a node are the inputs and
-outputs that have the type parameter of its first input or first output in the operator's schema; this excludes, for
-example, a shape in an int64 tensor. If a type or size is unknown, a constraint on it is not satisfied.
+sizes are known), ``max_size = { 0 = 1 }`` and ``align = { 1 = 8 }`` (axis -> largest size, and a number of which the
+size is a multiple; of data that is not made from constants and has the axis; negative axes count from the end). Every
+other key is an attribute of the operator, with its required value or a list of allowed values. The data of a node are
+the inputs and outputs that have the type parameter of its first input or first output in the operator's schema; this
+excludes, for example, a shape in an int64 tensor. If a type or size is unknown, a constraint on it is not satisfied.
 
 An operator that occurs in patterns is supported only where one of them matches (`Pattern`). A pattern with a chain of
 one operator and nothing else also allows it alone. With ``flops_per_s`` per element type, other types take the lowest;
@@ -115,7 +115,7 @@ class Profile:
     cost: Cost = Cost()
     path: Path | None = None
     patterns: tuple[Pattern, ...] = ()
-    least: LeastSubgraph = LeastSubgraph()
+    least: LeastSubgraph = dataclasses.field(default_factory=LeastSubgraph)
 
 
 def load_profile(path: str | Path) -> Profile:

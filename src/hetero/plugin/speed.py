@@ -34,9 +34,10 @@ class DeviceSpeed:
     """The speed of a device.
 
     ``flops_per_s``, ``bytes_per_s``: operations and bytes per second. ``flops_per_s_of``: element type, such as
-    ``"int8"``, -> operations per second, if they differ; other types take ``flops_per_s``. ``node_s``: overhead of each node, in seconds.
-    ``launch_s``: overhead of each subgraph, in seconds. ``link_bytes_per_s``: None if the device works in the host's
-    memory; otherwise the speed of transfers to and from the device, each of which also takes ``link_latency_s``.
+    ``"int8"``, -> operations per second, if they differ; other types take ``flops_per_s``. ``node_s``: overhead of each
+    node, in seconds. ``launch_s``: overhead of each subgraph, in seconds. ``link_bytes_per_s``: None if the device
+    works in the host's memory; otherwise the speed of transfers to and from the device, each of which also takes
+    ``link_latency_s``.
     ``source``: PROFILE or ESTIMATE.
     """
 

@@ -14,8 +14,8 @@ from ...plugin.speed import CostSource, DeviceSpeed
 from ..cuts import AssignmentProblem
 from ..memory.values import reads_of
 from .estimate import estimate_work
-from .units import bytes_in_units, computing_types, types_in_units
 from .measured import Costs, Measurement
+from .units import bytes_in_units, computing_types, types_in_units
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -82,8 +82,8 @@ def cost_table(
 
     ``speeds``: one per device. ``shapes``: of the inputs; selects among measurements. ``sizes``: symbolic dim -> size,
     for estimates; by default from ``shapes``, or else from the shapes of the first measurement. ``units``: of each
-    device's answer (`Support.units`); values inside a unit do not count as bytes there. The caller checks that ``costs``
-    belong to this model.
+    device's answer (`Support.units`); values inside a unit do not count as bytes there. The caller checks that
+    ``costs`` belong to this model.
     """
     measured = [costs.measurement(device, shapes) if costs else None for device in devices]
     if sizes is None:
@@ -94,9 +94,7 @@ def cost_table(
     seconds = np.empty((count, model.num_nodes))
     source = np.empty((count, model.num_nodes), np.uint8)
     launch = np.empty(count)
-    dtypes, dtype_of = ((), None)
-    if any(speed.flops_per_s_of for speed in speeds):
-        dtypes, dtype_of = computing_types(model)
+    dtypes, dtype_of = computing_types(model) if any(speed.flops_per_s_of for speed in speeds) else ([], None)
     for number, (speed, entry) in enumerate(zip(speeds, measured, strict=True)):
         of_device = units[number] if units else ()
         moved = bytes_in_units(model, work, of_device) if of_device else work.bytes

@@ -26,7 +26,7 @@ def computing_types(model: Model) -> tuple[list[str], NDArray[np.intp]]:
     """The names of element types, and for each node an index into them, intp [num_nodes]: the type of its first input,
     or of its first output if it has no input."""
     kinds, kind_of = model.type_table()
-    names = [_UNKNOWN if kind.dtype is None else "string" if kind.dtype.hasobject else kind.dtype.name for kind in kinds]
+    names = [_UNKNOWN if kind.dtype is None or kind.dtype.hasobject else kind.dtype.name for kind in kinds]
     types = np.full(model.num_nodes, len(names), np.intp)
     for rows in (model.node_outputs, model.node_inputs):
         nodes = np.flatnonzero(np.diff(rows.indptr) > 0)
