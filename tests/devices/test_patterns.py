@@ -230,6 +230,17 @@ def test_a_unit_that_the_cut_would_split_moves_as_a_whole(tmp_path: Path) -> Non
     assert "P runs it only together with nodes that are in another subgraph" in plan.reasons["y"]
 
 
+def test_a_profile_over_a_profile_keeps_its_units(tmp_path: Path) -> None:
+    listed = "\n".join(f"{op} = {{}}" for op in (Q, DQ, "Conv", "Add", "GlobalAveragePool", "Flatten", "Gemm"))
+    (tmp_path / "p.toml").write_text(f'name = "P"\nruns_on = "NPU_INT8"\n[ops]\n{listed}\n')
+    core = hetero.Core()
+    core.register_plugin("P", tmp_path / "p.toml")
+    answer = core.query_model(network(), "P")
+    assert "c0" not in answer  # its unit has a Relu
+    assert {"a1", "pool", "flat", "gemm"} <= answer.keys()
+    assert "runs it only together with nodes that P does not support" in answer.reasons["c0"]["P"]
+
+
 # -- costs ---------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +386,8 @@ def test_shipped_profiles_are_complete(device: str) -> None:
 def test_dynamic_sizes_are_refused_until_they_are_stated() -> None:
     model = network(batch="n")
     assert set(CORE.plan(model, "HETERO:NPU_INT8,CPU").affinity.values()) == {"CPU"}
+    assert not CORE.query_model(model, "NPU_INT8")
+    assert len(CORE.query_model(model, "NPU_INT8", shapes={"x": (1, 3, 56, 56)})) == model.num_nodes - 3
     plan = CORE.plan(model, "HETERO:NPU_INT8,CPU", shapes={"x": (1, 3, 56, 56)})
     assert "NPU_INT8" in plan.affinity.values()
     plan = CORE.plan(model, "HETERO:EDGE_TPU,CPU", shapes={"x": (2, 3, 56, 56)})  # takes one image at a time

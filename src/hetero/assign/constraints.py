@@ -49,16 +49,15 @@ def resolve_groups(
 ) -> tuple[NDArray[np.int32], ...]:
     """The nodes of each group, ascending; groups with a common node become one. ``together``: each group as
     expressions like those of pins. Raises `PropertyError` for an expression that matches nothing."""
-    group_of = np.arange(model.num_nodes)
+    group_of: dict[int, list[int]] = {}  # the same list for all nodes of a group
     for expressions in together:
-        nodes = sorted({node for text in expressions for node in find_nodes(model, text, "STAY_TOGETHER", enclosing)})
-        if nodes:
-            merged = np.unique(group_of[nodes])
-            group_of[np.isin(group_of, merged)] = merged[0]
-    order = np.argsort(group_of, kind="stable").astype(np.int32)
-    sizes = np.bincount(group_of, minlength=model.num_nodes)
-    ends = np.cumsum(sizes[sizes > 0])
-    return tuple(part for part in np.split(order, ends[:-1]) if len(part) > 1)
+        merged = {node for text in expressions for node in find_nodes(model, text, "STAY_TOGETHER", enclosing)}
+        for node in tuple(merged):
+            merged.update(group_of.get(node, ()))
+        nodes = sorted(merged)
+        group_of.update(dict.fromkeys(nodes, nodes))
+    firsts = [node for node, nodes in group_of.items() if node == nodes[0] and len(nodes) > 1]
+    return tuple(np.array(group_of[node], np.int32) for node in sorted(firsts))
 
 
 def assign_within_constraints(model: Model, affinity: Affinity, rules: AssignmentRules, solve: Solve) -> Assignment:

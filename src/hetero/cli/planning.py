@@ -81,11 +81,12 @@ class Planning:
                 config[name] = value
         if self.limits:
             config["MAX_MEMORY"] = _limits(self.limits)
-        if self.together:
-            config["STAY_TOGETHER"] = self.together
-        if self.least:
-            config["MIN_SUBGRAPH"] = ",".join(self.least)
         return config
+
+    def constraints(self) -> dict[str, Any]:
+        """The properties of ``--together`` and ``--min-subgraph``, which only lists of devices have."""
+        together = {"STAY_TOGETHER": self.together} if self.together else {}
+        return {**together, "MIN_SUBGRAPH": ",".join(self.least)} if self.least else together
 
     def pinned(self) -> dict[str, str] | None:
         """The ``NODES=DEVICE`` entries, or None. The device follows the last equals sign."""

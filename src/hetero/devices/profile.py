@@ -382,7 +382,7 @@ class ProfilePlugin(Plugin):
             executing.link_bytes_per_s if link is None else link,
             executing.link_latency_s if cost.link_latency_s is None else cost.link_latency_s,
             source=CostSource.PROFILE if is_stated else executing.source,
-            flops_per_s_of=cost.flops_per_s_of,
+            flops_per_s_of=executing.flops_per_s_of if cost.flops_per_s is None else cost.flops_per_s_of,
         )
 
     def memory_bytes(self, device: str) -> float | None:
@@ -461,27 +461,36 @@ class ProfilePlugin(Plugin):
                 limits = f"does not list {name}" if required is None else f"supports {name} only with {required}"
                 why = texts[name, required] = f"the profile of {self.name} {limits}"
             reasons[index] = why
-        units = self._units(model, reasons)
+        units = self._units(model, executed, reasons)
         return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())), units)
 
-    def _units(self, model: Model, reasons: dict[int, str]) -> list[NDArray[np.int32]]:
-        """Where the patterns match supported nodes. Adds the other nodes of their operators to ``reasons``."""
+    def _units(self, model: Model, executed: Support, reasons: dict[int, str]) -> list[NDArray[np.int32]]:
+        """Where the patterns match supported nodes. Adds the other nodes of their operators to ``reasons``.
+
+        Without patterns, the units of the executing device, whose answer is ``executed``. With patterns, these are
+        ignored: its results do not depend on them.
+        """
         patterns = self.profile.patterns
-        if not patterns:
+        if not patterns and not executed.units:
             return []
         is_refused = np.zeros(model.num_nodes, np.bool_)
         is_refused[list(reasons)] = True
-        units = [unit for unit in find_units(model, patterns) if not is_refused[unit].any()]
-        in_unit = np.zeros(model.num_nodes, np.bool_)
+        found = find_units(model, patterns) if patterns else executed.units
+        units = [unit for unit in found if not is_refused[unit].any()]
+        lone = ~is_refused
         if units:
-            in_unit[np.concatenate(units)] = True
+            lone[np.concatenate(units)] = False
         for number, name in enumerate(model.op_types):
             listed = [entry.with_operator(name) for entry in patterns if name in entry.operators]
             if listed:
                 where = " or ".join(list(dict.fromkeys(listed))[:_FEW_PATTERNS])
                 why = f"the profile of {self.name} supports {name} only in {where}"
-                lone = np.flatnonzero((model.op_type_of == number) & ~in_unit & ~is_refused)
-                reasons.update(dict.fromkeys(lone.tolist(), why))
+                reasons.update(dict.fromkeys(np.flatnonzero((model.op_type_of == number) & lone).tolist(), why))
+        if not patterns:
+            in_unit = np.zeros(model.num_nodes, np.bool_)
+            in_unit[np.concatenate(executed.units)] = True
+            why = f"{self.profile.runs_on} runs it only together with nodes that {self.name} does not support"
+            reasons.update(dict.fromkeys(np.flatnonzero(in_unit & lone).tolist(), why))
         return units
 
     def compile_model(
