@@ -169,6 +169,20 @@ def test_the_cache_tells_constraints_apart(tmp_path: Path) -> None:
             assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == parts
 
 
+def test_a_node_without_another_device_takes_its_unit_along() -> None:
+    """Only B supports n1, and only together with n0, which A supports too and would get by priority."""
+    model = chain("RRR")
+    supports = [
+        Support.from_reasons(3, {1: "no"}),
+        Support.from_reasons(3, {2: "no"}, [np.array([0, 1], np.int32)]),
+    ]
+    for objective in (Objective.PRIORITY, Objective.COST):
+        rules = AssignmentRules(objective=objective, speeds=[DeviceSpeed(1e9, 1e9), DeviceSpeed(1e6, 1e6)])
+        found = assign_and_cut(model, model, assign(model, ("A", "B"), supports), rules)
+        assert found.affinity.device_of.tolist() == [1, 1, 0]
+        assert "it runs together with 'n1' (Relu), which only B may have" in found.affinity.reason(0)
+
+
 # -- settings --------------------------------------------------------------------------------------------------------
 
 

@@ -83,7 +83,7 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
         device = min(number for number, _, _ in broken)  # nodes go to later devices, whose subgraphs then grow
         for number, nodes, why in broken:
             if number == device:
-                answers.remove(number, nodes, why)
+                answers.leave(number, nodes, why)
         rounds += 1
         if rounds > _MOST_ROUNDS:
             free = np.flatnonzero(affinity.origin == Origin.PRIORITY)
@@ -163,6 +163,25 @@ class _Answers:
         nodes = nodes[self._masks[device, nodes]]
         self._masks[device, nodes] = False
         self._reasons[device].update(dict.fromkeys(nodes.tolist(), why))
+
+    def leave(self, device: int, nodes: NDArray[np.integer], why: str) -> None:
+        """As `remove`. If no other device may have a node, the other nodes of one of its units come to it instead, as
+        long as they could be elsewhere."""
+        available = self._masks & self._free
+        available[device] = False
+        stuck = ~available[:, nodes].any(axis=0)
+        self.remove(device, nodes[~stuck], why)
+        for node in nodes[stuck].tolist():
+            unit = next((unit for unit in self.units[device] if node in unit and available[:, unit].any()), None)
+            if unit is None:
+                self.remove(device, np.array([node]), why)
+                continue
+            for other in range(len(self._masks)):
+                if other != device:
+                    name = _named(self._model, node)
+                    self.remove(
+                        other, unit, f"it runs together with {name}, which only {self._device(device)} may have"
+                    )
 
     def close(self) -> None:
         """Remove what follows: groups that a device does not support whole, and nodes without a complete unit."""

@@ -92,7 +92,8 @@ class Session:
         constraints = planning.constraints()
         if is_artifact and (planning.plan_path is not None or planning.pins or constraints):
             raise click.UsageError(
-                "an exported model contains its plan: --plan, --pin, --together and --min-subgraph require an ONNX model"
+                "an exported model contains its plan: --plan, --pin, --together and --min-subgraph require an ONNX "
+                "model"
             )
         target: str | PlanRecord = planning.device or "CPU"
         if planning.plan_path is not None:
