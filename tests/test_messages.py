@@ -151,7 +151,7 @@ def test_pins_without_a_list(core: hetero.Core, diamond: hetero.Model) -> None:
         (
             "/head/.*",
             "pin '/head/.*' matches no node: expected a node key such as 'one', a regular expression for whole keys, "
-            "or op: and an operator",
+            "op: and an operator, or weight: and a constant",
         ),
     ],
 )

@@ -96,17 +96,22 @@ class Core:
     @memory_errors()
     @each_once()
     def query_model(
-        self, model: Model | ModelSource, device: str, config: Mapping[str, Any] | None = None
+        self,
+        model: Model | ModelSource,
+        device: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        shapes: Shapes | None = None,
     ) -> SupportedNodes:
         """The device that supports each node: node key -> device, with the reasons for unsupported nodes in
         ``.reasons``.
 
         Ignores affinities in the model. A call of a model-local function counts as one node, unless its nodes go to
         several devices; then its nodes are listed (``call/node``). You can edit the result and pass it to
-        `Model.with_affinity`.
+        `Model.with_affinity`. ``shapes``: as in `plan`.
         """
         request = self._request(device, config)
-        model = self._with_types(as_model(model), request.devices)
+        model = self._with_types(with_shapes(as_model(model), shapes), request.devices)
         return resolve_model(model.with_affinity({}), request).supported_nodes()
 
     @memory_errors()
@@ -124,10 +129,11 @@ class Core:
         """Assign and partition without compiling.
 
         ``device``: a device string, or a loaded (and edited) plan, which is checked against the model and bound to it.
-        ``pins``: node key, regular expression for whole keys, or ``op:`` and an operator type -> device of the list;
-        see docs/plan.md. ``max_memory``: device -> limit for weights and activations, in bytes or as ``"512MiB"``; see
-        docs/memory.md. ``shapes``: input -> shape, for inputs with dynamic shapes. The model is planned and compiled
-        for these shapes only. A dimension that is None or a symbol stays dynamic.
+        ``pins``: node key, regular expression for whole keys, ``op:`` and an operator type, or ``weight:`` and the name
+        of a constant -> device of the list; see docs/plan.md. ``max_memory``: device -> limit for weights and
+        activations, in bytes or as ``"512MiB"``; see docs/memory.md. ``shapes``: input -> shape, for inputs with
+        dynamic shapes. The model is planned and compiled for these shapes only. A dimension that is None or a symbol
+        stays dynamic.
 
         Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,

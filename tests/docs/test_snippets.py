@@ -31,6 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "page",
     [
+        "devices.md",
         "plan.md",
         "memory.md",
         "pipeline.md",

@@ -16,7 +16,7 @@ from ..errors import HeteroError, ModelError, PropertyError, raise_out_of_memory
 from ..model.functions import may_lack_types
 from ..model.types import ValueType
 from ..plugin.caller import ConfiguredDevice, find_dtypes, query
-from ..plugin.contract import Support
+from ..plugin.contract import LeastSubgraph, Support
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -70,7 +70,8 @@ class AssignmentRules:
 
     ``policy``: of `partition_graph`. ``costs``: measured costs. ``speeds``: the speed of each device; empty for a plan
     from a file. ``processors``: the processors of this machine that the devices use. ``limits``: device -> memory limit
-    in bytes.
+    in bytes. ``least``: device -> least size of its subgraphs. ``together``: groups of nodes, as users write them, that
+    go to one device; see `hetero.assign.constraints`.
     """
 
     policy: str = "auto"
@@ -79,6 +80,8 @@ class AssignmentRules:
     speeds: Sequence[DeviceSpeed] = ()
     processors: ProcessorUse = ProcessorUse()
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    least: Mapping[str, LeastSubgraph] = dataclasses.field(default_factory=dict)
+    together: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..assign.assigning import resolve_model
+from ..assign.constraint_settings import least_of, parse_groups, parse_least
 from ..assign.costs.measured import Costs
 from ..assign.memory.limits import limits_of, parse_limits
 from ..assign.request import AssignmentRules, Objective, ProcessorUse, Request
@@ -68,6 +69,20 @@ _MAX_MEMORY = Property(
     accepts=lambda given: parse_limits(given) is not None,  # which says what is wrong
     doc="{device: size}: what it may take for weights and activations, in bytes or as '512MiB'",
 )
+_MIN_SUBGRAPH = Property(
+    "MIN_SUBGRAPH",
+    (Mapping, str),
+    {},
+    accepts=lambda given: parse_least(given) is not None,  # which says what is wrong
+    doc="{device: nodes} or {device: {'nodes': …, 'flops': …}}: nodes of a smaller subgraph go to the next device",
+)
+_STAY_TOGETHER = Property(
+    "STAY_TOGETHER",
+    (Sequence, str),
+    (),
+    accepts=lambda given: parse_groups(given) is not None,  # which says what is wrong
+    doc="groups of nodes that go to one device: of each, an expression as in pins, or several in a list",
+)
 _QUEUE_LIMIT = Property(
     "QUEUE_LIMIT",
     int,
@@ -92,6 +107,8 @@ class HeteroPlugin(CuttingPlugin):
         _ASSIGNMENT,
         _COSTS,
         _MAX_MEMORY,
+        _MIN_SUBGRAPH,
+        _STAY_TOGETHER,
     )
     not_forwarded = DeviceListPlugin.not_forwarded | {
         "HETERO_DUMP_GRAPH_DOT",
@@ -102,6 +119,8 @@ class HeteroPlugin(CuttingPlugin):
         _ASSIGNMENT.name,
         _COSTS.name,
         _MAX_MEMORY.name,
+        _MIN_SUBGRAPH.name,
+        _STAY_TOGETHER.name,
     }
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
@@ -125,7 +144,12 @@ class HeteroPlugin(CuttingPlugin):
             # Limits that were set for all models may be about other devices.
             [*(device.name for device in devices), *skipped] if _MAX_MEMORY.name in config else None,
         )
-        rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits)
+        listed = [*(device.name for device in devices), *skipped] if _MIN_SUBGRAPH.name in config else None
+        by_user = parse_least(settings[_MIN_SUBGRAPH.name])
+        by_device = {device.name: device.plugin.least_subgraph(device.name) for device in devices}
+        least = least_of(by_device, by_user, listed)
+        together = parse_groups(settings[_STAY_TOGETHER.name])
+        rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits, least=least, together=together)
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait
             speeds = [device.plugin.speed(device.name) for device in devices]
             processors = _processors_of(devices)

@@ -10,7 +10,7 @@ from ..base import properties as _properties
 from ..base.properties import Property
 from .cancellation import Cancellation
 from .compiled_model import CompiledModel
-from .contract import Plugin, Port, ProfileRow, RemoteContext, RemoteTensor, Support
+from .contract import LeastSubgraph, Plugin, Port, ProfileRow, RemoteContext, RemoteTensor, Support
 from .request import InferRequest, PlacingRunner, RepeatingRunner, Runner
 from .speed import CostSource, DeviceSpeed, default_speed
 
@@ -21,6 +21,7 @@ __all__ = [
     "CostSource",
     "DeviceSpeed",
     "InferRequest",
+    "LeastSubgraph",
     "PlacingRunner",
     "Plugin",
     "Port",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledModel",
     "InferRequest",
+    "LeastSubgraph",
     "PlacingRunner",
     "Plugin",
     "Port",
@@ -72,18 +73,40 @@ class Support:
     """The nodes of a model that a device supports, and the reason for each node that it refuses.
 
     ``mask``: bool[num_nodes], True where the device supports the node. ``reasons``: node index -> reason, one entry for
-    every False.
+    every False. ``units``: sets of supported nodes that the device runs as one operation, such as a Conv between
+    DequantizeLinear and QuantizeLinear. Plans give the device a node of a unit only in a subgraph that contains one of
+    its units as a whole.
     """
 
     mask: NDArray[np.bool_]
     reasons: Mapping[int, str]
+    units: Sequence[NDArray[np.int32]] = ()
 
     @classmethod
-    def from_reasons(cls, num_nodes: int, reasons: Mapping[int, str]) -> Support:
+    def from_reasons(
+        cls, num_nodes: int, reasons: Mapping[int, str], units: Sequence[NDArray[np.int32]] = ()
+    ) -> Support:
         """Supports every node without an entry in ``reasons``."""
         mask = np.ones(num_nodes, np.bool_)
         mask[list(reasons)] = False
-        return cls(mask, reasons)
+        return cls(mask, reasons, units)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeastSubgraph:
+    """The least size of a subgraph: ``nodes``, and ``flops``, operations as estimated from shapes."""
+
+    nodes: int = 1
+    flops: float = 0.0
+
+    def __or__(self, other: LeastSubgraph) -> LeastSubgraph:
+        """The size that satisfies both."""
+        return LeastSubgraph(max(self.nodes, other.nodes), max(self.flops, other.flops))
+
+    @property
+    def is_any(self) -> bool:
+        """Whether every subgraph is large enough."""
+        return self.nodes <= 1 and self.flops <= 0
 
 
 class Plugin(abc.ABC):
@@ -191,6 +214,10 @@ class Plugin(abc.ABC):
     def memory_bytes(self, device: str) -> float | None:
         """The memory that the device has for a model, in bytes. Plans stay within it. None: no limit."""
         return None
+
+    def least_subgraph(self, device: str) -> LeastSubgraph:
+        """The least size of a subgraph of the device. Plans of HETERO give it no smaller one."""
+        return LeastSubgraph()
 
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """The versions that compiled models depend on besides the model and the properties. ``CACHE_DIR`` reuses a

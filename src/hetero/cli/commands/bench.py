@@ -176,9 +176,10 @@ def command(
 
 
 def _targets(planning: Planning) -> list[Planning]:
-    """The targets to measure: each device, then the plan. Default: the default device. Pins apply to lists only."""
+    """The targets to measure: each device, then the plan. Default: the default device. Pins and constraints on
+    assignments apply to lists only."""
     targets = [
-        planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=())
+        planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=(), together=(), least=())
         for device in planning.devices
     ]
     if planning.plan_path is not None:
