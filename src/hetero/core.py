@@ -21,6 +21,7 @@ from .base.guard import guarded
 from .base.properties import check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
+from .compiling.device_list import DeviceListPlugin
 from .compiling.requests import resolve_request
 from .errors import (
     DeviceUnavailable,
@@ -60,7 +61,7 @@ class Core:
 
     The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
     exported model. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
-    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``). A *configuration* maps properties to values (docs/properties.md). An
+    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``, ``AUTO:ORT,CPU``). A *configuration* maps properties to values (docs/properties.md). An
     unknown property raises a `PropertyError` that suggests the most similar name.
     """
 
@@ -137,6 +138,11 @@ class Core:
         model = self._with_types(with_shapes(as_model(model), shapes), request.devices if request.cuts else ())
         if isinstance(device, PlanRecord):
             return bind_plan(model, device, request)
+        if isinstance(request.whole.plugin, DeviceListPlugin) and not request.whole.plugin.plans:
+            raise PropertyError(
+                f"{request.whole.name} decides when it compiles, so it has no plan: plan for "
+                "'HETERO:ORT,CPU' with ASSIGNMENT=COST, or measure plans with `hetero tune`"
+            )
         return make_plan(model, request)
 
     @memory_errors()
@@ -198,7 +204,8 @@ class Core:
 
     @property
     def available_devices(self) -> list[str]:
-        """The available devices, including ids. Those that run over other devices, HETERO and MULTI, are not listed."""
+        """The available devices, including ids. HETERO, MULTI and AUTO, which run over other devices, are not
+        listed."""
         available = []
         for name in self._registry.names():
             if name in LIST_DEVICES:

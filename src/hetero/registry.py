@@ -42,6 +42,7 @@ _BUILT_IN = {
     "RAY": "hetero.devices.ray:create_plugin",
     "HETERO": "hetero.devices.hetero:create_plugin",
     "MULTI": "hetero.devices.multi:create_plugin",
+    "AUTO": "hetero.devices.auto:create_plugin",
 }
 # Device names in OpenVINO, onnxruntime and PyTorch, and their equivalents in hetero.
 _ELSEWHERE = {
@@ -51,7 +52,6 @@ _ELSEWHERE = {
     "CUDA": "an NVIDIA GPU is ORT.CUDA (pip install onnxruntime-gpu)",
     "TENSORRT": "onnxruntime's TensorRT is ORT.TENSORRT (pip install onnxruntime-gpu)",
     "ROCM": "an AMD GPU is ORT.ROCM (pip install onnxruntime-rocm)",
-    "AUTO": "devices are listed by priority, such as 'HETERO:FPGA,CPU'",
     "ONNXRUNTIME": "onnxruntime is ORT (pip install 'hetero[onnxruntime]')",
 }
 Factory = Callable[[], Plugin]
@@ -255,6 +255,7 @@ class Registry:
         if name not in plugin.registered_names:
             plugin.registered_names = (*plugin.registered_names, name)
         plugin.registrations = self.registrations
+        plugin.device_names = self.names
         plugin.connect(self.plugin)
         return plugin
 

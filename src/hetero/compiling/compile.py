@@ -27,6 +27,7 @@ from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
 from ..runtime.pipelined import usable_processors
 from .concurrent import ConcurrentCalls
+from .device_list import DeviceListPlugin
 from .folding import fold_between
 from .free_memory import FreeMemory
 from .hetero_model import Fallback, HeteroCompiledModel, schedule_of
@@ -71,6 +72,8 @@ def _compile_whole(model: Model, request: Request, context: RemoteContext | None
             f"pins require a device list, and '{device.name}' is a single device: use a list, such as "
             f"'HETERO:{device.name},TEMPLATE'"
         )
+    if isinstance(device.plugin, DeviceListPlugin) and not device.plugin.plans:
+        return compile_on(device, model, context)
     if request.rules.limits:
         assignment = make_plan(model, request).assignment  # raises InsufficientMemory
         return compile_on(device, model if assignment.model is assignment.original else assignment.model, context)

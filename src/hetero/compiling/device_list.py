@@ -47,6 +47,9 @@ class DeviceListPlugin(Plugin):
     not_forwarded: ClassVar[frozenset[str]] = frozenset({"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID"})
     """Properties of this device only, even if its devices declare them too."""
 
+    plans: ClassVar[bool] = True
+    """Whether hetero plans models for this device. If False, the device decides while it compiles."""
+
     def available(
         self, config: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> tuple[list[ConfiguredDevice], dict[str, str]]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
     from ..model.model import Model
 
-__all__ = ["HeteroPlugin", "create_plugin"]
+__all__ = ["COSTS", "HeteroPlugin", "create_plugin"]
 
 _PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
 _POLICY = Property(
@@ -54,7 +54,7 @@ _ASSIGNMENT = Property(
     doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least; '' = "
     "COST with OBJECTIVE=LATENCY, else PRIORITY",
 )
-_COSTS = Property(
+COSTS = Property(
     "COSTS",
     (str, os.PathLike, Costs),
     "",
@@ -90,7 +90,7 @@ class HeteroPlugin(CuttingPlugin):
         _POLICY,
         _OBJECTIVE,
         _ASSIGNMENT,
-        _COSTS,
+        COSTS,
         _MAX_MEMORY,
     )
     not_forwarded = DeviceListPlugin.not_forwarded | {
@@ -100,7 +100,7 @@ class HeteroPlugin(CuttingPlugin):
         _POLICY.name,
         _OBJECTIVE.name,
         _ASSIGNMENT.name,
-        _COSTS.name,
+        COSTS.name,
         _MAX_MEMORY.name,
     }
 
@@ -190,7 +190,7 @@ def _processors_of(devices: Sequence[ConfiguredDevice]) -> ProcessorUse:
 
 
 def _costs_of(settings: Mapping[str, Any]) -> Costs | None:
-    costs = settings[_COSTS.name]
+    costs = settings[COSTS.name]
     if isinstance(costs, Costs):
         return costs
     return Costs.load(costs) if os.fsdecode(costs) else None

@@ -136,6 +136,8 @@ class Plugin(abc.ABC):
         self._plugin_of: Callable[[str], Plugin] | None = None
         self.registrations: Callable[[str], Sequence[tuple[str, str]]] = _not_registered
         """Device name -> what another process must register to create the device (`Registry.registrations`)."""
+        self.device_names: Callable[[], Sequence[str]] = tuple
+        """The names of all devices of the `Core`, available or not."""
         self.executors = ExecutorManager()
         """The threads of models compiled by this plugin. They end with the plugin and the last of its models."""
         weakref.finalize(self, self.executors.clear).atexit = False

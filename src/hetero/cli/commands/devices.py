@@ -13,6 +13,7 @@ __all__ = ["command"]
 _LISTS = {
     "HETERO": "one model on a list of devices, by priority: HETERO:FPGA,CPU",
     "MULTI": "requests distributed over a list of devices: MULTI:CPU,ORT",
+    "AUTO": "the fastest device or split of a list, found while requests run: AUTO:ORT,CPU",
 }
 
 
