@@ -31,6 +31,7 @@ COMMANDS = {
     "split": "Write an ONNX file per subgraph, for any runtime, with a manifest.",
     "run": "Run one inference and summarize the outputs.",
     "bench": "Measure latency, throughput and CPU time of one or more devices.",
+    "tune": "Measure plans for a list of devices, and write the fastest.",
     "compare": "Compare the results of two devices: outputs, or all values between subgraphs.",
     "export": "Compile a model and export it as one file that loads without compiling.",
     "completion": "Print a script that completes commands in a shell.",

@@ -63,6 +63,8 @@ _CHOICE = Property("AUTO_CHOICE", str, "", writable=False, doc="the device that 
 # Estimates of devices without measured costs were wrong by up to this factor (bench/costs.py), so a candidate whose
 # prediction is within it is compiled and timed.
 _DOUBT = 4.0
+# The background waits for the first inference, at most this time in s, so that the two do not share the processors.
+_HEAD_START = 0.25
 # Requests with other shapes than those under trial, after which the trial starts again with their shapes.
 _MOST_OTHER_SHAPES = 20
 _NOT_BY_DEFAULT = ("CPU", "TEMPLATE", "RAY")  # CPU comes first; TEMPLATE is a reference; RAY needs a cluster
@@ -112,9 +114,9 @@ class AutoPlugin(DeviceListPlugin):
             )
         super().check_config(config)
         listed = self._names(config)
-        known = self.device_names()
         for name in listed or ():
-            if parse_device(name).name not in known:
+            if not self.knows_device(parse_device(name).name):
+                known = self.device_names()
                 raise UnknownDevice(
                     f"unknown device {name!r} in {self.name}:{','.join(listed or ())}{did_you_mean(name, known)}; "
                     f"known devices: {', '.join(known)}"
@@ -309,6 +311,7 @@ class _Choice:
     def __init__(self, start: _Entry, refused: Sequence[AutoCandidate], settings: Mapping[str, Any]) -> None:
         self.start = start
         self.done = threading.Event()  # no more candidates will be compiled
+        self.has_run = threading.Event()
         self.executor = StreamExecutor("AUTO compiling", 1)
         self._settings = settings
         self._trial_runs = int(settings[_TRIAL_RUNS.name])
@@ -485,10 +488,12 @@ class _Compiling:
 
     def __init__(self, choice: _Choice, steps: Iterator[_Challenger | AutoCandidate]) -> None:
         self._choice = weakref.ref(choice)
+        self._has_run = choice.has_run
         self._steps = steps
         self._is_stopped = False
 
     def run(self) -> None:
+        self._has_run.wait(_HEAD_START)
         try:
             self.compile_all()
         except Exception as error:
@@ -638,6 +643,8 @@ class AutoRunner:
                 )
             return results
         finally:
+            if not choice.has_run.is_set():
+                choice.has_run.set()
             if is_timed:
                 choice.end_run(entry, shapes, seconds)
 

@@ -138,6 +138,8 @@ class Plugin(abc.ABC):
         """Device name -> what another process must register to create the device (`Registry.registrations`)."""
         self.device_names: Callable[[], Sequence[str]] = tuple
         """The names of all devices of the `Core`, available or not."""
+        self.knows_device: Callable[[str], bool] = lambda name: False
+        """Whether a name is one of ``device_names``."""
         self.executors = ExecutorManager()
         """The threads of models compiled by this plugin. They end with the plugin and the last of its models."""
         weakref.finalize(self, self.executors.clear).atexit = False
