@@ -18,7 +18,8 @@ from .assign.request import Request, with_device_types
 from .base.collection import collection_paused
 from .base.device_string import LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.guard import guarded
-from .base.properties import check_config
+from .base.notebook import html_table
+from .base.properties import Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
 from .compiling.device_list import DeviceListPlugin
@@ -44,7 +45,7 @@ from .plan import Plan, PlanRecord, bind_plan, make_plan
 from .plugin.caller import ConfiguredDevice, configure
 from .plugin.contract import CompiledModel, Plugin, RemoteContext
 from .plugin.remote import DeviceContexts
-from .registry import DeviceInfo, Registry
+from .registry import DEVICE_COLUMNS, DeviceInfo, Registry
 
 if TYPE_CHECKING:
     from .artifact.payload import PayloadReader
@@ -61,8 +62,8 @@ class Core:
 
     The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
     exported model. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
-    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``, ``AUTO:ORT,CPU``). A *configuration* maps properties to values (docs/properties.md). An
-    unknown property raises a `PropertyError` that suggests the most similar name.
+    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``, ``AUTO:ORT,CPU``). A *configuration* maps properties to values
+    (docs/properties.md). An unknown property raises a `PropertyError` that suggests the most similar name.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,14 @@ class Core:
         # Plugins and the registry form a reference cycle. Their threads end with this object, before the cycle is
         # collected.
         weakref.finalize(self, self._registry.clear_executors).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<Core with {', '.join(self._registry.names())}>"
+
+    def _repr_html_(self) -> str:
+        """All devices, for notebooks."""
+        infos = self.devices()
+        return html_table("Devices", DEVICE_COLUMNS, (info.row() for info in infos), len(infos))
 
     # -- models -------------------------------------------------------------------------------------------------
 
@@ -232,6 +241,13 @@ class Core:
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise HeteroError(f"{device} returned {value!r} from get_property {subject}, expected {expected}")
         return value
+
+    def properties(self, device: str) -> tuple[tuple[Property, Any], ...]:
+        """All properties of a device, each with its value (of a writable one, the default for models compiled later).
+        Raises `PropertyError` and `DeviceUnavailable` for ``device``."""
+        _, plugin, _ = self._resolve(device, None)
+        names = self.get_property(device, "SUPPORTED_PROPERTIES")
+        return tuple((plugin.declared(name), self.get_property(device, name)) for name in names)
 
     def set_property(self, device: str, values: Mapping[str, Any]) -> None:
         """Set defaults for models compiled for ``device`` later. If a value is invalid, no default changes."""

@@ -155,9 +155,7 @@ class Tuning:
             return
         orders = [list(self._devices)]
         if len(self._devices) <= _DEVICES_WITH_ORDERS:
-            orders += [
-                [first, *(other for other in self._devices if other != first)] for first in self._devices[1:]
-            ]
+            orders += [[first, *(other for other in self._devices if other != first)] for first in self._devices[1:]]
         for order in orders:
             yield Trial(f"by priority {', '.join(order)}"), self._planner(order, {})
         yield Trial("by cost"), self._planner(self._devices, {"ASSIGNMENT": "COST", **measured})

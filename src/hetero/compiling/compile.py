@@ -16,6 +16,7 @@ from ..assign.affinity import assign
 from ..assign.assigning import resolve_model
 from ..base.collection import collection_paused
 from ..base.log import tell
+from ..base.machine import usable_processors
 from ..base.warn import warn
 from ..errors import HeteroError, PropertyError, UnsupportedModel, raise_out_of_memory, shown
 from ..plan import Plan, PlanRecord, bind_plan, check_limits, make_plan
@@ -25,7 +26,6 @@ from ..plugin.contract import CompiledModel, RemoteContext
 from ..plugin.executor import DeviceExecutors
 from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
-from ..runtime.pipelined import usable_processors
 from .concurrent import ConcurrentCalls
 from .device_list import DeviceListPlugin
 from .folding import fold_between

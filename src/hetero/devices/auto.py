@@ -40,7 +40,7 @@ from ..errors import (
 )
 from ..plan import Plan, make_plan
 from ..plugin.cancellation import Cancellation
-from ..plugin.contract import CompiledModel, Plugin, Port, RemoteContext, Runner, Support
+from ..plugin.contract import CompiledModel, Port, RemoteContext, Runner, Support
 from ..plugin.executor import ExecutorManager, StreamExecutor
 from ..plugin.profile import ProfileRow
 from .hetero import COSTS
@@ -145,7 +145,7 @@ class AutoPlugin(DeviceListPlugin):
                 continue
             with contextlib.suppress(HeteroError):  # not available
                 plugin = self.plugin_of(name)
-                if not _is_simulated(plugin):
+                if not plugin.is_simulated:
                     ids = plugin.device_ids()
                     found += [f"{name}.{id_}" for id_ in ids] if len(ids) > 1 else [name]
         return (*found, "CPU")
@@ -239,12 +239,6 @@ class AutoPlugin(DeviceListPlugin):
         return lambda: compile_model(model, self._request(name, config))
 
 
-def _is_simulated(plugin: Plugin) -> bool:
-    return "DEVICE_TYPE" in plugin.get_property("SUPPORTED_PROPERTIES") and (
-        plugin.get_property("DEVICE_TYPE") == "simulated"
-    )
-
-
 def _prediction(plan: Plan) -> tuple[float, bool]:
     """The predicted latency of a plan in s, and whether all its costs were measured."""
     latency = plan.latency
@@ -312,6 +306,7 @@ class _Choice:
         self.start = start
         self.done = threading.Event()  # no more candidates will be compiled
         self.has_run = threading.Event()
+        self.is_stopped = False
         self.executor = StreamExecutor("AUTO compiling", 1)
         self._settings = settings
         self._trial_runs = int(settings[_TRIAL_RUNS.name])
@@ -510,7 +505,7 @@ class _Compiling:
         """Compile each candidate. ``strict``: raise the first error."""
         for step in self._steps:
             choice = self._choice()
-            if choice is None or self._is_stopped:
+            if choice is None or choice.is_stopped or self._is_stopped:
                 return
             if isinstance(step, AutoCandidate):
                 if strict and step.is_error:
@@ -589,6 +584,11 @@ class AutoCompiledModel(CompiledModel):
         if name == "EXECUTION_DEVICES":
             return self._choice.current.compiled.get_property(name)
         return super().get_property(name)
+
+    def close(self) -> None:
+        """See `CompiledModel.close`. No further candidate is compiled."""
+        super().close()
+        self._choice.is_stopped = True
 
     def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
         """Wait until all candidates are compiled, and export the model for the device on which requests run now. The

@@ -16,6 +16,7 @@ from ..assign.assigning import resolve_model
 from ..assign.costs.measured import Costs
 from ..assign.memory.limits import limits_of, parse_limits
 from ..assign.request import AssignmentRules, Objective, ProcessorUse, Request
+from ..base.machine import usable_processors
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..compiling.compile import compile_model
 from ..compiling.device_list import DeviceListPlugin
@@ -26,7 +27,6 @@ from ..plan import LoadedPlan
 from ..plugin.caller import ConfiguredDevice
 from ..plugin.contract import CompiledModel, RemoteContext, Support
 from ..plugin.executor import DeviceExecutors
-from ..runtime.pipelined import usable_processors
 from .profile import ProfilePlugin
 
 if TYPE_CHECKING:

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.machine import DeviceMemory
 from ..base.properties import Property, PropertyTable
 from ..errors import DeviceUnavailable, NotSupported
 from ..model.types import Port
@@ -195,6 +196,12 @@ class Plugin(abc.ABC):
         """The memory that the device has for a model, in bytes. Plans stay within it. None: no limit."""
         return None
 
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        """The memory that the device has, for users to see; it limits nothing. ``device``: the requested name. None:
+        unknown."""
+        limit = self.memory_bytes(device)
+        return None if limit is None else DeviceMemory(int(limit))
+
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """The versions that compiled models depend on besides the model and the properties. ``CACHE_DIR`` reuses a
         compiled model only if they are equal."""
@@ -286,6 +293,11 @@ class Plugin(abc.ABC):
     def declares(self, name: str) -> bool:
         """Whether ``name`` is a writable property of this device. HETERO forwards only these properties."""
         return name in self._table and self._table.declared(name, self.name).writable
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the device simulates other hardware (``DEVICE_TYPE``)."""
+        return "DEVICE_TYPE" in self._table and self.read_only_property("DEVICE_TYPE") == "simulated"
 
     def plugin_of(self, device: str) -> Plugin:
         """The plugin of another device of the same `Core`. Raises `DeviceUnavailable`."""

@@ -56,6 +56,11 @@ class DeviceSpeed:
             if not 0 <= value < np.inf:
                 raise PropertyError(f"{name} must be a number, zero or more, found {value!r}")
 
+    def describe(self) -> str:
+        """``100 Gflop/s, 20 GB/s``."""
+        text = f"{self.flops_per_s / 1e9:.3g} Gflop/s, {self.bytes_per_s / 1e9:.3g} GB/s"
+        return text if self.link_bytes_per_s is None else f"{text}, link {self.link_bytes_per_s / 1e9:.3g} GB/s"
+
     def seconds(self, flops: NDArray[np.float64], nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Seconds per node, float64 [num_nodes]: the longer of the times for its operations and for its bytes."""
         return np.maximum(flops / self.flops_per_s, nbytes / self.bytes_per_s) + self.node_s

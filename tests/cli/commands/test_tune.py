@@ -77,7 +77,8 @@ def test_the_plan_is_written_and_runs(hetero: Invoke, hetero_json: Json, diamond
     assert states["FPGA alone"] == "failed"  # LRN
     assert states["by priority CPU, FPGA"] == "same"
     best = next(entry for entry in found["candidates"] if entry["plan"] == found["best"])
-    assert best["state"] == "measured" and best["runs"] >= 5
+    assert best["state"] == "measured"
+    assert best["runs"] >= 5
     measured = [entry for entry in found["candidates"] if entry["state"] == "measured"]
     assert best["median_ms"] <= 1.5 * min(entry["median_ms"] for entry in measured)
     assert all(entry["difference"]["passes"] for entry in measured if entry["difference"])
@@ -88,14 +89,16 @@ def test_the_plan_is_written_and_runs(hetero: Invoke, hetero_json: Json, diamond
     np.testing.assert_allclose(core.compile_model(diamond_path, plan)(feed)["y"], expected, rtol=1e-5)
     assert "y" in hetero("run", diamond_path, "--plan", "plan.json").stdout
     text = hetero("tune", diamond_path, "-d", "FPGA", "-d", "CPU", "-t", "0.2", "-f").stdout
-    assert "The fastest is" in text and "Wrote plan.json: hetero run" in text
+    assert "The fastest is" in text
+    assert "Wrote plan.json: hetero run" in text
 
 
 def test_wrong_results_do_not_win(core: library.Core, quick: Quick) -> None:
     quick.offset = 1.0
     tuning = tuned(core, "QUICK,CPU")
     states = {trial.name: trial.state for trial in tuning.trials}
-    assert states["CPU alone"] == "measured" and states["QUICK alone"] == "differs"
+    assert states["CPU alone"] == "measured"
+    assert states["QUICK alone"] == "differs"
     (trial,) = [trial for trial in tuning.trials if trial.name == "QUICK alone"]
     assert trial.reason.startswith("'y' differs from that of 'CPU alone': max |Δ| 1, 6 elements off")
     assert tuning.best.name == "CPU alone"  # type: ignore[attr-defined]
@@ -106,14 +109,16 @@ def test_a_slow_candidate_is_not_measured_for_long(core: library.Core, quick: Qu
     tuning = tuned(core, "QUICK,CPU")
     (trial,) = [trial for trial in tuning.trials if trial.name == "QUICK alone"]
     assert trial.state == "slow"
-    assert trial.median_s is not None and trial.median_s >= 0.05
+    assert trial.median_s is not None
+    assert trial.median_s >= 0.05
     assert tuning.best.name == "CPU alone"  # type: ignore[attr-defined]
 
 
 def test_the_time_bounds_the_candidates(core: library.Core, quick: Quick) -> None:
     quick.seconds = 0.2
     tuning = tuned(core, "QUICK,TEMPLATE,CPU", seconds=0.01)
-    assert tuning.trials[0].name == "CPU alone" and tuning.trials[0].state == "measured"
+    assert tuning.trials[0].name == "CPU alone"
+    assert tuning.trials[0].state == "measured"
     assert {trial.state for trial in tuning.trials[1:]} == {"no time"}
     assert tuning.best.name == "CPU alone"  # type: ignore[attr-defined]
 
