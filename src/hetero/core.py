@@ -62,8 +62,8 @@ class Core:
 
     The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
     exported model. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
-    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``, ``AUTO:ORT,CPU``). A *configuration* maps properties to values
-    (docs/properties.md). An unknown property raises a `PropertyError` that suggests the most similar name.
+    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``, ``AUTO:ORT,CPU``). A *configuration* maps properties to values;
+    `properties` lists those of a device. An unknown property raises a `PropertyError` that suggests the most similar name.
     """
 
     def __init__(self) -> None:
@@ -135,9 +135,9 @@ class Core:
 
         ``device``: a device string, or a loaded (and edited) plan, which is checked against the model and bound to it.
         ``pins``: node key, regular expression for whole keys, or ``op:`` and an operator type -> device of the list;
-        see docs/plan.md. ``max_memory``: device -> limit for weights and activations, in bytes or as ``"512MiB"``; see
-        docs/memory.md. ``shapes``: input -> shape, for inputs with dynamic shapes. The model is planned and compiled
-        for these shapes only. A dimension that is None or a symbol stays dynamic.
+        see the page "Plans" of the documentation. ``max_memory``: device -> limit for weights and activations, in bytes
+        or as ``"512MiB"``; see the page "Memory limits". ``shapes``: input -> shape, for inputs with dynamic shapes.
+        The model is planned and compiled for these shapes only. A dimension that is None or a symbol stays dynamic.
 
         Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,

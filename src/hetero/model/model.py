@@ -460,7 +460,8 @@ class Model(Rows):
 
         ``external_above``: store tensors of at least this many bytes in a second file, ``<name>.1.data``, in the same
         folder. By default, weights of up to 128 MiB are stored in the model file; if they are larger, tensors of 1 KiB
-        or more are external. docs/reading.md describes the layout and the handling of existing files.
+        or more are external. The page "Reading, saving and splitting models" of the
+        documentation describes the layout.
 
         Raises `ModelError` if external data cannot be read, or if the model file would exceed 2 GiB. If writing fails,
         raises `OSError`, leaves no files behind, and does not change an existing model.

@@ -58,7 +58,8 @@ class DeviceSpeed:
 
     def describe(self) -> str:
         """``100 Gflop/s, 20 GB/s``."""
-        text = f"{self.flops_per_s / 1e9:.3g} Gflop/s, {self.bytes_per_s / 1e9:.3g} GB/s"
+        flops = f"{self.flops_per_s / 1e12:.3g} T" if self.flops_per_s >= 1e12 else f"{self.flops_per_s / 1e9:.3g} G"
+        text = f"{flops}flop/s, {self.bytes_per_s / 1e9:.3g} GB/s"
         return text if self.link_bytes_per_s is None else f"{text}, link {self.link_bytes_per_s / 1e9:.3g} GB/s"
 
     def seconds(self, flops: NDArray[np.float64], nbytes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -31,7 +31,7 @@ def test_devices(hetero: Invoke, hetero_json: Json) -> None:
     assert found["HETERO"]["speed"] is None
     (line,) = [line for line in text.splitlines() if line.startswith("FPGA")]
     assert "4.00 GB" in line
-    assert "Gflop/s" in line
+    assert "2 Tflop/s, 50 GB/s, link 8 GB/s" in line
 
 
 def test_speeds_are_measured(hetero_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
