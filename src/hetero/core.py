@@ -63,7 +63,8 @@ class Core:
     The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
     exported model. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
     (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``, ``AUTO:ORT,CPU``). A *configuration* maps properties to values;
-    `properties` lists those of a device. An unknown property raises a `PropertyError` that suggests the most similar name.
+    `properties` lists those of a device. An unknown property raises a `PropertyError` that suggests the most similar
+    name.
     """
 
     def __init__(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import io
 import logging
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -394,3 +396,60 @@ def test_functions(core: hetero.Core) -> None:
     compiled = core.compile_model(model, "AUTO:TEMPLATE,CPU")
     for _ in range(14):
         np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
+
+
+def test_close_stops_compiling(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    with compiled_on(core, relu, "AUTO:LATE,TEMPLATE,CPU") as compiled:
+        assert late.begun.wait(30)
+        request = compiled.create_infer_request()
+    late.gate.set()
+    assert compiled.wait(30_000)
+    names = [row.device for row in compiled.choice.candidates]
+    assert "TEMPLATE" not in names  # the slowest comes last
+    np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0))
+
+
+SCRIPT = """
+import os, sys, threading, time
+sys.path[:0] = {paths!r}
+import numpy as np
+import hetero
+from test_auto import Late, X
+from onnx import helper
+from model_zoo import make_model
+
+core = hetero.Core()
+late = Late()
+core.register_plugin("LATE", lambda: late)
+compiled = core.compile_model(core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])])), "AUTO:LATE,CPU")
+compiled(X)
+assert late.begun.wait(30)
+{end}
+"""
+FORK = """
+child = os.fork()
+if not child:
+    assert compiled.wait(0), "the child compiles nothing"
+    assert np.array_equal(compiled(X)[0], np.maximum(X, 0))
+    assert compiled.submit(X).result(30)
+    assert compiled.choice.device == "CPU" and "forked" in str(compiled.choice), compiled.choice
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+late.gate.set()
+assert compiled.wait(30_000)
+assert len(compiled.choice.candidates) == 2
+print("end")
+"""
+
+
+@pytest.mark.parametrize("end", ["print('end')", FORK], ids=["exit", "fork"])
+def test_the_process_exits_or_forks_while_compiling(end: str) -> None:
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "helpers")]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT.format(paths=paths, end=end)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "end"), done.stderr
