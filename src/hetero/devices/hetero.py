@@ -66,7 +66,7 @@ _MAX_MEMORY = Property(
     (Mapping, str),
     {},
     accepts=lambda given: parse_limits(given) is not None,  # which says what is wrong
-    doc="{device: size}: what it may take for weights and activations, in bytes or as '512MiB'",
+    doc="{device: size}: what it may take for weights and activations, in bytes, as '512MiB', or 'available'",
 )
 _QUEUE_LIMIT = Property(
     "QUEUE_LIMIT",
@@ -124,6 +124,7 @@ class HeteroPlugin(CuttingPlugin):
             {device.name: device.plugin.memory_bytes(device.name) for device in devices},
             # Limits that were set for all models may be about other devices.
             [*(device.name for device in devices), *skipped] if _MAX_MEMORY.name in config else None,
+            lambda name: next(device for device in devices if device.name == name).plugin.available_bytes(name),
         )
         rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits)
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait

@@ -203,6 +203,11 @@ class Plugin(abc.ABC):
         limit = self.memory_bytes(device)
         return None if limit is None else DeviceMemory(int(limit))
 
+    def available_bytes(self, device: str) -> int | None:
+        """What the device has free, or its whole memory if it does not say; for the limit ``available``."""
+        memory = self.device_memory(device)
+        return None if memory is None else memory.total if memory.free is None else memory.free
+
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """The versions that compiled models depend on besides the model and the properties. ``CACHE_DIR`` reuses a
         compiled model only if they are equal."""
