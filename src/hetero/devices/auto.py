@@ -26,7 +26,7 @@ from ..base.log import tell
 from ..base.properties import Property, up_to, without
 from ..base.warn import warn
 from ..compiling.compile import compile_model
-from ..compiling.device_list import DeviceListPlugin, optimal_requests
+from ..compiling.device_list import COSTS, DeviceListPlugin, optimal_requests
 from ..compiling.requests import resolve_request
 from ..errors import (
     Cancelled,
@@ -43,7 +43,6 @@ from ..plugin.cancellation import Cancellation
 from ..plugin.contract import CompiledModel, Port, RemoteContext, Runner, Support
 from ..plugin.executor import ExecutorManager, StreamExecutor
 from ..plugin.profile import ProfileRow
-from .hetero import COSTS
 
 if TYPE_CHECKING:
     from ..model.model import Model

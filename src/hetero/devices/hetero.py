@@ -19,7 +19,7 @@ from ..assign.request import AssignmentRules, Objective, ProcessorUse, Request
 from ..base.machine import usable_processors
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..compiling.compile import compile_model
-from ..compiling.device_list import DeviceListPlugin
+from ..compiling.device_list import COSTS, DeviceListPlugin
 from ..compiling.hetero_model import PAYLOAD_VERSION, HeteroCompiledModel, wired_schedule
 from ..compiling.requests import CuttingPlugin
 from ..errors import Corrupt, PropertyError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
     from ..model.model import Model
 
-__all__ = ["COSTS", "HeteroPlugin", "create_plugin"]
+__all__ = ["HeteroPlugin", "create_plugin"]
 
 _PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
 _POLICY = Property(
@@ -53,12 +53,6 @@ _ASSIGNMENT = Property(
     choices=("", "PRIORITY", "COST"),
     doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least; '' = "
     "COST with OBJECTIVE=LATENCY, else PRIORITY",
-)
-COSTS = Property(
-    "COSTS",
-    (str, os.PathLike, Costs),
-    "",
-    doc="measured costs for predictions: a `Costs`, or the path of a file",
 )
 _THREADS = "INFERENCE_NUM_THREADS"
 _MAX_MEMORY = Property(
