@@ -37,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "pipeline.md",
         "plugins.md",
         "custom-operators.md",
+        "howto/goals.md",
         "howto/rehearse.md",
         "howto/many-subgraphs.md",
         "howto/from-openvino.md",

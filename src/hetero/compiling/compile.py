@@ -16,6 +16,7 @@ from ..assign.affinity import assign
 from ..assign.assigning import resolve_model
 from ..base.collection import collection_paused
 from ..base.log import tell
+from ..base.machine import usable_processors
 from ..base.warn import warn
 from ..errors import HeteroError, PropertyError, UnsupportedModel, raise_out_of_memory, shown
 from ..plan import Plan, PlanRecord, bind_plan, check_limits, make_plan
@@ -25,8 +26,8 @@ from ..plugin.contract import CompiledModel, RemoteContext, RemoteTensor
 from ..plugin.executor import DeviceExecutors
 from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
-from ..runtime.pipelined import usable_processors
 from .concurrent import ConcurrentCalls
+from .device_list import DeviceListPlugin
 from .folding import fold_between
 from .free_memory import FreeMemory
 from .hetero_model import Fallback, HeteroCompiledModel, schedule_of
@@ -72,6 +73,8 @@ def _compile_whole(model: Model, request: Request, context: RemoteContext | None
             f"pins require a device list, and '{device.name}' is a single device: use a list, such as "
             f"'HETERO:{device.name},TEMPLATE'"
         )
+    if isinstance(device.plugin, DeviceListPlugin) and not device.plugin.plans:
+        return compile_on(device, model, context)
     if request.rules.limits:
         assignment = make_plan(model, request).assignment  # raises InsufficientMemory
         return compile_on(device, model if assignment.model is assignment.original else assignment.model, context)

@@ -17,9 +17,10 @@ from ..assign.constraint_settings import least_of, parse_groups, parse_least
 from ..assign.costs.measured import Costs
 from ..assign.memory.limits import limits_of, parse_limits
 from ..assign.request import AssignmentRules, Objective, ProcessorUse, Request
+from ..base.machine import usable_processors
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..compiling.compile import compile_model
-from ..compiling.device_list import DeviceListPlugin
+from ..compiling.device_list import COSTS, DeviceListPlugin
 from ..compiling.hetero_model import PAYLOAD_VERSION, HeteroCompiledModel, wired_schedule
 from ..compiling.requests import CuttingPlugin
 from ..errors import Corrupt, PropertyError
@@ -27,7 +28,6 @@ from ..plan import LoadedPlan
 from ..plugin.caller import ConfiguredDevice
 from ..plugin.contract import CompiledModel, RemoteContext, Support
 from ..plugin.executor import DeviceExecutors
-from ..runtime.pipelined import usable_processors
 from .profile import ProfilePlugin
 
 if TYPE_CHECKING:
@@ -55,19 +55,13 @@ _ASSIGNMENT = Property(
     doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least; '' = "
     "COST with OBJECTIVE=LATENCY, else PRIORITY",
 )
-_COSTS = Property(
-    "COSTS",
-    (str, os.PathLike, Costs),
-    "",
-    doc="measured costs for predictions: a `Costs`, or the path of a file",
-)
 _THREADS = "INFERENCE_NUM_THREADS"
 _MAX_MEMORY = Property(
     "MAX_MEMORY",
     (Mapping, str),
     {},
     accepts=lambda given: parse_limits(given) is not None,  # which says what is wrong
-    doc="{device: size}: what it may take for weights and activations, in bytes or as '512MiB'",
+    doc="{device: size}: what it may take for weights and activations, in bytes, as '512MiB', or 'available'",
 )
 _MIN_SUBGRAPH = Property(
     "MIN_SUBGRAPH",
@@ -105,7 +99,7 @@ class HeteroPlugin(CuttingPlugin):
         _POLICY,
         _OBJECTIVE,
         _ASSIGNMENT,
-        _COSTS,
+        COSTS,
         _MAX_MEMORY,
         _MIN_SUBGRAPH,
         _STAY_TOGETHER,
@@ -117,7 +111,7 @@ class HeteroPlugin(CuttingPlugin):
         _POLICY.name,
         _OBJECTIVE.name,
         _ASSIGNMENT.name,
-        _COSTS.name,
+        COSTS.name,
         _MAX_MEMORY.name,
         _MIN_SUBGRAPH.name,
         _STAY_TOGETHER.name,
@@ -143,6 +137,7 @@ class HeteroPlugin(CuttingPlugin):
             {device.name: device.plugin.memory_bytes(device.name) for device in devices},
             # Limits that were set for all models may be about other devices.
             [*(device.name for device in devices), *skipped] if _MAX_MEMORY.name in config else None,
+            lambda name: next(device for device in devices if device.name == name).plugin.available_bytes(name),
         )
         listed = [*(device.name for device in devices), *skipped] if _MIN_SUBGRAPH.name in config else None
         by_user = parse_least(settings[_MIN_SUBGRAPH.name])
@@ -214,7 +209,7 @@ def _processors_of(devices: Sequence[ConfiguredDevice]) -> ProcessorUse:
 
 
 def _costs_of(settings: Mapping[str, Any]) -> Costs | None:
-    costs = settings[_COSTS.name]
+    costs = settings[COSTS.name]
     if isinstance(costs, Costs):
         return costs
     return Costs.load(costs) if os.fsdecode(costs) else None

@@ -1,4 +1,5 @@
-"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; docs/plugins.md shows a complete device.
+"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; the page "Writing a device" of the
+documentation shows a complete device.
 
 `contract`, `compiled_model` and the protocols of `request` are the author's part. The other modules are shared by all
 devices: requests and their tensors, threads, counters, and the checks of what plugins return (`caller`, `checked`).

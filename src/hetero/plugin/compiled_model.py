@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self, overload
 
+from ..base.names import shortened
+from ..base.notebook import html_table
 from ..base.properties import Property, PropertyTable
 from ..errors import Corrupt, HeteroError, NotSupported, PropertyError, did_you_mean, inference_error, shown
-from ..model.types import Port
+from ..model.types import PORT_COLUMNS, Port, port_rows
 from .checked import checked_runner
 from .executor import ExecutorLease, ExecutorManager
 from .futures import map_in_order, submit
@@ -26,7 +29,9 @@ __all__ = ["CompiledModel"]
 
 
 class CompiledModel(abc.ABC):
-    """A model, ready to run on one device. Immutable; any number of requests may run at the same time."""
+    """A model, ready to run on one device. Any number of requests may run at the same time."""
+
+    _is_closed = False
 
     def __init__(
         self,
@@ -127,14 +132,15 @@ class CompiledModel(abc.ABC):
 
     def __call__(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
+        idle = self._idle
         try:
-            request = self._idle.pop()
+            request = idle.pop()
         except IndexError:
             request = self.create_infer_request()
         try:
             return request.infer(inputs, out)
         finally:
-            self._idle.append(request)
+            idle.append(request)
 
     def submit(self, inputs: Any, out: Any = None) -> Future[Outputs]:
         """Start one inference in a thread of the device. The future returns its `Outputs` or raises its exception.
@@ -189,10 +195,33 @@ class CompiledModel(abc.ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
 
+    def _repr_html_(self) -> str:
+        """Inputs, outputs and devices, for notebooks."""
+        devices = ", ".join(map(str, self.get_property("EXECUTION_DEVICES")))
+        rows = itertools.chain(port_rows(self._inputs, self._outputs), [("runs on", devices, None, None)])
+        total = len(self._inputs) + len(self._outputs) + 1
+        name = shortened(str(self._properties["NETWORK_NAME"]), 80)
+        return html_table(f"{type(self).__name__} {name} on {self._device}", PORT_COLUMNS, rows, total)
+
+    def close(self) -> None:
+        """Release the memory of idle requests, and make no new ones: calls, `submit` and `create_infer_request` then
+        raise `InferenceError`. Running inferences and existing requests continue. ``with compiled:`` calls it at its
+        end. Other resources, such as worker processes, are released when the object is garbage collected."""
+        self._is_closed = True
+        self._idle = []  # running calls return their requests to the old list
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     # -- what hetero calls --------------------------------------------------------------------------------------------
 
     def new_runner(self) -> Runner:
         """`create_runner`, with errors of the call and of the runner wrapped to name the device."""
+        if self._is_closed:
+            raise InferenceError(f"{self._device}: the compiled model is closed")
         if not self.checks_results:
             return self.create_runner()
         try:

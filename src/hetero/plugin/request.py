@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.notebook import html_table
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
 from .cancellation import Cancellation
@@ -163,6 +164,16 @@ class InferRequest:
     def profiling_info(self) -> Profile:
         """Counters of the last inference, a tuple of rows; empty unless compiled with ``PERF_COUNT``."""
         return self._profile
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._device}: {self._state.value}>"
+
+    def _repr_html_(self) -> str:
+        """The state and the counters of the last inference, for notebooks."""
+        profile = self._profile
+        rows = ((row.node, row.layer_type, row.exec_type, f"{row.real_us:.0f}", row.subgraph or "") for row in profile)
+        columns = ("node", "operator", "executed as", "µs", "subgraph")
+        return html_table(f"Request on {self._device}: {self._state.value}", columns, rows, len(profile))
 
     def infer(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread.

@@ -65,6 +65,12 @@ class DeviceSpeed:
             if not 0 <= value < np.inf:
                 raise PropertyError(f"{name} must be a number, zero or more, found {value!r}")
 
+    def describe(self) -> str:
+        """``100 Gflop/s, 20 GB/s``."""
+        flops = f"{self.flops_per_s / 1e12:.3g} T" if self.flops_per_s >= 1e12 else f"{self.flops_per_s / 1e9:.3g} G"
+        text = f"{flops}flop/s, {self.bytes_per_s / 1e9:.3g} GB/s"
+        return text if self.link_bytes_per_s is None else f"{text}, link {self.link_bytes_per_s / 1e9:.3g} GB/s"
+
     def seconds(
         self,
         flops: NDArray[np.float64],

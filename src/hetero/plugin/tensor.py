@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.formatting import counted, shape_text
+from ..base.notebook import html_table
 from ..base.warn import warn
 from ..errors import InferenceError, UnknownOutput, did_you_mean, shown
 from ..model.types import Port
@@ -17,6 +18,7 @@ from .remote import RemoteContext, RemoteTensor
 
 __all__ = ["Outputs", "bind_inputs", "check_outputs"]
 
+_MOST_SUMMARIZED = 1 << 22  # elements of a result whose range a table shows
 _MOST_NAMES = 5  # of unknown inputs in a message
 
 
@@ -98,6 +100,11 @@ class Outputs:
     def __repr__(self) -> str:
         entries = (f"{name!r}: {_describe_value(value)}" for name, value in self.items())
         return f"Outputs({{{', '.join(entries)}}})"
+
+    def _repr_html_(self) -> str:
+        """Types, shapes and ranges, for notebooks."""
+        rows = ((name, *_summary(value)) for name, value in self.items())
+        return html_table("Outputs", ("name", "dtype", "shape", "min", "mean", "max"), rows, len(self))
 
 
 def _as_position(key: Any) -> int:
@@ -299,6 +306,18 @@ def _describe_held(kinds: tuple[str, ...], element: str) -> str:
         return f"{_describe_held(kinds[1:], element)} or None"
     inner = "lists of " if kinds[1:2] == ("sequence",) else ""
     return f"a list of {inner}{element}s{' or None' if 'optional' in kinds[1:] else ''}"
+
+
+def _summary(value: Any) -> tuple[str | None, ...]:
+    """dtype, shape, minimum, mean and maximum of a result; None for what it does not have."""
+    if not isinstance(value, np.ndarray):
+        return None, _describe_value(value), None, None, None
+    kind, shape = str(value.dtype), shape_text(value.shape)
+    if not 0 < value.size <= _MOST_SUMMARIZED or value.dtype.kind not in "biuf":
+        return kind, shape, None, None, None
+    with np.errstate(all="ignore"):
+        wide = value.astype(np.float64)
+        return kind, shape, *(f"{number:.6g}" for number in (wide.min(), wide.mean(), wide.max()))
 
 
 def _describe_value(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.formatting import counted
+from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import Property
 from ...errors import (
     DeviceUnavailable,
@@ -110,6 +111,10 @@ class OrtPlugin(Plugin):
             case "RANGE_FOR_ASYNC_INFER_REQUESTS" | "RANGE_FOR_STREAMS":
                 return (1, 1024, 1) if name == "RANGE_FOR_ASYNC_INFER_REQUESTS" else (1, 1024)
         return super().read_only_property(name)
+
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        """Known for onnxruntime's own kernels only."""
+        return host_memory() if device.partition(".")[2] in ("", "CPU") else None
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Supports a node if onnxruntime can create a session with it; see `support`."""
