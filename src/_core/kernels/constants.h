@@ -80,6 +80,14 @@ static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
     return 8 * ((k + HT_QUAD - 1) / HT_QUAD) + 4 * 2 * HT_PANEL + 8;
 }
 
+/* ---- matmul_nbits, matmul_nbits_bytes */
+
+#define HT_NBITS_MAX_BLOCK (1 << 20) /* elements of a block: products of sizes stay far from overflow */
+#define HT_NBITS_MAX_BYTES_BLOCK 256 /* of matmul_nbits_bytes: sums of 255 * 127 * 256 are exact in float32 */
+
+/* Bytes of a row that matmul_nbits_bytes rounds to bytes: these, and two floats for each block. */
+static inline int64_t ht_scratch_nbits_row(int64_t k, int64_t block) { return (k + block - 1) / block * (block + 8); }
+
 /* ---- depthwise_integer */
 
 #define HT_DEPTHWISE_CHANNELS 64 /* channels of a block: bytes of the widest vector, and of a cache line */
@@ -217,7 +225,7 @@ enum {
 
 #define HT_CONSTANTS(X)                                                                                 \
     X(MAX_DIMS) X(MAX_BYTES) X(ALIGNMENT) X(MAX_WINDOW) X(MAX_THREADS)                                  \
-    X(PANEL) X(PACKING_VERSION)                                                                         \
+    X(PANEL) X(PACKING_VERSION) X(NBITS_MAX_BLOCK) X(NBITS_MAX_BYTES_BLOCK)                             \
     X(CONV_DEPTHWISE_MAPS)                                                                              \
     X(ATTENTION_MAX_DIM)                                                                                \
     X(PAD_CONSTANT) X(PAD_REFLECT) X(PAD_EDGE) X(PAD_WRAP)                                              \
