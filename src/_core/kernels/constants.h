@@ -114,7 +114,7 @@ static inline int64_t ht_scratch_recurrent(int64_t batch, int64_t gates, int64_t
     return 4 * batch * (gates + 2) * ((hidden + HT_PANEL - 1) / HT_PANEL * HT_PANEL);
 }
 
-/* ---- attention */
+/* ---- attention, grouped_attention */
 
 #define HT_ATTENTION_SCORES 8192      /* floats of a block of scores: 32 kB, in the cache between the products */
 #define HT_ATTENTION_MIN_ROWS 24      /* rows of a block, at least: two of the tallest tiles of a product */
@@ -133,6 +133,9 @@ static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int6
     const int64_t values = (e + HT_PANEL - 1) / HT_PANEL * HT_PANEL * n;
     return 4 * (keys + values + ht_attention_rows(m, n) * n);
 }
+
+/* Scores of the heads that share keys, and a sink each. */
+static inline int64_t ht_scratch_grouped_attention(int64_t shared, int64_t length) { return 4 * shared * (length + 1); }
 
 /* ---- pad, scatter_elements, scatter_nd, grid_sample, resize_tables.c: codes of their modes. The header of each kernel explains them. */
 

@@ -23,6 +23,8 @@
     X(identity) \
     X(chain) \
     X(attention) \
+    X(append_cache) \
+    X(grouped_attention) \
     X(add) \
     X(sub) \
     X(mul) \

@@ -49,10 +49,14 @@ HT_INLINE vf ht_nbits_zeros(const ht_nbits *l, const uint8_t *block, int64_t lan
 {
     if (!l->has_zeros)
         return vf_set1(l->bits == 4 ? 8.0f : 128.0f);
-    float zeros[VF_LANES];
-    for (int i = 0; i < VF_LANES; i++)
-        zeros[i] = (float)block[4 * HT_PANEL + lane + i];
-    return vf_load(zeros);
+    const uint8_t *zeros = block + 4 * HT_PANEL + lane;
+#if defined(__AVX512F__)
+    return vi_to_float(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zeros)));
+#elif defined(__AVX2__)
+    return vi_to_float(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)zeros)));
+#else
+    return (vf){(float)zeros[0], (float)zeros[1], (float)zeros[2], (float)zeros[3]};
+#endif
 }
 
 HT_INLINE vi ht_nbits_load(const uint8_t *p) { return vf_bits(vf_load((const float *)(const void *)p)); }

@@ -139,6 +139,13 @@ static int64_t of_attention(const ht_call *call)
     return ht_scratch_attention(call->ints[0], call->ints[1], call->ints[2], call->ints[3]);
 }
 
+static int64_t of_grouped_attention(const ht_call *call)
+{
+    if (!has_sizes(call, 0, 5) || call->ints[3] < 1 || !is_moderate(call->ints[2], call->ints[4] + 1, 4))
+        return 0;
+    return ht_scratch_grouped_attention(call->ints[2] / call->ints[3], call->ints[4]);
+}
+
 static int64_t lines(int64_t bytes) { return ceil_div(bytes, HT_CHAIN_LINE) * HT_CHAIN_LINE; }
 
 static int64_t of_chain(const ht_call *call)
@@ -194,6 +201,7 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call)
     case NUMBER_gru: return of_recurrent(call, 3);
     case NUMBER_rnn: return of_recurrent(call, 1);
     case NUMBER_attention: return of_attention(call);
+    case NUMBER_grouped_attention: return of_grouped_attention(call);
     case NUMBER_chain: return of_chain(call);
     case NUMBER_topk: return of_topk(call);
     case NUMBER_dft: return of_dft(call);

@@ -300,6 +300,10 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
         raise InferenceError(f"embeddings do not all have {width} columns")
 
     def looked_up(table: Value, rows: Value) -> Value:
+        # As in onnxruntime, negative numbers are errors: the kernel would count them from the end.
+        is_negative = binary(context, "less", rows, context.scalar(0, rows.dtype), _BOOL)
+        outside = context.scalar(np.iinfo(rows.dtype).max, rows.dtype)
+        rows = context.call("where", [is_negative, outside, rows], rows.shape, rows.dtype)
         return context.call("gather", [table, rows], (*rows.shape, width), table.dtype, [0])
 
     if positions is None:
@@ -574,6 +578,18 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
         positions = binary(context, "add", context.counting(length), positions)
     elif positions.shape != (batch, length):
         raise InferenceError(f"position_ids {list(positions.shape)} do not fit {[batch, length]}")
+    made = _turned(context, turned, positions, cosines, sines, bool(node.get("interleaved", 0)))
+    if x.rank == 4:
+        return [transposed(context, made, (0, 2, 1, 3))]
+    return [context.reshaped(made, x.shape)]
+
+
+def _turned(
+    context: Context, turned: Value, positions: Value, cosines: Value, sines: Value, interleaved: bool
+) -> Value:
+    """Turns pairs of numbers of heads [batch, length, heads, size] at ``positions``, [length] or [batch, length]."""
+    batch, length, count, size = turned.shape
+    half = cosines.shape[1]
     shape = (*positions.shape, 1, half)
     angles = [
         context.reshaped(
@@ -583,7 +599,6 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
         for cache in (cosines, sines)
     ]
     steps, part = strides_of(turned.shape), (batch, length, count, half)
-    interleaved = bool(node.get("interleaved", 0))
     # The pairs are neighbours, or the same numbers of both halves.
     starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
     first, second = (strided(context, turned, start, part, (*steps[:3], step)) for start in starts)
@@ -598,7 +613,23 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
         parts = [context.reshaped(joined, (*part[:3], 2 * half))]
     if 2 * half < size:
         parts.append(strided(context, turned, 2 * half, (*part[:3], size - 2 * half), steps))
-    made = parts[0] if len(parts) == 1 else context.call("concat", parts, turned.shape, _F32, [3])
-    if x.rank == 4:
-        return [transposed(context, made, (0, 2, 1, 3))]
-    return [context.reshaped(made, x.shape)]
+    return parts[0] if len(parts) == 1 else context.call("concat", parts, turned.shape, _F32, [3])
+
+
+def rotated(
+    context: Context,
+    x: Value,
+    count: int,
+    size: int,
+    positions: Value,
+    cosines: Value,
+    sines: Value,
+    interleaved: bool,
+) -> Value:
+    """RotaryEmbedding of ``count`` heads [batch, length, count * size] at ``positions`` [batch, length]."""
+    if cosines.rank != 2 or sines.shape != cosines.shape or 2 * cosines.shape[1] > size:
+        raise InferenceError(f"caches of shapes {list(cosines.shape)} and {list(sines.shape)} do not fit heads of {size}")
+    if positions.shape != x.shape[:2]:
+        raise InferenceError(f"position_ids {list(positions.shape)} do not fit {list(x.shape[:2])}")
+    heads = context.reshaped(x, (*x.shape[:2], count, size))
+    return context.reshaped(_turned(context, heads, positions, cosines, sines, interleaved), x.shape)
