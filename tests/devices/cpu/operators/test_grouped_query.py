@@ -15,7 +15,7 @@ OP = "GroupQueryAttention"
 
 
 def operands(
-    batch: int, steps: int, past: int, heads: int = 4, groups: int = 2, size: int = 8, packed: bool = False
+    batch: int, steps: int, past: int, heads: int = 4, groups: int = 2, size: int = 16, packed: bool = False
 ) -> dict[str, Array]:
     """``past``: positions of the cache before the new ones."""
     total = past + steps
@@ -33,7 +33,7 @@ def operands(
     }
 
 
-def angles(size: int = 8, length: int = 64) -> dict[str, Array]:
+def angles(size: int = 16, length: int = 64) -> dict[str, Array]:
     values = np.arange(length)[:, None] / 10.0 ** np.arange(size // 2)
     return {"cos": np.cos(values).astype(np.float32), "sin": np.sin(values).astype(np.float32)}
 
@@ -111,8 +111,8 @@ def test_bad_operands() -> None:
             with pytest.raises(InferenceError):
                 run(model_of(OP, wrong, ("total",), **options), wrong, device)
         for name, array in (
-            ("q", floats(1, 1, 30)),
-            ("k", floats(1, 2, 16)),
+            ("q", floats(1, 1, 33)),
+            ("k", floats(1, 2, 32)),
             ("pk", floats(1, 2, 3, 4)),
             ("ends", np.zeros(2, np.int32)),
             ("total", np.array([4, 4], np.int32)),

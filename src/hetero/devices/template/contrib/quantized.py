@@ -295,6 +295,9 @@ def dynamic_quantize_lstm(
         per = [each.astype(np.float64).reshape(directions, 1, -1) for each in (scale, zero)]
         return np.asarray((levels.astype(np.float64) - per[1]) * per[0])
 
+    def clipped(x: Array) -> Array:
+        return np.clip(x, -clip, clip) if clip else x
+
     w, r = widened(w, w_scale, w_zero), widened(r, r_scale, r_zero)
     made = np.zeros((steps, directions, batch, hidden))
     last_h, last_c = (
@@ -310,12 +313,10 @@ def dynamic_quantize_lstm(
             order = range(count - 1, -1, -1) if direction == b"reverse" or d == 1 else range(count)
             for t in order:
                 sums = x[t, b].astype(np.float64) @ w[d] + h @ r[d] + both
-                if clip:
-                    sums = np.clip(sums, -clip, clip)
                 i, o, f, g = sums.reshape(4, hidden)
-                i, f = (1 / (1 + np.exp(-(gate + hole * c))) for gate, hole in ((i, holes[0]), (f, holes[2])))
-                c = f * c + i * np.tanh(g)
-                h = np.tanh(c) / (1 + np.exp(-(o + holes[1] * c)))
+                i, f = (1 / (1 + np.exp(-clipped(gate + hole * c))) for gate, hole in ((i, holes[0]), (f, holes[2])))
+                c = f * c + i * np.tanh(clipped(g))
+                h = np.tanh(c) / (1 + np.exp(-clipped(o + holes[1] * c)))
                 made[t, d, b] = h
             last_h[d, b], last_c[d, b] = h, c
     return tuple(each.astype(x.dtype) for each in (made, last_h, last_c))
