@@ -12,7 +12,10 @@
 
 #include <float.h>
 
-enum { ROWS = 4 }; /* of a tile: their sums fit the registers */
+enum {
+    ROWS = 4, /* of a tile: their sums fit the registers */
+    PAIR = 2  /* vectors of columns at a time for one row, which share its broadcast levels */
+};
 
 typedef struct {
     ht_nbits l;
@@ -104,92 +107,119 @@ HT_INLINE vi add_shorts(vi acc, vi shorts) { return vi_add(acc, _mm256_madd_epi1
 #endif
 #endif
 
-/* Exact sums of products of a block's words with `rows` rows of levels. */
+/* Exact sums of products of a block's words with `rows` rows of levels, for `vectors` vectors of columns. */
 HT_INLINE void block_sums(const uint8_t *words, int64_t count, const int8_t *levels, int64_t row_step, const int rows,
-                          const int bits, vi sums[ROWS])
+                          const int vectors, const int bits, vi sums[ROWS][PAIR])
 {
     const vi low = vi_set1(0x0f0f0f0f);
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++)
-        sums[i] = vi_set1(0);
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sums[i][v] = vi_set1(0);
     if (bits == 8) {
         for (int64_t w = 0; w < count; w++) {
-            const vi quads = ht_nbits_load(words + w * 4 * HT_PANEL);
+            vi quads[PAIR];
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                quads[v] = ht_nbits_load(words + w * 4 * HT_PANEL + v * VECTOR_BYTES);
 #pragma GCC unroll 4
-            for (int i = 0; i < rows; i++)
-                sums[i] = add_quads(sums[i], quads, everywhere((const uint8_t *)levels + i * row_step + 4 * w));
+            for (int i = 0; i < rows; i++) {
+                const vi level = everywhere((const uint8_t *)levels + i * row_step + 4 * w);
+#pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    sums[i][v] = add_quads(sums[i][v], quads[v], level);
+            }
         }
         return;
     }
-#if SHORT_SUMS
     for (int64_t w = 0; w < count;) {
-        vi shorts[ROWS];
+#if SHORT_SUMS
+        vi part[ROWS][PAIR];
 #pragma GCC unroll 4
         for (int i = 0; i < rows; i++)
-            shorts[i] = vi_set1(0);
-        for (const int64_t end = ht_min64(count, w + 4); w < end; w++) {
-            const vi word = ht_nbits_load(words + w * 4 * HT_PANEL);
-            const vi first = vi_and(word, low), second = vi_and(vi_shr(word, 4), low);
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                part[i][v] = vi_set1(0);
+        const int64_t end = ht_min64(count, w + 4);
+#else
+        vi(*part)[PAIR] = sums;
+        const int64_t end = count;
+#define add_short add_quads
+#endif
+        for (; w < end; w++) {
+            vi first[PAIR], second[PAIR];
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++) {
+                const vi word = ht_nbits_load(words + w * 4 * HT_PANEL + v * VECTOR_BYTES);
+                first[v] = vi_and(word, low);
+                second[v] = vi_and(vi_shr(word, 4), low);
+            }
 #pragma GCC unroll 4
             for (int i = 0; i < rows; i++) {
                 const uint8_t *at = (const uint8_t *)levels + i * row_step + 8 * w;
-                shorts[i] = add_short(add_short(shorts[i], first, everywhere(at)), second, everywhere(at + 4));
+                const vi level = everywhere(at), next = everywhere(at + 4);
+#pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    part[i][v] = add_short(add_short(part[i][v], first[v], level), second[v], next);
             }
         }
+#if SHORT_SUMS
 #pragma GCC unroll 4
         for (int i = 0; i < rows; i++)
-            sums[i] = add_shorts(sums[i], shorts[i]);
-    }
-#else
-    for (int64_t w = 0; w < count; w++) {
-        const vi word = ht_nbits_load(words + w * 4 * HT_PANEL);
-        const vi first = vi_and(word, low), second = vi_and(vi_shr(word, 4), low);
-#pragma GCC unroll 4
-        for (int i = 0; i < rows; i++) {
-            const uint8_t *at = (const uint8_t *)levels + i * row_step + 8 * w;
-            sums[i] = add_quads(add_quads(sums[i], first, everywhere(at)), second, everywhere(at + 4));
-        }
-    }
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sums[i][v] = add_shorts(sums[i][v], part[i][v]);
 #endif
+    }
 }
 
-/* `rows` prepared rows from `row` on, VF_LANES columns from `column` on. */
-HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int rows, const int bits)
+/* `rows` prepared rows from `row` on, `vectors` vectors of columns of a panel from `column` on. */
+HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int rows, const int vectors, const int bits)
 {
     const ht_nbits *l = &p->l;
     const int64_t lane = column % HT_PANEL, padded = l->blocks * l->block;
     const uint8_t *block = p->packed + column / HT_PANEL * l->blocks * l->block_bytes;
-    vf total[ROWS];
+    vf total[ROWS][PAIR];
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++)
-        total[i] = vf_set1(0.0f);
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            total[i][v] = vf_set1(0.0f);
     for (int64_t b = 0; b < l->blocks; b++, block += l->block_bytes) {
-        vi sums[ROWS];
-        const vf scale = vf_load((const float *)(const void *)block + lane), zero = ht_nbits_zeros(l, block, lane);
+        vi sums[ROWS][PAIR];
         block_sums(ht_nbits_words(l, block) + 4 * lane, l->words, p->levels + row * padded + b * l->block, padded, rows,
-                   bits, sums);
+                   vectors, bits, sums);
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            const vf scale = vf_load((const float *)(const void *)block + lane + v * VF_LANES);
+            const vf zero = ht_nbits_zeros(l, block, lane + v * VF_LANES);
 #pragma GCC unroll 4
-        for (int i = 0; i < rows; i++) {
-            /* Exact: all three are whole numbers below 2^24. */
-            const float *own = p->scales + 2 * ((row + i) * l->blocks + b);
-            const vf exact = vi_to_float(sums[i]) - zero * vf_set1(own[1]);
-            total[i] = total[i] + exact * (scale * vf_set1(own[0]));
+            for (int i = 0; i < rows; i++) {
+                /* Exact: all three are whole numbers below 2^24. */
+                const float *own = p->scales + 2 * ((row + i) * l->blocks + b);
+                const vf exact = vi_to_float(sums[i][v]) - zero * vf_set1(own[1]);
+                total[i][v] = total[i][v] + exact * (scale * vf_set1(own[0]));
+            }
         }
     }
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++)
-        ht_nbits_store(l, p->bias, p->y, p->row + row + i, column, total[i]);
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            ht_nbits_store(l, p->bias, p->y, p->row + row + i, column + v * VF_LANES, total[i][v]);
 }
 
 HT_INLINE void rows_of_panel(const product *p, int64_t column, const int bits)
 {
+    const int vectors = HT_PANEL / VF_LANES, pair = vectors < PAIR ? vectors : PAIR;
     int64_t i = 0;
     for (; i + ROWS <= p->rows; i += ROWS)
-        for (int64_t v = 0; v < HT_PANEL; v += VF_LANES)
-            tile(p, i, column + v, ROWS, bits);
+        for (int v = 0; v < vectors; v++)
+            tile(p, i, column + v * VF_LANES, ROWS, 1, bits);
     for (; i < p->rows; i++)
-        for (int64_t v = 0; v < HT_PANEL; v += VF_LANES)
-            tile(p, i, column + v, 1, bits);
+        for (int v = 0; v < vectors; v += pair)
+            tile(p, i, column + v * VF_LANES, 1, pair, bits);
 }
 
 static void multiply_part(void *context, int64_t part, int thread)
