@@ -1,5 +1,5 @@
-"""A decoder with weights of 4 or 8 bits on CPU beside onnxruntime: CPU time of a step after 64 others and of a prompt of
-64, one thread, and the peak of memory after three steps over the size of the file.
+"""A decoder with weights of 4 or 8 bits on CPU beside onnxruntime: CPU time of a step after 64 others, the ratio for a
+prompt of 64, one thread, and the peak of resident memory of a process that runs three steps.
 
 python bench/nbits.py [--hidden 1024] [--layers 4]
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from table import Table
-from timing import medians
 
 from hetero import Core
+from table import Table
+from timing import medians
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/helpers"))
 from llama import decoder, decoder_inputs

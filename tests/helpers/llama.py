@@ -29,7 +29,7 @@ def decoder(
 ) -> onnx.ModelProto:
     """input_ids [1, steps], attention_mask [1, past + steps], and a cache per layer; returns logits and new caches.
 
-    ``level``: accuracy_level; None: not stated. ``dequantized``: DequantizeLinear and MatMul in place of MatMulNBits."""
+    ``level``: accuracy_level; None: not stated. ``dequantized``: DequantizeLinear and MatMul replace MatMulNBits."""
     random = np.random.default_rng(0)
     nodes: list[onnx.NodeProto] = []
     constants: dict[str, onnx.TensorProto] = {}
@@ -48,7 +48,9 @@ def decoder(
         scales = (random.uniform(0.5, 1, (columns, blocks)) * rows**-0.5 / 2 ** (bits - 2)).astype(np.float32)
         if dequantized:
             levels = random.integers(0, 256, rows * columns // 2, np.uint8).tobytes()
-            constants[f"{name}.w"] = helper.make_tensor(f"{name}.w", TensorProto.INT4, (rows, columns), levels, raw=True)
+            constants[f"{name}.w"] = helper.make_tensor(
+                f"{name}.w", TensorProto.INT4, (rows, columns), levels, raw=True
+            )
             constant(f"{name}.s", np.ascontiguousarray(scales.T))
             add("DequantizeLinear", [f"{name}.w", f"{name}.s"], f"{name}.d", axis=0, block_size=block)
             return add("MatMul", [x, f"{name}.d"], f"{name}.y")

@@ -186,6 +186,10 @@ def test_operations_of_other_domains(op, inputs, attributes, flops):
         [helper.make_tensor_value_info(key, TensorProto.FLOAT, shape) for key, shape in inputs.items()],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx.ml", 3)]
+    opsets = [
+        helper.make_opsetid("", 17),
+        helper.make_opsetid("com.microsoft", 1),
+        helper.make_opsetid("ai.onnx.ml", 3),
+    ]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     assert estimate_work(CORE.read_model(model)).flops.tolist() == [flops]

@@ -1,4 +1,4 @@
-"""Whole decoders with weights of 4 and 8 bits on CPU and cut with TEMPLATE, beside onnxruntime without optimizations."""
+"""Decoders with weights of 4 and 8 bits on CPU and cut with TEMPLATE, beside onnxruntime without optimizations."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,11 +140,11 @@ def _tree_ensemble(o: Operands) -> _Array:
     return o.dim(0, -2) * np.array(list(numbers), np.float64)
 
 
-def _tree_steps(attributes: Mapping[str, object]) -> float:
+def _tree_steps(attributes: Mapping[str, Any]) -> float:
     """Steps of one row, each about four operations."""
     modes = attributes.get("nodes_modes") or attributes.get("nodes_featureids") or ()
     trees = attributes.get("nodes_treeids") or attributes.get("tree_roots") or ()
-    nodes, roots = len(modes), len(set(trees))  # type: ignore[arg-type]
+    nodes, roots = len(modes), len(set(trees))
     return 4 * max(roots, 1) * float(np.log2(nodes / max(roots, 1) + 1))
 
 
@@ -233,9 +233,7 @@ FORMULAS: Mapping[str, Formula] = {
     "com.microsoft::QLinearSoftmax": _per_input(20),
     "com.microsoft::QLinearAveragePool": _pool,
     "com.microsoft::FusedConv": _conv(1),
-    **dict.fromkeys(
-        _in("com.microsoft", "DynamicQuantizeMatMul FusedMatMul MatMulIntegerToFloat"), _columns_product
-    ),
+    **dict.fromkeys(_in("com.microsoft", "DynamicQuantizeMatMul FusedMatMul MatMulIntegerToFloat"), _columns_product),
     "com.microsoft::MatMulNBits": _matmul_nbits,
     "com.microsoft::QGemm": _quantized_gemm,
     "com.microsoft::Attention": _packed_attention,

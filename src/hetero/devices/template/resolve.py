@@ -1,8 +1,8 @@
 """Finds the implementation of a node for its opset.
 
 The order is: the model's functions, custom operators, `contrib`, `control_flow`, `corrections`, the classes of
-``onnx.reference``, and the function body in the operator's schema. The classes of ``onnx.reference`` always use the attribute defaults of
-the newest schema. Therefore, the defaults of the node's own opset are written into the node.
+``onnx.reference``, and the function body in the operator's schema. The classes of ``onnx.reference`` always use the
+attribute defaults of the newest schema. Therefore, the defaults of the node's own opset are written into the node.
 """
 
 from __future__ import annotations

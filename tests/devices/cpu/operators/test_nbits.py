@@ -21,7 +21,8 @@ from onnxruntime_models import run_directly
 @pytest.mark.parametrize("level", [None, 1, 4])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(
-    ("k", "n", "block"), [(32, 8, 16), (64, 5, 32), (40, 3, 16), (48, 1, 32), (1, 1, 16), (512, 33, 256), (300, 20, 128)]
+    ("k", "n", "block"),
+    [(32, 8, 16), (64, 5, 32), (40, 3, 16), (48, 1, 32), (1, 1, 16), (512, 33, 256), (300, 20, 128)],
 )
 def test_matmul_nbits(bits: int, k: int, n: int, block: int, level: int | None) -> None:
     random = np.random.default_rng(0)
@@ -138,14 +139,20 @@ def dequantized(
         constants["c"] = floats(*bias)
     if product == "Gemm":
         attributes = {"transB": trans, **attributes}
-    nodes = [helper.make_node("DequantizeLinear", inputs, ["d"], **where), helper.make_node(product, factors, ["y"], **attributes)]
+    nodes = [
+        helper.make_node("DequantizeLinear", inputs, ["d"], **where),
+        helper.make_node(product, factors, ["y"], **attributes),
+    ]
     if also_output:
         nodes.append(helper.make_node("Identity", ["d"], ["also"]))
     graph = helper.make_graph(
         nodes,
         "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", k])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (["y", "also"] if also_output else ["y"])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            for name in (["y", "also"] if also_output else ["y"])
+        ],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -78,7 +78,9 @@ def _group_query_attention(context: Context, node: Node, inputs: Sequence[Value 
             raise InferenceError(f"keys or values of shape {list(value.shape)} do not fit queries {list(x.shape)}")
     ends = _required(ends)
     if ends.size != batch:
-        raise InferenceError(f"seqlens_k of shape {list(ends.shape)} does not have one number for each of {batch} sequences")
+        raise InferenceError(
+            f"seqlens_k of shape {list(ends.shape)} does not have one number for each of {batch} sequences"
+        )
     ends = context.reshaped(ends, (batch,))
     count = context.known(_required(total)).reshape(-1)
     if len(count) != 1:

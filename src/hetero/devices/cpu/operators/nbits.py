@@ -109,7 +109,8 @@ def _wrong_constant(model: Model, value: int, name: str, size: int) -> str | Non
     shape = model.constant_type(value).shape
     if shape is None or math.prod(shape) == size:  # type: ignore[arg-type]
         return None
-    return f"MatMulNBits whose input {name} of shape {list(shape)} does not have {size} elements, as K, N, bits and block_size state"
+    found = f"input {name} of shape {list(shape)}"
+    return f"MatMulNBits whose {found} does not have {size} elements, as K, N, bits and block_size state"
 
 
 def _nbits_refusal(model: Model, view: NodeView) -> str | None:
@@ -320,7 +321,7 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
             return f"GatherBlockQuantized whose input {name} is not constant"
     kind, factors = model.constant_type(data), model.constant_type(scales)
     if kind.shape is None or len(kind.shape) < 2:
-        return f"GatherBlockQuantized of data of shape {None if kind.shape is None else list(kind.shape)}; expected rank 2 or more"
+        return "GatherBlockQuantized of data of rank below 2"
     if kind.dtype == _BYTE and bits not in (4, 8):
         return f"GatherBlockQuantized with bits = {bits}; kernels support 4 and 8"
     rank = len(kind.shape)
@@ -336,7 +337,9 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
         per_byte = 8 // bits if kind.dtype == _BYTE else 1
         shape = model.constant_type(rest[0]).shape
         if shape != (*rows, -(-blocks // per_byte)):
-            return f"GatherBlockQuantized whose zero_points have shape {shape} for scales of shape {list(factors.shape)}"
+            return (
+                f"GatherBlockQuantized whose zero_points have shape {shape} for scales of shape {list(factors.shape)}"
+            )
     return None
 
 

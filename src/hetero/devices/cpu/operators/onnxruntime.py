@@ -571,7 +571,7 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
         if size < 1 or x.shape[2] % size or (heads and x.shape[2] != heads * size):
             raise InferenceError(f"an input of shape {list(x.shape)} does not fit heads of {size}")
         turned = context.reshaped(x, (*x.shape[:2], x.shape[2] // size, size))
-    batch, length, count, size = turned.shape
+    batch, length, _, size = turned.shape
     if (width or size) != 2 * half or 2 * half > size:
         raise InferenceError(f"caches of {half} columns do not fit {width or size} numbers of heads of {size}")
     if positions.shape == (1,):
@@ -628,7 +628,9 @@ def rotated(
 ) -> Value:
     """RotaryEmbedding of ``count`` heads [batch, length, count * size] at ``positions`` [batch, length]."""
     if cosines.rank != 2 or sines.shape != cosines.shape or 2 * cosines.shape[1] > size:
-        raise InferenceError(f"caches of shapes {list(cosines.shape)} and {list(sines.shape)} do not fit heads of {size}")
+        raise InferenceError(
+            f"caches of shapes {list(cosines.shape)} and {list(sines.shape)} do not fit heads of {size}"
+        )
     if positions.shape != x.shape[:2]:
         raise InferenceError(f"position_ids {list(positions.shape)} do not fit {list(x.shape[:2])}")
     heads = context.reshaped(x, (*x.shape[:2], count, size))

@@ -196,7 +196,14 @@ def _quantized_refusal(model: Model, view: NodeView) -> str | None:
     values = model.node_inputs[view.index].tolist()
     if len(values) != 12:
         return f"DynamicQuantizeLSTM with {len(values)} inputs; expected 12"
-    for position, name in ((1, "W"), (2, "R"), (8, "W_scale"), (9, "W_zero_point"), (10, "R_scale"), (11, "R_zero_point")):
+    for position, name in (
+        (1, "W"),
+        (2, "R"),
+        (8, "W_scale"),
+        (9, "W_zero_point"),
+        (10, "R_scale"),
+        (11, "R_zero_point"),
+    ):
         if values[position] < 0 or not model.is_constant[values[position]]:
             return f"DynamicQuantizeLSTM whose input {name} is not constant"
     names = [name.decode("utf-8", "replace").lower() for name in view.attributes.get("activations", ())]
@@ -223,17 +230,19 @@ def _dynamic_quantize_lstm(context: Context, node: Node, inputs: Sequence[Value 
 
     onnxruntime also rounds x and the state of each step to 8 bits, by scales that it derives from their ranges. Here
     they stay float32, so results differ from onnxruntime's by that rounding."""
-    weights = [_widened(context, *(_required(inputs[i]) for i in (at, scale, scale + 1))) for at, scale in ((1, 8), (2, 10))]
+    weights = [
+        _widened(context, *(_required(inputs[i]) for i in (at, scale, scale + 1))) for at, scale in ((1, 8), (2, 10))
+    ]
     attributes = {name: value for name, value in node.attributes.items() if name not in ("clip", "activations")}
     if node.get("clip", 0.0) > 0:  # 0: no limit
         attributes["clip"] = node.get("clip", 0.0)
     lstm = Node("LSTM", node.opset, attributes, node.num_outputs)
-    return _recurrent(context, lstm, [inputs[0], *weights, *inputs[3:8]])
+    return list(_recurrent(context, lstm, [inputs[0], *weights, *inputs[3:8]]))
 
 
 def _widened(context: Context, levels: Value, scale: Value, zero: Value) -> Value:
-    """Weights [directions, rows, columns] of bytes as float32 [directions, columns, rows], as LSTM takes them. One scale
-    and zero point for each direction, or for each of its columns."""
+    """Weights [directions, rows, columns] of bytes as float32 [directions, columns, rows], as LSTM takes them. There
+    is one scale and zero point for each direction, or for each of its columns."""
     assert levels.data is not None
     assert scale.data is not None
     assert zero.data is not None
@@ -241,7 +250,7 @@ def _widened(context: Context, levels: Value, scale: Value, zero: Value) -> Valu
         raise InferenceError(
             f"weights {levels.dtype}{list(levels.shape)} with zero points {zero.dtype}: expected rank 3 and one type"
         )
-    directions, rows, columns = levels.shape
+    directions, _, columns = levels.shape
     for name, value in (("scale", scale), ("zero point", zero)):
         if value.shape not in ((directions,), (directions, columns)):
             raise InferenceError(f"a {name} of shape {list(value.shape)} does not fit weights {list(levels.shape)}")

@@ -41,7 +41,9 @@ def _is_kept(mask: Array, batch: int, queries: int, keys: int) -> Array:
     if mask.shape == (2 * batch,):
         kept &= places[None] >= mask[batch:, None]
     elif mask.shape != (batch,):
-        raise ValueError(f"a mask of shape {list(mask.shape)} does not fit {batch} times {queries} queries and {keys} keys")
+        raise ValueError(
+            f"a mask of shape {list(mask.shape)} does not fit {batch} times {queries} queries and {keys} keys"
+        )
     return kept[:, None, None, :]
 
 
@@ -142,7 +144,9 @@ def _rotated(x: Array, positions: Array, cosines: Array, sines: Array, interleav
     length]."""
     half = cosines.shape[1]
     made = np.asarray(x, np.float64).copy()
-    first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
+    )
     cosine, sine = (np.asarray(cache, np.float64)[positions][:, :, None] for cache in (cosines, sines))
     real, imaginary = made[..., first].copy(), made[..., second].copy()
     made[..., first] = real * cosine - imaginary * sine
@@ -212,7 +216,9 @@ def group_query_attention(
         q, k, v = np.split(query, at, axis=2)
     else:
         q, k, v = query, key, value
-    q, k, v = (x.reshape(batch, steps, many, -1) for x, many in zip((q, k, v), (num_heads, *[kv_num_heads] * 2), strict=True))
+    q, k, v = (
+        x.reshape(batch, steps, many, -1) for x, many in zip((q, k, v), (num_heads, *[kv_num_heads] * 2), strict=True)
+    )
     size = q.shape[3]
     count = int(total.reshape(()))
     starts = np.zeros(batch, np.int64) if count == steps else ends.reshape(batch).astype(np.int64) + 1 - steps

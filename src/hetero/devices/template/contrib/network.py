@@ -72,10 +72,10 @@ def fused_matmul(
     b: Array,
     *,
     alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803  the names of attributes
-    transB: int = 0,  # noqa: N803
-    transBatchA: int = 0,  # noqa: N803
-    transBatchB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
 ) -> Array:
     left = a.swapaxes(-1, -2) if transA and a.ndim > 1 else a
     right = b.swapaxes(-1, -2) if transB and b.ndim > 1 else b
@@ -127,7 +127,7 @@ def fused_conv(
     kernel, size = w.shape[2:], x.shape[2:]
     dilations = list(dilations or [1] * len(kernel))
     steps, before, out = windows(size, kernel, strides, pads, dilations, auto_pad)
-    made = np.zeros((x.shape[0], w.shape[0], *out))
+    made: Array = np.zeros((x.shape[0], w.shape[0], *out))
     maps, channels = w.shape[0] // group, w.shape[1]
     for place in itertools.product(*map(range, out)):
         for tap in itertools.product(*map(range, kernel)):

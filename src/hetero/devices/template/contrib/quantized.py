@@ -56,9 +56,7 @@ def qlinear_mul(
 
 
 @definition("QLinearSigmoid")
-def qlinear_sigmoid(
-    x: Array, x_scale: Array, x_zero: Array | None, scale: Array, zero: Array | None = None
-) -> Array:
+def qlinear_sigmoid(x: Array, x_scale: Array, x_zero: Array | None, scale: Array, zero: Array | None = None) -> Array:
     return _quantized(1 / (1 + np.exp(-_dequantized(x, x_scale, x_zero))), scale, zero, x.dtype)
 
 
@@ -116,7 +114,7 @@ def qlinear_average_pool(
     wide, size, rank = _dequantized(x, x_scale, x_zero), x.shape[2:], x.ndim - 2
     steps, before, out = windows(size, kernel_shape, strides, pads, None, auto_pad, ceil_mode)
     after = list(pads)[rank:] if pads and auto_pad == b"NOTSET" else [0] * rank
-    made = np.zeros((*x.shape[:2], *out), np.float32)
+    made: Array = np.zeros((*x.shape[:2], *out), np.float32)
     for place in itertools.product(*map(range, out)):
         starts = [p * s - b for p, s, b in zip(place, steps, before, strict=True)]
         ends = [start + k for start, k in zip(starts, kernel_shape, strict=True)]
@@ -179,8 +177,8 @@ def qgemm(
     zero: Array | None = None,
     *,
     alpha: float = 1.0,
-    transA: int = 0,  # noqa: N803  the names of attributes
-    transB: int = 0,  # noqa: N803
+    transA: int = 0,
+    transB: int = 0,
 ) -> Array:
     left, right = a.T if transA else a, b.T if transB else b
     sums = _integers(left, a_zero) @ _integers(right, b_zero) + (0 if c is None else c)
@@ -206,8 +204,8 @@ def matmul_nbits(
     g_idx: Array | None = None,
     bias: Array | None = None,
     *,
-    K: int,  # noqa: N803  the names of attributes
-    N: int,  # noqa: N803
+    K: int,
+    N: int,
     bits: int = 4,
     block_size: int,
     accuracy_level: int = 0,
@@ -222,7 +220,9 @@ def matmul_nbits(
     sizes = {"B": (b, N * blocks * block_size * bits // 8), "scales": (scales, N * blocks)}
     for name, (array, size) in sizes.items():
         if array.size != size:
-            raise ValueError(f"{name} of shape {list(array.shape)} does not have {size} elements, as K, N and bits state")
+            raise ValueError(
+                f"{name} of shape {list(array.shape)} does not have {size} elements, as K, N and bits state"
+            )
     levels = _unpacked(b.reshape(N, -1), bits).reshape(N, blocks, block_size).astype(np.float64)
     middle: Any = 2.0 ** (bits - 1)
     if zeros is not None:

@@ -1,8 +1,8 @@
 """The table of definitions, and how a node is matched with one.
 
-A definition is a function of NumPy arrays. Its positional parameters are the operator's inputs; one that
-is annotated ``Array | None`` may be absent. Its keyword parameters are attributes; one without a default is required. It returns the outputs, of
-which a node may use only the first.
+A definition is a function of NumPy arrays. Its positional parameters are the operator's inputs; one that is annotated
+``Array | None`` may be absent. Its keyword parameters are attributes; one without a default is required. It returns the
+outputs, of which a node may use only the first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.helper
-from numpy.typing import NDArray
 
 from ....errors import did_you_mean
 
 __all__ = ["Array", "definition", "matched"]
 
-Array = NDArray[Any]
+Array = Any
+"""A NumPy array. Its operators have no static types that would help here."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
