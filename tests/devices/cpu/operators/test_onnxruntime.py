@@ -170,6 +170,25 @@ def test_embedding(batch: int, length: int) -> None:
     check(op, {"ids": ids, **none, **tables, **no_table, **factors, "mask": mask}, constants=fixed, outputs=2)
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_embedding_refuses_numbers_outside_a_table(device: str) -> None:
+    good = {
+        "ids": np.zeros((1, 2), np.int32),
+        "segments": np.zeros((1, 2), np.int32),
+        "words": floats(10, 8),
+        "places": floats(6, 8),
+        "table": floats(2, 8),
+        "gamma": floats(8),
+        "beta": floats(8),
+    }
+    fixed = ("words", "places", "table", "gamma", "beta")
+    run(model_of("EmbedLayerNormalization", good, fixed, outputs=2), good, device)
+    for name, number in (("ids", -1), ("ids", 10), ("ids", -(2**31)), ("segments", -1), ("segments", 2)):
+        wrong = good | {name: np.array([[0, number]], np.int32)}
+        with pytest.raises(InferenceError):
+            run(model_of("EmbedLayerNormalization", wrong, fixed, outputs=2), wrong, device)
+
+
 # ---- attention
 
 
