@@ -10,16 +10,21 @@
     X(pack_filters) \
     X(conv_integer) \
     X(pack_depthwise) \
+    X(matmul_nbits_bytes) \
     X(depthwise_integer)
 
 #define HT_OTHER_KERNELS(X) \
     X(pack_b) \
     X(gemm) \
     X(matmul) \
+    X(pack_nbits) \
+    X(matmul_nbits) \
     X(unary) \
     X(identity) \
     X(chain) \
     X(attention) \
+    X(append_cache) \
+    X(grouped_attention) \
     X(add) \
     X(sub) \
     X(mul) \

@@ -40,7 +40,7 @@ from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
 from .fusion import fuse
 from .memory import Parts, join
-from .operators import batch_norm
+from .operators import batch_norm, nbits
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
@@ -86,7 +86,7 @@ class Planner:
         repeated: bool = False,
     ) -> None:
         self.model = model
-        self.nodes = nodes
+        self.nodes = nbits.rewritten(model, nodes, output_ids or model.output_ids) if transform else nodes
         self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
         self.output_ids = tuple(model.output_ids if output_ids is None else output_ids)
         self.repeated = repeated
@@ -113,6 +113,8 @@ class Planner:
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
             if i in known or plan.operator.custom is not None:  # user code may give another result in each run
+                continue
+            if not plan.outputs:  # a node that `nbits.rewritten` has emptied
                 continue
             if any(v >= 0 and v not in self._constants and not is_constant[v] for v in plan.inputs):
                 continue  # checked before any constant is read from the file

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _BYTES = ("int8", "uint8")
 _SMALL = (*_BYTES, "int16", "uint16")
+_LEVELS = (*_SMALL, "int32", "int4", "uint4")  # those of 4 bits only as constants
 _SCALES = (*F32, "float16", "bfloat16")
 _F32 = np.dtype(np.float32)
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
@@ -100,6 +101,11 @@ def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, No
             return f"{view.op_type} to {dtype.name}"
         if view.attributes.get("block_size", 0) < 0:
             return f"{view.op_type} with a negative block_size"
+        for value in model.node_inputs[view.index].tolist()[::2]:
+            if value >= 0 and not model.is_constant[value]:
+                kind = model.type_of(value).dtype
+                if kind is not None and kind.name in ("int4", "uint4"):
+                    return f"{view.op_type} of {kind.name} that is not constant"
         return None
 
     return check
@@ -134,7 +140,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 @operator(
     "DequantizeLinear",
-    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    dtypes=(_LEVELS, _SCALES, _LEVELS),
     attributes={"axis": None, "block_size": None},
     until=22,
     check=_refusal(_F32, _SCALES),
@@ -142,17 +148,28 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 )
 @operator(
     "DequantizeLinear",
-    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    dtypes=(_LEVELS, _SCALES, _LEVELS),
     attributes={"axis": None, "block_size": None, "output_dtype": None},
     since=23,
     check=_refusal(_F32, _SCALES),
     result=None,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale, zero = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
+    x, scale, zero = _in_bytes(_required(inputs[0])), _required(inputs[1]), _optional(inputs, 2)
+    zero = None if zero is None else _in_bytes(zero)
     scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
     y = context.call("dequantize", [x, cast(context, scale, _F32), zero], x.shape, _F32, scheme)
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
+
+
+def _in_bytes(x: Value) -> Value:
+    """Constants of 4 bits as bytes."""
+    if x.dtype.name not in ("int4", "uint4"):
+        return x
+    if x.data is None:
+        raise InferenceError(f"expected constants of type {x.dtype}")
+    kind = np.dtype(np.int8 if x.dtype.name == "int4" else np.uint8)
+    return Value(kind, x.shape, x.data.astype(kind))
 
 
 @operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
