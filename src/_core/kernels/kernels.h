@@ -93,6 +93,7 @@
     X(dequantize) \
     X(dynamic_quantize) \
     X(requantize) \
+    X(lookup) \
     X(tree_ensemble) \
     X(custom)
 
@@ -109,6 +110,7 @@
 #define HT_IN_PLACE(X) \
     X(unary, 1, 1) \
     X(where, 6, 1) \
+    X(lookup, 1, 0) \
     X(add, 3, 1) \
     X(sub, 3, 1) \
     X(mul, 3, 1) \

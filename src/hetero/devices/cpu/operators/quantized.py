@@ -1,13 +1,13 @@
 """Quantized operators: conversion to small integers and back, and integer products and convolutions.
 
 Products and convolutions of bytes have exact int32 sums. `MatMulInteger` and `ConvInteger` return them; `QLinearMatMul`
-and `QLinearConv` convert them to bytes (`_Requantization`), within the kernel if it supports their multipliers.
+and `QLinearConv` convert them to bytes (`Requantization`), within the kernel if it supports their multipliers.
 
 A constant right operand or filter is packed once per compiled model, together with its zero point if that is constant
 too. The layouts count in quads: four bytes that one lane of a vector instruction multiplies and adds up
 (kernels/integer_micro.h).
 
-A convolution takes the first of these ways that applies (`_integer_convolution`):
+A convolution takes the first of these ways that applies (`integer_convolution`):
 
 1. `depthwise_integer`: one input channel per group, up to two spatial axes, constant weights whose zero point is 128
    (uint8) or 0 (int8), enough channels, and padded rows that fit its memory (`_is_depthwise`).
@@ -205,7 +205,7 @@ def _as_constant(context: Context, x: Value, zero: Value, layout: tuple[object, 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Requantization:
+class Requantization:
     """How int32 sums become bytes: ``round(sums * multiplier) + zero``, saturated to the type of ``zero``."""
 
     multiplier: Value
@@ -222,15 +222,17 @@ class _Requantization:
         return context.call("requantize", [sums, self.multiplier, self.zero], sums.shape, self.zero.dtype)
 
 
-def _integer_product(
+def integer_product(
     context: Context,
     a: Value,
     b: Value,
     a_zero: Value | None,
     b_zero: Value | None,
-    requantization: _Requantization | None = None,
+    requantization: Requantization | None = None,
+    bias: Value | None = None,
 ) -> Value:
-    """The matrix product (a - a_zero) (b - b_zero): int32, or bytes with ``requantization``."""
+    """The matrix product (a - a_zero) (b - b_zero) + bias: int32, or bytes with ``requantization``. ``bias``: int32, one
+    per column."""
     p = products_of(a, b)
     matrix = ask("quad_bytes", p.k, p.n)
     left_zero = _zeros_of(context, a, None if a_zero is None else _per_row(context, a_zero), -2)
@@ -248,14 +250,17 @@ def _integer_product(
         is_separate = columns.size != 1 and columns.shape[-1:] != (p.n,)  # as many rows as columns: per row
         if not is_separate:
             operands, dtype = [*operands, columns, requantization.zero], requantization.zero.dtype
+            operands += [] if bias is None else [bias]
     made = context.call("matmul_integer", operands, p.shape, dtype, ints)
+    if bias is not None and is_separate:
+        made = binary(context, "add", made, bias)
     return requantization.of(context, made) if requantization is not None and is_separate else made
 
 
 @operator("MatMulInteger", dtypes=_BYTES, result="int32")
 def _matmul_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a_zero, b_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [_integer_product(context, _required(inputs[0]), _required(inputs[1]), a_zero, b_zero)]
+    return [integer_product(context, _required(inputs[0]), _required(inputs[1]), a_zero, b_zero)]
 
 
 def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value) -> Value:
@@ -273,13 +278,13 @@ def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_required(value) for value in inputs)
     rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
     multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
-    return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
+    return [integer_product(context, a, b, a_zero, b_zero, Requantization(multiplier, rows[2]))]
 
 
 # ---- convolutions
 
 
-def _integer_convolution(
+def integer_convolution(
     context: Context,
     node: Node,
     x: Value,
@@ -287,7 +292,7 @@ def _integer_convolution(
     x_zero: Value | None,
     w_zero: Value | None,
     bias: Value | None = None,
-    requantization: _Requantization | None = None,
+    requantization: Requantization | None = None,
 ) -> Value:
     """The convolution of (x - x_zero) and (weights - w_zero): int32, or bytes with ``requantization``, which has one
     multiplier or one per output channel, and one zero point. The header lists the ways it can run."""
@@ -344,7 +349,7 @@ def _by_product(
     zero: Value,
     weights_zero: Value,
     bias: Value | None,
-    requantization: _Requantization,
+    requantization: Requantization,
     window: Sequence[int],
     shape: Sequence[int],
 ) -> Value:
@@ -390,7 +395,7 @@ def _is_depthwise(x: Value, weights: Value, weights_zero: Value, ints: Sequence[
 @operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
 def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [_integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
+    return [integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
 
 
 @operator(
@@ -406,5 +411,5 @@ def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) 
     per_map = (w_scale.size,) if w_scale.size > 1 else ()
     scales = [context.reshaped(value, ()) for value in (x_scale, y_scale)]
     multiplier = _multiplier(context, scales[0], context.reshaped(w_scale, per_map), scales[1])
-    bias, requantization = _optional(inputs, 8), _Requantization(multiplier, context.reshaped(y_zero, ()))
-    return [_integer_convolution(context, node, x, w, x_zero, w_zero, bias, requantization)]
+    bias, requantization = _optional(inputs, 8), Requantization(multiplier, context.reshaped(y_zero, ()))
+    return [integer_convolution(context, node, x, w, x_zero, w_zero, bias, requantization)]
