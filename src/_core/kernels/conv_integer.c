@@ -102,11 +102,12 @@ HT_INLINE void copy_short(uint8_t *to, const uint8_t *from, int64_t n)
 }
 _Static_assert(HT_INTEGER_WIDTH <= 32, "copy_short");
 
-/* Pixels of a group that stay in the L1 cache while its filters stream past. */
+/* Pixels of a group that stay in a cache while its filters stream past: the L1 cache if the filters are read as they are,
+ * a part of the L2 cache if they have to be widened again for each chunk. */
 HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l)
 {
     enum {
-        CHUNK_BYTES = 1 << 15, /* 32 kB: the L1 cache */
+        CHUNK_BYTES = HT_VNNI ? 1 << 15 : 1 << 18,
         LEAST = 64             /* pixels, of images with many channels: whole tiles */
     };
     const int64_t bytes = HT_QUAD * l->quads * l->phases[0] * l->phases[1] * l->phases[2];

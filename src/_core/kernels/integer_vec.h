@@ -36,8 +36,15 @@ HT_INLINE vi pairs_of(vi quads, const int half, const int is_signed)
         return half ? _mm512_srli_epi16(quads, 8) : _mm512_and_si512(quads, _mm512_set1_epi16(0xff));
     return _mm512_srai_epi16(half ? quads : _mm512_slli_epi16(quads, 8), 8);
 #elif defined(__AVX2__)
-    if (!is_signed)
-        return half ? _mm256_srli_epi16(quads, 8) : _mm256_and_si256(quads, _mm256_set1_epi16(0xff));
+    if (!is_signed && half)
+        return _mm256_srli_epi16(quads, 8);
+    if (!is_signed) { /* a mask in memory, because the accumulators of a tile need its register */
+        static const uint16_t mask[16] __attribute__((aligned(32))) = {255, 255, 255, 255, 255, 255, 255, 255,
+                                                                       255, 255, 255, 255, 255, 255, 255, 255};
+        vi masked;
+        __asm__("vpand %2, %1, %0" : "=x"(masked) : "x"(quads), "m"(mask));
+        return masked;
+    }
     return _mm256_srai_epi16(half ? quads : _mm256_slli_epi16(quads, 8), 8);
 #else
     typedef int16_t shorts __attribute__((vector_size(16)));
