@@ -419,7 +419,7 @@ class Planner:
         calls: Sequence[Call] = context.calls
         parts: Parts = {}
         if self._transform:
-            calls = fuse(calls, output_of_storage)
+            calls = fuse(calls, output_of_storage, context.new_storage)
             calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
         program, node_of, tensor_of = assemble(
             calls,

@@ -19,7 +19,7 @@ from .elementwise import _optional, _required, binary, broadcast, cast, unary, u
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
 from .onnxruntime import _contrib, _vector, _with_bias
-from .quantized import Requantization, integer_product
+from .quantized import _integer_product, _Requantization
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -180,7 +180,7 @@ def _scaled_product(
 ) -> Value:
     columns = b.shape[-1] if b.rank > 1 else 1
     zeros = _one(context, "zero point of A", a_zero), _per_column(context, "zero point of B", b_zero, columns)
-    sums = integer_product(context, a, b, *zeros)
+    sums = _integer_product(context, a, b, *zeros)
     scale = _per_column(context, "scale of B", b_scale, columns)
     left = _one(context, "scale of A", a_scale)
     assert scale is not None
@@ -236,7 +236,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     left = _one(context, "a_scale", a_scale)
     assert left is not None
     assert scale is not None
-    sums = integer_product(context, a, b, _one(context, "a_zero_point", a_zero), zero)
+    sums = _integer_product(context, a, b, _one(context, "a_zero_point", a_zero), zero)
     if c is not None:
         if broadcast(sums, c) != sums.shape:
             raise InferenceError(f"C of shape {list(c.shape)} does not broadcast to {list(sums.shape)}")
@@ -249,4 +249,4 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     to, y_zero = _one(context, "y_scale", y_scale), _one(context, "y_zero_point", y_zero)
     assert to is not None
     assert y_zero is not None
-    return [Requantization(binary(context, "div", factor, to), y_zero).of(context, sums)]
+    return [_Requantization(binary(context, "div", factor, to), y_zero).of(context, sums)]

@@ -1,13 +1,13 @@
 """Quantized operators: conversion to small integers and back, and integer products and convolutions.
 
 Products and convolutions of bytes have exact int32 sums. `MatMulInteger` and `ConvInteger` return them; `QLinearMatMul`
-and `QLinearConv` convert them to bytes (`Requantization`), within the kernel if it supports their multipliers.
+and `QLinearConv` convert them to bytes (`_Requantization`), within the kernel if it supports their multipliers.
 
 A constant right operand or filter is packed once per compiled model, together with its zero point if that is constant
 too. The layouts count in quads: four bytes that one lane of a vector instruction multiplies and adds up
 (kernels/integer_micro.h).
 
-A convolution takes the first of these ways that applies (`integer_convolution`):
+A convolution takes the first of these ways that applies (`_integer_convolution`):
 
 1. `depthwise_integer`: one input channel per group, up to two spatial axes, constant weights whose zero point is 128
    (uint8) or 0 (int8), enough channels, and padded rows that fit its memory (`_is_depthwise`).
@@ -54,13 +54,13 @@ _MIN_PRODUCT_CHANNELS = 32  # input and output channels of convolutions that run
 
 def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -> list[int]:
     """The ints of the kernels `quantize` and `dequantize`: x as [outer, size of the axis, inner], and the length of a
-    block along the axis (0: none)."""
+    block along the axis (0: none). None for one scale."""
     if zero is not None and zero.size != scale.size:
         raise InferenceError(
             f"a zero point of shape {list(zero.shape)} does not fit a scale of shape {list(scale.shape)}"
         )
     if scale.size == 1:
-        return [1, 1, x.size, 0]
+        return []
     axis = axis_of(axis, x.rank)
     size = x.shape[axis]
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
@@ -76,14 +76,22 @@ def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -
 
 def _along(context: Context, x: Value, scale: Value, scheme: Sequence[int], axis: int) -> Value:
     """``scale`` in a shape that broadcasts to ``x``."""
-    _, size, _, block = scheme
     if scale.size == 1:
         return context.reshaped(scale, ())
+    _, size, _, block = scheme
     axis = axis_of(axis, x.rank)
     if not block:
         return context.reshaped(scale, (size, *[1] * (x.rank - axis - 1)))
     numbers = context.constant(np.arange(size, dtype=np.int64) // block)
     return context.call("gather", [scale, numbers], x.shape, scale.dtype, [axis])
+
+
+def _parameters(context: Context, scale: Value, zero: Value | None, dtype: np.dtype[Any]) -> list[Value | None]:
+    """Scale and zero point as the kernels take them. One of each has rank 0, so that it broadcasts in chains."""
+    if scale.size != 1:
+        return [cast(context, scale, _F32), zero]
+    zero = context.scalar(0, dtype) if zero is None else context.reshaped(zero, ())
+    return [context.reshaped(cast(context, scale, _F32), ()), zero]
 
 
 def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
@@ -128,7 +136,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
         quotient = binary(context, "div", cast(context, x, _F32), divisor)
         x = cast(context, quotient, precision)
         scale = context.constant(np.ones(scale.shape, np.float32))
-    operands = [cast(context, x, _F32), cast(context, scale, _F32), zero]
+    operands = [cast(context, x, _F32), *_parameters(context, scale, zero, dtype)]
     return [context.call("quantize", operands, x.shape, dtype, scheme)]
 
 
@@ -151,7 +159,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, scale, zero = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
     scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
-    y = context.call("dequantize", [x, cast(context, scale, _F32), zero], x.shape, _F32, scheme)
+    y = context.call("dequantize", [x, *_parameters(context, scale, zero, x.dtype)], x.shape, _F32, scheme)
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
 
 
@@ -205,7 +213,7 @@ def _as_constant(context: Context, x: Value, zero: Value, layout: tuple[object, 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Requantization:
+class _Requantization:
     """How int32 sums become bytes: ``round(sums * multiplier) + zero``, saturated to the type of ``zero``."""
 
     multiplier: Value
@@ -222,13 +230,13 @@ class Requantization:
         return context.call("requantize", [sums, self.multiplier, self.zero], sums.shape, self.zero.dtype)
 
 
-def integer_product(
+def _integer_product(
     context: Context,
     a: Value,
     b: Value,
     a_zero: Value | None,
     b_zero: Value | None,
-    requantization: Requantization | None = None,
+    requantization: _Requantization | None = None,
     bias: Value | None = None,
 ) -> Value:
     """The matrix product (a - a_zero) (b - b_zero) + bias: int32, or bytes with ``requantization``. ``bias``: int32, one
@@ -260,7 +268,7 @@ def integer_product(
 @operator("MatMulInteger", dtypes=_BYTES, result="int32")
 def _matmul_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a_zero, b_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [integer_product(context, _required(inputs[0]), _required(inputs[1]), a_zero, b_zero)]
+    return [_integer_product(context, _required(inputs[0]), _required(inputs[1]), a_zero, b_zero)]
 
 
 def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value) -> Value:
@@ -278,13 +286,13 @@ def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_required(value) for value in inputs)
     rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
     multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
-    return [integer_product(context, a, b, a_zero, b_zero, Requantization(multiplier, rows[2]))]
+    return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
 
 
 # ---- convolutions
 
 
-def integer_convolution(
+def _integer_convolution(
     context: Context,
     node: Node,
     x: Value,
@@ -292,7 +300,7 @@ def integer_convolution(
     x_zero: Value | None,
     w_zero: Value | None,
     bias: Value | None = None,
-    requantization: Requantization | None = None,
+    requantization: _Requantization | None = None,
 ) -> Value:
     """The convolution of (x - x_zero) and (weights - w_zero): int32, or bytes with ``requantization``, which has one
     multiplier or one per output channel, and one zero point. The header lists the ways it can run."""
@@ -349,7 +357,7 @@ def _by_product(
     zero: Value,
     weights_zero: Value,
     bias: Value | None,
-    requantization: Requantization,
+    requantization: _Requantization,
     window: Sequence[int],
     shape: Sequence[int],
 ) -> Value:
@@ -395,7 +403,7 @@ def _is_depthwise(x: Value, weights: Value, weights_zero: Value, ints: Sequence[
 @operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
 def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
-    return [integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
+    return [_integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
 
 
 @operator(
@@ -411,5 +419,5 @@ def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) 
     per_map = (w_scale.size,) if w_scale.size > 1 else ()
     scales = [context.reshaped(value, ()) for value in (x_scale, y_scale)]
     multiplier = _multiplier(context, scales[0], context.reshaped(w_scale, per_map), scales[1])
-    bias, requantization = _optional(inputs, 8), Requantization(multiplier, context.reshaped(y_zero, ()))
-    return [integer_convolution(context, node, x, w, x_zero, w_zero, bias, requantization)]
+    bias, requantization = _optional(inputs, 8), _Requantization(multiplier, context.reshaped(y_zero, ()))
+    return [_integer_convolution(context, node, x, w, x_zero, w_zero, bias, requantization)]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ..operators.elementwise import binary, cast
 from ..operators.movement import axis_of, transposed
-from ..operators.quantized import Requantization, integer_convolution, integer_product
+from ..operators.quantized import _integer_convolution, _integer_product, _Requantization
 from ..registry import Node, NodePlan
 from ..values import Context, Value
 from .schemes import Scheme, lowered
@@ -160,20 +160,20 @@ class Product:
             multiplier = (sums / target.scales()).astype(np.float32)
             factors = context.constant(multiplier if multiplier.size > 1 else multiplier.reshape(()))
             zero = context.constant(np.array(int(target.zeros()[0]), made))
-            requantization = Requantization(factors, zero)
+            requantization = _Requantization(factors, zero)
         zeros = [None if s.zero is None else s.zero for s in (left, right)]
         zeros[0] = None if zeros[0] is None else context.reshaped(zeros[0], ())
         if right.is_single and zeros[1] is not None:
             zeros[1] = context.reshaped(zeros[1], ())
         if kind == "Conv":
-            return integer_convolution(context, self._plan.node, x, w, zeros[0], zeros[1], bias, requantization)
+            return _integer_convolution(context, self._plan.node, x, w, zeros[0], zeros[1], bias, requantization)
         if kind == "Gemm":
             if get("transA", 0):
                 x = transposed(context, x, (1, 0))
             if get("transB", 0):
                 stored = w
                 w = context.packed(w, "transposed", lambda: transposed(context, stored, (1, 0)))
-        product = integer_product(context, x, w, zeros[0], zeros[1], requantization, bias)
+        product = _integer_product(context, x, w, zeros[0], zeros[1], requantization, bias)
         if requantization is not None:
             return product
         factors = context.constant(sums.astype(np.float32) if sums.size > 1 else sums.astype(np.float32).reshape(()))
