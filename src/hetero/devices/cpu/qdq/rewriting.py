@@ -6,7 +6,7 @@ import collections
 from collections.abc import Callable, Collection, Sequence
 
 from ..registry import ANY, Lowering, NodePlan, Operator
-from ..values import Value
+from ..values import Context, Packed, Value
 from .moves import Move, data_of
 from .products import Product, may_lack_target
 from .schemes import Scheme, is_plain, scheme_of
@@ -65,6 +65,7 @@ class _Rewriting:
             for value in plan.inputs:
                 if value >= 0:
                     self._readers[value].append(i)
+        self._numbers: dict[int, Value | None] = {}
         self._made: dict[int, NodePlan] = {}  # index -> the new node
         self._absorbed: set[int] = set()  # QuantizeLinear and activations whose result another node now computes
 
@@ -74,6 +75,18 @@ class _Rewriting:
         """The DequantizeLinear that computes ``value``."""
         scheme = self._schemes.get(self._maker.get(value, -1))
         return scheme if scheme is not None and scheme.plan.node.op_type == "DequantizeLinear" else None
+
+    def _number(self, value: int) -> Value | None:
+        """A known value of one element: a constant, or the float32 number of a quantized constant."""
+        if value not in self._numbers:
+            scheme = self._source(value)
+            known = self._constant(value if scheme is None else scheme.plan.inputs[0])
+            if known is not None and (known.size != 1 or (scheme is not None and not scheme.is_single)):
+                known = None
+            if known is not None and scheme is not None:
+                known = scheme.apply(Context(Packed()), known)
+            self._numbers[value] = known
+        return self._numbers[value]
 
     def _only_reader(self, value: int) -> int:
         """The index of the node that reads ``value``, if it does so once and is the only one; else -1."""
@@ -104,7 +117,7 @@ class _Rewriting:
     # -- replacing
 
     def find_tables(self) -> None:
-        for result, root in roots_of(self._nodes, self._schemes, self._constant, self._is_constant).items():
+        for result, root in roots_of(self._nodes, self._schemes, self._number, self._is_constant).items():
             last = self._maker[result]
             within = self._nodes_between(root, last)
             constants = {
@@ -112,7 +125,7 @@ class _Rewriting:
                 for i in within
                 if i not in self._schemes
                 for value in self._nodes[i].inputs
-                if value >= 0 and (known := self._constant(value)) is not None
+                if value >= 0 and (known := self._number(value)) is not None
             }
             plans = [self._nodes[i] for i in within]
             made = Table(plans, root, self._schemes, constants)
@@ -131,7 +144,7 @@ class _Rewriting:
             waiting += [
                 self._maker[value]
                 for value in operands
-                if value != root and value in self._maker
+                if value != root and value in self._maker and self._number(value) is None
             ]
         return sorted(found)
 

@@ -53,10 +53,11 @@ class _Function:
 def roots_of(
     nodes: Sequence[NodePlan],
     schemes: Mapping[int, Scheme],
-    constant: Callable[[int], Value | None],
+    number: Callable[[int], Value | None],
     is_constant: Callable[[int], bool],
 ) -> dict[int, int]:
-    """The results of QuantizeLinear that are functions of another tensor, with that tensor; both as value ids."""
+    """The results of QuantizeLinear that are functions of another tensor, with that tensor; both as value ids.
+    ``number``: the value of an id that is known and has one element."""
     found: dict[int, _Function] = {}
     roots: dict[int, int] = {}
     for i, plan in enumerate(nodes):
@@ -66,7 +67,7 @@ def roots_of(
             if function is not None and plan.node.op_type == "QuantizeLinear":
                 roots[plan.outputs[0]] = function.root
         elif plan.node.op_type in _ELEMENTWISE and len(plan.outputs) == 1 and is_plain(plan):
-            function = _joined(plan, found, constant)
+            function = _joined(plan, found, number)
         else:
             continue
         if function is not None and function.nodes < MAX_NODES:
@@ -88,15 +89,14 @@ def _through(
 
 
 def _joined(
-    plan: NodePlan, found: Mapping[int, _Function], constant: Callable[[int], Value | None]
+    plan: NodePlan, found: Mapping[int, _Function], number: Callable[[int], Value | None]
 ) -> _Function | None:
     functions = [found[value] for value in plan.inputs if value in found]
     if not functions or any(function.root != functions[0].root for function in functions):
         return None
     for value in plan.inputs:
         if value >= 0 and value not in found:
-            operand = constant(value)
-            if operand is None or operand.size != 1:
+            if number(value) is None:
                 return None
     return _Function(functions[0].root, 1 + sum(function.nodes for function in functions))
 
