@@ -98,9 +98,29 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
-def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, NodeView], str | None]:
-    """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, and
-    ``block_size`` must not be negative."""
+def _scale_refusal(**positions: int) -> Callable[[Model, NodeView], str | None]:
+    """A check of constant scales, given by name and position: they must be positive and finite."""
+
+    def check(model: Model, view: NodeView) -> str | None:
+        inputs = model.node_inputs[view.index].tolist()
+        for name, position in positions.items():
+            if position >= len(inputs) or inputs[position] < 0 or not model.is_constant[inputs[position]]:
+                continue
+            scales = model.constant(inputs[position], aligned=False).reshape(-1)
+            valid = (scales > 0) & np.isfinite(scales)
+            if not valid.all():
+                at = int(np.argmin(valid))
+                of = f"{name}[{at}]" if scales.size > 1 else name
+                return f"{view.op_type} with {of} = {scales[at]}; expected positive, finite scales"
+        return None
+
+    return check
+
+
+def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
+    """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
+    must not be negative, and constant scales (``scale`` is their name) must be positive and finite."""
+    check_scales = _scale_refusal(**{scale: 1})
 
     def check(model: Model, view: NodeView) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)
@@ -108,7 +128,7 @@ def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, No
             return f"{view.op_type} to {dtype.name}"
         if view.attributes.get("block_size", 0) < 0:
             return f"{view.op_type} with a negative block_size"
-        return None
+        return check_scales(model, view)
 
     return check
 
@@ -117,7 +137,7 @@ def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, No
     "QuantizeLinear",
     dtypes=((*_SCALES, "int32"), _SCALES, _SMALL),
     attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
-    check=_refusal(_BYTE, _SMALL),
+    check=_refusal(_BYTE, _SMALL, "y_scale"),
     result=2,
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -145,7 +165,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
     attributes={"axis": None, "block_size": None},
     until=22,
-    check=_refusal(_F32, _SCALES),
+    check=_refusal(_F32, _SCALES, "x_scale"),
     result=1,
 )
 @operator(
@@ -153,7 +173,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
     attributes={"axis": None, "block_size": None, "output_dtype": None},
     since=23,
-    check=_refusal(_F32, _SCALES),
+    check=_refusal(_F32, _SCALES, "x_scale"),
     result=None,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -281,10 +301,17 @@ def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value
     return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
 
 
-@operator("QLinearMatMul", dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES), result=7)
+@operator(
+    "QLinearMatMul",
+    dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES),
+    check=_scale_refusal(a_scale=1, b_scale=4, y_scale=6),
+    result=7,
+)
 def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_required(value) for value in inputs)
     rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
+    if b.rank == 1:  # the result has no axis of columns
+        rows = [context.reshaped(row, row.shape[:-1]) if row.shape[-1:] == (1,) else row for row in rows]
     multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
     return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
 
@@ -410,6 +437,7 @@ def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) 
     "QLinearConv",
     dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES, ("int32",)),
     attributes=WINDOW | {"group": None},
+    check=_scale_refusal(x_scale=1, w_scale=4, y_scale=6),
     result=7,
 )
 def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
