@@ -83,8 +83,8 @@ def cases(folder: Path) -> Iterator[tuple[str, Path, Inputs]]:
 
 def off(found: list[Any], expected: list[Any]) -> float:
     """``found`` relative to ``expected``; NaN and infinity count as such."""
-    pairs = zip(found, expected, strict=True)
-    return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-9)) for a, b in pairs if np.asarray(b).dtype.kind == "f")
+    pairs = [(a, b) for a, b in zip(found, expected, strict=True) if np.asarray(b).dtype.kind == "f"]
+    return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-9)) for a, b in pairs)
 
 
 def main() -> None:

@@ -121,8 +121,9 @@ def test_convolutions(types: tuple[str, str, str], per_channel: bool, layout: st
     net, (left, right, result) = Net(), types
     groups = {"grouped": 2, "depthwise": 6}.get(layout, 1)
     spatial = (9,) if layout == "1d" else (9, 11)
-    x, w = integers(rng, left, 2, 6, *spatial), integers(rng, right, 8 if groups < 6 else 6, 6 // groups, *(3,) * len(spatial))
-    outputs = len(w)
+    outputs = 8 if groups < 6 else 6
+    x = integers(rng, left, 2, 6, *spatial)
+    w = integers(rng, right, outputs, 6 // groups, *(3,) * len(spatial))
     scale = rng.uniform(0.01, 0.02, outputs).astype(np.float32) if per_channel else np.float32(0.013)
     zero = np.zeros(np.shape(scale), right) if right == "int8" else np.full(np.shape(scale), 128, right)
     bias = rng.integers(-3000, 3000, outputs, dtype=np.int32)

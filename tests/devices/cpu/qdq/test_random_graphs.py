@@ -1,4 +1,4 @@
-"""Random QDQ graphs of moves, elementwise functions and max pools: with the integers, CPU returns the bits of the float32
+"""Random QDQ graphs of moves, elementwise functions and max pools: in integers, CPU returns the bits of the float32
 nodes."""
 
 from __future__ import annotations
@@ -125,9 +125,10 @@ class Maker:
                 return
             pads = self.pick([0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 1])
             dilation, stride = self.pick(1, 1, 2), self.pick(1, 2)
-            if min(shape[2:]) + 0 < 2 * dilation + 1:
+            if min(shape[2:]) < 2 * dilation + 1:
                 return
-            (x,) = self.add("MaxPool", [x], kernel_shape=[2, 2], pads=pads, dilations=[dilation] * 2, strides=[stride] * 2)
+            window = {"kernel_shape": [2, 2], "dilations": [dilation] * 2, "strides": [stride] * 2}
+            (x,) = self.add("MaxPool", [x], pads=pads, **window)
             rows = (shape[2] + pads[0] + pads[2] - dilation - 1) // stride + 1
             shape = (*shape[:2], rows, (shape[3] + pads[1] + pads[3] - dilation - 1) // stride + 1)
         elif op == "move":
@@ -140,7 +141,9 @@ class Maker:
     def move(self, x: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]] | None:
         ints = lambda *numbers: self.constant(np.array(numbers, np.int64))  # noqa: E731
         rank = len(shape)
-        kind = self.pick("Reshape", "Transpose", "Slice", "Gather", "Expand", "Tile", "Pad", "Split", "Unsqueeze", "Where")
+        kind = self.pick(
+            "Reshape", "Transpose", "Slice", "Gather", "Expand", "Tile", "Pad", "Split", "Unsqueeze", "Mix"
+        )
         if kind == "Reshape":
             return self.add("Reshape", [x, ints(int(np.prod(shape)))])[0], (int(np.prod(shape)),)
         if kind == "Transpose" and rank:
@@ -148,11 +151,12 @@ class Maker:
             return self.add("Transpose", [x], perm=perm)[0], tuple(shape[i] for i in perm)
         if kind == "Expand":
             return self.add("Expand", [x, ints(2, *shape)])[0], (2, *shape)
-        if kind == "Unsqueeze":
+        if kind == "Add axis":
             return self.add("Unsqueeze", [x, ints(0)])[0], (1, *shape)
-        if kind == "Where":
+        if kind == "Mix":
             condition = self.constant(self.rng.random(shape) < 0.5)
-            return self.add("Where", [condition, x, self.pick(x, self.dequantize(self.pick(*self.same(shape))))])[0], shape
+            other = self.pick(x, self.dequantize(self.pick(*self.same(shape))))
+            return self.add("Where", [condition, x, other])[0], shape
         if not rank or shape[0] == 0:
             return None
         first, rest = shape[0], shape[1:]

@@ -8,8 +8,8 @@ Conditions:
 - Each operand whose elements are moved (`_DATA`) comes from a DequantizeLinear with one scale, and the operator's only
   reader is one QuantizeLinear with one scale, for each of its results. No result is an output of the model.
 - The integers have 8 bits. 16 bits need equal scales and zero points, that is, a table that changes nothing.
-- MaxPool, ReduceMax and ReduceMin: the table does not decrease. There are elements, and every window of a pool has some:
-  pads are smaller than the kernel, which is not dilated, or 0. MaxPool without indices.
+- MaxPool, ReduceMax and ReduceMin: the table does not decrease. There are elements, and every window of a pool has
+  some: pads are 0, or smaller than the kernel, which is then not dilated. MaxPool has no indices.
 - Pad: opset 11 or later, and its value is a constant or absent. The value is quantized.
 - Resize: mode nearest, without values outside of the image.
 - Gather also without a QuantizeLinear if its data are a constant: an embedding stays in 8 bits.
@@ -17,7 +17,7 @@ Conditions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,11 +28,13 @@ from .tables import Transfer, looked_up
 
 __all__ = ["Move", "data_of"]
 
-_FIRST = """Reshape Transpose Squeeze Unsqueeze Flatten Slice Split Expand Tile Gather GatherElements GatherND
-    DepthToSpace SpaceToDepth Pad Resize""".split()
+_FIRST = (
+    "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Expand", "Tile",
+    "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth", "Pad", "Resize",
+)  # fmt: skip
 _SELECTING = ("MaxPool", "ReduceMax", "ReduceMin")
 _GROWING = ("Expand", "Tile", "Resize", "Pad", "Concat", "Where")  # the table comes before them
-_DATA = {name: (0,) for name in (*_FIRST, *_SELECTING)} | {"Where": (1, 2)}
+_DATA = dict.fromkeys((*_FIRST, *_SELECTING), (0,)) | {"Where": (1, 2)}
 
 
 def data_of(plan: NodePlan) -> tuple[int, ...]:
@@ -72,12 +74,10 @@ class Move:
         plan: NodePlan,
         sources: Mapping[int, Scheme],
         targets: Sequence[Scheme | None],
-        constants: Mapping[int, Value],
     ) -> None:
         self._plan = plan
         self._sources = sources
         self._targets = targets
-        self._constants = constants  # by position
         self._is_growing = plan.node.op_type in _GROWING
         self._transfers = {
             (position, number): Transfer(_pair(source, target))
@@ -128,7 +128,7 @@ class Move:
         value = operands[2] or context.scalar(0, np.dtype(np.float32))
         target = self._targets[0]
         assert target is not None
-        operands[2] = target.apply(context, Value(value.dtype, (), None if value.data is None else value.data.reshape(())))
+        operands[2] = target.apply(context, context.reshaped(value, ()))
         return operands
 
     def _floats(self, context: Context, inputs: Sequence[Value | None]) -> list[Value]:
@@ -144,5 +144,5 @@ class Move:
         ]
 
 
-def _pair(source: Scheme, target: Scheme):  # type: ignore[no-untyped-def]
+def _pair(source: Scheme, target: Scheme) -> Callable[[Context, Value], Value]:
     return lambda context, x: target.apply(context, source.apply(context, x))

@@ -11,9 +11,9 @@ Conditions, those on types and shapes checked when the node is lowered:
   model. Between the two may be Relu, or Clip with constant bounds: a table limits the integers. It changes nothing if
   the tool chose the range of the type accordingly. A MatMul needs no QuantizeLinear: its sums are scaled to float32.
 - All scales are within `MIN_SCALE` and `MAX_SCALE`.
-- A bias comes from DequantizeLinear of constant int32, without a zero point, with one scale or one per output; its scale
-  is the product of the other two, within a relative `_BIAS_TOLERANCE`. It has one number per column or output channel.
-- No sum can overflow (`_largest_sum`).
+- A bias comes from DequantizeLinear of constant int32, without a zero point, with one scale or one per output. Its
+  scale is the product of the other two, within a relative `_BIAS_TOLERANCE`. It has one number per column or channel.
+- No sum can overflow int32 (`_largest`, `_bias_limit`).
 - Gemm: alpha and beta are 1.
 """
 
@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....model.types import dtype_of
 from ..operators.elementwise import binary, cast
 from ..operators.movement import axis_of, transposed
 from ..operators.quantized import _integer_convolution, _integer_product, _Requantization
@@ -184,16 +186,14 @@ def _scalar(context: Context, value: Value | None) -> Value | None:
     return None if value is None else context.reshaped(value, ())
 
 
-def _result_type(target: Scheme) -> np.dtype[np.generic]:
+def _result_type(target: Scheme) -> np.dtype[Any]:
     """The type that a QuantizeLinear returns."""
     if target.zero is not None:
         return target.zero.dtype
-    from ....model.types import dtype_of
-
     return dtype_of(target.plan.node.get("output_dtype", 0) or 2) or np.dtype(np.uint8)
 
 
-def _largest(dtype: np.dtype[np.generic], scheme: Scheme) -> int:
+def _largest(dtype: np.dtype[Any], scheme: Scheme) -> int:
     """The largest magnitude of an integer of this type minus its zero point."""
     limits, zeros = np.iinfo(dtype), scheme.zeros()
     return int(max(limits.max - zeros.min(), zeros.max() - limits.min))
@@ -209,7 +209,9 @@ def _bias_limit(
     if bias.rank != 1 and not (gemm_rows is not None and bias.shape == (1, outputs)):
         return None
     scales = scheme.scales()
-    if scales.size not in (1, outputs) or scheme.block or (scales.size > 1 and (bias.rank != 1 or scheme.scale.rank != 1)):
+    if scales.size not in (1, outputs) or scheme.block:
+        return None
+    if scales.size > 1 and (bias.rank != 1 or scheme.scale.rank != 1):
         return None
     if not (np.abs(scales - sums) <= _BIAS_TOLERANCE * sums).all():  # also refuses NaN
         return None

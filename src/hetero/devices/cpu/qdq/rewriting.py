@@ -162,14 +162,12 @@ class _Rewriting:
             if not is_embedding:
                 return False
             targets = [None]
-        constants = {}
         if plan.node.op_type == "Pad" and len(plan.inputs) > 2 and plan.inputs[2] >= 0:
             value = self._constant(plan.inputs[2])
             if value is None or value.size != 1:
                 return False
-            constants[2] = value
         inputs = [schemes[p].plan.inputs[0] if p in schemes else value for p, value in enumerate(plan.inputs)]
-        self._replace(i, plan, Move(plan, schemes, targets, constants).lower, inputs, self._results(plan, targets))
+        self._replace(i, plan, Move(plan, schemes, targets).lower, inputs, self._results(plan, targets))
         return True
 
     def product(self, i: int, plan: NodePlan) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def lowered(context: Context, plan: NodePlan, inputs: Sequence[Value | None]) ->
     return plan.operator.lower(context, plan.node, inputs)
 
 
-def table(dtype: np.dtype[np.generic], function: Callable[[Context, Value], Value]) -> NDArray[np.generic]:
+def table(dtype: np.dtype[Any], function: Callable[[Context, Value], Value]) -> NDArray[np.generic]:
     """The results of an elementwise function for all integers of a type of 8 or 16 bits, the smallest first."""
     limits = np.iinfo(dtype)
     everything = np.arange(limits.min, limits.max + 1, dtype=np.int64).astype(dtype)

@@ -35,11 +35,13 @@ MAX_NODES = 64
 
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
-_ELEMENTWISE = frozenset(
-    """Relu LeakyRelu Elu Selu Celu ThresholdedRelu Sigmoid HardSigmoid HardSwish Swish Gelu Tanh Softplus Softsign Mish
-    Erf Exp Log Sqrt Reciprocal Abs Neg Floor Ceil Round Sign Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
-    Shrink Clip Identity Add Sub Mul Div Pow Max Min PRelu""".split()
-)
+_ELEMENTWISE = frozenset((
+    "Relu", "LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Sigmoid", "HardSigmoid", "HardSwish",
+    "Swish", "Gelu", "Tanh", "Softplus", "Softsign", "Mish", "Erf", "Exp", "Log", "Sqrt", "Reciprocal", "Abs",
+    "Neg", "Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh",
+    "Asinh", "Acosh", "Atanh", "Shrink", "Clip", "Identity", "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
+    "PRelu",
+))  # fmt: skip
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,9 +77,7 @@ def roots_of(
     return roots
 
 
-def _through(
-    scheme: Scheme, found: Mapping[int, _Function], is_constant: Callable[[int], bool]
-) -> _Function | None:
+def _through(scheme: Scheme, found: Mapping[int, _Function], is_constant: Callable[[int], bool]) -> _Function | None:
     x = scheme.plan.inputs[0]
     if not scheme.is_single or x < 0:
         return None
@@ -88,16 +88,13 @@ def _through(
     return _Function(x, 1)
 
 
-def _joined(
-    plan: NodePlan, found: Mapping[int, _Function], number: Callable[[int], Value | None]
-) -> _Function | None:
+def _joined(plan: NodePlan, found: Mapping[int, _Function], number: Callable[[int], Value | None]) -> _Function | None:
     functions = [found[value] for value in plan.inputs if value in found]
     if not functions or any(function.root != functions[0].root for function in functions):
         return None
     for value in plan.inputs:
-        if value >= 0 and value not in found:
-            if number(value) is None:
-                return None
+        if value >= 0 and value not in found and number(value) is None:
+            return None
     return _Function(functions[0].root, 1 + sum(function.nodes for function in functions))
 
 
