@@ -259,8 +259,9 @@ def _integer_product(
     requantization: _Requantization | None = None,
     bias: Value | None = None,
 ) -> Value:
-    """The matrix product (a - a_zero) (b - b_zero) + bias: int32, or bytes with ``requantization``. ``bias`` is int32, with
-    one number per column."""
+    """The matrix product (a - a_zero) (b - b_zero) + bias: int32, or bytes with ``requantization``.
+
+    ``bias``: int32, one number per column."""
     p = products_of(a, b)
     matrix = ask("quad_bytes", p.k, p.n)
     left_zero = _zeros_of(context, a, None if a_zero is None else _per_row(context, a_zero), -2)
