@@ -98,6 +98,7 @@
     X(dequantize) \
     X(dynamic_quantize) \
     X(requantize) \
+    X(lookup) \
     X(tree_ensemble) \
     X(custom)
 
@@ -114,6 +115,7 @@
 #define HT_IN_PLACE(X) \
     X(unary, 1, 1) \
     X(where, 6, 1) \
+    X(lookup, 1, 0) \
     X(add, 3, 1) \
     X(sub, 3, 1) \
     X(mul, 3, 1) \

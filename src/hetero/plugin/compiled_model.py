@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self, overlo
 from ..base.names import shortened
 from ..base.notebook import html_table
 from ..base.properties import Property, PropertyTable
-from ..errors import Corrupt, HeteroError, NotSupported, PropertyError, did_you_mean, inference_error, shown
+from ..errors import (
+    Corrupt,
+    HeteroError,
+    InferenceError,
+    NotSupported,
+    PropertyError,
+    did_you_mean,
+    inference_error,
+    shown,
+)
 from ..model.types import PORT_COLUMNS, Port, port_rows
 from .checked import checked_runner
 from .executor import ExecutorLease, ExecutorManager
