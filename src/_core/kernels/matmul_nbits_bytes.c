@@ -83,8 +83,8 @@ HT_INLINE vi add_quads(vi acc, vi weights, vi levels) { return multiply_quads(ac
 #else
 HT_INLINE vi add_quads(vi acc, vi weights, vi levels)
 {
-    const vi even = multiply_pairs(pairs_of(weights, 0, 0), pairs_of(levels, 0, 1));
-    return vi_add(acc, vi_add(even, multiply_pairs(pairs_of(weights, 1, 0), pairs_of(levels, 1, 1))));
+    acc = add_products(acc, pairs_of(weights, 0, 0), pairs_of(levels, 0, 1));
+    return add_products(acc, pairs_of(weights, 1, 0), pairs_of(levels, 1, 1));
 }
 
 /* Weights of 4 bits: the sum of two products is at most 2 * 15 * 127 = 3810, so eight sums fit 16 bits. */
