@@ -47,7 +47,6 @@
 #define NARROW_TILES 0.1
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
-#define QUAD_TILES (VF_LANES == 8)
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 /* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
 #define ONE_PANEL 0.35
@@ -67,8 +66,9 @@ static double in_tiles(int64_t columns)
  * tiles, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
  * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
  * element costs 8, or 4 by grouped. An input element read in place by a 1x1 kernel costs 6 for every tile's width of
- * output channels if a block of channels lies on more pages than the first-level TLB has entries. Inside copies an
- * element for 6, or 16, and reads a weight for 4. */
+ * output channels if a block of channels lies on more pages than the first-level TLB has entries. For a 1x1 kernel that
+ * reads its input in place, wide's quads are faster than rows. Inside copies an element for 6, or 16, and reads a weight
+ * for 4. */
 static int cheapest(const ht_conv *c)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
@@ -88,7 +88,7 @@ static int cheapest(const ht_conv *c)
         way = DIRECT;
     }
     const double rows = padded_rows * channels * k;
-    if (rows < best && !(QUAD_TILES && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
+    if (rows < best && !(HT_QUADS && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
     }

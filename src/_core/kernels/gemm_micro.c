@@ -5,8 +5,9 @@
  * other streams past, and the accumulators stay in registers. ht_gemm_block keeps a panel of B in L1 and streams the
  * rows of A. ht_gemm_rows keeps rows of A in L1 and streams panels of B, which come from L2 in long runs; so k may
  * exceed what L1 holds of B, and C is rarely read again for partial sums. A is not packed: each of its elements is
- * broadcast, so its order in memory matters little. Cost: 2 * m * n * k operations; packing B reads and writes k * n
- * elements once.
+ * broadcast, so its order in memory matters little. Loops over k consist of few instructions besides the multiply-adds:
+ * where two threads share a core, each gets half of its decoder.
+ * Cost: 2 * m * n * k operations; packing B reads and writes k * n elements once.
  */
 #include "gemm_micro.h"
 
@@ -67,7 +68,6 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         const ht_step *step = t->steps;
         int64_t k = ht_min64(turn, left);
         if (next_step == 0) {
-            /* Few instructions besides the multiply-adds: where two threads share a core, each gets half of its decoder. */
 #pragma GCC unroll 4
             for (; k > 0; k--, step++) {
                 TILE_STEP;
@@ -178,8 +178,8 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
     ht_tile_fns[height - 1][(t->columns - 1) / HT_PANEL](t);
 }
 
-#if HT_TILE_ROWS == 6 && VF_LANES == 8
-/* With 16 registers and packed A, tiles of four rows by three vectors: a panel of 16 rows divides evenly by four, not by
+#if HT_QUADS
+/* With packed A, tiles of four rows by three vectors fill 16 registers: a panel of 16 rows divides evenly by four, not by
  * six, and seven loads serve twelve multiply-adds. All operands step by HT_PANEL floats per k. Columns are counted in
  * vectors, so only the last vector is padded. */
 #define QUAD 4
@@ -246,7 +246,6 @@ HT_INLINE void quad_body(const quad *q, const int width)
         for (int j = 0; j < width; j++)
             acc[r][j] = vf_set1(0.0f);
     const int64_t end = q->k * HT_PANEL;
-    /* Unrolled for processors that run two threads per core, each of which gets half of the instructions decoded. */
 #pragma GCC unroll 4
     for (int64_t i = 0; i < end; i += HT_PANEL) {
         const vf bv[QUAD_VECTORS] = {vf_load(b0 + i), width > 1 ? vf_load(b1 + i) : vf_set1(0.0f),
@@ -306,9 +305,10 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
 
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
 {
-#if HT_TILE_ROWS == 6 && VF_LANES == 8
+#if HT_QUADS
     const ht_epilogue *e = origin->epilogue;
-    if (a_panel > 0 && origin->next_step == 0 && (!e || (e->bias_col == 0 && e->alpha == 1 && e->beta == 1))) {
+    const int simple = !e || (e->bias_col == 0 && e->alpha == 1 && e->beta == 1);
+    if (a_panel > 0 && origin->b_k == HT_PANEL && origin->next_step == 0 && simple) {
         gemm_packed(origin, a_panel, rows, columns);
         return;
     }

@@ -29,7 +29,7 @@
 #elif defined(__AVX2__) || defined(__aarch64__)
 #define HT_TILE_ROWS 6
 #define HT_TILE_PANELS 1
-#define HT_BLOCK_K 128
+#define HT_BLOCK_K 128 /* a panel takes 8 kB of an L1 cache of 32 kB, which two threads may share */
 #define HT_EACH_HEIGHT(X) HT_HEIGHTS_6(X)
 #define HT_EACH_PANELS(X, rows) HT_PANELS_1(X, rows)
 #define HT_TILE_ENTRY(prefix, rows) {HT_ENTRIES_1(prefix, rows)},
@@ -40,6 +40,13 @@
 #define HT_EACH_HEIGHT(X) HT_HEIGHTS_3(X)
 #define HT_EACH_PANELS(X, rows) HT_PANELS_1(X, rows)
 #define HT_TILE_ENTRY(prefix, rows) {HT_ENTRIES_1(prefix, rows)},
+#endif
+
+/* Does ht_gemm_block compute tiles of 4 rows and 3 vectors if A is packed? See gemm_micro.c. */
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define HT_QUADS 1
+#else
+#define HT_QUADS 0
 #endif
 
 /* X(rows) for every height of a tile up to a number. X(rows, panels) for every width of a tile of that height. The
