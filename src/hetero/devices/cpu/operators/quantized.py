@@ -122,7 +122,7 @@ def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model,
 def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
     """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
     must not be negative, and constant scales (``scale`` is their name) must be finite. Those of QuantizeLinear, which
-    divides by them, must be positive; quantizers of 4-bit weights write negative scales, and zeros for blocks of zeros."""
+    divides by them, must be positive; quantizers of 4-bit weights write negative scales, and 0 for blocks of zeros."""
     check_scales = _scale_refusal(any_sign=scale == "x_scale", **{scale: 1})
 
     def check(model: Model, view: NodeView) -> str | None:
