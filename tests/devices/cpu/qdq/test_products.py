@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -303,3 +304,19 @@ def test_export_and_import(tmp_path: Any) -> None:
         compiled.export_model(path)
         (found,) = core.import_model(path, "CPU")(net.inputs).values()
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm"])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_weights_of_4_bits_beside_8_bits(op: str, dtype: str) -> None:
+    """They are read by the float32 nodes, or by products of their own."""
+    rng = np.random.default_rng(3)
+    net = Net()
+    shape = (4, 3, 2, 2) if op == "Conv" else (6, 5)
+    levels = rng.integers(0, 8, shape).astype(np.int8).astype(np.dtype(getattr(ml_dtypes, dtype)))
+    x = net.dequantized(
+        net.given(integers(rng, np.uint8, *((1, 3, 5, 5) if op == "Conv" else (3, 6)))), 0.1, np.uint8(99)
+    )
+    w = net("DequantizeLinear", levels, np.float32(0.25))
+    made = net("QuantizeLinear", net(op, x, w, **({"alpha": 0.5} if op == "Gemm" else {})), np.float32(0.3), np.int8(3))
+    near(run(net, made)[0][0], run(net, made, transform=False)[0][0])

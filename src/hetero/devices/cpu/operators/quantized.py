@@ -99,8 +99,8 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
-def _scale_refusal(**positions: int) -> Callable[[Model, NodeView], str | None]:
-    """A check of constant scales, given by name and position: they must be positive and finite."""
+def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model, NodeView], str | None]:
+    """A check of constant scales, given by name and position: they must be finite, and positive unless ``any_sign``."""
 
     def check(model: Model, view: NodeView) -> str | None:
         inputs = model.node_inputs[view.index].tolist()
@@ -108,11 +108,12 @@ def _scale_refusal(**positions: int) -> Callable[[Model, NodeView], str | None]:
             if position >= len(inputs) or inputs[position] < 0 or not model.is_constant[inputs[position]]:
                 continue
             scales = model.constant(inputs[position], aligned=False).reshape(-1)
-            valid = (scales > 0) & np.isfinite(scales)
+            valid = np.isfinite(scales) & (any_sign | (scales > 0))
             if not valid.all():
                 at = int(np.argmin(valid))
                 of = f"{name}[{at}]" if scales.size > 1 else name
-                return f"{view.op_type} with {of} = {scales[at]}; expected positive, finite scales"
+                expected = "finite" if any_sign else "positive, finite"
+                return f"{view.op_type} with {of} = {scales[at]}; expected {expected} scales"
         return None
 
     return check
@@ -120,8 +121,9 @@ def _scale_refusal(**positions: int) -> Callable[[Model, NodeView], str | None]:
 
 def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
     """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
-    must not be negative, and constant scales (``scale`` is their name) must be positive and finite."""
-    check_scales = _scale_refusal(**{scale: 1})
+    must not be negative, and constant scales (``scale`` is their name) must be finite. Those of QuantizeLinear, which
+    divides by them, must be positive; quantizers of 4-bit weights write negative scales, and 0 for blocks of zeros."""
+    check_scales = _scale_refusal(any_sign=scale == "x_scale", **{scale: 1})
 
     def check(model: Model, view: NodeView) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)

@@ -15,6 +15,7 @@ from .tables import Table, roots_of
 __all__ = ["rewrite"]
 
 Constant = Callable[[int], Value | None]
+_READABLE = (*ANY, "int4", "uint4")  # also what only DequantizeLinear reads: see the lowerings in float32
 
 
 def rewrite(
@@ -198,7 +199,7 @@ class _Rewriting:
         return results
 
     def _replace(self, i: int, plan: NodePlan, lower: Lowering, inputs: list[int], outputs: list[int]) -> None:
-        entry = Operator(lower, (ANY,), {}, 1, 10_000, None, None)
+        entry = Operator(lower, (_READABLE,), {}, 1, 10_000, None, None)
         self._made[i] = plan.replaced(entry, inputs, outputs)
 
     def result(self) -> tuple[list[NodePlan], frozenset[int]]:
