@@ -140,6 +140,8 @@ def bind_out(
 
 def _tensor_of(value: Any, memories: Sequence[RemoteContext], prefix: str) -> RemoteTensor | None:
     """``value`` as a tensor in the memory of a device; None if it is in the memory of this machine."""
+    if isinstance(value, np.ndarray):
+        return None
     if isinstance(value, RemoteTensor) and value.context is not None:
         return value
     try:

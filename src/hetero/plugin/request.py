@@ -522,7 +522,10 @@ def _delivered(results: Sequence[Any], inputs: Sequence[Any], given: GivenOutput
         return _owned(results, inputs)
     given.check(results)
     others = [None if position in given.values else result for position, result in enumerate(results)]
-    owned = _owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
+    if len(given.values) == len(others):
+        owned = others
+    else:
+        owned = _owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
     given.fill(results)
     return [
         HostTensor(result) if at in given.kept and _is_plain(result) else result
@@ -541,7 +544,7 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     input_arrays = list(arrays_in(inputs))
     owners: dict[int, np.ndarray] = {}  # by id: earlier results that are not views, so they do not share memory
     views: list[np.ndarray] = []  # the other earlier results
-    tensors = [value for value in inputs if isinstance(value, RemoteTensor)]
+    tensors = [value for value in inputs if not isinstance(value, np.ndarray) and isinstance(value, RemoteTensor)]
 
     def owned(result: Any) -> Any:
         if not isinstance(result, np.ndarray):

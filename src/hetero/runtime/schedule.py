@@ -137,6 +137,8 @@ class ScheduleRunner:
         for runner, positions in zip(self._runners, schedule.placement.kept, strict=True):
             if positions:
                 runner.keep_on_device(positions)  # type: ignore[attr-defined]
+        # The checks of a protocol take longer than a small submodel.
+        self._run_into = [runner.run_into if isinstance(runner, PlacingRunner) else None for runner in self._runners]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._overlaps = overlaps
@@ -217,11 +219,11 @@ class ScheduleRunner:
         mover = self._movers.get(position)
         if mover is not None:
             return position, lambda values: mover.run_into(values, place_of), reads, fills, free
-        runner = self._runners[self._program.tasks[position].step]
-        if not isinstance(runner, PlacingRunner):
+        run_into = self._run_into[self._program.tasks[position].step]
+        if run_into is None:
             return task
         places = [place_of.get(slot, _NO_PLACE) for slot in fills]
-        return position, lambda inputs: runner.run_into(inputs, places), reads, fills, free
+        return position, lambda inputs: run_into(inputs, places), reads, fills, free
 
     def _run_in_order(self, slots: list[Any]) -> None:
         """Run each task in one loop, because for small submodels a call would take as long as the kernels."""
