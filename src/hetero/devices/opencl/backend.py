@@ -10,8 +10,8 @@ from ...errors import DeviceUnavailable, raise_out_of_memory
 __all__ = ["error_text", "find_devices", "is_out_of_memory", "load"]
 
 _REMEDY = (
-    "install the driver of your GPU, which includes OpenCL; without a GPU, Debian's package pocl-opencl-icd runs OpenCL "
-    "on the processor"
+    "install the driver of your GPU, which includes OpenCL; without a GPU, Debian's package pocl-opencl-icd runs "
+    "OpenCL on the processor"
 )
 
 

@@ -1,4 +1,4 @@
-"""CLBlast: matrix products that are tuned for many GPUs. Debian's package libclblast1, or the CLBlast of conda-forge."""
+"""CLBlast: matrix products that are tuned for many GPUs, from Debian's package libclblast1 or from conda-forge."""
 
 from __future__ import annotations
 

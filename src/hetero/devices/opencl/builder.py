@@ -21,7 +21,7 @@ __all__ = ["LARGEST", "Builder", "broadcast"]
 LARGEST = 2**31 - 1
 """The maximum number of elements of a tensor: kernels compute positions in 32 bits."""
 _MOST_STATEMENTS, _MOST_TENSORS = 32, 8
-"""The limits of a generated kernel. More tensors would need more than the 1,024 B of arguments that every device has."""
+"""The limits of a generated kernel. With more tensors, the layout has no room for their strides."""
 _SMALL = 64
 """Elements: views of smaller constants, such as shapes, are uploaded only if a kernel reads them."""
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
@@ -145,9 +145,7 @@ class Builder:
             return operand
         if operand.array is not None and operand.size == 1:
             return Scalar(operand.array.reshape(-1)[0], operand.dtype)
-        if operand.expression is not None and (operand.num_readers > 1 or operand.shape != shape):
-            self.memory(operand)
-        elif operand.slot is None and operand.array is not None:
+        if operand.expression is None or operand.num_readers > 1 or operand.shape != shape:
             self.memory(operand)
         return operand
 

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import threading
 import warnings
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
@@ -23,10 +24,15 @@ for every device."""
 
 @dataclasses.dataclass(frozen=True)
 class KernelSource:
-    """A kernel: the name of its function, and the program that contains it. Programs are compiled once per device."""
+    """A kernel: the name of its function, and the program that contains it. Programs are compiled once per device.
+
+    ``preamble``: not empty if the program consists of the preamble and this function only. Such kernels are compiled
+    together, because a compiler takes about as long for many of them as for one (`Device.build`).
+    """
 
     name: str
     program: str
+    preamble: str = ""
 
 
 @functools.cache
@@ -85,26 +91,34 @@ class Device:
 
     def kernel(self, source: KernelSource) -> Any:
         """A new kernel object, whose arguments the caller sets."""
-        return backend.load().Kernel(self._program(source.program), source.name)
+        self.build([source])
+        return backend.load().Kernel(self._programs[source.program], source.name)
 
-    def _program(self, text: str) -> Any:
-        program = self._programs.get(text)
-        if program is None:
-            cl = backend.load()
-            with self._build_lock:
-                program = self._programs.get(text)
-                if program is None:
-                    try:
-                        with warnings.catch_warnings():
-                            warnings.simplefilter("ignore")  # pyopencl reports any output of the compiler
-                            program = cl.Program(self.context, text).build(["-w"])
-                    except cl.Error as error:
-                        raise HeteroError(
-                            f"{self.name}: the driver ({self.cl_device.platform.name}, {self.cl_device.driver_version}) "
-                            f"cannot compile a kernel: {backend.error_text(error)}"
-                        ) from error
-                    self._programs[text] = program
-        return program
+    def build(self, sources: Iterable[KernelSource]) -> None:
+        """Compile the programs of these kernels, if they are not compiled yet."""
+        missing = {source.program: source for source in sources if source.program not in self._programs}
+        if not missing:
+            return
+        with self._build_lock:
+            joined: dict[str, list[str]] = {}
+            for text, source in missing.items():
+                if text not in self._programs:
+                    joined.setdefault(source.preamble or text, []).append(text if source.preamble else "")
+            for preamble, functions in joined.items():
+                program = self._compiled("".join((preamble, *functions)))
+                self._programs.update(dict.fromkeys(functions if functions[0] else [preamble], program))
+
+    def _compiled(self, text: str) -> Any:
+        cl = backend.load()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # pyopencl reports any output of the compiler
+                return cl.Program(self.context, text).build(["-w"])
+        except cl.Error as error:
+            raise HeteroError(
+                f"{self.name}: the driver ({self.cl_device.platform.name}, {self.cl_device.driver_version}) cannot "
+                f"compile a kernel: {backend.error_text(error)}"
+            ) from error
 
 
 _devices: dict[int, Device] = {}

@@ -1,4 +1,4 @@
-"""Kernels of elementwise expressions, generated: one kernel computes a chain of operators without storing what is between.
+"""Kernels of elementwise expressions, generated: one kernel computes a chain of operators in registers.
 
 An `Expression` is a template of OpenCL C with its operands. `kernel_of` turns a tree of them into a kernel. Names of
 variables are numbers, and numbers of the model are arguments, so the source contains nothing of the model but the
@@ -7,6 +7,7 @@ templates of its operators, and the types and the layout of its inputs.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,9 +41,14 @@ COMPUTED = {
 """Element type -> the type of a variable."""
 
 _PREAMBLE = """#pragma OPENCL FP_CONTRACT OFF
-typedef struct { uint rank; uint dims[8]; uint strides[%d][8]; } Layout;
+typedef struct { uint rank; uint dims[8]; uint strides[8][8]; } Layout;
 // As if the value had been stored as half and read again.
-float as_half(float v) { ushort h; vstore_half_rte(v, 0, (__private half *)&h); return vload_half(0, (__private half *)&h); }
+float as_half(float v)
+{
+    ushort stored;
+    vstore_half_rte(v, 0, (__private half *)&stored);
+    return vload_half(0, (__private half *)&stored);
+}
 float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
 float smaller(float a, float b) { return a < b || isnan(a) ? a : b; }
 """
@@ -60,7 +66,7 @@ def strides_of(shape: Sequence[int], target: Sequence[int]) -> list[int]:
 
 
 def collapsed(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The dimensions from the innermost outwards, joined where each of ``strides`` allows it; without those of size 1."""
+    """The dimensions from the innermost, joined where each of ``strides`` allows it, without those of size 1."""
     joined: list[int] = []
     kept: list[list[int]] = [[] for _ in strides]
     for at in reversed(range(len(dims))):
@@ -120,12 +126,12 @@ def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:
     last = name_of(root)
     stored = STORED[root.dtype.name]
     store = f"vstore_half_rte({last}, i, out)" if stored == "half" else f"out[i] = {last}"
-    head = [np.uint32(root.size)]
+    head: list[Any] = [np.uint32(root.size)]
     signature = [f"__global {stored} *out", "uint n"]
     walk = ""
     if layouts:
         dims, strides = collapsed(root.shape, layouts)
-        head.append(layout_bytes(dims, strides))
+        head.append(layout_bytes(dims, strides, 8))
         signature.append("Layout layout")
         walk = (
             f"uint at[{len(layouts)}] = {{0}}; uint rest = i;\n"
@@ -134,25 +140,25 @@ def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:
             + "}\n"
         )
     body = "\n".join(statements)
-    program = (
-        f"{_PREAMBLE % max(len(layouts), 1)}__kernel void compute({', '.join(signature + parameters)})\n"
-        f"{{\nuint i = get_global_id(0);\nif (i >= n) return;\n{walk}{body}\n{store};\n}}\n"
-    )
-    return KernelSource("compute", program), [*head, *arguments]
+    begin = "uint i = get_global_id(0);\nif (i >= n) return;\n"
+    text = f"({', '.join(signature + parameters)})\n{{\n{begin}{walk}{body}\n{store};\n}}\n"
+    name = f"compute_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return KernelSource(name, f"__kernel void {name}{text}", _PREAMBLE), [*head, *arguments]
 
 
 _ARGUMENT = {"float": np.float32, "long": np.int64, "int": np.int32, "char": np.int8, "uchar": np.uint8}
 
 
-def layout_bytes(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> np.ndarray:
+def layout_bytes(dims: Sequence[int], strides: Sequence[Sequence[int]], count: int = 0) -> np.ndarray:
     """A ``Layout``: the rank, the sizes, and the strides of each input, from the innermost dimension.
+    ``count``: of inputs for which the struct has room.
     Raises `InferenceError` for more than `MAX_RANK` dimensions."""
     if len(dims) > MAX_RANK:
         raise InferenceError(
             f"more than {MAX_RANK} dimensions that cannot be joined are not supported, found {len(dims)}"
         )
-    layout = np.zeros((1 + len(strides), MAX_RANK), np.int32)
+    layout = np.zeros((1 + (count or len(strides)), MAX_RANK), np.int32)
     layout[0, : len(dims)] = dims
     for row, own in enumerate(strides):
         layout[1 + row, : len(own)] = own
-    return np.concatenate([np.int32([len(dims)]), layout.reshape(-1)])
+    return np.concatenate([np.array([len(dims)], np.int32), layout.reshape(-1)])

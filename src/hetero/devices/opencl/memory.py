@@ -207,8 +207,8 @@ class Memory:
 
     def _lack(self, size: int, missing: int) -> InsufficientMemory:
         return InsufficientMemory(
-            f"{self.name}: a buffer of {byte_size(size)} does not fit: {byte_size(self.used)} of {byte_size(self.limit)} "
-            f"are in use, and a buffer can have {byte_size(self.largest)}",
+            f"{self.name}: a buffer of {byte_size(size)} does not fit: {byte_size(self.used)} of "
+            f"{byte_size(self.limit)} are in use, and a buffer can have {byte_size(self.largest)}",
             {self.name: missing},
         )
 

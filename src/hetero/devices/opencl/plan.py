@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .device import Device
 from .memory import Block
-from .steps import Step
+from .steps import KernelStep, Step
 from .tensors import CONSTANT, INPUT, RESULT, SCRATCH, Slot, Tensor
 
 __all__ = ["Plan"]
@@ -15,8 +15,8 @@ __all__ = ["Plan"]
 class Plan:
     """Steps whose kernels and memory are ready. It belongs to one runner, which runs it once at a time.
 
-    ``inputs``: the tensors of the model's inputs. ``outputs``: of its results. ``first_use``: slot -> the first step that
-    uses it, for slots whose memory may change. ``finished``: step -> the slots of results that no later step writes.
+    ``inputs``: the tensors of the model's inputs. ``outputs``: of its results. ``first_use``: ``id`` of a slot -> the
+    first step that uses it. ``finished``: step -> the slots of results that no later step writes.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Plan:
         self.own_blocks: dict[int, Block] = {}
         """The memory of slots whose blocks may change, as allocated: it is used whenever nothing else is bound."""
         self._allocate(device)
+        device.build([step.source for step in steps if isinstance(step, KernelStep)])
         for step in steps:
             step.prepare(device)
         self.first_use = {id(slot): min(use for use, _ in slot.uses) for slot in self.slots if slot.uses}

@@ -194,14 +194,12 @@ class Planner:
     def _results(self, builder: Builder, node: _Node, inputs: Sequence[Tensor | None]) -> Sequence[Tensor]:
         operator = node.operator
         planned = PlannedNode(node.attributes, node.version, inputs, len(node.outputs), builder)
-        if operator.on_host is not None and all(
-            each is None or (each.array is not None and each.size <= _LARGEST_ON_HOST) for each in inputs
-        ):
-            if operator.plan is None or not _may_be_large(node, inputs):
-                with np.errstate(all="ignore"):
-                    array = operator.on_host(node.attributes, node.version, [each and each.array for each in inputs])
-                array = np.asarray(array)
-                return [Tensor(array.dtype, array.shape, array=array)]
+        are_known = all(each is None or (each.array is not None and each.size <= _LARGEST_ON_HOST) for each in inputs)
+        if operator.on_host is not None and are_known and not _may_be_large(node, inputs):
+            arrays = [None if each is None else each.array for each in inputs]
+            with np.errstate(all="ignore"):
+                array = np.asarray(operator.on_host(node.attributes, node.version, arrays))
+            return [Tensor(array.dtype, array.shape, array=array)]
         if operator.plan is None or node.host_only:
             raise InferenceError("it is computed on the host only, and its inputs are too large for that")
         return operator.plan(planned)
@@ -211,7 +209,8 @@ def _may_be_large(node: _Node, inputs: Sequence[Tensor | None]) -> bool:
     """Whether a result may be too large for the host. Those of views and slices are not larger than their input."""
     if node.operator.states_size:
         shape = inputs[node.operator.host[0]]
-        assert shape is not None and shape.array is not None
+        assert shape is not None
+        assert shape.array is not None
         sizes = shape.array.reshape(-1).tolist()
         return len(sizes) > 64 or math.prod(max(size, 1) for size in sizes) > _LARGEST_ON_HOST
     if node.operator.host:

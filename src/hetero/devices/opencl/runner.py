@@ -1,7 +1,7 @@
 """Runs plans: copies inputs to the device, starts the kernels, and copies results back.
 
-Copies to the device, kernels, and copies from the device have their own queues (`device.Stream`). A kernel waits only for
-the inputs that it reads, and a result is copied back as soon as it is complete, so copies overlap with kernels.
+Copies to the device, kernels, and copies from the device have their own queues (`device.Stream`). A kernel waits only
+for the inputs that it reads, and a result is copied back as soon as it is complete, so copies overlap with kernels.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _IN_FLIGHT = 64
 
 
 class Command:
-    """One command of a run, for traces: ``kind`` is ``upload``, ``kernel`` or ``download``; ``node`` is the node's number, or
-    -1; times are in ns of the device's clock."""
+    """One command of a run, for traces: an upload, a kernel or a download (``kind``). ``node``: its number, or -1.
+    Times are in ns, on the clock of the device."""
 
     __slots__ = ("begin_ns", "end_ns", "kind", "node")
 
@@ -217,7 +217,7 @@ class _Run:
         """Results that stay get memory of their own; the memory of the others is used again by the next run."""
         plan, own = self._plan, self._plan.own_blocks
         fresh: set[int] = set()
-        for position, tensor in enumerate(plan.outputs):
+        for tensor in plan.outputs:
             slot = tensor.slot
             if slot is None or slot.role in (CONSTANT, INPUT) or id(slot) in fresh:
                 continue
@@ -258,7 +258,8 @@ class _Run:
 
     def _download(self, position: int, tensor: Tensor, event: Any) -> None:
         """Start the copy of a result. ``event``: what it waits for, or None."""
-        assert tensor.slot is not None and tensor.slot.block is not None
+        assert tensor.slot is not None
+        assert tensor.slot.block is not None
         result = np.empty(tensor.shape, tensor.dtype)
         if not result.nbytes:
             self._downloads[position] = result, None

@@ -38,8 +38,11 @@ def examine(model: Model) -> Examination:
     for value in model.input_ids:
         shape = model.type_of(value).shape
         known[value] = shape is not None and len(shape) <= 1  # a run reads such inputs before it plans, if it has to
+    read = np.zeros(model.num_values + 1, np.bool_)  # the last entry is for absent values, -1
+    for values in (model.node_inputs.values, model.node_captures.values, list(model.output_ids)):
+        read[values] = True
     for node in model.nodes:
-        reason = _refusal(model, node, known, result)
+        reason = _refusal(model, node, known, read, result)
         if reason is not None:
             result.reasons[node.index] = reason
             continue
@@ -52,7 +55,7 @@ def examine(model: Model) -> Examination:
     return result
 
 
-def _refusal(model: Model, node: NodeView, known: np.ndarray, result: Examination) -> str | None:
+def _refusal(model: Model, node: NodeView, known: np.ndarray, read: np.ndarray, result: Examination) -> str | None:
     if node.domain not in ("", "ai.onnx"):
         return f"operators of domain {node.domain!r} are not supported"
     operator = OPERATORS.get(node.op_type)
@@ -74,7 +77,7 @@ def _refusal(model: Model, node: NodeView, known: np.ndarray, result: Examinatio
         if position < len(inputs) and inputs[position] >= 0 and not known[inputs[position]]:
             return f"its input {position + 1}, which states a size, an axis or a position, depends on data"
     outputs = model.node_outputs[node.index].tolist()
-    num_outputs = max((at + 1 for at, value in enumerate(outputs) if value >= 0), default=0)
+    num_outputs = max((at + 1 for at, value in enumerate(outputs) if value >= 0 and read[value]), default=0)
     for value in (*inputs, *outputs):
         if value >= 0 and _elements(model.type_of(value)) > LARGEST:
             return "a tensor has more than 2^31 - 1 elements"

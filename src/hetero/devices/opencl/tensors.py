@@ -90,8 +90,8 @@ class Scalar:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Expression:
-    """``template`` with ``{0}``, ``{1}``, … for its operands. ``size``: the number of expressions in the tree, and of its
-    distinct tensors."""
+    """``template`` with ``{0}``, ``{1}``, … for its operands. ``size``: the number of expressions in the tree, and of
+    its tensors."""
 
     template: str
     operands: tuple[Tensor | Scalar, ...]

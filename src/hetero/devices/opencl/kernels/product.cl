@@ -1,5 +1,5 @@
-// C[i, j] = sum over k of A[i, k] * B[k, j], for each batch. Distances between neighbors, in elements: a_row and a_k of A,
-// b_k and b_column of B, c_row of C (whose columns are contiguous); a_batch, b_batch and c_batch between batches.
+// C[i, j] = sum over k of A[i, k] * B[k, j], for each batch. Distances between neighbors, in elements: a_row and a_k of
+// A, b_k and b_column of B, c_row of C (whose columns are contiguous); a_batch, b_batch and c_batch between batches.
 typedef struct {
     uint m, n, k;
     uint a_row, a_k, b_k, b_column, c_row;
@@ -8,8 +8,8 @@ typedef struct {
 } Product;
 
 #ifdef TILED
-// For GPUs. A work-group computes a tile of ROWS x COLUMNS and reads A and B through local memory, DEPTH of k at a time. A
-// work-item computes ROWS_EACH x COLUMNS_EACH elements of it. product.py tunes these.
+// For GPUs. A work-group computes a tile of ROWS x COLUMNS and reads A and B through local memory, DEPTH of k at a time.
+// A work-item computes ROWS_EACH x COLUMNS_EACH elements of it. product.py tunes these.
 #define ITEMS_Y (ROWS / ROWS_EACH)
 #define ITEMS_X (COLUMNS / COLUMNS_EACH)
 

@@ -70,7 +70,7 @@ DEFINE_SHARE(add, float)
 DEFINE_SHARE(larger, float)
 #endif
 
-__kernel void softmax(__global const S *x, __global S *y, uint rows, uint n, uint inner, int is_log)
+__kernel void softmax(__global const S *x, __global S *y, uint rows, uint n, uint inner)
 {
     PREPARE(float)
     uint row = ROW;
@@ -82,16 +82,25 @@ __kernel void softmax(__global const S *x, __global S *y, uint rows, uint n, uin
     most = SHARED(most, larger);
     EACH(total, add, 0, exp(LOAD(base + j * inner, x) - most))
     total = SHARED(total, add);
-    float scale = is_log ? log(total) : 1 / total;
+#ifdef LOG
+    float scale = log(total);
+#else
+    float scale = 1 / total;
+#endif
     for (uint j = ITEM; j < n; j += W) {
         float value = LOAD(base + j * inner, x) - most;
-        STORE(is_log ? value - scale : exp(value) * scale, base + j * inner, y);
+#ifdef LOG
+        STORE(value - scale, base + j * inner, y);
+#else
+        STORE(exp(value) * scale, base + j * inner, y);
+#endif
     }
 }
 
-// Rows are contiguous. scale and shift have n elements; shift is read only if has_shift.
+// Rows are contiguous. scale and shift have n elements; shift is read only with SHIFT. This is no argument, because pocl
+// 3.1 compiles loops with a condition that all work-items share incorrectly: all of them run its last round.
 __kernel void layer_normalization(__global const S *x, __global const S *scale, __global const S *shift, __global S *y,
-                                  uint rows, uint n, float epsilon, int has_shift)
+                                  uint rows, uint n, float epsilon)
 {
     PREPARE(float)
     uint row = ROW;
@@ -105,7 +114,10 @@ __kernel void layer_normalization(__global const S *x, __global const S *scale, 
     float factor = 1 / sqrt(SHARED(squares, add) / n + epsilon);
     for (uint j = ITEM; j < n; j += W) {
         float value = (LOAD(base + j, x) - mean) * factor * LOAD(j, scale);
-        STORE(has_shift ? value + LOAD(j, shift) : value, base + j, y);
+#ifdef SHIFT
+        value += LOAD(j, shift);
+#endif
+        STORE(value, base + j, y);
     }
 }
 #endif

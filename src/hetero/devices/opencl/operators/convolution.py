@@ -112,7 +112,7 @@ def _conv(node: PlannedNode) -> Sequence[Tensor]:
     k = depth * math.prod(window.size)
     if k < _SHALLOW or channels // groups < 4 or not result.size:
         source = file_kernel("windows.cl", "convolve", x.dtype == np.float16)
-        numbers = [packed, np.uint32(result.size), np.int32(bias is not None)]
+        numbers: list[Any] = [packed, np.uint32(result.size), np.int32(bias is not None)]
         builder.per_element(source, [x, w, w if bias is None else bias, result, *numbers], result)
         return [result]
     pixels, m = math.prod(window.output), channels // groups
@@ -242,7 +242,7 @@ def _lrn(node: PlannedNode) -> Sequence[Tensor]:
     alpha, beta, bias = (
         float(node.attributes.get(name, default)) for name, default in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
     )
-    numbers = [np.uint32(result.size), np.uint32(x.shape[1]), np.uint32(inner)]
+    numbers: list[Any] = [np.uint32(result.size), np.uint32(x.shape[1]), np.uint32(inner)]
     numbers += [np.int32((size - 1) // 2), np.int32(size // 2)]
     numbers += [np.float32(alpha / size), np.float32(beta), np.float32(bias)]
     source = file_kernel("windows.cl", "local_response", x.dtype == np.float16)

@@ -149,6 +149,7 @@ def _divided(attributes: Any, version: int, inputs: Sequence[Any]) -> Any:
     return np.where((x < 0) != (y < 0), -quotient, quotient).astype(x.dtype)
 
 
+_function: Callable[..., Any]
 for _name, _sign, _function in (("Add", "+", np.add), ("Sub", "-", np.subtract), ("Mul", "*", np.multiply)):
     add(
         _name,
@@ -272,25 +273,23 @@ add(
 
 def _clip(node: PlannedNode) -> Sequence[Tensor]:
     x, builder = node[0], node.builder
-    if node.version < 11:
-        limits: list[Tensor | Scalar | None] = [
-            Scalar(node.attributes[name], np.dtype(np.float32)) if name in node.attributes else None
-            for name in ("min", "max")
-        ]
-    else:
-        limits = [node.optional(1), node.optional(2)]
-    # The upper limit is applied last, as ONNX requires if the limits are in the wrong order. NaN stays.
-    templates = ("({0} < {1} ? {1} : {0})", "({0} > {1} ? {1} : {0})")
+    finite: list[float | None] = [None, None]
+    if x.dtype.kind == "f":  # the defaults: infinities are clipped as well
+        finite = [float(np.finfo(x.dtype).min), float(np.finfo(x.dtype).max)]
     result = x
-    for template, limit in zip(templates, limits, strict=True):
+    # The upper limit is applied last, as ONNX requires if the limits are in the wrong order. NaN stays.
+    for position, template in enumerate(("({0} < {1} ? {1} : {0})", "({0} > {1} ? {1} : {0})")):
+        limit: Tensor | Scalar | None = node.optional(position + 1)
+        default = node.attributes.get(("min", "max")[position], finite[position])
+        if limit is None and default is not None:
+            limit = Scalar(default, np.dtype(np.float32))
         if limit is not None:
             if isinstance(limit, Tensor) and limit.size != 1:
                 raise InferenceError("the limits of Clip must be scalars")
             result = builder.elementwise(template, [result, limit], x.dtype, x.shape)
             result.num_readers = 1
     if result is x:
-        result = builder.elementwise("({0})", [x], x.dtype, x.shape)
-    result.num_readers = 2
+        return [builder.view(x, x.shape)]
     return [result]
 
 

@@ -151,8 +151,9 @@ def _softmax(is_log: bool) -> Callable[[PlannedNode], Sequence[Tensor]]:
         result = builder.new(x.dtype, x.shape)
         if result.size:
             rows = x.size // n
-            numbers = [np.uint32(rows), np.uint32(n), np.uint32(inner), np.int32(is_log)]
-            _launch_rows(builder, _row_kernel(builder, "softmax", x.dtype), [x, result, *numbers], result, rows)
+            numbers = [np.uint32(rows), np.uint32(n), np.uint32(inner)]
+            source = _row_kernel(builder, "softmax", x.dtype, (("LOG", "1"),) * is_log)
+            _launch_rows(builder, source, [x, result, *numbers], result, rows)
         return [result]
 
     return plan
@@ -180,8 +181,8 @@ def _layer_normalization(node: PlannedNode) -> Sequence[Tensor]:
     if result.size:
         rows = x.size // n
         epsilon = np.float32(node.attributes.get("epsilon", 1e-5))
-        numbers = [np.uint32(rows), np.uint32(n), epsilon, np.int32(shift is not None)]
-        source = _row_kernel(builder, "layer_normalization", x.dtype)
+        numbers = [np.uint32(rows), np.uint32(n), epsilon]
+        source = _row_kernel(builder, "layer_normalization", x.dtype, (("SHIFT", "1"),) * (shift is not None))
         _launch_rows(builder, source, [x, parts[0], parts[-1], result, *numbers], result, rows)
     return [result]
 

@@ -96,7 +96,7 @@ def _range(attributes: Mapping[str, Any], version: int, inputs: Sequence[Any]) -
 
 
 def _range_size(inputs: Sequence[Any]) -> int:
-    start, limit, step = (each.reshape(-1)[0].item() for each in inputs)
+    start, limit, step = (float(each.reshape(-1)[0]) for each in inputs)
     if step == 0:
         raise InferenceError("Range has a step of 0")
     size = max(0, math.ceil((limit - start) / step))

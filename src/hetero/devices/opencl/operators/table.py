@@ -110,7 +110,7 @@ class PlannedNode:
             return None
         if tensor.array is None:
             raise InferenceError(
-                f"its input number {position + 1}, which states a size, an axis or a position, depends on data that are on the device"
+                f"its input {position + 1}, which states a size, an axis or a position, depends on data on the device"
             )
         return tensor.array
 
@@ -127,8 +127,8 @@ class Operator:
     ``versions``: those of its schema that were checked. ``attributes``: those that it may have. ``types``: the element
     types of each input; the last entry is for all further inputs. ``host``: positions of inputs that must be known
     before the run. ``plan``: plans a node and returns its results. ``check``: why a node is refused, or None.
-    ``on_host``: computes a value that depends only on shapes and constants. ``states_size``: the first of ``host`` is the shape of
-    the result, or the shape that it is broadcast to.
+    ``on_host``: computes a value that depends only on shapes and constants. ``states_size``: the first of ``host`` is
+    the shape of the result, or the shape that it is broadcast to.
     """
 
     versions: frozenset[int]
