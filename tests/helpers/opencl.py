@@ -97,12 +97,13 @@ def shared_by_items(items: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def as_gpu() -> Iterator[None]:
+def as_gpu(like_gpu: bool = True) -> Iterator[None]:
     """The first device is used like a GPU with its own memory: tiled products, rows shared by work-items, and copies
     through pinned memory."""
     device = first_device()
     before = device.is_gpu, device.row_items, device.memory.is_shared
-    device.is_gpu, device.row_items, device.memory.is_shared = True, 64, False
+    if like_gpu:
+        device.is_gpu, device.row_items, device.memory.is_shared = True, 64, False
     try:
         yield
     finally:
