@@ -11,7 +11,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -200,8 +199,3 @@ def _measured(device: Device) -> Tile:
         if taken < shortest:
             best, shortest = tile, taken
     return best
-
-
-def settings_of(tiles: Sequence[Tile]) -> list[tuple[int, ...]]:
-    """The tiles as numbers, as in the file."""
-    return [dataclasses.astuple(tile) for tile in tiles]

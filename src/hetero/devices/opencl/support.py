@@ -82,20 +82,17 @@ def _refusal(model: Model, node: NodeView, known: np.ndarray, read: np.ndarray, 
         if value >= 0 and _elements(model.type_of(value)) > LARGEST:
             return "a tensor has more than 2^31 - 1 elements"
     constants = [_small_constant(model, value) for value in inputs]
-    reason = (
-        None
-        if operator.check is None
-        else operator.check(StaticNode(attributes, version, types, constants, num_outputs))
-    )
+    static = StaticNode(attributes, version, types, constants, num_outputs)
+    reason = None if operator.check is None else operator.check(static)
     if reason is None and num_outputs > operator.num_outputs:
         reason = f"only {operator.num_outputs} of its outputs are supported"
+    if reason is None and operator.check_on_device is not None:
+        reason = operator.check_on_device(static)
+        if reason is not None and all(value < 0 or known[value] for value in inputs):
+            result.host_only.add(node.index)
+            reason = None
     if reason is None:
         result.versions[node.index] = version
-        return None
-    if operator.on_host is not None and all(value < 0 or known[value] for value in inputs):
-        result.versions[node.index] = version
-        result.host_only.add(node.index)
-        return None
     return reason
 
 

@@ -39,7 +39,9 @@ def test_unary(core: hetero.Core) -> None:
     check(core, model_of(nodes, {"x": X}), {"x": X}, 2e-6, 1e-6)
 
 
-@pytest.mark.parametrize("operators", [("Relu", "Sqrt", "Sigmoid", "Floor", "Round", "Sign", "IsNaN", "Abs", "Clip")])
+@pytest.mark.parametrize(
+    "operators", [("Relu", "Sqrt", "Sigmoid", "Floor", "Round", "Sign", "IsNaN", "Abs", "Clip", "Erf", "Tanh", "Gelu")]
+)
 def test_special_values(core: hetero.Core, operators: Sequence[str]) -> None:
     """NaN, infinities, signed zeros, ties, and numbers near the smallest."""
     nodes = of_each(operators, ["x"]) + of_each(("Max", "Min", "Add", "Div", "Less", "GreaterOrEqual"), ["x", "z"])
@@ -182,6 +184,7 @@ def test_refusals(core: hetero.Core) -> None:
     nodes = [
         node("Relu", ["d"], ["a"], "double"),
         node("Cast", ["x"], ["b"], "cast", to=TensorProto.DOUBLE),
+        node("Cast", ["i"], ["h"], "small", to=TensorProto.INT16),  # not even on the host
         node("Relu", ["i"], ["c"], "integer"),
         node("Add", ["x", "x"], ["e"], "old", axis=1),
         node("Asinh", ["x"], ["f"], "unknown"),
@@ -190,6 +193,7 @@ def test_refusals(core: hetero.Core) -> None:
     found = refusals(core, model_of(nodes, x))
     assert found["double"].startswith("float64 in input 1 is not supported; expected float16, float32")
     assert found["cast"].startswith("it supports casts to")
+    assert found["small"] == found["cast"]
     assert "int64" in found["integer"]
     assert found["old"] == "its attribute 'axis' is not supported"
     assert found["unknown"] == "the operator Asinh is not supported"

@@ -66,8 +66,6 @@ def reduced(builder: Builder, name: str, x: Tensor, axes: Sequence[int], keep: b
         real = list(range(x.rank - len(real), x.rank))
     begin, end = (min(real), max(real) + 1) if real else (x.rank, x.rank)
     n, inner = math.prod(x.shape[begin:end]), math.prod(x.shape[end:])
-    if n == 0 and name in ("ReduceMax", "ReduceMin"):
-        raise InferenceError(f"{name} of no elements has no result")
     result = builder.new(x.dtype, final)
     stored = STORED[x.dtype.name]
     if x.dtype.name in FLOATS:
@@ -171,12 +169,16 @@ def _layer_normalization(node: PlannedNode) -> Sequence[Tensor]:
     axis = axis_of(int(node.attributes.get("axis", -1)), x.rank)
     rest = x.shape[axis:]
     n = math.prod(rest)
-    parts = []
-    for part in (scale, shift):
-        if part is not None:
-            if np.broadcast_shapes(part.shape, rest) != rest:
-                raise InferenceError(f"a scale of shape {list(part.shape)} does not fit {list(rest)}")
-            parts.append(builder.expand(builder.view(part, part.shape), rest))
+    parts = [part for part in (scale, shift) if part is not None]
+    fits = all(part.rank <= len(rest) and np.broadcast_shapes(part.shape, rest) == rest for part in parts)
+    later: list[Tensor] = []
+    if not fits:  # they may differ between the rows
+        if any(np.broadcast_shapes(part.shape, x.shape) != x.shape for part in parts):
+            raise InferenceError(f"a scale of shape {list(scale.shape)} cannot be broadcast to {list(x.shape)}")
+        ones = builder.new(x.dtype, rest)
+        builder.fill(ones, 1, x.dtype)
+        later, parts, shift = parts, [ones], None
+    parts = [builder.expand(builder.view(part, part.shape), rest) for part in parts]
     result = builder.new(x.dtype, x.shape)
     if result.size:
         rows = x.size // n
@@ -184,6 +186,8 @@ def _layer_normalization(node: PlannedNode) -> Sequence[Tensor]:
         numbers = [np.uint32(rows), np.uint32(n), epsilon]
         source = _row_kernel(builder, "layer_normalization", x.dtype, (("SHIFT", "1"),) * (shift is not None))
         _launch_rows(builder, source, [x, parts[0], parts[-1], result, *numbers], result, rows)
+    for part, template in zip(later, ("({0} * {1})", "({0} + {1})"), strict=False):
+        result = builder.elementwise(template, [result, part], x.dtype, x.shape)
     return [result]
 
 

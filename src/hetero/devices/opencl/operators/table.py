@@ -127,6 +127,7 @@ class Operator:
     ``versions``: those of its schema that were checked. ``attributes``: those that it may have. ``types``: the element
     types of each input; the last entry is for all further inputs. ``host``: positions of inputs that must be known
     before the run. ``plan``: plans a node and returns its results. ``check``: why a node is refused, or None.
+    ``check_on_device``: why the host must compute a node, or None.
     ``on_host``: computes a value that depends only on shapes and constants. ``states_size``: the first of ``host`` is
     the shape of the result, or the shape that it is broadcast to.
     """
@@ -137,6 +138,7 @@ class Operator:
     plan: Callable[[PlannedNode], Sequence[Tensor]] | None
     host: tuple[int, ...] = ()
     check: Callable[[StaticNode], str | None] | None = None
+    check_on_device: Callable[[StaticNode], str | None] | None = None
     on_host: HostFunction | None = None
     num_outputs: int = 1
     states_size: bool = False
