@@ -35,7 +35,6 @@ CASES = {
     "HETERO:HETERO:CPU,CPU": "cannot stand inside a device list",
     "GPU": "an Intel GPU is OPENVINO.GPU (pip install 'hetero[openvino]'), one of NVIDIA ORT.CUDA",
     "HETERO:NPU,CPU": "an Intel NPU is OPENVINO.NPU (pip install 'hetero[openvino]')",
-    "AUTO": "devices are listed by priority, such as 'HETERO:FPGA,CPU'",
     "CPU.4096": "there is no device CPU.4096; ids here: 0",
     "CPU:0": "device 'CPU:0': an id follows a dot, as in 'CPU.0'",
     "HETERO:FPGA,CPU:1": "device 'CPU:1': an id follows a dot, as in 'CPU.1'",
@@ -151,7 +150,7 @@ def test_pins_without_a_list(core: hetero.Core, diamond: hetero.Model) -> None:
         (
             "/head/.*",
             "pin '/head/.*' matches no node: expected a node key such as 'one', a regular expression for whole keys, "
-            "or op: and an operator",
+            "op: and an operator, or weight: and a constant",
         ),
     ],
 )

@@ -52,8 +52,10 @@ if TYPE_CHECKING:
     from .partition import Graph, Partition, TransitiveClosure, check_partition, partition_graph
     from .plan import LoadedPlan, Plan
     from .plugin.contract import CompiledModel, InferRequest, Plugin, Support
+    from .plugin.remote import ON_DEVICE
 
 __all__ = [
+    "ON_DEVICE",
     "ArtifactError",
     "Cancelled",
     "CompiledModel",
@@ -106,6 +108,7 @@ _HOME = {
     ".model.model": ("Model",),
     ".partition": ("Graph", "Partition", "TransitiveClosure", "check_partition", "partition_graph"),
     ".plan": ("LoadedPlan", "Plan"),
+    ".plugin.remote": ("ON_DEVICE",),
     ".plugin": ("CompiledModel", "InferRequest", "Plugin", "Support"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

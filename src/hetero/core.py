@@ -18,9 +18,11 @@ from .assign.request import Request, with_device_types
 from .base.collection import collection_paused
 from .base.device_string import LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.guard import guarded
-from .base.properties import check_config
+from .base.notebook import html_table
+from .base.properties import Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
+from .compiling.device_list import DeviceListPlugin
 from .compiling.requests import resolve_request
 from .errors import (
     DeviceUnavailable,
@@ -43,7 +45,7 @@ from .plan import Plan, PlanRecord, bind_plan, make_plan
 from .plugin.caller import ConfiguredDevice, configure
 from .plugin.contract import CompiledModel, Plugin, RemoteContext
 from .plugin.remote import DeviceContexts
-from .registry import DeviceInfo, Registry
+from .registry import DEVICE_COLUMNS, DeviceInfo, Registry
 
 if TYPE_CHECKING:
     from .artifact.payload import PayloadReader
@@ -60,8 +62,9 @@ class Core:
 
     The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
     exported model. A *device string* is a name (``CPU``), a name and an id (``ORT.CUDA``), or a list by priority
-    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``). A *configuration* maps properties to values (docs/properties.md). An
-    unknown property raises a `PropertyError` that suggests the most similar name.
+    (``HETERO:FPGA,CPU``, ``MULTI:CPU,ORT``, ``AUTO:ORT,CPU``). A *configuration* maps properties to values;
+    `properties` lists those of a device. An unknown property raises a `PropertyError` that suggests the most similar
+    name.
     """
 
     def __init__(self) -> None:
@@ -72,6 +75,14 @@ class Core:
         # Plugins and the registry form a reference cycle. Their threads end with this object, before the cycle is
         # collected.
         weakref.finalize(self, self._registry.clear_executors).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<Core with {', '.join(self._registry.names())}>"
+
+    def _repr_html_(self) -> str:
+        """All devices, for notebooks."""
+        infos = self.devices()
+        return html_table("Devices", DEVICE_COLUMNS, (info.row() for info in infos), len(infos))
 
     # -- models -------------------------------------------------------------------------------------------------
 
@@ -96,17 +107,22 @@ class Core:
     @memory_errors()
     @each_once()
     def query_model(
-        self, model: Model | ModelSource, device: str, config: Mapping[str, Any] | None = None
+        self,
+        model: Model | ModelSource,
+        device: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        shapes: Shapes | None = None,
     ) -> SupportedNodes:
         """The device that supports each node: node key -> device, with the reasons for unsupported nodes in
         ``.reasons``.
 
         Ignores affinities in the model. A call of a model-local function counts as one node, unless its nodes go to
         several devices; then its nodes are listed (``call/node``). You can edit the result and pass it to
-        `Model.with_affinity`.
+        `Model.with_affinity`. ``shapes``: as in `plan`.
         """
         request = self._request(device, config)
-        model = self._with_types(as_model(model), request.devices)
+        model = self._with_types(with_shapes(as_model(model), shapes), request.devices)
         return resolve_model(model.with_affinity({}), request).supported_nodes()
 
     @memory_errors()
@@ -124,10 +140,11 @@ class Core:
         """Assign and partition without compiling.
 
         ``device``: a device string, or a loaded (and edited) plan, which is checked against the model and bound to it.
-        ``pins``: node key, regular expression for whole keys, or ``op:`` and an operator type -> device of the list;
-        see docs/plan.md. ``max_memory``: device -> limit for weights and activations, in bytes or as ``"512MiB"``; see
-        docs/memory.md. ``shapes``: input -> shape, for inputs with dynamic shapes. The model is planned and compiled
-        for these shapes only. A dimension that is None or a symbol stays dynamic.
+        ``pins``: node key, regular expression for whole keys, ``op:`` and an operator type, or ``weight:`` and the name
+        of a constant -> device of the list; see the page "Plans" of the documentation. ``max_memory``: device -> limit
+        for weights and activations, in bytes or as ``"512MiB"``; see the page "Memory limits". ``shapes``: input ->
+        shape, for inputs with dynamic shapes. The model is planned and compiled for these shapes only. A dimension that
+        is None or a symbol stays dynamic.
 
         Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
@@ -137,6 +154,11 @@ class Core:
         model = self._with_types(with_shapes(as_model(model), shapes), request.devices if request.cuts else ())
         if isinstance(device, PlanRecord):
             return bind_plan(model, device, request)
+        if isinstance(request.whole.plugin, DeviceListPlugin) and not request.whole.plugin.plans:
+            raise PropertyError(
+                f"{request.whole.name} decides when it compiles, so it has no plan: plan for "
+                "'HETERO:ORT,CPU' with ASSIGNMENT=COST, or measure plans with `hetero tune`"
+            )
         return make_plan(model, request)
 
     @memory_errors()
@@ -198,7 +220,8 @@ class Core:
 
     @property
     def available_devices(self) -> list[str]:
-        """The available devices, including ids. Those that run over other devices, HETERO and MULTI, are not listed."""
+        """The available devices, including ids. HETERO, MULTI and AUTO, which run over other devices, are not
+        listed."""
         available = []
         for name in self._registry.names():
             if name in LIST_DEVICES:
@@ -225,6 +248,13 @@ class Core:
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise HeteroError(f"{device} returned {value!r} from get_property {subject}, expected {expected}")
         return value
+
+    def properties(self, device: str) -> tuple[tuple[Property, Any], ...]:
+        """All properties of a device, each with its value (of a writable one, the default for models compiled later).
+        Raises `PropertyError` and `DeviceUnavailable` for ``device``."""
+        _, plugin, _ = self._resolve(device, None)
+        names = self.get_property(device, "SUPPORTED_PROPERTIES")
+        return tuple((plugin.declared(name), self.get_property(device, name)) for name in names)
 
     def set_property(self, device: str, values: Mapping[str, Any]) -> None:
         """Set defaults for models compiled for ``device`` later. If a value is invalid, no default changes."""
@@ -255,7 +285,7 @@ class Core:
         """The context of the device's own memory; for ``HETERO:…``, the contexts of all its devices that have one."""
         parsed, plugin, _ = self._resolve(device, None)
         if parsed.devices is None:
-            return plugin.get_default_context()
+            return plugin.get_context_of(parsed.id) if parsed.id else plugin.get_default_context()
         contexts = {}
         for name in parsed.devices:
             with contextlib.suppress(NotSupported, DeviceUnavailable):

@@ -146,6 +146,11 @@ class InferenceTooLarge(InferenceError, MemoryError):
     """A request failed because there is not enough memory."""
 
 
+class DeviceMemoryExceeded(InsufficientMemory, InferenceTooLarge):
+    """An inference needs more memory than a device has. ``shortfall``: device -> bytes that are missing, as far as the
+    device reports them."""
+
+
 class UnknownOutput(HeteroError, KeyError, IndexError):
     """The model has no output of that name or position. The message lists its outputs."""
 

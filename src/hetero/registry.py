@@ -13,9 +13,12 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .base.device_string import is_device_name
+from .base.device_string import LIST_DEVICES, is_device_name
+from .base.formatting import byte_size
 from .base.guard import guarded
 from .base.importable import import_name, imported
+from .base.machine import DeviceMemory, usable_processors
+from .base.notebook import html_table
 from .errors import (
     DeviceUnavailable,
     HeteroError,
@@ -28,10 +31,13 @@ from .errors import (
 from .extension.custom_op import CustomOp
 from .extension.table import check_new
 from .plugin.contract import Plugin
+from .plugin.speed import CostSource, DeviceSpeed
 
-__all__ = ["ENTRY_POINT_GROUP", "DeviceInfo", "Registry"]
+__all__ = ["DEVICE_COLUMNS", "ENTRY_POINT_GROUP", "DeviceInfo", "Registry"]
 
 ENTRY_POINT_GROUP = "hetero.plugins"
+DEVICE_COLUMNS = ("device (ids)", "memory", "threads", "speed", "what it is")
+"""Headings for `DeviceInfo.row`."""
 
 # Loaded by name on first use, so that `import hetero` stays fast.
 _BUILT_IN = {
@@ -43,6 +49,7 @@ _BUILT_IN = {
     "RAY": "hetero.devices.ray:create_plugin",
     "HETERO": "hetero.devices.hetero:create_plugin",
     "MULTI": "hetero.devices.multi:create_plugin",
+    "AUTO": "hetero.devices.auto:create_plugin",
 }
 # Device names in OpenVINO, onnxruntime and PyTorch, and their equivalents in hetero.
 _ELSEWHERE = {
@@ -52,7 +59,6 @@ _ELSEWHERE = {
     "CUDA": "an NVIDIA GPU is ORT.CUDA (pip install onnxruntime-gpu)",
     "TENSORRT": "onnxruntime's TensorRT is ORT.TENSORRT (pip install onnxruntime-gpu)",
     "ROCM": "an AMD GPU is ORT.ROCM (pip install onnxruntime-rocm)",
-    "AUTO": "devices are listed by priority, such as 'HETERO:FPGA,CPU'",
     "ONNXRUNTIME": "onnxruntime is ORT (pip install 'hetero[onnxruntime]')",
 }
 Factory = Callable[[], Plugin]
@@ -64,7 +70,9 @@ class DeviceInfo:
 
     ``ids``: the valid ids after the dot. ``description``: its ``FULL_DEVICE_NAME``. ``unavailable``: the reason why it
     is not available, and the remedy; empty if it is available. ``origin``: ``hetero``, ``profile``, ``registered``, or
-    the name and version of its package.
+    the name and version of its package. ``memory``: of the device without id, when this object was made. ``threads``:
+    how many processors it computes on. ``speed``: what plans by cost assume; its ``source`` says whether a profile
+    states it. All three are None if unknown.
     """
 
     name: str
@@ -72,6 +80,25 @@ class DeviceInfo:
     description: str
     unavailable: str
     origin: str
+    memory: DeviceMemory | None = None
+    threads: int | None = None
+    speed: DeviceSpeed | None = None
+
+    def row(self) -> tuple[str | None, ...]:
+        """Texts for a table with `DEVICE_COLUMNS`."""
+        ids = f" ({', '.join(self.ids)})" if self.ids else ""
+        memory = None
+        if self.memory is not None:
+            free = "" if self.memory.free is None else f", {byte_size(self.memory.free)} free"
+            memory = byte_size(self.memory.total) + free
+        threads = None if self.threads is None else str(self.threads)
+        speed = self.speed.describe() if self.speed is not None and self.speed.source is CostSource.PROFILE else None
+        text = f"not available: {self.unavailable}" if self.unavailable else self.description
+        return self.name + ids, memory, threads, speed, text
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return html_table(self.name, DEVICE_COLUMNS, [self.row()], 1)
 
 
 class Registry:
@@ -169,6 +196,13 @@ class Registry:
             self._read_entry_points()
             return tuple(self._factories)
 
+    def knows(self, name: str) -> bool:
+        """Whether ``name`` is one of `names`. Faster, because it reads the entry points only for other names."""
+        with self._lock:
+            if name not in self._factories:
+                self._read_entry_points()
+            return name in self._factories
+
     def devices(self) -> tuple[DeviceInfo, ...]:
         """Information about every device in `names`. Creates all plugins. Never raises."""
         return tuple(self.device(name) for name in self.names())
@@ -185,7 +219,14 @@ class Registry:
         except Exception as error:
             raise_out_of_memory(error)
             return DeviceInfo(name, (), "", f"its plugin failed: {type(error).__name__}: {error}", origin)
-        return DeviceInfo(name, ids, description, "", origin)
+        info = DeviceInfo(name, ids, description, "", origin)
+        if name in LIST_DEVICES:
+            return info
+        with contextlib.suppress(Exception):  # a device whose author did not expect these questions is still available
+            info = dataclasses.replace(info, threads=_threads_of(plugin))
+            info = dataclasses.replace(info, memory=plugin.device_memory(name))
+            info = dataclasses.replace(info, speed=plugin.speed(name))
+        return info
 
     def plugin(self, name: str) -> Plugin:
         """The plugin for a name without id. Raises `DeviceUnavailable`, with the nearest name or the remedy."""
@@ -256,6 +297,8 @@ class Registry:
         if name not in plugin.registered_names:
             plugin.registered_names = (*plugin.registered_names, name)
         plugin.registrations = self.registrations
+        plugin.device_names = self.names
+        plugin.knows_device = self.knows
         plugin.connect(self.plugin)
         return plugin
 
@@ -281,6 +324,14 @@ class Registry:
             return ProfilePlugin(load_profile(path), self.plugin)
 
         return create
+
+
+def _threads_of(plugin: Plugin) -> int | None:
+    """The processors that a device computes on, if it has the property for it and simulates no other hardware."""
+    name = "INFERENCE_NUM_THREADS"
+    if not plugin.declares(name) or plugin.is_simulated:
+        return None
+    return int(plugin.setting(name, {})) or usable_processors()
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx import helper
 
 import hetero
+from hetero.errors import PropertyError
 from model_zoo import make_model
 
 DEVICES = "HETERO:TEMPLATE,CPU"
@@ -179,3 +181,72 @@ def test_kinds_of_refusal_are_abridged(core: hetero.Core) -> None:
     ) as e:
         core.plan(core.read_model(proto), "HETERO:FPGA,CPU")
     assert len(e.value.unsupported) == 60
+
+
+def mixture(core: hetero.Core) -> hetero.Model:
+    """Two experts with weights, one of them quantized, and a product with a weight that both share."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["experts.0.w", "scale"], ["dq"], "dq"),
+        helper.make_node("Transpose", ["dq"], ["t"], "t"),
+        helper.make_node("MatMul", ["x", "t"], ["a"], "first"),
+        helper.make_node("MatMul", ["x", "experts.1.w"], ["b"], "second"),
+        helper.make_node("Add", ["a", "b"], ["c"], "sum"),
+        helper.make_node("MatMul", ["c", "shared.w"], ["y"], "last"),
+        helper.make_node("Constant", [], ["shared.w"], value_floats=[1.0] * 4),
+    ]
+    weights = {
+        "experts.0.w": np.ones((4, 4), np.int8),
+        "experts.1.w": np.ones((4, 4), np.float32),
+        "scale": np.float32(1),
+    }
+    return core.read_model(make_model([*nodes[-1:], *nodes[:-1]], {"x": (4, 4)}, weights=weights))
+
+
+def test_pins_by_weight(core: hetero.Core) -> None:
+    model = mixture(core)
+
+    def pinned(pins: dict[str, str]) -> set[str]:
+        return {key for key, device in core.plan(model, DEVICES, pins=pins).affinity.items() if device == "CPU"}
+
+    # The nodes that only prepare a weight go along, and so does the node that reads it.
+    assert pinned({"weight:experts.0.w": "CPU"}) == {"dq", "t", "first"}
+    assert pinned({r"weight:experts\..*": "CPU"}) == {"dq", "t", "first", "second"}
+    assert pinned({"weight:shared.w": "CPU"}) == {"last"}  # of a Constant node
+    assert pinned({"weight:experts.*": "CPU", "first": "TEMPLATE"}) == {"dq", "t", "second"}
+    assert pinned({"weight:experts.*": "CPU", "op:MatMul": "TEMPLATE"}) == {"dq", "t"}  # the later one
+    plan = core.plan(model, DEVICES, pins={"weight:experts.*": "CPU"})
+    assert plan.reasons["t"] == "pinned to CPU by 'weight:experts.*'"
+
+
+@pytest.mark.parametrize(
+    ("pin", "says"),
+    [
+        ("weight:expert.1.w", r"matches no node \(did you mean weight:experts.1.w\?\)"),
+        ("weight:qqqqqqqqqqqq", "expected the name of a constant that a node reads"),
+        ("weight:(", "neither a node key nor a regular expression"),
+    ],
+)
+def test_pins_by_weight_that_match_nothing(core: hetero.Core, pin: str, says: str) -> None:
+    with pytest.raises(PropertyError, match=says):
+        core.plan(mixture(core), DEVICES, pins={pin: "CPU"})
+
+
+def test_a_pin_inside_a_loop_names_the_loop(core: hetero.Core) -> None:
+    value = helper.make_tensor_value_info
+    inner = helper.make_graph([helper.make_node("Relu", ["s"], ["deep"], "deep")], "then", [],
+                              [value("deep", 1, None)])  # fmt: skip
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["on"], "keep"),
+            helper.make_node("If", ["going"], ["out"], "choice", then_branch=inner, else_branch=inner),
+        ],
+        "body",
+        [value("i", 7, []), value("going", 9, []), value("s", 1, None)],
+        [value("on", 9, []), value("out", 1, None)],
+    )
+    nodes = [helper.make_node("Loop", ["", "yes", "x"], ["y"], "loop", body=body)]
+    weights = {"yes": np.array(False)}
+    model = core.read_model(make_model(nodes, {"x": (4,)}, weights=weights))
+    for name in ("keep", "on", "deep"):
+        with pytest.raises(PropertyError, match=r"inside a graph of 'loop' \(Loop\), which runs on one device as a wh"):
+            core.plan(model, DEVICES, pins={name: "CPU"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -198,3 +199,30 @@ class TestMulti(PluginContract):
 
     def may_forward(self, plugin: Plugin, name: str) -> bool:
         return plugin.plugin_of("CPU").declares(name)
+
+
+class TestAuto(PluginContract):
+    """AUTO over two devices that give the same bits."""
+
+    config = {"MULTI_DEVICE_PRIORITIES": "CPU.0,CPU.1"}  # noqa: RUF012 - as the base class declares it
+
+    @pytest.fixture
+    def plugin(self) -> Plugin:
+        return Registry().plugin("AUTO")
+
+    def may_forward(self, plugin: Plugin, name: str) -> bool:
+        return plugin.plugin_of("CPU").declares(name)
+
+    def test_exported_models_are_imported_with_the_same_results(self, plugin: Plugin) -> None:
+        """The file holds the model of the chosen device."""
+        core = hetero.Core()
+        for case, model in self.supported(plugin):
+            compiled = self.compiled(plugin, model)
+            expected = [compiled(feed).arrays() for feed in case.feeds]
+            stream = io.BytesIO()
+            compiled.export_model(stream)
+            imported = core.import_model(stream.getvalue())
+            assert imported.device == compiled.choice.device
+            for feed, arrays in zip(case.feeds, expected, strict=True):
+                for found, array in zip(imported(feed).arrays(), arrays, strict=True):
+                    np.testing.assert_array_equal(found, array)

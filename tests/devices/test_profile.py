@@ -265,7 +265,7 @@ def test_shipped_fpga_takes_googlenet_but_for_lrn_and_softmax() -> None:
     with resources.as_file(resources.files("hetero") / "profiles" / "fpga.toml") as path:
         profile = load_profile(Path(path))
     assert (profile.name, profile.runs_on) == ("FPGA", "CPU")
-    assert None not in dataclasses.astuple(profile.cost)
+    assert None not in dataclasses.astuple(profile.cost)[:5]
     plugin = ProfilePlugin(profile, lambda name: create_plugin())
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_inception_v1.onnx"
     model = read_model(light)

@@ -31,11 +31,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "page",
     [
+        "devices.md",
         "plan.md",
         "memory.md",
         "pipeline.md",
         "plugins.md",
         "custom-operators.md",
+        "howto/goals.md",
         "howto/rehearse.md",
         "howto/many-subgraphs.md",
         "howto/from-openvino.md",

@@ -158,3 +158,31 @@ def test_rejected() -> None:
             pool(x, [3, 3], variant=VARIANTS[0], **geometry)
     with pytest.raises(InferenceError):
         pool(x.astype(np.int32), [3, 3], [3, 3], [1, 1], [0, 0], [1, 1], variant=VARIANTS[0])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "strides", "before", "dilations"),
+    [
+        ((2, 3, 9, 11), (3, 3), (2, 2), (1, 1), (1, 1)),
+        ((1, 2, 7), (4,), (1,), (3,), (1,)),
+        ((1, 2, 4, 5, 6), (2, 3, 2), (1, 2, 1), (0, 1, 1), (1, 1, 1)),
+        ((1, 1, 2, 5000), (1, 700), (1, 3), (0, 600), (1, 1)),  # more columns than are combined at a time
+        ((1, 1, 1, 4000), (1, 1500), (1, 1), (0, 0), (1, 1)),  # a kernel that is too wide for that
+        ((1, 2, 9, 9), (2, 2), (1, 1), (0, 0), (3, 1)),
+    ],
+)
+def test_bytes(variant: str, dtype: str, shape: Any, kernel: Any, strides: Any, before: Any, dilations: Any) -> None:
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(1).integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    out = [
+        (size + 2 * pad - (k - 1) * dilation - 1) // step + 1
+        for size, k, step, pad, dilation in zip(shape[2:], kernel, strides, before, dilations, strict=True)
+    ]
+    ints = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1), 0]
+    spec = (*shape[:2], *out)
+    (found,) = _kernels.call("max_pool_any", [x], [(spec, x.dtype)], ints, variant=variant)
+    wide = x.astype(np.float32)
+    (expected,) = _kernels.call("max_pool_any", [wide], [(spec, wide.dtype)], ints, variant=variant)
+    assert np.array_equal(found, np.maximum(expected, limits.min).astype(dtype))

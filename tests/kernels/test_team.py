@@ -570,6 +570,80 @@ def test_numbers_that_no_team_has(threads):
         _kernels.Team(threads)
 
 
+PLACED = """
+import os, sys, time, numpy as np
+from hetero import _kernels
+
+def threads(): return {int(name) for name in os.listdir("/proc/self/task")}
+def processor(thread):
+    with open(f"/proc/self/task/{thread}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[36])
+def seconds(thread): return time.clock_gettime(~thread << 3 | 6)  # CPU time of another thread
+def switches(thread):
+    with open(f"/proc/self/task/{thread}/status") as status:
+        return sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
+def within(limit, happens):
+    end = time.monotonic() + limit
+    while not happens():
+        assert time.monotonic() < end
+def add(size):
+    x = np.ones(size, np.float32)
+    assert _kernels.call("add", [x, x], [(x.shape, np.float32)], team=team)[0].sum() == 2 * size
+
+before = threads()
+team = _kernels.Team(2)
+(other,) = threads() - before
+"""
+
+LEAVES = """
+allowed = os.sched_getaffinity(0)
+home = min(allowed)
+os.sched_setaffinity(0, {home})
+os.sched_setaffinity(other, {home})
+add(500_000)
+time.sleep(0.1)  # falls asleep
+assert processor(other) == home
+os.sched_setaffinity(other, allowed)
+within(20, lambda: add(500_000) or processor(other) != home)
+assert os.sched_getaffinity(other) == allowed
+os.sched_setaffinity(other, {home})  # and here it has to stay
+for _ in range(20):
+    add(500_000)
+    time.sleep(0.005)
+assert os.sched_getaffinity(other) == {home}
+"""
+
+SLEEPS = """
+add(5_000_000)
+time.sleep(0.3)
+slept, used = switches(other), seconds(other)
+time.sleep(0.3)
+for _ in range(20):
+    add(20_000)  # a small region wakes nobody
+assert switches(other) == slept
+assert seconds(other) - used < 0.002
+within(20, lambda: add(500_000) or switches(other) > slept)
+x = np.ones((2048, 4096), np.float32)
+add(500_000)
+used = seconds(other)
+begin = time.thread_time()
+_kernels.call("cumsum", [x], [(x.shape, np.float32)], [1, 0, 0], team=team)  # on one thread
+assert seconds(other) - used < (time.thread_time() - begin) / 4
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two processors on Linux"
+)
+def test_a_thread_leaves_the_processor_of_the_caller():
+    subprocess.run([sys.executable, "-c", PLACED + LEAVES], check=True, timeout=60)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="looks at threads in /proc")
+def test_threads_that_have_nothing_to_do_sleep():
+    subprocess.run([sys.executable, "-c", PLACED + SLEEPS], check=True, timeout=60)
+
+
 FORKED = """
 import os, numpy as np
 from hetero import _kernels

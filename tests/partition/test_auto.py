@@ -211,3 +211,20 @@ def test_all_pairs():
     p = partition_graph(g, device)
     check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
     assert p.num_subgraphs == p.lower_bound == 1 + np.count_nonzero(np.diff(device))
+
+
+def test_maximal_when_searches_run_out_of_budget(kinds):
+    """Contraction runs again on the quotient, and continues with the edges that the previous run left open."""
+    src, dst, device = kinds.make("linked_chains", 120_000)
+    g = Graph.from_edges(src, dst, len(device))
+    p = partition_graph(g, device)
+    check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
+
+
+def test_combs_side_by_side_take_few_searches(kinds):
+    """Every edge that cannot be merged has a detour along the spine of its comb, which the spanning forest contains."""
+    src, dst, device = kinds.make("combs", 40_000)
+    g = Graph.from_edges(src, dst, len(device))
+    p = partition_graph(g, device)
+    check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
+    assert p.num_subgraphs == p.lower_bound

@@ -201,7 +201,7 @@ int HT_KERNEL(arg_extreme)(const ht_call *call)
     j.blocks = ht_ceil_div(inner, SIDE_BY_SIDE);
     j.rows = inner == 1 ? ROWS : 1;
     j.units = ht_ceil_div(outer, j.rows) * j.blocks;
-    j.parts = ht_parts(call, j.units, (double)x->size);
+    j.parts = ht_parts(call, j.units, 4 * (double)x->size);
     ht_parallel(call->team, j.parts, arg_part, &j);
     return HT_OK;
 }

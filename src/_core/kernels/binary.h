@@ -104,7 +104,7 @@ static inline int ht_binary_flat(const ht_call *call, ht_binary_row row, int a_s
     const int64_t units = (out->size + HT_BINARY_PIECE - 1) / HT_BINARY_PIECE;
     ht_binary_pieces job = {row, (const char *)call->in[0]->data, (const char *)call->in[1]->data, (char *)out->data,
                             out->size, ht_element_bytes(call->in[0]->dtype), ht_element_bytes(out_dtype),
-                            ht_parts(call, units, (double)out->size), a_step, b_step, HT_OK};
+                            ht_parts(call, units, 4 * (double)out->size), a_step, b_step, HT_OK};
     ht_parallel(call->team, job.parts, ht_binary_part, &job);
     return job.status;
 }
@@ -164,7 +164,7 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     if (ht_broadcast_loops(&loops, call->in, 2, out) != HT_OK)
         return HT_ERR_OPERAND;
     ht_binary_rows job = {call, &loops, row, ht_element_bytes(a->dtype), ht_element_bytes(out_dtype),
-                          ht_divide_rows(call, out->size / loops.count[0], loops.count[0], (double)out->size), HT_OK};
+                          ht_divide_rows(call, out->size / loops.count[0], loops.count[0], 4 * (double)out->size), HT_OK};
     ht_parallel(call->team, job.rows.parts, ht_binary_rows_part, &job);
     return job.status;
 }

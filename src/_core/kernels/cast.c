@@ -158,7 +158,7 @@ int HT_KERNEL(cast)(const ht_call *call)
         if (!c.first || !c.second)
             return HT_ERR_DTYPE;
     }
-    c.parts = ht_parts(call, c.size, (double)c.size);
+    c.parts = ht_parts(call, c.size, 4 * (double)c.size);
     ht_parallel(call->team, c.parts, convert_part, &c);
     return HT_OK;
 }

@@ -81,7 +81,7 @@ static ht_kernel_fn kernel_of(int64_t number)
     switch (number) {
 #define ENTRY(name) \
     case NUMBER_##name: return HT_KERNEL(name);
-    ENTRY(unary) ENTRY(cast) ENTRY(bitcast) ENTRY(where)
+    ENTRY(unary) ENTRY(cast) ENTRY(bitcast) ENTRY(where) ENTRY(quantize) ENTRY(dequantize)
     ENTRY(add) ENTRY(sub) ENTRY(mul) ENTRY(div) ENTRY(mod) ENTRY(fmod) ENTRY(pow) ENTRY(min) ENTRY(max) ENTRY(prelu)
     ENTRY(equal) ENTRY(less) ENTRY(less_or_equal) ENTRY(greater) ENTRY(greater_or_equal)
     ENTRY(and) ENTRY(or) ENTRY(xor)
@@ -486,7 +486,7 @@ int HT_KERNEL(chain)(const ht_call *call)
     if (out->size == 0)
         return HT_OK;
     cut(&job, out->size);
-    job.parts = ht_parts(call, job.tiles, 2 * (double)out->size * (double)job.steps);
+    job.parts = ht_parts(call, job.tiles, 4 * (double)out->size * (double)job.steps);
     ht_parallel(call->team, job.parts, chain_part, &job);
     return job.status;
 }

@@ -144,7 +144,7 @@ int HT_KERNEL(col2im)(const ht_call *call)
     if (y->dtype != HT_FLOAT32 && y->dtype != HT_FLOAT64)
         return HT_ERR_DTYPE;
     const int64_t planes = y->dims[0] * y->dims[1];
-    job j = {call, &w, planes, ht_parts(call, planes, (double)columns->size + (double)y->size)};
+    job j = {call, &w, planes, ht_parts(call, planes, 4 * ((double)columns->size + (double)y->size))};
     ht_parallel(call->team, j.parts, col2im_part, &j);
     return HT_OK;
 }

@@ -65,7 +65,7 @@ int HT_KERNEL(concat)(const ht_call *call)
     concatenation job = {call, inner_bytes, length * inner_bytes, out->size * bytes, 1};
     if (job.bytes == 0)
         return HT_OK;
-    job.parts = ht_min64(ht_ceil_div(job.bytes, PIECE), ht_wanted(call, (double)job.bytes / 2));
+    job.parts = ht_min64(ht_ceil_div(job.bytes, PIECE), ht_wanted(call, (double)job.bytes));
     ht_parallel(call->team, job.parts, concat_part, &job);
     return HT_OK;
 }

@@ -80,6 +80,14 @@ static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
     return 8 * ((k + HT_QUAD - 1) / HT_QUAD) + 4 * 2 * HT_PANEL + 8;
 }
 
+/* ---- matmul_nbits, matmul_nbits_bytes */
+
+#define HT_NBITS_MAX_BLOCK (1 << 20) /* elements of a block: products of sizes stay far from overflow */
+#define HT_NBITS_MAX_BYTES_BLOCK 256 /* of matmul_nbits_bytes: sums of 255 * 127 * 256 are exact in float32 */
+
+/* Bytes of a row that matmul_nbits_bytes rounds to bytes: these, and two floats for each block. */
+static inline int64_t ht_scratch_nbits_row(int64_t k, int64_t block) { return (k + block - 1) / block * (block + 8); }
+
 /* ---- depthwise_integer */
 
 #define HT_DEPTHWISE_CHANNELS 64 /* channels of a block: bytes of the widest vector, and of a cache line */
@@ -106,7 +114,7 @@ static inline int64_t ht_scratch_recurrent(int64_t batch, int64_t gates, int64_t
     return 4 * batch * (gates + 2) * ((hidden + HT_PANEL - 1) / HT_PANEL * HT_PANEL);
 }
 
-/* ---- attention */
+/* ---- attention, grouped_attention */
 
 #define HT_ATTENTION_SCORES 8192      /* floats of a block of scores: 32 kB, in the cache between the products */
 #define HT_ATTENTION_MIN_ROWS 24      /* rows of a block, at least: two of the tallest tiles of a product */
@@ -125,6 +133,9 @@ static inline int64_t ht_scratch_attention(int64_t m, int64_t n, int64_t d, int6
     const int64_t values = (e + HT_PANEL - 1) / HT_PANEL * HT_PANEL * n;
     return 4 * (keys + values + ht_attention_rows(m, n) * n);
 }
+
+/* Scores of the heads that share keys, and a sink each. */
+static inline int64_t ht_scratch_grouped_attention(int64_t shared, int64_t length) { return 4 * shared * (length + 1); }
 
 /* ---- pad, scatter_elements, scatter_nd, grid_sample, resize_tables.c: codes of their modes. The header of each kernel explains them. */
 
@@ -217,7 +228,7 @@ enum {
 
 #define HT_CONSTANTS(X)                                                                                 \
     X(MAX_DIMS) X(MAX_BYTES) X(ALIGNMENT) X(MAX_WINDOW) X(MAX_THREADS)                                  \
-    X(PANEL) X(PACKING_VERSION)                                                                         \
+    X(PANEL) X(PACKING_VERSION) X(NBITS_MAX_BLOCK) X(NBITS_MAX_BYTES_BLOCK)                             \
     X(CONV_DEPTHWISE_MAPS)                                                                              \
     X(ATTENTION_MAX_DIM)                                                                                \
     X(PAD_CONSTANT) X(PAD_REFLECT) X(PAD_EDGE) X(PAD_WRAP)                                              \

@@ -47,6 +47,7 @@
 #define NARROW_TILES 0.1
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
+#define QUAD_TILES (VF_LANES == 8)
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 /* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
 #define ONE_PANEL 0.35
@@ -76,8 +77,8 @@ static int cheapest(const ht_conv *c)
     const double sampled = (c->stride[2] > 2 ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
     double best = padded_pixels * channels * k + sampled * pixels * k;
     int way = WIDE;
-    const int scattered = c->taps == 1 && !c->padded && c->in_plane == c->pixels &&
-                          ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
+    const int flat = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
+    const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double kept = ht_conv_direct_kept(c);
     const double direct = pixels * padded_channels * k * kept + 8 * pixels * channels +
@@ -87,7 +88,7 @@ static int cheapest(const ht_conv *c)
         way = DIRECT;
     }
     const double rows = padded_rows * channels * k;
-    if (rows < best && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
+    if (rows < best && !(QUAD_TILES && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
     }
@@ -322,8 +323,12 @@ static void convolve_shared(const convolution *job)
         ht_parallel(team, s.parts, repair_part, &s);
 }
 
+/* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because what else runs on the machine slows
+ * down one processor or the other. */
+#define LATE 0.2
+
 /* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the least time. `preparation`: what a
- * chunk costs apart from its columns, in columns. Among equals, more chunks: a thread that runs slowly then takes fewer. */
+ * chunk costs apart from its columns, in columns. */
 static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, int64_t fewest, double preparation,
                            int64_t wanted)
 {
@@ -333,7 +338,7 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
     double least = INFINITY;
     for (int64_t chunks = fewest; wanted > 1 && chunks <= most; chunks++) {
         const double chunk = preparation + (double)ht_ceil_div(columns, chunks);
-        const double time = (double)ht_ceil_div(blocks * chunks, threads) * chunk;
+        const double time = ((double)ht_ceil_div(blocks * chunks, threads) + LATE) * chunk;
         if (time <= least * 1.001) {
             least = time;
             best = chunks;
@@ -370,7 +375,7 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
             const double columns = fmin(all_columns, (double)ht_ceil_div(job->columns, chunks) / per_tile);
             const double unit = (columns + NARROW_TILES) * ((double)(rows * c->out[2]) + WEIGHTS * TILE_PIXELS) / pixels +
                                 COPY * rows_read / (double)c->out[1];
-            const double time = (double)ht_ceil_div(images * bands * chunks, threads) * unit;
+            const double time = ((double)ht_ceil_div(images * bands * chunks, threads) + LATE) * unit;
             if (time <= least * 1.001) {
                 least = time;
                 job->bands = job->blocks = bands;

@@ -112,10 +112,10 @@ HT_INLINE void finish(const ht_conv *c, vf sum, int64_t at, int64_t left)
 /* Up to ROWS output rows by vectors * VF_LANES columns. `at`: y's index of the first output; `left`: remaining
  * columns. */
 HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at, int64_t left, const int height,
-                    const int stride, const int vectors)
+                    const int stride, const int square, const int vectors)
 {
     const ht_conv *c = m->conv;
-    const int64_t row = m->layout->split.row, plane = m->layout->height * row, taps = c->kernel[2];
+    const int64_t row = m->layout->split.row, plane = m->layout->height * row, taps = square ? height : c->kernel[2];
     vf acc[ROWS][2];
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)
@@ -123,6 +123,7 @@ HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at
         for (int v = 0; v < vectors; v++)
             acc[r][v] = vf_set1(m->bias);
     for (int64_t kz = 0; kz < c->kernel[0]; kz++)
+#pragma GCC unroll 5
         for (int64_t kx = 0; kx < taps; kx++) {
             const float *p = src + kz * plane + m->offsets[kx], *w = m->w + kz * height * taps + kx;
             vf weight[9];
@@ -140,6 +141,16 @@ HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at
                             acc[r][v] = vf_fma(weight[j - r * stride], x, acc[r][v]);
                 }
         }
+    if (HT_LIKELY(!c->addend && rows == ROWS && left >= vectors * VF_LANES)) {
+        const vf low = vf_set1(c->low), high = vf_set1(c->high);
+        float *y = c->y + at;
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; r++, y += c->out[2])
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                vf_store(y + v * VF_LANES, vf_min(high, vf_max(low, acc[r][v])));
+        return;
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)
         if (r < rows)
@@ -148,15 +159,24 @@ HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at
                 finish(c, acc[r][v], at + r * c->out[2] + v * VF_LANES, left - v * VF_LANES);
 }
 
-HT_INLINE void rows_together(const channel *m, const float *src, int64_t rows, int64_t at, const int height,
-                             const int stride)
+HT_INLINE void rows_of(const channel *m, const float *src, int64_t rows, int64_t at, const int height, const int stride,
+                       const int square)
 {
     const int64_t count = m->conv->out[2];
     int64_t x = 0;
     for (; x + VF_LANES < count; x += 2 * VF_LANES)
-        tile(m, src + x, rows, at + x, count - x, height, stride, 2);
+        tile(m, src + x, rows, at + x, count - x, height, stride, square, 2);
     if (x < count)
-        tile(m, src + x, rows, at + x, count - x, height, stride, 1);
+        tile(m, src + x, rows, at + x, count - x, height, stride, square, 1);
+}
+
+HT_INLINE void rows_together(const channel *m, const float *src, int64_t rows, int64_t at, const int height,
+                             const int stride)
+{
+    if (height <= 5 && stride == 1 && m->conv->kernel[2] == height)
+        rows_of(m, src, rows, at, height, stride, 1);
+    else
+        rows_of(m, src, rows, at, height, stride, 0);
 }
 
 #define BODY(height, stride)                                                                                          \

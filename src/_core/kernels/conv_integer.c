@@ -102,11 +102,12 @@ HT_INLINE void copy_short(uint8_t *to, const uint8_t *from, int64_t n)
 }
 _Static_assert(HT_INTEGER_WIDTH <= 32, "copy_short");
 
-/* Pixels of a group that stay in the L1 cache while its filters stream past. */
+/* Pixels of a group that stay in a cache while its filters stream past: the L1 cache if the filters are read as they are,
+ * a part of the L2 cache if they have to be widened again for each chunk. */
 HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l)
 {
     enum {
-        CHUNK_BYTES = 1 << 15, /* 32 kB: the L1 cache */
+        CHUNK_BYTES = HT_VNNI ? 1 << 15 : 1 << 18,
         LEAST = 64             /* pixels, of images with many channels: whole tiles */
     };
     const int64_t bytes = HT_QUAD * l->quads * l->phases[0] * l->phases[1] * l->phases[2];
@@ -139,8 +140,16 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
 #if HT_VNNI
         (void)scratch; /* filters are already in the layout that the tiles read */
 #else
-        for (int64_t r = 0; r < rows; r++)
-            (void)ht_prepare_quads(w + (first + r) * filter, HT_QUAD * l->steps, 0, 1, scratch + r * l->steps * HT_A_QUAD);
+        int16_t *widened = (int16_t *)(void *)scratch, *ones = widened + HT_INTEGER_ROWS * l->steps * HT_QUAD;
+        if (any_zero) /* in 16 bits, filters can include their zero points: a filter of ones says where there are weights */
+            (void)ht_prepare_quads(w + job->maps * filter, HT_QUAD * l->steps, 0, 1, (uint8_t *)ones);
+        for (int64_t r = 0; r < rows; r++) {
+            int16_t *row = widened + r * l->steps * HT_QUAD;
+            (void)ht_prepare_quads(w + (first + r) * filter, HT_QUAD * l->steps, 0, 1, (uint8_t *)row);
+            for (int64_t i = 0; zeros[r] && i < l->steps * HT_QUAD; i++)
+                row[i] = (int16_t)(row[i] - zeros[r] * ones[i]);
+        }
+        any_zero = 0;
         t.a = scratch;
         t.a_row = l->steps * HT_A_QUAD;
 #endif
@@ -159,11 +168,6 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                 t.start = ones.start = NULL;
                 ones.a = w + job->maps * filter;
                 ones.c = sums;
-#if !HT_VNNI
-                uint8_t *widened = scratch + HT_INTEGER_ROWS * t.a_row;
-                (void)ht_prepare_quads(ones.a, HT_QUAD * l->steps, 0, 1, widened);
-                ones.a = widened;
-#endif
                 ht_integer_rows(ht_window_tiles, &ones, 1, columns);
                 for (int64_t r = 0; r < rows; r++)
                     for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)

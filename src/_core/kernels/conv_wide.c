@@ -12,7 +12,7 @@
 #if defined(__AVX512F__)
 #define DEPTH 384 /* rows of a block: with HT_BLOCK_N columns 768 kB of the L2 cache, which has 1 MB or more */
 #else
-#define DEPTH HT_BLOCK_K
+#define DEPTH 128
 #endif
 
 /* Packs columns [p0, p1) of rows [k0, k1) of the im2col matrix as panels of a B with k1 - k0 rows. */

@@ -311,7 +311,7 @@ int HT_KERNEL(copy_strided)(const ht_call *call)
         c.units_are = c.rows > c.n ? ROWS : ELEMENTS;
         c.units = c.rows > c.n ? c.rows : c.n;
     }
-    c.parts = ht_parts(call, c.units, (double)call->out[0]->size);
+    c.parts = ht_parts(call, c.units, 8 * (double)call->out[0]->size);
     ht_parallel(call->team, c.parts, copy_part, &c);
     return HT_OK;
 }

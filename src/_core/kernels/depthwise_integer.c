@@ -122,8 +122,8 @@ HT_INLINE void sum_pixel(const uint8_t *x, const int64_t *taps, int64_t quads, c
 #if HT_VNNI
                 acc[j] = multiply_quads(acc[j], quad[j], load(weights));
 #else
-                acc[j] = vi_add(acc[j], multiply_pairs(pairs_of(quad[j], 0, 0), load(weights)));
-                acc[j] = vi_add(acc[j], multiply_pairs(pairs_of(quad[j], 1, 0), load(weights + VECTOR_BYTES)));
+                acc[j] = add_products(acc[j], pairs_of(quad[j], 0, 0), load(weights));
+                acc[j] = add_products(acc[j], pairs_of(quad[j], 1, 0), load(weights + VECTOR_BYTES));
 #endif
             }
         }

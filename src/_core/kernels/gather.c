@@ -87,7 +87,7 @@ int HT_KERNEL(gather)(const ht_call *call)
                      .rows = outer * indices->size};
     if (call->out[0]->size != job.rows * inner)
         return HT_ERR_OPERAND;
-    job.parts = ht_min64(job.rows, ht_wanted(call, (double)job.rows * (8 + (double)job.bytes / 2)));
+    job.parts = ht_min64(job.rows, ht_wanted(call, (double)job.rows * (8 + (double)job.bytes)));
     ht_parallel(call->team, job.parts, gather_part, &job);
     return job.status;
 }
@@ -239,7 +239,7 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
         return HT_ERR_OPERAND;
     gathering_nd job = {.call = call, .first = first, .depth = (int)depth, .tuples = tuples, .rows = rows,
                         .bytes = inner * bytes, .batch_bytes = batch * bytes};
-    job.parts = ht_min64(rows, ht_wanted(call, (double)rows * (8 * (double)depth + (double)job.bytes / 2)));
+    job.parts = ht_min64(rows, ht_wanted(call, (double)rows * (8 * (double)depth + (double)job.bytes)));
     ht_parallel(call->team, job.parts, gather_nd_part, &job);
     return job.status;
 }

@@ -12,9 +12,30 @@
 
 #define VECTORS (HT_PANEL / VF_LANES) /* per panel */
 
-/* Rows i = 0, 1, 2 are addressed from one pointer at offsets 0, 1, 2 strides, rows 3, 4, 5 from the next, and so on.
- * This takes a third as many pointers as one per row. */
-#define A_AT(i) ((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9)[((i) % 3) * a_row]
+/* Row i of a tile of A, addressed from one pointer: r1, r3, r5, r7 are as many strides in bytes, and instructions can
+ * multiply them by 2 and 4. */
+#define A_AT(i)                                                                                                        \
+    (*(const float *)((const char *)a + ((i) == 0   ? 0                                                                 \
+                                         : (i) == 1 ? r1                                                               \
+                                         : (i) == 2 ? 2 * r1                                                           \
+                                         : (i) == 3 ? r3                                                               \
+                                         : (i) == 4 ? 4 * r1                                                           \
+                                         : (i) == 5 ? r5                                                               \
+                                         : (i) == 6 ? 2 * r3                                                           \
+                                                    : r7)))
+
+/* acc += the products of one k. */
+#define TILE_STEP                                                                                                      \
+    do {                                                                                                               \
+        vf bv[HT_TILE_PANELS * VECTORS];                                                                               \
+        _Pragma("GCC unroll 8") for (int j = 0; j < width; j++)                                                         \
+            bv[j] = vf_load(b + (j / VECTORS) * b_panel + (j % VECTORS) * VF_LANES);                                   \
+        _Pragma("GCC unroll 8") for (int i = 0; i < rows; i++) {                                                        \
+            const vf av = vf_set1(A_AT(i));                                                                            \
+            _Pragma("GCC unroll 8") for (int j = 0; j < width; j++)                                                     \
+                acc[i][j] = vf_fma(av, bv[j], acc[i][j]);                                                              \
+        }                                                                                                              \
+    } while (0)
 
 HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int stepped)
 {
@@ -23,8 +44,9 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     const int64_t a_row = t->a_row, b_k = t->b_k, b_panel = t->b_panel;
     int64_t a_k = t->a_k;
     __asm__("" : "+r"(a_k)); /* prevents a second loop for a_k == 1, which would be no faster */
-    const float *a0 = t->a, *a3 = a0 + (rows > 3 ? 3 * a_row : 0);
-    const float *a6 = a0 + (rows > 6 ? 6 * a_row : 0), *a9 = a0 + (rows > 9 ? 9 * a_row : 0);
+    int64_t r1 = a_row * (int64_t)sizeof(float), r3 = 3 * r1, r5 = 5 * r1, r7 = 7 * r1;
+    __asm__("" : "+r"(r1), "+r"(r3), "+r"(r5), "+r"(r7)); /* or the compiler would keep a pointer for each row */
+    const float *a = t->a;
     const float *b = t->b;
 
 #pragma GCC unroll 12
@@ -40,27 +62,22 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
 
     const float *next = t->next;
     const int64_t next_step = t->next_step;
-    const ht_step *step = t->steps;
     const int64_t turn = stepped ? t->num_steps : t->k;
     for (int64_t left = t->k; left > 0; left -= turn) {
-        step = t->steps;
-        for (int64_t k = ht_min64(turn, left); k > 0; k--, step++) {
-            vf bv[HT_TILE_PANELS * VECTORS];
-#pragma GCC unroll 8
-            for (int j = 0; j < width; j++)
-                bv[j] = vf_load(b + (j / VECTORS) * b_panel + (j % VECTORS) * VF_LANES);
-#pragma GCC unroll 12
-            for (int i = 0; i < rows; i++) {
-                const vf av = vf_set1(A_AT(i));
-#pragma GCC unroll 8
-                for (int j = 0; j < width; j++)
-                    acc[i][j] = vf_fma(av, bv[j], acc[i][j]);
+        const ht_step *step = t->steps;
+        int64_t k = ht_min64(turn, left);
+        if (next_step == 0) {
+            /* Few instructions besides the multiply-adds: where two threads share a core, each gets half of its decoder. */
+#pragma GCC unroll 4
+            for (; k > 0; k--, step++) {
+                TILE_STEP;
+                a += stepped ? step->a : a_k;
+                b += stepped ? step->b : b_k;
             }
-            const int64_t a_step = stepped ? step->a : a_k;
-            a0 += a_step;
-            a3 += a_step;
-            a6 += a_step;
-            a9 += a_step;
+        }
+        for (; k > 0; k--, step++) {
+            TILE_STEP;
+            a += stepped ? step->a : a_k;
             b += stepped ? step->b : b_k;
             __builtin_prefetch(next, 0, 2);
             next += next_step;
@@ -161,8 +178,141 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
     ht_tile_fns[height - 1][(t->columns - 1) / HT_PANEL](t);
 }
 
+#if HT_TILE_ROWS == 6 && VF_LANES == 8
+/* With 16 registers and packed A, tiles of four rows by three vectors: a panel of 16 rows divides evenly by four, not by
+ * six, and seven loads serve twelve multiply-adds. All operands step by HT_PANEL floats per k. Columns are counted in
+ * vectors, so only the last vector is padded. */
+#define QUAD 4
+#define QUAD_VECTORS 3
+#define QUAD_STRIP 3072 /* floats of B that stay in the L1 cache beside a panel of A */
+
+/* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. */
+typedef struct {
+    const float *a, *b[QUAD_VECTORS];
+    float *c;
+    const float *bias, *addend;
+    int64_t k, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
+    float low, high;
+    int rows, accumulate, finishes;
+} quad;
+
+/* Finishes `rows` rows of `width` vectors, the last of them of `last` columns, from row `row` and vector `at` on. */
+HT_INLINE void quad_finish(const quad *q, vf acc[QUAD][QUAD_VECTORS], int64_t row, int64_t at, const int rows,
+                           const int width, int64_t last)
+{
+#define AT(pointer, stride) (pointer) + (row + r) * (stride) + (at + j) * VF_LANES
+#define LOAD(p) (j + 1 < width || last == VF_LANES ? vf_load(p) : vf_load_n(p, last))
+#define EACH                                                                                                          \
+    _Pragma("GCC unroll 4") for (int r = 0; r < rows; r++)                                                            \
+        _Pragma("GCC unroll 3") for (int j = 0; j < width; j++)
+    if (q->accumulate)
+        EACH acc[r][j] += LOAD(AT(q->c, q->c_row));
+    if (q->finishes) {
+        const vf low = vf_set1(q->low), high = vf_set1(q->high);
+        if (q->bias)
+            EACH acc[r][j] += vf_set1(q->bias[(row + r) * q->bias_row]);
+        if (q->addend)
+            EACH acc[r][j] += LOAD(AT(q->addend, q->addend_row));
+        EACH acc[r][j] = vf_min(high, vf_max(low, acc[r][j]));
+    }
+    EACH {
+        if (j + 1 < width || last == VF_LANES)
+            vf_store(AT(q->c, q->c_row), acc[r][j]);
+        else
+            vf_store_n(AT(q->c, q->c_row), last, acc[r][j]);
+    }
+#undef EACH
+#undef LOAD
+#undef AT
+}
+
+/* The same for tiles at the edge of C, vector by vector. */
+static __attribute__((noinline)) void quad_finish_edge(const quad *q, const vf *sums, int64_t width)
+{
+    for (int64_t row = 0; row < q->rows; row++)
+        for (int64_t at = 0; at < width; at++) {
+            vf one[QUAD][QUAD_VECTORS] = {{sums[row * QUAD_VECTORS + at]}};
+            quad_finish(q, one, row, at, 1, 1, at + 1 < width ? VF_LANES : q->last);
+        }
+}
+
+HT_INLINE void quad_body(const quad *q, const int width)
+{
+    vf acc[QUAD][QUAD_VECTORS];
+    const float *a = q->a, *b0 = q->b[0], *b1 = q->b[1], *b2 = q->b[2];
+#pragma GCC unroll 4
+    for (int r = 0; r < QUAD; r++)
+#pragma GCC unroll 3
+        for (int j = 0; j < width; j++)
+            acc[r][j] = vf_set1(0.0f);
+    const int64_t end = q->k * HT_PANEL;
+    /* Unrolled for processors that run two threads per core, each of which gets half of the instructions decoded. */
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < end; i += HT_PANEL) {
+        const vf bv[QUAD_VECTORS] = {vf_load(b0 + i), width > 1 ? vf_load(b1 + i) : vf_set1(0.0f),
+                                     width > 2 ? vf_load(b2 + i) : vf_set1(0.0f)};
+#pragma GCC unroll 4
+        for (int r = 0; r < QUAD; r++) {
+            const vf av = vf_set1(a[i + r]);
+#pragma GCC unroll 3
+            for (int j = 0; j < width; j++)
+                acc[r][j] = vf_fma(av, bv[j], acc[r][j]);
+        }
+    }
+    if (HT_LIKELY(q->rows == QUAD && q->last == VF_LANES)) {
+        quad_finish(q, acc, 0, 0, QUAD, width, VF_LANES);
+        return;
+    }
+    vf sums[QUAD * QUAD_VECTORS];
+#pragma GCC unroll 4
+    for (int r = 0; r < QUAD; r++)
+#pragma GCC unroll 3
+        for (int j = 0; j < width; j++)
+            sums[r * QUAD_VECTORS + j] = acc[r][j];
+    quad_finish_edge(q, sums, width);
+}
+
+static __attribute__((noinline)) void quad_1(const quad *q) { quad_body(q, 1); }
+static __attribute__((noinline)) void quad_2(const quad *q) { quad_body(q, 2); }
+static __attribute__((noinline)) void quad_3(const quad *q) { quad_body(q, 3); }
+
+/* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. */
+static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns)
+{
+    const ht_epilogue none = {0}, *e = t->epilogue ? t->epilogue : &none;
+    const int64_t vectors = ht_ceil_div(columns, VF_LANES), strips = ht_ceil_div(vectors * VF_LANES * t->k, QUAD_STRIP);
+    const int64_t strip = ht_max64(1, ht_ceil_div(vectors, ht_max64(1, strips) * QUAD_VECTORS)) * QUAD_VECTORS;
+    quad q = {.k = t->k, .c_row = t->c_row, .bias_row = e->bias_row, .addend_row = e->addend_row, .low = e->low,
+              .high = e->high, .accumulate = t->accumulate, .finishes = t->epilogue != NULL};
+    for (int64_t v0 = 0; v0 < vectors; v0 += strip)
+        for (int64_t row = 0; row < rows; row += QUAD) {
+            const int64_t v1 = ht_min64(vectors, v0 + strip);
+            q.a = t->a + row / HT_PANEL * a_panel + row % HT_PANEL;
+            q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
+            q.rows = (int)ht_min64(QUAD, rows - row);
+            for (int64_t v = v0, width; v < v1; v += width) {
+                /* Twice two vectors rather than three and one: four sums cannot hide the latency of multiply-adds. */
+                width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
+                for (int64_t j = 0; j < QUAD_VECTORS; j++)
+                    q.b[j] = t->b + (v + j) / 2 * t->b_panel + (v + j) % 2 * VF_LANES;
+                q.c = t->c + row * t->c_row + v * VF_LANES;
+                q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
+                q.last = ht_min64(VF_LANES, columns - (v + width - 1) * VF_LANES);
+                (width == 3 ? quad_3 : width == 2 ? quad_2 : quad_1)(&q);
+            }
+        }
+}
+#endif
+
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns)
 {
+#if HT_TILE_ROWS == 6 && VF_LANES == 8
+    const ht_epilogue *e = origin->epilogue;
+    if (a_panel > 0 && origin->next_step == 0 && (!e || (e->bias_col == 0 && e->alpha == 1 && e->beta == 1))) {
+        gemm_packed(origin, a_panel, rows, columns);
+        return;
+    }
+#endif
     const int64_t chunk = a_panel ? HT_PANEL : rows, width = HT_TILE_PANELS * HT_PANEL;
     /* With a short k the panels of several tiles fit, so that C is written in longer runs. */
     const int64_t strip = ht_max64(1, STRIP_FLOATS / ht_max64(1, origin->k * width)) * width;
@@ -265,23 +415,41 @@ static __attribute__((noinline)) void transpose_part(const float *from, int64_t 
     transpose_block(from, row, rows, depth, to);
 }
 
+/* Several rows at a time are read along whole panels, so that the hardware prefetches them: rows may lie pages apart. */
+static void pack_rows(const float *b, int64_t ldb, int64_t k, int64_t panels, float *dst, int64_t panel_k)
+{
+    enum { TOGETHER = 4 };
+    for (int64_t i = 0; i < k; i += TOGETHER) {
+        const int64_t rows = ht_min64(TOGETHER, k - i);
+        for (int64_t j = 0; j < panels; j++) {
+            const float *src = b + i * ldb + j * HT_PANEL;
+            float *to = dst + (j * panel_k + i) * HT_PANEL;
+            for (int64_t r = 0; r < rows; r++, src += ldb, to += HT_PANEL) {
+                __builtin_prefetch(src + TOGETHER * ldb, 0, 3);
+                for (int v = 0; v < HT_PANEL; v += VF_LANES)
+                    vf_store(to + v, vf_load(src + v));
+            }
+        }
+    }
+}
+
 void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k)
 {
-    for (int64_t j = 0; j < n; j += HT_PANEL, dst += panel_k * HT_PANEL) {
+    int64_t j = 0;
+    if (!trans) {
+        pack_rows(b, ldb, k, n / HT_PANEL, dst, panel_k);
+        j = n / HT_PANEL * HT_PANEL;
+        dst += j * panel_k;
+    }
+    for (; j < n; j += HT_PANEL, dst += panel_k * HT_PANEL) {
         const int64_t columns = ht_min64(n - j, HT_PANEL);
         if (!trans) {
             const float *src = b + j;
-            if (columns == HT_PANEL) {
-                for (int64_t i = 0; i < k; i++, src += ldb)
-                    for (int v = 0; v < HT_PANEL; v += VF_LANES)
-                        vf_store(dst + i * HT_PANEL + v, vf_load(src + v));
-            } else {
-                for (int64_t i = 0; i < k; i++, src += ldb)
-                    for (int v = 0; v < HT_PANEL; v += VF_LANES) {
-                        const int64_t left = ht_max64(0, ht_min64(VF_LANES, columns - v));
-                        vf_store(dst + i * HT_PANEL + v, left > 0 ? vf_load_n(src + v, left) : vf_set1(0.0f));
-                    }
-            }
+            for (int64_t i = 0; i < k; i++, src += ldb)
+                for (int v = 0; v < HT_PANEL; v += VF_LANES) {
+                    const int64_t left = ht_max64(0, ht_min64(VF_LANES, columns - v));
+                    vf_store(dst + i * HT_PANEL + v, left > 0 ? vf_load_n(src + v, left) : vf_set1(0.0f));
+                }
         } else {
             const float *src = b + j * ldb;
             for (int64_t i = 0; i < k; i += VF_LANES)

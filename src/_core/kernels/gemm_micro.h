@@ -29,7 +29,7 @@
 #elif defined(__AVX2__) || defined(__aarch64__)
 #define HT_TILE_ROWS 6
 #define HT_TILE_PANELS 1
-#define HT_BLOCK_K 256
+#define HT_BLOCK_K 128
 #define HT_EACH_HEIGHT(X) HT_HEIGHTS_6(X)
 #define HT_EACH_PANELS(X, rows) HT_PANELS_1(X, rows)
 #define HT_TILE_ENTRY(prefix, rows) {HT_ENTRIES_1(prefix, rows)},

@@ -57,7 +57,7 @@ int HT_KERNEL(group_norm)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (call->in[0]->size == 0)
         return HT_OK;
-    group_norms job = {call, n * groups, ht_parts(call, n * groups, 4 * (double)call->in[0]->size)};
+    group_norms job = {call, n * groups, ht_parts(call, n * groups, 8 * (double)call->in[0]->size)};
     ht_parallel(call->team, job.parts, group_norm_part, &job);
     return HT_OK;
 }

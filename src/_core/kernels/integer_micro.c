@@ -51,7 +51,7 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
                 const vi av = everywhere(A_AT(i) + HT_QUAD * half);
 #pragma GCC unroll 8
                 for (int j = 0; j < width; j++)
-                    acc[i][j] = vi_add(acc[i][j], multiply_pairs(av, bv[j]));
+                    acc[i][j] = add_products(acc[i][j], av, bv[j]);
             }
         }
 #endif

@@ -60,15 +60,20 @@ typedef struct {
     int64_t scratch_step; /* bytes from one thread's scratch to the next; 0 without a team */
 } ht_call;
 
-/* The number of parts that keeps all threads busy with `cost` operations (multiply-adds, elements moved): one if
- * threads would cost more than they save, else a few per thread. */
+/* The number of parts that keeps all threads busy with `cost` operations (multiply-adds of a matrix product: 0.03 ns; other
+ * kernels state their costs in these): one if threads would cost more than they save, else at most a few per thread. */
 static inline int64_t ht_wanted(const ht_call *call, double cost)
 {
     enum {
-        WORTHWHILE = 100000, /* operations for which waking threads pays: 10 to 100 µs of work */
-        EACH = 4             /* parts per thread, so that threads that start late or run slowly take fewer */
+        LEAST = 20000,          /* operations of a part: 0.6 µs; threads that spin need 0.2 µs to take a part */
+        WORTH_WAKING = 300000,  /* operations for which threads that sleep are woken: 10 µs; waking costs 15 µs, but once */
+        EACH = 4                /* parts per thread, so that threads that start late or run slowly take fewer */
     };
-    return cost < WORTHWHILE || !call->team ? 1 : (int64_t)EACH * ht_team_threads(call->team);
+    if (!call->team || cost < 2 * LEAST)
+        return 1;
+    ht_team_expect(call->team, cost >= WORTH_WAKING);
+    const int64_t most = (int64_t)EACH * ht_team_threads(call->team);
+    return cost < (double)LEAST * (double)most ? (int64_t)(cost / LEAST) : most;
 }
 
 /* The number of parts to split `units` of work into: ht_wanted, or more if a part would take long, because a run can only

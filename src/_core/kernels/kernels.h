@@ -10,16 +10,21 @@
     X(pack_filters) \
     X(conv_integer) \
     X(pack_depthwise) \
+    X(matmul_nbits_bytes) \
     X(depthwise_integer)
 
 #define HT_OTHER_KERNELS(X) \
     X(pack_b) \
     X(gemm) \
     X(matmul) \
+    X(pack_nbits) \
+    X(matmul_nbits) \
     X(unary) \
     X(identity) \
     X(chain) \
     X(attention) \
+    X(append_cache) \
+    X(grouped_attention) \
     X(add) \
     X(sub) \
     X(mul) \
@@ -93,6 +98,7 @@
     X(dequantize) \
     X(dynamic_quantize) \
     X(requantize) \
+    X(lookup) \
     X(tree_ensemble) \
     X(custom)
 
@@ -109,6 +115,7 @@
 #define HT_IN_PLACE(X) \
     X(unary, 1, 1) \
     X(where, 6, 1) \
+    X(lookup, 1, 0) \
     X(add, 3, 1) \
     X(sub, 3, 1) \
     X(mul, 3, 1) \

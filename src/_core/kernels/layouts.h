@@ -34,6 +34,18 @@ static inline int64_t ht_quad_bytes(int64_t k, int64_t n)
     return ht_size_product(ht_panel_columns(n), HT_QUAD * (ht_quads(k) + 2));
 }
 
+/* Bytes of a block of a panel packed by pack_nbits (nbits.h), and of B[k][n]. */
+static inline int64_t ht_nbits_block_bytes(int64_t bits, int64_t block, int has_zeros)
+{
+    return HT_PANEL * (4 + (has_zeros ? 1 : 0) + block * bits / 8);
+}
+
+static inline int64_t ht_nbits_bytes(int64_t k, int64_t n, int64_t bits, int64_t block, int has_zeros)
+{
+    const int64_t panel = ht_size_product(ht_size_quotient(k, block), ht_nbits_block_bytes(bits, block, has_zeros));
+    return ht_size_product(ht_size_quotient(n, HT_PANEL), panel);
+}
+
 /* Floats of a group's weights packed by pack_winograd: the transformed filters, and a mark for each. m: 2 or 4. */
 static inline int64_t ht_winograd_floats(int64_t in_channels, int64_t out_channels, int64_t m)
 {

@@ -98,7 +98,7 @@ int HT_KERNEL(batch_norm)(const ht_call *call)
     for (int i = 1; i < 5; i++)
         if (call->in[i]->size != c)
             return HT_ERR_OPERAND;
-    return run_rows(call, n * c, 2 * (double)call->in[0]->size, batch_norm_part);
+    return run_rows(call, n * c, 4 * (double)call->in[0]->size, batch_norm_part);
 }
 
 /* Layer normalization computes short rows in pairs, whose dependency chains hide each other's latency. The order of a
@@ -287,7 +287,7 @@ int HT_KERNEL(layer_norm)(const ht_call *call)
         return HT_ERR_OPERAND;
     if (sum && sum->dtype != HT_FLOAT32)
         return HT_ERR_DTYPE;
-    return run_rows(call, rows, 4 * (double)call->in[0]->size, layer_norm_part);
+    return run_rows(call, rows, 8 * (double)call->in[0]->size, layer_norm_part);
 }
 
 static void instance_norm_part(void *context, int64_t part, int thread)
@@ -320,7 +320,7 @@ int HT_KERNEL(instance_norm)(const ht_call *call)
         return status;
     if (call->in[1]->size != c || call->in[2]->size != c)
         return HT_ERR_OPERAND;
-    return run_rows(call, n * c, 4 * (double)call->in[0]->size, instance_norm_part);
+    return run_rows(call, n * c, 8 * (double)call->in[0]->size, instance_norm_part);
 }
 
 /* x / s^beta; the exponents that trained models use need only square roots. */

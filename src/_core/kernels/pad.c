@@ -141,7 +141,7 @@ int HT_KERNEL(pad)(const ht_call *call)
     case 8: job.row = row_uint64_t; break;
     default: return HT_ERR_DTYPE;
     }
-    job.rows = ht_divide_rows(call, out->size / n, n, (double)out->size);
+    job.rows = ht_divide_rows(call, out->size / n, n, 4 * (double)out->size);
     ht_parallel(call->team, job.rows.parts, pad_part, &job);
     return HT_OK;
 }

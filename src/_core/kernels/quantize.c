@@ -5,7 +5,7 @@
  * dequantize: y = (x - zero) * scale. in x: int8, uint8, int16, uint16, int32; scale: float32; zero: x's type, or NULL.
  *   out y: float32.
  * Both: ints outer, axis, inner, block of x[outer][axis][inner]: scale and zero are [axis] (block = 0) or
- * [outer][ceil(axis / block)][inner]. One scale for all: outer = axis = 1.
+ * [outer][ceil(axis / block)][inner]. No ints: one scale for all.
  *
  * dynamic_quantize: scale and zero are derived from x's range, extended to contain 0. If that range contains only 0,
  *   the scale is 1. NaN in x makes the scale NaN. A zero point that is NaN (for a scale of 0, NaN or infinity) becomes
@@ -170,7 +170,8 @@ static void row_part(void *context, int64_t part, int thread)
 static int each_row(const ht_call *call, const int quantize)
 {
     const ht_tensor *x = call->in[0], *scale = call->in[1], *zero = call->in[2], *y = call->out[0];
-    const int64_t outer = call->ints[0], axis = call->ints[1], inner = call->ints[2], block = call->ints[3];
+    const int64_t one_scale[] = {1, 1, x->size, 0}, *ints = call->num_ints ? call->ints : one_scale;
+    const int64_t outer = ints[0], axis = ints[1], inner = ints[2], block = ints[3];
     if (outer < 0 || axis < 0 || inner < 0 || block < 0 || x->size != outer * axis * inner || y->size != x->size)
         return HT_ERR_OPERAND;
     if (x->size == 0)
@@ -183,7 +184,7 @@ static int each_row(const ht_call *call, const int quantize)
     job.rows = inner > 1 ? axis : ht_ceil_div(axis, job.run);
     job.chunks = ht_ceil_div(job.run, CHUNK);
     job.units = outer * job.rows * job.chunks;
-    job.parts = ht_parts(call, job.units, (double)x->size);
+    job.parts = ht_parts(call, job.units, 8 * (double)x->size);
     ht_parallel(call->team, job.parts, row_part, &job);
     return HT_OK;
 }
@@ -191,7 +192,7 @@ static int each_row(const ht_call *call, const int quantize)
 int HT_KERNEL(quantize)(const ht_call *call)
 {
     float low, high;
-    if (call->num_in != 3 || call->num_ints != 4)
+    if (call->num_in != 3 || (call->num_ints != 0 && call->num_ints != 4))
         return HT_ERR_OPERAND;
     const int32_t dtype = call->out[0]->dtype;
     if (call->in[0]->dtype != HT_FLOAT32 || call->in[1]->dtype != HT_FLOAT32 || !range_of(dtype, &low, &high) ||
@@ -203,7 +204,7 @@ int HT_KERNEL(quantize)(const ht_call *call)
 int HT_KERNEL(dequantize)(const ht_call *call)
 {
     float low, high;
-    if (call->num_in != 3 || call->num_ints != 4)
+    if (call->num_in != 3 || (call->num_ints != 0 && call->num_ints != 4))
         return HT_ERR_OPERAND;
     const int32_t dtype = call->in[0]->dtype;
     if ((dtype != HT_INT32 && !range_of(dtype, &low, &high)) || call->in[1]->dtype != HT_FLOAT32 ||
@@ -230,10 +231,10 @@ int HT_KERNEL(dynamic_quantize)(const ht_call *call)
     *out_scale = step;
     *out_zero = (uint8_t)(start < 255 ? start > 0 ? rintf(start) : 0 : 255); /* NaN: 255 */
     const ht_tensor *const operands[] = {x, scale, zero};
-    const int64_t ints[] = {1, 1, x->size, 0};
     ht_call rows = *call;
     rows.in = operands;
-    rows.ints = ints;
+    rows.num_in = 3;
+    rows.num_ints = 0;
     return each_row(&rows, 1);
 }
 

@@ -6,6 +6,11 @@ static int64_t ask_panel_floats(const int64_t *a) { return ht_panel_floats(a[0],
 
 static int64_t ask_quad_bytes(const int64_t *a) { return ht_quad_bytes(a[0], a[1]); }
 
+static int64_t ask_nbits_bytes(const int64_t *a)
+{
+    return a[2] < 1 || a[3] < 1 || a[3] > HT_NBITS_MAX_BLOCK ? -1 : ht_nbits_bytes(a[0], a[1], a[2], a[3], a[4] != 0);
+}
+
 static int64_t ask_pixel_bytes(const int64_t *a)
 {
     ht_quad_layout l;

@@ -12,6 +12,7 @@
 #define HT_QUESTIONS(X)                                                                                               \
     X(panel_floats, 2)     /* k, n: floats of B[k][n] packed by pack_b */                                             \
     X(quad_bytes, 2)       /* k, n: bytes of B[k][n] packed by pack_quads */                                          \
+    X(nbits_bytes, 5)      /* k, n, bits, block, has_zeros: bytes of B[k][n] packed by pack_nbits */                   \
     X(pixel_bytes, 18)     /* images, ints: bytes of what pack_pixels writes */                                       \
     X(filter_bytes, 18)    /* maps, ints: bytes of what pack_filters writes */                                        \
     X(depthwise_bytes, 18) /* maps, ints: bytes of what pack_depthwise writes */                                      \

@@ -281,7 +281,7 @@ int HT_KERNEL(reduce)(const ht_call *call)
         job.units = ht_ceil_div(p->size[0], COLUMNS);
     else if (x->size > 0 && p->step[p->rank - 1] != 0)
         job.units = p->size[p->rank - 1];
-    job.parts = ht_min64(job.units, ht_wanted(call, 2 * (double)x->size));
+    job.parts = ht_min64(job.units, ht_wanted(call, 4 * (double)x->size));
     ht_parallel(call->team, job.parts, reduce_part, &job);
     return HT_OK;
 }

@@ -21,8 +21,12 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
     return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT) + zero;
 }
 
-/* Elements at a time: whole vectors in every instruction set, and 128 B of data between the two loops over them. */
+/* Elements at a time: whole vectors in every instruction set, and no more than the columns of a tile of integers. */
+#if defined(__AVX512F__)
 #define HT_REQUANTIZE_BLOCK 32
+#else
+#define HT_REQUANTIZE_BLOCK 16
+#endif
 
 /* Adding 1.5 * 2^23 also leaves no bits for a fraction; it puts the integer, below 2^22, in the lowest bits. */
 #define HT_ROUND_SHIFT_F32 12582912.0f
@@ -54,6 +58,24 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             if (HT_LIKELY(!vm_any(vf_lt(certain, off)))) {
                 for (int i = 0; i < 2; i++)
                     _mm_storeu_si128((__m128i *)(void *)(y + at + 16 * i), _mm512_cvtepi32_epi8(shifted[i]));
+                continue;
+            }
+        }
+#elif defined(__AVX2__)
+        __m256i shifted[2];
+        if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK)) {
+#pragma GCC unroll 2
+            for (int i = 0; i < 2; i++) {
+                const vf sums = vi_to_float(vf_bits(vf_load((const float *)(const void *)(x + at + 8 * i))));
+                const vf s = scale_step ? vf_load(scale + at + 8 * i) : vf_set1(*scale);
+                const vf v = vf_min(vf_max(sums * s, lowest), highest), rounded = v + shift;
+                off = vf_max(off, vf_abs(v - (rounded - shift)));
+                shifted[i] = _mm256_and_si256((__m256i)vf_bits(rounded), _mm256_set1_epi32(0xff));
+            }
+            if (HT_LIKELY(!vm_any(vf_lt(certain, off)))) {
+                const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(shifted[0], shifted[1]), 0xd8);
+                const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+                _mm_storeu_si128((__m128i *)(void *)(y + at), bytes);
                 continue;
             }
         }

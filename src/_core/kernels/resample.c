@@ -142,7 +142,7 @@ int HT_KERNEL(resample)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (call->out[0]->size == 0)
         return HT_OK;
-    job j = {call, call->ints[0], ht_parts(call, call->ints[0], (double)taps * (double)call->out[0]->size)};
+    job j = {call, call->ints[0], ht_parts(call, call->ints[0], 4 * (double)taps * (double)call->out[0]->size)};
     ht_parallel(call->team, j.parts, resample_part, &j);
     return HT_OK;
 }
@@ -294,7 +294,7 @@ int HT_KERNEL(pick)(const ht_call *call)
         return HT_OK;
     if (column && !inside(column, call->ints[2], 1))
         return HT_ERR_INDEX;
-    job j = {call, call->ints[0], ht_parts(call, call->ints[0], (double)call->out[0]->size)};
+    job j = {call, call->ints[0], ht_parts(call, call->ints[0], 8 * (double)call->out[0]->size)};
     ht_parallel(call->team, j.parts, pick_part, &j);
     return HT_OK;
 }

@@ -73,7 +73,7 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
         return HT_ERR_DTYPE;
     if (out->data != data->data && data->size > 0) {
         copying job = {(char *)out->data, (const char *)data->data, data->size * bytes, 1};
-        job.parts = ht_parts(call, job.bytes, (double)job.bytes / 2);
+        job.parts = ht_parts(call, job.bytes, (double)job.bytes);
         ht_parallel(call->team, job.parts, copy_part, &job);
     }
     return HT_OK;

@@ -13,7 +13,7 @@ enum { HT_KERNELS(NUMBER) };
 static const int64_t LARGEST = HT_MAX_BYTES; /* of a size; the products below are checked against it too */
 
 enum {
-    PREPARED_BYTES = 1 << 20,     /* of the rows that matmul_integer prepares at a time: a part of the L2 cache */
+    PREPARED_BYTES = 1 << 20,     /* of the rows that matmul_integer and matmul_nbits_bytes prepare at a time: a part of the L2 cache */
     DFT_LONG = 1 << 15,           /* longer lines are transformed one at a time, to save memory */
     POOL_SHORT_ROW = 64,          /* columns of a result up to which channels in the lanes are faster */
     POOL_LONG_STRIDE = 2,         /* strides above this are slow along rows */
@@ -116,6 +116,14 @@ static int64_t of_matmul_integer(const ht_call *call)
     return row * max64(HT_MATMUL_INTEGER_LEAST_ROWS, min64(HT_MATMUL_INTEGER_MOST_ROWS, PREPARED_BYTES / row));
 }
 
+static int64_t of_matmul_nbits_bytes(const ht_call *call)
+{
+    if (!has_sizes(call, 0, 5) || call->ints[4] < 1 || call->ints[4] > HT_NBITS_MAX_BYTES_BLOCK)
+        return 0;
+    const int64_t row = max64(1, ht_scratch_nbits_row(call->ints[2], call->ints[4]));
+    return row * max64(1, min64(call->ints[0], PREPARED_BYTES / row));
+}
+
 static int64_t of_recurrent(const ht_call *call, int64_t gates)
 {
     return has_sizes(call, 0, 3) && is_moderate(call->ints[1], gates, call->ints[2])
@@ -129,6 +137,13 @@ static int64_t of_attention(const ht_call *call)
                                                               max64(call->ints[2], call->ints[3])) > HT_ATTENTION_MAX_DIM)
         return 0;
     return ht_scratch_attention(call->ints[0], call->ints[1], call->ints[2], call->ints[3]);
+}
+
+static int64_t of_grouped_attention(const ht_call *call)
+{
+    if (!has_sizes(call, 0, 5) || call->ints[3] < 1 || !is_moderate(call->ints[2], call->ints[4] + 1, 4))
+        return 0;
+    return ht_scratch_grouped_attention(call->ints[2] / call->ints[3], call->ints[4]);
 }
 
 static int64_t lines(int64_t bytes) { return ceil_div(bytes, HT_CHAIN_LINE) * HT_CHAIN_LINE; }
@@ -179,12 +194,14 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call)
     case NUMBER_conv: return of_conv(call);
     case NUMBER_max_pool: case NUMBER_average_pool: return of_pool(call);
     case NUMBER_matmul_integer: return of_matmul_integer(call);
+    case NUMBER_matmul_nbits_bytes: return of_matmul_nbits_bytes(call);
     case NUMBER_conv_integer: return of_conv_integer(call);
     case NUMBER_depthwise_integer: return ht_depthwise_integer_scratch_baseline(call);
     case NUMBER_lstm: return of_recurrent(call, 4);
     case NUMBER_gru: return of_recurrent(call, 3);
     case NUMBER_rnn: return of_recurrent(call, 1);
     case NUMBER_attention: return of_attention(call);
+    case NUMBER_grouped_attention: return of_grouped_attention(call);
     case NUMBER_chain: return of_chain(call);
     case NUMBER_topk: return of_topk(call);
     case NUMBER_dft: return of_dft(call);

@@ -56,6 +56,9 @@ ht_watch *ht_watch_exchange(ht_watch *watch);
  * only after microseconds of work. */
 int ht_stopping(void);
 
+/* Whether the next region is worth waking threads that sleep; without this, it is. Others take part in any case. */
+void ht_team_expect(ht_team *team, int is_worth_waking);
+
 /* Calls work(context, part, thread) once for each part, 0 to parts - 1, in any order and on any thread. thread is below
  * ht_team_threads(team); concurrent calls have different ones. Returns when all parts are done; if the run must end
  * (ht_stopping), parts that have not begun are skipped. team: NULL, or entered by the caller. Must not be called from

@@ -254,7 +254,7 @@ int HT_KERNEL(unary)(const ht_call *call)
     if (status != HT_OK || x->size == 0)
         return status;
     const int is_float = x->dtype == HT_FLOAT32 || x->dtype == HT_FLOAT64;
-    pieces job = {call, ht_parts(call, ht_ceil_div(x->size, PIECE), (is_float ? 8 : 1) * (double)x->size)};
+    pieces job = {call, ht_parts(call, ht_ceil_div(x->size, PIECE), (is_float ? 8 : 4) * (double)x->size)};
     ht_parallel(call->team, job.parts, unary_part, &job);
     return HT_OK;
 }

@@ -100,7 +100,7 @@ int HT_KERNEL(where)(const ht_call *call)
     default: return HT_ERR_DTYPE;
     }
     const int64_t n = job.loops.count[0];
-    job.rows = ht_divide_rows(call, out->size / n, n, (double)out->size);
+    job.rows = ht_divide_rows(call, out->size / n, n, 4 * (double)out->size);
     ht_parallel(call->team, job.rows.parts, where_part, &job);
     return HT_OK;
 }

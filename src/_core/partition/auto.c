@@ -74,7 +74,8 @@ static int relabel(int32_t n, int32_t *label, const int32_t *merged, hg_watch *w
 }
 
 /* Merges adjacent subgraphs while any two can be: count and label shrink. A run of contraction that ends early is
- * followed by another on the quotient while that gains. The quotients are made of the first one, not of the graph. */
+ * followed by another on the quotient while that gains, with the edges still open. The quotients are made of the first one,
+ * not of the graph. */
 static int contract(improver *s, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
@@ -87,9 +88,12 @@ static int contract(improver *s, float heavy, labels *result)
     if (!merged || !again || !device)
         return HG_NO_MEMORY;
     int status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, k, &first, s->arena, s->watch);
+    hg_open_edges open = {status == HG_OK ? HG_TAKE(s->arena, hg_open_edge, first.edges) : NULL, 0};
+    if (status == HG_OK && !open.edge)
+        status = HG_NO_MEMORY;
     const hg_mark run = hg_arena_mark(s->arena);
     if (status == HG_OK)
-        status = hg_contract(&first, heavy, INT32_MAX, work, merged, &result->count, &result->maximal, s->arena,
+        status = hg_contract(&first, heavy, INT32_MAX, work, &open, merged, &result->count, &result->maximal, s->arena,
                              s->watch);
     const hg_graph g = {.n = k, .m = first.edges, .indptr = first.out_start, .indices = first.out};
     for (int32_t x = 0; x < k && status == HG_OK && !result->maximal; x++)
@@ -100,7 +104,7 @@ static int contract(improver *s, float heavy, labels *result)
         before = result->count;
         status = hg_coarsen(&g, device, first.out_weight, merged, before, &coarse, s->arena, s->watch);
         if (status == HG_OK)
-            status = hg_contract(&coarse, heavy, INT32_MAX, work, again, &result->count, &result->maximal, s->arena,
+            status = hg_contract(&coarse, heavy, INT32_MAX, work, &open, again, &result->count, &result->maximal, s->arena,
                                  s->watch);
         if (status == HG_OK)
             status = relabel(k, merged, again, s->watch);

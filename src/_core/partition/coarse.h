@@ -28,11 +28,23 @@ float *hg_scaled(const hg_graph *g, const double *weight, hg_arena *arena);
 
 /* ---- contract.c ---- */
 
+/* An edge that could not be merged so far. witness: a node on another path between its ends, or one of the ends, or -1:
+ * unknown. While it is neither end, the edge cannot be merged. */
+typedef struct {
+    int32_t source, target, witness;
+} hg_open_edge;
+
+typedef struct {
+    hg_open_edge *edge; /* room for all edges of the graph */
+    int64_t count;
+} hg_open_edges;
+
 /* Merges the ends of edges between nodes of one kind while no other path joins them. merged [k]: the new topological
  * label of each coarse node, *count of them. heavy: edges of at least this weight go first (infinity: none do). Nothing
  * grows beyond max_size nodes of the graph. work: the most steps. If they run out, undecided edges stay unmerged and
- * *finished is 0. The rows of predecessors and the sizes are consumed. */
-int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t work, int32_t *merged,
-                int32_t *count, int *finished, hg_arena *arena, hg_watch *watch);
+ * *finished is 0. open: the edges to try (none: all); afterwards those that may be merged later, between new labels.
+ * The rows of predecessors and the sizes are consumed. */
+int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t work, hg_open_edges *open,
+                int32_t *merged, int32_t *count, int *finished, hg_arena *arena, hg_watch *watch);
 
 #endif

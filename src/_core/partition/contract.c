@@ -9,7 +9,11 @@
  *
  * Landmarks usually reveal another path without a search. They are the positions on one longest path of the graph: each
  * node has the first position that it reaches and the last position that reaches it. In a deep graph, this reveals
- * nearly every long detour, and it stays valid because contraction never removes a path.
+ * nearly every long detour, and it stays valid because contraction never removes a path. A spanning forest does the same
+ * in graphs of many long paths side by side: a node reaches all others of its subtree, which preorder intervals tell.
+ *
+ * An edge that another path refuses keeps a node of that path, its witness. The edge is searched again only when the
+ * witness has been merged into one of its ends, because until then the path still leads through a third node.
  *
  * The budget counts the edges of searches. When it is used up, the remaining edges stay. Rows of merged nodes are
  * chained, not copied; edges inside a merged node are deleted when a search meets them. */
@@ -17,19 +21,18 @@
 
 #include "coarse.h"
 
-#define HG_KEY_STRIDE 3 /* keys are part of struct node */
+#define HG_KEY_STRIDE 4 /* keys are part of struct node */
 #include "order_list.h"
 
 enum { FORWARD = 0, BACKWARD = 1 };
 enum { TURN = 8 }; /* edges that one search looks at before the other continues */
 
-/* Steps of an attempt in the first round, at most. Each later round allows eight times as many, so that the budget is
- * spent first on edges that need few steps. */
-enum { FIRST_LIMIT = 1024 };
-
-typedef struct {
-    int32_t source, target;
-} edge;
+enum {
+    /* Steps of an attempt in the first round, at most. Each later round allows eight times as many, so that the budget is
+     * spent first on edges that need few steps. */
+    FIRST_LIMIT = 1024,
+    FAIR_SHARES = 8, /* of the steps left: what an attempt may use of them when they are scarce */
+};
 
 /* One of the two searches: from the source over successors, or from the target over predecessors. */
 typedef struct {
@@ -40,12 +43,13 @@ typedef struct {
     int64_t looked_at;
 } search;
 
-/* What a search reads of a node that it meets, in one cache line. */
+/* What a search reads of a node that it meets, in half a cache line. */
 typedef struct {
-    uint64_t key;         /* position in the order */
-    int32_t seen;         /* 2 * number of the last search that saw it, + side */
-    int32_t first, last;  /* positions on the landmark path: the first it reaches, the last that reaches it */
-    int32_t parent;       /* union-find */
+    uint64_t key;          /* position in the order */
+    int32_t seen;          /* 2 * number of the last search that saw it, + side */
+    int32_t first, last;   /* positions on the landmark path: the first it reaches, the last that reaches it */
+    int32_t entered, left; /* preorder interval in the forest */
+    int32_t parent;        /* union-find */
 } node;
 
 /* What a search reads of a node that it expands: a row of edges, and the next of the rows of a merged node, which are
@@ -64,8 +68,9 @@ typedef struct {
     int32_t *entry[2];
     hg_order_list order;     /* of roots */
     int32_t attempt;
+    int32_t witness; /* a node on the path that the last attempt found */
     search search[2];
-    int64_t work;
+    int64_t budget, work; /* steps: all, and those left */
 } contraction;
 
 static inline int32_t find(node *nodes, int32_t x)
@@ -79,7 +84,8 @@ static inline int32_t find(node *nodes, int32_t x)
 
 static inline int reaches(const contraction *s, int32_t x, int32_t y)
 {
-    return s->node[x].first <= s->node[y].last;
+    const node *from = &s->node[x], *to = &s->node[y];
+    return from->first <= to->last || (from->entered <= to->entered && to->entered <= from->left);
 }
 
 enum { MORE, COMPLETE, PATH };
@@ -89,6 +95,13 @@ static inline void begin(contraction *s, int side, int32_t x)
     search *t = &s->search[side];
     t->node = t->row = x;
     t->edge = s->row[side][x].start;
+    const int32_t *next = t->found + t->next, *entry = s->entry[side];
+    if (t->count - t->next < 2)
+        return;
+    HG_PREFETCH(&entry[s->row[side][next[1]].start]);
+    const edge_row row = s->row[side][next[0]];
+    for (int32_t j = row.start; j < row.end && j < row.start + 4; j++)
+        HG_PREFETCH(&s->node[entry[j]]);
 }
 
 /* One search looks at its next few edges. It collects unseen neighbors that lie between a and b in the order. */
@@ -114,6 +127,7 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
             continue;
         }
         const int32_t y = find(s->node, entry[t->edge]);
+        entry[t->edge] = y;
         turn--;
         t->looked_at++;
         if (y == t->node) { /* inside the merged node */
@@ -122,8 +136,10 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
         }
         t->edge++;
         if (y == to) {
-            if (t->node != from)
+            if (t->node != from) {
+                s->witness = t->node;
                 return PATH;
+            }
             continue;
         }
         node *n = &s->node[y];
@@ -135,6 +151,7 @@ static inline __attribute__((always_inline)) int take_turn(contraction *s, const
                 s->refused[FORWARD][a] = b;
                 s->refused[BACKWARD][b] = a;
             }
+            s->witness = y;
             return PATH;
         }
         if (side == FORWARD ? n->key > limit : n->key < limit)
@@ -184,6 +201,10 @@ static int try_merge(contraction *s, int32_t a, int32_t b, int64_t limit)
     from->parent = a;
     into->first = from->first < into->first ? from->first : into->first;
     into->last = from->last > into->last ? from->last : into->last;
+    if (from->left - from->entered > into->left - into->entered) {
+        into->entered = from->entered;
+        into->left = from->left;
+    }
     s->c->size[a] += s->c->size[b];
     for (side = 0; side < 2; side++) { /* chains are circles: swapping the successors joins two of them */
         const int32_t next = s->row[side][a].next;
@@ -237,11 +258,88 @@ static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watc
     return HG_OK;
 }
 
-int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t work, int32_t *merged,
-                int32_t *count, int *finished, hg_arena *arena, hg_watch *watch)
+/* Fills in the preorder intervals; the arrays [k] are scratch. */
+static int grow_forest(contraction *s, int32_t *entered, int32_t *left, int32_t *stack, int32_t *cursor,
+                       hg_watch *watch)
+{
+    const int status = hg_forest(s->k, s->c->out_start, s->c->out, NULL, entered, left, stack, cursor, watch);
+    for (int32_t x = 0; x < s->k && status == HG_OK; x++) {
+        s->node[x].entered = entered[x];
+        s->node[x].left = left[x];
+    }
+    return status;
+}
+
+/* Edges to try: heavy ones before the others; each from the sinks on, nearest successor first. */
+static int list_edges(const hg_coarse *c, float heavy, hg_open_edges *open, hg_watch *watch)
+{
+    for (int pass = heavy < HUGE_VALF ? 0 : 1; pass <= 1; pass++)
+        for (int32_t u = c->k; u-- > 0;) {
+            for (int32_t j = c->out_start[u]; j < c->out_start[u + 1]; j++)
+                if (c->kind[u] == c->kind[c->out[j]] &&
+                    (pass == 0 ? c->out_weight[j] >= heavy : c->out_weight[j] < heavy))
+                    open->edge[open->count++] = (hg_open_edge){u, c->out[j], -1};
+            if (hg_interrupted(watch, 4 + c->out_start[u + 1] - c->out_start[u]))
+                return HG_INTERRUPTED;
+        }
+    return HG_OK;
+}
+
+/* The steps of an attempt when so many edges are left in a round. In the first round, once half of the
+ * budget is used up, a few long searches cannot use up the steps of the other edges. */
+static int64_t steps_of(const contraction *s, int64_t limit, int64_t left)
+{
+    if (limit == FIRST_LIMIT && s->work < s->budget / 2) {
+        const int64_t share = FAIR_SHARES * (s->work / left) + 1;
+        limit = limit < share ? limit : share;
+    }
+    return limit < s->work ? limit : s->work;
+}
+
+/* Tries the edges of the list until none can be merged. Those that stay may be merged later: the search ran out of
+ * steps, or one of the ends may absorb the witness. */
+static int try_edges(contraction *s, int32_t max_size, hg_open_edges *open, hg_watch *watch)
+{
+    int again = 1; /* an edge was merged or left undecided */
+    for (int64_t limit = FIRST_LIMIT; open->count && s->work > 0 && again;
+         limit = limit < s->work ? 8 * limit : limit) {
+        int64_t kept = 0;
+        again = 0;
+        for (int64_t i = 0; i < open->count; i++) {
+            hg_open_edge e = open->edge[i];
+            const int32_t a = find(s->node, e.source), b = find(s->node, e.target);
+            const int64_t before = s->work;
+            int outcome = 0;
+            if (a == b || s->refused[FORWARD][a] == b || s->refused[BACKWARD][b] == a)
+                continue;
+            const int32_t w = e.witness < 0 ? a : find(s->node, e.witness);
+            if (w == a || w == b) {
+                s->witness = -1;
+                if (s->work > 0 && s->c->size[a] <= max_size - s->c->size[b])
+                    outcome = try_merge(s, a, b, steps_of(s, limit, open->count - i));
+                e.witness = outcome == 0 ? s->witness : -1;
+            }
+            again |= outcome != 0;
+            if (outcome <= 0 && s->refused[FORWARD][a] != b)
+                open->edge[kept++] = e;
+            if (hg_interrupted(watch, 8 + 4 * (before - s->work)))
+                return HG_INTERRUPTED;
+            if (s->attempt == INT32_MAX / 2 - 1) {
+                for (int32_t x = 0; x < s->k; x++)
+                    s->node[x].seen = 0;
+                s->attempt = 0;
+            }
+        }
+        open->count = kept;
+    }
+    return HG_OK;
+}
+
+int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t work, hg_open_edges *open,
+                int32_t *merged, int32_t *count, int *finished, hg_arena *arena, hg_watch *watch)
 {
     const int32_t k = coarse->k;
-    contraction s = {.k = k, .c = coarse, .work = work};
+    contraction s = {.k = k, .c = coarse, .budget = work, .work = work};
     s.node = HG_TAKE(arena, node, (int64_t)k + 1); /* the last one is the head of the order */
     s.order.next = HG_TAKE(arena, int32_t, (int64_t)k + 1);
     s.order.previous = HG_TAKE(arena, int32_t, (int64_t)k + 1);
@@ -254,12 +352,13 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
     }
     s.entry[FORWARD] = HG_TAKE(arena, int32_t, coarse->edges);
     s.entry[BACKWARD] = coarse->in;
-    edge *tried = HG_TAKE(arena, edge, coarse->edges);
-    if (!s.node || !s.order.next || !s.order.previous || !s.entry[FORWARD] || !tried)
+    if (!s.node || !s.order.next || !s.order.previous || !s.entry[FORWARD])
         return HG_NO_MEMORY;
     s.order.key = &s.node->key;
     memcpy(s.entry[FORWARD], coarse->out, (size_t)coarse->edges * sizeof(int32_t));
-    if (set_landmarks(&s, s.search[FORWARD].found, s.search[BACKWARD].found, watch) != HG_OK)
+    if (set_landmarks(&s, s.search[FORWARD].found, s.search[BACKWARD].found, watch) != HG_OK ||
+        grow_forest(&s, s.refused[FORWARD], s.refused[BACKWARD], s.search[FORWARD].found, s.search[BACKWARD].found,
+                    watch) != HG_OK)
         return HG_INTERRUPTED;
     for (int32_t x = 0; x < k; x++) {
         s.node[x].parent = x;
@@ -277,49 +376,18 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
     s.order.head = k;
     hg_list_number(&s.order, k);
 
-    /* Edges to try: heavy ones before the others; each from the sinks on, nearest successor first. An edge that is not
-     * merged stays in the list if it may be merged later: the search ran out of steps, or one of its ends may absorb
-     * the other path. */
-    int64_t tries = 0;
-    for (int pass = heavy < HUGE_VALF ? 0 : 1; pass <= 1; pass++)
-        for (int32_t u = k; u-- > 0;) {
-            for (int32_t j = coarse->out_start[u]; j < coarse->out_start[u + 1]; j++)
-                if (coarse->kind[u] == coarse->kind[coarse->out[j]] &&
-                    (pass == 0 ? coarse->out_weight[j] >= heavy : coarse->out_weight[j] < heavy))
-                    tried[tries++] = (edge){u, coarse->out[j]};
-            if (hg_interrupted(watch, 4 + coarse->out_start[u + 1] - coarse->out_start[u]))
-                return HG_INTERRUPTED;
-        }
-    int open = 1; /* an edge was merged or left undecided */
-    for (int64_t limit = FIRST_LIMIT; tries && s.work > 0 && open; limit = limit < s.work ? 8 * limit : limit) {
-        int64_t kept = 0;
-        open = 0;
-        for (int64_t i = 0; i < tries; i++) {
-            const int32_t a = find(s.node, tried[i].source), b = find(s.node, tried[i].target);
-            const int64_t before = s.work;
-            int outcome = 0;
-            if (a == b || s.refused[FORWARD][a] == b || s.refused[BACKWARD][b] == a)
-                continue;
-            if (s.work > 0 && coarse->size[a] <= max_size - coarse->size[b])
-                outcome = try_merge(&s, a, b, limit < s.work ? limit : s.work);
-            open |= outcome != 0;
-            if (outcome <= 0 && s.refused[FORWARD][a] != b)
-                tried[kept++] = tried[i];
-            if (hg_interrupted(watch, 8 + 4 * (before - s.work)))
-                return HG_INTERRUPTED;
-            if (s.attempt == INT32_MAX / 2 - 1) {
-                for (int32_t x = 0; x < k; x++)
-                    s.node[x].seen = 0;
-                s.attempt = 0;
-            }
-        }
-        tries = kept;
-    }
+    if ((!open->count && list_edges(coarse, heavy, open, watch) != HG_OK) ||
+        try_edges(&s, max_size, open, watch) != HG_OK)
+        return HG_INTERRUPTED;
     int32_t id = 0, *new_id = s.search[FORWARD].found;
     for (int32_t x = s.order.next[k]; x != k; x = s.order.next[x])
         new_id[x] = id++;
     for (int32_t x = 0; x < k; x++)
         merged[x] = new_id[find(s.node, x)];
+    for (int64_t i = 0; i < open->count; i++) {
+        hg_open_edge *e = &open->edge[i];
+        *e = (hg_open_edge){merged[e->source], merged[e->target], e->witness < 0 ? -1 : merged[e->witness]};
+    }
     *count = id;
     *finished = s.work > 0; /* an edge is skipped or left undecided only after the last step */
     return HG_OK;

@@ -58,7 +58,10 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
         for (int64_t j = 0; j < coarse.edges; j++)
             total += coarse.out_weight[j];
         const float heavy = coarse.edges ? (float)(2 * total / (double)coarse.edges) : HUGE_VALF;
-        status = hg_contract(&coarse, heavy, max_nodes, work, merged, count, &finished, &arena, watch);
+        hg_open_edges open = {HG_TAKE(&arena, hg_open_edge, coarse.edges), 0};
+        status = HG_NO_MEMORY;
+        if (open.edge)
+            status = hg_contract(&coarse, heavy, max_nodes, work, &open, merged, count, &finished, &arena, watch);
         for (int32_t v = 0; v < n && status == HG_OK; v++)
             label[v] = merged[pieces[v]];
     }

@@ -88,7 +88,8 @@ class Affinity:
     ``devices``: names in priority order. ``device_of``: int32[num_nodes], indices into ``devices``. ``origin``:
     uint8[num_nodes] of `Origin`. ``supports``: each device's answer. ``pins``: node index -> the pin that placed it, as
     written, for nodes of origin PIN. ``cost_reasons``: about nodes of origin COST or STAGE; ``memory_reasons``: about
-    nodes of origin MEMORY.
+    nodes of origin MEMORY. ``groups``: int32 arrays of nodes that go to one device. ``answers``: the devices' own
+    answers, if constraints on the assignment restrict ``supports``; empty if they do not.
     """
 
     devices: tuple[str, ...]
@@ -98,6 +99,8 @@ class Affinity:
     pins: Mapping[int, str]
     cost_reasons: NodeReasons | None = None
     memory_reasons: NodeReasons | None = None
+    groups: tuple[NDArray[np.int32], ...] = ()
+    answers: tuple[Support, ...] = ()
 
     def refusal(self, device: int, node: int) -> str | None:
         """Why a device, by number, does not support a node; None if it does."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 from ..partition import partition_graph
 from .affinity import Affinity, assign
 from .assignment import Assignment
 from .calls import ResolvedModel, resolve_calls
+from .constraints import assign_within_constraints, resolve_groups
 from .request import AssignmentRules, Objective, Request
 
 if TYPE_CHECKING:
@@ -28,15 +31,25 @@ def assign_model(model: Model, request: Request) -> Assignment:
     `assign_and_cut`."""
     resolved = resolve_model(model, request)
     affinity = assign(resolved.model, resolved.devices, resolved.supports, request.pins, resolved.enclosing)
+    if request.rules.together:
+        groups = resolve_groups(resolved.model, request.rules.together, resolved.enclosing)
+        affinity = dataclasses.replace(affinity, groups=groups)
     return assign_and_cut(resolved.original, resolved.model, affinity, request.rules)
 
 
 def assign_and_cut(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
-    """Cut the model; before that, move the nodes that ``affinity`` placed by priority, as the rules require.
+    """Cut the model; before that, move the nodes that ``affinity`` placed by priority, as the rules and the constraints
+    require.
 
-    Raises the errors of `partition_graph`, `assign_for_latency`, `assign_to_overlap` and `assign_stages`, and
-    `InsufficientMemory` if no assignment is found within the memory limits.
+    Raises the errors of `partition_graph`, `assign_for_latency`, `assign_to_overlap`, `assign_stages` and
+    `assign_within_constraints`, and `InsufficientMemory` if no assignment is found within the memory limits.
     """
+    solve = functools.partial(_unconstrained, original, model, rules)
+    return assign_within_constraints(model, affinity, rules, solve)
+
+
+def _unconstrained(original: Model, model: Model, rules: AssignmentRules, affinity: Affinity) -> Assignment:
+    """`assign_and_cut` without `hetero.assign.constraints`."""
     if rules.objective is Objective.COST:
         from .by_cost import assign_for_latency
 

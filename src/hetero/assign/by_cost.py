@@ -71,7 +71,8 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
     if rules.costs is not None:
         rules.costs.check_model(*dict.fromkeys((model, original)))
         rules.costs.check_devices(affinity.devices)
-    return cost_table(model, affinity.devices, rules.speeds, rules.costs)
+    units = [support.units for support in affinity.supports]
+    return cost_table(model, affinity.devices, rules.speeds, rules.costs, units=units)
 
 
 def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules) -> LeastCost:

@@ -19,7 +19,8 @@ from ..partition import Graph, Partition, partition_graph
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin
 from .assignment import Assignment
-from .costs.table import CostTable, cost_table
+from .by_cost import checked_table
+from .costs.table import CostTable
 from .memory import values_of
 from .pipeline import NoRoom, PipelineError, StageAssignment, TooManyStages, balance_stages
 from .predictions import PlannedStage, PredictedPipeline
@@ -50,10 +51,7 @@ def assign_stages(original: Model, model: Model, affinity: Affinity, rules: Assi
             f"a pipeline over {', '.join(devices)} has {counted(len(devices), 'stage')}, model {model.name!r} only "
             f"{counted(model.num_nodes, 'node')}; list at most as many devices as there are nodes"
         )
-    if rules.costs is not None:
-        rules.costs.check_model(*dict.fromkeys((model, original)))
-        rules.costs.check_devices(devices)
-    table = cost_table(model, devices, rules.speeds, rules.costs)
+    table = checked_table(original, model, affinity, rules)
     allowed = allowed_devices(affinity)
     problem = table.problem(allowed)
     try:

@@ -313,5 +313,5 @@ def _with_blocked(state: ResolvedModel, blocked: Mapping[str, str]) -> ResolvedM
     supports = []
     for support in state.supports:
         extended = {node: f"{support.reasons[node]}; {nodes[node]}" for node in nodes if node in support.reasons}
-        supports.append(Support(support.mask, {**support.reasons, **extended}))
+        supports.append(dataclasses.replace(support, reasons={**support.reasons, **extended}))
     return dataclasses.replace(state, supports=tuple(supports))

@@ -5,14 +5,18 @@ A pin maps one of these to a device:
 - a node key, or the key of a call of a model-local function, for all its nodes;
 - ``op:`` and an operator type (``op:Conv``, ``op:com.microsoft::FusedConv``), or a regular expression that matches one
   as a whole (``op:Conv|ConvTranspose``);
+- ``weight:`` and the name of a constant, or a regular expression that matches such names as a whole
+  (``weight:experts\\..*``): the nodes that read it, also through nodes that depend on constants only, such as a
+  DequantizeLinear;
 - a regular expression that matches a whole key (``/head/.*``).
 
-A key overrides the key of an enclosing call, which overrides expressions and operators. Of expressions and operators, a
-later one overrides an earlier one.
+A key overrides the key of an enclosing call, which overrides the others. Of these, a later one overrides an earlier
+one.
 """
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -21,15 +25,19 @@ import numpy as np
 
 from ..base.expressions import matching
 from ..errors import PropertyError, did_you_mean, shown
+from ..model.functions import may_hold_graphs
+from .memory.values import reads_of
 
 if TYPE_CHECKING:
     from ..model.model import Model
 
 __all__ = [
     "OPERATOR_PREFIX",
+    "WEIGHT_PREFIX",
     "PinMatcher",
     "check_pins",
     "device_number",
+    "find_nodes",
     "find_pinned",
     "placed_numbers",
     "resolve_pins",
@@ -37,7 +45,10 @@ __all__ = [
 ]
 
 OPERATOR_PREFIX = "op:"
+WEIGHT_PREFIX = "weight:"
 
+_MOST_BODIES = 1_000  # nodes with nested graphs in which a hint looks for a name
+_GRAPH_ATTRIBUTE = 5  # onnx.AttributeProto.GRAPH
 _MOST_KEYS_TO_GUESS_FROM = 10_000  # difflib is slow
 
 
@@ -66,14 +77,27 @@ def resolve_pins(
     """
     matcher = PinMatcher(model, enclosing)
     for pin, device in pins.items():
-        number = device_number(device, devices, f"pin {pin!r}")
-        try:
-            matches_any = matcher.match(pin, number)
-        except re.error as error:
-            raise PropertyError(f"pin {pin!r} is neither a node key nor a regular expression: {error}") from error
-        if not matches_any:
-            raise PropertyError(f"pin {pin!r} matches no node{_nearest(model, pin) or _advice(model, pin)}")
+        _match(matcher, model, pin, device_number(device, devices, f"pin {pin!r}"), "pin")
     return matcher.pinned()
+
+
+def find_nodes(model: Model, text: str, what: str, enclosing: Mapping[int, Sequence[str]] | None = None) -> list[int]:
+    """The nodes that a text written like a pin matches, ascending. ``what``: what it is, for errors. Raises
+    `PropertyError` if it matches nothing."""
+    matcher = PinMatcher(model, enclosing)
+    _match(matcher, model, text, 0, what)
+    return sorted(matcher.pinned())
+
+
+def _match(matcher: PinMatcher, model: Model, pin: str, number: int, what: str) -> None:
+    """`PinMatcher.match`, which must match something. Raises `PropertyError`."""
+    try:
+        matches_any = matcher.match(pin, number)
+    except re.error as error:
+        raise PropertyError(f"{what} {pin!r} is neither a node key nor a regular expression: {error}") from error
+    if not matches_any:
+        hint = _nearest(model, pin) or _inside_a_body(model, pin) or _advice(model, pin)
+        raise PropertyError(f"{what} {pin!r} matches no node{hint}")
 
 
 def find_pinned(
@@ -160,6 +184,10 @@ class PinMatcher:
             matches = _of_operators(model, pin.removeprefix(OPERATOR_PREFIX))
             self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
             return bool(matches)
+        if pin.startswith(WEIGHT_PREFIX):
+            matches = _of_weights(model, pin.removeprefix(WEIGHT_PREFIX))
+            self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
+            return bool(matches)
         calls, constants = list(self._inside), sorted(model.constant_keys)
         first_call, first_constant = model.num_nodes, model.num_nodes + len(calls)
         matches = matching(pin, [*model.keys, *calls, *constants])
@@ -187,13 +215,57 @@ def _of_operators(model: Model, pattern: str) -> list[int]:
     return np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist()
 
 
+def _of_weights(model: Model, pattern: str) -> list[int]:
+    """The nodes that read the constant ``pattern``, or constants whose names match it as an expression; where such a
+    node depends on constants only, also the readers of its results."""
+    constants = np.flatnonzero(model.is_constant).tolist()
+    names = list(map(model.value_name, constants))
+    chosen = [names.index(pattern)] if pattern in names else matching(pattern, names)
+    value, node = reads_of(model)
+    pending = np.unique(node[np.isin(value, np.array(constants, np.int64)[chosen])]).tolist()
+    found = set(pending)
+    made_from_constants: set[int] = set()
+    heapq.heapify(pending)  # nodes are in topological order
+    while pending:
+        reader = heapq.heappop(pending)
+        read = [*model.node_inputs[reader].tolist(), *model.node_captures[reader].tolist()]
+        if all(at < 0 or model.is_constant[at] or int(model.producer[at]) in made_from_constants for at in read):
+            made_from_constants.add(reader)
+            for further in model.graph.successors(reader).tolist():
+                if further not in found:
+                    found.add(further)
+                    heapq.heappush(pending, further)
+    return sorted(found)
+
+
 def _nearest(model: Model, pin: str) -> str:
     """The hint for a pin that matches nothing."""
+    if pin.startswith(WEIGHT_PREFIX):
+        names = [model.value_name(value) for value in np.flatnonzero(model.is_constant)[:_MOST_KEYS_TO_GUESS_FROM]]
+        nearest = did_you_mean(pin, [WEIGHT_PREFIX + name for name in names])
+        return nearest or ": expected the name of a constant that a node reads, or a regular expression for such names"
     if pin.startswith(OPERATOR_PREFIX):
         return did_you_mean(pin, [OPERATOR_PREFIX + name for name in model.op_types])
     if pin in model.op_types:
         return f" (did you mean {OPERATOR_PREFIX}{pin}, for all nodes of that operator?)"
     return did_you_mean(pin, model.keys[:_MOST_KEYS_TO_GUESS_FROM])
+
+
+def _inside_a_body(model: Model, pin: str) -> str:
+    """The hint for a pin that names a node of a nested graph, such as the body of a Loop."""
+    for node in np.flatnonzero(may_hold_graphs(model))[:_MOST_BODIES].tolist():
+        graphs = [
+            attribute.g for attribute in model.nodes[node].proto().attribute if attribute.type == _GRAPH_ATTRIBUTE
+        ]
+        while graphs:
+            for inner in graphs.pop().node:
+                if pin == inner.name or pin in inner.output:
+                    key, op = model.key_of(node), model.op_types[model.op_type_of[node]]
+                    return (
+                        f": it is inside a graph of {key!r} ({op}), which runs on one device as a whole, so pin {key!r}"
+                    )
+                graphs += [attribute.g for attribute in inner.attribute if attribute.type == _GRAPH_ATTRIBUTE]
+    return ""
 
 
 def _advice(model: Model, pin: str) -> str:
@@ -203,4 +275,7 @@ def _advice(model: Model, pin: str) -> str:
     if inside:
         return f": expressions match whole keys; '.*{re.escape(pin)}.*' matches {inside[0]!r}"
     example = f" such as {keys[0]!r}" if keys else ""
-    return f": expected a node key{example}, a regular expression for whole keys, or op: and an operator"
+    return (
+        f": expected a node key{example}, a regular expression for whole keys, op: and an operator, or weight: and a "
+        "constant"
+    )

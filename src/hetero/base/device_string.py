@@ -1,4 +1,5 @@
-"""Device strings: a name, an optional id after a dot, and for HETERO and MULTI a list after a colon.
+"""Device strings: a name, an optional id after a dot, and for HETERO, MULTI and AUTO a list after a
+colon.
 
 ``CPU``, ``CPU.1``, ``HETERO:FPGA,CPU``.
 """
@@ -14,11 +15,11 @@ from ..errors import PropertyError, shown
 
 __all__ = ["LIST_DEVICES", "DeviceString", "is_device_name", "parse_device", "parse_device_list", "string_of_list"]
 
-LIST_DEVICES = ("HETERO", "MULTI")
+LIST_DEVICES = ("HETERO", "MULTI", "AUTO")
 """The devices that run over a list of other devices. The first cuts models for them."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ID = re.compile(r"[A-Za-z0-9_]+")
+_ID = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _PLAN_END = ".json"
 
 
@@ -66,7 +67,8 @@ def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
     """Split ``FPGA,CPU.0``. Raises `PropertyError` for an empty list, an empty entry or a duplicate."""
     whole = text if whole is None else whole
     if not text.strip():
-        raise PropertyError(f"device {whole!r}: the device list is empty; expected for example 'HETERO:FPGA,CPU'")
+        name = whole.partition(":")[0] if whole.partition(":")[0] in LIST_DEVICES else "HETERO"
+        raise PropertyError(f"device {whole!r}: the device list is empty; expected for example '{name}:FPGA,CPU'")
     devices: list[str] = []
     for entry in text.split(","):
         if not entry.strip():

@@ -146,6 +146,13 @@ _TABLE: Final = (
     Property("DEVICE_ID", str, "", doc="selects one of several devices with the same name"),
     Property("PERF_COUNT", bool, False, doc="measure the time of each node in each request"),
     Property(
+        "OUTPUTS_ON_DEVICE",
+        (bool, tuple),
+        False,
+        accepts=lambda value: isinstance(value, bool) or all(isinstance(name, str) for name in value),
+        doc="True, or a tuple of output names: these outputs stay in the memory of their device, as RemoteTensor",
+    ),
+    Property(
         "PERFORMANCE_HINT",
         str,
         "LATENCY",

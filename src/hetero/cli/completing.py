@@ -11,11 +11,12 @@ __all__ = ["complete_device", "complete_pin", "complete_support", "operators_of"
 
 def complete_device(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of devices; after ``HETERO:`` and each comma, those allowed in a list."""
+    from ..base.device_string import LIST_DEVICES
     from ..registry import Registry
 
     names = Registry().names()
     head, separator, last = incomplete.rpartition("," if "," in incomplete else ":")
-    lists = ("HETERO", "MULTI")
+    lists = LIST_DEVICES
     if not separator:
         return [f"{name}:" if name in lists else name for name in names if name.startswith(incomplete)]
     excluded = {*lists, *head.partition(":")[2].split(",")}

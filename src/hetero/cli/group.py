@@ -24,6 +24,7 @@ __all__ = ["COMMANDS", "CommandGroup", "Failure"]
 COMMANDS = {
     "demo": "Run GoogLeNet v1 on HETERO:FPGA,CPU, with a simulated FPGA.",
     "devices": "List devices, with the reason if one is unavailable.",
+    "properties": "Show the properties of a device: values, and what they mean.",
     "inspect": "Show the contents of a model, .onnx or .hetero, without running it.",
     "query": "Show which devices support which operators, and why they reject others.",
     "plan": "Show the device of each node with the reason, and the subgraphs, without compiling.",
@@ -31,6 +32,7 @@ COMMANDS = {
     "split": "Write an ONNX file per subgraph, for any runtime, with a manifest.",
     "run": "Run one inference and summarize the outputs.",
     "bench": "Measure latency, throughput and CPU time of one or more devices.",
+    "tune": "Measure plans for a list of devices, and write the fastest.",
     "compare": "Compare the results of two devices: outputs, or all values between subgraphs.",
     "export": "Compile a model and export it as one file that loads without compiling.",
     "completion": "Print a script that completes commands in a shell.",

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from ..devices.auto import AutoCompiledModel
 from ..plugin.contract import CompiledModel, InferRequest
 
 __all__ = ["PERCENTILES", "Contender", "measure", "median_interval", "percentile"]
@@ -24,6 +25,7 @@ _SLICE = 0.1  # seconds of one contender in a row
 _SLICE_IN_FLIGHT = 0.5  # seconds with several requests in flight; longer, because the last ones of a slice run alone
 _NORMAL_95 = 1.959964  # of 95 % of a normal distribution, in standard deviations
 _LEAST_FOR_INTERVAL = 6  # values
+_MOST_TRIAL_RUNS = 10_000  # of AUTO, which may be set to any number
 _LATENCIES_PER_SLICE = 20  # with several requests in flight
 
 
@@ -58,6 +60,20 @@ class Contender:
     @property
     def cpu_per_inference(self) -> float:
         return sum(entry.cpu for entry in self.slices) / self.count
+
+    @property
+    def choice(self) -> str | None:
+        """What AUTO chose, and why; None for other devices."""
+        return str(self.compiled.choice) if isinstance(self.compiled, AutoCompiledModel) else None
+
+    def settle(self) -> None:
+        """Let AUTO finish its choice: wait for its candidates, and run until the trial is over."""
+        if isinstance(self.compiled, AutoCompiledModel):
+            self.compiled.wait()
+            for _ in range(_MOST_TRIAL_RUNS):
+                if self.compiled.choice.is_final:
+                    return
+                self._requests[0].infer(self._inputs)
 
     def warm_up(self, runs: int) -> None:
         """Run each request ``runs`` times, at least once. Measures only the very first run."""

@@ -28,6 +28,8 @@ class Planning:
     profiles: tuple[str, ...] = ()
     follow_links: bool = False
     extensions: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    least: tuple[str, ...] = ()
 
     @property
     def device(self) -> str | None:
@@ -80,6 +82,11 @@ class Planning:
         if self.limits:
             config["MAX_MEMORY"] = _limits(self.limits)
         return config
+
+    def constraints(self) -> dict[str, Any]:
+        """The properties of ``--together`` and ``--min-subgraph``, which only lists of devices have."""
+        together = {"STAY_TOGETHER": self.together} if self.together else {}
+        return {**together, "MIN_SUBGRAPH": ",".join(self.least)} if self.least else together
 
     def pinned(self) -> dict[str, str] | None:
         """The ``NODES=DEVICE`` entries, or None. The device follows the last equals sign."""
@@ -142,7 +149,22 @@ _pin_option = click.option(
     metavar="NODES=DEVICE",
     multiple=True,
     shell_complete=complete_pin,
-    help="Run nodes, by key, regular expression for whole keys, or operator (op:Conv), on this device in the list.",
+    help="Run nodes, by key, regular expression for whole keys, operator (op:Conv) or weight (weight:experts.*), on "
+    "this device in the list.",
+)
+_together_option = click.option(
+    "--together",
+    "together",
+    metavar="NODES",
+    multiple=True,
+    help="Nodes, written as for --pin, that go to one device.",
+)
+_least_option = click.option(
+    "--min-subgraph",
+    "least",
+    metavar="DEVICE=NODES",
+    multiple=True,
+    help="Fewest nodes of a subgraph on a device. Nodes of smaller ones go to the next device.",
 )
 _plan_option = click.option(
     "--plan", "plan_path", metavar="PLAN.json", type=click.Path(), help="Saved plan, instead of -d."
@@ -165,7 +187,7 @@ def planning_options(
         default=default,
         show_default=default is not None,
     )
-    plan_options = (_plan_option, _pin_option, _limit_option) if plans else ()
+    plan_options = (_plan_option, _pin_option, _together_option, _least_option, _limit_option) if plans else ()
     options = (device_option, *plan_options, _property_option, profile_option, _extension_option, link_option)
 
     def decorate(function: _F) -> _F:

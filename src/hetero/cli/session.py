@@ -82,15 +82,19 @@ class Session:
                 raise click.UsageError("a plan contains its pins: give either --plan or --pin")
             target = Plan.load(planning.plan_path)
         with working("Planning"):
-            return self.core.plan(self.model, target, config, pins=planning.pinned())
+            return self.core.plan(self.model, target, {**config, **planning.constraints()}, pins=planning.pinned())
 
     def compile(self, planning: Planning, config: Mapping[str, Any]) -> tuple[CompiledModel, float]:
         """The compiled model, and the time in s. The device defaults to CPU, or the device of an exported model."""
         is_artifact = self.is_artifact
         if not is_artifact:
             _ = self.model  # read first, so that the time excludes reading
-        if is_artifact and (planning.plan_path is not None or planning.pins):
-            raise click.UsageError("an exported model contains its plan: --plan and --pin require an ONNX model")
+        constraints = planning.constraints()
+        if is_artifact and (planning.plan_path is not None or planning.pins or constraints):
+            raise click.UsageError(
+                "an exported model contains its plan: --plan, --pin, --together and --min-subgraph require an ONNX "
+                "model"
+            )
         target: str | PlanRecord = planning.device or "CPU"
         if planning.plan_path is not None:
             planning.require()
@@ -100,6 +104,7 @@ class Session:
             if is_artifact:
                 compiled = self.core.import_model(self.path, planning.device, config)
             else:
+                config = {**config, **constraints}
                 compiled = self.core.compile_model(self.model, target, config, pins=planning.pinned())
         return compiled, time.perf_counter() - begin
 

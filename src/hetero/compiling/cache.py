@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["cached", "digest_of"]
 
 _LENT_BYTES = 4096  # larger weights, in B, are hashed in place instead of copied into the model's bytes
-_IN_RULES = ("COSTS", "MAX_MEMORY")  # properties that are resolved in the rules of a request
+# Properties that are resolved in the rules of a request.
+_IN_RULES = ("COSTS", "MAX_MEMORY", "MIN_SUBGRAPH", "STAY_TOGETHER")
 _NOT_KEYS = ("CACHE_DIR", "CACHE_ENCRYPTION_CALLBACKS")
 
 
@@ -89,7 +90,8 @@ def _identity(request: Request) -> list[Any]:
     rules = request.rules
     costs = None if rules.costs is None else rules.costs.to_json()  # what they say, not where they are
     own = {key: value for key, value in _without_cache(request.settings).items() if key not in _IN_RULES}
-    return [__version__, request.whole.name, devices, own, list(request.pins.items()), costs, rules.limits]
+    constraints = [list(request.pins.items()), rules.limits, rules.least, rules.together]
+    return [__version__, request.whole.name, devices, own, costs, constraints]
 
 
 def _load(path: str, device: ConfiguredDevice, decrypt: Callable[[bytes], bytes] | None) -> CompiledModel | None:

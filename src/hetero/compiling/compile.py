@@ -16,17 +16,18 @@ from ..assign.affinity import assign
 from ..assign.assigning import resolve_model
 from ..base.collection import collection_paused
 from ..base.log import tell
+from ..base.machine import usable_processors
 from ..base.warn import warn
 from ..errors import HeteroError, PropertyError, UnsupportedModel, raise_out_of_memory, shown
 from ..plan import Plan, PlanRecord, bind_plan, check_limits, make_plan
 from ..plan.bind import place_plan
 from ..plugin.caller import ConfiguredDevice, query
-from ..plugin.contract import CompiledModel, RemoteContext
+from ..plugin.contract import CompiledModel, RemoteContext, RemoteTensor
 from ..plugin.executor import DeviceExecutors
 from ..plugin.remote import DeviceContexts
 from ..report.dot import write_affinity_dot, write_subgraphs_dot
-from ..runtime.pipelined import usable_processors
 from .concurrent import ConcurrentCalls
+from .device_list import DeviceListPlugin
 from .folding import fold_between
 from .free_memory import FreeMemory
 from .hetero_model import Fallback, HeteroCompiledModel, schedule_of
@@ -49,6 +50,7 @@ def compile_model(
 
     Raises the errors of `make_plan` and `bind_plan`, `PropertyError`, and the errors of the devices.
     """
+    request = request.for_model(model)
     if not request.cuts:
         if plan is not None:
             place_plan(model, plan)  # raises if the plan is for another model
@@ -71,6 +73,8 @@ def _compile_whole(model: Model, request: Request, context: RemoteContext | None
             f"pins require a device list, and '{device.name}' is a single device: use a list, such as "
             f"'HETERO:{device.name},TEMPLATE'"
         )
+    if isinstance(device.plugin, DeviceListPlugin) and not device.plugin.plans:
+        return compile_on(device, model, context)
     if request.rules.limits:
         assignment = make_plan(model, request).assignment  # raises InsufficientMemory
         return compile_on(device, model if assignment.model is assignment.original else assignment.model, context)
@@ -108,7 +112,8 @@ def compile_plan(plan: Plan, request: Request, context: RemoteContext | None = N
 
     def run_once(i: int, part: Model, inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, Any]:
         outputs = compile_on(devices[names[i]], part, contexts.get(names[i]))(inputs)
-        return {port.name: outputs[port.name] for port in part.outputs}
+        values = {port.name: outputs[port.name] for port in part.outputs}
+        return {name: value.numpy() if isinstance(value, RemoteTensor) else value for name, value in values.items()}
 
     folded = None if plan.pipeline is not None else fold_between(model, nodes, run_once)  # a stage keeps its nodes
     if folded is not None:

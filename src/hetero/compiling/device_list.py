@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..assign.costs.measured import Costs
 from ..base.device_string import parse_device, parse_device_list
 from ..base.guard import guarded
-from ..base.properties import without
+from ..base.properties import Property, without
 from ..base.warn import warn
 from ..errors import (
     Corrupt,
@@ -23,7 +25,14 @@ from ..plugin.contract import CompiledModel, Plugin
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
 
-__all__ = ["DeviceListPlugin", "optimal_requests"]
+__all__ = ["COSTS", "DeviceListPlugin", "optimal_requests"]
+
+COSTS = Property(
+    "COSTS",
+    (str, os.PathLike, Costs),
+    "",
+    doc="measured costs for predictions: a `Costs`, or the path of a file",
+)
 
 
 class DeviceListPlugin(Plugin):
@@ -44,8 +53,13 @@ class DeviceListPlugin(Plugin):
         "MODEL_PRIORITY",
     )
 
-    not_forwarded: ClassVar[frozenset[str]] = frozenset({"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID"})
+    not_forwarded: ClassVar[frozenset[str]] = frozenset(
+        {"MULTI_DEVICE_PRIORITIES", "DEVICE_PROPERTIES", "DEVICE_ID", "OUTPUTS_ON_DEVICE"}
+    )
     """Properties of this device only, even if its devices declare them too."""
+
+    plans: ClassVar[bool] = True
+    """Whether hetero plans models for this device. If False, the device decides while it compiles."""
 
     def available(
         self, config: Mapping[str, Any], settings: Mapping[str, Any]

@@ -12,6 +12,7 @@ from ..model.types import Port
 from ..plan import PlanRecord
 from ..plugin.compiled_model import CompiledModel
 from ..plugin.executor import DeviceExecutors, ExecutorManager
+from ..plugin.remote import NO_MEMORIES, PortMemories
 from ..plugin.request import InferRequest, Runner
 from ..runtime.pipelined import Pipeline, PipelineRunner, requests_to_fill
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
@@ -108,8 +109,17 @@ class HeteroCompiledModel(CompiledModel):
         if pipeline is None or self._properties["EXCLUSIVE_ASYNC_REQUESTS"]:  # exclusive requests do not overlap
             return super().create_infer_request()
         return InferRequest(
-            self._device, self._inputs, self._outputs, self.new_runner(), lambda: pipeline, pipeline.timed
+            self._device,
+            self._inputs,
+            self._outputs,
+            self.new_runner(),
+            lambda: pipeline,
+            pipeline.timed,
+            on_device=self.outputs_on_device(),
         )
+
+    def port_memories(self) -> PortMemories:
+        return NO_MEMORIES if self._pipeline is not None else self._schedule.placement.ports  # stages exchange arrays
 
     def create_runner(self) -> Runner:
         if self._pipeline is not None:

@@ -39,6 +39,7 @@ def resolve_request(
     name = str(device)
     own = {key: value for key, value in config.items() if key != _MAX_MEMORY}
     whole = configure(plugin, own, name)
-    limits = limits_of([name], parse_limits(config.get(_MAX_MEMORY, {})), {name: plugin.memory_bytes(name)}, [name])
+    given = parse_limits(config.get(_MAX_MEMORY, {}))
+    limits = limits_of([name], given, {name: plugin.memory_bytes(name)}, [name], plugin.available_bytes)
     settings = plugin.full_config({key: value for key, value in own.items() if plugin.declares(key)})
     return Request(whole, settings, (whole,), AssignmentRules(limits=limits), pins or {})

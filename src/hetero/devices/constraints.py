@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.formatting import shape_text
+
 if TYPE_CHECKING:
     import onnx.defs
 
@@ -27,6 +29,9 @@ __all__ = ["OpConstraints", "refusals"]
 class OpConstraints:
     """The conditions under which a profile device supports an operator. None: no condition.
 
+    ``static``: whether all sizes must be known. ``max_size``, ``align``: axis (negative: from the end) -> the largest
+    size, and a number of which the size must be a multiple; for values that are not made from constants, and have the
+    axis.
     ``attributes``: attribute name -> the allowed values (int, float, str, or a tuple of these).
     """
 
@@ -34,7 +39,15 @@ class OpConstraints:
     max_rank: int | None = None
     min_opset: int | None = None
     max_opset: int | None = None
+    static: bool = False
+    max_size: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    align: Mapping[int, int] = dataclasses.field(default_factory=dict)
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def limits_types(self) -> bool:
+        """Whether it has a condition on the types or shapes of values."""
+        return self.dtypes is not None or self.max_rank is not None or self.static or bool(self.max_size or self.align)
 
 
 def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[str, str | None]]:
@@ -69,7 +82,7 @@ def _violation(model: Model, node: NodeView, constraints: OpConstraints) -> str 
             if actual not in allowed:
                 required = " or ".join(map(str, allowed))
                 return f"{name} = {required}, found {'none' if actual is None else actual}"
-    if constraints.dtypes is None and constraints.max_rank is None:
+    if not constraints.limits_types:
         return None
     for name in _data_values(node, schema):
         value = model.value_id(name)
@@ -82,6 +95,47 @@ def _violation(model: Model, node: NodeView, constraints: OpConstraints) -> str 
         if constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank):
             rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
             return f"at most rank {constraints.max_rank}, found {rank} in {name!r}"
+        misfit = _misfit(kind, constraints, _is_constant(model, value))
+        if misfit:
+            return f"{misfit} in {name!r}"
+    return None
+
+
+def _is_constant(model: Model, value: int) -> bool:
+    """Whether a value is a constant, or made from constants only, such as dequantized weights."""
+    maker = int(model.producer[value])
+    if model.is_constant[value] or maker < 0:
+        return bool(model.is_constant[value])
+    read = [*model.node_inputs[maker].tolist(), *model.node_captures[maker].tolist()]
+    return bool(read) and all(at < 0 or model.is_constant[at] for at in read)
+
+
+def _is_unfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> bool:
+    """Whether a value violates the constraints on types and shapes."""
+    return (
+        (constraints.dtypes is not None and kind.dtype not in constraints.dtypes)
+        or (constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank))
+        or _misfit(kind, constraints, is_constant) is not None
+    )
+
+
+def _misfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> str | None:
+    """The required and the actual size of a value that violates the constraints on shapes; None if it does not."""
+    if is_constant or not (constraints.static or constraints.max_size or constraints.align):
+        return None
+    if constraints.static and (kind.shape is None or not all(isinstance(dim, int) for dim in kind.shape)):
+        return f"known sizes, found {shape_text(kind.shape, '(any shape)')}"
+    for limits, required in ((constraints.max_size, "at most"), (constraints.align, "a multiple of")):
+        for axis, number in limits.items():
+            if kind.shape is None:
+                return f"a size of {required} {number} along axis {axis}, found an unknown rank"
+            if not -len(kind.shape) <= axis < len(kind.shape):
+                continue
+            size = kind.shape[axis]
+            fits = isinstance(size, int) and (size <= number if limits is constraints.max_size else size % number == 0)
+            if not fits:
+                found = "an unknown size" if size is None else size
+                return f"a size of {required} {number} along axis {axis}, found {found}"
     return None
 
 
@@ -102,11 +156,7 @@ class _UnfitValues:
                 kind = self._known[value] = self._model.type_of(value)
             verdict = judged.get(id(kind))
             if verdict is None:
-                verdict = judged[id(kind)] = (
-                    constraints.dtypes is not None and kind.dtype not in constraints.dtypes
-                ) or (
-                    constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank)
-                )
+                verdict = judged[id(kind)] = _is_unfit(kind, constraints, is_constant=False)
             unfit[at] = verdict
         return unfit
 
@@ -120,7 +170,7 @@ def _doubtful(
     first = model.nodes[int(nodes[0])]
     if (constraints.min_opset or 0) > first.opset or (constraints.max_opset or first.opset) < first.opset:
         return nodes
-    if constraints.dtypes is None and constraints.max_rank is None:
+    if not constraints.limits_types:
         return nodes[:0]
     schema = _schema(first.domain, first.op_type, first.opset)
     doubtful = np.zeros(len(nodes), np.bool_)

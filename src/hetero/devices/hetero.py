@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..assign.assigning import resolve_model
+from ..assign.constraint_settings import least_of, parse_groups, parse_least
 from ..assign.costs.measured import Costs
 from ..assign.memory.limits import limits_of, parse_limits
 from ..assign.request import AssignmentRules, Objective, ProcessorUse, Request
+from ..base.machine import usable_processors
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..compiling.compile import compile_model
-from ..compiling.device_list import DeviceListPlugin
+from ..compiling.device_list import COSTS, DeviceListPlugin
 from ..compiling.hetero_model import PAYLOAD_VERSION, HeteroCompiledModel, wired_schedule
 from ..compiling.requests import CuttingPlugin
 from ..errors import Corrupt, PropertyError
@@ -26,7 +28,6 @@ from ..plan import LoadedPlan
 from ..plugin.caller import ConfiguredDevice
 from ..plugin.contract import CompiledModel, RemoteContext, Support
 from ..plugin.executor import DeviceExecutors
-from ..runtime.pipelined import usable_processors
 from .profile import ProfilePlugin
 
 if TYPE_CHECKING:
@@ -54,19 +55,27 @@ _ASSIGNMENT = Property(
     doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least; '' = "
     "COST with OBJECTIVE=LATENCY, else PRIORITY",
 )
-_COSTS = Property(
-    "COSTS",
-    (str, os.PathLike, Costs),
-    "",
-    doc="measured costs for predictions: a `Costs`, or the path of a file",
-)
 _THREADS = "INFERENCE_NUM_THREADS"
 _MAX_MEMORY = Property(
     "MAX_MEMORY",
     (Mapping, str),
     {},
     accepts=lambda given: parse_limits(given) is not None,  # which says what is wrong
-    doc="{device: size}: what it may take for weights and activations, in bytes or as '512MiB'",
+    doc="{device: size}: what it may take for weights and activations, in bytes, as '512MiB', or 'available'",
+)
+_MIN_SUBGRAPH = Property(
+    "MIN_SUBGRAPH",
+    (Mapping, str),
+    {},
+    accepts=lambda given: parse_least(given) is not None,  # which says what is wrong
+    doc="{device: nodes} or {device: {'nodes': …, 'flops': …}}: nodes of a smaller subgraph go to the next device",
+)
+_STAY_TOGETHER = Property(
+    "STAY_TOGETHER",
+    (Sequence, str),
+    (),
+    accepts=lambda given: parse_groups(given) is not None,  # which says what is wrong
+    doc="groups of nodes that go to one device: of each, an expression as in pins, or several in a list",
 )
 _QUEUE_LIMIT = Property(
     "QUEUE_LIMIT",
@@ -90,8 +99,10 @@ class HeteroPlugin(CuttingPlugin):
         _POLICY,
         _OBJECTIVE,
         _ASSIGNMENT,
-        _COSTS,
+        COSTS,
         _MAX_MEMORY,
+        _MIN_SUBGRAPH,
+        _STAY_TOGETHER,
     )
     not_forwarded = DeviceListPlugin.not_forwarded | {
         "HETERO_DUMP_GRAPH_DOT",
@@ -100,8 +111,10 @@ class HeteroPlugin(CuttingPlugin):
         _POLICY.name,
         _OBJECTIVE.name,
         _ASSIGNMENT.name,
-        _COSTS.name,
+        COSTS.name,
         _MAX_MEMORY.name,
+        _MIN_SUBGRAPH.name,
+        _STAY_TOGETHER.name,
     }
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
@@ -124,8 +137,14 @@ class HeteroPlugin(CuttingPlugin):
             {device.name: device.plugin.memory_bytes(device.name) for device in devices},
             # Limits that were set for all models may be about other devices.
             [*(device.name for device in devices), *skipped] if _MAX_MEMORY.name in config else None,
+            lambda name: next(device for device in devices if device.name == name).plugin.available_bytes(name),
         )
-        rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits)
+        listed = [*(device.name for device in devices), *skipped] if _MIN_SUBGRAPH.name in config else None
+        by_user = parse_least(settings[_MIN_SUBGRAPH.name])
+        by_device = {device.name: device.plugin.least_subgraph(device.name) for device in devices}
+        least = least_of(by_device, by_user, listed)
+        together = parse_groups(settings[_STAY_TOGETHER.name])
+        rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits, least=least, together=together)
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait
             speeds = [device.plugin.speed(device.name) for device in devices]
             processors = _processors_of(devices)
@@ -190,7 +209,7 @@ def _processors_of(devices: Sequence[ConfiguredDevice]) -> ProcessorUse:
 
 
 def _costs_of(settings: Mapping[str, Any]) -> Costs | None:
-    costs = settings[_COSTS.name]
+    costs = settings[COSTS.name]
     if isinstance(costs, Costs):
         return costs
     return Costs.load(costs) if os.fsdecode(costs) else None

@@ -10,17 +10,33 @@ A profile states what a device supports, how fast it is, and which device execut
     Relu = {}
     "com.example::Swap" = {}      # with a domain
 
+    [[patterns]]                  # optional: operators that the device supports only together
+    before = "DequantizeLinear"
+    chain = ["Conv", "Relu|Clip"]
+    after = "QuantizeLinear"
+
+    [subgraph]                    # optional: HETERO gives the device no smaller subgraph
+    min_nodes = 3
+    min_flops = 1e6
+
     [cost]                        # all keys optional
-    flops_per_s = 2e12
+    flops_per_s = { int8 = 4e12, float32 = 2e12 }  # or one number for all types
     bytes_per_s = 5e10
     launch_s = 2e-5
     link_bytes_per_s = 8e9
-    memory_bytes = 4e9
+    link_latency_s = 1e-5
+    memory_bytes = "512MiB"       # or a number
 
-Constraints: ``dtypes`` (element types of the data), ``max_rank``, ``min_opset`` and ``max_opset``. Every other key is
-an attribute of the operator, with its required value or a list of allowed values. The data of a node are the inputs and
-outputs that have the type parameter of its first input or first output in the operator's schema; this excludes, for
-example, a shape in an int64 tensor. If a type is unknown, a constraint on it is not satisfied.
+Constraints: ``dtypes`` (element types of the data), ``max_rank``, ``min_opset``, ``max_opset``, ``static = true`` (all
+sizes are known), ``max_size = { 0 = 1 }`` and ``align = { 1 = 8 }`` (axis -> largest size, and a number of which the
+size is a multiple; of data that is not made from constants and has the axis; negative axes count from the end). Every
+other key is an attribute of the operator, with its required value or a list of allowed values. The data of a node are
+the inputs and outputs that have the type parameter of its first input or first output in the operator's schema; this
+excludes, for example, a shape in an int64 tensor. If a type or size is unknown, a constraint on it is not satisfied.
+
+An operator that occurs in patterns is supported only where one of them matches (`Pattern`). A pattern with a chain of
+one operator and nothing else also allows it alone. With ``flops_per_s`` per element type, other types take the lowest;
+a unit of nodes that matches a pattern computes in the type of its first node's first input.
 
 The device is always labeled *simulated*: in its full name, its type, and the execution type of every counter.
 """
@@ -30,6 +46,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 import threading
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +54,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..assign.constraint_settings import least_size
+from ..assign.memory.limits import parse_bytes
 from ..base.properties import PropertyTable, without
 from ..compiling.on_device import compile_on
 from ..errors import (
@@ -52,9 +72,10 @@ from ..errors import (
 )
 from ..model.types import dtype_of
 from ..plugin.caller import ConfiguredDevice, configure
-from ..plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
+from ..plugin.contract import CompiledModel, LeastSubgraph, Plugin, RemoteContext, Runner, Support
 from ..plugin.profile import ProfileRow
 from .constraints import OpConstraints, refusals
+from .patterns import Pattern, find_units
 
 if TYPE_CHECKING:
     import onnx.defs
@@ -67,18 +88,21 @@ if TYPE_CHECKING:
 __all__ = ["Cost", "OpConstraints", "Profile", "ProfilePlugin", "load_profile"]
 
 
+_FEW_PATTERNS = 3  # that a reason names
 _NEWEST = 10_000  # above all opset versions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """A device's speed, link and memory, for planning. None: not stated."""
+    """A device's speed, link and memory, for planning. None: not stated. ``flops_per_s_of``: element type -> speed."""
 
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
     launch_s: float | None = None
     link_bytes_per_s: float | None = None
     memory_bytes: float | None = None
+    link_latency_s: float | None = None
+    flops_per_s_of: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,6 +114,8 @@ class Profile:
     ops: Mapping[str, OpConstraints]
     cost: Cost = Cost()
     path: Path | None = None
+    patterns: tuple[Pattern, ...] = ()
+    least: LeastSubgraph = dataclasses.field(default_factory=LeastSubgraph)
 
 
 def load_profile(path: str | Path) -> Profile:
@@ -112,7 +138,7 @@ class _Reader:
         self._path = path
 
     def profile(self, data: Mapping[str, Any]) -> Profile:
-        self._known(data, ("name", "runs_on", "ops", "cost"), "")
+        self._known(data, ("name", "runs_on", "ops", "patterns", "subgraph", "cost"), "")
         name = self._name(data, "name")
         runs_on = self._name(data, "runs_on")
         if runs_on.partition(".")[0] == name:
@@ -121,7 +147,43 @@ class _Reader:
         if not ops:
             raise self._error("ops", "expected at least one operator that the device supports")
         constraints = {op: self._constraints(op, self._table(ops, op, "ops.")) for op in ops}
-        return Profile(name, runs_on, constraints, self._cost(self._table(data, "cost")), self._path)
+        cost, least = self._cost(self._table(data, "cost")), self._least(self._table(data, "subgraph"))
+        return Profile(name, runs_on, constraints, cost, self._path, self._patterns(data, ops), least)
+
+    def _patterns(self, data: Mapping[str, Any], ops: Mapping[str, Any]) -> tuple[Pattern, ...]:
+        tables = data.get("patterns", [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise self._error("patterns", f"expected tables [[patterns]], found {tables!r}")
+        patterns = []
+        for number, table in enumerate(tables, 1):
+            where = f"patterns {number}."
+            self._known(table, ("before", "chain", "after"), where)
+            steps = table.get("chain")
+            if not isinstance(steps, list) or not steps:
+                raise self._error(f"{where}chain", f'expected a list such as ["Conv", "Relu"], found {steps!r}')
+            chain = tuple(self._alternatives(step, ops, f"{where}chain") for step in steps)
+            sides = (
+                self._alternatives(table[key], ops, where + key) if key in table else () for key in ("before", "after")
+            )
+            patterns.append(Pattern(chain, *sides))
+        return tuple(patterns)
+
+    def _alternatives(self, value: Any, ops: Mapping[str, Any], key: str) -> tuple[str, ...]:
+        """The operators of ``"Relu|Clip"``."""
+        names = tuple(value.split("|")) if isinstance(value, str) else ()
+        if not names:
+            raise self._error(key, f'expected an operator, or several such as "Relu|Clip", found {value!r}')
+        for name in names:
+            if name not in ops:
+                raise self._error(key, f"{name!r} is not listed under [ops]{did_you_mean(name, ops)}")
+        return names
+
+    def _least(self, table: Mapping[str, Any]) -> LeastSubgraph:
+        self._known(table, ("min_nodes", "min_flops"), "subgraph.")
+        try:
+            return least_size({key.removeprefix("min_"): value for key, value in table.items()}, "subgraph")
+        except PropertyError as error:
+            raise self._error("subgraph", str(error).partition(": ")[2]) from None
 
     def _constraints(self, op: str, table: Mapping[str, Any]) -> OpConstraints:
         where = f"ops.{op}."
@@ -135,11 +197,17 @@ class _Reader:
                 if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                     raise self._error(where + key, f"expected an integer of at least 0, found {value!r}")
                 limits[key] = value
+            elif key == "static":
+                if not isinstance(value, bool):
+                    raise self._error(where + key, f"expected true or false, found {value!r}")
+                limits[key] = value
+            elif key in ("max_size", "align"):
+                limits[key] = self._axes(value, where + key)
             elif definitions is None or key in definitions:
                 takes_list = definitions is not None and definitions[key]
                 attributes[key] = self._allowed(value, takes_list, where + key)
             else:
-                known = ("dtypes", "max_rank", "min_opset", "max_opset", *definitions)
+                known = ("dtypes", "max_rank", "min_opset", "max_opset", "static", "max_size", "align", *definitions)
                 raise self._error(
                     where + key, f"neither a constraint nor an attribute of {op}{did_you_mean(key, known)}"
                 )
@@ -170,6 +238,18 @@ class _Reader:
                 raise self._error(key, f"{name!r} is not an element type{did_you_mean(str(name), known)}")
         return tuple(known[name] for name in value)
 
+    def _axes(self, value: Any, key: str) -> dict[int, int]:
+        """Axis -> number of at least 1."""
+        wrong = self._error(key, f"expected axes and numbers such as {{ 1 = 8 }}, found {value!r}")
+        if not isinstance(value, dict) or not value:
+            raise wrong
+        axes = {}
+        for axis, number in value.items():
+            if not re.fullmatch(r"-?[0-9]{1,2}", axis, re.ASCII) or type(number) is not int or number < 1:
+                raise wrong
+            axes[int(axis)] = number
+        return axes
+
     def _allowed(self, value: Any, takes_list: bool, key: str) -> tuple[Any, ...]:
         """The allowed values of an attribute. If the attribute is a list, several values are a list of lists."""
         several = isinstance(value, list) and (not takes_list or (bool(value) and isinstance(value[0], list)))
@@ -181,13 +261,33 @@ class _Reader:
         return tuple(values)
 
     def _cost(self, table: Mapping[str, Any]) -> Cost:
-        known = [field.name for field in dataclasses.fields(Cost)]
+        known = [field.name for field in dataclasses.fields(Cost) if field.name != "flops_per_s_of"]
         self._known(table, known, "cost.")
-        for key, value in table.items():
-            positive = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
-            if not positive or (value == 0 and key != "launch_s"):
-                raise self._error(f"cost.{key}", f"expected a positive number, found {value!r}")
-        return Cost(**{key: float(value) for key, value in table.items()})
+        numbers, by_type = dict(table), dict[str, float]()
+        if isinstance(table.get("flops_per_s"), dict) and table["flops_per_s"]:
+            by_type = {
+                name: self._number(value, f"cost.flops_per_s.{name}") for name, value in table["flops_per_s"].items()
+            }
+            for name in by_type:
+                if name not in _dtype_names():
+                    raise self._error(
+                        f"cost.flops_per_s.{name}", f"not an element type{did_you_mean(name, _dtype_names())}"
+                    )
+            numbers["flops_per_s"] = min(by_type.values())
+        if isinstance(table.get("memory_bytes"), str):
+            try:
+                numbers["memory_bytes"] = parse_bytes(table["memory_bytes"], "cost.memory_bytes")
+            except PropertyError as error:
+                raise PropertyError(f"profile {self._path}: {error}") from None
+        costs = {key: self._number(value, f"cost.{key}") for key, value in numbers.items()}
+        return Cost(**costs, flops_per_s_of=by_type)
+
+    def _number(self, value: Any, key: str) -> float:
+        """A positive number; 0 is one for a latency."""
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+        if not is_number or (value == 0 and key not in ("cost.launch_s", "cost.link_latency_s")):
+            raise self._error(key, f"expected a positive number, found {value!r}")
+        return float(value)
 
     def _name(self, data: Mapping[str, Any], key: str) -> str:
         value = data.get(key)
@@ -280,12 +380,18 @@ class ProfilePlugin(Plugin):
             executing.launch_s if launch is None else launch,
             0.0 if is_stated else executing.node_s,
             executing.link_bytes_per_s if link is None else link,
+            executing.link_latency_s if cost.link_latency_s is None else cost.link_latency_s,
             source=CostSource.PROFILE if is_stated else executing.source,
+            flops_per_s_of=executing.flops_per_s_of if cost.flops_per_s is None else cost.flops_per_s_of,
         )
 
     def memory_bytes(self, device: str) -> float | None:
         """The memory in the profile, in B."""
         return self.profile.cost.memory_bytes
+
+    def least_subgraph(self, device: str) -> LeastSubgraph:
+        """The least size in the profile."""
+        return self.profile.least
 
     def read_only_property(self, name: str) -> Any:
         match name:
@@ -355,7 +461,37 @@ class ProfilePlugin(Plugin):
                 limits = f"does not list {name}" if required is None else f"supports {name} only with {required}"
                 why = texts[name, required] = f"the profile of {self.name} {limits}"
             reasons[index] = why
-        return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())))
+        units = self._units(model, executed, reasons)
+        return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())), units)
+
+    def _units(self, model: Model, executed: Support, reasons: dict[int, str]) -> list[NDArray[np.int32]]:
+        """Where the patterns match supported nodes. Adds the other nodes of their operators to ``reasons``.
+
+        Without patterns, the units of the executing device, whose answer is ``executed``. With patterns, these are
+        ignored: its results do not depend on them.
+        """
+        patterns = self.profile.patterns
+        if not patterns and not executed.units:
+            return []
+        is_refused = np.zeros(model.num_nodes, np.bool_)
+        is_refused[list(reasons)] = True
+        found = find_units(model, patterns) if patterns else executed.units
+        units = [unit for unit in found if not is_refused[unit].any()]
+        lone = ~is_refused
+        if units:
+            lone[np.concatenate(units)] = False
+        for number, name in enumerate(model.op_types):
+            listed = [entry.with_operator(name) for entry in patterns if name in entry.operators]
+            if listed:
+                where = " or ".join(list(dict.fromkeys(listed))[:_FEW_PATTERNS])
+                why = f"the profile of {self.name} supports {name} only in {where}"
+                reasons.update(dict.fromkeys(np.flatnonzero((model.op_type_of == number) & lone).tolist(), why))
+        if not patterns:
+            in_unit = np.zeros(model.num_nodes, np.bool_)
+            in_unit[np.concatenate(executed.units)] = True
+            why = f"{self.profile.runs_on} runs it only together with nodes that {self.name} does not support"
+            reasons.update(dict.fromkeys(np.flatnonzero(in_unit & lone).tolist(), why))
+        return units
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None

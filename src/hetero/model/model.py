@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import operator
 import os
 import types
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.formatting import counted
+from ..base.names import shortened
+from ..base.notebook import html_table
 from ..errors import did_you_mean, shown
 from .constants import Constants, LentArrays
 from .data_file import DataFile
@@ -21,7 +25,7 @@ from .file import ModelFile
 from .inference import ValueTypes
 from .rows import Rows, read_only
 from .save import save_model, write_model
-from .types import Dim, Holder, Port, Ragged, ValueType, holder_of, onnx_dtype_of
+from .types import PORT_COLUMNS, Dim, Holder, Port, Ragged, ValueType, holder_of, onnx_dtype_of, port_rows
 from .views import Initializers, Nodes, NodeView
 from .wire import encode_field
 from .write import edited_parts, encode_lent_tensor, header_of, model_parts
@@ -36,6 +40,7 @@ _GRAPH_INPUT = 11  # info_section of the index: the field's number in GraphProto
 _FIRST_IR_WITH_DEFAULTS = 4  # before, every initializer had to be listed as an input
 _INITIALIZER_FIELD, _VALUE_INFO = 5, 13  # of GraphProto
 _LARGEST_DIM = 2**63 - 1  # the maximum that ONNX can store
+_MOST_OPS = 10  # operators in the table of a model
 _LENT_BYTES = 4096  # size in B from which `with_nodes` shares weights instead of copying them
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
 
@@ -455,7 +460,8 @@ class Model(Rows):
 
         ``external_above``: store tensors of at least this many bytes in a second file, ``<name>.1.data``, in the same
         folder. By default, weights of up to 128 MiB are stored in the model file; if they are larger, tensors of 1 KiB
-        or more are external. docs/reading.md describes the layout and the handling of existing files.
+        or more are external. The page "Reading, saving and splitting models" of the
+        documentation describes the layout.
 
         Raises `ModelError` if external data cannot be read, or if the model file would exceed 2 GiB. If writing fails,
         raises `OSError`, leaves no files behind, and does not change an existing model.
@@ -572,7 +578,16 @@ class Model(Rows):
         return part
 
     def __repr__(self) -> str:
-        return f"<Model {self.name!r} of {self.file.label}: {self.num_nodes} nodes>"
+        return f"<Model {self.name!r} of {self.file.label}: {counted(self.num_nodes, 'node')}>"
+
+    def _repr_html_(self) -> str:
+        """Inputs, outputs and the most frequent operators, for notebooks."""
+        counts = np.bincount(self.op_type_of, minlength=len(self.op_types))
+        order = np.argsort(-counts, kind="stable").tolist()
+        ops = ", ".join(f"{self.op_types[i]} × {counts[i]:,}" for i in order[:_MOST_OPS] if counts[i])
+        title = f"Model {shortened(self.name, 80)} of {self.file.label}: {counted(self.num_nodes, 'node')}"
+        rows = itertools.chain(port_rows(self.inputs, self.outputs), [("operators", ops, None, None)])
+        return html_table(title, PORT_COLUMNS, rows, len(self.inputs) + len(self.outputs) + 1)
 
 
 def _value_type(model: Model, name: str, stated: ValueType | tuple[Any, Any]) -> ValueType:

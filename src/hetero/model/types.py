@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import WireError, gather_rows, read_fields, read_type
+from ..base.formatting import shape_text
 
-__all__ = ["Dim", "Holder", "Port", "Ragged", "ValueType", "dtype_of", "element_bits", "holder_of", "onnx_dtype_of"]
+__all__ = [
+    "PORT_COLUMNS",
+    "Dim",
+    "Holder",
+    "Port",
+    "Ragged",
+    "ValueType",
+    "dtype_of",
+    "element_bits",
+    "holder_of",
+    "onnx_dtype_of",
+    "port_rows",
+]
 
 Dim = int | str | None
 """One dimension: a size, a symbol, or None if unknown."""
@@ -221,6 +234,17 @@ class Port:
             f"Port(name={self.name!r}, dtype={self.dtype!r}, shape={self.shape!r}, declared={self.declared}, "
             f"is_tensor={self.is_tensor}, holder={self.holder!r})"
         )
+
+
+PORT_COLUMNS = ("", "name", "dtype", "shape")
+
+
+def port_rows(inputs: Iterable[Port], outputs: Iterable[Port]) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Rows with `PORT_COLUMNS` for a table. A type that would have to be inferred is left out."""
+    for kind, ports in (("input", inputs), ("output", outputs)):
+        for port in ports:
+            dtype = str(port.dtype or "") if port.declared else None
+            yield kind, port.name, dtype, shape_text(port.shape) if port.declared else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.formatting import counted
 from ..errors import ModelError, raise_out_of_memory
 from .rows import Rows
 from .types import Ragged
@@ -129,6 +130,9 @@ class NodeView:
 
 class Nodes(Sequence[NodeView]):
     """The nodes of a model in topological order, as views created on access."""
+
+    def __repr__(self) -> str:
+        return f"<{counted(len(self), 'node')} of {self._model.name!r}>"
 
     __slots__ = ("_model",)
 

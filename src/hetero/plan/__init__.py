@@ -1,7 +1,8 @@
 """A plan: which node goes where and why, and how the model is cut, before anything is compiled.
 
 `Core.plan` makes a plan from stages 2 and 3. A plan can be printed, queried (`explain`, `what_if`), saved as JSON,
-edited, loaded, and passed to `Core.compile_model` in place of a device string. `docs/plan.md` is the user's guide.
+edited, loaded, and passed to `Core.compile_model` in place of a device string. The page "Plans" of the
+documentation is the user's guide.
 
 `plan` defines the plan of a model and `loaded` the plan in a file; `record` and `bound` hold their data. `make` creates
 plans, `bind` applies a loaded plan to a model, `schema` and `file` define the JSON, `traffic` computes the values

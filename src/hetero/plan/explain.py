@@ -217,7 +217,7 @@ def missing_ops(plan: BoundPlan, limit: int) -> tuple[MissingOp, ...]:
     automatic = affinity.origin == Origin.PRIORITY
     ranked = []
     for device in range(len(affinity.devices) - 1):
-        lacking = automatic & (affinity.device_of > device) & ~affinity.supports[device].mask
+        lacking = automatic & (affinity.device_of > device) & ~(affinity.answers or affinity.supports)[device].mask
         score = np.bincount(model.op_type_of, weights=boundaries * lacking, minlength=len(model.op_types))
         ranked += [(-score[op], device, op) for op in np.flatnonzero(score > 0).tolist()]
     ranked.sort()

@@ -96,6 +96,10 @@ class LoadedPlan(PlanRecord):
     def to_file(self) -> PlanFile:
         return self._file
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as a `LoadedPlan`: the model does not travel with its plan."""
+        return type(self).from_json, (self.to_json(), self.label)
+
     def __str__(self) -> str:
         from .table import plan_table
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..assign.assigning import assign_model
 from ..assign.assignment import Assignment
+from ..assign.constraints import check_constraints
 from ..assign.request import AssignmentRules, Objective, Request
 from ..base.warn import warn
 from ..partition import partition_graph
@@ -22,6 +23,7 @@ __all__ = ["bind_plan", "check_limits", "make_plan"]
 
 def make_plan(model: Model, request: Request) -> Plan:
     """Assign and partition. Raises the errors of `assign_model`."""
+    request = request.for_model(model)
     plan = Plan(assign_model(model, request), request.rules, request.pins, request.skipped)
     _warn_of_unknown_sizes(plan)
     if request.rules.objective is Objective.PRIORITY:
@@ -34,9 +36,10 @@ def bind_plan(model: Model, plan: PlanRecord, request: Request) -> Plan:
     """A plan of this model from a loaded plan, or from a plan for another `Model` object.
 
     Nodes of devices that are not available move to the first device that supports them. Raises the errors of
-    `place_plan` and `affinity_of_plan`, and `InsufficientMemory` if the plan exceeds a limit of the request: the plan
-    is not changed to fit.
+    `place_plan` and `affinity_of_plan`, `InsufficientMemory` if the plan exceeds a limit of the request, and
+    `PropertyError` if it breaks a constraint: the plan is not changed to fit.
     """
+    request = request.for_model(model)
     placed = place_plan(model, plan)
     if not request.cuts:  # such as a plan for MULTI, which has nothing to choose
         return make_plan(model, request)
@@ -54,6 +57,7 @@ def bind_plan(model: Model, plan: PlanRecord, request: Request) -> Plan:
     assignment = Assignment(placed.original, placed.model, affinity, partition, latency, pipeline)
     bound = Plan(assignment, AssignmentRules(plan.policy), plan.pins, request.skipped, request.rules.limits)
     check_limits(bound, request)
+    check_constraints(assignment, request.rules, plan.label)
     _warn_of_unknown_sizes(bound)
     return bound
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import memory_errors
 from .bound import BoundPlan
@@ -90,6 +90,10 @@ class Plan(BoundPlan):
         from .loaded import LoadedPlan
 
         return LoadedPlan.from_json(data, label)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as a `LoadedPlan`: the model does not travel with its plan."""
+        return type(self).from_json, (self.to_json(), self.label)
 
     def __str__(self) -> str:
         from .table import plan_table

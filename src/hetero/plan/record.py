@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from ..assign.predictions import PredictedLatency, PredictedPipeline
 from ..base.files import write_atomically
@@ -141,6 +141,23 @@ class PlanRecord(abc.ABC):
         """The parts that affect compiling, as JSON types."""
         stages = None if self.pipeline is None else [stage.subgraphs for stage in self.pipeline.stages]
         return [self.devices, self.policy, dict(self.affinity), [part.nodes for part in self.subgraphs], stages]
+
+    # ---- as a value
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same contents, bound to a model or not."""
+        if not isinstance(other, PlanRecord):
+            return NotImplemented
+        return self is other or (hash(self) == hash(other) and self.to_json() == other.to_json())
+
+    def __hash__(self) -> int:
+        return hash((self.identity.digest, self.devices, self.num_subgraphs))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def __repr__(self) -> str:
         subgraphs = counted(self.num_subgraphs, "subgraph")

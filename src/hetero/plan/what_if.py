@@ -112,7 +112,7 @@ def what_if(
             "not kept; plan the model again to compare predictions"
         )
     devices = affinity.devices
-    supports = list(affinity.supports)
+    supports = list(affinity.answers or affinity.supports)
     for device, op_types in device_supports.items():
         if device not in devices:
             raise PropertyError(
@@ -139,6 +139,7 @@ def what_if(
     for node, (number, pin) in resolve_pins(model, pins, devices).items():
         device_of[node], origin[node], placed_by[node] = number, Origin.PIN, pin
     changed = place(model, devices, supports, device_of, origin, placed_by)
+    changed = dataclasses.replace(changed, groups=affinity.groups)
     after = assign_and_cut(plan.original, model, changed, plan.rules)
     cut = traffic(model, after.partition.subgraph_of)
     moved = np.flatnonzero(after.affinity.device_of != affinity.device_of).tolist()
@@ -165,7 +166,7 @@ def what_if(
 def more_support(support: Support, model: Model, operators: Sequence[int]) -> Support:
     """The answer of a device that also supports these operators, given by number."""
     more: NDArray[np.bool_] = np.isin(model.op_type_of, operators)
-    return Support(support.mask | more, support.reasons)
+    return dataclasses.replace(support, mask=support.mask | more)
 
 
 def _operator(model: Model, name: str) -> int:

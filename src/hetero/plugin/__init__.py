@@ -1,4 +1,5 @@
-"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; docs/plugins.md shows a complete device.
+"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; the page "Writing a device" of the
+documentation shows a complete device.
 
 `contract`, `compiled_model` and the protocols of `request` are the author's part. The other modules are shared by all
 devices: requests and their tensors, threads, counters, and the checks of what plugins return (`caller`, `checked`).
@@ -10,7 +11,7 @@ from ..base import properties as _properties
 from ..base.properties import Property
 from .cancellation import Cancellation
 from .compiled_model import CompiledModel
-from .contract import Plugin, Port, ProfileRow, RemoteContext, RemoteTensor, Support
+from .contract import LeastSubgraph, Plugin, Port, ProfileRow, RemoteContext, RemoteTensor, Support
 from .request import InferRequest, PlacingRunner, RepeatingRunner, Runner
 from .speed import CostSource, DeviceSpeed, default_speed
 
@@ -21,6 +22,7 @@ __all__ = [
     "CostSource",
     "DeviceSpeed",
     "InferRequest",
+    "LeastSubgraph",
     "PlacingRunner",
     "Plugin",
     "Port",

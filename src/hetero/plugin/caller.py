@@ -160,4 +160,9 @@ def _fault(support: object, num_nodes: int) -> str | None:
         return f"a Support whose mask is {mask_type}, expected bool[{num_nodes}],"
     if not isinstance(support.reasons, Mapping) or any(node not in support.reasons for node in np.flatnonzero(~mask)):
         return "a Support without a reason for each unsupported node"
+    for unit in support.units:
+        if not isinstance(unit, np.ndarray) or unit.dtype.kind not in "iu" or unit.ndim != 1 or not len(unit):
+            return f"a Support with the unit {shown(unit)}, expected an array of node numbers,"
+        if unit.min() < 0 or unit.max() >= num_nodes or not mask[unit].all():
+            return f"a Support with the unit {shown(unit.tolist())}, expected numbers of supported nodes,"
     return None

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self, overload
 
+from ..base.names import shortened
+from ..base.notebook import html_table
 from ..base.properties import Property, PropertyTable
-from ..errors import Corrupt, HeteroError, NotSupported, inference_error
-from ..model.types import Port
+from ..errors import (
+    Corrupt,
+    HeteroError,
+    InferenceError,
+    NotSupported,
+    PropertyError,
+    did_you_mean,
+    inference_error,
+    shown,
+)
+from ..model.types import PORT_COLUMNS, Port, port_rows
 from .checked import checked_runner
 from .executor import ExecutorLease, ExecutorManager
 from .futures import map_in_order, submit
+from .remote import PortMemories, moving_memory
 from .request import InferRequest, Runner
 from .tensor import Outputs
 
@@ -25,7 +38,9 @@ __all__ = ["CompiledModel"]
 
 
 class CompiledModel(abc.ABC):
-    """A model, ready to run on one device. Immutable; any number of requests may run at the same time."""
+    """A model, ready to run on one device. Any number of requests may run at the same time."""
+
+    _is_closed = False
 
     def __init__(
         self,
@@ -72,7 +87,8 @@ class CompiledModel(abc.ABC):
     """The memory of the device, if results can stay there. A result that only models with the same memory space (by
     ``is``) read is passed on as the runner returns it, array or not. The runner of a model with a memory space has a
     method ``keep_on_device(positions)``, which hetero calls once before the first run with the positions of these
-    results."""
+    results. If it is a `RemoteContext` with `RemoteContext.moves_values`, hetero also moves values into and out of this
+    memory, and callers can pass and receive its tensors."""
 
     def export_payload(self, writer: PayloadWriter) -> None:
         """Write the data that `Plugin.import_payload` requires to restore this model. Raises `NotSupported` unless
@@ -112,18 +128,28 @@ class CompiledModel(abc.ABC):
     def create_infer_request(self) -> InferRequest:
         """A reusable request with its own memory and counters. Several requests run at the same time."""
         timed = bool(self._properties.get("PERF_COUNT"))
-        return InferRequest(self._device, self._inputs, self._outputs, self.new_runner(), self._executor, timed)
+        return InferRequest(
+            self._device,
+            self._inputs,
+            self._outputs,
+            self.new_runner(),
+            self._executor,
+            timed,
+            self.port_memories(),
+            self.outputs_on_device(),
+        )
 
     def __call__(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
+        idle = self._idle
         try:
-            request = self._idle.pop()
+            request = idle.pop()
         except IndexError:
             request = self.create_infer_request()
         try:
             return request.infer(inputs, out)
         finally:
-            self._idle.append(request)
+            idle.append(request)
 
     def submit(self, inputs: Any, out: Any = None) -> Future[Outputs]:
         """Start one inference in a thread of the device. The future returns its `Outputs` or raises its exception.
@@ -178,10 +204,33 @@ class CompiledModel(abc.ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
 
+    def _repr_html_(self) -> str:
+        """Inputs, outputs and devices, for notebooks."""
+        devices = ", ".join(map(str, self.get_property("EXECUTION_DEVICES")))
+        rows = itertools.chain(port_rows(self._inputs, self._outputs), [("runs on", devices, None, None)])
+        total = len(self._inputs) + len(self._outputs) + 1
+        name = shortened(str(self._properties["NETWORK_NAME"]), 80)
+        return html_table(f"{type(self).__name__} {name} on {self._device}", PORT_COLUMNS, rows, total)
+
+    def close(self) -> None:
+        """Release the memory of idle requests, and make no new ones: calls, `submit` and `create_infer_request` then
+        raise `InferenceError`. Running inferences and existing requests continue. ``with compiled:`` calls it at its
+        end. Other resources, such as worker processes, are released when the object is garbage collected."""
+        self._is_closed = True
+        self._idle = []  # running calls return their requests to the old list
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     # -- what hetero calls --------------------------------------------------------------------------------------------
 
     def new_runner(self) -> Runner:
         """`create_runner`, with errors of the call and of the runner wrapped to name the device."""
+        if self._is_closed:
+            raise InferenceError(f"{self._device}: the compiled model is closed")
         if not self.checks_results:
             return self.create_runner()
         try:
@@ -194,6 +243,25 @@ class CompiledModel(abc.ABC):
                 f"{self._device} failed in making a request {self.subject}: {type(error).__name__}: {error}", error
             ) from error
         return checked_runner(runner, self._device, self.subject, self._outputs)
+
+    def port_memories(self) -> PortMemories:
+        """The memories between which hetero moves inputs and outputs."""
+        return PortMemories.of_ports(moving_memory(self.memory_space), self._inputs, self._outputs)
+
+    def outputs_on_device(self) -> frozenset[int]:
+        """The positions of the outputs in ``OUTPUTS_ON_DEVICE``. Raises `PropertyError` for an unknown output."""
+        named = self._properties.get("OUTPUTS_ON_DEVICE", False)
+        if isinstance(named, bool):
+            return frozenset(range(len(self._outputs)) if named else ())
+        positions = {port.name: position for position, port in enumerate(self._outputs)}
+        for name in named:
+            if name not in positions:
+                listed = ", ".join(positions) or "none"
+                raise PropertyError(
+                    f"OUTPUTS_ON_DEVICE: the model has no output {shown(name)}{did_you_mean(name, positions)}; its "
+                    f"outputs: {listed}"
+                )
+        return frozenset(positions[name] for name in named)
 
     @property
     def timeout_ms(self) -> int:

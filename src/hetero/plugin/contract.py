@@ -4,7 +4,8 @@ A device is a `Plugin` subclass and a function that creates it, named in the ent
 passed to `Core.register_plugin`. A plugin requires `Plugin.name`, `Plugin.query_model` and `Plugin.compile_model`. Its
 compiled models create a `Runner` per request; the base classes provide the rest of `CompiledModel` and `InferRequest`.
 
-The smallest device runs single Relu nodes; docs/plugins.md builds one that runs any graph of its operators::
+The smallest device runs single Relu nodes; the page "Writing a device" of the documentation builds one that runs any
+graph of its operators::
 
     class ReluPlugin(Plugin):
         name = "RELU"
@@ -37,6 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.machine import DeviceMemory
 from ..base.properties import Property, PropertyTable
 from ..errors import DeviceUnavailable, NotSupported
 from ..model.types import Port
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledModel",
     "InferRequest",
+    "LeastSubgraph",
     "PlacingRunner",
     "Plugin",
     "Port",
@@ -72,18 +75,40 @@ class Support:
     """The nodes of a model that a device supports, and the reason for each node that it refuses.
 
     ``mask``: bool[num_nodes], True where the device supports the node. ``reasons``: node index -> reason, one entry for
-    every False.
+    every False. ``units``: sets of supported nodes that the device runs as one operation, such as a Conv between
+    DequantizeLinear and QuantizeLinear. Plans give the device a node of a unit only in a subgraph that contains one of
+    its units as a whole.
     """
 
     mask: NDArray[np.bool_]
     reasons: Mapping[int, str]
+    units: Sequence[NDArray[np.int32]] = ()
 
     @classmethod
-    def from_reasons(cls, num_nodes: int, reasons: Mapping[int, str]) -> Support:
+    def from_reasons(
+        cls, num_nodes: int, reasons: Mapping[int, str], units: Sequence[NDArray[np.int32]] = ()
+    ) -> Support:
         """Supports every node without an entry in ``reasons``."""
         mask = np.ones(num_nodes, np.bool_)
         mask[list(reasons)] = False
-        return cls(mask, reasons)
+        return cls(mask, reasons, units)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeastSubgraph:
+    """The least size of a subgraph: ``nodes``, and ``flops``, operations as estimated from shapes."""
+
+    nodes: int = 1
+    flops: float = 0.0
+
+    def __or__(self, other: LeastSubgraph) -> LeastSubgraph:
+        """The size that satisfies both."""
+        return LeastSubgraph(max(self.nodes, other.nodes), max(self.flops, other.flops))
+
+    @property
+    def is_any(self) -> bool:
+        """Whether every subgraph is large enough."""
+        return self.nodes <= 1 and self.flops <= 0
 
 
 class Plugin(abc.ABC):
@@ -112,6 +137,7 @@ class Plugin(abc.ABC):
         "CACHE_ENCRYPTION_CALLBACKS",
         "LOG_LEVEL",
         "PLUGIN_TIMEOUT_MS",
+        "OUTPUTS_ON_DEVICE",
         "ISOLATION",
         "WORKER_TIMEOUT_MS",
         "WORKER_RETRIES",
@@ -136,6 +162,10 @@ class Plugin(abc.ABC):
         self._plugin_of: Callable[[str], Plugin] | None = None
         self.registrations: Callable[[str], Sequence[tuple[str, str]]] = _not_registered
         """Device name -> what another process must register to create the device (`Registry.registrations`)."""
+        self.device_names: Callable[[], Sequence[str]] = tuple
+        """The names of all devices of the `Core`, available or not."""
+        self.knows_device: Callable[[str], bool] = lambda name: False
+        """Whether a name is one of ``device_names``."""
         self.executors = ExecutorManager()
         """The threads of models compiled by this plugin. They end with the plugin and the last of its models."""
         weakref.finalize(self, self.executors.clear).atexit = False
@@ -191,6 +221,21 @@ class Plugin(abc.ABC):
         """The memory that the device has for a model, in bytes. Plans stay within it. None: no limit."""
         return None
 
+    def least_subgraph(self, device: str) -> LeastSubgraph:
+        """The least size of a subgraph of the device. Plans of HETERO give it no smaller one."""
+        return LeastSubgraph()
+
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        """The memory that the device has, for users to see; it limits nothing. ``device``: the requested name. None:
+        unknown."""
+        limit = self.memory_bytes(device)
+        return None if limit is None else DeviceMemory(int(limit))
+
+    def available_bytes(self, device: str) -> int | None:
+        """What the device has free, or its whole memory if it does not say; for the limit ``available``."""
+        memory = self.device_memory(device)
+        return None if memory is None else memory.total if memory.free is None else memory.free
+
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """The versions that compiled models depend on besides the model and the properties. ``CACHE_DIR`` reuses a
         compiled model only if they are equal."""
@@ -223,6 +268,10 @@ class Plugin(abc.ABC):
     def get_default_context(self) -> RemoteContext:
         """The context of the device's own memory. Every call returns the same object."""
         raise NotSupported(f"{self.name} has no remote contexts")
+
+    def get_context_of(self, id_: str) -> RemoteContext:
+        """`get_default_context` of the device with an id, for plugins whose devices have memories of their own."""
+        return self.get_default_context()
 
     def add_extension(self, extension: Any) -> None:
         """Add an extension, such as a `hetero.CustomOp`, for later queries and compilations.
@@ -282,6 +331,11 @@ class Plugin(abc.ABC):
     def declares(self, name: str) -> bool:
         """Whether ``name`` is a writable property of this device. HETERO forwards only these properties."""
         return name in self._table and self._table.declared(name, self.name).writable
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the device simulates other hardware (``DEVICE_TYPE``)."""
+        return "DEVICE_TYPE" in self._table and self.read_only_property("DEVICE_TYPE") == "simulated"
 
     def plugin_of(self, device: str) -> Plugin:
         """The plugin of another device of the same `Core`. Raises `DeviceUnavailable`."""

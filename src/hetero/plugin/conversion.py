@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InferenceError, raise_out_of_memory
+from ..errors import HeteroError, InferenceError, raise_out_of_memory
+from .remote import HOST_DEVICE, RemoteContext, RemoteTensor
 
-__all__ = ["Unfit", "arrays_in", "as_array"]
+__all__ = ["Unfit", "arrays_in", "as_array", "on_device"]
 
 _MOST_LEVELS = 64
 """The maximum nesting of lists: NumPy's maximum number of dimensions."""
@@ -38,6 +39,25 @@ def arrays_in(values: Iterable[Any]) -> Iterator[np.ndarray]:
             yield value
         elif isinstance(value, list):
             yield from arrays_in(value)
+
+
+def on_device(value: Any, memories: Sequence[RemoteContext]) -> RemoteTensor | None:
+    """``value`` as a tensor in one of ``memories``, without a copy of its contents; None if it is in none of them."""
+    if isinstance(value, RemoteTensor) and value.context is not None:
+        return value if any(value.context is memory for memory in memories) else None
+    if not hasattr(value, "__dlpack__") or isinstance(value, np.ndarray):
+        return None
+    for memory in memories:
+        try:
+            tensor = memory.adopt(value)
+        except HeteroError:
+            raise
+        except Exception as error:
+            raise_out_of_memory(error)
+            raise Unfit(f"{type(value).__name__}, whose __dlpack__ failed: {error}") from error
+        if tensor is not None:
+            return tensor
+    return None
 
 
 def as_array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
@@ -70,6 +90,8 @@ def _converted(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     if isinstance(value, np.ndarray):
         _check_mask(value)
         return np.asarray(value)  # without the subclass: matrix, memmap, ...
+    if isinstance(value, RemoteTensor) and value.__dlpack_device__()[0] != HOST_DEVICE:
+        return value.numpy()
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)

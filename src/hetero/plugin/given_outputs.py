@@ -1,4 +1,5 @@
-"""Arrays of the caller that receive results: the argument ``out`` of a request."""
+"""The argument ``out`` of a request: arrays and tensors of the caller that receive results, and outputs that stay on
+their devices."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
-from .conversion import arrays_in
+from .conversion import Unfit, arrays_in, on_device
+from .remote import HOST_DEVICE, ON_DEVICE, RemoteContext, RemoteTensor
 from .tensor import Outputs
 
 __all__ = ["GivenOutputs", "bind_out"]
@@ -19,30 +20,46 @@ _NO_PLACE = np.empty(0, np.uint8)
 
 
 class GivenOutputs:
-    """Checked arrays for some outputs of one inference. ``values``: by position, the objects that the caller passed.
-    ``memory``: by position, a NumPy array over the same memory, writable and C-contiguous."""
+    """Checked memory for some outputs of one inference. ``values``: by position, the objects that the caller passed.
+    ``memory``: by position, a NumPy array over the same memory, writable and C-contiguous. ``tensors``: by position,
+    tensors in the memory of a device. ``kept``: the positions of results that stay on their devices, including those
+    for ``tensors``."""
 
-    __slots__ = ("_ports", "memory", "values")
+    __slots__ = ("_ports", "kept", "memory", "tensors", "values")
 
-    def __init__(self, ports: Sequence[Port], values: Mapping[int, Any], memory: Mapping[int, np.ndarray]) -> None:
+    def __init__(
+        self,
+        ports: Sequence[Port],
+        values: Mapping[int, Any],
+        memory: Mapping[int, np.ndarray],
+        tensors: Mapping[int, RemoteTensor],
+        kept: frozenset[int],
+    ) -> None:
         self._ports = ports
         self.values = values
         self.memory = memory
+        self.tensors = tensors
+        self.kept = kept
 
-    def places(self) -> list[NDArray[np.uint8]]:
-        """Memory for each result, for `PlacingRunner.run_into`. Of no bytes where the runner must allocate."""
-        places = [_NO_PLACE] * len(self._ports)
+    def places(self, memories: Mapping[int, RemoteContext]) -> list[Any]:
+        """Memory for each result, for `PlacingRunner.run_into`. Of no bytes where the runner must allocate.
+        ``memories``: position -> the memory of a device that computes this result."""
+        places: list[Any] = [_NO_PLACE] * len(self._ports)
         for position, array in self.memory.items():
             if array.flags.aligned and not array.dtype.hasobject:
                 places[position] = array.reshape(-1).view(np.uint8)
+        for position, tensor in self.tensors.items():
+            if tensor.context is memories.get(position):
+                places[position] = tensor
         return places
 
     def check(self, results: Sequence[Any]) -> None:
         """Raise `InferenceError` unless each array has the dtype and shape of its result. Only the results of this call
         decide: the shapes that models declare may be wrong, and some depend on data."""
-        for position, array in self.memory.items():
+        given: list[tuple[int, Any]] = [*self.memory.items(), *self.tensors.items()]
+        for position, array in given:
             result = results[position]
-            if not isinstance(result, np.ndarray):
+            if not isinstance(result, (np.ndarray, RemoteTensor)):
                 raise InferenceError(f"out for output {self._name(position)}: the result is no tensor")
             if result.shape != array.shape or result.dtype != array.dtype:
                 raise InferenceError(
@@ -57,26 +74,52 @@ class GivenOutputs:
                 elsewhere[position] = result.copy()
         for position, result in elsewhere.items():
             np.copyto(self.memory[position], result)
+        for position, tensor in self.tensors.items():
+            result = results[position]
+            if result is tensor:
+                continue
+            is_near = isinstance(result, np.ndarray) or result.context is tensor.context
+            tensor.write(result if is_near else result.numpy())
 
     def _name(self, position: int) -> str:
         return repr(self._ports[position].name)
 
 
-def bind_out(ports: Sequence[Port], out: Any, inputs: Sequence[Any]) -> GivenOutputs:
+def bind_out(
+    ports: Sequence[Port], out: Any, inputs: Sequence[Any], memories: Mapping[int, RemoteContext] | None = None
+) -> GivenOutputs:
     """Check ``out`` before an inference. Raises `InferenceError`, which names the output.
 
     ``out``: a mapping from output name to array, or a sequence in the order of ``ports``; None for an output leaves
-    it to the device. If the model has one output, also the array alone. ``inputs``: the arrays that the inference
-    reads. Memory is compared by its bounds, so an array between the rows of a strided input is also refused.
+    it to the device. If the model has one output, also the array alone. `ON_DEVICE` in place of an array, or alone for
+    all outputs, leaves results where they are computed. ``inputs``: the values that the inference reads. Memory is
+    compared by its bounds, so an array between the rows of a strided input is also refused. ``memories``: position ->
+    the memory of a device that computes the output; other libraries' tensors there are accepted.
     """
+    if out is ON_DEVICE:
+        return GivenOutputs(ports, {}, {}, {}, frozenset(range(len(ports))))
     values: dict[int, Any] = {}
     memory: dict[int, np.ndarray] = {}
+    tensors: dict[int, RemoteTensor] = {}
+    kept: set[int] = set()
     sources = list(arrays_in(inputs))
     for position, value in _by_position(ports, out):
+        if value is ON_DEVICE:
+            kept.add(position)
+            continue
         port = ports[position]
         prefix = f"out for output {port.name!r}:"
         if not port.is_tensor:
             raise InferenceError(f"{prefix} only tensors can be written to given arrays")
+        tensor = _tensor_of(value, [memories[position]] if memories and position in memories else [], prefix)
+        if tensor is not None:
+            _check_tensor(tensor, port, prefix, inputs)
+            for other, given in tensors.items():
+                if given.context is tensor.context and tensor.overlaps(given):
+                    raise InferenceError(f"{prefix} the tensor overlaps the one for output {ports[other].name!r}")
+            values[position], tensors[position] = value, tensor
+            kept.add(position)
+            continue
         array = _memory_of(value, prefix)
         if port.dtype is not None and array.dtype != port.dtype:
             raise InferenceError(f"{prefix} expected dtype {port.dtype}, found {_type(array)}")
@@ -92,7 +135,28 @@ def bind_out(ports: Sequence[Port], out: Any, inputs: Sequence[Any]) -> GivenOut
             if np.may_share_memory(array, earlier):
                 raise InferenceError(f"{prefix} the array overlaps the one for output {ports[other].name!r}")
         values[position], memory[position] = value, array
-    return GivenOutputs(ports, values, memory)
+    return GivenOutputs(ports, values, memory, tensors, frozenset(kept))
+
+
+def _tensor_of(value: Any, memories: Sequence[RemoteContext], prefix: str) -> RemoteTensor | None:
+    """``value`` as a tensor in the memory of a device; None if it is in the memory of this machine."""
+    if isinstance(value, RemoteTensor) and value.context is not None:
+        return value
+    try:
+        return on_device(value, memories)
+    except Unfit as unfit:
+        raise InferenceError(f"{prefix} {unfit}") from unfit.__cause__
+
+
+def _check_tensor(tensor: RemoteTensor, port: Port, prefix: str, inputs: Sequence[Any]) -> None:
+    """Raise `InferenceError` if a tensor in the memory of a device cannot receive an output."""
+    if port.dtype is not None and tensor.dtype != port.dtype:
+        raise InferenceError(f"{prefix} expected dtype {port.dtype}, found {_type(tensor)}")
+    for source in inputs:
+        if isinstance(source, RemoteTensor) and source.context is tensor.context and tensor.overlaps(source):
+            raise InferenceError(f"{prefix} the tensor overlaps an input")
+    if not tensor.is_writable:
+        raise InferenceError(f"{prefix} the tensor is read-only: {_type(tensor)}")
 
 
 def _by_position(ports: Sequence[Port], out: Any) -> Iterable[tuple[int, Any]]:
@@ -132,6 +196,11 @@ def _memory_of(value: Any, prefix: str) -> np.ndarray:
         try:
             return np.from_dlpack(value)
         except Exception as error:
+            if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] != HOST_DEVICE:
+                raise InferenceError(
+                    f"{prefix} {type(value).__name__} is in the memory of a device; pass a tensor that the context of "
+                    "the device created or adopted (Core.get_default_context)"
+                ) from error
             raise InferenceError(
                 f"{prefix} {type(value).__name__}, whose __dlpack__ returned no CPU array: {error}"
             ) from error
@@ -143,13 +212,13 @@ def _memory_of(value: Any, prefix: str) -> np.ndarray:
         ) from error
 
 
-def _is_same(result: np.ndarray, array: np.ndarray) -> bool:
+def _is_same(result: Any, array: np.ndarray) -> bool:
     """Whether ``result``, of the same type and shape, is in the memory of ``array``."""
-    return (
+    return isinstance(result, np.ndarray) and (
         bool(result.flags.c_contiguous)
         and result.__array_interface__["data"][0] == array.__array_interface__["data"][0]
     )
 
 
-def _type(array: np.ndarray) -> str:
+def _type(array: Any) -> str:
     return f"{array.dtype} {list(array.shape)}"

@@ -11,8 +11,10 @@ from ..base.names import shortened
 
 __all__ = [
     "EXECUTED",
+    "HOST",
     "NOT_RUN",
     "OPTIMIZED_OUT",
+    "Move",
     "Profile",
     "ProfileRow",
     "Span",
@@ -25,6 +27,8 @@ __all__ = [
 EXECUTED = "EXECUTED"
 NOT_RUN = "NOT_RUN"
 OPTIMIZED_OUT = "OPTIMIZED_OUT"
+HOST = "host"
+"""The memory of this machine, in `Move`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,22 +76,49 @@ class Transfer:
     nbytes: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Move:
+    """A copy of a value between the memory of a device and `HOST`, in one inference.
+
+    ``origin``, ``target``: a device, or `HOST`. ``begin_ns``, ``end_ns``: as in `Span`. ``subgraph``: the subgraph that
+    the value was moved for; of an output of the model, the last subgraph.
+    """
+
+    value: str
+    origin: str
+    target: str
+    nbytes: int
+    begin_ns: int
+    end_ns: int
+    subgraph: int
+
+    def __str__(self) -> str:
+        seconds = (self.end_ns - self.begin_ns) * 1e-9
+        return f"{self.value}: {self.origin} to {self.target}, {byte_size(self.nbytes)} in {duration(seconds)}"
+
+
 class Profile(tuple[ProfileRow, ...]):
     """The counters of one inference: a tuple of rows, with the time spans of its subgraphs. Treat it as immutable.
 
     ``spans``: one per subgraph that ran, in the order of subgraphs; empty if the inference was not timed.
-    ``transfers``: the boundary values.
+    ``transfers``: the boundary values, moved or not. ``moves``: the copies between memories, in order.
     """
 
     spans: tuple[Span, ...]
     transfers: tuple[Transfer, ...]
+    moves: tuple[Move, ...] = ()
 
     def __new__(
-        cls, rows: Iterable[ProfileRow] = (), spans: Iterable[Span] = (), transfers: Iterable[Transfer] = ()
+        cls,
+        rows: Iterable[ProfileRow] = (),
+        spans: Iterable[Span] = (),
+        transfers: Iterable[Transfer] = (),
+        moves: Iterable[Move] = (),
     ) -> Profile:
         profile = super().__new__(cls, rows)
         profile.spans = tuple(spans)
         profile.transfers = tuple(transfers)
+        profile.moves = tuple(moves)
         return profile
 
     def timed_spans(self) -> tuple[Span, ...]:

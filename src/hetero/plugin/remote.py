@@ -2,6 +2,9 @@
 
 A request accepts any object with ``__dlpack__``, without a copy if the device can read its memory. Use a context to
 allocate, in advance, the memory that the device reads fastest.
+
+If a context sets `RemoteContext.moves_values`, hetero keeps values in its memory: results stay there until something
+outside that memory reads them, and callers pass and receive them as `RemoteTensor`.
 """
 
 from __future__ import annotations
@@ -9,20 +12,59 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import PropertyError
+from ..errors import NotSupported, PropertyError
+from ..model.types import Port
 
-__all__ = ["DeviceContexts", "HostContext", "HostTensor", "RemoteContext", "RemoteTensor"]
+__all__ = [
+    "HOST_DEVICE",
+    "NO_MEMORIES",
+    "ON_DEVICE",
+    "DeviceContexts",
+    "HostContext",
+    "HostTensor",
+    "PortMemories",
+    "RemoteContext",
+    "RemoteTensor",
+    "can_stay",
+    "moving_memory",
+]
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
+HOST_DEVICE: Final = 1
+"""The type of this machine's memory in ``__dlpack_device__`` (kDLCPU)."""
+
+
+class _OnDevice:
+    """The type of `ON_DEVICE`."""
+
+    __name__ = "ON_DEVICE"
+
+    def __repr__(self) -> str:
+        return "hetero.ON_DEVICE"
+
+    def __reduce__(self) -> str:
+        return "ON_DEVICE"
+
+
+ON_DEVICE: Final = _OnDevice()
+"""In the argument ``out`` of an inference: leave this output, or all outputs, in the memory of the device that computes
+it. The result is a `RemoteTensor`; of a device that computes in this machine's memory, a `HostTensor`."""
+
 
 class RemoteTensor(abc.ABC):
-    """A tensor in a device's own memory, exchanged through DLPack."""
+    """A tensor in a device's own memory, exchanged through DLPack.
+
+    ``context``: the memory that it is in. None if hetero does not move values there; a tensor is then only exchanged
+    through DLPack.
+    """
+
+    context: RemoteContext | None = None
 
     @abc.abstractmethod
     def __dlpack__(self, **options: Any) -> Any:
@@ -31,13 +73,115 @@ class RemoteTensor(abc.ABC):
     @abc.abstractmethod
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        raise NotSupported(f"{type(self).__name__} does not report its dtype")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of its dimensions."""
+        raise NotSupported(f"{type(self).__name__} does not report its shape")
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its elements in B."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def numpy(self) -> NDArray[Any]:
+        """The contents as an array of this machine: a copy, or a view of memory that both share."""
+        if self.__dlpack_device__()[0] != HOST_DEVICE:
+            raise NotSupported(f"{type(self).__name__} cannot be copied to this machine's memory")
+        array: NDArray[Any] = np.from_dlpack(self)
+        return array
+
+    def read_into(self, array: NDArray[Any]) -> None:
+        """Copy the contents to ``array``, which has the same dtype and shape, is C-contiguous and writable."""
+        np.copyto(array, self.numpy())
+
+    def write(self, value: NDArray[Any] | RemoteTensor) -> None:
+        """Copy ``value``, of the same dtype and shape, into this tensor. ``value``: an array of any strides, or a
+        tensor of the same context."""
+        raise NotSupported(f"{type(self).__name__} cannot be written")
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether results may be written to it; False for read-only memory of another owner."""
+        return True
+
+    def overlaps(self, other: RemoteTensor) -> bool:
+        """Whether writing to one tensor may change the other. Both are in the same context."""
+        return self is other
+
 
 class RemoteContext(abc.ABC):
     """Creates tensors in a device's memory."""
 
+    moves_values: ClassVar[bool] = False
+    """Whether hetero moves values into this memory and out of it (`upload`, `RemoteTensor.numpy`). If a compiled model
+    has such a context as its `CompiledModel.memory_space`:
+
+    - Its runner receives tensors of this context in place of arrays, and tensors that a caller has given. It returns a
+      tensor of this context for each position that the last call of ``keep_on_device`` named, and arrays otherwise.
+      hetero may call ``keep_on_device`` before any run.
+    - If the runner has ``run_into``, a place of such a position may be a tensor of this context: the runner writes the
+      result into it and returns the tensor itself, or returns another one.
+
+    Sequences, optional values, strings and values of unknown dtype are always passed as on the host.
+    """
+
+    def holds(self, dtype: np.dtype[Any]) -> bool:
+        """Whether hetero may move values of this dtype into the memory. Others are passed as on the host."""
+        return True
+
     @abc.abstractmethod
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> RemoteTensor:
-        """A tensor with undefined contents. Raises `PropertyError` for an invalid shape or dtype."""
+        """A tensor with undefined contents. Raises `PropertyError` for an invalid shape or dtype, and
+        `InsufficientMemory` if the device does not have enough memory."""
+
+    def upload(self, array: NDArray[Any]) -> RemoteTensor:
+        """A tensor with the contents of ``array``. hetero may modify the array afterwards."""
+        tensor = self.create_tensor(array.dtype, array.shape)
+        tensor.write(array)
+        return tensor
+
+    def adopt(self, value: Any) -> RemoteTensor | None:
+        """A tensor over the memory of ``value``, an object with ``__dlpack__``, without a copy of its contents. None if
+        this device cannot read that memory. Work that the owner has queued for ``value`` must end before a runner
+        reads the tensor."""
+        return None
+
+
+class PortMemories(NamedTuple):
+    """The memories of devices where hetero moves the values of a compiled model. ``inputs``: position -> the memories
+    in which devices read the input. ``outputs``: position -> the memory in which a device computes the output."""
+
+    inputs: Mapping[int, Sequence[RemoteContext]]
+    outputs: Mapping[int, RemoteContext]
+
+    @classmethod
+    def of_ports(cls, memory: RemoteContext | None, inputs: Sequence[Port], outputs: Sequence[Port]) -> PortMemories:
+        """For a model that one device runs."""
+        if memory is None:
+            return NO_MEMORIES
+        return cls(
+            {position: (memory,) for position, port in enumerate(inputs) if can_stay(port, memory)},
+            {position: memory for position, port in enumerate(outputs) if can_stay(port, memory)},
+        )
+
+
+NO_MEMORIES: Final = PortMemories({}, {})
+
+
+def moving_memory(memory_space: object) -> RemoteContext | None:
+    """``memory_space`` of a compiled model if hetero moves values there, otherwise None."""
+    return memory_space if isinstance(memory_space, RemoteContext) and memory_space.moves_values else None
+
+
+def can_stay(port: Port, memory: RemoteContext) -> bool:
+    """Whether the values of a port can be in ``memory``, into which hetero moves values."""
+    dtype = port.dtype if port.is_tensor else None
+    return dtype is not None and dtype.kind not in "OUST" and memory.holds(dtype)
 
 
 class HostTensor(RemoteTensor):
@@ -48,17 +192,18 @@ class HostTensor(RemoteTensor):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element type."""
         return self._array.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of its dimensions."""
         return self._array.shape
 
     def numpy(self) -> NDArray[Any]:
         """A view of the memory: a request reads the values written there."""
         return self._array
+
+    def write(self, value: NDArray[Any] | RemoteTensor) -> None:
+        np.copyto(self._array, value.numpy() if isinstance(value, RemoteTensor) else value)
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._array.__dlpack__(**options)

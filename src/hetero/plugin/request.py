@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.notebook import html_table
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
 from .cancellation import Cancellation
@@ -24,9 +25,12 @@ from .conversion import arrays_in
 from .executor import StreamExecutor
 from .given_outputs import GivenOutputs, bind_out
 from .profile import Profile, ProfileRow, Span
+from .remote import NO_MEMORIES, HostTensor, PortMemories, RemoteTensor
 from .tensor import Outputs, bind_inputs, check_outputs
 
 __all__ = ["AsyncRun", "Callback", "InferRequest", "PlacingRunner", "RepeatingRunner", "RequestState", "Runner"]
+
+_NOTHING: frozenset[int] = frozenset()
 
 Callback = Callable[[BaseException | None], None]
 
@@ -86,7 +90,8 @@ class PlacingRunner(Runner, Protocol):
 
     def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
         """`run`. ``places``: memory for each result, one-dimensional, C-contiguous and writeable, apart from the
-        inputs. It may be too small. A result whose array does not begin where its place begins is elsewhere."""
+        inputs. It may be too small. A result whose array does not begin where its place begins is elsewhere. If hetero
+        moves values in the memory of the device, a place can also be a tensor there (`RemoteContext.moves_values`)."""
         ...
 
 
@@ -122,9 +127,12 @@ class InferRequest:
         runner: Runner,
         executor: Callable[[], Executor] | None = None,
         timed: bool = False,
+        memories: PortMemories = NO_MEMORIES,
+        on_device: frozenset[int] = _NOTHING,
     ) -> None:
         """``executor``: returns the executor for `start_async`; None for an executor of the request's own. ``timed``:
-        record the time span of each inference in `Profile.spans`."""
+        record the time span of each inference in `Profile.spans`. ``on_device``: positions of the outputs that stay on
+        their devices unless ``out`` says otherwise."""
         self._device = device
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -133,6 +141,9 @@ class InferRequest:
         self._names = tuple(port.name for port in inputs)
         self._run_again = runner.run_again if isinstance(runner, RepeatingRunner) else None
         self._run_into = runner.run_into if isinstance(runner, PlacingRunner) else None
+        self._memories = memories
+        self._on_device = on_device
+        self._kept = _NOTHING  # what the runner was told last
         self._may_repeat = False  # the last run's inputs and results passed all checks
         self._lock = threading.Lock()
         self._state = RequestState.IDLE
@@ -154,6 +165,16 @@ class InferRequest:
         """Counters of the last inference, a tuple of rows; empty unless compiled with ``PERF_COUNT``."""
         return self._profile
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._device}: {self._state.value}>"
+
+    def _repr_html_(self) -> str:
+        """The state and the counters of the last inference, for notebooks."""
+        profile = self._profile
+        rows = ((row.node, row.layer_type, row.exec_type, f"{row.real_us:.0f}", row.subgraph or "") for row in profile)
+        columns = ("node", "operator", "executed as", "µs", "subgraph")
+        return html_table(f"Request on {self._device}: {self._state.value}", columns, rows, len(profile))
+
     def infer(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread.
 
@@ -161,9 +182,11 @@ class InferRequest:
         not modified. The callback is not called.
 
         ``out``: arrays that receive results, by output name, or a sequence in the order of the outputs; None leaves an
-        output to the device. They are NumPy arrays, or have ``__dlpack__`` or a buffer. Each must have the dtype and
-        shape of its result, be writable and C-contiguous, and overlap no input and no other one. The returned
-        `Outputs` hold the given objects. If the inference fails, the contents of the arrays are undefined.
+        output to the device. They are NumPy arrays, or have ``__dlpack__`` or a buffer, or are `RemoteTensor` objects.
+        Each must have the dtype and shape of its result, be writable and C-contiguous, and overlap no input and no
+        other one. The returned `Outputs` hold the given objects. If the inference fails, the contents of the arrays
+        are undefined. `hetero.ON_DEVICE` in place of an array, or alone for all outputs: the result stays on its
+        device and is returned as a `RemoteTensor`.
 
         Raises `InferenceError` for a missing or wrongly shaped input (the state then stays the same), for a node that
         fails, and if another thread uses the request. Raises `Cancelled` if another thread cancels the inference.
@@ -213,9 +236,15 @@ class InferRequest:
             self._state = state
         return results
 
+    def _bound(self, inputs: Any, out: Any) -> tuple[list[Any], GivenOutputs | None]:
+        """The checked arguments of an inference."""
+        arrays = bind_inputs(self._inputs, inputs, self._memories.inputs)
+        if out is None and self._on_device:
+            return arrays, GivenOutputs(self._outputs, {}, {}, {}, self._on_device)
+        return arrays, None if out is None else bind_out(self._outputs, out, arrays, self._memories.outputs)
+
     def _checked(self, inputs: Any, out: Any) -> list[Any]:
-        arrays = bind_inputs(self._inputs, inputs)
-        given = None if out is None else bind_out(self._outputs, out, arrays)
+        arrays, given = self._bound(inputs, out)
         self._begin()
         state = _FAILED
         try:
@@ -237,9 +266,9 @@ class InferRequest:
         results = self._run(arrays, given)
         end = time.perf_counter_ns() if self._timed else 0
         rows = self._runner.profile()
-        if rows or self._profile:
+        if rows or self._profile or self._timed:
             self._profile = self._noted(rows, begin, end)
-        self._may_repeat = self._run_again is not None
+        self._may_repeat = self._run_again is not None and not self._kept and not self._on_device
         return _delivered(results, arrays, given)
 
     def accept(
@@ -273,10 +302,15 @@ class InferRequest:
     def _failure(self, error: Exception) -> InferenceError:
         return inference_error(f"{self._device}: inference failed: {type(error).__name__}: {error}", error)
 
-    def _run(self, arrays: list[np.ndarray], given: GivenOutputs | None) -> Sequence[np.ndarray]:
+    def _run(self, arrays: list[Any], given: GivenOutputs | None) -> Sequence[Any]:
         try:
-            if given is not None and self._run_into is not None:
-                results = self._run_into(arrays, given.places())
+            if self._memories.outputs:
+                kept = _NOTHING if given is None else given.kept & self._memories.outputs.keys()
+                if kept != self._kept:
+                    self._runner.keep_on_device(sorted(kept))  # type: ignore[attr-defined]
+                    self._kept = kept
+            if given is not None and self._run_into is not None and (given.memory or given.tensors):
+                results = self._run_into(arrays, given.places(self._memories.outputs))
             else:
                 results = self._runner.run(arrays)
         except HeteroError:
@@ -301,8 +335,7 @@ class InferRequest:
 
     def begin_run(self, inputs: Any, out: Any = None) -> AsyncRun:
         """`start_async`. Returns the argument for `cancel_run`."""
-        arrays = bind_inputs(self._inputs, inputs)
-        given = None if out is None else bind_out(self._outputs, out, arrays)
+        arrays, given = self._bound(inputs, out)
         self._begin()
         run = AsyncRun(self, arrays, given)
         before, self._started = self._started, run
@@ -483,14 +516,23 @@ class AsyncRun:
 
 
 def _delivered(results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
-    """The results as the caller gets them: those for given arrays are there, the others are the caller's own."""
+    """The results as the caller gets them: those for given memory are there, the others are the caller's own. Arrays
+    that should stay on their device become `HostTensor` objects."""
     if given is None:
         return _owned(results, inputs)
     given.check(results)
     others = [None if position in given.values else result for position, result in enumerate(results)]
-    owned = _owned(others, [*inputs, *given.memory.values()])
+    owned = _owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
     given.fill(results)
-    return [given.values.get(position, result) for position, result in enumerate(owned)]
+    return [
+        HostTensor(result) if at in given.kept and _is_plain(result) else result
+        for at, result in enumerate(given.values.get(at, result) for at, result in enumerate(owned))
+    ]
+
+
+def _is_plain(result: Any) -> bool:
+    """Whether ``result`` is an array of numbers."""
+    return isinstance(result, np.ndarray) and not result.dtype.hasobject
 
 
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -499,9 +541,12 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     input_arrays = list(arrays_in(inputs))
     owners: dict[int, np.ndarray] = {}  # by id: earlier results that are not views, so they do not share memory
     views: list[np.ndarray] = []  # the other earlier results
+    tensors = [value for value in inputs if isinstance(value, RemoteTensor)]
 
     def owned(result: Any) -> Any:
         if not isinstance(result, np.ndarray):
+            if isinstance(result, RemoteTensor):
+                return owned_tensor(result)
             return [owned(item) for item in result] if isinstance(result, list) else result
         if not result.flags.writeable or _shares_memory(result, input_arrays) or _shares_memory(result, views):
             return result.copy()
@@ -513,6 +558,13 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
             return result.copy()
         else:
             owners[id(result)] = result
+        return result
+
+    def owned_tensor(result: RemoteTensor) -> RemoteTensor:
+        context = result.context
+        if context is not None and any(other.context is context and result.overlaps(other) for other in tensors):
+            return context.upload(result.numpy())
+        tensors.append(result)
         return result
 
     return [owned(result) for result in results]

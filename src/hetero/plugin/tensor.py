@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 
 from ..base.formatting import counted, shape_text
+from ..base.notebook import html_table
 from ..base.warn import warn
 from ..errors import InferenceError, UnknownOutput, did_you_mean, shown
 from ..model.types import Port
-from .conversion import Unfit, as_array
+from .conversion import Unfit, as_array, on_device
+from .remote import RemoteContext, RemoteTensor
 
 __all__ = ["Outputs", "bind_inputs", "check_outputs"]
 
+_MOST_SUMMARIZED = 1 << 22  # elements of a result whose range a table shows
 _MOST_NAMES = 5  # of unknown inputs in a message
 
 
@@ -98,6 +101,11 @@ class Outputs:
         entries = (f"{name!r}: {_describe_value(value)}" for name, value in self.items())
         return f"Outputs({{{', '.join(entries)}}})"
 
+    def _repr_html_(self) -> str:
+        """Types, shapes and ranges, for notebooks."""
+        rows = ((name, *_summary(value)) for name, value in self.items())
+        return html_table("Outputs", ("name", "dtype", "shape", "min", "mean", "max"), rows, len(self))
+
 
 def _as_position(key: Any) -> int:
     if isinstance(key, (np.ndarray, bool)):  # operator.index accepts an integer array of one element
@@ -109,7 +117,9 @@ def _key_text(key: object) -> str:
     return "an array" if isinstance(key, np.ndarray) else f"{type(key).__name__}"
 
 
-def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
+def bind_inputs(
+    ports: Sequence[Port], inputs: Any, memories: Mapping[int, Sequence[RemoteContext]] | None = None
+) -> list[Any]:
     """Arrays in the order of ``ports``, checked for dtype and shape.
 
     A sequence is a list of arrays; an empty optional is None.
@@ -118,6 +128,9 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
     the array alone. Inputs with a default may be left out. Arrays are NumPy arrays or have ``__dlpack__``. Python
     numbers and lists of them are converted if no element is lost (see `conversion`). Arrays are copied only if their
     byte order is not native. Dimensions with the same symbol must agree across inputs.
+
+    ``memories``: position of an input -> memories of devices that read it. A value that is in one of them is returned
+    as a `RemoteTensor`. Tensors elsewhere are copied to this machine if they are `RemoteTensor` objects.
 
     Raises `InferenceError` with the name of the input, what was expected and what was found.
     """
@@ -135,7 +148,7 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
     symbols: dict[str, tuple[int, str]] = {}
     bound: list[Any] = []
     left_out = 0
-    for port in ports:
+    for position, port in enumerate(ports):
         if port.name in inputs:
             value = inputs[port.name]
         elif port.default is not None:
@@ -147,7 +160,7 @@ def bind_inputs(ports: Sequence[Port], inputs: Any) -> list[Any]:
         if not port.is_tensor:
             bound.append(_as_items(value, port))
             continue
-        array = _as_array(value, port)
+        array = _as_array(value, port, memories.get(position, ()) if memories else ())
         _check(array, port, symbols, value)
         bound.append(array)
     if len(inputs) + left_out != len(ports):
@@ -168,7 +181,7 @@ def _refuse_unknown(ports: Sequence[Port], inputs: Mapping[Any, Any]) -> None:
     raise InferenceError(f"the model has no input {named}{more}; its inputs: {listed}")
 
 
-def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: str) -> None:
+def check_outputs(ports: Sequence[Port], results: Sequence[Any], device: str) -> None:
     """Raise `InferenceError` if a result does not have the element type that its port declares: either the device is
     wrong, or the model contradicts itself. Symbolic dimensions accept any size. Inferred shapes are not checked.
 
@@ -181,19 +194,24 @@ def check_outputs(ports: Sequence[Port], results: Sequence[np.ndarray], device: 
             continue
         if not port.is_tensor and (result is None or isinstance(result, (np.ndarray, list))):
             continue
-        if not isinstance(result, np.ndarray) or (port.dtype is not None and result.dtype != port.dtype):
-            actual = f"{result.dtype} {list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+        is_tensor = isinstance(result, (np.ndarray, RemoteTensor))
+        if not is_tensor or (port.dtype is not None and result.dtype != port.dtype):
+            actual = f"{result.dtype} {list(result.shape)}" if is_tensor else type(result).__name__
             raise InferenceError(f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}")
         if not port.declared or port.shape is None:
             continue
         pairs = zip(port.shape, result.shape, strict=False)
-        if len(port.shape) != result.ndim or any(isinstance(dim, int) and dim != size for dim, size in pairs):
+        if len(port.shape) != len(result.shape) or any(isinstance(dim, int) and dim != size for dim, size in pairs):
             actual = f"{result.dtype} {list(result.shape)}"
             warn(f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}")
 
 
-def _as_array(value: Any, port: Port) -> np.ndarray:
+def _as_array(value: Any, port: Port, memories: Sequence[RemoteContext] = ()) -> Any:
     try:
+        if memories and type(value) is not np.ndarray:
+            tensor = on_device(value, memories)
+            if tensor is not None:
+                return tensor
         return as_array(value, port.dtype)
     except Unfit as unfit:
         raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found {unfit}") from unfit.__cause__
@@ -236,7 +254,7 @@ def _as_held(value: Any, kinds: tuple[str, ...], dtype: np.dtype[Any], port: Por
     return array
 
 
-def _as_item(value: Any, port: Port) -> np.ndarray:
+def _as_item(value: Any, port: Port) -> Any:
     """An element of a sequence whose element type the port does not know. The element must have its own dtype."""
     if isinstance(value, (bool, int, float, complex, list, tuple)):
         raise InferenceError(
@@ -246,13 +264,13 @@ def _as_item(value: Any, port: Port) -> np.ndarray:
     return _as_array(value, port)
 
 
-def _check(array: np.ndarray, port: Port, symbols: dict[str, tuple[int, str]], value: Any) -> None:
+def _check(array: Any, port: Port, symbols: dict[str, tuple[int, str]], value: Any) -> None:
     """Raise `InferenceError` if ``array``, which was made from ``value``, does not fit the port."""
     if port.dtype is not None and array.dtype != port.dtype:
         raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
     if port.shape is None:
         return
-    fits = array.ndim == len(port.shape)
+    fits = len(array.shape) == len(port.shape)
     if fits:
         for size, dim in zip(array.shape, port.shape, strict=True):
             if isinstance(dim, int):
@@ -290,7 +308,19 @@ def _describe_held(kinds: tuple[str, ...], element: str) -> str:
     return f"a list of {inner}{element}s{' or None' if 'optional' in kinds[1:] else ''}"
 
 
+def _summary(value: Any) -> tuple[str | None, ...]:
+    """dtype, shape, minimum, mean and maximum of a result; None for what it does not have."""
+    if not isinstance(value, np.ndarray):
+        return None, _describe_value(value), None, None, None
+    kind, shape = str(value.dtype), shape_text(value.shape)
+    if not 0 < value.size <= _MOST_SUMMARIZED or value.dtype.kind not in "biuf":
+        return kind, shape, None, None, None
+    with np.errstate(all="ignore"):
+        wide = value.astype(np.float64)
+        return kind, shape, *(f"{number:.6g}" for number in (wide.min(), wide.mean(), wide.max()))
+
+
 def _describe_value(value: Any) -> str:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, RemoteTensor)):
         return f"{value.dtype}{list(value.shape)}"
     return "none" if value is None else f"{len(value)} arrays"

@@ -1,9 +1,9 @@
 """A run as a Chrome trace (JSON), for ``chrome://tracing``, https://ui.perfetto.dev and other viewers.
 
-A process is a device, a thread is a thread that ran its subgraphs, and arrows are boundary values. Subgraphs have their
-measured start and end. Devices measure the duration of a node but not its start, so the nodes of a subgraph are shown
-one after the other from its start. If their sum is longer than the subgraph (with several threads), they are scaled
-down in proportion.
+A process is a device, a thread is a thread that ran its subgraphs, and arrows are boundary values. Subgraphs, and
+copies of values between memories, have their measured start and end. Devices measure the duration of a node but not its
+start, so the nodes of a subgraph are shown one after the other from its start. If their sum is longer than the subgraph
+(with several threads), they are scaled down in proportion.
 
 The Chromium project's *Trace Event Format* defines the format.
 """
@@ -60,7 +60,8 @@ def node_times(span: Span, rows: Sequence[ProfileRow]) -> Iterator[tuple[Profile
 
 def _events(runs: Sequence[Profile]) -> Iterator[dict[str, Any]]:
     spans = [profile.timed_spans() for profile in runs]
-    start = min((span.begin_ns for of_run in spans for span in of_run), default=0)
+    begins = [span.begin_ns for of_run in spans for span in of_run]
+    start = min([*begins, *(move.begin_ns for profile in runs for move in profile.moves)], default=0)
     devices = list(dict.fromkeys(span.device for of_run in spans for span in of_run))
     threads = list(dict.fromkeys((span.device, span.thread) for of_run in spans for span in of_run))
     for number, device in enumerate(devices, start=1):
@@ -77,6 +78,17 @@ def _events(runs: Sequence[Profile]) -> Iterator[dict[str, Any]]:
         rows = profile.by_subgraph()
         for span in of_run:
             yield from _span_events(span, rows.get(span.subgraph, ()), place[span.subgraph], start, run)
+        for move in profile.moves:
+            if move.subgraph in place:
+                yield {
+                    "name": clean(move.value),
+                    "cat": "move",
+                    "ph": "X",
+                    **_at(place[move.subgraph]),
+                    "ts": _us(move.begin_ns, start),
+                    "dur": (move.end_ns - move.begin_ns) / 1000,
+                    "args": {"bytes": move.nbytes, "from": move.origin, "to": move.target, "inference": run},
+                }
         span_of = {span.subgraph: span for span in of_run}
         for transfer in profile.transfers:
             for target in transfer.readers:

@@ -32,7 +32,7 @@ from ..plugin.profile import Profile, ProfileRow, Span
 from ..plugin.request import AsyncRun, Runner
 from .schedule import Schedule, Step, nbytes
 
-__all__ = ["Pipeline", "PipelineRunner", "requests_to_fill", "usable_processors"]
+__all__ = ["Pipeline", "PipelineRunner", "requests_to_fill"]
 
 _LOOK_SECONDS = 0.05  # how often a stage that waits for room checks for cancellation
 
@@ -41,11 +41,6 @@ def requests_to_fill(streams: Sequence[int]) -> int:
     """The number of requests in flight that keeps all stages busy: the running requests, plus as many waiting for each
     stage after the first. ``streams``: the number of requests that each stage runs at the same time."""
     return sum(streams) + sum(streams[1:])
-
-
-def usable_processors() -> int:
-    """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pipeline:

@@ -2,7 +2,7 @@
 
 `compile_model` creates the schedule once. Every boundary value has a slot, and each step lists the slots it reads, the
 slots it writes, and the slots that no later step reads. An inference is a loop over the steps in the calling thread,
-without look-ups by name and without copies between steps.
+without look-ups by name. Steps pass values on without copies, except from one memory to another (`moves`).
 
 If some steps on different devices are independent, the loop measures the time of each step. It runs steps at the same
 time (`runtime/parallel.py`) if this saves more than the overhead of threads.
@@ -16,20 +16,17 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
 from ..plugin.request import PlacingRunner, RepeatingRunner, Runner
+from .moves import Mover, Placement, Program, Step
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
-
-if TYPE_CHECKING:
-    from ..plugin.contract import CompiledModel
 
 __all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 
@@ -37,22 +34,12 @@ __all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 # of a request is not typical, because it plans for the input shapes.
 _FIRST_LOOK, _LOOK_EVERY = 2, 64
 
+_MOST_PROGRAMS = 8  # kept for different sets of outputs that stay on their devices
+
 _NO_PLACE = np.empty(0, np.uint8)
 
-# The position of a step, its `Runner.run`, and its slots: read, written, and not read later.
-_RunnableStep = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Step:
-    """One submodel: its compiled model, the slots it reads and writes, the slots that no later step reads, and the
-    number of its subgraph in the plan, from 1."""
-
-    compiled: CompiledModel
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    last_read: tuple[int, ...]
-    number: int
+# The position of a task, its `Runner.run` or `Mover.run`, and its slots: read, written, and not read later.
+_RunnableTask = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,27 +57,20 @@ class Schedule:
     executor_of: Callable[[str], StreamExecutor]
 
     @functools.cached_property
-    def graph(self) -> StepGraph | None:
-        """The dependencies between steps. None if only one order is possible, or if there is only one device."""
-        graph = StepGraph.of([(step.compiled.device, step.inputs, step.outputs) for step in self.steps], self.outputs)
-        return graph if graph.is_wide else None
+    def is_wide(self) -> bool:
+        """Whether steps on different devices can run at the same time."""
+        steps = [(step.compiled.device, step.inputs, step.outputs) for step in self.steps]
+        return StepGraph.of(steps, self.outputs).is_wide
 
     @functools.cached_property
-    def left(self) -> tuple[tuple[int, ...], ...]:
-        """For each step, the positions of the results that stay on the device: all readers have its `memory_space`."""
-        spaces = [step.compiled.memory_space for step in self.steps]
-        readers: dict[int, list[object]] = {slot: [None] for slot in self.outputs}
-        for step, space in zip(self.steps, spaces, strict=True):
-            for slot in step.inputs:
-                readers.setdefault(slot, []).append(space)
-        return tuple(
-            tuple(
-                position
-                for position, slot in enumerate(step.outputs)
-                if space is not None and slot in readers and all(reader is space for reader in readers[slot])
-            )
-            for step, space in zip(self.steps, spaces, strict=True)
-        )
+    def placement(self) -> Placement:
+        """The memory of each value."""
+        return Placement(self.steps, self.outputs, self.num_slots)
+
+    def graph(self, program: Program) -> StepGraph:
+        """The dependencies between the tasks of ``program``. Copies run on the device that they are for."""
+        tasks = [(self.steps[task.step].compiled.device, task.reads, task.fills) for task in program.tasks]
+        return StepGraph.of(tasks, program.outputs)
 
     @functools.cached_property
     def boundary(self) -> tuple[tuple[str, int, int, tuple[int, ...]], ...]:
@@ -106,10 +86,10 @@ class Schedule:
             if slot in readers
         )
 
-    def filled(self, inputs: Sequence[Any]) -> list[Any]:
-        """All slots at the start of an inference."""
+    def filled(self, inputs: Sequence[Any], num_slots: int | None = None) -> list[Any]:
+        """All slots at the start of an inference. ``num_slots``: their number, with those of copies."""
         slots: list[Any] = [*inputs, *self.constants]
-        slots += [None] * (self.num_slots - len(slots))
+        slots += [None] * ((self.num_slots if num_slots is None else num_slots) - len(slots))
         return slots
 
     def transfers(self, slot_bytes: Mapping[int, int]) -> list[Transfer]:
@@ -154,22 +134,46 @@ class ScheduleRunner:
         self._spans: list[Span | None] = [None] * len(schedule.steps)
         self._slot_bytes: dict[int, int] = {}
         self._runners: list[Runner] = [step.compiled.new_runner() for step in schedule.steps]
-        for runner, positions in zip(self._runners, schedule.left, strict=True):
+        for runner, positions in zip(self._runners, schedule.placement.kept, strict=True):
             if positions:
                 runner.keep_on_device(positions)  # type: ignore[attr-defined]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
-        self._graph = None if overlaps is False else schedule.graph
-        self._steps: list[_RunnableStep] = [
-            (position, runner.run, step.inputs, step.outputs, step.last_read)
-            for position, (step, runner) in enumerate(zip(schedule.steps, self._runners, strict=True))
-        ]
-        # The minimum time of each step before the last decision, and since then. Other load only adds to the minimum.
-        self._seconds = [math.inf] * len(schedule.steps)
-        self._least_since = [math.inf] * len(schedule.steps)
-        self._until_look = _FIRST_LOOK
-        self._in_parallel = overlaps is True
+        self._overlaps = overlaps
+        self._programs: dict[frozenset[int], Program] = {}
+        self.keep_on_device(())
         self._alone = _as_alone(schedule, self._runners)
+
+    def keep_on_device(self, positions: Sequence[int]) -> None:
+        """From now on, return the outputs at ``positions`` as the device that computes them keeps them: as a
+        `RemoteTensor` if hetero moves values in its memory, else as an array."""
+        schedule, kept = self._schedule, frozenset(positions)
+        if kept not in self._programs:
+            if len(self._programs) >= _MOST_PROGRAMS:
+                self._programs.clear()
+            self._programs[kept] = schedule.placement.program(kept)
+        self._program = program = self._programs[kept]
+        self._graph = None if self._overlaps is False or not schedule.is_wide else schedule.graph(program)
+        self._movers = {
+            at: Mover(task, schedule.steps[task.step].number, self._timed)
+            for at, task in enumerate(program.tasks)
+            if task.copies
+        }
+        self._tasks: list[_RunnableTask] = [
+            (
+                at,
+                self._movers[at].run if task.copies else self._runners[task.step].run,
+                task.reads,
+                task.fills,
+                task.free,
+            )
+            for at, task in enumerate(program.tasks)
+        ]
+        # The minimum time of each task before the last decision, and since then. Other load only adds to the minimum.
+        self._seconds = [math.inf] * len(program.tasks)
+        self._least_since = [math.inf] * len(program.tasks)
+        self._until_look = _FIRST_LOOK
+        self._in_parallel = self._overlaps is True
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
         """See `RepeatingRunner`. Only for schedules with one step, whose runner supports it."""
@@ -185,89 +189,95 @@ class ScheduleRunner:
         return None if results is None else [results[at] for at in gives]
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        schedule = self._schedule
-        slots = schedule.filled(inputs)
+        program = self._program
+        slots = self._schedule.filled(inputs, program.num_slots)
         if self._graph is not None:
             self._run_wide(self._graph, slots)
         elif self._timed:
-            self._run_steps(slots)
+            self._run_tasks(slots)
         else:
             self._run_in_order(slots)
-        return [slots[slot] for slot in schedule.outputs]
+        return [slots[slot] for slot in program.outputs]
 
-    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
+    def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[Any]) -> Sequence[np.ndarray]:
         """See `PlacingRunner`. A place goes to the step that computes its output, if the runner of the step accepts
-        places. An output that is listed twice has one place."""
-        place_of = {slot: place for slot, place in zip(self._schedule.outputs, places, strict=True) if place.nbytes}
-        before = self._steps
-        self._steps = [self._placed(step, place_of) for step in before]
+        places, or to the copy of the output. An output that is listed twice has one place."""
+        place_of = {slot: place for slot, place in zip(self._program.outputs, places, strict=True) if place.nbytes}
+        before = self._tasks
+        self._tasks = [self._placed(task, place_of) for task in before]
         try:
             return self.run(inputs)
         finally:
-            self._steps = before
+            self._tasks = before
 
-    def _placed(self, step: _RunnableStep, place_of: Mapping[int, NDArray[np.uint8]]) -> _RunnableStep:
-        position, _, reads, fills, free = step
-        runner = self._runners[position]
-        if place_of.keys().isdisjoint(fills) or not isinstance(runner, PlacingRunner):
-            return step
+    def _placed(self, task: _RunnableTask, place_of: Mapping[int, Any]) -> _RunnableTask:
+        position, _, reads, fills, free = task
+        if place_of.keys().isdisjoint(fills):
+            return task
+        mover = self._movers.get(position)
+        if mover is not None:
+            return position, lambda values: mover.run_into(values, place_of), reads, fills, free
+        runner = self._runners[self._program.tasks[position].step]
+        if not isinstance(runner, PlacingRunner):
+            return task
         places = [place_of.get(slot, _NO_PLACE) for slot in fills]
         return position, lambda inputs: runner.run_into(inputs, places), reads, fills, free
 
     def _run_in_order(self, slots: list[Any]) -> None:
-        """Run each step in one loop, because for small submodels a call would take as long as the kernels."""
+        """Run each task in one loop, because for small submodels a call would take as long as the kernels."""
         cancellation = self.cancellation
         position = 0
         try:
-            for position, run, reads, fills, free in self._steps:
+            for position, run, reads, fills, free in self._tasks:
                 if cancellation.requested:
                     cancellation.check()
                 results = run([slots[slot] for slot in reads])
                 if len(results) != len(fills):
-                    raise self._schedule.miscounted(position, results)
+                    raise self._schedule.miscounted(self._program.tasks[position].step, results)
                 for slot, result in zip(fills, results):  # noqa: B905
                     slots[slot] = result
                 for slot in free:
                     slots[slot] = None
         except Exception as error:
-            self._schedule.fail(position, error)
+            self._schedule.fail(self._program.tasks[position].step, error)
 
     def _run_wide(self, graph: StepGraph, slots: list[Any]) -> None:
-        """Run steps of which some are independent."""
+        """Run tasks of which some are independent."""
         if self._in_parallel:
-            ParallelRun(graph, slots, self._seconds, self._run_step, self._schedule.executor_of).run()
+            ParallelRun(graph, slots, self._seconds, self._run_task, self._schedule.executor_of).run()
         else:
-            self._run_steps(slots)
+            self._run_tasks(slots)
         self._until_look -= 1
         if self._until_look == 0:
             self._until_look = _LOOK_EVERY
             self._seconds, self._least_since = self._least_since, [math.inf] * len(self._least_since)
             self._in_parallel = saved_by_parallel(graph, self._seconds)
 
-    def _run_steps(self, slots: list[Any]) -> None:
-        """Run all steps one after the other, and measure each."""
-        for position, step in enumerate(self._schedule.steps):
-            self._run_step(position, slots)
-            for slot in step.last_read:
+    def _run_tasks(self, slots: list[Any]) -> None:
+        """Run all tasks one after the other, and measure each."""
+        for position, _, _, _, free in self._tasks:
+            self._run_task(position, slots)
+            for slot in free:
                 slots[slot] = None
 
-    def _run_step(self, position: int, slots: list[Any]) -> None:
-        """Run and measure one step. The caller clears the slots that no later step reads."""
-        _, run, reads, fills, _ = self._steps[position]
+    def _run_task(self, position: int, slots: list[Any]) -> None:
+        """Run and measure one task. The caller clears the slots that no later task reads."""
+        _, run, reads, fills, _ = self._tasks[position]
+        number = self._program.tasks[position].step
         start = time.perf_counter()
         try:
             self.cancellation.check()
             results = run([slots[slot] for slot in reads])
             if len(results) != len(fills):
-                raise self._schedule.miscounted(position, results)
+                raise self._schedule.miscounted(number, results)
         except Exception as error:
-            self._schedule.fail(position, error)
+            self._schedule.fail(number, error)
         for slot, result in zip(fills, results, strict=True):
             slots[slot] = result
         end = time.perf_counter()
         self._least_since[position] = min(end - start, self._least_since[position])
-        if self._timed:
-            self._note(position, start, end, results)
+        if self._timed and position not in self._movers:
+            self._note(number, start, end, results)
 
     def _note(self, position: int, start: float, end: float, results: Sequence[Any]) -> None:
         """Record when and where a step ran, and the sizes of its results."""
@@ -284,7 +294,8 @@ class ScheduleRunner:
         if not self._timed:
             return rows
         spans = [span for span in self._spans if span is not None]
-        return Profile(rows, spans, self._schedule.transfers(self._slot_bytes))
+        moves = [move for mover in self._movers.values() for move in mover.moves]
+        return Profile(rows, spans, self._schedule.transfers(self._slot_bytes), moves)
 
 
 def nbytes(result: Any) -> int:
@@ -299,6 +310,8 @@ def _as_alone(
     outputs among its results. Otherwise None."""
     if len(runners) != 1 or schedule.constants or not isinstance(runners[0], RepeatingRunner):
         return None
+    if schedule.placement.kept[0]:
+        return None  # its results are tensors, which must be copied
     (step,) = schedule.steps
     if len(set(schedule.outputs)) < len(schedule.outputs) or not set(schedule.outputs) <= set(step.outputs):
         return None

@@ -144,3 +144,52 @@ def test_elements_of_other_sizes():
     assert sizes.bytes[model.value_id("x")] == 20
     assert sizes.bytes[model.value_id("y")] == 10
     assert estimate_work(model).bytes[0] == 30
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "flops"),
+    [
+        (
+            "com.microsoft::MatMulNBits",
+            {"x": [3, 5, 64], "w": [11, 2, 16], "s": [11, 2]},
+            {"K": 64, "N": 11, "bits": 4, "block_size": 32},
+            2 * 3 * 5 * 64 * 11,
+        ),
+        ("com.microsoft::FusedMatMul", {"x": [3, 5, 7], "w": [11, 7]}, {"transB": 1}, 2 * 3 * 5 * 7 * 11),
+        (
+            "com.microsoft::QGemm",
+            {"a": [3, 5], "as": [], "az": [], "b": [5, 7], "bs": [], "bz": []},
+            {},
+            2 * 3 * 5 * 7,
+        ),
+        (
+            "com.microsoft::GroupQueryAttention",
+            {"x": [1, 1, 64], "k": [1, 1, 32], "v": [1, 1, 32], "p": [1, 2, 99, 16], "q": [1, 2, 99, 16]},
+            {"num_heads": 4, "kv_num_heads": 2},
+            4 * 64 * 100 + 10 * 64,
+        ),
+        (
+            "ai.onnx.ml::TreeEnsembleRegressor",
+            {"x": [5, 8]},
+            {"nodes_treeids": [0] * 7 + [1] * 7, "nodes_modes": ["LEAF"] * 14},
+            5 * 4 * 2 * 3,
+        ),
+        ("ai.onnx.ml::SVMRegressor", {"x": [5, 8]}, {"support_vectors": [0.0] * 24}, 2 * 5 * 24),
+    ],
+)
+def test_operations_of_other_domains(op, inputs, attributes, flops):
+    """Their results have no known shapes, so the formulas use the inputs."""
+    domain, _, name = op.partition("::")
+    graph = helper.make_graph(
+        [helper.make_node(name, list(inputs), ["y"], domain=domain, **attributes)],
+        "one",
+        [helper.make_tensor_value_info(key, TensorProto.FLOAT, shape) for key, shape in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    opsets = [
+        helper.make_opsetid("", 17),
+        helper.make_opsetid("com.microsoft", 1),
+        helper.make_opsetid("ai.onnx.ml", 3),
+    ]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    assert estimate_work(CORE.read_model(model)).flops.tolist() == [flops]

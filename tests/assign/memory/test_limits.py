@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import hetero
 from hetero.assign.memory.limits import limits_of, parse_bytes, parse_limits
+from hetero.base.machine import DeviceMemory
 from hetero.errors import PropertyError
 
 
@@ -84,3 +86,31 @@ def test_names_without_ids_hold_for_all_of_a_name_and_the_smaller_limit_counts()
         PropertyError, match=r"names 'CPU\.2', which is not in the list CPU\.0, CPU\.1, FPGA .did you mean"
     ):
         limits_of(devices, {"CPU.2": 5}, {}, devices)
+
+
+def test_available() -> None:
+    given = parse_limits({"CPU": "available", "NPU": 5})
+    assert parse_limits(given) == given == parse_limits("CPU=available,NPU=5")
+    found = limits_of(["CPU.0", "CPU.1", "NPU"], given, {"CPU.1": 7.0}, None, lambda device: 40)
+    assert found == {"CPU.0": 40, "CPU.1": 7, "NPU": 5}
+    with pytest.raises(PropertyError, match="max_memory of CPU: the device does not say what is available; give a"):
+        limits_of(["CPU"], given, {})
+    assert limits_of(["CPU"], given, {}, None, lambda device: 0) == {"CPU": 0}
+
+
+def test_available_memory_of_devices(core: hetero.Core, diamond: hetero.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = core._registry.plugin("CPU")
+    monkeypatch.setattr(cpu, "device_memory", lambda device: DeviceMemory(2**40, 10**9))
+    limits = {"CPU": "available"}
+    for device in ("CPU", "HETERO:CPU,TEMPLATE"):
+        assert core.plan(diamond, device, max_memory=limits).limits["CPU"] == 10**9
+        assert core.compile_model(diamond, device, max_memory=limits).inputs
+    monkeypatch.setattr(cpu, "device_memory", lambda device: DeviceMemory(1))  # less than any model needs
+    with pytest.raises(hetero.InsufficientMemory):
+        core.plan(diamond, "CPU", max_memory=limits)
+    moved = core.plan(diamond, "HETERO:CPU,TEMPLATE", max_memory=limits)
+    assert set(moved.affinity.values()) == {"TEMPLATE"}
+    monkeypatch.setattr(cpu, "device_memory", lambda device: None)
+    with pytest.raises(hetero.PropertyError, match="does not say what is available"):
+        core.plan(diamond, "CPU", max_memory=limits)
+    assert not core.plan(diamond, "CPU").limits  # only if asked for

@@ -28,6 +28,15 @@ def test_several_devices_in_turn(hetero_json: Json, hetero: Invoke, diamond_path
     assert "CPU time, ratio to the first" in text
 
 
+def test_auto_has_chosen(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
+    (result,) = hetero_json("bench", diamond_path, "-d", "AUTO:TEMPLATE,CPU", "-niter", "3")["results"]
+    assert result["device"] == "AUTO:TEMPLATE,CPU"
+    assert result["choice"].startswith("CPU: ")
+    assert "while" not in result["choice"]
+    text = hetero("bench", diamond_path, "-d", "AUTO:TEMPLATE,CPU", "-niter", "3").stdout
+    assert "AUTO:TEMPLATE,CPU chose CPU: " in text
+
+
 def test_options_of_benchmark_app(hetero_json: Json, diamond_path: Path) -> None:
     found = hetero_json(
         "bench", "-m", diamond_path, "-d", "CPU", "-niter", "12", "-nstreams", "2", "-nireq", "3", "-shape", "[1,4,5,6]"

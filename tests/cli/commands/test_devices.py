@@ -9,6 +9,7 @@ import pytest
 
 import hetero as library
 from command_line import NASTY, Invoke, Json
+from hetero.plugin.speed import DeviceSpeed
 
 
 def test_devices(hetero: Invoke, hetero_json: Json) -> None:
@@ -20,6 +21,36 @@ def test_devices(hetero: Invoke, hetero_json: Json) -> None:
     assert found["HETERO"]["kind"] == "list"
     text = hetero("devices").stdout
     assert "simulated on CPU" in text
+    cpu = found["CPU"]
+    assert cpu["threads"] >= 1
+    assert cpu["memory_bytes"] >= (cpu["free_bytes"] or 0) > 0
+    assert cpu["speed"]["source"] == "ESTIMATE"  # which the table does not show
+    assert found["FPGA"]["memory_bytes"] == 4e9
+    assert found["FPGA"]["speed"]["source"] == "PROFILE"
+    assert found["HETERO"]["memory_bytes"] is None
+    assert found["HETERO"]["speed"] is None
+    (line,) = [line for line in text.splitlines() if line.startswith("FPGA")]
+    assert "4.00 GB" in line
+    assert "2 Tflop/s, 50 GB/s, link 8 GB/s" in line
+
+
+def test_speeds_are_measured(hetero_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of devices that are neither simulated nor lists; one that cannot be measured keeps its speed."""
+    measured = []
+
+    def measure(core: library.Core, device: str) -> DeviceSpeed:
+        measured.append(device)
+        if device == "TEMPLATE":
+            raise library.HeteroError("no")
+        return DeviceSpeed(1e9, 2e9)
+
+    monkeypatch.setattr("hetero.measure.measure_speed", measure)
+    found = {entry["name"]: entry for entry in hetero_json("devices", "--measure")["devices"]}
+    assert {"CPU", "TEMPLATE"} <= set(measured)
+    assert not {"FPGA", "HETERO", "MULTI", "AUTO"} & set(measured)
+    assert found["CPU"]["speed"]["flops_per_s"] == 1e9
+    assert found["CPU"]["speed"]["source"] == "PROFILE"
+    assert found["TEMPLATE"]["speed"]["source"] == "ESTIMATE"
 
 
 class _Point:

@@ -197,6 +197,17 @@ def test_commands_plan_within_limits_for_the_sizes_that_are_given(
     assert "CPU would need" in short.stderr
 
 
+def test_constraints_on_the_assignment(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    together = ["--together", "first|norm", "--together", "op:Relu"]
+    assert hetero_json("plan", diamond_path, *LIST, *together)["affinity"]["first"] == "CPU"
+    least = ["--min-subgraph", "FPGA=3"]
+    assert set(hetero_json("plan", diamond_path, *LIST, *least)["affinity"].values()) == {"CPU"}
+    assert "'first' (" in hetero("plan", diamond_path, *LIST, *together, "--pin", "first=FPGA", code=1).stderr
+    assert "expected DEVICE=NODES" in hetero("plan", diamond_path, *LIST, "--min-subgraph", "FPGA", code=1).stderr
+    done = hetero_json("bench", diamond_path, *LIST, "-d", "CPU", *least, "-niter", "1")
+    assert len(done["results"]) == 2
+
+
 @pytest.mark.filterwarnings("default:.* may need more than its")
 def test_a_saved_plan_is_checked_for_the_sizes_that_are_given(hetero: Invoke, two_inputs_path: Path) -> None:
     hetero("plan", two_inputs_path, "-d", "HETERO:CPU.0,TEMPLATE", "--save", "plan.json")

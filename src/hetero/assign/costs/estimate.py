@@ -57,12 +57,16 @@ def estimate_work(model: Model, sizes: Mapping[str, int] | None = None) -> NodeW
         if name in VIEWS:
             moved[nodes] = 0
         elif name in SPARSE_READERS:
-            data, index, result = operands.elements(0), operands.elements(1), operands.elements(0, output=True)
+            table = SPARSE_READERS[name]
+            data, result = operands.elements(table), operands.elements(0, output=True)
+            index = operands.elements(1 if table == 0 else 0)
             bytes_per_element = np.maximum(moved[nodes], 1) / np.maximum(data + result + index, 1)
             unread = np.maximum(data - result, 0)
             moved[nodes] = np.maximum(moved[nodes] - unread * bytes_per_element, 0)
-        elif name in FORMULAS:
+        if name in FORMULAS:
             flops[nodes] = FORMULAS[name](operands)
+        elif name in SPARSE_READERS or name in VIEWS:
+            continue
         elif "::" in name or name in _OPS_WITH_GRAPHS:
             assumed[nodes] = True
     return NodeWork(flops, moved, assumed, values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,59 @@ def _attention(o: Operands) -> _Array:
     return 4 * o.elements(0) * np.maximum(o.dim(1, -2), 1) + 10 * o.elements(0)
 
 
+def _grouped_attention(o: Operands) -> _Array:
+    """Queries [batch, length, width] times the past [batch, groups, positions, size] and themselves."""
+    positions = o.dim(3, -2) + o.dim(0, -2)
+    return 4 * o.elements(0) * positions + 10 * o.elements(0)
+
+
+def _packed_attention(o: Operands) -> _Array:
+    """The product with the weights of queries, keys and values, then the attention of all positions to each other."""
+    product = 2 * o.elements(0) * o.dim(1, -1)
+    return product + 4 * o.elements(0) * np.maximum(o.dim(0, -2), 1)
+
+
+def _columns_product(o: Operands) -> _Array:
+    """A product with a matrix B at position 1, transposed or not: from the operands, because onnx does not infer the
+    shapes of these results."""
+    return 2 * o.elements(0) * _ratio(o.dim(1, -1) * o.dim(1, -2), o.dim(0, -1))
+
+
+def _matmul_nbits(o: Operands) -> _Array:
+    """B is [columns, blocks, bytes]."""
+    return 2 * o.elements(0) * o.first_dim(1)
+
+
+def _quantized_gemm(o: Operands) -> _Array:
+    """As `_columns_product`, with B at position 3."""
+    return 2 * o.elements(0) * _ratio(o.elements(3), o.dim(0, -1))
+
+
+def _tree_ensemble(o: Operands) -> _Array:
+    """Each row goes down every tree; a tree with n nodes is about log2(n) deep."""
+    numbers = (_tree_steps(o.model.nodes[int(i)].attributes) for i in o.nodes)
+    return o.dim(0, -2) * np.array(list(numbers), np.float64)
+
+
+def _tree_steps(attributes: Mapping[str, Any]) -> float:
+    """Steps of one row, each about four operations."""
+    modes = attributes.get("nodes_modes") or attributes.get("nodes_featureids") or ()
+    trees = attributes.get("nodes_treeids") or attributes.get("tree_roots") or ()
+    nodes, roots = len(modes), len(set(trees))
+    return 4 * max(roots, 1) * float(np.log2(nodes / max(roots, 1) + 1))
+
+
+def _linear_model(o: Operands) -> _Array:
+    """Each result uses all features of its row."""
+    return 2 * o.elements(0) * np.maximum(o.dim(0, -1, output=True), 1)
+
+
+def _support_vectors(o: Operands) -> _Array:
+    """Each row is compared with each support vector."""
+    numbers = (len(o.model.nodes[int(i)].attributes.get("support_vectors", ())) for i in o.nodes)
+    return 2 * o.dim(0, -2) * np.array(list(numbers), np.float64)
+
+
 def _recurrent(gates_work: float) -> Formula:
     """Each step of each batch entry uses W and R once; X is [steps, batch, inputs]."""
     return lambda o: (2 * (o.elements(1) + o.elements(2)) + gates_work * o.dim(2, -1)) * o.dim(0, -3) * o.dim(0, -2)
@@ -143,6 +196,19 @@ _NORMALIZING = (
     "MeanVarianceNormalization"
 )
 
+_CONTRIB_TRANSCENDENTAL = "BiasGelu FastGelu Gelu QuickGelu QLinearSigmoid"
+_CONTRIB_SIMPLE = "DequantizeLinear QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QuantizeLinear"
+_CONTRIB_NORMALIZING = "SkipLayerNormalization SkipSimplifiedLayerNormalization"
+_CLASSIC = (
+    "ArrayFeatureExtractor Binarizer CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder "
+    "Normalizer OneHotEncoder Scaler ZipMap"
+)
+
+
+def _in(domain: str, names: str) -> list[str]:
+    return [f"{domain}::{name}" for name in names.split()]
+
+
 FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(_SIMPLE.split(), _per_output(1)),
     **dict.fromkeys(_DIVIDING.split(), _per_output(4)),
@@ -158,6 +224,25 @@ FORMULAS: Mapping[str, Formula] = {
     "Gemm": _gemm,
     "Einsum": _einsum,
     **dict.fromkeys(("Attention", "com.microsoft::MultiHeadAttention"), _attention),
+    **dict.fromkeys(_in("com.microsoft", _CONTRIB_SIMPLE), _per_input(1)),
+    **dict.fromkeys(_in("com.microsoft", _CONTRIB_TRANSCENDENTAL), _per_input(15)),
+    **dict.fromkeys(_in("com.microsoft", _CONTRIB_NORMALIZING), _per_input(8)),
+    **dict.fromkeys(("SimplifiedLayerNormalization", "com.microsoft::QLinearGlobalAveragePool"), _per_input(8)),
+    "com.microsoft::EmbedLayerNormalization": _per_output(10),
+    "com.microsoft::RotaryEmbedding": _per_input(3),
+    "com.microsoft::QLinearSoftmax": _per_input(20),
+    "com.microsoft::QLinearAveragePool": _pool,
+    "com.microsoft::FusedConv": _conv(1),
+    **dict.fromkeys(_in("com.microsoft", "DynamicQuantizeMatMul FusedMatMul MatMulIntegerToFloat"), _columns_product),
+    "com.microsoft::MatMulNBits": _matmul_nbits,
+    "com.microsoft::QGemm": _quantized_gemm,
+    "com.microsoft::Attention": _packed_attention,
+    "com.microsoft::GroupQueryAttention": _grouped_attention,
+    "com.microsoft::DynamicQuantizeLSTM": _recurrent(25),  # R is [directions, hidden, 4 * hidden]
+    **dict.fromkeys(_in("ai.onnx.ml", "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor"), _tree_ensemble),
+    **dict.fromkeys(_in("ai.onnx.ml", "LinearClassifier LinearRegressor"), _linear_model),
+    **dict.fromkeys(_in("ai.onnx.ml", "SVMClassifier SVMRegressor"), _support_vectors),
+    **dict.fromkeys(_in("ai.onnx.ml", _CLASSIC), _per_input(2)),
     "LSTM": _recurrent(100),
     "GRU": _recurrent(80),
     "RNN": _recurrent(30),
@@ -176,5 +261,9 @@ VIEWS = frozenset(_VIEWS.split())
 """Operators that need not touch the elements of their inputs; they count no bytes."""
 
 _SPARSE_READERS = "Gather GatherElements GatherND Slice Split SplitToSequence Compress"
-SPARSE_READERS = frozenset(_SPARSE_READERS.split())
-"""Operators that read only as many elements of their first input as they write."""
+SPARSE_READERS: Mapping[str, int] = {
+    **dict.fromkeys(_SPARSE_READERS.split(), 0),
+    "com.microsoft::GatherBlockQuantized": 0,
+    "com.microsoft::EmbedLayerNormalization": 2,
+}
+"""Operators that read only as many elements of the input at this position as they write."""

@@ -15,6 +15,7 @@ from ..cuts import AssignmentProblem
 from ..memory.values import reads_of
 from .estimate import estimate_work
 from .measured import Costs, Measurement
+from .units import bytes_in_units, computing_types, types_in_units
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -75,11 +76,13 @@ def cost_table(
     costs: Costs | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     sizes: Mapping[str, int] | None = None,
+    units: Sequence[Sequence[NDArray[np.int32]]] = (),
 ) -> CostTable:
     """For each node and device, the measured time if there is one, else an estimate from the device's speed.
 
     ``speeds``: one per device. ``shapes``: of the inputs; selects among measurements. ``sizes``: symbolic dim -> size,
-    for estimates; by default from ``shapes``, or else from the shapes of the first measurement. The caller checks that
+    for estimates; by default from ``shapes``, or else from the shapes of the first measurement. ``units``: of each
+    device's answer (`Support.units`); values inside a unit do not count as bytes there. The caller checks that
     ``costs`` belong to this model.
     """
     measured = [costs.measurement(device, shapes) if costs else None for device in devices]
@@ -91,8 +94,12 @@ def cost_table(
     seconds = np.empty((count, model.num_nodes))
     source = np.empty((count, model.num_nodes), np.uint8)
     launch = np.empty(count)
+    dtypes, dtype_of = computing_types(model) if any(speed.flops_per_s_of for speed in speeds) else ([], None)
     for number, (speed, entry) in enumerate(zip(speeds, measured, strict=True)):
-        seconds[number] = speed.seconds(work.flops, work.bytes)
+        of_device = units[number] if units else ()
+        moved = bytes_in_units(model, work, of_device) if of_device else work.bytes
+        types = types_in_units(dtype_of, of_device) if dtype_of is not None and of_device else dtype_of
+        seconds[number] = speed.seconds(work.flops, moved, dtypes, types)
         source[number] = np.where(work.assumed, CostSource.ASSUMED, speed.source)
         launch[number] = speed.launch_s
         if entry is not None:
@@ -159,7 +166,8 @@ def _links(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
     """`CostTable.latency`, ``per_byte`` and ``link_source``.
 
-    A transfer leaves one device for the host and goes from there to the other, unless the link was measured.
+    A transfer leaves one device for the host and goes from there to the other, unless the link was measured. Between
+    devices with the same memory there is none.
     """
     count = len(devices)
     per_byte_of = np.array([1 / s.link_bytes_per_s if s.link_bytes_per_s else 0.0 for s in speeds] + [0.0])
@@ -167,8 +175,12 @@ def _links(
     rank = np.array([int(s.source) for s in speeds] + [int(CostSource.PROFILE)], np.uint8)
     per_byte, latency = per_byte_of[:, None] + per_byte_of, latency_of[:, None] + latency_of
     source = np.maximum(rank[:, None], rank)
-    np.fill_diagonal(per_byte, 0)
-    np.fill_diagonal(latency, 0)
+    names = [speed.memory for speed in speeds]
+    for a in range(count):
+        for b in range(count):
+            if a == b or (names[a] and names[a] == names[b]):
+                per_byte[a, b] = latency[a, b] = 0
+    per_byte[count, count] = latency[count, count] = 0
     for a in range(count):
         for b in range(count):
             measured = costs.link(devices[a], devices[b]) if costs and a != b else None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import PropertyError, did_you_mean, shown
 
-__all__ = ["MaxMemory", "limits_of", "parse_bytes", "parse_limits"]
+__all__ = ["AVAILABLE", "MaxMemory", "limits_of", "parse_bytes", "parse_limits"]
 
 MaxMemory = Mapping[str, "int | float | str"]
-"""Device -> bytes, or a text such as ``"512MiB"`` or ``"1.5GB"``."""
+"""Device -> bytes, or a text such as ``"512MiB"`` or ``"1.5GB"``, or `AVAILABLE`."""
+
+AVAILABLE = "available"
+"""A limit: what the device has free when the model is planned."""
 
 _SIZE = re.compile(
     r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e([+-]?[0-9]{1,3}))?\s*([A-Za-z]*)\s*", re.ASCII | re.IGNORECASE
@@ -68,8 +71,9 @@ def parse_bytes(value: object, what: str = "a size") -> int:
     return int(size)
 
 
-def parse_limits(value: object) -> dict[str, int]:
-    """Device -> bytes, from a mapping or a text: ``"CPU.0=1GiB,CPU.1=512MiB"``. Raises `PropertyError`."""
+def parse_limits(value: object) -> dict[str, int | str]:
+    """Device -> bytes or `AVAILABLE`, from a mapping or a text: ``"CPU.0=1GiB,CPU.1=512MiB"``. Raises
+    `PropertyError`."""
     if isinstance(value, str):
         entries: dict[str, object] = {}
         for entry in filter(None, (part.strip() for part in value.split(","))):
@@ -85,21 +89,26 @@ def parse_limits(value: object) -> dict[str, int]:
     for device in value:
         if not isinstance(device, str):
             raise PropertyError(f"max_memory must map device names to sizes, found the key {shown(device)}")
-    return {device: parse_bytes(size, f"max_memory of {device}") for device, size in value.items()}
+    return {
+        device: AVAILABLE if size == AVAILABLE else parse_bytes(size, f"max_memory of {device}")
+        for device, size in value.items()
+    }
 
 
 def limits_of(
     devices: Sequence[str],
-    user_limits: Mapping[str, int],
+    user_limits: Mapping[str, int | str],
     device_memory: Mapping[str, float | None],
     listed: Sequence[str] | None = None,
+    available: Callable[[str], float | None] = lambda device: None,
 ) -> dict[str, int]:
     """Device -> bytes, for the devices that have a limit.
 
     ``devices``: the devices in use. ``user_limits``: device -> bytes; a name without an id (``CPU``) applies to each
     device of that name without an entry of its own. ``device_memory``: device -> the bytes that the device reports,
     which are a limit as well; the smaller limit applies. ``listed``: the devices that ``user_limits`` may name; None:
-    any. Raises `PropertyError` for other names, with the nearest name.
+    any. ``available``: the bytes that a device has free, for `AVAILABLE`; None if it does not say. Raises
+    `PropertyError` for other names, with the nearest name, and for a device that does not say.
     """
     if listed is not None:
         names = list(dict.fromkeys([*listed, *(device.partition(".")[0] for device in listed)]))
@@ -111,7 +120,11 @@ def limits_of(
                 )
     limits = {}
     for device in devices:
-        user_limit = user_limits.get(device, user_limits.get(device.partition(".")[0]))
+        user_limit: int | float | str | None = user_limits.get(device, user_limits.get(device.partition(".")[0]))
+        if user_limit == AVAILABLE:
+            user_limit = available(device)
+            if user_limit is None:
+                raise PropertyError(f"max_memory of {device}: the device does not say what is available; give a size")
         sizes = [int(size) for size in (device_memory.get(device), user_limit) if size is not None]
         if sizes:
             limits[device] = min(sizes)

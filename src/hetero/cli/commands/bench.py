@@ -146,6 +146,7 @@ def command(
     contenders = [contender for contender, _ in compiled_contenders]
     with progress("Measuring") as tell:
         for contender in contenders:
+            contender.settle()
             contender.warm_up(warmup)
         measure(contenders, seconds or (0.0 if inferences else _SECONDS), inferences or 0, tell)
     results = [_result(contender, contenders[0], compile_seconds) for contender, compile_seconds in compiled_contenders]
@@ -165,6 +166,9 @@ def command(
         print_json({"model": model, "inputs": [entry.as_json() for entry in inputs], "results": rows, **written})
         return
     print_results(results)
+    for result in results:
+        if "choice" in result:
+            print_line(f"{result['device']} chose {result['choice']}")
     if changes is not None:
         print_changes(changes)
     for path in filter(None, (csv_path, history_path)):
@@ -176,9 +180,10 @@ def command(
 
 
 def _targets(planning: Planning) -> list[Planning]:
-    """The targets to measure: each device, then the plan. Default: the default device. Pins apply to lists only."""
+    """The targets to measure: each device, then the plan. Default: the default device. Pins and constraints on
+    assignments apply to lists only."""
     targets = [
-        planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=())
+        planning.on(device) if device.startswith("HETERO") else planning.on(device, pins=(), together=(), least=())
         for device in planning.devices
     ]
     if planning.plan_path is not None:
@@ -209,6 +214,7 @@ def _result(contender: Contender, first: Contender, compile_seconds: float) -> d
         "ratio": {"wall": contender.ratio_to(first, "wall"), "cpu": contender.ratio_to(first, "cpu")},
         "wall_ratio_interval": None if contender is first else contender.ratio_interval(first, "wall"),
         "cpu_ratio_interval": None if contender is first else contender.ratio_interval(first, "cpu"),
+        **({} if contender.choice is None else {"choice": contender.choice}),
     }
 
 

@@ -40,7 +40,8 @@ from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
 from .fusion import fuse
 from .memory import Parts, join
-from .operators import batch_norm
+from .operators import batch_norm, nbits
+from .qdq import rewrite
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
@@ -86,7 +87,6 @@ class Planner:
         repeated: bool = False,
     ) -> None:
         self.model = model
-        self.nodes = nodes
         self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
         self.output_ids = tuple(model.output_ids if output_ids is None else output_ids)
         self.repeated = repeated
@@ -97,11 +97,15 @@ class Planner:
         self._children_lock = threading.RLock()
         self.unfit: deque[str] = deque(maxlen=16)  # why the last plans for symbols failed
         self.num_unfit = 0
+        self.nodes, self._unread = nodes, frozenset[int]()  # nodes whose results other nodes compute
+        if transform:
+            nodes = nbits.rewritten(model, nodes, self.output_ids)
+            self.nodes, self._unread = rewrite(nodes, self.output_ids, self.constant, self._is_constant)
         self.folded = self._fold(frozenset(folded))
         self._operands: dict[int, tuple[Value, Value]] = {}  # convolution -> weights and bias with the batch norm
         self._passing: frozenset[int] = frozenset()  # nodes whose result is their first input
         if transform:
-            self._operands, self._passing = batch_norm.fold(nodes, self.output_ids, self.constant)
+            self._operands, self._passing = batch_norm.fold(self.nodes, self.output_ids, self.constant)
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
         """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
@@ -112,7 +116,9 @@ class Planner:
         folded = set(known)
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
         for i, plan in enumerate(self.nodes):
-            if i in known or plan.operator.custom is not None:  # user code may give another result in each run
+            if i in known or i in self._unread or not plan.outputs:  # `nbits.rewritten` empties nodes
+                continue
+            if plan.operator.custom is not None:  # user code may give another result in each run
                 continue
             if any(v >= 0 and v not in self._constants and not is_constant[v] for v in plan.inputs):
                 continue  # checked before any constant is read from the file
@@ -129,6 +135,9 @@ class Planner:
                     self._constants[value] = Value(result.dtype, result.shape, _read_only(result.data), shared=True)
             folded.add(i)
         return frozenset(folded)
+
+    def _is_constant(self, value: int) -> bool:
+        return value in self._constants or bool(self.model.is_constant[value])
 
     def constant(self, value: int) -> Value | None:
         """The constant or folded value of this id; None for all others."""
@@ -184,7 +193,7 @@ class Planner:
         begin, outer, stages, context.stages = len(context.calls), context.node, context.stages, {}
         try:
             for i in range(len(self.nodes)):
-                if i not in self.folded:
+                if i not in self.folded and i not in self._unread:
                     values.update(self._results(context, i, values))
         except (NeedsData, NeedsHost):
             del context.calls[begin:]
@@ -318,7 +327,7 @@ class Planner:
         needs: tuple[int, ...] = ()
         stop, host = len(self.nodes), -1
         for i in range(start, len(self.nodes)):
-            if i in self.folded:
+            if i in self.folded or i in self._unread:
                 continue
             plan = self.nodes[i]
             num_calls = len(context.calls)
@@ -411,7 +420,7 @@ class Planner:
         calls: Sequence[Call] = context.calls
         parts: Parts = {}
         if self._transform:
-            calls = fuse(calls, output_of_storage)
+            calls = fuse(calls, output_of_storage, context.new_storage)
             calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
         program, node_of, tensor_of = assemble(
             calls,

@@ -14,6 +14,7 @@ import numpy as np
 
 from ... import _kernels
 from ...base.formatting import counted
+from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import STREAM_PROPERTIES, streams_and_threads
 from ...errors import PropertyError, UnsupportedModel
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
@@ -67,6 +68,9 @@ class CpuPlugin(Plugin):
         self._examined: weakref.WeakKeyDictionary[Model, Support] = weakref.WeakKeyDictionary()
         self._context = HostContext(self.name)
         self._custom_ops = CustomOps(self.name)
+
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        return host_memory()
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         # Devices that run on this one, such as profile devices, ask again about the same model.

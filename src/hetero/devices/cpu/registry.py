@@ -146,6 +146,10 @@ class NodePlan:
         self.outputs = outputs
         self.nested = nested
 
+    def replaced(self, operator: Operator, inputs: list[int], outputs: list[int]) -> NodePlan:
+        """Another plan of the same node, which also computes what nodes before or after it did."""
+        return NodePlan(self._model, self.index, operator, self.node, inputs, outputs)
+
     def __str__(self) -> str:
         return f"node {self._model.key_of(self.index)!r} ({self.node.op_type})"
 

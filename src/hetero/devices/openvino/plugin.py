@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...base.formatting import counted
+from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import Property
 from ...errors import HeteroError, UnsupportedModel, WrongVersion, raise_out_of_memory
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
@@ -81,6 +82,16 @@ class OpenvinoPlugin(Plugin):
             case "RANGE_FOR_STREAMS":
                 return (1, 1024)
         return super().read_only_property(name)
+
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        id_ = device.partition(".")[2] or "CPU"
+        if id_ == "CPU":
+            return host_memory()
+        try:
+            total = int(self._core.get_property(self._devices()[id_], "GPU_DEVICE_TOTAL_MEM_SIZE"))
+        except Exception:  # not a GPU, or OpenVINO does not know
+            return None
+        return DeviceMemory(total) if total > 0 else None
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Supports a node if OpenVINO can convert it and supports all resulting operations; see `support`."""

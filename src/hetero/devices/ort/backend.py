@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import io
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
+import numpy as np
 
-__all__ = ["error_text", "failed_node", "load", "missing_kernel", "new_session", "preload", "provider_ids"]
+from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
+from ...model.types import dtype_of
+from . import nvidia
+
+__all__ = [
+    "Target",
+    "core",
+    "dtype_of_value",
+    "error_text",
+    "failed_node",
+    "load",
+    "missing_kernel",
+    "new_session",
+    "preload",
+    "targets",
+]
 
 _SUFFIX = "ExecutionProvider"
 _OPTION = "provider option"  # in errors about a wrong option of an execution provider
@@ -53,11 +70,90 @@ def load() -> Any:
     return onnxruntime
 
 
-def provider_ids() -> dict[str, str]:
-    """Device id -> execution provider of this build: CPU first, then in onnxruntime's order of preference."""
+def core() -> Any:
+    """The C++ part of the package. Its objects lack the checks of the Python part, which take 70 µs per run."""
+    return load().capi.onnxruntime_pybind11_state
+
+
+def dtype_of_value(value: Any) -> np.dtype[Any]:
+    """The dtype of an ``OrtValue`` of the C++ part."""
+    dtype = dtype_of(value.element_type())
+    assert dtype is not None
+    return dtype
+
+
+# Providers for the GPUs of CUDA, which the option device_id selects -> the type of their memory in onnxruntime.
+_CUDA = dict.fromkeys(("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"), "cuda")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """What a device id stands for: an execution provider and one of its devices. ``number``: None for the provider's
+    default. ``is_plugin``: the provider comes from a library that was registered with onnxruntime."""
+
+    provider: str
+    number: int | None = None
+    is_plugin: bool = False
+
+    def options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options for the provider: ``options``, with the number of the device."""
+        if self.number is None or self.is_plugin:
+            return dict(options)
+        chosen = str(options.get("device_id", self.number))
+        if chosen != str(self.number):
+            raise PropertyError(
+                f"ORT_PROVIDER_OPTIONS: device_id is {chosen}, but the name of the device selects {self.number}"
+            )
+        return {**options, "device_id": chosen}
+
+    def entry(self, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The provider with its options, for `new_session`."""
+        name = f"{self.provider}{_NUMBER}{self.number or 0}" if self.is_plugin else self.provider
+        return name, self.options(options)
+
+    def memory(self, options: Mapping[str, Any]) -> tuple[str, int] | None:
+        """Device type and number of the memory in onnxruntime, if values can stay there. None: the host's memory, or a
+        memory for which onnxruntime's Python interface cannot make tensors."""
+        if self.provider not in _CUDA or self.is_plugin:
+            return None
+        try:
+            return _CUDA[self.provider], int(self.options(options).get("device_id", 0))
+        except ValueError:  # which the provider refuses
+            return None
+
+
+_NUMBER = "#"  # before the number of a device of a registered provider
+
+
+def targets() -> dict[str, Target]:
+    """Device id -> provider and device: CPU first, then the providers of this build in onnxruntime's order of
+    preference, each followed by its GPUs, then registered providers."""
     available = load().get_available_providers()
-    ids = {provider.removesuffix(_SUFFIX).upper(): provider for provider in available}
-    return {id_: ids[id_] for id_ in sorted(ids, key=lambda id_: id_ != "CPU")}
+    ids: dict[str, Target] = {}
+    for provider in sorted(available, key=lambda name: name != "CPUExecutionProvider"):
+        id_ = _id_of(provider)
+        ids[id_] = Target(provider)
+        if provider in _CUDA:
+            ids.update((f"{id_}.{number}", Target(provider, number)) for number in range(nvidia.count()))
+    registered: dict[str, int] = {}
+    for device in _ep_devices():
+        if device.ep_name not in available:
+            registered[device.ep_name] = registered.get(device.ep_name, 0) + 1
+    for provider, count in registered.items():
+        id_ = _id_of(provider)
+        ids.setdefault(id_, Target(provider, None, True))
+        ids.update((f"{id_}.{number}", Target(provider, number, True)) for number in range(count))
+    return ids
+
+
+def _id_of(provider: str) -> str:
+    return re.sub(r"[^A-Z0-9_]", "_", provider.removesuffix(_SUFFIX).upper())
+
+
+def _ep_devices() -> list[Any]:
+    """The devices of providers, as far as the installed version can list them."""
+    ep_devices = getattr(load(), "get_ep_devices", None)
+    return [] if ep_devices is None else list(ep_devices())
 
 
 @functools.cache
@@ -75,8 +171,19 @@ def preload() -> str:
 
 def new_session(encoded: bytes, options: Any, providers: list[Any]) -> Any:
     """An ``InferenceSession`` that never changes to other providers by itself, as it does by default if one fails to
-    start or to run. Raises `PropertyError` for wrong options of a provider."""
+    start or to run. ``providers``: names, or pairs of name and options (`Target.entry`). Raises `PropertyError` for
+    wrong options of a provider, and `DeviceUnavailable` if a registered provider has gone."""
     try:
+        if isinstance(providers[0], tuple) and _NUMBER in providers[0][0]:
+            (name, provider_options), number = providers[0], 0
+            name, _, text = name.partition(_NUMBER)
+            number = int(text)
+            devices = [device for device in _ep_devices() if device.ep_name == name]
+            if number >= len(devices):
+                raise DeviceUnavailable(f"ORT: onnxruntime no longer lists device {number} of {name}")
+            given = {key: str(value) for key, value in provider_options.items()}
+            options.add_provider_for_devices([devices[number]], given)
+            return load().InferenceSession(encoded, options, enable_fallback=0)
         return load().InferenceSession(encoded, options, providers=providers, enable_fallback=0)
     except Exception as error:
         _, found, after = error_text(error).partition(_OPTION)

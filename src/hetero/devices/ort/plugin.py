@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...base.formatting import counted
+from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import Property
-from ...errors import DeviceUnavailable, HeteroError, UnsupportedModel, raise_out_of_memory
+from ...errors import (
+    DeviceUnavailable,
+    HeteroError,
+    NotSupported,
+    PropertyError,
+    UnsupportedModel,
+    raise_out_of_memory,
+)
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
-from . import backend
+from ...plugin.speed import DeviceSpeed
+from . import backend, nvidia
+from .backend import Target
 from .counters import Counters
+from .memory import OrtMemory, memory_at
 from .runner import PAYLOAD_VERSION, SHAPING, OrtModel
 from .session import CPU_PROVIDER, SessionSource, num_streams, session_options
-from .support import inferred_dtypes, refusals
+from .support import inferred_dtypes, record_assignment, refusals, takes_all
 from .values import passes
 
 if TYPE_CHECKING:
@@ -34,6 +46,8 @@ _PACKAGES = {
     "QNN": "onnxruntime-qnn",
 }
 _GPUS = ("CUDA", "TENSORRT", "NVTENSORRTRTX", "ROCM", "MIGRAPHX", "DML", "WEBGPU")
+
+_NO_GPU = 1 << 16  # a number that no GPU has
 
 # Options of providers whose defaults do not suit several sessions on one GPU. By default, a session's memory grows to
 # the next power of two, and to nearly the whole GPU after a request that was too large.
@@ -68,13 +82,13 @@ class OrtPlugin(Plugin):
         backend.load()
 
     def device_ids(self) -> tuple[str, ...]:
-        return tuple(backend.provider_ids())
+        return tuple(backend.targets())
 
     def check_device_id(self, id_: str) -> None:
         try:
             super().check_device_id(id_)
         except DeviceUnavailable as error:
-            package = _PACKAGES.get(id_)
+            package = _PACKAGES.get(id_.partition(".")[0]) if id_.partition(".")[0] not in self.device_ids() else None
             if package is None:
                 raise
             raise DeviceUnavailable(
@@ -98,11 +112,47 @@ class OrtPlugin(Plugin):
                 return (1, 1024, 1) if name == "RANGE_FOR_ASYNC_INFER_REQUESTS" else (1, 1024)
         return super().read_only_property(name)
 
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        """Known for onnxruntime's own kernels only."""
+        return host_memory() if device.partition(".")[2] in ("", "CPU") else None
+
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Supports a node if onnxruntime can create a session with it; see `support`."""
         settings = self.full_config(config)
-        provider = self._provider(settings)
-        return Support.from_reasons(model.num_nodes, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
+        target = self._target(settings["DEVICE_ID"])
+        return Support.from_reasons(model.num_nodes, refusals(model, target, settings["ORT_PROVIDER_OPTIONS"]))
+
+    def speed(self, device: str) -> DeviceSpeed:
+        """CPU kernels at the measured speed; GPUs of CUDA by what the driver says of them; other GPUs as a small one of
+        them, because they also have memory of their own."""
+        id_ = device.partition(".")[2] or "CPU"
+        target = backend.targets().get(id_)
+        memory = None if target is None else target.memory({})
+        if memory is not None:
+            return nvidia.speed(memory[1])
+        if id_.partition(".")[0] in _GPUS:
+            return dataclasses.replace(nvidia.speed(_NO_GPU), memory="")
+        return super().speed(device)
+
+    def memory_bytes(self, device: str) -> float | None:
+        target = backend.targets().get(device.partition(".")[2])
+        memory = None if target is None else target.memory({})
+        return None if memory is None else nvidia.total_bytes(memory[1])
+
+    def get_default_context(self) -> RemoteContext:
+        return self.get_context_of(str(self.full_config({})["DEVICE_ID"]))
+
+    def get_context_of(self, id_: str) -> RemoteContext:
+        context = self._memory(self._target(id_), {})
+        if context is None:
+            raise NotSupported(f"{self.device_name(id_)} has no remote contexts: it computes in this machine's memory")
+        return context
+
+    def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
+        unknown = [name for name in parameters if name != "DEVICE_ID"]
+        if unknown:
+            raise PropertyError(f"{self.name}: a context has the parameter DEVICE_ID, found {unknown[0]!r}")
+        return self.get_context_of(str(parameters.get("DEVICE_ID", "")))
 
     def find_dtypes(self, model: Model, names: Sequence[str], config: Mapping[str, Any]) -> Mapping[str, np.dtype[Any]]:
         """onnxruntime knows the types of all values of a model that it supports whole."""
@@ -112,32 +162,48 @@ class OrtPlugin(Plugin):
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         settings = self.full_config(config)
-        provider = self._provider(settings)
+        target = self._target(settings["DEVICE_ID"])
         device = self.device_name(settings["DEVICE_ID"])
-        if provider != CPU_PROVIDER:  # otherwise, unsupported nodes would silently run on the CPU
-            self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
+        own = settings["ORT_PROVIDER_OPTIONS"]
+        is_cpu = target.provider == CPU_PROVIDER
+        memory = self._memory(target, own)
+        if context is not None and context is not memory:
+            where = "this machine's memory" if memory is None else f"{memory!r}"
+            raise PropertyError(f"{device} computes in {where}; found {context!r} as context")
         for port in (*model.inputs, *model.outputs):
             if port.is_stated and port.dtype is not None and not passes(port.dtype):
-                self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]))
+                self._refuse(model, device, refusals(model, target, own))
         source = SessionSource(model)
-        providers: list[Any] = [(provider, {**_OPTIONS.get(provider, {}), **settings["ORT_PROVIDER_OPTIONS"]})]
-        if provider != CPU_PROVIDER:
+        providers: list[Any] = [target.entry({**_OPTIONS.get(target.provider, {}), **own})]
+        if not is_cpu:
             providers.append(CPU_PROVIDER)
+
+        def new_options() -> Any:
+            options = session_options(settings)
+            if not is_cpu:
+                record_assignment(options)
+            return options
+
         try:
-            session = source.session(session_options(settings), providers)
+            session = source.session(new_options(), providers)
+            if not is_cpu and not takes_all(session, target.provider):
+                # Otherwise, unsupported nodes would silently run on the CPU.
+                self._refuse(model, device, refusals(model, target, own))
             counters = None
             if settings["PERF_COUNT"]:
                 counters = Counters(model, source, lambda: session_options(settings), providers)
+        except UnsupportedModel:
+            raise
         except Exception as error:
             raise_out_of_memory(error)
-            self._refuse(model, device, refusals(model, provider, settings["ORT_PROVIDER_OPTIONS"]), error)
+            self._refuse(model, device, refusals(model, target, own), error)
             raise self._failure(model, device, error) from error
         properties = {
             **settings,
             "NETWORK_NAME": model.name,
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": num_streams(settings),
         }
-        return OrtModel(device, model, properties, source, session, counters)
+        return OrtModel(device, model, properties, source, session, counters, memory)
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", PAYLOAD_VERSION)
@@ -149,12 +215,18 @@ class OrtPlugin(Plugin):
         shaping = {name: stored[name] for name in SHAPING if name in stored}
         return self.compile_model(read_payload_model(reader), {**shaping, **config})
 
-    def _provider(self, settings: Mapping[str, Any]) -> str:
-        id_ = settings["DEVICE_ID"] or "CPU"
+    def _target(self, id_: str) -> Target:
+        """The execution provider and its device for an id. Raises `DeviceUnavailable`."""
+        id_ = id_ or "CPU"
         self.check_device_id(id_)
-        if _PACKAGES.get(id_) == "onnxruntime-gpu":
+        if _PACKAGES.get(id_.partition(".")[0]) == "onnxruntime-gpu":
             backend.preload()
-        return backend.provider_ids()[id_]
+        return backend.targets()[id_]
+
+    def _memory(self, target: Target, options: Mapping[str, Any]) -> OrtMemory | None:
+        """The memory in which values can stay."""
+        place = target.memory(options)
+        return None if place is None else memory_at(*place)
 
     def _refuse(self, model: Model, device: str, refused: Mapping[int, str], cause: Exception | None = None) -> None:
         """Raise `UnsupportedModel` if ``refused`` is not empty."""

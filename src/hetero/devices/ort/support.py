@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
 from . import backend
+from .backend import Target
 from .session import CPU_PROVIDER, SessionSource, plain_options
 from .values import passes
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from ...model.model import Model
 
-__all__ = ["inferred_dtypes", "refusals"]
+__all__ = ["inferred_dtypes", "record_assignment", "refusals", "takes_all"]
 
 _SKELETON_BYTES = 1024  # the tested models contain constants up to this size, because kernels may read them
 _MAX_NAMED = 32  # errors that name a node before a group is halved
@@ -47,13 +49,24 @@ _UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferr
 _known_reasons: dict[bytes, str] = {}  # signature -> why it is not supported; empty if it is supported
 _runs_alone: dict[bytes, bool] = {}  # signature, which includes the provider -> whether the provider runs it
 _known_lock = threading.Lock()
+_answers: weakref.WeakKeyDictionary[Model, dict[str, dict[int, str]]] = weakref.WeakKeyDictionary()
 
 
-def refusals(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:
-    """Node -> reason, for each node that is not supported."""
+def refusals(model: Model, target: Target, provider_options: Mapping[str, Any]) -> dict[int, str]:
+    """Node -> reason, for each node that is not supported. The answer is kept as long as the model."""
+    entry = target.entry(provider_options)
+    with _known_lock:
+        answers = _answers.setdefault(model, {})
+    key = repr((id(backend.load()), entry))
+    if key not in answers:
+        answers[key] = _refusals(model, target.provider, entry)
+    return dict(answers[key])
+
+
+def _refusals(model: Model, provider: str, entry: tuple[str, dict[str, Any]]) -> dict[int, str]:
     reasons = _without_kernels(model)
     if provider != CPU_PROVIDER and reasons:
-        providers = [(provider, dict(provider_options)), CPU_PROVIDER]
+        providers = [entry, CPU_PROVIDER]
         reasons = {} if _supports_whole(model, providers) else _tried(model, list(reasons), providers)
     for node, (name, dtype) in values_not_passing(model, passes).items():
         why = f"{name!r} has dtype {dtype}, which onnxruntime's Python interface does not support"
@@ -61,7 +74,7 @@ def refusals(model: Model, provider: str, provider_options: Mapping[str, Any]) -
     if provider != CPU_PROVIDER and len(reasons) < model.num_nodes:
         supported = [node for node in range(model.num_nodes) if node not in reasons]
         part = model if not reasons else model.extract(supported)
-        for node, why in _not_assigned(part, provider, provider_options).items():
+        for node, why in _not_assigned(part, provider, entry).items():
             reasons[supported[node]] = why
     return reasons
 
@@ -351,9 +364,18 @@ def _drop_shapes(proto: onnx.TypeProto) -> None:
         proto = getattr(proto, kind).elem_type
 
 
-def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, Any]) -> dict[int, str]:
+def takes_all(session: Any, provider: str) -> bool:
+    """Whether a session, made with `record_assignment`, runs on a provider and leaves no node to another one. False if
+    the installed onnxruntime cannot tell."""
+    if provider not in session.get_providers() or not hasattr(session, "get_provider_graph_assignment_info"):
+        return False
+    parts = session.get_provider_graph_assignment_info()
+    return bool(parts) and all(part.ep_name == provider for part in parts)
+
+
+def _not_assigned(model: Model, provider: str, entry: tuple[str, dict[str, Any]]) -> dict[int, str]:
     """Node -> reason, for each node that an execution provider leaves to another."""
-    session = SessionSource(model).session(_recording_options(), [(provider, dict(provider_options)), CPU_PROVIDER])
+    session = SessionSource(model).session(_recording_options(), [entry, CPU_PROVIDER])
     if provider not in session.get_providers():
         raise DeviceUnavailable(_not_started(provider))
     if not hasattr(session, "get_provider_graph_assignment_info"):
@@ -361,7 +383,7 @@ def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, An
     assigned = _assigned(session, provider)
     left = [node for node, key in enumerate(model.keys) if key not in assigned]
     # Nodes that it supports but leaves to the CPU in this model, such as arithmetic on shapes, run better there.
-    could = _supported_alone(model, left, provider, provider_options)
+    could = _supported_alone(model, left, provider, entry)
     return {
         node: f"{provider} leaves {model.nodes[node].op_type} to another execution provider"
         for node in left
@@ -372,8 +394,13 @@ def _not_assigned(model: Model, provider: str, provider_options: Mapping[str, An
 def _recording_options() -> Any:
     """Options of a session that can be asked where its nodes run."""
     options = plain_options()
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    record_assignment(options)
     return options
+
+
+def record_assignment(options: Any) -> None:
+    """Let sessions with these options know which provider runs which node."""
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
 
 
 def _assigned(session: Any, provider: str) -> set[str]:
@@ -387,14 +414,14 @@ def _assigned(session: Any, provider: str) -> set[str]:
 
 
 def _supported_alone(
-    model: Model, nodes: Sequence[int], provider: str, provider_options: Mapping[str, Any]
+    model: Model, nodes: Sequence[int], provider: str, entry: tuple[str, dict[str, Any]]
 ) -> frozenset[int]:
     """Those of ``nodes`` that a provider runs if each is tested alone.
 
     onnxruntime's table of kernels (``get_all_opkernel_def``) is not sufficient: it lists operators, not nodes. Reading
     it also ends the process if TensorRT is missing, as in most installations of onnxruntime-gpu.
     """
-    providers: list[Any] = [(provider, dict(provider_options)), CPU_PROVIDER]
+    providers: list[Any] = [entry, CPU_PROVIDER]
     probes = {node: probe for node, probe in _probes(model, nodes, providers).items() if probe.problem is None}
     with _known_lock:
         unknown = {probe.signature: probe for probe in probes.values() if probe.signature not in _runs_alone}

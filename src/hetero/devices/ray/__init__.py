@@ -1,4 +1,7 @@
-"""The device RAY: submodels in actors of a Ray cluster, on this machine or on others. See docs/hosts.md."""
+"""The device RAY: submodels in actors of a Ray cluster, on this machine or on others.
+
+See the page "Several hosts" of the documentation.
+"""
 
 from .plugin import RayPlugin, create_plugin
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import without
 from ...errors import Cancelled, InferenceError, UnsupportedModel, inference_error
 from ...extension.binding import bind_node
@@ -60,6 +61,9 @@ class TemplatePlugin(Plugin):
             case "OPTIMIZATION_CAPABILITIES":
                 return ("FP64", "FP32", "FP16", "BF16", "INT8", "STRING")
         return super().read_only_property(name)
+
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        return host_memory()
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Supports a node if its operator exists in the model's opset and has an implementation."""

@@ -1,8 +1,8 @@
 """Finds the implementation of a node for its opset.
 
-The order is: the model's functions, custom operators, `control_flow`, `corrections`, the classes of ``onnx.reference``,
-and the function body in the operator's schema. The classes of ``onnx.reference`` always use the attribute defaults of
-the newest schema. Therefore, the defaults of the node's own opset are written into the node.
+The order is: the model's functions, custom operators, `contrib`, `control_flow`, `corrections`, the classes of
+``onnx.reference``, and the function body in the operator's schema. The classes of ``onnx.reference`` always use the
+attribute defaults of the newest schema. Therefore, the defaults of the node's own opset are written into the node.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onnx.reference.op_run import OpRun, RuntimeContextError
 
 from ...errors import did_you_mean, raise_out_of_memory
 from ...extension.binding import BoundOp, bind
+from .contrib import matched
 from .control_flow import CONTROL_FLOW
 from .corrections import correction
 from .program import Program, Refused, Scope
@@ -154,8 +155,8 @@ def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = scope.version_of(domain)
     function = (node.domain, node.op_type, getattr(node, "overload", ""))
-    if domain not in _LOADERS and function not in scope.library.functions:
-        bound = _bind_custom(node, scope, domain)
+    if function not in scope.library.functions and (domain not in _LOADERS or _is_unknown(node, domain)):
+        bound = _bind_foreign(node, scope, domain)
         return bound if isinstance(bound, str) else None
     if version is not None and function not in scope.library.functions and (domain, node.op_type) not in CONTROL_FLOW:
         known = find(domain, node.op_type, version)
@@ -180,11 +181,11 @@ def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Se
     function = (node.domain, node.op_type, getattr(node, "overload", ""))
     if function in scope.library.functions:
         return _call_of(scope.library.local_program(function, node), len(node.input)), ()
-    if domain not in _LOADERS:
-        bound = _bind_custom(node, scope, domain)
+    if domain not in _LOADERS or _is_unknown(node, domain):
+        bound = _bind_foreign(node, scope, domain)
         if isinstance(bound, str):
             raise Refused(bound)
-        return (lambda *inputs: bound.run(inputs)), ()
+        return bound, ()
     version = scope.version_of(domain)
     if version is None:
         raise Refused(f"the model does not import an opset of domain {domain!r}")
@@ -196,6 +197,19 @@ def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Se
     if isinstance(known, str):
         raise Refused(known)
     return _bind(known, node, scope), ()
+
+
+def _is_unknown(node: onnx.NodeProto, domain: str) -> bool:
+    """Whether ONNX's own domain lacks the operator of a definition in `contrib`."""
+    return not onnx.defs.has(node.op_type, domain) and matched(node) is not None
+
+
+def _bind_foreign(node: onnx.NodeProto, scope: Scope, domain: str) -> Callable[..., Sequence[Any]] | str:
+    """The custom operator or the definition for a node that onnx does not know, or the reason why there is none."""
+    bound = _bind_custom(node, scope, domain)
+    if not isinstance(bound, str):
+        return lambda *inputs: bound.run(inputs)
+    return matched(node) or bound
 
 
 def _bind_custom(node: onnx.NodeProto, scope: Scope, domain: str) -> BoundOp | str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,6 +170,25 @@ def test_embedding(batch: int, length: int) -> None:
     check(op, {"ids": ids, **none, **tables, **no_table, **factors, "mask": mask}, constants=fixed, outputs=2)
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_embedding_refuses_numbers_outside_a_table(device: str) -> None:
+    good = {
+        "ids": np.zeros((1, 2), np.int32),
+        "segments": np.zeros((1, 2), np.int32),
+        "words": floats(10, 8),
+        "places": floats(6, 8),
+        "table": floats(2, 8),
+        "gamma": floats(8),
+        "beta": floats(8),
+    }
+    fixed = ("words", "places", "table", "gamma", "beta")
+    run(model_of("EmbedLayerNormalization", good, fixed, outputs=2), good, device)
+    for name, number in (("ids", -1), ("ids", 10), ("ids", -(2**31)), ("segments", -1), ("segments", 2)):
+        wrong = good | {name: np.array([[0, number]], np.int32)}
+        with pytest.raises(InferenceError):
+            run(model_of("EmbedLayerNormalization", wrong, fixed, outputs=2), wrong, device)
+
+
 # ---- attention
 
 
@@ -308,38 +326,6 @@ def test_rotary_embedding(interleaved: int) -> None:
     assert "scale = 2.0" in refusal(model_of(op, wrong, scale=2.0))
 
 
-# ---- weights of a few bits
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize(("k", "n", "block"), [(32, 8, 16), (64, 5, 32), (40, 3, 16), (48, 1, 32)])
-def test_matmul_nbits(bits: int, k: int, n: int, block: int) -> None:
-    random = np.random.default_rng(0)
-    blocks = -(-k // block)
-    weights = random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
-    scales = (np.abs(floats(n, blocks)) / 50).astype(np.float32)
-    zeros = random.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
-    options = {"K": k, "N": n, "bits": bits, "block_size": block, "constants": ("b", "s", "z", "bias")}
-    for shape in ((3, k), (1, k), (2, 3, k)):
-        inputs = {"x": floats(*shape), "b": weights, "s": scales}
-        check("MatMulNBits", inputs, **options, rtol=1e-3, atol=1e-3)
-        check("MatMulNBits", inputs | {"z": zeros}, **options, rtol=1e-3, atol=1e-3)
-        with_bias = inputs | {"z": zeros, "-g": zeros, "bias": floats(n)}
-        check("MatMulNBits", with_bias, **options, rtol=1e-3, atol=1e-3)
-
-
-def test_matmul_nbits_refuses() -> None:
-    inputs = {"x": floats(2, 32), "b": np.zeros((4, 2, 8), np.uint8), "s": floats(4, 2)}
-    good = {"K": 32, "N": 4, "bits": 4, "block_size": 16}
-    assert "not constant" in refusal(model_of("MatMulNBits", inputs, **good))
-    fixed = ("b", "s")
-    for bits in (2, 3):
-        assert f"bits = {bits}" in refusal(model_of("MatMulNBits", inputs, fixed, **good | {"bits": bits}))
-    assert "block_size = 24" in refusal(model_of("MatMulNBits", inputs, fixed, **good | {"block_size": 24}))
-    with pytest.raises(InferenceError, match="B of shape"):
-        run(model_of("MatMulNBits", inputs, fixed, **good | {"N": 5}), inputs)
-
-
 # ---- beside other parts of the device
 
 
@@ -365,18 +351,6 @@ def test_half_precision_is_rounded_once(op: str) -> None:
     (found,) = run(model_of(op, halves), halves)
     (wanted,) = run(model_of(op, wide), wide)
     assert np.array_equal(found, wanted.astype(np.float16))
-
-
-def test_packed_weights_of_a_few_bits_are_exported(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    inputs = {"x": floats(2, 32), "b": random.integers(0, 256, (4, 2, 8)).astype(np.uint8), "s": floats(4, 2)}
-    model = model_of("MatMulNBits", inputs, ("b", "s"), K=32, N=4, bits=4, block_size=16)
-    core = Core()
-    compiled = core.compile_model(model, "CPU", {"CACHE_MODE": "OPTIMIZE_SPEED"})
-    (wanted,) = compiled({"x": inputs["x"]}).values()
-    compiled.export_model(tmp_path / "model.hetero")
-    (found,) = core.import_model(tmp_path / "model.hetero")({"x": inputs["x"]}).values()
-    assert np.array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from hetero import Core, InferenceError, _kernels
+from hetero import Core, InferenceError, UnsupportedModel, _kernels
 
 Array = np.ndarray[Any, Any]
 
@@ -224,6 +224,12 @@ def test_parameters_per_row_and_column() -> None:
     scale = feeds["a_scale"][:, None] * feeds["b_scale"] / feeds["y_scale"]
     wanted = np.clip(np.rint(sums * scale.astype(np.float64)) + feeds["y_zero"], 0, 255)
     assert np.array_equal(run(model_of("QLinearMatMul", feeds), feeds)[0], wanted)
+    # A vector on the right: the result has no columns.
+    single = {"b": feeds["b"][:, 0], "b_scale": feeds["b_scale"][0], "b_zero": feeds["b_zero"][0]}
+    assert np.array_equal(run(model_of("QLinearMatMul", feeds | single), feeds | single)[0], wanted[:, 0])
+    square = feeds | single | {name: np.concatenate([feeds[name]] * 2)[:5] for name in ("a", "a_scale", "a_zero")}
+    expected = np.concatenate([wanted[:, 0]] * 2)[:5]
+    assert np.array_equal(run(model_of("QLinearMatMul", square), square)[0], expected)
     # In higher ranks they are given in a shape that broadcasts.
     stacked = feeds | {
         "a": feeds["a"][None],
@@ -499,3 +505,17 @@ def test_a_scale_that_does_not_fit_its_axis_is_an_error() -> None:
         run(model_of("QuantizeLinear", feeds, axis=1, block_size=2), feeds)
     with pytest.raises(InferenceError, match="axis 5"):
         run(model_of("QuantizeLinear", feeds, axis=5), feeds)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, np.nan, np.inf])
+@pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear", "QLinearMatMul"])
+def test_bad_scales_are_refused(op: str, scale: float) -> None:
+    """When the model is compiled, by the names of the node and of the operand."""
+    if op == "QLinearMatMul":
+        feeds, name = product_feeds(np.random.default_rng(1), (2, 3), (3, 4), "uint8", "int8"), "b_scale"
+    else:
+        name = "y_scale" if op == "QuantizeLinear" else "x_scale"
+        feeds = {"x": np.ones(3, np.float32 if op == "QuantizeLinear" else np.uint8), name: np.ones((), np.float32)}
+    feeds[name] = np.array(scale, np.float32)
+    with pytest.raises(UnsupportedModel, match=f"{op} with {name} = {scale}"):
+        Core().compile_model(model_of(op, feeds, (name,)), "CPU")

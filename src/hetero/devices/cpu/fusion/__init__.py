@@ -7,10 +7,10 @@ fused call stands for the node that does most of its work.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..values import Call
-from . import activations, attention, chains, epilogues, layer_norm, padding, views
+from . import activations, attention, chains, conversions, epilogues, layer_norm, padding, views
 from .graph import CallGraph
 
 __all__ = ["PASSES", "fuse"]
@@ -27,9 +27,11 @@ PASSES = (
 )
 
 
-def fuse(calls: Sequence[Call], kept: Collection[int]) -> list[Call]:
-    """Return the calls after all passes. ``kept``: storages that are read after the segment."""
-    graph = CallGraph(calls, kept)
+def fuse(calls: Sequence[Call], kept: Collection[int], new_storage: Callable[[], int]) -> list[Call]:
+    """Return the calls after all passes. ``kept``: storages that are read after the segment. ``new_storage``: returns a
+    number that no storage has."""
+    placed = conversions.place_conversions(calls, kept, chains.may_join, new_storage)
+    graph = CallGraph(placed, kept)
     for run in PASSES:
         run(graph)
     return graph.result()

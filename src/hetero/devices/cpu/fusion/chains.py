@@ -13,6 +13,7 @@ Conditions for a run:
 - It has at most `_MAX_CALLS` calls, `_MAX_OPERANDS` operands and `_MAX_RESULTS` results.
 - Each result has at least `MIN_BYTES`: a smaller one stays in the L1 cache between two calls anyway.
 - No call can fail, so that an error names its node: integer divisions are left out.
+- A conversion from or to small integers has one scale and one zero point.
 - The exponent of a power is one known number, because the kernel `pow` distinguishes exponents by how they broadcast.
 
 Results that other calls read are written to memory; the others exist only within a tile.
@@ -44,7 +45,7 @@ from ....model.types import onnx_dtype_of
 from ..values import Call, Value
 from .graph import CallGraph
 
-__all__ = ["MIN_BYTES", "fuse_elementwise"]
+__all__ = ["MIN_BYTES", "fuse_elementwise", "may_join"]
 
 MIN_BYTES = 1 << 13
 """Bytes of a result, at least. A smaller one stays in the L1 cache between two calls."""
@@ -58,6 +59,7 @@ _KERNELS = {"unary", "cast", "where", "add", "sub", "mul", "min", "max", "prelu"
 _KERNELS |= {"greater", "greater_or_equal", "and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
 _KERNELS |= {"shift_left", "shift_right"}
 _FLOAT_KERNELS = {"div", "fmod"}  # for integers they can fail
+_CONVERSIONS = {"quantize", "dequantize"}
 # Vector operations: HT_VECTOR_* in kernels/constants.h. The code of a binary operation is that of its name plus a form,
 # which says which operand is the accumulator and which a row in memory.
 _LOAD, _STORE = _kernels.constant("VECTOR_LOAD"), _kernels.constant("VECTOR_STORE")
@@ -139,14 +141,22 @@ def _key(value: Value) -> Key:
     return (value.storage if value.data is None else ~id(value.data), value.shape)
 
 
-def _is_elementwise(graph: CallGraph, position: int, call: Call) -> bool:
-    result = call.outputs[0]
+def may_join(call: Call) -> bool:
+    """Whether a call is an elementwise operation that a chain can run."""
+    if call.kernel in _CONVERSIONS:
+        return not call.ints and None not in call.inputs  # one scale, one zero point
     if call.kernel not in _KERNELS:
-        kind = result.dtype.kind
+        kind = call.outputs[0].dtype.kind
         exponent = call.inputs[1] if call.kernel == "pow" else None
         known = exponent is not None and exponent.data is not None and exponent.size == 1
-        if kind != "f" or not (call.kernel in _FLOAT_KERNELS or known):
-            return False
+        return kind == "f" and (call.kernel in _FLOAT_KERNELS or known)
+    return True
+
+
+def _is_elementwise(graph: CallGraph, position: int, call: Call) -> bool:
+    if not may_join(call):
+        return False
+    result = call.outputs[0]
     # Sizes that are symbols count as large. The results have the same bits either way.
     is_large = is_symbolic(result.size) or result.size * result.dtype.itemsize >= MIN_BYTES
     return is_large and graph.maker(result) == position

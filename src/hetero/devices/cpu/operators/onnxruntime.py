@@ -8,14 +8,12 @@ onnxruntime too, although models have it in ONNX's own domain.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...._sizes import ask
 from ....errors import InferenceError
 from ..registry import F32, FLOATS, Lowering, Node, Result, operator
 from ..values import Context, Value
@@ -302,6 +300,10 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
         raise InferenceError(f"embeddings do not all have {width} columns")
 
     def looked_up(table: Value, rows: Value) -> Value:
+        # As in onnxruntime, negative numbers are errors: the kernel would count them from the end.
+        is_negative = binary(context, "less", rows, context.scalar(0, rows.dtype), _BOOL)
+        outside = context.scalar(np.iinfo(rows.dtype).max, rows.dtype)
+        rows = context.call("where", [is_negative, outside, rows], rows.shape, rows.dtype)
         return context.call("gather", [table, rows], (*rows.shape, width), table.dtype, [0])
 
     if positions is None:
@@ -569,13 +571,25 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
         if size < 1 or x.shape[2] % size or (heads and x.shape[2] != heads * size):
             raise InferenceError(f"an input of shape {list(x.shape)} does not fit heads of {size}")
         turned = context.reshaped(x, (*x.shape[:2], x.shape[2] // size, size))
-    batch, length, count, size = turned.shape
+    batch, length, _, size = turned.shape
     if (width or size) != 2 * half or 2 * half > size:
         raise InferenceError(f"caches of {half} columns do not fit {width or size} numbers of heads of {size}")
     if positions.shape == (1,):
         positions = binary(context, "add", context.counting(length), positions)
     elif positions.shape != (batch, length):
         raise InferenceError(f"position_ids {list(positions.shape)} do not fit {[batch, length]}")
+    made = _turned(context, turned, positions, cosines, sines, bool(node.get("interleaved", 0)))
+    if x.rank == 4:
+        return [transposed(context, made, (0, 2, 1, 3))]
+    return [context.reshaped(made, x.shape)]
+
+
+def _turned(
+    context: Context, turned: Value, positions: Value, cosines: Value, sines: Value, interleaved: bool
+) -> Value:
+    """Turns pairs of numbers of heads [batch, length, heads, size] at ``positions``, [length] or [batch, length]."""
+    batch, length, count, size = turned.shape
+    half = cosines.shape[1]
     shape = (*positions.shape, 1, half)
     angles = [
         context.reshaped(
@@ -585,7 +599,6 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
         for cache in (cosines, sines)
     ]
     steps, part = strides_of(turned.shape), (batch, length, count, half)
-    interleaved = bool(node.get("interleaved", 0))
     # The pairs are neighbours, or the same numbers of both halves.
     starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
     first, second = (strided(context, turned, start, part, (*steps[:3], step)) for start in starts)
@@ -600,91 +613,25 @@ def _rotary_embedding(context: Context, node: Node, inputs: Sequence[Value | Non
         parts = [context.reshaped(joined, (*part[:3], 2 * half))]
     if 2 * half < size:
         parts.append(strided(context, turned, 2 * half, (*part[:3], size - 2 * half), steps))
-    made = parts[0] if len(parts) == 1 else context.call("concat", parts, turned.shape, _F32, [3])
-    if x.rank == 4:
-        return [transposed(context, made, (0, 2, 1, 3))]
-    return [context.reshaped(made, x.shape)]
+    return parts[0] if len(parts) == 1 else context.call("concat", parts, turned.shape, _F32, [3])
 
 
-# ---- weights of a few bits
-
-
-def _nbits_refusal(model: Model, view: NodeView) -> str | None:
-    attributes = view.attributes
-    if attributes.get("bits", 4) not in (4, 8):
-        return f"MatMulNBits with bits = {attributes.get('bits', 4)}; kernels support 4 and 8"
-    block = attributes.get("block_size", 0)
-    if block < 16 or block & (block - 1):
-        return f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 on"
-    if min(attributes.get(name, 0) for name in ("K", "N")) < 1:
-        return "MatMulNBits without K or N"
-    for value in model.node_inputs[view.index].tolist()[1:4]:
-        if value >= 0 and not model.is_constant[value]:
-            return "MatMulNBits whose weights, scales or zero points are not constant"
-    return None
-
-
-@_contrib(
-    "MatMulNBits",
-    dtypes=(F32, ("uint8",), F32, ("uint8",), ("int32",), F32),
-    attributes={
-        "K": None,
-        "N": None,
-        "bits": None,
-        "block_size": None,
-        "accuracy_level": None,
-        "weight_prepacked": (0,),
-    },
-    required=(0, 1, 2),
-    no_inputs={4: "g_idx"},
-    check=_nbits_refusal,
-)
-def _matmul_nbits(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """A product with a matrix that is widened to float32 when the model is compiled.
-
-    ``accuracy_level`` allows less precise products of the activations, which are computed in float32 here."""
-    x, weights, scales = (_required(value) for value in inputs[:3])
-    zeros = _optional(inputs, 3)
-    k, n, bits, block = (node.get(name, 4) for name in ("K", "N", "bits", "block_size"))
-    blocks, per_byte = -(-k // block), 8 // bits
-    sizes = {"B": (weights, n * blocks * block // per_byte), "scales": (scales, n * blocks)}
-    if zeros is not None:
-        sizes["zero_points"] = (zeros, n * -(-blocks // per_byte))
-    for name, (value, size) in sizes.items():
-        if value.data is None or value.size != size:
-            raise InferenceError(f"{name} of shape {list(value.shape)} does not fit K = {k} and N = {n}")
-    if not x.rank or x.shape[-1] != k:
-        raise InferenceError(f"cannot multiply {list(x.shape)} by [{k}, {n}]")
-
-    def matrix() -> Value:
-        """In the layout of `pack_b`."""
-        assert weights.data is not None
-        assert scales.data is not None
-        levels = _unpacked(weights.data.reshape(n, -1), bits).reshape(n, blocks, block)
-        middle: Any = 2 ** (bits - 1)
-        if zeros is not None:
-            assert zeros.data is not None
-            middle = _unpacked(zeros.data.reshape(n, -1), bits)[:, :blocks].reshape(n, blocks, 1).astype(np.float32)
-        wide = (levels.astype(np.float32) - np.float32(middle)) * scales.data.reshape(n, blocks, 1)
-        plain = np.ascontiguousarray(wide.reshape(n, blocks * block)[:, :k])
-        size = ask("panel_floats", k, n)
-        return context.call("pack_b", [context.constant(plain)], (size,), _F32, [1, k, n, 1], lasting=True)
-
-    # The key has a digest of what is packed with the weights, because others may share them.
-    digest = hashlib.sha256()
-    for part in (scales, zeros):
-        if part is not None:
-            assert part.data is not None
-            digest.update(part.data.tobytes())
-    layout = ("matmul_nbits", k, n, bits, block, int(zeros is not None), digest.digest()[:16])
-    right = context.packed(weights, layout, matrix)
-    p = products_of(x, Value(_F32, (k, n)))
-    ints = [p.m, p.n, p.k, 0, 0, 1, 0, 0, 0, len(p.batch), *p.batch, *p.steps(p.m * p.k, 0)]
-    made = context.call("matmul", [x, right, None, None], p.shape, _F32, ints, [1.0, 0.0, 0.0, 0.0])
-    return [_with_bias(context, made, _optional(inputs, 5))]
-
-
-def _unpacked(data: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """The numbers of ``bits`` bits in each row of bytes; the lowest bits of a byte come first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((data[..., None] >> shifts) & np.uint8(2**bits - 1)).reshape(data.shape[0], -1)
+def rotated(
+    context: Context,
+    x: Value,
+    count: int,
+    size: int,
+    positions: Value,
+    cosines: Value,
+    sines: Value,
+    interleaved: bool,
+) -> Value:
+    """RotaryEmbedding of ``count`` heads [batch, length, count * size] at ``positions`` [batch, length]."""
+    if cosines.rank != 2 or sines.shape != cosines.shape or 2 * cosines.shape[1] > size:
+        raise InferenceError(
+            f"caches of shapes {list(cosines.shape)} and {list(sines.shape)} do not fit heads of {size}"
+        )
+    if positions.shape != x.shape[:2]:
+        raise InferenceError(f"position_ids {list(positions.shape)} do not fit {list(x.shape[:2])}")
+    heads = context.reshaped(x, (*x.shape[:2], count, size))
+    return context.reshaped(_turned(context, heads, positions, cosines, sines, interleaved), x.shape)

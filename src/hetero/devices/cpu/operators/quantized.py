@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _BYTES = ("int8", "uint8")
 _SMALL = (*_BYTES, "int16", "uint16")
+_LEVELS = (*_SMALL, "int32", "int4", "uint4")  # those of 4 bits only as constants
 _SCALES = (*F32, "float16", "bfloat16")
 _F32 = np.dtype(np.float32)
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
@@ -54,13 +55,13 @@ _MIN_PRODUCT_CHANNELS = 32  # input and output channels of convolutions that run
 
 def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -> list[int]:
     """The ints of the kernels `quantize` and `dequantize`: x as [outer, size of the axis, inner], and the length of a
-    block along the axis (0: none)."""
+    block along the axis (0: none). None for one scale."""
     if zero is not None and zero.size != scale.size:
         raise InferenceError(
             f"a zero point of shape {list(zero.shape)} does not fit a scale of shape {list(scale.shape)}"
         )
     if scale.size == 1:
-        return [1, 1, x.size, 0]
+        return []
     axis = axis_of(axis, x.rank)
     size = x.shape[axis]
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
@@ -76,9 +77,9 @@ def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -
 
 def _along(context: Context, x: Value, scale: Value, scheme: Sequence[int], axis: int) -> Value:
     """``scale`` in a shape that broadcasts to ``x``."""
-    _, size, _, block = scheme
     if scale.size == 1:
         return context.reshaped(scale, ())
+    _, size, _, block = scheme
     axis = axis_of(axis, x.rank)
     if not block:
         return context.reshaped(scale, (size, *[1] * (x.rank - axis - 1)))
@@ -86,13 +87,41 @@ def _along(context: Context, x: Value, scale: Value, scheme: Sequence[int], axis
     return context.call("gather", [scale, numbers], x.shape, scale.dtype, [axis])
 
 
+def _parameters(context: Context, scale: Value, zero: Value | None, dtype: np.dtype[Any]) -> list[Value | None]:
+    """Scale and zero point as the kernels take them. One of each has rank 0, so that it broadcasts in chains."""
+    if scale.size != 1:
+        return [cast(context, scale, _F32), zero]
+    zero = context.scalar(0, dtype) if zero is None else context.reshaped(zero, ())
+    return [context.reshaped(cast(context, scale, _F32), ()), zero]
+
+
 def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
-def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, NodeView], str | None]:
-    """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, and
-    ``block_size`` must not be negative."""
+def _scale_refusal(**positions: int) -> Callable[[Model, NodeView], str | None]:
+    """A check of constant scales, given by name and position: they must be positive and finite."""
+
+    def check(model: Model, view: NodeView) -> str | None:
+        inputs = model.node_inputs[view.index].tolist()
+        for name, position in positions.items():
+            if position >= len(inputs) or inputs[position] < 0 or not model.is_constant[inputs[position]]:
+                continue
+            scales = model.constant(inputs[position], aligned=False).reshape(-1)
+            valid = (scales > 0) & np.isfinite(scales)
+            if not valid.all():
+                at = int(np.argmin(valid))
+                of = f"{name}[{at}]" if scales.size > 1 else name
+                return f"{view.op_type} with {of} = {scales[at]}; expected positive, finite scales"
+        return None
+
+    return check
+
+
+def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
+    """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
+    must not be negative, and constant scales (``scale`` is their name) must be positive and finite."""
+    check_scales = _scale_refusal(**{scale: 1})
 
     def check(model: Model, view: NodeView) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)
@@ -100,7 +129,12 @@ def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, No
             return f"{view.op_type} to {dtype.name}"
         if view.attributes.get("block_size", 0) < 0:
             return f"{view.op_type} with a negative block_size"
-        return None
+        for value in model.node_inputs[view.index].tolist()[::2]:
+            if value >= 0 and not model.is_constant[value]:
+                kind = model.type_of(value).dtype
+                if kind is not None and kind.name in ("int4", "uint4"):
+                    return f"{view.op_type} of {kind.name} that is not constant"
+        return check_scales(model, view)
 
     return check
 
@@ -109,7 +143,7 @@ def _refusal(default: np.dtype[Any], made: Sequence[str]) -> Callable[[Model, No
     "QuantizeLinear",
     dtypes=((*_SCALES, "int32"), _SCALES, _SMALL),
     attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
-    check=_refusal(_BYTE, _SMALL),
+    check=_refusal(_BYTE, _SMALL, "y_scale"),
     result=2,
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -128,31 +162,42 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
         quotient = binary(context, "div", cast(context, x, _F32), divisor)
         x = cast(context, quotient, precision)
         scale = context.constant(np.ones(scale.shape, np.float32))
-    operands = [cast(context, x, _F32), cast(context, scale, _F32), zero]
+    operands = [cast(context, x, _F32), *_parameters(context, scale, zero, dtype)]
     return [context.call("quantize", operands, x.shape, dtype, scheme)]
 
 
 @operator(
     "DequantizeLinear",
-    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    dtypes=(_LEVELS, _SCALES, _LEVELS),
     attributes={"axis": None, "block_size": None},
     until=22,
-    check=_refusal(_F32, _SCALES),
+    check=_refusal(_F32, _SCALES, "x_scale"),
     result=1,
 )
 @operator(
     "DequantizeLinear",
-    dtypes=((*_SMALL, "int32"), _SCALES, (*_SMALL, "int32")),
+    dtypes=(_LEVELS, _SCALES, _LEVELS),
     attributes={"axis": None, "block_size": None, "output_dtype": None},
     since=23,
-    check=_refusal(_F32, _SCALES),
+    check=_refusal(_F32, _SCALES, "x_scale"),
     result=None,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale, zero = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
+    x, scale, zero = _in_bytes(_required(inputs[0])), _required(inputs[1]), _optional(inputs, 2)
+    zero = None if zero is None else _in_bytes(zero)
     scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
-    y = context.call("dequantize", [x, cast(context, scale, _F32), zero], x.shape, _F32, scheme)
+    y = context.call("dequantize", [x, *_parameters(context, scale, zero, x.dtype)], x.shape, _F32, scheme)
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
+
+
+def _in_bytes(x: Value) -> Value:
+    """Constants of 4 bits as bytes."""
+    if x.dtype.name not in ("int4", "uint4"):
+        return x
+    if x.data is None:
+        raise InferenceError(f"expected constants of type {x.dtype}")
+    kind = np.dtype(np.int8 if x.dtype.name == "int4" else np.uint8)
+    return Value(kind, x.shape, x.data.astype(kind))
 
 
 @operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
@@ -229,8 +274,11 @@ def _integer_product(
     a_zero: Value | None,
     b_zero: Value | None,
     requantization: _Requantization | None = None,
+    bias: Value | None = None,
 ) -> Value:
-    """The matrix product (a - a_zero) (b - b_zero): int32, or bytes with ``requantization``."""
+    """The matrix product (a - a_zero) (b - b_zero) + bias: int32, or bytes with ``requantization``.
+
+    ``bias``: int32, one number per column."""
     p = products_of(a, b)
     matrix = ask("quad_bytes", p.k, p.n)
     left_zero = _zeros_of(context, a, None if a_zero is None else _per_row(context, a_zero), -2)
@@ -248,7 +296,10 @@ def _integer_product(
         is_separate = columns.size != 1 and columns.shape[-1:] != (p.n,)  # as many rows as columns: per row
         if not is_separate:
             operands, dtype = [*operands, columns, requantization.zero], requantization.zero.dtype
+            operands += [] if bias is None else [bias]
     made = context.call("matmul_integer", operands, p.shape, dtype, ints)
+    if bias is not None and is_separate:
+        made = binary(context, "add", made, bias)
     return requantization.of(context, made) if requantization is not None and is_separate else made
 
 
@@ -268,10 +319,17 @@ def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value
     return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
 
 
-@operator("QLinearMatMul", dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES), result=7)
+@operator(
+    "QLinearMatMul",
+    dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES),
+    check=_scale_refusal(a_scale=1, b_scale=4, y_scale=6),
+    result=7,
+)
 def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (_required(value) for value in inputs)
     rows = [_per_row(context, value) for value in (a_scale, y_scale, y_zero)]
+    if b.rank == 1:  # the result has no axis of columns
+        rows = [context.reshaped(row, row.shape[:-1]) if row.shape[-1:] == (1,) else row for row in rows]
     multiplier = _multiplier(context, rows[0], _per_column(context, b_scale), rows[1])
     return [_integer_product(context, a, b, a_zero, b_zero, _Requantization(multiplier, rows[2]))]
 
@@ -397,6 +455,7 @@ def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) 
     "QLinearConv",
     dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES, ("int32",)),
     attributes=WINDOW | {"group": None},
+    check=_scale_refusal(x_scale=1, w_scale=4, y_scale=6),
     result=7,
 )
 def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
 _BOOL = np.dtype(np.bool_)
+_BYTES = ("int8", "uint8")
 
 
 def _code(activation: str) -> int:
@@ -185,3 +187,79 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
         operands.append(recurrent_bias)
     floats = [float(node.get("clip", math.inf)), *parameters]
     return context.call_many(node.op_type.lower(), operands, outputs, ints, floats)
+
+
+# ---- LSTM with weights of 8 bits
+
+
+def _quantized_refusal(model: Model, view: NodeView) -> str | None:
+    values = model.node_inputs[view.index].tolist()
+    if len(values) != 12:
+        return f"DynamicQuantizeLSTM with {len(values)} inputs; expected 12"
+    for position, name in (
+        (1, "W"),
+        (2, "R"),
+        (8, "W_scale"),
+        (9, "W_zero_point"),
+        (10, "R_scale"),
+        (11, "R_zero_point"),
+    ):
+        if values[position] < 0 or not model.is_constant[values[position]]:
+            return f"DynamicQuantizeLSTM whose input {name} is not constant"
+    names = [name.decode("utf-8", "replace").lower() for name in view.attributes.get("activations", ())]
+    if names and names != list(_DEFAULTS["LSTM"]) * _directions(view.attributes):
+        return f"DynamicQuantizeLSTM with activations {names}"
+    clip = view.attributes.get("clip", 0.0)
+    return None if clip >= 0 else f"DynamicQuantizeLSTM with clip = {clip!r}"
+
+
+@operator(
+    "com.microsoft::DynamicQuantizeLSTM",
+    dtypes=(F32, _BYTES, _BYTES, F32, ("int32",), F32, F32, F32, F32, _BYTES, F32, _BYTES),
+    attributes={
+        "activations": None,
+        "clip": None,
+        "direction": _ATTRIBUTES["direction"],
+        "hidden_size": None,
+        "input_forget": (0,),
+    },
+    check=_quantized_refusal,
+)
+def _dynamic_quantize_lstm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """LSTM with weights that are widened when the model is compiled.
+
+    onnxruntime also rounds x and the state of each step to 8 bits, by scales that it derives from their ranges. Here
+    they stay float32, so results differ from onnxruntime's by that rounding."""
+    weights = [
+        _widened(context, *(_required(inputs[i]) for i in (at, scale, scale + 1))) for at, scale in ((1, 8), (2, 10))
+    ]
+    attributes = {name: value for name, value in node.attributes.items() if name not in ("clip", "activations")}
+    if node.get("clip", 0.0) > 0:  # 0: no limit
+        attributes["clip"] = node.get("clip", 0.0)
+    lstm = Node("LSTM", node.opset, attributes, node.num_outputs)
+    return list(_recurrent(context, lstm, [inputs[0], *weights, *inputs[3:8]]))
+
+
+def _widened(context: Context, levels: Value, scale: Value, zero: Value) -> Value:
+    """Weights [directions, rows, columns] of bytes as float32 [directions, columns, rows], as LSTM takes them. There
+    is one scale and zero point for each direction, or for each of its columns."""
+    assert levels.data is not None
+    assert scale.data is not None
+    assert zero.data is not None
+    if levels.rank != 3 or levels.dtype != zero.dtype:
+        raise InferenceError(
+            f"weights {levels.dtype}{list(levels.shape)} with zero points {zero.dtype}: expected rank 3 and one type"
+        )
+    directions, _, columns = levels.shape
+    for name, value in (("scale", scale), ("zero point", zero)):
+        if value.shape not in ((directions,), (directions, columns)):
+            raise InferenceError(f"a {name} of shape {list(value.shape)} does not fit weights {list(levels.shape)}")
+    factors, middles = scale.data.reshape(directions, 1, -1), zero.data.reshape(directions, 1, -1).astype(np.int32)
+
+    def make() -> Value:
+        assert levels.data is not None
+        wide = (levels.data.astype(np.int32) - middles).astype(np.float32) * factors
+        return context.constant(np.ascontiguousarray(wide.transpose(0, 2, 1)))
+
+    digest = hashlib.sha256(scale.data.tobytes() + zero.data.tobytes()).digest()[:16]
+    return context.packed(levels, ("widened", str(levels.dtype), digest), make)

@@ -1,0 +1,234 @@
+/* Products with weights of 4 or 8 bits, which are widened in registers: pack_nbits, matmul_nbits. nbits.h has the layout.
+ *
+ * pack_nbits: in B uint8[n][blocks][block * bits / 8], with the lowest bits of a byte first; scales float32[n][blocks];
+ *   zero points uint8[n][ceil(blocks * bits / 8)], packed as B, or NULL. out uint8 of ht_nbits_bytes elements.
+ *   ints: 0, n, k, bits, block, has_zeros. blocks = ceil(k / block).
+ * matmul_nbits: y = x times (B - zero point) * scale + bias.
+ *   in x float32[m][k]; packed B; bias float32[n] or NULL. out y float32[m][n].
+ *   ints: m, n, k, bits, block (a multiple of 8 up to HT_NBITS_MAX_BLOCK), has_zeros.
+ *
+ * A word of each column of a vector is loaded; each of its elements becomes a vector of floats, of which the zero point
+ * is subtracted, and is multiplied by a broadcast element of each row of x. A block's sum is multiplied by its scale.
+ * The sums have the same order for every number of rows. Cost: reading B for one row; for many, the multiplications,
+ * because ROWS rows share what is widened. */
+#include "nbits.h"
+
+enum {
+    ROWS = 4,       /* of a tile: they share widened weights, and their sums fit the registers */
+    CHAINS = VF_LANES == 16 ? 4 : 2, /* sums of a row and a vector over every CHAINS-th element hide the latency */
+    ROW_BLOCK = 64, /* rows that use a panel while it is in the cache */
+    PAIR = 2        /* vectors of columns at a time for one row */
+};
+
+/* ---- packing */
+
+HT_INLINE uint32_t element_of(const uint8_t *from, int64_t i, const int bits)
+{
+    return bits == 8 ? from[i] : (uint32_t)(from[i / 2] >> (i % 2 * 4)) & 15u;
+}
+
+int HT_KERNEL(pack_nbits)(const ht_call *call)
+{
+    ht_nbits l;
+    if (!ht_nbits_of(&l, call) || call->num_in < 2 || (call->num_in > 2 && call->in[2] != NULL) != l.has_zeros)
+        return HT_ERR_OPERAND;
+    const ht_tensor *b = call->in[0], *scales = call->in[1], *zeros = l.has_zeros ? call->in[2] : NULL, *y = call->out[0];
+    if (b->dtype != HT_UINT8 || scales->dtype != HT_FLOAT32 || (zeros && zeros->dtype != HT_UINT8) || y->dtype != HT_UINT8)
+        return HT_ERR_DTYPE;
+    const int64_t column_bytes = ht_size_product(l.blocks, l.block * l.bits / 8);
+    const int64_t zero_bytes = ht_size_quotient(ht_size_product(l.blocks, l.bits), 8);
+    if (b->size != ht_size_product(l.n, column_bytes) || scales->size != ht_size_product(l.n, l.blocks) ||
+        (zeros && zeros->size != ht_size_product(l.n, zero_bytes)) ||
+        y->size != ht_nbits_bytes(l.k, l.n, l.bits, l.block, l.has_zeros))
+        return HT_ERR_OPERAND;
+    uint8_t *to = y->data;
+    int64_t left = HT_PACE;
+    for (int64_t column = 0; column < l.n; column += HT_PANEL)
+        for (int64_t i = 0; i < l.blocks; i++, to += l.block_bytes) {
+            if (ht_paced_stop(&left, l.block * HT_PANEL))
+                return HT_OK;
+            memset(to, 0, (size_t)l.block_bytes);
+            uint8_t *words = to + (ht_nbits_words(&l, to) - to);
+            for (int64_t c = 0; c < ht_min64(HT_PANEL, l.n - column); c++) {
+                const uint8_t *from = (const uint8_t *)b->data + (column + c) * column_bytes + i * l.block * l.bits / 8;
+                memcpy(to + 4 * c, (const float *)scales->data + (column + c) * l.blocks + i, 4);
+                if (zeros)
+                    to[4 * HT_PANEL + c] =
+                        (uint8_t)element_of((const uint8_t *)zeros->data + (column + c) * zero_bytes, i, l.bits);
+                for (int64_t w = 0; w < l.words; w++) {
+                    uint8_t *word = words + (w * HT_PANEL + c) * 4;
+                    for (int j = 0; j < 4; j++)
+                        word[j] = (uint8_t)(l.bits == 8 ? from[4 * w + j]
+                                                        : element_of(from, 8 * w + j, 4) |
+                                                              element_of(from, 8 * w + 4 + j, 4) << 4);
+                }
+            }
+        }
+    return HT_OK;
+}
+
+/* ---- products */
+
+/* Element s of each word as a float minus half the range. `words` have their highest bit of each element flipped, which
+ * makes them signed. s: as bits lie in a word. */
+HT_INLINE vf signed_element(vi words, const int bits, const int s)
+{
+    const int up = 32 - bits * (s + 1), down = 32 - bits;
+    return vi_to_float(vi_shr(vi_shl(words, up), down));
+}
+
+/* The element along k that lies at place s of a word. */
+#define ELEMENT_AT(bits, s) ((bits) == 8 ? (s) : (s) / 2 + (s) % 2 * 4)
+
+typedef struct {
+    ht_nbits l;
+    const float *x, *bias;
+    const uint8_t *packed;
+    float *y;
+    int64_t panels, row_blocks, parts;
+} product;
+
+/* `rows` rows from `row` on, `vectors` vectors of columns from `column` on, in one panel or at the start of each of
+ * several. */
+HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int rows, const int vectors, const int bits,
+                    const int has_zeros)
+{
+    const ht_nbits *l = &p->l;
+    const int per_word = 32 / bits;
+    const float *x = p->x + row * l->k;
+    const uint8_t *block[PAIR];
+    int64_t lane[PAIR];
+    vf total[ROWS][PAIR];
+    const vi flip = vi_set1(bits == 4 ? (int32_t)0x88888888u : (int32_t)0x80808080u);
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++) {
+        const int64_t at = column + v * VF_LANES;
+        lane[v] = at % HT_PANEL;
+        block[v] = p->packed + at / HT_PANEL * l->blocks * l->block_bytes;
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++)
+            total[i][v] = vf_set1(0.0f);
+    }
+    for (int64_t k0 = 0; k0 < l->k; k0 += l->block) {
+        vf sum[ROWS][PAIR][CHAINS], zero[PAIR];
+        const uint8_t *words[PAIR];
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            words[v] = ht_nbits_words(l, block[v]) + 4 * lane[v];
+            zero[v] = ht_nbits_zeros(l, block[v], lane[v]) - vf_set1(bits == 4 ? 8.0f : 128.0f);
+#pragma GCC unroll 4
+            for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+                for (int c = 0; c < CHAINS; c++)
+                    sum[i][v][c] = vf_set1(0.0f);
+        }
+        const int64_t end = ht_min64(l->k, k0 + l->block);
+        int64_t k = k0;
+        for (; k + per_word <= end; k += per_word) {
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++) {
+                const vi word = vi_xor(ht_nbits_load(words[v]), flip);
+                words[v] += 4 * HT_PANEL;
+#pragma GCC unroll 8
+                for (int s = 0; s < per_word; s++) {
+                    vf w = signed_element(word, bits, s);
+                    if (has_zeros)
+                        w -= zero[v];
+#pragma GCC unroll 4
+                    for (int i = 0; i < rows; i++)
+                        sum[i][v][s % CHAINS] =
+                            vf_fma(vf_set1(x[i * l->k + k + ELEMENT_AT(bits, s)]), w, sum[i][v][s % CHAINS]);
+                }
+            }
+        }
+        if (k < end) /* the last word of a column, of which x has only some elements */
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++) {
+                const vi word = vi_xor(ht_nbits_load(words[v]), flip);
+#pragma GCC unroll 8
+                for (int s = 0; s < per_word; s++) {
+                    vf w = signed_element(word, bits, s);
+                    if (has_zeros)
+                        w -= zero[v];
+                    if (k + ELEMENT_AT(bits, s) < end)
+#pragma GCC unroll 4
+                        for (int i = 0; i < rows; i++)
+                            sum[i][v][s % CHAINS] =
+                                vf_fma(vf_set1(x[i * l->k + k + ELEMENT_AT(bits, s)]), w, sum[i][v][s % CHAINS]);
+                }
+            }
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            const vf scale = vf_load((const float *)(const void *)block[v] + lane[v]);
+#pragma GCC unroll 4
+            for (int i = 0; i < rows; i++) {
+                vf block_sum = sum[i][v][0] + sum[i][v][1];
+                if (CHAINS == 4)
+                    block_sum += sum[i][v][CHAINS - 2] + sum[i][v][CHAINS - 1];
+                total[i][v] = vf_fma(scale, block_sum, total[i][v]);
+            }
+            block[v] += l->block_bytes;
+        }
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++)
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++)
+            ht_nbits_store(l, p->bias, p->y, row + i, column + v * VF_LANES, total[i][v]);
+}
+
+/* One panel times `rows` rows. */
+HT_INLINE void rows_of_panel(const product *p, int64_t row, int64_t rows, int64_t column, const int bits,
+                             const int has_zeros)
+{
+    const int vectors = HT_PANEL / VF_LANES, pair = vectors < PAIR ? vectors : PAIR;
+    int64_t i = 0;
+    for (; i + ROWS <= rows; i += ROWS)
+        for (int v = 0; v < vectors; v++)
+            tile(p, row + i, column + v * VF_LANES, ROWS, 1, bits, has_zeros);
+    for (; i < rows; i++)
+        for (int v = 0; v < vectors; v += pair)
+            tile(p, row + i, column + v * VF_LANES, 1, pair, bits, has_zeros);
+}
+
+static void multiply_part(void *context, int64_t part, int thread)
+{
+    const product *p = context;
+    const int64_t units = p->panels * p->row_blocks, end = ht_part_begin(units, p->parts, part + 1);
+    int64_t left = HT_PACE;
+    (void)thread;
+    for (int64_t unit = ht_part_begin(units, p->parts, part); unit < end; unit++) {
+        const int64_t row = unit / p->panels * ROW_BLOCK, column = unit % p->panels * HT_PANEL;
+        const int64_t rows = ht_min64(ROW_BLOCK, p->l.m - row);
+        if (ht_paced_stop(&left, rows * HT_PANEL * p->l.k))
+            return;
+        if (p->l.bits == 4 && p->l.has_zeros)
+            rows_of_panel(p, row, rows, column, 4, 1);
+        else if (p->l.bits == 4)
+            rows_of_panel(p, row, rows, column, 4, 0);
+        else if (p->l.has_zeros)
+            rows_of_panel(p, row, rows, column, 8, 1);
+        else
+            rows_of_panel(p, row, rows, column, 8, 0);
+    }
+}
+
+int HT_KERNEL(matmul_nbits)(const ht_call *call)
+{
+    product p;
+    if (!ht_nbits_of(&p.l, call))
+        return HT_ERR_OPERAND;
+    const int status = ht_nbits_status(&p.l, call);
+    if (status != HT_OK)
+        return status;
+    p.x = call->in[0]->data;
+    p.packed = call->in[1]->data;
+    p.bias = call->num_in > 2 && call->in[2] ? call->in[2]->data : NULL;
+    p.y = call->out[0]->data;
+    p.panels = ht_ceil_div(p.l.n, HT_PANEL);
+    p.row_blocks = ht_ceil_div(p.l.m, ROW_BLOCK);
+    p.parts = ht_parts(call, p.panels * p.row_blocks, (double)p.l.m * (double)p.l.n * (double)p.l.k);
+    if (p.l.m && p.l.n)
+        ht_parallel(call->team, p.parts, multiply_part, &p);
+    return HT_OK;
+}

@@ -1,0 +1,382 @@
+"""Constraints on assignments: units, least sizes of subgraphs, and nodes that go to one device.
+
+Each objective has its own solver, and none of them knows these constraints. They hold because they restrict the
+devices' answers (`Affinity.supports`), which every solver obeys:
+
+1. What follows from the answers and pins alone is restricted first: all nodes of a group go only to devices that
+   support each of them, and a device supports a node of a unit only while one of its units is complete.
+2. The model is assigned and cut. Where the result breaks a constraint, the device no longer supports the nodes
+   concerned, and 2 is repeated. Each round removes at least one device from a node, so this ends.
+
+The reason for each removal takes the place of a device's own reason, so `explain` and errors show it. Step 2 is greedy:
+it finds an assignment that satisfies the constraints, not always the best one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.formatting import counted
+from ..base.names import first_few, short
+from ..errors import InsufficientMemory, PropertyError, UnsupportedModel
+from ..plugin.contract import LeastSubgraph
+from .affinity import Affinity, Origin, first_supporting, place
+from .assignment import Assignment
+from .costs.estimate import estimate_work
+from .pins import find_nodes
+from .pipeline import PipelineError
+from .request import AssignmentRules
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["assign_within_constraints", "check_constraints", "resolve_groups"]
+
+_MOST_ROUNDS = 32  # after this many, a device whose constraints are still broken gets no more nodes by choice
+_TRIAL_NODES = 200_000  # total nodes of all assignments that are tried to choose a device for groups
+
+Solve = Callable[[Affinity], Assignment]
+"""Assigns and cuts, without constraints."""
+
+
+def resolve_groups(
+    model: Model, together: Sequence[Sequence[str]], enclosing: Mapping[int, Sequence[str]] | None = None
+) -> tuple[NDArray[np.int32], ...]:
+    """The nodes of each group, ascending; groups with a common node become one. ``together``: each group as
+    expressions like those of pins. Raises `PropertyError` for an expression that matches nothing."""
+    group_of: dict[int, list[int]] = {}  # the same list for all nodes of a group
+    for expressions in together:
+        merged = {node for text in expressions for node in find_nodes(model, text, "STAY_TOGETHER", enclosing)}
+        for node in tuple(merged):
+            merged.update(group_of.get(node, ()))
+        nodes = sorted(merged)
+        group_of.update(dict.fromkeys(nodes, nodes))
+    firsts = [node for node, nodes in group_of.items() if node == nodes[0] and len(nodes) > 1]
+    return tuple(np.array(group_of[node], np.int32) for node in sorted(firsts))
+
+
+def assign_within_constraints(model: Model, affinity: Affinity, rules: AssignmentRules, solve: Solve) -> Assignment:
+    """The assignment of ``solve`` that satisfies the constraints. ``affinity``: by priority, with its groups.
+
+    Raises the errors of ``solve``; `PropertyError` for a group whose nodes are pinned to several devices, and
+    `UnsupportedModel` for a group that no device supports as a whole, and for nodes whose devices are all ruled out.
+    """
+    if not affinity.groups and not rules.least and not any(support.units for support in affinity.supports):
+        return solve(affinity)
+    answers = _Answers(model, affinity)
+    least = _Least(model, affinity.devices, rules.least)
+    assignment = solve(answers.affinity())
+    rounds = 0
+    while True:
+        broken = [*_incomplete(answers, assignment), *least.too_small(assignment)]
+        if not broken:
+            split = _split(affinity.groups, assignment.affinity.device_of)
+            if not split:
+                return assignment
+            answers, assignment = _with_group_on_one_device(answers, split, assignment, solve)
+            continue
+        device = min(number for number, _, _ in broken)  # nodes go to later devices, whose subgraphs then grow
+        for number, nodes, why in broken:
+            if number == device:
+                answers.leave(number, nodes, why)
+        rounds += 1
+        if rounds > _MOST_ROUNDS:
+            free = np.flatnonzero(affinity.origin == Origin.PRIORITY)
+            answers.remove(device, free, f"its constraints were not met in {_MOST_ROUNDS} attempts")
+        answers.close()
+        assignment = solve(answers.affinity())
+
+
+def check_constraints(assignment: Assignment, rules: AssignmentRules, label: str) -> None:
+    """Raise `PropertyError` unless an assignment that is taken as it is satisfies the constraints. ``rules``: of the
+    request; the units are those of the assignment's devices."""
+    model, affinity = assignment.model, assignment.affinity
+    for group in _split(resolve_groups(model, rules.together), affinity.device_of):
+        one, other = _on_two_devices(group, affinity.device_of)
+        raise PropertyError(
+            f"{label} places {_named(model, one)} on {affinity.devices[affinity.device_of[one]]} and "
+            f"{_named(model, other)} on {affinity.devices[affinity.device_of[other]]}, and STAY_TOGETHER requires one "
+            "device for both"
+        )
+    answers = _Answers(model, affinity)
+    least = _Least(model, affinity.devices, rules.least)
+    for number, nodes, why in (*_incomplete(answers, assignment), *least.too_small(assignment)):
+        keys = first_few([model.key_of(node) for node in nodes.tolist()], 3)
+        raise PropertyError(f"{label} places {keys} on {affinity.devices[number]}: {why}")
+
+
+class _Answers:
+    """The devices' answers, restricted."""
+
+    def __init__(self, model: Model, affinity: Affinity) -> None:
+        self._model = model
+        self._first = affinity
+        self._masks = np.stack([support.mask for support in affinity.supports])
+        self._reasons: list[dict[int, str]] = [{} for _ in affinity.supports]
+        fixed = np.flatnonzero(affinity.origin != Origin.PRIORITY)
+        self._free = np.ones(self._masks.shape, np.bool_)
+        self._free[:, fixed] = affinity.device_of[fixed] == np.arange(len(self._masks))[:, None]
+        self.units = [list(support.units) for support in affinity.supports]
+        self._in_unit = [_members(units, model.num_nodes) for units in self.units]
+        self._check_pins()
+        self.close()
+
+    def copy(self) -> _Answers:
+        """An independent copy."""
+        other = object.__new__(_Answers)
+        other.__dict__.update(self.__dict__)
+        other._masks = self._masks.copy()
+        other._reasons = [dict(reasons) for reasons in self._reasons]
+        other.units = [list(units) for units in self.units]
+        return other
+
+    def affinity(self) -> Affinity:
+        """The assignment by priority with these answers. Raises `UnsupportedModel`."""
+        first = self._first
+        supports = tuple(
+            dataclasses.replace(support, mask=mask, reasons={**support.reasons, **reasons}, units=tuple(units))
+            for support, mask, reasons, units in zip(
+                first.supports, self._masks, self._reasons, self.units, strict=True
+            )
+        )
+        device_of = np.where(
+            first.origin == Origin.PRIORITY, first_supporting(self._model.num_nodes, supports), first.device_of
+        ).astype(np.int32)
+        placed = place(self._model, first.devices, supports, device_of, first.origin.copy(), first.pins)
+        return dataclasses.replace(placed, groups=first.groups, answers=first.supports)
+
+    def in_unit(self, device: int) -> NDArray[np.bool_]:
+        """bool [num_nodes]: the nodes that the device supports only in a unit."""
+        return self._in_unit[device]
+
+    def supporting(self, nodes: NDArray[np.int32]) -> list[int]:
+        """The devices that may have all of the nodes."""
+        return np.flatnonzero((self._masks & self._free)[:, nodes].all(axis=1)).tolist()
+
+    def remove(self, device: int, nodes: NDArray[np.integer], why: str) -> None:
+        """The device no longer supports the nodes."""
+        nodes = nodes[self._masks[device, nodes]]
+        self._masks[device, nodes] = False
+        self._reasons[device].update(dict.fromkeys(nodes.tolist(), why))
+
+    def leave(self, device: int, nodes: NDArray[np.integer], why: str) -> None:
+        """As `remove`. If no other device may have a node, the other nodes of one of its units come to it instead, as
+        long as they could be elsewhere."""
+        available = self._masks & self._free
+        available[device] = False
+        stuck = ~available[:, nodes].any(axis=0)
+        self.remove(device, nodes[~stuck], why)
+        for node in nodes[stuck].tolist():
+            unit = next((unit for unit in self.units[device] if node in unit and available[:, unit].any()), None)
+            if unit is None:
+                self.remove(device, np.array([node]), why)
+                continue
+            for other in range(len(self._masks)):
+                if other != device:
+                    name = _named(self._model, node)
+                    self.remove(
+                        other, unit, f"it runs together with {name}, which only {self._device(device)} may have"
+                    )
+
+    def close(self) -> None:
+        """Remove what follows: groups that a device does not support whole, and nodes without a complete unit."""
+        while self._close_units() | self._close_groups():
+            pass
+        for group in self._first.groups:
+            if not self.supporting(group):
+                self._raise_unsupported(group)
+
+    def _close_units(self) -> bool:
+        changed = False
+        for device, units in enumerate(self.units):
+            available = self._masks[device] & self._free[device]
+            complete = [unit for unit in units if available[unit].all()]
+            if len(complete) < len(units):
+                self.units[device] = complete
+                left = self._in_unit[device] & self._masks[device]
+                left &= ~_members(complete, len(left))
+                # A pinned node keeps its device, and the assignment reports why it cannot run there.
+                self.remove(device, np.flatnonzero(left), "a part of the operation that it belongs to is elsewhere")
+                changed = changed or bool(left.any())
+        return changed
+
+    def _close_groups(self) -> bool:
+        changed = False
+        for group in self._first.groups:
+            available = (self._masks & self._free)[:, group]
+            for device in np.flatnonzero(~available.all(axis=1) & self._masks[:, group].any(axis=1)).tolist():
+                cause = int(group[np.flatnonzero(~available[device])[0]])
+                why = f"it stays together with {_named(self._model, cause)}, which cannot be on {self._device(device)}"
+                self.remove(device, group, why)
+                changed = True
+        return changed
+
+    def _device(self, number: int) -> str:
+        return self._first.devices[number]
+
+    def _check_pins(self) -> None:
+        origin, device_of = self._first.origin, self._first.device_of
+        for group in self._first.groups:
+            pinned = group[origin[group] != Origin.PRIORITY]
+            if len(np.unique(device_of[pinned])) > 1:
+                one, other = _on_two_devices(pinned, device_of)
+                raise PropertyError(
+                    f"STAY_TOGETHER requires one device for {_named(self._model, one)} and "
+                    f"{_named(self._model, other)}, but the first is {self._first.reason(one)} and the second "
+                    f"{self._first.reason(other)}"
+                )
+
+    def _raise_unsupported(self, group: NDArray[np.int32]) -> None:
+        """`UnsupportedModel` for a group that no device supports whole: per device, a node that it cannot have."""
+        model, first = self._model, self._first
+        reasons: dict[str, str] = {}
+        for number, support in enumerate(first.supports):
+            lacking = group[~(support.mask & self._free[number])[group]]
+            if len(lacking):
+                node = int(lacking[0])
+                refusal = first.refusal(number, node) or first.reason(node)
+                reasons[first.devices[number]] = f"{_named(model, node)}: {refusal}"
+            else:
+                node = next((node for node in group.tolist() if node in self._reasons[number]), int(group[0]))
+                reasons[first.devices[number]] = f"{_named(model, node)}: {self._reasons[number].get(node, '')}"
+        keys = [model.key_of(node) for node in group.tolist()]
+        lines = "".join(f"\n  {device}: {reason}" for device, reason in reasons.items())
+        raise UnsupportedModel(
+            f"model {model.name!r}: {first_few(keys, 5)} stay together, and no device in the list "
+            f"[{', '.join(first.devices)}] can have all of them:{lines}",
+            dict.fromkeys(keys, reasons),
+        )
+
+
+class _Least:
+    """The least sizes of subgraphs, per device."""
+
+    def __init__(self, model: Model, devices: Sequence[str], least: Mapping[str, LeastSubgraph]) -> None:
+        self._by_number = {
+            number: least[device]
+            for number, device in enumerate(devices)
+            if device in least and not least[device].is_any
+        }
+        self._devices = devices
+        counts_flops = any(limit.flops > 0 for limit in self._by_number.values())
+        self._flops = estimate_work(model).flops if counts_flops else np.zeros(model.num_nodes)
+
+    def too_small(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
+        """Device, nodes and the reason, for each subgraph below the least size of its device."""
+        partition = assignment.partition
+        if not self._by_number:
+            return
+        nodes = np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs)
+        flops = np.bincount(partition.subgraph_of, self._flops, partition.num_subgraphs)
+        for number, limit in self._by_number.items():
+            on_device = partition.device_of == number
+            for part in np.flatnonzero(on_device & (nodes < limit.nodes)).tolist():
+                why = (
+                    f"its subgraph would have {counted(int(nodes[part]), 'node')}, and "
+                    f"{self._devices[number]} takes subgraphs of at least {limit.nodes}"
+                )
+                yield number, np.flatnonzero(partition.subgraph_of == part), why
+            for part in np.flatnonzero(on_device & (nodes >= limit.nodes) & (flops < limit.flops)).tolist():
+                why = (
+                    f"its subgraph would have {flops[part]:.3g} operations, and {self._devices[number]} takes "
+                    f"subgraphs of at least {limit.flops:.3g}"
+                )
+                yield number, np.flatnonzero(partition.subgraph_of == part), why
+
+
+def _incomplete(answers: _Answers, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
+    """Device, nodes and the reason, for the nodes on a device without a unit of theirs in one subgraph."""
+    device_of, subgraph_of = assignment.affinity.device_of, assignment.partition.subgraph_of
+    for number, units in enumerate(answers.units):
+        here = (device_of == number) & answers.in_unit(number)
+        if here.any():
+            whole = [unit for unit in units if (device_of[unit] == number).all() and _is_one(subgraph_of[unit])]
+            nodes = np.flatnonzero(here & ~_members(whole, len(here)))
+            if len(nodes):
+                device = assignment.affinity.devices[number]
+                yield number, nodes, f"{device} runs it only together with nodes that are in another subgraph"
+
+
+def _with_group_on_one_device(
+    answers: _Answers, split: Sequence[NDArray[np.int32]], assignment: Assignment, solve: Solve
+) -> tuple[_Answers, Assignment]:
+    """The answers with the first of the ``split`` groups on one device only, that of the least predicted time; all of
+    them by the majority of their nodes, if trying each device would take too long. And the assignment with these."""
+    model, devices = assignment.model, assignment.affinity.devices
+    device_of = assignment.affinity.device_of
+    tries = sum(len(answers.supporting(group)) for group in split)
+    if tries * model.num_nodes > _TRIAL_NODES:
+        for group in split:
+            chosen = answers.copy()
+            counts = np.bincount(device_of[group], minlength=len(devices))
+            possible = answers.supporting(group)
+            _keep_on(chosen, model, devices, group, max(possible, key=lambda number: int(counts[number])))
+            answers = chosen
+        return answers, solve(answers.affinity())
+    group = split[0]
+    best: tuple[tuple[float, int], _Answers, Assignment] | None = None
+    failure: Exception | None = None
+    for number in answers.supporting(group):
+        tried = answers.copy()
+        try:
+            _keep_on(tried, model, devices, group, number)
+            found = solve(tried.affinity())
+        except (InsufficientMemory, UnsupportedModel, PipelineError) as error:
+            failure = error
+            continue
+        seconds = _seconds(found)
+        # Without a prediction, the device of most of the group's nodes.
+        rank = (seconds, -int(np.count_nonzero(device_of[group] == number)))
+        if best is None or rank < best[0]:
+            best = rank, tried, found
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best[1:]
+
+
+def _keep_on(answers: _Answers, model: Model, devices: Sequence[str], group: NDArray[np.int32], number: int) -> None:
+    """Remove the group from all devices but one."""
+    for other in range(len(devices)):
+        if other != number:
+            why = f"it stays together with {_named(model, int(group[0]))} on {devices[number]}"
+            answers.remove(other, group, why)
+    answers.close()
+
+
+def _seconds(assignment: Assignment) -> float:
+    """What the assignment is predicted to take, for comparisons; 0 without a prediction."""
+    if assignment.latency is not None:
+        return assignment.latency.total_s
+    return assignment.pipeline.interval_s if assignment.pipeline is not None else 0.0
+
+
+def _split(groups: Sequence[NDArray[np.int32]], device_of: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    """The groups that are on several devices."""
+    return [group for group in groups if not _is_one(device_of[group])]
+
+
+def _is_one(numbers: NDArray[np.integer]) -> bool:
+    return bool((numbers == numbers[0]).all())
+
+
+def _on_two_devices(nodes: NDArray[np.int32], device_of: NDArray[np.int32]) -> tuple[int, int]:
+    """The first node, and the first on another device."""
+    other = nodes[device_of[nodes] != device_of[nodes[0]]][0]
+    return int(nodes[0]), int(other)
+
+
+def _members(units: Sequence[NDArray[np.int32]], num_nodes: int) -> NDArray[np.bool_]:
+    mask = np.zeros(num_nodes, np.bool_)
+    if units:
+        mask[np.concatenate(units)] = True
+    return mask
+
+
+def _named(model: Model, node: int) -> str:
+    return f"{short(model.key_of(node))!r} ({model.op_types[model.op_type_of[node]]})"

@@ -1,0 +1,403 @@
+"""Products with weights of 4 or 8 bits in blocks, which are read as they are (kernels/nbits.h): `MatMulNBits`, and a
+`MatMul` or `Gemm` whose right operand is a `DequantizeLinear` of constants of 4 bits. Also `GatherBlockQuantized`.
+
+A matrix has n columns of ``k`` numbers in ``blocks`` blocks, each with a scale and a zero point.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import math
+from collections.abc import Collection, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .... import _kernels
+from ...._sizes import ask
+from ....errors import InferenceError
+from ..registry import F32, INDICES, Node, NodePlan, Operator
+from ..values import Context, Value
+from .elementwise import _optional, _required, binary, broadcast
+from .movement import expanded, strided, strides_of
+from .onnxruntime import _contrib
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+__all__ = ["rewritten"]
+
+_Array = NDArray[Any]
+_F32, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
+_INT8_ACTIVATIONS = 4  # accuracy_level
+_MAX_BLOCK, _MAX_BYTES_BLOCK = (_kernels.constant(f"NBITS_MAX_{name}") for name in ("BLOCK", "BYTES_BLOCK"))
+
+
+# ---- a packed matrix and its products
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Matrix:
+    """The sizes of a matrix, as the kernels take them."""
+
+    k: int
+    n: int
+    bits: int
+    block: int
+    has_zeros: bool
+
+    @property
+    def ints(self) -> list[int]:
+        return [self.n, self.k, self.bits, self.block, int(self.has_zeros)]
+
+    def pack(self, context: Context, levels: _Array, scales: _Array, zeros: _Array | None) -> Value:
+        """``levels``, ``zeros``: bytes, as in the inputs B and zero_points of MatMulNBits."""
+        operands = [context.constant(levels), context.constant(np.ascontiguousarray(scales, np.float32))]
+        zero = None if zeros is None else context.constant(zeros)
+        size = ask("nbits_bytes", self.k, self.n, self.bits, self.block, int(self.has_zeros))
+        return context.call("pack_nbits", [*operands, zero], (size,), _BYTE, [0, *self.ints], lasting=True)
+
+    def product(self, context: Context, x: Value, packed: Value, bias: Value | None, level: int) -> Value:
+        """x times the matrix. ``level``: as accuracy_level of MatMulNBits; at 4, x is rounded to 8 bits per block as by
+        onnxruntime. Any other level computes in float32."""
+        if not x.rank or x.shape[-1] != self.k:
+            raise InferenceError(f"cannot multiply {list(x.shape)} by [{self.k}, {self.n}]")
+        in_bytes = level == _INT8_ACTIVATIONS and self.block <= _MAX_BYTES_BLOCK
+        kernel = "matmul_nbits_bytes" if in_bytes else "matmul_nbits"
+        rows = math.prod(x.shape[:-1])
+        if bias is not None and bias.shape != (self.n,):
+            raise InferenceError(f"the bias of shape {list(bias.shape)} does not fit {self.n} columns")
+        return context.call(kernel, [x, packed, bias], (*x.shape[:-1], self.n), _F32, [rows, *self.ints])
+
+
+def _digest(*arrays: _Array | None) -> bytes:
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.digest()[:16]
+
+
+def _in_bytes(levels: _Array, bits: int) -> _Array:
+    """The inverse of `_unpacked`, for rows of numbers."""
+    if bits == 8:
+        return levels
+    if levels.shape[-1] % 2:
+        levels = np.pad(levels, [(0, 0)] * (levels.ndim - 1) + [(0, 1)])
+    packed: _Array = levels[..., ::2] | levels[..., 1::2] << np.uint8(4)
+    return packed
+
+
+# ---- MatMulNBits
+
+
+def _sizes(attributes: Any) -> tuple[int, int, int, int]:
+    k, n, bits, block = (attributes.get(name, default) for name, default in _DEFAULTS.items())
+    return k, n, bits, block
+
+
+_DEFAULTS = {"K": 0, "N": 0, "bits": 4, "block_size": 0}
+
+
+def _wrong_constant(model: Model, value: int, name: str, size: int) -> str | None:
+    """Why a constant input does not have ``size`` elements."""
+    if not model.is_constant[value]:
+        return f"MatMulNBits whose input {name} is not constant"
+    shape = model.constant_type(value).shape
+    if shape is None or math.prod(shape) == size:  # type: ignore[arg-type]
+        return None
+    found = f"input {name} of shape {list(shape)}"
+    return f"MatMulNBits whose {found} does not have {size} elements, as K, N, bits and block_size state"
+
+
+def _nbits_refusal(model: Model, view: NodeView) -> str | None:
+    k, n, bits, block = _sizes(view.attributes)
+    if bits not in (4, 8):
+        return f"MatMulNBits with bits = {bits}; kernels support 4 and 8"
+    if block < 16 or block & (block - 1) or block > _MAX_BLOCK:
+        return f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 to {_MAX_BLOCK}"
+    if min(k, n) < 1:
+        return f"MatMulNBits with K = {k} and N = {n}; both must be positive"
+    blocks = -(-k // block)
+    sizes = {"B": n * blocks * block * bits // 8, "scales": n * blocks, "zero_points": n * -(-blocks * bits // 8)}
+    for value, (name, size) in zip(model.node_inputs[view.index].tolist()[1:4], sizes.items(), strict=False):
+        trouble = None if value < 0 else _wrong_constant(model, value, name, size)
+        if trouble:
+            return trouble
+    if not np.isfinite(model.constant(model.node_inputs[view.index].tolist()[2], aligned=False)).all():
+        return "MatMulNBits whose input scales has a number that is not finite"
+    return None
+
+
+@_contrib(
+    "MatMulNBits",
+    dtypes=(F32, ("uint8",), F32, ("uint8",), ("int32",), F32),
+    attributes={
+        "K": None,
+        "N": None,
+        "bits": None,
+        "block_size": None,
+        "accuracy_level": None,
+        "weight_prepacked": (0,),
+    },
+    required=(0, 1, 2),
+    no_inputs={4: "g_idx"},
+    check=_nbits_refusal,
+)
+def _matmul_nbits(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x, weights, scales = (_required(value) for value in inputs[:3])
+    zeros = _optional(inputs, 3)
+    k, n, bits, block = _sizes(node.attributes)
+    matrix = _Matrix(k, n, bits, block, zeros is not None)
+
+    def make() -> Value:
+        assert weights.data is not None
+        assert scales.data is not None
+        return matrix.pack(context, weights.data, scales.data, None if zeros is None else zeros.data)
+
+    if node.prepared is None:  # others may share the weights, but not what is packed with them
+        node.prepared = _digest(scales.data, None if zeros is None else zeros.data)
+    packed = context.packed(weights, ("nbits", *matrix.ints, node.prepared), make)
+    return [matrix.product(context, x, packed, _optional(inputs, 5), node.get("accuracy_level", 0))]
+
+
+# ---- DequantizeLinear before a product
+
+
+def rewritten(model: Model, nodes: list[NodePlan], outputs: Collection[int]) -> list[NodePlan]:
+    """``nodes`` with products that read the operands of a DequantizeLinear instead of its result, if these are
+    constants of 4 bits. A DequantizeLinear without other readers then makes nothing.
+
+    Conditions, else a product reads the dequantized matrix:
+
+    - The product is a MatMul, or a Gemm with alpha and beta of 1 and without transA, and reads the matrix on the right.
+    - The matrix has rank 2, and float32 scales: one, one per column, or one per block along k of a multiple of 8.
+    """
+    makers = {
+        plan.outputs[0]: plan
+        for plan in nodes
+        if plan.node.op_type == "DequantizeLinear" and plan.outputs and _is_small(model, plan.inputs[0])
+    }
+    if not makers:
+        return nodes
+    uses = collections.Counter(value for plan in nodes for value in plan.inputs)
+    uses.update(outputs)
+    made = []
+    for plan in nodes:
+        maker = makers.get(plan.inputs[1]) if len(plan.inputs) > 1 and plan.inputs[0] != plan.inputs[1] else None
+        new = None if maker is None or plan.inputs[1] in plan.inputs[2:] else _product(model, plan, maker)
+        if new is not None:
+            uses[plan.inputs[1]] -= 1
+        made.append(new or plan)
+    unread = {value for value in makers if not uses[value]}
+    return [_without_result(plan) if unread.intersection(plan.outputs) else plan for plan in made]
+
+
+def _is_small(model: Model, value: int) -> bool:
+    if not model.is_constant[value]:
+        return False
+    dtype = model.constant_type(value).dtype
+    return dtype is not None and dtype.name in ("int4", "uint4")
+
+
+def _without_result(plan: NodePlan) -> NodePlan:
+    operator = dataclasses.replace(plan.operator, lower=lambda context, node, inputs: [])
+    return NodePlan(plan._model, plan.index, operator, plan.node, [], [])
+
+
+def _product(model: Model, plan: NodePlan, maker: NodePlan) -> NodePlan | None:
+    """``plan`` as a product with the operands of ``maker``; None if a condition does not hold."""
+    get = plan.node.get
+    trans = 0
+    if plan.node.op_type == "Gemm":
+        trans = get("transB", 0)
+        if get("alpha", 1.0) != 1 or get("beta", 1.0) != 1 or get("transA", 0):
+            return None
+    elif plan.node.op_type != "MatMul":
+        return None
+    levels, scale, *rest = maker.inputs
+    zero = rest[0] if rest else -1
+    if not model.is_constant[scale] or (zero >= 0 and not model.is_constant[zero]):
+        return None
+    scale_type, shape = model.constant_type(scale), model.constant_type(levels).shape
+    if shape is None or len(shape) != 2 or scale_type.dtype != _F32 or scale_type.shape is None:
+        return None
+    k, n = (int(size) for size in (shape[::-1] if trans else shape))  # type: ignore[arg-type]
+    block = _block_of(maker.node, scale_type.shape, k, n, 1 if trans else 0)
+    if not block or not k or not n:
+        return None
+    return _reading(model, plan, levels, scale, zero, (k, n, block, trans))
+
+
+def _block_of(node: Node, scale_shape: Sequence[Any], k: int, n: int, k_axis: int) -> int:
+    """The length of blocks along k; 0 if scales are not one for each block of a column."""
+    axis, block = node.get("axis", 1) % 2, node.get("block_size", 0)
+    whole = -(-k // 8) * 8
+    if math.prod(scale_shape) == 1 and not block:
+        return whole if whole <= _MAX_BLOCK else 0
+    if not block:
+        return whole if axis != k_axis and tuple(scale_shape) == (n,) and whole <= _MAX_BLOCK else 0
+    blocks = -(-k // block)
+    fits = axis == k_axis and tuple(scale_shape) == ((n, blocks) if k_axis else (blocks, n))
+    return block if fits and block % 8 == 0 and block <= _MAX_BLOCK else 0
+
+
+def _reading(
+    model: Model, plan: NodePlan, levels: int, scale: int, zero: int, sizes: tuple[int, int, int, int]
+) -> NodePlan:
+    k, n, block, trans = sizes
+    matrix = _Matrix(k, n, 4, block, zero >= 0)
+    blocks = -(-k // block)
+
+    def columns(number: int, rows: int) -> _Array:
+        """A constant as [n, rows]: a number for all, one per column, or a matrix."""
+        array = model.constant(number)
+        if array.ndim == 2 and not trans:
+            array = array.T
+        return np.broadcast_to(array.reshape(-1, 1) if array.ndim < 2 else array, (n, rows))
+
+    def unsigned(array: _Array) -> _Array:
+        """Numbers of 4 bits; those of int4 plus 8."""
+        found = array.view(np.uint8) & np.uint8(15)
+        return found ^ np.uint8(8) if array.dtype.name == "int4" else found
+
+    def operands() -> tuple[_Array, _Array, _Array | None]:
+        padded = np.zeros((n, blocks * block), np.uint8)
+        padded[:, :k] = unsigned(columns(levels, k))
+        zeros = None if zero < 0 else _in_bytes(unsigned(np.ascontiguousarray(columns(zero, blocks))), 4)
+        return _in_bytes(padded, 4), np.ascontiguousarray(columns(scale, blocks)), zeros
+
+    # Without zero points, uint4 has 0, but the kernels take 8 as their default.
+    dtype = model.constant_type(levels).dtype
+    if zero < 0 and dtype is not None and dtype.name == "uint4":
+        matrix = dataclasses.replace(matrix, has_zeros=True)
+        inner = operands
+
+        def operands() -> tuple[_Array, _Array, _Array | None]:
+            made, scales, _ = inner()
+            return made, scales, np.zeros((n, -(-blocks // 2)), np.uint8)
+
+    layout: list[Hashable] = []
+
+    def lower(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+        x, factors, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
+        if node.op_type == "Gemm" and x.rank != 2:
+            raise InferenceError(f"cannot multiply {list(x.shape)} by {[k, n]}")
+        if not layout:
+            found = operands()
+            layout.append(("nbits", *matrix.ints, _digest(*found)))
+
+        # Keyed by the scales, because the constant of 4 bits is unpacked when it is read.
+        packed = context.packed(factors, layout[0], lambda: matrix.pack(context, *operands()))
+        joins = c is not None and c.shape == (n,)
+        made = matrix.product(context, x, packed, c if joins else None, 0)
+        if c is None or joins:
+            return [made]
+        if broadcast(c, made) != made.shape:
+            raise InferenceError(f"C of shape {list(c.shape)} does not broadcast to {list(made.shape)}")
+        return [binary(context, "add", made, c)]
+
+    operator = Operator(lower, (F32, F32, F32), {}, 1, 10_000, None, 0)
+    inputs = [plan.inputs[0], scale, *plan.inputs[2:]]
+    return NodePlan(model, plan.index, operator, plan.node, inputs, plan.outputs)
+
+
+# ---- GatherBlockQuantized
+
+
+def _gather_refusal(model: Model, view: NodeView) -> str | None:
+    attributes = view.attributes
+    bits, block = attributes.get("bits", 4), attributes.get("block_size", 128)
+    if block < 16 or block & (block - 1):
+        return f"GatherBlockQuantized with block_size = {block}; it must be a power of 2 from 16 on"
+    if attributes.get("gather_axis", 0) != 0:
+        return f"GatherBlockQuantized with gather_axis = {attributes['gather_axis']}; kernels support 0"
+    data, _, scales, *rest = model.node_inputs[view.index].tolist()
+    for name, value in (("data", data), ("scales", scales), ("zero_points", rest[0] if rest else -1)):
+        if value >= 0 and not model.is_constant[value]:
+            return f"GatherBlockQuantized whose input {name} is not constant"
+    kind, factors = model.constant_type(data), model.constant_type(scales)
+    if kind.shape is None or len(kind.shape) < 2:
+        return "GatherBlockQuantized of data of rank below 2"
+    if kind.dtype == _BYTE and bits not in (4, 8):
+        return f"GatherBlockQuantized with bits = {bits}; kernels support 4 and 8"
+    rank = len(kind.shape)
+    axis = attributes.get("quantize_axis", 1)
+    if axis not in (rank - 1, -1):
+        return f"GatherBlockQuantized with quantize_axis = {axis}; kernels support the last axis"
+    *rows, width = (int(size) for size in kind.shape)  # type: ignore[arg-type]
+    width *= 8 // bits if kind.dtype == _BYTE else 1
+    blocks = -(-width // block)
+    if factors.shape != (*rows, blocks):
+        return f"GatherBlockQuantized whose scales do not have shape {[*rows, blocks]}, as data and block_size state"
+    if rest and rest[0] >= 0:
+        per_byte = 8 // bits if kind.dtype == _BYTE else 1
+        shape = model.constant_type(rest[0]).shape
+        if shape != (*rows, -(-blocks // per_byte)):
+            return (
+                f"GatherBlockQuantized whose zero_points have shape {shape} for scales of shape {list(factors.shape)}"
+            )
+    return None
+
+
+_LEVELS = ("uint8", "int4", "uint4")
+
+
+@_contrib(
+    "GatherBlockQuantized",
+    dtypes=(_LEVELS, INDICES, F32, _LEVELS),
+    attributes={"gather_axis": None, "quantize_axis": None, "block_size": None, "bits": None},
+    required=(0, 1, 2),
+    check=_gather_refusal,
+    result=2,
+)
+def _gather_block_quantized(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Rows are gathered as they are and then widened."""
+    data, indices, scales = (_required(value) for value in inputs[:3])
+    zeros = _optional(inputs, 3)
+    block, bits = node.get("block_size", 128), node.get("bits", 4) if data.dtype == _BYTE else 8
+
+    def rows_of(table: Value) -> Value:
+        shape = (*indices.shape, *table.shape[1:])
+        return context.call("gather", [table, indices], shape, table.dtype, [0])
+
+    def levels_of(value: Value) -> Value:
+        """int4 and uint4 as bytes, which is how they are kept in memory."""
+        if value.dtype == _BYTE:
+            return value
+        assert value.data is not None
+        kind = np.dtype(np.int8 if value.dtype.name == "int4" else np.uint8)
+        array = value.data.astype(kind)
+        return Value(kind, value.shape, array, shared=value.shared)
+
+    factors = rows_of(scales)
+    levels = _widened(context, rows_of(levels_of(data)), bits)
+    blocks = factors.shape[-1]
+    if zeros is not None:
+        zero: Value | None = _widened(context, rows_of(levels_of(zeros)), bits, blocks)
+    elif data.dtype == _BYTE:
+        zero = expanded(context, context.scalar(2 ** (bits - 1), _BYTE), factors.shape)
+    else:
+        zero = None
+    width = levels.shape[-1]
+    outer = math.prod(levels.shape[:-1])
+    scheme = [outer, width, 1, min(block, width)]
+    return [context.call("dequantize", [levels, factors, zero], levels.shape, _F32, scheme)]
+
+
+def _widened(context: Context, levels: Value, bits: int, width: int | None = None) -> Value:
+    """The last axis of bytes as numbers of ``bits`` bits, the first ``width`` of them; the lowest bits come first."""
+    if bits == 8:
+        return levels
+    low = binary(context, "bitwise_and", levels, context.scalar(15, _BYTE))
+    high = binary(context, "shift_right", levels, context.scalar(4, _BYTE))
+    column = (*levels.shape, 1)
+    pairs = [context.reshaped(each, column) for each in (low, high)]
+    joined = context.call("concat", pairs, (*levels.shape, 2), _BYTE, [levels.rank])
+    made = context.reshaped(joined, (*levels.shape[:-1], 2 * levels.shape[-1]))
+    if width is None or width == made.shape[-1]:
+        return made
+    return strided(context, made, 0, (*made.shape[:-1], width), strides_of(made.shape))

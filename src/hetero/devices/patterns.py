@@ -1,0 +1,122 @@
+"""Patterns of profile devices: chains of nodes that the device runs as one operation, and where a model has them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["Pattern", "find_units"]
+
+_MOST_ALTERNATIVES = 2  # that a text names
+_SMALL_RANK = 1  # constants up to this rank, such as a bias, a bound or a shape, need no maker
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pattern:
+    """A chain of operators, each given as its alternatives, as in `Model.op_types`.
+
+    Only the next node of the chain reads the result of a node. ``before``: operators of which one makes every other
+    input of the chain, except constants of rank 0 or 1; empty: any maker, which is not part of the unit. ``after``:
+    operators of all readers of the chain's result, which is no output of the model; empty: any reader.
+    """
+
+    chain: tuple[tuple[str, ...], ...]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """All operators in it."""
+        return frozenset(name for names in (*self.chain, self.before, self.after) for name in names)
+
+    def with_operator(self, name: str) -> str:
+        """The pattern as text, with ``name`` in the place of its alternatives."""
+        steps = [names for names in (self.before, *self.chain, self.after) if names]
+        return " -> ".join(name if name in names else _alternatives(names) for names in steps)
+
+
+def _alternatives(names: Sequence[str]) -> str:
+    return "|".join(names) if len(names) <= _MOST_ALTERNATIVES else f"{'|'.join(names[:_MOST_ALTERNATIVES])}|…"
+
+
+def find_units(model: Model, patterns: Sequence[Pattern]) -> Iterator[NDArray[np.int32]]:
+    """The nodes of each place that matches a pattern; the first one makes the first input of the chain, if the pattern
+    states its operator."""
+    number_of = {name: number for number, name in enumerate(model.op_types)}
+    is_output = np.zeros(model.num_values, np.bool_)
+    is_output[list(model.output_ids)] = True
+    for pattern in patterns:
+        before, after, *chain = (
+            frozenset(number_of[name] for name in names if name in number_of)
+            for names in (pattern.before, pattern.after, *pattern.chain)
+        )
+        if not all(chain) or (pattern.before and not before) or (pattern.after and not after):
+            continue
+        matcher = _Matcher(model, is_output, chain, before, after)
+        for node in np.flatnonzero(np.isin(model.op_type_of, list(chain[0]))).tolist():
+            unit = matcher.at(node)
+            if unit is not None:
+                yield np.array(unit, np.int32)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Matcher:
+    """A pattern in the operator numbers of a model."""
+
+    model: Model
+    is_output: NDArray[np.bool_]
+    chain: Sequence[frozenset[int]]
+    before: frozenset[int]
+    after: frozenset[int]
+
+    def at(self, node: int) -> list[int] | None:
+        """The nodes of the pattern whose chain begins at a node; None if it does not match there."""
+        chain = [node]
+        for numbers in self.chain[1:]:
+            following = self._readers(chain[-1])
+            if following is None or len(following) != 1 or self.model.op_type_of[following[0]] not in numbers:
+                return None
+            chain += following
+        makers = self._makers(chain) if self.before else []
+        if makers is None:
+            return None
+        readers: list[int] = []
+        if self.after:
+            readers = self._readers(chain[-1]) or []
+            if not readers or not all(self.model.op_type_of[reader] in self.after for reader in readers):
+                return None
+        return list(dict.fromkeys([*makers, *chain, *readers]))
+
+    def _readers(self, node: int) -> list[int] | None:
+        """The nodes that read the results of a node; None if one of these is an output of the model."""
+        made = self.model.node_outputs[node]
+        if self.is_output[made[made >= 0]].any():
+            return None
+        return sorted(set(self.model.graph.successors(node).tolist()))
+
+    def _makers(self, chain: Sequence[int]) -> list[int] | None:
+        """The nodes that make the inputs of a chain; None if one of these has another maker."""
+        model, makers = self.model, list[int]()
+        for node in chain:
+            if len(model.node_captures[node]):
+                return None
+            for value in model.node_inputs[node].tolist():
+                if value < 0:
+                    continue
+                maker = int(model.producer[value])
+                if maker in chain:
+                    continue
+                if maker >= 0 and model.op_type_of[maker] in self.before:
+                    makers.append(maker)
+                    continue
+                shape = model.type_of(value).shape if model.is_constant[value] else None
+                if shape is None or len(shape) > _SMALL_RANK:
+                    return None
+        return makers or None

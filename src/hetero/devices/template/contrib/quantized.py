@@ -1,0 +1,322 @@
+"""Quantized operators: integers are widened, computed on, and rounded to integers again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .network import windows
+from .table import Array, definition
+
+
+def _dequantized(x: Array, scale: Array, zero: Array | None) -> Array:
+    """float32, by one scale."""
+    middle = 0 if zero is None else zero.reshape(()).astype(np.int32)
+    made: Array = (x.astype(np.int32) - middle).astype(np.float32) * scale.reshape(()).astype(np.float32)
+    return made
+
+
+def _quantized(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
+    limits = np.iinfo(dtype)
+    middle = 0 if zero is None else int(zero.reshape(()))
+    levels = np.rint(np.asarray(x, np.float32) / scale.reshape(()).astype(np.float32)).astype(np.float64)
+    made: Array = np.clip(levels + middle, limits.min, limits.max).astype(dtype)
+    return made
+
+
+@definition("QLinearAdd")
+def qlinear_add(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array | None,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array | None,
+    scale: Array,
+    zero: Array | None = None,
+) -> Array:
+    return _quantized(_dequantized(a, a_scale, a_zero) + _dequantized(b, b_scale, b_zero), scale, zero, a.dtype)
+
+
+@definition("QLinearMul")
+def qlinear_mul(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array | None,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array | None,
+    scale: Array,
+    zero: Array | None = None,
+) -> Array:
+    return _quantized(_dequantized(a, a_scale, a_zero) * _dequantized(b, b_scale, b_zero), scale, zero, a.dtype)
+
+
+@definition("QLinearSigmoid")
+def qlinear_sigmoid(x: Array, x_scale: Array, x_zero: Array | None, scale: Array, zero: Array | None = None) -> Array:
+    return _quantized(1 / (1 + np.exp(-_dequantized(x, x_scale, x_zero))), scale, zero, x.dtype)
+
+
+@definition("QLinearLeakyRelu")
+def qlinear_leaky_relu(
+    x: Array, x_scale: Array, x_zero: Array | None, scale: Array, zero: Array | None = None, *, alpha: float = 0.01
+) -> Array:
+    wide = _dequantized(x, x_scale, x_zero)
+    return _quantized(np.where(wide < 0, np.float32(alpha) * wide, wide), scale, zero, x.dtype)
+
+
+@definition("QLinearSoftmax")
+def qlinear_softmax(
+    x: Array, x_scale: Array, x_zero: Array | None, scale: Array, zero: Array, *, axis: int = -1, opset: int
+) -> Array:
+    wide = _dequantized(x, x_scale, x_zero)
+    lines = wide if opset >= 13 else wide.reshape(int(np.prod(x.shape[: axis % x.ndim])), -1)
+    along = axis if opset >= 13 else 1
+    powers = np.exp(lines - lines.max(axis=along, keepdims=True, initial=-np.inf))
+    made = powers / powers.sum(axis=along, keepdims=True)
+    return _quantized(made.reshape(x.shape), scale, zero, x.dtype)
+
+
+@definition("QLinearConcat")
+def qlinear_concat(scale: Array, zero: Array, *parts: Array, axis: int) -> Array:
+    triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    made = [_quantized(_dequantized(*triple), scale, zero, zero.dtype) for triple in triples]
+    return np.concatenate(made, axis=axis)
+
+
+@definition("QLinearGlobalAveragePool")
+def qlinear_global_average_pool(
+    x: Array, x_scale: Array, x_zero: Array, scale: Array, zero: Array, *, channels_last: int = 0
+) -> Array:
+    axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
+    return _quantized(_dequantized(x, x_scale, x_zero).mean(axis=axes, keepdims=True), scale, zero, x.dtype)
+
+
+@definition("QLinearAveragePool", accepted={"channels_last": (0,)})
+def qlinear_average_pool(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array | None,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: bytes = b"NOTSET",
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Array:
+    wide, size, rank = _dequantized(x, x_scale, x_zero), x.shape[2:], x.ndim - 2
+    steps, before, out = windows(size, kernel_shape, strides, pads, None, auto_pad, ceil_mode)
+    after = list(pads)[rank:] if pads and auto_pad == b"NOTSET" else [0] * rank
+    made: Array = np.zeros((*x.shape[:2], *out), np.float32)
+    for place in itertools.product(*map(range, out)):
+        starts = [p * s - b for p, s, b in zip(place, steps, before, strict=True)]
+        ends = [start + k for start, k in zip(starts, kernel_shape, strict=True)]
+        inside = tuple(slice(max(a, 0), min(e, n)) for a, e, n in zip(starts, ends, size, strict=True))
+        total = wide[(slice(None), slice(None), *inside)].sum(axis=tuple(range(2, x.ndim)))
+        if count_include_pad:
+            # Windows that ceil_mode adds reach beyond the padding, which does not count.
+            whole = [min(e, n + more) - a for a, e, n, more in zip(starts, ends, size, after, strict=True)]
+            count = np.prod(kernel_shape if auto_pad in (b"SAME_UPPER", b"SAME_LOWER") else whole)
+        else:
+            count = np.prod([each.stop - each.start for each in inside])
+        made[(slice(None), slice(None), *place)] = total / np.float32(count)
+    return _quantized(made, scale, zero, x.dtype)
+
+
+# ---- products
+
+
+def _integers(a: Array, zero: Array | None) -> Array:
+    return a.astype(np.int64) - (0 if zero is None else zero.astype(np.int64))
+
+
+@definition("MatMulIntegerToFloat")
+def matmul_integer_to_float(
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    a_zero: Array | None = None,
+    b_zero: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    made = (_integers(a, a_zero) @ _integers(b, b_zero)).astype(np.float32) * (a_scale.reshape(()) * b_scale)
+    return np.asarray(made + (np.float32(0) if bias is None else bias), np.float32)
+
+
+@definition("DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(
+    x: Array, b: Array, b_scale: Array, b_zero: Array | None = None, bias: Array | None = None
+) -> Array:
+    """x is rounded as by DynamicQuantizeLinear."""
+    low, high = (np.float32(f(x, initial=0)) for f in (np.min, np.max))
+    scale = (high - low) / np.float32(255) or np.float32(1)
+    zero = np.rint(np.clip(-low / scale, 0, 255)).astype(np.uint8)
+    levels = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
+    made: Array = matmul_integer_to_float(levels, b, np.asarray(scale), b_scale, zero, b_zero, bias)
+    return made
+
+
+@definition("QGemm")
+def qgemm(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    c: Array | None = None,
+    scale: Array | None = None,
+    zero: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
+    left, right = a.T if transA else a, b.T if transB else b
+    sums = _integers(left, a_zero) @ _integers(right, b_zero) + (0 if c is None else c)
+    wide = sums.astype(np.float32) * (np.float32(alpha) * a_scale.reshape(()) * b_scale)
+    return wide if scale is None else _quantized(wide, scale, zero, a.dtype if zero is None else zero.dtype)
+
+
+# ---- weights of a few bits
+
+
+def _unpacked(data: Array, bits: int) -> Array:
+    """The numbers of ``bits`` bits in the last axis of bytes; the lowest bits of a byte come first."""
+    each = [(data >> np.uint8(start)) & np.uint8(2**bits - 1) for start in range(0, 8, bits)]
+    return np.stack(each, axis=-1).reshape(*data.shape[:-1], -1)
+
+
+@definition("MatMulNBits", accepted={"bits": (2, 4, 8), "weight_prepacked": (0,)})
+def matmul_nbits(
+    x: Array,
+    b: Array,
+    scales: Array,
+    zeros: Array | None = None,
+    g_idx: Array | None = None,
+    bias: Array | None = None,
+    *,
+    K: int,
+    N: int,
+    bits: int = 4,
+    block_size: int,
+    accuracy_level: int = 0,
+    weight_prepacked: int = 0,
+) -> Array:
+    """In float64 for every accuracy_level."""
+    if g_idx is not None:
+        raise ValueError("g_idx is not supported")
+    if block_size < 16 or block_size & (block_size - 1):
+        raise ValueError(f"block_size = {block_size}; expected a power of 2 from 16 on")
+    blocks = -(-K // block_size)
+    sizes = {"B": (b, N * blocks * block_size * bits // 8), "scales": (scales, N * blocks)}
+    for name, (array, size) in sizes.items():
+        if array.size != size:
+            raise ValueError(
+                f"{name} of shape {list(array.shape)} does not have {size} elements, as K, N and bits state"
+            )
+    levels = _unpacked(b.reshape(N, -1), bits).reshape(N, blocks, block_size).astype(np.float64)
+    middle: Any = 2.0 ** (bits - 1)
+    if zeros is not None:
+        wide = _unpacked(zeros.reshape(N, -1), bits)[:, :blocks] if zeros.dtype == np.uint8 else zeros.reshape(N, -1)
+        middle = wide[:, :, None].astype(np.float64)
+    matrix = ((levels - middle) * scales.reshape(N, blocks, 1)).reshape(N, -1)[:, :K]
+    return np.asarray(x.astype(np.float64) @ matrix.T + (0 if bias is None else bias)).astype(x.dtype)
+
+
+@definition("GatherBlockQuantized")
+def gather_block_quantized(
+    data: Array,
+    indices: Array,
+    scales: Array,
+    zeros: Array | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Array:
+    if block_size < 16 or block_size & (block_size - 1):
+        raise ValueError(f"block_size = {block_size}; expected a power of 2 from 16 on")
+    middle: Any = 0
+    if data.dtype == np.uint8:  # packed along the last axis
+        middle = 2 ** (bits - 1)
+        data = _unpacked(data, bits)
+        zeros = None if zeros is None else _unpacked(zeros, bits)
+    axis = quantize_axis % data.ndim
+    numbers = np.arange(data.shape[axis]) // block_size
+    if zeros is not None:
+        middle = np.take(zeros.astype(np.int32), numbers, axis=axis)
+    wide = (data.astype(np.int32) - middle) * np.take(scales.astype(np.float64), numbers, axis=axis)
+    return np.take(wide, indices, axis=gather_axis).astype(scales.dtype)
+
+
+# ---- recurrence
+
+
+@definition("DynamicQuantizeLSTM", accepted={"input_forget": (0,)})
+def dynamic_quantize_lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    bias: Array | None,
+    lengths: Array | None,
+    initial_h: Array | None,
+    initial_c: Array | None,
+    peepholes: Array | None,
+    w_scale: Array,
+    w_zero: Array,
+    r_scale: Array,
+    r_zero: Array,
+    *,
+    hidden_size: int = 0,
+    direction: bytes = b"forward",
+    clip: float = 0.0,
+    input_forget: int = 0,
+    activations: Sequence[bytes] = (b"Sigmoid", b"Tanh", b"Tanh"),
+) -> tuple[Array, ...]:
+    """LSTM with the widened weights W [directions, input, 4 * hidden] and R [directions, hidden, 4 * hidden].
+
+    Inputs and states are not rounded: onnxruntime rounds them to 8 bits, with scales that it derives in each step."""
+    steps, batch, _ = x.shape
+    directions, hidden = r.shape[:2]
+    if [name.lower() for name in activations] != [b"sigmoid", b"tanh", b"tanh"] * (len(activations) // 3):
+        raise ValueError(f"activations {list(activations)} are not supported")
+
+    def widened(levels: Array, scale: Array, zero: Array) -> Array:
+        per = [each.astype(np.float64).reshape(directions, 1, -1) for each in (scale, zero)]
+        return np.asarray((levels.astype(np.float64) - per[1]) * per[0])
+
+    def clipped(x: Array) -> Array:
+        return np.clip(x, -clip, clip) if clip else x
+
+    w, r = widened(w, w_scale, w_zero), widened(r, r_scale, r_zero)
+    made = np.zeros((steps, directions, batch, hidden))
+    last_h, last_c = (
+        np.zeros((directions, batch, hidden)) if state is None else state.astype(np.float64)
+        for state in (initial_h, initial_c)
+    )
+    for d in range(directions):
+        both = np.zeros(4 * hidden) if bias is None else bias[d].astype(np.float64).reshape(2, -1).sum(axis=0)
+        holes = np.zeros((3, hidden)) if peepholes is None else peepholes[d].astype(np.float64).reshape(3, -1)
+        for b in range(batch):
+            count = steps if lengths is None else int(lengths[b])
+            h, c = last_h[d, b], last_c[d, b]
+            order = range(count - 1, -1, -1) if direction == b"reverse" or d == 1 else range(count)
+            for t in order:
+                sums = x[t, b].astype(np.float64) @ w[d] + h @ r[d] + both
+                i, o, f, g = sums.reshape(4, hidden)
+                i, f = (1 / (1 + np.exp(-clipped(gate + hole * c))) for gate, hole in ((i, holes[0]), (f, holes[2])))
+                c = f * c + i * np.tanh(clipped(g))
+                h = np.tanh(c) / (1 + np.exp(-clipped(o + holes[1] * c)))
+                made[t, d, b] = h
+            last_h[d, b], last_c[d, b] = h, c
+    return tuple(each.astype(x.dtype) for each in (made, last_h, last_c))

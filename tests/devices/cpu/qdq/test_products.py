@@ -1,0 +1,305 @@
+"""Conv, MatMul and Gemm of QDQ models: exact sums, rounded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import hetero
+
+Array = np.ndarray[Any, Any]
+
+
+class Net:
+    """A product of dequantized operands, as quantization tools write it. ``scales`` has one number per operand, or one
+    per column."""
+
+    def __init__(self, opset: int = 21) -> None:
+        self.opset = opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.inputs: dict[str, Array] = {}
+
+    def __call__(self, op: str, *inputs: Any, **attributes: Any) -> str:
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        made = f"{op}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, names, [made], **attributes))
+        return made
+
+    def constant(self, array: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def given(self, array: Array) -> str:
+        name = f"x{len(self.inputs)}"
+        self.inputs[name] = array
+        return name
+
+    def dequantized(self, array: Array | str, scale: Any, zero: Any, axis: int = 0) -> str:
+        if np.ndim(scale):
+            return self("DequantizeLinear", array, np.float32(scale), zero, axis=axis)
+        return self("DequantizeLinear", array, np.float32(scale), zero)
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        infos = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in self.inputs.items()
+        ]
+        ends = [onnx.ValueInfoProto(name=name) for name in outputs]
+        graph = helper.make_graph(self.nodes, "g", infos, ends, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+
+
+def run(net: Net, *outputs: str, transform: bool = True, threads: int = 1) -> tuple[list[Array], set[str]]:
+    """The results, and the types of the nodes that ran on their own."""
+    core = hetero.Core()
+    config = {"DISABLE_TRANSFORMATIONS": not transform, "INFERENCE_NUM_THREADS": threads, "PERF_COUNT": True}
+    compiled = core.compile_model(core.read_model(net.model(*outputs).SerializeToString()), "CPU", config)
+    request = compiled.create_infer_request()
+    results = [np.array(value) for value in request.infer(net.inputs).values()]
+    return results, {row.layer_type for row in request.profiling_info if row.status == "EXECUTED"}
+
+
+def integers(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
+    limits = np.iinfo(dtype)
+    return np.asarray(rng.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True))
+
+
+def rounded(sums: Array, multiplier: Any, zero: int, dtype: Any) -> Array:
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(sums * multiplier) + zero, limits.min, limits.max).astype(dtype)
+
+
+def exact(net: Net, product: str, scale: Any, zero: int, dtype: Any) -> Array:
+    """The product by onnx's reference in float64, which is exact for these integers, rounded once."""
+    model = net.model(product)
+    last = next(i for i, node in enumerate(model.graph.node) if product in node.output)
+    del model.graph.node[last + 1 :]
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            node.op_type = "Wide"
+            node.domain = "test"
+    made: dict[str, Array] = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer} | net.inputs
+    for node in list(model.graph.node):
+        if node.op_type == "Wide":
+            x, s, z = (made[name].astype(np.float64) for name in node.input)
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+            shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)] if s.size > 1 else [1] * x.ndim
+            made[node.output[0]] = (x - z.reshape(shape)) * s.reshape(shape) if x.ndim else (x - z) * s
+            model.graph.node.remove(node)
+    inputs = sorted({name for node in model.graph.node for name in node.input})
+    del model.graph.input[:], model.graph.initializer[:]
+    model.graph.input.extend(helper.make_tensor_value_info(n, TensorProto.DOUBLE, None) for n in inputs)
+    (sums,) = ReferenceEvaluator(model).run(None, {n: made[n].astype(np.float64) for n in inputs})
+    return rounded(sums, 1 / np.float64(np.float32(scale)), zero, dtype)
+
+
+def near(found: Array, expected: Array) -> None:
+    """At most one apart, and that rarely."""
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    apart = np.abs(found.astype(np.int64) - expected)
+    assert apart.max(initial=0) <= 1
+    assert np.count_nonzero(apart) <= max(1, apart.size // 1000)
+
+
+TYPES = [("uint8", "int8", "uint8"), ("int8", "int8", "int8"), ("uint8", "uint8", "uint8"), ("int8", "uint8", "uint8")]
+LAYOUTS = ["plain", "grouped", "depthwise", "strided", "1d"]
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_convolutions(types: tuple[str, str, str], per_channel: bool, layout: str) -> None:
+    rng = np.random.default_rng(len(layout))
+    net, (left, right, result) = Net(), types
+    groups = {"grouped": 2, "depthwise": 6}.get(layout, 1)
+    spatial = (9,) if layout == "1d" else (9, 11)
+    outputs = 8 if groups < 6 else 6
+    x = integers(rng, left, 2, 6, *spatial)
+    w = integers(rng, right, outputs, 6 // groups, *(3,) * len(spatial))
+    scale = rng.uniform(0.01, 0.02, outputs).astype(np.float32) if per_channel else np.float32(0.013)
+    zero = np.zeros(np.shape(scale), right) if right == "int8" else np.full(np.shape(scale), 128, right)
+    bias = rng.integers(-3000, 3000, outputs, dtype=np.int32)
+    bias_scale = np.float32(0.04) * scale
+    product = net(
+        "Conv",
+        net.dequantized(net.given(x), 0.04, integers(rng, left)),
+        net.dequantized(w, scale, zero),
+        net.dequantized(bias, bias_scale, np.zeros(np.shape(scale), np.int32)),
+        group=groups,
+        pads=[1] * (2 * len(spatial)),
+        strides=[2 if layout == "strided" else 1] * len(spatial),
+    )
+    y_zero = integers(rng, result)
+    (found,), ran = run(net, net("QuantizeLinear", product, np.float32(0.3), y_zero), threads=2)
+    assert ran == {"Conv"}
+    near(found, exact(net, product, 0.3, int(y_zero), result))
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "transposed", "attention"])
+def test_matrices(types: tuple[str, str, str], per_column: bool, op: str) -> None:
+    rng = np.random.default_rng(7)
+    net, (left, right, result) = Net(), types
+    x, w = integers(rng, left, 5, 37), integers(rng, right, 37, 19)
+    if op == "transposed":
+        x, w = x.T.copy(), w.T.copy()
+    if op == "attention":
+        x, w, per_column = integers(rng, left, 2, 3, 5, 37), integers(rng, right, 2, 1, 37, 19), False
+    scale = rng.uniform(0.01, 0.02, 19).astype(np.float32) if per_column else np.float32(0.013)
+    zero = integers(rng, right, *np.shape(scale))
+    operands = [
+        net.dequantized(net.given(x), 0.04, integers(rng, left)),
+        net.dequantized(net.given(w) if op == "attention" else w, scale, zero, 0 if op == "transposed" else -1),
+    ]
+    if op in ("Gemm", "transposed"):
+        bias = rng.integers(-3000, 3000, 19, dtype=np.int32)
+        operands.append(net.dequantized(bias, np.float32(0.04) * scale, np.zeros(np.shape(scale), np.int32)))
+        transposes = {"transA": 1, "transB": 1} if op == "transposed" else {}
+        product = net("Gemm", *operands, **transposes)
+    else:
+        product = net("MatMul", *operands)
+    y_zero = integers(rng, result)
+    (found,), ran = run(net, net("QuantizeLinear", product, np.float32(0.9), y_zero))
+    assert ran <= {"MatMul", "Gemm"}
+    near(found, exact(net, product, 0.9, int(y_zero), result))
+
+
+def test_a_product_may_return_floats() -> None:
+    rng = np.random.default_rng(3)
+    net = Net()
+    x, w = integers(rng, "uint8", 3, 64), integers(rng, "int8", 64, 8)
+    scale = rng.uniform(0.01, 0.02, 8).astype(np.float32)
+    product = net(
+        "MatMul",
+        net.dequantized(net.given(x), 0.04, np.uint8(7)),
+        net.dequantized(w, scale, np.zeros(8, np.int8), -1),
+    )
+    (found,), _ = run(net, product)
+    sums = (x.astype(np.int64) - 7) @ w.astype(np.int64)
+    np.testing.assert_allclose(found, sums * (0.04 * scale.astype(np.float64)), rtol=3e-7)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+@pytest.mark.parametrize("zero", [0, 100])
+def test_limits_after_a_product(activation: str, zero: int) -> None:
+    rng = np.random.default_rng(5)
+    net = Net()
+    product = net(
+        "MatMul",
+        net.dequantized(net.given(integers(rng, "uint8", 9, 33)), 0.04, np.uint8(120)),
+        net.dequantized(integers(rng, "int8", 33, 21), 0.01, np.int8(0)),
+    )
+    bounds = [] if activation == "Relu" else [np.float32(-2.1), np.float32(7.77)]
+    limited = net(activation, product, *bounds)
+    (found,), _ = run(net, net("QuantizeLinear", limited, np.float32(0.2), np.uint8(zero)))
+    low, high = (0, np.inf) if activation == "Relu" else (-2.1, 7.77)
+    lowest, highest = np.clip(np.rint(np.array([low, high]) / 0.2) + zero, 0, 255)
+    expected = np.clip(exact(net, product, 0.2, zero, "uint8"), lowest, highest).astype(np.uint8)
+    near(found, expected)
+
+
+def near_misses() -> dict[str, Any]:
+    """Each changes one thing, after which the product runs in float32 or elsewhere."""
+    return {
+        "bias_scale": {"bias_scale": 0.001},
+        "alpha": {"alpha": 0.5},
+        "kept": {"kept": True},
+        "two readers": {"twice": True},
+        "tiny scale": {"scale": 1e-30},
+        "16 bits": {"left": "uint16"},
+        "zero of the bias": {"bias_zero": 5},
+    }
+
+
+@pytest.mark.parametrize("name", near_misses())
+def test_near_misses(name: str) -> None:
+    """The results are those of the float32 nodes, bit for bit: they run."""
+    change = near_misses()[name]
+    rng = np.random.default_rng(11)
+    net = Net()
+    left, scale = change.get("left", "uint8"), change.get("scale", 0.04)
+    x = integers(rng, left, 6, 33)
+    bias_scale = np.float32(change.get("bias_scale", np.float32(scale) * np.float32(0.01)))
+    product = net(
+        "Gemm",
+        net.dequantized(net.given(x), scale, np.array(3, left)),
+        net.dequantized(integers(rng, "int8", 33, 21), 0.01, np.int8(0)),
+        net.dequantized(
+            rng.integers(-99, 99, 21, dtype=np.int32), bias_scale, np.array(change.get("bias_zero", 0), np.int32)
+        ),
+        alpha=change.get("alpha", 1.0),
+    )
+    outputs = [net("QuantizeLinear", product, np.float32(scale), np.uint8(9))]
+    if change.get("kept"):
+        outputs.append(product)
+    if change.get("twice"):
+        outputs.append(net("Neg", product))
+    found, _ = run(net, *outputs)
+    expected, _ = run(net, *outputs, transform=False)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_sums_that_may_overflow() -> None:
+    """40,000 products of up to 255 * 255 do not fit int32, so the product stays in float32."""
+    net = Net()
+    x, w = np.full((1, 40_000), 255, np.uint8), np.full((40_000, 1), 255, np.uint8)
+    product = net("MatMul", net.dequantized(net.given(x), 1.0, np.uint8(0)), net.dequantized(w, 1.0, np.uint8(0)))
+    (found,), _ = run(net, net("QuantizeLinear", product, np.float32(2.0**24), np.uint8(0)))
+    assert found.item() == round(40_000 * 255 * 255 / 2**24)
+
+
+@pytest.mark.parametrize("shape", [(0, 33), (1, 33), (4, 0)])
+def test_sizes_zero_and_one(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    net = Net()
+    x, w = integers(rng, "uint8", *shape), integers(rng, "int8", shape[1], 1)
+    product = net("MatMul", net.dequantized(net.given(x), 0.1, np.uint8(3)), net.dequantized(w, 0.1, np.int8(0)))
+    (found,), _ = run(net, net("QuantizeLinear", product, np.float32(0.5), np.uint8(7)))
+    near(found, exact(net, product, 0.5, 7, "uint8"))
+
+
+def test_sizes_that_change() -> None:
+    """One compiled model, several batch sizes."""
+    rng = np.random.default_rng(2)
+    net = Net()
+    w = integers(rng, "int8", 33, 21)
+    product = net("MatMul", net.dequantized(net.given(integers(rng, "uint8", 4, 33)), 0.1, np.uint8(3)),
+                  net.dequantized(w, 0.01, np.int8(0)))  # fmt: skip
+    result = net("QuantizeLinear", product, np.float32(0.5), np.uint8(7))
+    model = net.model(result)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    compiled = hetero.compile(model, "CPU")
+    for rows in (4, 1, 0, 9, 4, 130):
+        x = integers(rng, "uint8", rows, 33)
+        (found,) = compiled({"x0": x}).values()
+        sums = (x.astype(np.int64) - 3) @ w.astype(np.int64)
+        near(np.array(found), rounded(sums, np.float64(np.float32(0.1)) * np.float32(0.01) / 0.5, 7, np.uint8))
+
+
+def test_export_and_import(tmp_path: Any) -> None:
+    rng = np.random.default_rng(4)
+    net = Net()
+    w = net("QuantizeLinear", rng.normal(size=(33, 64)).astype(np.float32), np.float32(0.02), np.int8(0))
+    x = net.given(integers(rng, "uint8", 4, 33))
+    product = net("MatMul", net.dequantized(x, 0.1, np.uint8(3)), net.dequantized(w, 0.02, np.int8(0)))
+    result = net("QuantizeLinear", product, np.float32(0.5), np.uint8(7))
+    core = hetero.Core()
+    compiled = core.compile_model(net.model(result), "CPU")
+    (expected,) = compiled(net.inputs).values()
+    for mode in ("OPTIMIZE_SIZE", "OPTIMIZE_SPEED"):
+        compiled = core.compile_model(net.model(result), "CPU", {"CACHE_MODE": mode})
+        compiled(net.inputs)
+        path = tmp_path / f"{mode}.hetero"
+        compiled.export_model(path)
+        (found,) = core.import_model(path, "CPU")(net.inputs).values()
+        np.testing.assert_array_equal(found, expected)

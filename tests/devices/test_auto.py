@@ -1,0 +1,455 @@
+"""AUTO: starts on the CPU, moves over to what is fastest, and loses no request."""
+
+from __future__ import annotations
+
+import gc
+import io
+import logging
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import hetero
+from hetero.devices.auto import AutoCompiledModel
+from hetero.errors import Cancelled
+from hetero.plugin import CompiledModel, Plugin, Support
+from model_zoo import make_model
+
+X = np.float32([[1, -2, 3], [-4, 5, 6]])
+
+
+class Late(Plugin):
+    """Relu. Compiles only when ``gate`` is open, and fails where it is told to."""
+
+    name = "LATE"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.begun = threading.Event()
+        self.runs = 0
+        self.compiles_badly = self.runs_badly = False
+        self.seconds = 0.0
+
+    def query_model(self, model: hetero.Model, config: Mapping[str, Any]) -> Support:
+        refused = {i: "only Relu" for i in range(model.num_nodes) if model.nodes[i].op_type != "Relu"}
+        return Support.from_reasons(model.num_nodes, refused)
+
+    def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
+        self.begun.set()
+        assert self.gate.wait(30)
+        if self.compiles_badly:
+            raise ValueError("no licence")
+        return LateModel(self, model)
+
+
+class LateModel(CompiledModel):
+    def __init__(self, plugin: Late, model: hetero.Model) -> None:
+        super().__init__("LATE", model.inputs, model.outputs)
+        self.plugin = plugin
+
+    def create_runner(self) -> LateModel:
+        return self
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        self.plugin.runs += 1
+        time.sleep(self.plugin.seconds)
+        if self.plugin.runs_badly or np.isnan(inputs[0]).any():
+            raise ValueError("out of order")
+        return [np.maximum(inputs[0], 0)]
+
+    def profile(self) -> tuple[()]:
+        return ()
+
+
+@pytest.fixture
+def late(core: hetero.Core) -> Iterator[Late]:
+    plugin = Late()
+    core.register_plugin("LATE", lambda: plugin)
+    yield plugin
+    plugin.gate.set()
+
+
+@pytest.fixture
+def relu(core: hetero.Core) -> hetero.Model:
+    return core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])]))
+
+
+def compiled_on(core: hetero.Core, model: hetero.Model, device: str, config: Any = None) -> AutoCompiledModel:
+    compiled = core.compile_model(model, device, config)
+    assert isinstance(compiled, AutoCompiledModel)
+    return compiled
+
+
+def test_starts_on_the_cpu_and_moves_over(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU", {"TRIAL_RUNS": 0, "COSTS": costs_of(relu, 1e6, 1.0)})
+    assert late.begun.wait(30)
+    request = compiled.create_infer_request()
+    np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0))
+    assert compiled.choice.device == "CPU"
+    assert not compiled.choice.is_final
+    assert compiled.choice.reason == "while LATE compiles" in repr(compiled)
+    assert compiled.get_property("EXECUTION_DEVICES") == ("CPU",)
+    assert late.runs == 0
+    assert not compiled.wait(1)
+    late.gate.set()
+    assert compiled.wait(30_000)
+    np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0))  # the same request
+    assert late.runs == 1
+    assert compiled.choice.device == "LATE"
+    assert compiled.choice.is_final
+    assert compiled.get_property("AUTO_CHOICE") == str(compiled.choice)
+    assert compiled.choice.reason == "predicted 3 µs per inference, CPU 1 s"  # 2 µs for the launch
+    assert compiled.get_property("EXECUTION_DEVICES") == ("LATE",)
+
+
+def costs_of(model: hetero.Model, cpu_us: float, late_us: float) -> hetero.Costs:
+    from hetero.assign.costs.measured import Costs
+    from hetero.plugin import ProfileRow
+
+    def costs(device: str, us: float) -> Costs:
+        row = ProfileRow(model.key_of(0), "Relu", "", device, us, us)
+        return Costs.from_profile(model, device, [[row]])
+
+    return costs("CPU", cpu_us).merge(costs("LATE", late_us))
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.02, "CPU"), (0.0, "LATE")])
+def test_a_trial_decides(
+    core: hetero.Core, late: Late, relu: hetero.Model, seconds: float, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late.gate.set()
+    late.seconds = seconds
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    if chosen == "LATE":  # the CPU takes 2 ms
+        start = compiled._choice.start.compiled
+        make = start.create_runner
+
+        class Slow:
+            def __init__(self) -> None:
+                self.runner = make()
+
+            def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+                time.sleep(0.02)
+                return self.runner.run(inputs)
+
+            def profile(self) -> tuple[()]:
+                return ()
+
+        monkeypatch.setattr(start, "create_runner", Slow)
+    assert compiled.wait(30_000)
+    for _ in range(11):
+        np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
+        assert not compiled.choice.is_final
+    compiled(X)  # both devices: one run to warm up, and five
+    assert late.runs == 6
+    choice = compiled.choice
+    assert choice.is_final
+    assert choice.device == chosen
+    states = {row.device: row for row in choice.candidates}
+    assert states[chosen].state == "runs"
+    other = states["LATE" if chosen == "CPU" else "CPU"]
+    assert other.state == "slower"
+    assert other.measured_s is not None
+    assert other.measured_s > 0.019 > (states[chosen].measured_s or 1)
+    runs = late.runs
+    compiled(X)
+    assert late.runs - runs == (chosen == "LATE")
+
+
+def test_a_trial_compares_runs_of_the_same_shapes(core: hetero.Core, late: Late) -> None:
+    late.gate.set()
+    model = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n"]}))
+    compiled = compiled_on(core, model, "AUTO:LATE,CPU")
+    assert compiled.wait(30_000)
+    for size in range(1, 20):
+        compiled(np.ones(size, np.float32))
+    assert not compiled.choice.is_final
+    for _ in range(40):
+        compiled(np.ones(7, np.float32))
+    assert compiled.choice.is_final
+
+
+def test_a_device_that_does_not_compile(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    late.compiles_badly = True
+    late.gate.set()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+        assert compiled.wait(30_000)
+    (warning,) = told
+    assert str(warning.message).startswith("AUTO continues without LATE: it failed to compile: ")
+    assert compiled.choice.device == "CPU"
+    assert compiled.choice.is_final
+    assert "no licence" in str(compiled.choice)
+    np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
+    with pytest.raises(hetero.HeteroError, match="no licence"):
+        core.compile_model(relu, "AUTO:LATE,CPU", {"STRICT": True})
+
+
+def test_a_device_that_does_not_run(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    late.gate.set()
+    late.runs_badly = True
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    assert compiled.wait(30_000)
+    with pytest.warns(RuntimeWarning, match="AUTO no longer uses LATE, because a request failed there and succeeded"):
+        results = [compiled(X)[0] for _ in range(4)]
+    for result in results:
+        np.testing.assert_array_equal(result, np.maximum(X, 0))
+    assert late.runs == 1
+    assert compiled.choice.device == "CPU"
+    assert compiled.choice.is_final
+
+
+def test_requests_in_flight_survive(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    """Requests are in flight before, during and after the move, from several threads; all give the same result."""
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU", {"NUM_STREAMS": 2})
+    arrays = [np.float32(np.random.default_rng(i).standard_normal((2, 3))) for i in range(200)]
+    results: list[Any] = []
+    for i, output in enumerate(compiled.map(arrays, in_flight=8)):
+        results.append(output[0])
+        if i == 50:
+            late.gate.set()
+            compiled.wait(30_000)
+        if i == 150:
+            late.runs_badly = True
+    assert len(results) == 200
+    for array, result in zip(arrays, results, strict=True):
+        np.testing.assert_array_equal(result, np.maximum(array, 0))
+    assert late.runs > 0
+
+
+def test_cancel_reaches_the_device(core: hetero.Core, late: Late) -> None:
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["v"], ["w"])],
+        "body",
+        [value("trip", 7, []), value("go", 9, []), value("v", 1, [2, 3])],
+        [value("on", 9, []), value("w", 1, [2, 3])],
+    )
+    nodes = [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)]
+    model = core.read_model(make_model(nodes, weights={"trips": np.array(2**62)}))
+    compiled = compiled_on(core, model, "AUTO:CPU.0,CPU.1")
+    request = compiled.create_infer_request()
+    for _ in range(2):
+        request.start_async(X)
+        assert request.wait(20) is False
+        request.cancel()
+        with pytest.raises(Cancelled):
+            request.wait(20_000)
+        assert compiled.wait(30_000)
+
+
+def test_release_while_compiling(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    before = set(threading.enumerate())
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    assert late.begun.wait(30)
+    seen = weakref.ref(compiled)
+    of_choice = weakref.ref(compiled._choice)
+    (thread,) = [thread for thread in threading.enumerate() if thread not in before and "AUTO" in thread.name]
+    del compiled
+    gc.collect()
+    assert seen() is None
+    assert of_choice() is None
+    late.gate.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_export(core: hetero.Core, late: Late, relu: hetero.Model, tmp_path: Path) -> None:
+    late.gate.set()
+    compiled = compiled_on(core, relu, "AUTO:CPU.0,CPU.1")
+    compiled.export_model(tmp_path / "chosen.hetero")
+    loaded = core.import_model(tmp_path / "chosen.hetero")
+    assert loaded.device == compiled.choice.device
+    np.testing.assert_array_equal(loaded(X)[0], np.maximum(X, 0))
+    stream = io.BytesIO()
+    compiled.export_model(stream)
+    with pytest.raises(hetero.WrongDevice):
+        core.import_model(stream.getvalue(), "AUTO:CPU.0,CPU.1")
+
+
+def test_other_outputs_and_sizes(core: hetero.Core, diamond: hetero.Model) -> None:
+    model = diamond.with_outputs([diamond.value_name(diamond.output_ids[0]), diamond.nodes[0].outputs[0]])
+    expected = core.compile_model(model, "CPU")(X)
+    compiled = compiled_on(core, model, "AUTO:TEMPLATE,CPU")
+    compiled.wait()
+    for _ in range(15):
+        for found, array in zip(compiled(X), expected, strict=True):
+            np.testing.assert_allclose(found, array, rtol=1e-6)
+    dynamic = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 3]}))
+    fixed = core.compile_model(dynamic, "AUTO:TEMPLATE,CPU", shapes={"x": (2, 3)})
+    assert fixed.inputs[0].shape == (2, 3)
+    np.testing.assert_array_equal(fixed(X)[0], np.maximum(X, 0))
+
+
+def test_a_model_that_no_device_supports_alone(core: hetero.Core, late: Late, tmp_path: Path) -> None:
+    """Then AUTO starts with the split."""
+    late.gate.set()
+    (tmp_path / "npu.toml").write_text('name = "NPU"\nruns_on = "TEMPLATE"\n[ops]\nTanh = {}\n')
+    core.register_plugin("NPU", tmp_path / "npu.toml")
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Tanh", ["h"], ["y"])]
+    model = core.read_model(make_model(nodes))
+    compiled = compiled_on(core, model, "AUTO:LATE,NPU")
+    assert compiled.choice.device == "HETERO:LATE,NPU"
+    np.testing.assert_allclose(compiled(X)[0], np.tanh(np.maximum(X, 0)), rtol=1e-6)
+    assert compiled.wait(30_000)
+    assert compiled.choice.is_final
+    with pytest.raises(hetero.UnsupportedModel, match="only Relu"):
+        core.compile_model(core.read_model(make_model([helper.make_node("Abs", ["x"], ["y"])])), "AUTO:LATE,NPU")
+
+
+def test_wrong_inputs_take_nobody_out(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    late.gate.set()
+    late.seconds = 0
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    compiled.wait()
+    with pytest.raises(hetero.InferenceError, match="shape|expected"):
+        compiled(np.ones((5, 5), np.float32))
+    assert all(row.state != "failed" for row in compiled.choice.candidates)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("AUTO:", "the device list is empty; expected for example 'AUTO:"),
+        ("AUTO:CPU,", "the list has an empty entry"),
+        ("AUTO:CPU,NOPE", "unknown device 'NOPE' in AUTO:CPU,NOPE"),
+        ("AUTO:ORTT,CPU", "unknown device 'ORTT' in AUTO:ORTT,CPU .did you mean ORT"),
+        ("AUTO:AUTO", "'AUTO' cannot stand inside a device list"),
+        ("HETERO:AUTO,CPU", "'AUTO' cannot stand inside a device list"),
+        ("MULTI:AUTO,CPU", "'AUTO' cannot stand inside a device list"),
+        ("AUTO:HETERO,CPU", "'HETERO' cannot stand inside a device list"),
+        ("AUTO:CPU,CPU", "CPU is listed twice"),
+        ("AUTO.1", "no device AUTO.1"),
+    ],
+)
+def test_bad_device_strings(core: hetero.Core, relu: hetero.Model, device: str, message: str) -> None:
+    with pytest.raises(hetero.HeteroError, match=message):
+        core.compile_model(relu, device)
+
+
+def test_properties(core: hetero.Core, late: Late, relu: hetero.Model, tmp_path: Path) -> None:
+    late.gate.set()
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU", {"INFERENCE_NUM_THREADS": 1, "TRIAL_RUNS": 2})
+    assert compiled.get_property("TRIAL_RUNS") == 2
+    assert compiled.get_property("NETWORK_NAME") == relu.name
+    assert compiled._choice.start.compiled.get_property("INFERENCE_NUM_THREADS") == 1
+    for name, value, message in [
+        ("TRIAL_RUNS", -1, "out of range"),
+        ("NUM_STREAM", 2, "no property 'NUM_STREAM'"),
+        ("AUTO_CHOICE", "CPU", "read-only"),
+        ("CACHE_DIR", str(tmp_path), "AUTO does not use CACHE_DIR"),
+        ("DEVICE_PROPERTIES", {"ORT": {}}, "names 'ORT', which is not in the list"),
+    ]:
+        with pytest.raises(hetero.PropertyError, match=message):
+            core.compile_model(relu, "AUTO:LATE,CPU", {name: value})
+    with pytest.raises(hetero.PropertyError, match="AUTO:LATE,CPU decides when it compiles, so it has no plan"):
+        core.plan(relu, "AUTO:LATE,CPU")
+    assert core.query_model(relu, "AUTO:LATE,CPU")
+    core.set_property("AUTO", {"TRIAL_RUNS": 3})
+    assert core.compile_model(relu, "AUTO:CPU").get_property("TRIAL_RUNS") == 3
+    assert "AUTO" not in core.available_devices
+
+
+def test_says_what_it_chose(
+    core: hetero.Core, late: Late, relu: hetero.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    late.gate.set()
+    late.seconds = 0.01
+    with caplog.at_level(logging.INFO, "hetero"):
+        compiled = compiled_on(core, relu, "AUTO:LATE,CPU", {"LOG_LEVEL": "INFO"})
+        assert compiled.wait(30_000)
+        for _ in range(12):
+            compiled(X)
+    assert any(line.startswith("AUTO chose CPU: ") and "LATE" in line for line in caplog.messages)
+
+
+def test_without_a_list(core: hetero.Core, relu: hetero.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = core._registry.plugin("AUTO")
+    monkeypatch.setattr(plugin, "device_names", lambda: ("CPU", "TEMPLATE", "FPGA", "HETERO", "MULTI", "AUTO"))
+    compiled = compiled_on(core, relu, "AUTO")
+    assert compiled.device == "AUTO"
+    assert compiled.wait(30_000)
+    assert compiled.choice.is_final
+    assert [row.device for row in compiled.choice.candidates] == ["CPU"]
+    np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
+
+
+def test_functions(core: hetero.Core) -> None:
+    """Calls of model-local functions that a device does not take whole are inlined."""
+    body = [helper.make_node("Relu", ["a"], ["b"])]
+    function = helper.make_function("local", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    model = make_model([helper.make_node("Twice", ["x"], ["y"], domain="local")])
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    model.functions.append(function)
+    compiled = core.compile_model(model, "AUTO:TEMPLATE,CPU")
+    for _ in range(14):
+        np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
+
+
+def test_close_stops_compiling(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
+    with compiled_on(core, relu, "AUTO:LATE,TEMPLATE,CPU") as compiled:
+        assert late.begun.wait(30)
+        request = compiled.create_infer_request()
+    late.gate.set()
+    assert compiled.wait(30_000)
+    names = [row.device for row in compiled.choice.candidates]
+    assert "TEMPLATE" not in names  # the slowest comes last
+    np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0))
+
+
+SCRIPT = """
+import os, sys, threading, time
+sys.path[:0] = {paths!r}
+import numpy as np
+import hetero
+from test_auto import Late, X
+from onnx import helper
+from model_zoo import make_model
+
+core = hetero.Core()
+late = Late()
+core.register_plugin("LATE", lambda: late)
+compiled = core.compile_model(core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])])), "AUTO:LATE,CPU")
+compiled(X)
+assert late.begun.wait(30)
+{end}
+"""
+FORK = """
+child = os.fork()
+if not child:
+    assert compiled.wait(0), "the child compiles nothing"
+    assert np.array_equal(compiled(X)[0], np.maximum(X, 0))
+    assert compiled.submit(X).result(30)
+    assert compiled.choice.device == "CPU" and "forked" in str(compiled.choice), compiled.choice
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+late.gate.set()
+assert compiled.wait(30_000)
+assert len(compiled.choice.candidates) == 2
+print("end")
+"""
+
+
+@pytest.mark.parametrize("end", ["print('end')", FORK], ids=["exit", "fork"])
+def test_the_process_exits_or_forks_while_compiling(end: str) -> None:
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "helpers")]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT.format(paths=paths, end=end)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "end"), done.stderr
