@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.devices.opencl.memory import DeviceValue
+from hetero.devices.opencl.context import OpenclTensor
 from hetero.devices.opencl.runner import OpenclRunner
 from hetero.plugin import CompiledModel
 from opencl import as_gpu, first_device, model_of, unavailable
@@ -82,8 +82,8 @@ def test_values_stay_between_subgraphs(core: hetero.Core, like_gpu: bool) -> Non
             maker.keep_on_device([0, 1])
         kept = [(maker, given, maker.run([given])) for given in (x, x + 1, x - 2) for maker in makers]
         for _, given, (a, b, c) in kept:
-            assert isinstance(a, DeviceValue)
-            assert isinstance(b, DeviceValue)
+            assert isinstance(a, OpenclTensor)
+            assert isinstance(b, OpenclTensor)
             assert isinstance(c, np.ndarray)
             wanted = (np.maximum(given, 0) + np.exp(given)) * given
             np.testing.assert_allclose(reader.run([a, b, c])[0], wanted, 1e-5, 1e-6)
@@ -112,7 +112,7 @@ def test_inputs_and_constants_may_be_results(core: hetero.Core) -> None:
     runner = runner_of(compiled)
     runner.keep_on_device(range(len(outputs)))
     for found, wanted in zip(runner.run([x]), expected, strict=True):
-        np.testing.assert_array_equal(found.numpy() if isinstance(found, DeviceValue) else found, wanted)
+        np.testing.assert_array_equal(found.numpy(), wanted)
 
 
 def test_remote_tensors(core: hetero.Core) -> None:
@@ -137,6 +137,15 @@ def test_remote_tensors(core: hetero.Core) -> None:
     for dtype, shape in ((np.float64, (2,)), (np.float32, (-1,)), (np.float32, (2**20, 2**20))):
         with pytest.raises(hetero.PropertyError, match="cannot create"):
             context.create_tensor(dtype, shape)
+    left = compiled(tensor, out=hetero.ON_DEVICE)[0]
+    assert isinstance(left, OpenclTensor)
+    np.testing.assert_allclose(left.numpy(), np.exp(x + 1), 1e-5)
+    target = context.create_tensor(np.float32, x.shape)
+    assert compiled(left, out=target)[0] is target
+    np.testing.assert_allclose(target.numpy(), np.exp(np.exp(x + 1)), 1e-5)
+    array = np.empty_like(x)
+    compiled(left, out=array)
+    np.testing.assert_array_equal(array, target.numpy())
     with pytest.raises(hetero.PropertyError, match="DEVICE_ID"):
         core.create_context("OPENCL", {"QUEUE": 1})
     with pytest.raises(hetero.PropertyError, match="accepts only a context"):

@@ -7,7 +7,6 @@ A buffer that is given back may still be read by kernels that were started befor
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ...base.formatting import byte_size
 from ...errors import InsufficientMemory
 from . import backend
 
-__all__ = ["Block", "DeviceValue", "Memory", "Staging"]
+__all__ = ["Block", "DeviceValue", "Memory", "Staging", "is_done"]
 
 _SMALLEST = 64
 """B: the size of the smallest buffer. OpenCL has no empty buffers."""
@@ -69,7 +68,21 @@ class DeviceValue:
 
     def numpy(self) -> NDArray[Any]:
         """A copy in host memory."""
-        return self.memory.read(self.block, self.dtype, self.shape, self.ready)
+        array = np.empty(self.shape, self.dtype)
+        self.read_into(array)
+        return array
+
+    def read_into(self, array: NDArray[Any]) -> None:
+        """Copy the contents to an array of the same type and shape, C-contiguous."""
+        self.memory.read_into(array, self.block, self.ready)
+
+    def write(self, array: NDArray[Any]) -> None:
+        """Copy an array of the same type and shape to the device. Waits for readers, and for the copy."""
+        self.memory.write(self.block, np.ascontiguousarray(array), self.ready)
+
+    def copy_from(self, other: DeviceValue) -> None:
+        """Copy a value of the same type and shape, of the same device. Waits for the copy."""
+        self.memory.copy(self.block, self.ready, other.block, other.ready, self.nbytes)
 
 
 class Staging:
@@ -103,6 +116,8 @@ class Memory:
         self._free: dict[int, list[tuple[Any, list[Any]]]] = {}
         self._free_blocks = 0
         self._staging: dict[int, list[Staging]] = {}
+        self._copying: list[tuple[Any, Staging]] = []
+        """Staging memory that is used until an event."""
 
     def allocate(self, nbytes: int) -> Block:
         """A block of at least ``nbytes`` B. Raises `InsufficientMemory`."""
@@ -129,24 +144,50 @@ class Memory:
             self._cl.enqueue_copy(self._copies, block.buffer, contiguous.reshape(-1).view(np.uint8), is_blocking=True)
         return block
 
-    def read(self, block: Block, dtype: np.dtype[Any], shape: tuple[int, ...], ready: Any = None) -> NDArray[Any]:
-        """The contents of a block as a new array."""
-        array = np.empty(shape, dtype)
+    def upload_later(self, array: NDArray[Any]) -> tuple[Block, Any]:
+        """A block that gets the contents of ``array``, and the event of the copy; None if it is there. The caller may
+        change the array at once."""
+        if self.is_shared or not array.nbytes:
+            return self.upload(array), None
+        block, staging = self.allocate(array.nbytes), self.staging(array.nbytes)
+        source = staging.array[: array.nbytes]
+        source[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        event = self._cl.enqueue_copy(self._copies, block.buffer, source, is_blocking=False)
+        self._copies.flush()
+        with self._lock:
+            self._copying.append((event, staging))
+        return block, event
+
+    def read_into(self, array: NDArray[Any], block: Block, ready: Any) -> None:
+        """Copy the contents of a block to ``array``, C-contiguous. Returns when they are copied."""
         if array.nbytes:
             waits = [] if ready is None else [ready]
-            self._cl.enqueue_copy(self._copies, array, block.buffer, is_blocking=True, wait_for=waits)
-        return array
+            target = array.reshape(-1).view(np.uint8)
+            self._cl.enqueue_copy(self._copies, target, block.buffer, is_blocking=True, wait_for=waits)
+
+    def copy(self, block: Block, ready: Any, source: Block, source_ready: Any, nbytes: int) -> None:
+        """Copy ``nbytes`` B from ``source`` to ``block``. Returns when they are copied."""
+        if nbytes:
+            waits = [*block.events, *(event for event in (ready, source_ready) if event is not None)]
+            event = self._cl.enqueue_copy(
+                self._copies, block.buffer, source.buffer, byte_count=nbytes, wait_for=waits or None
+            )
+            event.wait()
 
     def write(self, block: Block, array: NDArray[Any], ready: Any = None) -> None:
         """Copy ``array``, C-contiguous, to a block. Returns when it is copied."""
         if array.nbytes:
             waits = [*block.events] if ready is None else [*block.events, ready]
-            self._cl.enqueue_copy(self._copies, block.buffer, array, is_blocking=True, wait_for=waits)
+            source = array.reshape(-1).view(np.uint8)
+            self._cl.enqueue_copy(self._copies, block.buffer, source, is_blocking=True, wait_for=waits)
 
     def staging(self, nbytes: int) -> Staging:
         """Pinned memory of at least ``nbytes`` B. The caller returns it with `release`."""
         size = _size_class(nbytes)
         with self._lock:
+            for entry in [entry for entry in self._copying if is_done(entry[0])]:
+                self._copying.remove(entry)
+                self.release(entry[1])
             free = self._staging.get(size)
             if free:
                 return free.pop()
@@ -220,6 +261,6 @@ def _size_class(nbytes: int) -> int:
     return -(-size // step) * step
 
 
-def events_of(values: Sequence[DeviceValue]) -> list[Any]:
-    """The events to wait for before the values can be read."""
-    return [value.ready for value in values if value.ready is not None]
+def is_done(event: Any) -> bool:
+    """Whether a command has ended."""
+    return bool(event.command_execution_status <= backend.load().command_execution_status.COMPLETE)

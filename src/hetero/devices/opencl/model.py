@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...plugin.contract import CompiledModel, Runner
+from .context import context_of
 from .device import Device, Stream
 from .planner import Planner
 from .runner import OpenclRunner
@@ -29,7 +30,7 @@ class OpenclModel(CompiledModel):
 
     def __init__(self, name: str, model: Model, settings: Mapping[str, Any], device: Device, planner: Planner) -> None:
         super().__init__(name, model.inputs, model.outputs, {**settings, "NETWORK_NAME": model.name})
-        self.memory_space = device.memory
+        self.memory_space = context_of(device)
         self._model = model
         self._opencl_device = device
         self._planner = planner

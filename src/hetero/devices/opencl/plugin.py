@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from ...errors import InsufficientMemory, PropertyError, UnsupportedModel
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from ...plugin.speed import CostSource, DeviceSpeed
 from . import backend, blas
-from .context import OpenclContext
+from .context import OpenclContext, context_of
 from .device import Device, shared_device
 from .model import PAYLOAD_VERSION, SHAPING, OpenclModel
 from .planner import Planner, Settings
@@ -52,8 +51,6 @@ class OpenclPlugin(Plugin):
     def __init__(self) -> None:
         super().__init__()
         self._found = backend.find_devices()
-        self._contexts: dict[str, OpenclContext] = {}
-        self._lock = threading.Lock()
         self._examined: weakref.WeakKeyDictionary[Model, Examination] = weakref.WeakKeyDictionary()
 
     def device_ids(self) -> tuple[str, ...]:
@@ -109,12 +106,10 @@ class OpenclPlugin(Plugin):
         id_ = parameters.get("DEVICE_ID", "")
         if id_:
             self.check_device_id(id_)
-        return OpenclContext(self._device(id_))
+        return context_of(self._device(id_))
 
     def get_default_context(self) -> OpenclContext:
-        device = self._device("")
-        with self._lock:
-            return self._contexts.setdefault(device.name, OpenclContext(device))
+        return context_of(self._device(""))
 
     def memory_bytes(self, device: str) -> float | None:
         """The memory of a GPU with its own; None for devices that work in the host's memory."""
@@ -135,6 +130,7 @@ class OpenclPlugin(Plugin):
             link_bytes_per_s=link,
             link_latency_s=0.0 if link is None else 2e-5,
             source=CostSource.ESTIMATE,
+            memory="" if link is None else f"opencl-{self._device_of(device).identity}",
         )
 
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:

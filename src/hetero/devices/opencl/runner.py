@@ -17,9 +17,9 @@ from ...errors import HeteroError, InferenceError, InsufficientMemory, inference
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from . import backend
-from .context import OpenclTensor
+from .context import OpenclTensor, context_of
 from .device import Device, Stream
-from .memory import DeviceValue, Staging
+from .memory import DeviceValue, Staging, is_done
 from .plan import Plan
 from .planner import Planner
 from .tensors import CONSTANT, INPUT, Slot, Tensor
@@ -158,12 +158,16 @@ class _Run:
         self._last: Any = None
 
     def results(self, is_folding: bool = False) -> list[Any]:
-        """Run, and return the results in the order of the outputs. ``is_folding``: the plan runs only once."""
+        """Run, and return the results in the order of the outputs. ``is_folding``: the plan runs only once,
+        and its results stay in its memory."""
         try:
             self._bind_inputs()
             if not is_folding:
                 self._bind_kept()
             self._start()
+            if is_folding:
+                self._check_indices()
+                return []
             return self._collect()
         except BaseException:
             self._runner._finish()  # commands may use the caller's arrays
@@ -298,13 +302,13 @@ class _Run:
                 result.reshape(-1).view(np.uint8)[:] = staging.array[: result.nbytes]
         for event in self._uploads:  # the caller may change its arrays now
             event.wait()
-        results = [self._result(position, tensor) for position, tensor in enumerate(plan.outputs)]
+        results = [self._placed(position, tensor) for position, tensor in enumerate(plan.outputs)]
         is_left = bool(runner._kept) and self._last is not None
         runner._tail = self._last if is_left else None
         if is_left:
             for value in self._values:
                 if isinstance(value, DeviceValue):
-                    value.block.events = [*(each for each in value.block.events if not _is_done(each)), self._last]
+                    value.block.events = [*(each for each in value.block.events if not is_done(each)), self._last]
         elif self._last is not None:
             self._last.wait()
         if runner._timed:
@@ -312,6 +316,14 @@ class _Run:
                 self._last.wait()
             runner.commands = [Command(*command) for command in self._commands]
         return results
+
+    def _placed(self, position: int, tensor: Tensor) -> Any:
+        """A result, as a tensor of the device if it stays there."""
+        result = self._result(position, tensor)
+        if position not in self._runner._kept:
+            return result
+        context = context_of(self._runner._device)
+        return OpenclTensor(context, result) if isinstance(result, DeviceValue) else context.upload(result)
 
     def _result(self, position: int, tensor: Tensor) -> Any:
         slot, is_kept = tensor.slot, position in self._runner._kept
@@ -347,7 +359,3 @@ class _Run:
         if flag[0]:
             key, op_type = self._runner._planner.keys[int(flag[0]) - 1]
             raise InferenceError(f"{self._runner._name}: node {key!r} ({op_type}): an index is out of bounds")
-
-
-def _is_done(event: Any) -> bool:
-    return bool(event.command_execution_status <= backend.load().command_execution_status.COMPLETE)
