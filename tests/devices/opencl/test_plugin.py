@@ -107,8 +107,11 @@ def test_two_names_for_one_device_share_its_memory(core: hetero.Core) -> None:
     model = core.read_model(model_of(nodes, {"x": X}, outputs=["y"]))
     compiled = core.compile_model(model, "HETERO:OPENCL,SECOND,CPU", {"PERF_COUNT": True}, pins={"two": "SECOND"})
     assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 3
+    request = compiled.create_infer_request()
     for _ in range(3):
-        np.testing.assert_allclose(compiled(X)[0], -np.exp(np.maximum(X, 0)), 1e-5)
+        np.testing.assert_allclose(request.infer(X)[0], -np.exp(np.maximum(X, 0)), 1e-5)
+        moves = [(move.value, move.nbytes) for move in request.profiling_info.moves]
+        assert moves == [("x", X.nbytes), ("y", X.nbytes)]  # and nothing between the subgraphs
     spaces = {id(core.compile_model(relu(core), name).memory_space) for name in ("OPENCL", "SECOND")}
     assert len(spaces) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import numpy as np
@@ -52,9 +53,9 @@ def test_copies_overlap_with_kernels(core: hetero.Core, staged: bool) -> None:
             assert (len(uploads), len(kernels), len(downloads)) == (2, 10, 2)
             assert uploads[1].end_ns <= kernels[-1].begin_ns
             assert kernels[0].end_ns <= downloads[0].begin_ns
-            for copy in (uploads[1], downloads[0]):
+            for copy, others in ((uploads[1], kernels[:-1]), (downloads[0], kernels[1:])):
                 overlaps[copy.kind] |= any(
-                    copy.begin_ns < each.end_ns and each.begin_ns < copy.end_ns for each in kernels[1:-1]
+                    copy.begin_ns < each.end_ns and each.begin_ns < copy.end_ns for each in others
                 )
             if all(overlaps.values()):
                 break
@@ -172,6 +173,7 @@ def test_out_of_device_memory(core: hetero.Core, monkeypatch: pytest.MonkeyPatch
 
 
 def test_memory_is_freed(core: hetero.Core) -> None:
+    gc.collect()  # models of other tests
     memory = first_device().memory
     model = core.read_model(
         model_of([node("Exp", ["x"], ["y"]), node("Relu", ["x"], ["z"])], {"x": normal(1, 9)}, dynamic=True)
@@ -182,10 +184,8 @@ def test_memory_is_freed(core: hetero.Core) -> None:
     used = memory.used
     for size in range(40):  # more plans than a request keeps
         request.infer(normal(1000, 100 + size))
-    assert used < memory.used < used + 8 * 3 * 4 * 1000 * 160
+    assert used < memory.used < used + 20_000_000  # of 57 MB for all of them
     del request, compiled
-    import gc
-
     gc.collect()
     assert memory.used <= used
 
