@@ -100,13 +100,17 @@ def shared_by_items(items: int) -> Iterator[None]:
 def as_gpu(like_gpu: bool = True) -> Iterator[None]:
     """The first device is used like a GPU with its own memory: tiled products, rows shared by work-items, and copies
     through pinned memory."""
-    device = first_device()
+    from hetero.devices.opencl import product
+
+    device, tiles = first_device(), product._known
     before = device.is_gpu, device.row_items, device.memory.is_shared
     if like_gpu:
         device.is_gpu, device.row_items, device.memory.is_shared = True, 64, False
+        tiles[device.identity] = product.TILES[-1]  # pocl compiles the smallest tile fastest
     try:
         yield
     finally:
+        tiles.pop(device.identity, None)
         device.is_gpu, device.row_items, device.memory.is_shared = before
 
 
