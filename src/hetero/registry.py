@@ -45,6 +45,7 @@ _BUILT_IN = {
     "TEMPLATE": "hetero.devices.template:create_plugin",
     "ORT": "hetero.devices.ort:create_plugin",
     "OPENVINO": "hetero.devices.openvino:create_plugin",
+    "OPENCL": "hetero.devices.opencl:create_plugin",
     "RAY": "hetero.devices.ray:create_plugin",
     "HETERO": "hetero.devices.hetero:create_plugin",
     "MULTI": "hetero.devices.multi:create_plugin",

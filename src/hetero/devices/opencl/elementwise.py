@@ -1,0 +1,167 @@
+"""Kernels of elementwise expressions, generated: one kernel computes a chain of operators in registers.
+
+An `Expression` is a template of OpenCL C with its operands. `kernel_of` turns a tree of them into a kernel. Names of
+variables are numbers, and numbers of the model are arguments, so the source contains nothing of the model but the
+templates of its operators, and the types and the layout of its inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import InferenceError
+from .device import KernelSource
+from .tensors import Scalar, Tensor
+
+__all__ = ["COMPUTED", "MAX_RANK", "STORED", "collapsed", "kernel_of", "layout_bytes", "strides_of"]
+
+STORED = {
+    "float32": "float",
+    "float16": "half",
+    "int64": "long",
+    "int32": "int",
+    "int8": "char",
+    "uint8": "uchar",
+    "bool": "uchar",
+}
+"""Element type -> its type in memory."""
+COMPUTED = {
+    "float32": "float",
+    "float16": "float",
+    "int64": "long",
+    "int32": "int",
+    "int8": "char",
+    "uint8": "uchar",
+    "bool": "int",
+}
+"""Element type -> the type of a variable."""
+
+_PREAMBLE = """#pragma OPENCL FP_CONTRACT OFF
+typedef struct { uint rank; uint dims[8]; uint strides[8][8]; } Layout;
+// As if the value had been stored as half and read again.
+float as_half(float v)
+{
+    ushort stored;
+    vstore_half_rte(v, 0, (__private half *)&stored);
+    return vload_half(0, (__private half *)&stored);
+}
+// Exactly 1 where no float is closer. Those of a driver need not be, and x * (1 + erf(x)) would be -inf at -inf.
+float hyperbolic_tangent(float v) { return fabs(v) > 10 ? copysign(1.0f, v) : tanh(v); }
+float error_function(float v) { return fabs(v) > 4 ? copysign(1.0f, v) : erf(v); }
+float larger(float a, float b) { return a > b || isnan(a) ? a : b; }
+float smaller(float a, float b) { return a < b || isnan(a) ? a : b; }
+"""
+MAX_RANK = 8
+
+
+def strides_of(shape: Sequence[int], target: Sequence[int]) -> list[int]:
+    """The distance, in elements, between neighbors in each dimension of ``target``, to which ``shape`` is broadcast."""
+    strides, step = [0] * len(target), 1
+    for at in range(1, len(shape) + 1):
+        if shape[-at] != 1:
+            strides[-at] = step
+            step *= shape[-at]
+    return strides
+
+
+def collapsed(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The dimensions from the innermost, joined where each of ``strides`` allows it, without those of size 1."""
+    joined: list[int] = []
+    kept: list[list[int]] = [[] for _ in strides]
+    for at in reversed(range(len(dims))):
+        if dims[at] == 1:
+            continue
+        if joined and all(own[at] == inner[-1] * joined[-1] for own, inner in zip(strides, kept, strict=True)):
+            joined[-1] *= dims[at]
+            continue
+        joined.append(dims[at])
+        for own, inner in zip(strides, kept, strict=True):
+            inner.append(own[at])
+    return joined, kept
+
+
+def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:
+    """The kernel that computes ``root`` from its expression, and its arguments after the result: tensors and NumPy
+    values. The first are the number of elements and, if an input is broadcast, the layout."""
+    leaves: dict[int, tuple[str, Tensor]] = {}
+    layouts: list[list[int]] = []
+    parameters: list[str] = []
+    arguments: list[Any] = []
+    statements: list[str] = []
+    names: dict[int, str] = {}
+
+    def name_of(operand: Tensor | Scalar) -> str:
+        known = names.get(id(operand))
+        if known is not None:
+            return known
+        name = f"v{len(names)}"
+        names[id(operand)] = name
+        kind = COMPUTED[operand.dtype.name]
+        if isinstance(operand, Scalar):
+            parameters.append(f"{kind} {name}")
+            arguments.append(np.asarray(operand.value, _ARGUMENT[kind])[()])
+        elif operand.expression is not None:
+            expression = operand.expression
+            value = expression.template.format(*[name_of(each) for each in expression.operands])
+            rounded = f"as_half({value})" if operand.dtype == np.float16 else value
+            statements.append(f"{kind} {name} = {rounded};")
+        else:
+            leaves[id(operand)] = name, operand
+            parameters.append(f"__global const {STORED[operand.dtype.name]} *p{name}")
+            arguments.append(operand)
+            if operand.shape == root.shape:
+                index = "i"
+            elif operand.size == 1:
+                index = "0"
+            else:
+                index = f"at[{len(layouts)}]"
+                layouts.append(strides_of(operand.shape, root.shape))
+            loaded = {"half": "vload_half({1}, {0})", "bool": "({0}[{1}] != 0)"}.get(
+                "bool" if operand.dtype == np.bool_ else STORED[operand.dtype.name], "{0}[{1}]"
+            )
+            statements.append(f"{kind} {name} = {loaded.format('p' + name, index)};")
+        return name
+
+    last = name_of(root)
+    stored = STORED[root.dtype.name]
+    store = f"vstore_half_rte({last}, i, out)" if stored == "half" else f"out[i] = {last}"
+    head: list[Any] = [np.uint32(root.size)]
+    signature = [f"__global {stored} *out", "uint n"]
+    walk = ""
+    if layouts:
+        dims, strides = collapsed(root.shape, layouts)
+        head.append(layout_bytes(dims, strides, 8))
+        signature.append("Layout layout")
+        walk = (
+            f"uint at[{len(layouts)}] = {{0}}; uint rest = i;\n"
+            "for (uint d = 0; d < layout.rank; d++) { uint c = rest % layout.dims[d]; rest /= layout.dims[d];\n"
+            + "".join(f"at[{k}] += c * layout.strides[{k}][d]; " for k in range(len(layouts)))
+            + "}\n"
+        )
+    body = "\n".join(statements)
+    begin = "uint i = get_global_id(0);\nif (i >= n) return;\n"
+    text = f"({', '.join(signature + parameters)})\n{{\n{begin}{walk}{body}\n{store};\n}}\n"
+    name = f"compute_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return KernelSource(name, f"__kernel void {name}{text}", _PREAMBLE), [*head, *arguments]
+
+
+_ARGUMENT = {"float": np.float32, "long": np.int64, "int": np.int32, "char": np.int8, "uchar": np.uint8}
+
+
+def layout_bytes(dims: Sequence[int], strides: Sequence[Sequence[int]], count: int = 0) -> np.ndarray:
+    """A ``Layout``: the rank, the sizes, and the strides of each input, from the innermost dimension.
+    ``count``: of inputs for which the struct has room.
+    Raises `InferenceError` for more than `MAX_RANK` dimensions."""
+    if len(dims) > MAX_RANK:
+        raise InferenceError(
+            f"more than {MAX_RANK} dimensions that cannot be joined are not supported, found {len(dims)}"
+        )
+    layout = np.zeros((1 + (count or len(strides)), MAX_RANK), np.int32)
+    layout[0, : len(dims)] = dims
+    for row, own in enumerate(strides):
+        layout[1 + row, : len(own)] = own
+    return np.concatenate([np.array([len(dims)], np.int32), layout.reshape(-1)])
