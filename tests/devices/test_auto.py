@@ -211,6 +211,66 @@ def test_a_device_that_does_not_run(core: hetero.Core, late: Late, relu: hetero.
     assert compiled.choice.is_final
 
 
+class Rough(Late):
+    """Adds ``error`` to each result, and ``drift`` for each run before."""
+
+    error = drift = 0.0
+
+    def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
+        return RoughModel(self, model)
+
+
+class RoughModel(LateModel):
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        (result,) = super().run(inputs)
+        assert isinstance(self.plugin, Rough)
+        return [result + np.float32(self.plugin.error + self.plugin.drift * self.plugin.runs)]
+
+
+@pytest.mark.parametrize(("error", "is_used"), [(0.0, True), (0.005, True), (0.007, False), (np.nan, False)])
+@pytest.mark.parametrize("trial_runs", [0, 2])
+def test_other_results_are_not_used(
+    core: hetero.Core, relu: hetero.Model, error: float, is_used: bool, trial_runs: int
+) -> None:
+    rough = Rough()  # the maximum of the results is 6
+    rough.error = error
+    core.register_plugin("LATE", lambda: rough)
+    config = {"TRIAL_RUNS": trial_runs, "COSTS": costs_of(relu, 3.0, 1.0)}
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU", config)
+    assert compiled.wait(30_000)
+    request = compiled.create_infer_request()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = [request.infer(X)[0] for _ in range(20)]
+    candidate = next(entry for entry in compiled.choice.candidates if entry.device == "LATE")
+    if is_used:
+        assert candidate.state in ("runs", "slower")
+        assert not caught
+        return
+    np.testing.assert_array_equal(results, [np.maximum(X, 0)] * 20)
+    assert rough.runs == 1
+    assert compiled.choice.device == "CPU"
+    assert candidate.state == "differs"
+    assert "output 'y': max |Δ|" in candidate.reason
+    assert [str(entry.message)[:71] for entry in caught] == [
+        "AUTO does not use LATE, because its results differ from those of CPU: o"
+    ]
+
+
+def test_random_results_are_not_compared(core: hetero.Core, relu: hetero.Model) -> None:
+    rough = Rough()
+    rough.gate.set()
+    rough.drift = 1.0
+    core.register_plugin("LATE", lambda: rough)
+    compiled = compiled_on(core, relu, "AUTO:LATE,ORT")
+    assert compiled.wait(30_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(20):
+            compiled(X)
+    assert {entry.state for entry in compiled.choice.candidates} == {"runs", "slower"}
+
+
 def test_requests_in_flight_survive(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
     """Requests are in flight before, during and after the move, from several threads; all give the same result."""
     compiled = compiled_on(core, relu, "AUTO:LATE,CPU", {"NUM_STREAMS": 2})

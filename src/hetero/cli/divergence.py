@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base.difference import Difference, difference
 from ..core import Core
 from ..model.model import Model
-from .difference import Difference, difference
 
 __all__ = ["Divergence", "Prober", "compare_nodes", "find_divergence", "has_few_values"]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..assign.costs.measured import Costs
+from ..base.difference import Difference, difference
 from ..base.formatting import counted, duration
 from ..core import Core
 from ..errors import HeteroError, raise_out_of_memory
@@ -17,7 +18,6 @@ from ..measure import measure_costs
 from ..model.model import Model
 from ..plan import Plan
 from ..plugin.contract import CompiledModel
-from .difference import Difference, difference
 from .measuring import Contender, measure
 
 __all__ = ["Trial", "Tuning", "summary"]

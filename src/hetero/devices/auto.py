@@ -2,7 +2,8 @@
 
 ``AUTO:ORT,CPU`` compares each device of its list alone, and a split by cost. Requests run on the CPU until another
 candidate is compiled. Then the next requests take turns between the candidates, and the fastest one stays. If a
-candidate fails, to compile or to run, requests run on the device that AUTO started with, and a warning is issued.
+candidate fails, to compile or to run, requests run on the device that AUTO started with, and a warning is issued. The
+first request on each candidate also runs on that device, and a candidate with other results is not used.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from ..assign.assigning import resolve_model
 from ..assign.request import Request, with_device_types
 from ..base.device_string import LIST_DEVICES, parse_device, parse_device_list
+from ..base.difference import difference
 from ..base.formatting import duration
 from ..base.log import tell
 from ..base.properties import Property, up_to, without
@@ -64,6 +66,10 @@ _CHOICE = Property("AUTO_CHOICE", str, "", writable=False, doc="the device that 
 _DOUBT = 4.0
 # The background waits for the first inference, at most this time in s, so that the two do not share the processors.
 _HEAD_START = 0.25
+# max |difference| / max |result| up to which the results of two devices agree: for float32 and wider types, and for
+# narrow ones, 16 units of their precision. An integer of 8 bits, which may be quantized, can be one step off.
+_AGREEING = 1e-3
+_AGREEING_OF = {"float16": 2.0**-6, "bfloat16": 2.0**-3, "float8": 1.0}
 # Requests with other shapes than those under trial, after which the trial starts again with their shapes.
 _MOST_OTHER_SHAPES = 20
 _NOT_BY_DEFAULT = ("CPU", "TEMPLATE", "RAY")  # CPU comes first; TEMPLATE is a reference; RAY needs a cluster
@@ -250,8 +256,9 @@ def _prediction(plan: Plan) -> tuple[float, bool]:
 class AutoCandidate:
     """A device or split that AUTO considered.
 
-    ``state``: ``runs``, ``on trial``, ``slower``, ``failed`` or ``not tried``. ``predicted_s``, ``measured_s``: the
-    predicted latency, and the minimum of the trial, in s; None if unknown. ``reason``: why it failed or was not tried.
+    ``state``: ``runs``, ``on trial``, ``slower``, ``differs``, ``failed`` or ``not tried``. ``predicted_s``,
+    ``measured_s``: the predicted latency, and the minimum of the trial, in s; None if unknown. ``reason``: why it
+    failed or was not tried, or how its results differ from those of the device that AUTO started with.
     """
 
     device: str
@@ -288,12 +295,13 @@ class _Challenger:
 class _Entry:
     """A compiled candidate. ``times``: of its trial runs in s, without the first one, which warms up."""
 
-    __slots__ = ("begun", "compiled", "device", "predicted_s", "times")
+    __slots__ = ("agrees", "begun", "compiled", "device", "predicted_s", "times")
 
     def __init__(self, device: str, compiled: CompiledModel, predicted_s: float | None) -> None:
         self.device = device
         self.compiled = compiled
         self.predicted_s = predicted_s
+        self.agrees = False  # its results were compared with those of the start device
         self.begun = 0
         self.times: list[float] = []
 
@@ -397,8 +405,12 @@ class _Choice:
             if entry not in self._entries:
                 return False
             self._entries.remove(entry)
-            reason = f"failed to run: {type(error).__name__}: {error}"
-            self._out.append(AutoCandidate(entry.device, "failed", entry.predicted_s, None, reason))
+            if isinstance(error, _Disagreement):
+                candidate = AutoCandidate(entry.device, "differs", entry.predicted_s, None, str(error))
+            else:
+                reason = f"failed to run: {type(error).__name__}: {error}"
+                candidate = AutoCandidate(entry.device, "failed", entry.predicted_s, None, reason)
+            self._out.append(candidate)
             if self._current is entry:
                 others = [other for other in self._entries if other.times]
                 self._current = min(others, key=lambda other: min(other.times)) if others else self.start
@@ -608,6 +620,22 @@ class AutoCompiledModel(CompiledModel):
         return f"{super().__repr__()[:-1]}; runs on {self.choice}>"
 
 
+class _Disagreement(HeteroError):
+    """A candidate gives other results than the device that AUTO started with."""
+
+
+def _differing(ports: Sequence[Port], results: Sequence[Any], expected: Sequence[Any]) -> dict[str, str]:
+    """The outputs that differ by more than rounding, and how."""
+    found = {}
+    for port, one, other in zip(ports, results, expected, strict=True):
+        entry = difference(port.name, one, other, 0.0, 0.0)
+        kind = entry.dtype or ""
+        tolerance = _AGREEING_OF.get(kind.partition("_")[0], _AGREEING)
+        if entry.badness > tolerance and not (kind in ("int8", "uint8") and entry.largest <= 1):
+            found[port.name] = f"output {port.name!r}: max |Δ| {entry.largest:.3g}, {entry.relative:.3g} of max |y|"
+    return found
+
+
 class AutoRunner:
     """One request, on the device that AUTO chose; see `hetero.plugin.request.Runner`."""
 
@@ -626,7 +654,7 @@ class AutoRunner:
             begin = time.perf_counter()
             results = self._run_on(entry, inputs)
             seconds = time.perf_counter() - begin
-            return results
+            return results if entry is choice.start or entry.agrees else self._compared(entry, inputs, results)
         except Cancelled:
             raise
         except Exception as error:
@@ -646,6 +674,33 @@ class AutoRunner:
                 choice.has_run.set()
             if is_timed:
                 choice.end_run(entry, shapes, seconds)
+
+    def _compared(self, entry: _Entry, inputs: Sequence[np.ndarray], results: Sequence[Any]) -> Sequence[Any]:
+        """``results`` of a candidate, if they agree with those of the start device; otherwise the latter, and the
+        candidate is no longer used. Results that change from run to run are not compared."""
+        choice, last = self._choice, self._last
+        try:
+            expected = self._run_on(choice.start, inputs)
+            differing = _differing(entry.compiled.outputs, results, expected)
+            if differing:
+                again = _differing(entry.compiled.outputs, self._run_on(choice.start, inputs), expected)
+                differing = {name: text for name, text in differing.items() if name not in again}
+        except Cancelled:
+            raise
+        except Exception:  # the candidate can run more than the start device: compare a later request
+            self._last = last
+            return results
+        if not differing:
+            entry.agrees = True
+            self._last = last
+            return results
+        error = _Disagreement("; ".join(differing.values()))
+        if choice.exclude(entry, error):
+            warn(
+                f"AUTO does not use {entry.device}, because its results differ from those of {choice.start.device}: "
+                f"{error}"
+            )
+        return expected
 
     def _run_on(self, entry: _Entry, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         runner = self._runners.get(entry)

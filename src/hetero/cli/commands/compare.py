@@ -12,7 +12,7 @@ from ..options import input_options, json_option, model_argument, new_command
 from ..planning import Planning, planning_options
 
 if TYPE_CHECKING:
-    from ..difference import Difference
+    from ...base.difference import Difference
     from ..divergence import Divergence
     from ..session import Session
 
@@ -149,7 +149,7 @@ def _differences(
     tolerances: tuple[float, float],
 ) -> list[Difference]:
     """Each value compared, the worst first."""
-    from ..difference import difference
+    from ...base.difference import difference
     from ..progress import progress
 
     core, model = session.core, session.model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetero.cli.difference import difference
+from hetero.base.difference import difference
 
 
 def test_difference_of_floats() -> None:
