@@ -195,7 +195,7 @@ class InferRequest:
             results = self._repeated(inputs)
             if results is not None:
                 return Outputs(self._positions, results)
-        return Outputs(self._positions, self._checked(inputs, out))
+        return self._checked(inputs, out)
 
     def _repeated(self, inputs: Any) -> list[np.ndarray] | None:
         """The results if the inputs have the types of the last run's, which makes checks unnecessary; otherwise
@@ -243,21 +243,26 @@ class InferRequest:
             return arrays, GivenOutputs(self._outputs, {}, {}, {}, self._on_device)
         return arrays, None if out is None else bind_out(self._outputs, out, arrays, self._memories.outputs)
 
-    def _checked(self, inputs: Any, out: Any) -> list[Any]:
+    def _checked(self, inputs: Any, out: Any) -> Outputs:
         arrays, given = self._bound(inputs, out)
-        self._begin()
+        self._begin(given)
         state = _FAILED
         try:
             results = self._results(arrays, given)
             if self._cancellation.requested:  # requested too late to stop the run
                 raise Cancelled("the inference was cancelled")
+            outputs = self._finish(results)
             state = _IDLE
         except Cancelled:
             state = _CANCELLED
             raise
         finally:
             self._state = state
-        return results
+        return outputs
+
+    def _finish(self, results: list[Any]) -> Outputs:
+        """What the caller gets, from the results of an inference that has succeeded. The request is still busy."""
+        return Outputs(self._positions, results)
 
     def _results(self, arrays: list[Any], given: GivenOutputs | None) -> list[Any]:
         """Run on checked arrays."""
@@ -288,13 +293,18 @@ class InferRequest:
             return Profile(rows)
         return Profile(rows, [Span(0, self._device, threading.current_thread().name, begin, end)])
 
-    def _begin(self) -> None:
+    def _begin(self, given: GivenOutputs | None) -> None:
+        """Make the request busy with an inference. ``given``: as `_bound` returned it."""
         with self._lock:
-            if self._state is _BUSY:
+            if self._state is _BUSY or self._is_stale(given):
                 raise self._busy()
             self._state = _BUSY
             if self._cancellation.requested:  # from an earlier inference
                 self._cancellation.clear()
+
+    def _is_stale(self, given: GivenOutputs | None) -> bool:
+        """Whether arguments that `_bound` checked no longer hold."""
+        return False
 
     def _busy(self) -> InferenceError:
         return InferenceError("the request is busy: wait for it, or create a request per thread")
@@ -336,7 +346,7 @@ class InferRequest:
     def begin_run(self, inputs: Any, out: Any = None) -> AsyncRun:
         """`start_async`. Returns the argument for `cancel_run`."""
         arrays, given = self._bound(inputs, out)
-        self._begin()
+        self._begin(given)
         run = AsyncRun(self, arrays, given)
         before, self._started = self._started, run
         try:
@@ -445,9 +455,11 @@ class AsyncRun:
         outputs: Outputs | None = None
         error: BaseException | None = None
         try:
-            outputs = Outputs(request._positions, request.accept(results, arrays, self._given, profile))
+            accepted = request.accept(results, arrays, self._given, profile)
             if request._cancellation.requested:
-                outputs, error = None, Cancelled("the inference was cancelled")
+                error = Cancelled("the inference was cancelled")
+            else:
+                outputs = request._finish(accepted)
         except BaseException as raised:
             error = raised
         self.settle(outputs, error)
@@ -459,9 +471,11 @@ class AsyncRun:
         results: Outputs | None = None
         error: BaseException | None = None
         try:
-            results = Outputs(request._positions, request._results(arrays, self._given))
+            delivered = request._results(arrays, self._given)
             if request._cancellation.requested:
-                results, error = None, Cancelled("the inference was cancelled")
+                error = Cancelled("the inference was cancelled")
+            else:
+                results = request._finish(delivered)
         except BaseException as raised:  # `wait` raises it
             error = raised
         self.settle(results, error)
