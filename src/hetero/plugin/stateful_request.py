@@ -296,7 +296,7 @@ def _initial_shape(port: Port, output: Port, sizes: Mapping[Any, int]) -> list[i
     """The shape of an initial value. A symbol that an input of the call has gets its size there. Another symbol is 0 if
     the output states a different one in this place, because the state then grows; otherwise nothing states the size."""
     shape: list[int] = []
-    made = output.shape
+    made = output.shape if output.declared else None  # inferred symbols may name the same size differently
     for axis, dim in enumerate(port.shape or ()):
         if isinstance(dim, int):
             shape.append(dim)
