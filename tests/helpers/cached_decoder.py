@@ -90,9 +90,7 @@ def cached_decoder(
         "decoder",
         [
             tensor("input_ids", TensorProto.INT64, "batch", "steps"),
-            *(
-                tensor(f"past_key_values.{name}", TensorProto.FLOAT, "batch", heads, "past", size) for name in caches
-            ),
+            *(tensor(f"past_key_values.{name}", TensorProto.FLOAT, "batch", heads, "past", size) for name in caches),
         ],
         [
             tensor("logits", TensorProto.FLOAT, "batch", "steps", vocabulary),
