@@ -28,7 +28,16 @@ from .profile import Profile, ProfileRow, Span
 from .remote import NO_MEMORIES, HostTensor, PortMemories, RemoteTensor
 from .tensor import Outputs, bind_inputs, check_outputs
 
-__all__ = ["AsyncRun", "Callback", "InferRequest", "PlacingRunner", "RepeatingRunner", "RequestState", "Runner"]
+__all__ = [
+    "AsyncRun",
+    "Callback",
+    "InferRequest",
+    "PlacingRunner",
+    "RepeatingRunner",
+    "RequestState",
+    "Runner",
+    "owned",
+]
 
 _NOTHING: frozenset[int] = frozenset()
 
@@ -260,6 +269,20 @@ class InferRequest:
             self._state = state
         return outputs
 
+    def _deliver(self, results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
+        """The results as the caller gets them: those for given memory are there, the others are the caller's own.
+        Arrays that should stay on their device become `HostTensor` objects."""
+        if given is None:
+            return owned(results, inputs)
+        given.check(results)
+        others = [None if position in given.values else result for position, result in enumerate(results)]
+        apart = owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
+        given.fill(results)
+        return [
+            HostTensor(result) if at in given.kept and _is_plain(result) else result
+            for at, result in enumerate(given.values.get(at, result) for at, result in enumerate(apart))
+        ]
+
     def _finish(self, results: list[Any]) -> Outputs:
         """What the caller gets, from the results of an inference that has succeeded. The request is still busy."""
         return Outputs(self._positions, results)
@@ -274,7 +297,7 @@ class InferRequest:
         if rows or self._profile or self._timed:
             self._profile = self._noted(rows, begin, end)
         self._may_repeat = self._run_again is not None and not self._kept and not self._on_device
-        return _delivered(results, arrays, given)
+        return self._deliver(results, arrays, given)
 
     def accept(
         self, results: Sequence[Any], arrays: list[Any], given: GivenOutputs | None, profile: Profile
@@ -283,7 +306,7 @@ class InferRequest:
         check_outputs(self._outputs, results, self._device)
         if profile or self._profile:
             self._profile = profile
-        return _delivered(results, arrays, given)
+        return self._deliver(results, arrays, given)
 
     def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
         """The counters, with the time span of the whole run if the runner reports no spans."""
@@ -529,27 +552,12 @@ class AsyncRun:
         return self._finished.wait(timeout)
 
 
-def _delivered(results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
-    """The results as the caller gets them: those for given memory are there, the others are the caller's own. Arrays
-    that should stay on their device become `HostTensor` objects."""
-    if given is None:
-        return _owned(results, inputs)
-    given.check(results)
-    others = [None if position in given.values else result for position, result in enumerate(results)]
-    owned = _owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
-    given.fill(results)
-    return [
-        HostTensor(result) if at in given.kept and _is_plain(result) else result
-        for at, result in enumerate(given.values.get(at, result) for at, result in enumerate(owned))
-    ]
-
-
 def _is_plain(result: Any) -> bool:
     """Whether ``result`` is an array of numbers."""
     return isinstance(result, np.ndarray) and not result.dtype.hasobject
 
 
-def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
     input_arrays = list(arrays_in(inputs))
@@ -557,11 +565,11 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     views: list[np.ndarray] = []  # the other earlier results
     tensors = [value for value in inputs if isinstance(value, RemoteTensor)]
 
-    def owned(result: Any) -> Any:
+    def own(result: Any) -> Any:
         if not isinstance(result, np.ndarray):
             if isinstance(result, RemoteTensor):
-                return owned_tensor(result)
-            return [owned(item) for item in result] if isinstance(result, list) else result
+                return own_tensor(result)
+            return [own(item) for item in result] if isinstance(result, list) else result
         if not result.flags.writeable or _shares_memory(result, input_arrays) or _shares_memory(result, views):
             return result.copy()
         if result.base is not None:
@@ -574,14 +582,14 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
             owners[id(result)] = result
         return result
 
-    def owned_tensor(result: RemoteTensor) -> RemoteTensor:
+    def own_tensor(result: RemoteTensor) -> RemoteTensor:
         context = result.context
         if context is not None and any(other.context is context and result.overlaps(other) for other in tensors):
             return context.upload(result.numpy())
         tensors.append(result)
         return result
 
-    return [owned(result) for result in results]
+    return [own(result) for result in results]
 
 
 def _shares_memory(array: np.ndarray, others: Iterable[np.ndarray]) -> bool:

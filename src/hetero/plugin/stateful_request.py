@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .given_outputs import GivenOutputs, bind_out
-from .remote import ON_DEVICE, HostTensor, RemoteTensor
-from .request import InferRequest, RequestState
+from .remote import ON_DEVICE, RemoteTensor
+from .request import InferRequest, RequestState, owned
 from .state_pairs import StatePair
 from .tensor import Outputs, bind_inputs
 
@@ -152,11 +152,22 @@ class StatefulRequest(InferRequest):
         assert isinstance(given, _StatefulOutputs)
         return given.source is not self._current  # another thread changed the states after `_bound` read them
 
+    def _deliver(self, results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
+        assert given is not None
+        # States may share memory with each other, because nobody writes to them, but not with what the caller has.
+        callers = [inputs[at] for at in self._free_inputs]
+        callers += [*given.memory.values(), *given.tensors.values()]
+        states = [owned([results[pair.output]], callers)[0] for pair in self._pairs]
+        others = list(results)
+        for pair in self._pairs:
+            others[pair.output] = None
+        delivered = super()._deliver(others, [*inputs, *states], given)
+        for pair, value in zip(self._pairs, states, strict=True):
+            delivered[pair.output] = value
+        return delivered
+
     def _finish(self, results: list[Any]) -> Outputs:
-        new: dict[str, Any] = {}
-        for pair, port in zip(self._pairs, self._state_ports, strict=True):
-            value = results[pair.output]
-            new[port.name] = value.numpy() if isinstance(value, HostTensor) else value
+        new = {port.name: results[pair.output] for pair, port in zip(self._pairs, self._state_ports, strict=True)}
         try:
             values = self._bind_states(new)
         except InferenceError as error:
