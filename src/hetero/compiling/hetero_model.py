@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from ..model.types import Port
 from ..plan import PlanRecord
-from ..plugin.compiled_model import CompiledModel
+from ..plugin.compiled_model import AnyRequest, CompiledModel
 from ..plugin.executor import DeviceExecutors, ExecutorManager
 from ..plugin.remote import NO_MEMORIES, PortMemories
-from ..plugin.request import InferRequest, Runner
+from ..plugin.request import Runner
 from ..runtime.pipelined import Pipeline, PipelineRunner, requests_to_fill
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
 from .device_list import optimal_requests
@@ -104,11 +104,11 @@ class HeteroCompiledModel(CompiledModel):
         ]
         writer.set_schedule(ScheduleRecord(schedule.num_slots, len(schedule.constants), steps, list(schedule.outputs)))
 
-    def create_infer_request(self) -> InferRequest:
+    def new_request(self, make: Callable[..., AnyRequest]) -> AnyRequest:
         pipeline = self._pipeline
         if pipeline is None or self._properties["EXCLUSIVE_ASYNC_REQUESTS"]:  # exclusive requests do not overlap
-            return super().create_infer_request()
-        return InferRequest(
+            return super().new_request(make)
+        return make(
             self._device,
             self._inputs,
             self._outputs,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import abc
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self, TypeVar, overload
 
 from ..base.names import shortened
 from ..base.notebook import html_table
@@ -27,6 +28,8 @@ from .executor import ExecutorLease, ExecutorManager
 from .futures import map_in_order, submit
 from .remote import PortMemories, moving_memory
 from .request import InferRequest, Runner
+from .state_pairs import pair_states
+from .stateful_request import StatefulRequest
 from .tensor import Outputs
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from ..artifact.payload import PayloadWriter
 
 __all__ = ["CompiledModel"]
+
+AnyRequest = TypeVar("AnyRequest", bound=InferRequest)
 
 
 class CompiledModel(abc.ABC):
@@ -127,8 +132,34 @@ class CompiledModel(abc.ABC):
 
     def create_infer_request(self) -> InferRequest:
         """A reusable request with its own memory and counters. Several requests run at the same time."""
+        return self.new_request(InferRequest)
+
+    def create_stateful_request(
+        self, states: Mapping[Any, str] | None = None, initial: Mapping[str, Any] | None = None
+    ) -> StatefulRequest:
+        r"""A request with states: outputs of one inference are inputs of the next, without leaving their device.
+
+        ``states``: output name -> input name. A key may also be a compiled regular expression that matches whole names
+        of outputs; its value is then a template: ``{re.compile(r"present\.(.*)"): r"past.\1"}``. None: all outputs
+        whose names follow ``present`` -> ``past`` or ``past_key_values``, or ``*_out`` -> ``*_in``.
+
+        ``initial``: input name -> array or tensor, which is copied. Other states begin with zeros: a dimension whose
+        symbol an input of the call has gets its size there, and one whose symbol differs from that of the output is 0.
+
+        Raises `InferenceError` for an unknown name, an input or an output in two pairs, dtypes and shapes that cannot
+        agree, and wrong initial values.
+        """
+        pairs = pair_states(self._inputs, self._outputs, states)
+
+        def make(values: Mapping[str, Any] | None = None) -> StatefulRequest:
+            return self.new_request(partial(StatefulRequest, pairs=pairs, initial=values, fork=make))
+
+        return make(initial)
+
+    def new_request(self, make: Callable[..., AnyRequest]) -> AnyRequest:
+        """A request, by ``make``, which takes the arguments of `InferRequest`."""
         timed = bool(self._properties.get("PERF_COUNT"))
-        return InferRequest(
+        return make(
             self._device,
             self._inputs,
             self._outputs,

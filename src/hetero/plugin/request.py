@@ -28,7 +28,16 @@ from .profile import Profile, ProfileRow, Span
 from .remote import NO_MEMORIES, HostTensor, PortMemories, RemoteTensor
 from .tensor import Outputs, bind_inputs, check_outputs
 
-__all__ = ["AsyncRun", "Callback", "InferRequest", "PlacingRunner", "RepeatingRunner", "RequestState", "Runner"]
+__all__ = [
+    "AsyncRun",
+    "Callback",
+    "InferRequest",
+    "PlacingRunner",
+    "RepeatingRunner",
+    "RequestState",
+    "Runner",
+    "owned",
+]
 
 _NOTHING: frozenset[int] = frozenset()
 
@@ -195,7 +204,7 @@ class InferRequest:
             results = self._repeated(inputs)
             if results is not None:
                 return Outputs(self._positions, results)
-        return Outputs(self._positions, self._checked(inputs, out))
+        return self._checked(inputs, out)
 
     def _repeated(self, inputs: Any) -> list[np.ndarray] | None:
         """The results if the inputs have the types of the last run's, which makes checks unnecessary; otherwise
@@ -243,21 +252,42 @@ class InferRequest:
             return arrays, GivenOutputs(self._outputs, {}, {}, {}, self._on_device)
         return arrays, None if out is None else bind_out(self._outputs, out, arrays, self._memories.outputs)
 
-    def _checked(self, inputs: Any, out: Any) -> list[Any]:
+    def _checked(self, inputs: Any, out: Any) -> Outputs:
         arrays, given = self._bound(inputs, out)
-        self._begin()
+        self._begin(given)
         state = _FAILED
         try:
             results = self._results(arrays, given)
             if self._cancellation.requested:  # requested too late to stop the run
                 raise Cancelled("the inference was cancelled")
+            outputs = self._finish(results)
             state = _IDLE
         except Cancelled:
             state = _CANCELLED
             raise
         finally:
             self._state = state
-        return results
+        return outputs
+
+    def _deliver(self, results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
+        """The results as the caller gets them: those for given memory are there, the others are the caller's own.
+        Arrays that should stay on their device become `HostTensor` objects."""
+        if given is None:
+            return owned(results, inputs)
+        given.check(results)
+        others = [None if position in given.values else result for position, result in enumerate(results)]
+        apart = others
+        if len(given.values) < len(others):
+            apart = owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
+        given.fill(results)
+        return [
+            HostTensor(result) if at in given.kept and _is_plain(result) else result
+            for at, result in enumerate(given.values.get(at, result) for at, result in enumerate(apart))
+        ]
+
+    def _finish(self, results: list[Any]) -> Outputs:
+        """What the caller gets, from the results of an inference that has succeeded. The request is still busy."""
+        return Outputs(self._positions, results)
 
     def _results(self, arrays: list[Any], given: GivenOutputs | None) -> list[Any]:
         """Run on checked arrays."""
@@ -269,7 +299,7 @@ class InferRequest:
         if rows or self._profile or self._timed:
             self._profile = self._noted(rows, begin, end)
         self._may_repeat = self._run_again is not None and not self._kept and not self._on_device
-        return _delivered(results, arrays, given)
+        return self._deliver(results, arrays, given)
 
     def accept(
         self, results: Sequence[Any], arrays: list[Any], given: GivenOutputs | None, profile: Profile
@@ -278,7 +308,7 @@ class InferRequest:
         check_outputs(self._outputs, results, self._device)
         if profile or self._profile:
             self._profile = profile
-        return _delivered(results, arrays, given)
+        return self._deliver(results, arrays, given)
 
     def _noted(self, rows: Sequence[ProfileRow], begin: int, end: int) -> Profile:
         """The counters, with the time span of the whole run if the runner reports no spans."""
@@ -288,13 +318,18 @@ class InferRequest:
             return Profile(rows)
         return Profile(rows, [Span(0, self._device, threading.current_thread().name, begin, end)])
 
-    def _begin(self) -> None:
+    def _begin(self, given: GivenOutputs | None) -> None:
+        """Make the request busy with an inference. ``given``: as `_bound` returned it."""
         with self._lock:
-            if self._state is _BUSY:
+            if self._state is _BUSY or self._is_stale(given):
                 raise self._busy()
             self._state = _BUSY
             if self._cancellation.requested:  # from an earlier inference
                 self._cancellation.clear()
+
+    def _is_stale(self, given: GivenOutputs | None) -> bool:
+        """Whether arguments that `_bound` checked no longer hold."""
+        return False
 
     def _busy(self) -> InferenceError:
         return InferenceError("the request is busy: wait for it, or create a request per thread")
@@ -336,7 +371,7 @@ class InferRequest:
     def begin_run(self, inputs: Any, out: Any = None) -> AsyncRun:
         """`start_async`. Returns the argument for `cancel_run`."""
         arrays, given = self._bound(inputs, out)
-        self._begin()
+        self._begin(given)
         run = AsyncRun(self, arrays, given)
         before, self._started = self._started, run
         try:
@@ -445,9 +480,11 @@ class AsyncRun:
         outputs: Outputs | None = None
         error: BaseException | None = None
         try:
-            outputs = Outputs(request._positions, request.accept(results, arrays, self._given, profile))
+            accepted = request.accept(results, arrays, self._given, profile)
             if request._cancellation.requested:
-                outputs, error = None, Cancelled("the inference was cancelled")
+                error = Cancelled("the inference was cancelled")
+            else:
+                outputs = request._finish(accepted)
         except BaseException as raised:
             error = raised
         self.settle(outputs, error)
@@ -459,9 +496,11 @@ class AsyncRun:
         results: Outputs | None = None
         error: BaseException | None = None
         try:
-            results = Outputs(request._positions, request._results(arrays, self._given))
+            delivered = request._results(arrays, self._given)
             if request._cancellation.requested:
-                results, error = None, Cancelled("the inference was cancelled")
+                error = Cancelled("the inference was cancelled")
+            else:
+                results = request._finish(delivered)
         except BaseException as raised:  # `wait` raises it
             error = raised
         self.settle(results, error)
@@ -515,30 +554,12 @@ class AsyncRun:
         return self._finished.wait(timeout)
 
 
-def _delivered(results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
-    """The results as the caller gets them: those for given memory are there, the others are the caller's own. Arrays
-    that should stay on their device become `HostTensor` objects."""
-    if given is None:
-        return _owned(results, inputs)
-    given.check(results)
-    others = [None if position in given.values else result for position, result in enumerate(results)]
-    if len(given.values) == len(others):
-        owned = others
-    else:
-        owned = _owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
-    given.fill(results)
-    return [
-        HostTensor(result) if at in given.kept and _is_plain(result) else result
-        for at, result in enumerate(given.values.get(at, result) for at, result in enumerate(owned))
-    ]
-
-
 def _is_plain(result: Any) -> bool:
     """Whether ``result`` is an array of numbers."""
     return isinstance(result, np.ndarray) and not result.dtype.hasobject
 
 
-def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
     input_arrays = list(arrays_in(inputs))
@@ -546,11 +567,11 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     views: list[np.ndarray] = []  # the other earlier results
     tensors = [value for value in inputs if not isinstance(value, np.ndarray) and isinstance(value, RemoteTensor)]
 
-    def owned(result: Any) -> Any:
+    def own(result: Any) -> Any:
         if not isinstance(result, np.ndarray):
             if isinstance(result, RemoteTensor):
-                return owned_tensor(result)
-            return [owned(item) for item in result] if isinstance(result, list) else result
+                return own_tensor(result)
+            return [own(item) for item in result] if isinstance(result, list) else result
         if not result.flags.writeable or _shares_memory(result, input_arrays) or _shares_memory(result, views):
             return result.copy()
         if result.base is not None:
@@ -563,14 +584,14 @@ def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
             owners[id(result)] = result
         return result
 
-    def owned_tensor(result: RemoteTensor) -> RemoteTensor:
+    def own_tensor(result: RemoteTensor) -> RemoteTensor:
         context = result.context
         if context is not None and any(other.context is context and result.overlaps(other) for other in tensors):
             return context.upload(result.numpy())
         tensors.append(result)
         return result
 
-    return [owned(result) for result in results]
+    return [own(result) for result in results]
 
 
 def _shares_memory(array: np.ndarray, others: Iterable[np.ndarray]) -> bool:

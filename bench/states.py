@@ -1,0 +1,121 @@
+"""Steps of a decoder with bound states, beside the same steps with the cache in arrays of the caller.
+
+    python bench/states.py [--layers 12] [--hidden 768] [--past 512]
+
+CPU time per step outside the operating system, on one thread, medians of interleaved rounds. (Page faults depend on how
+the allocator's memory lies, and differ between runs of the same work.) A round is eight steps, which begin at the same
+cache; to restore a snapshot of it copies nothing.
+
+- *CPU*, *ORT*: they compute in this machine's memory, where hetero copies the cache in neither way. The Concat of the
+  model does.
+- *own memory*: onnxruntime's CPU provider behind an I/O binding, with its memory treated as that of a device: each move
+  is a copy in this machine's memory, in place of one to or from a GPU. The product with the vocabulary runs on CPU.
+  *half on CPU*: half of the layers run on CPU too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+import hetero
+from hetero.base.formatting import duration
+from hetero.devices.ort import OrtPlugin
+from hetero.devices.ort.memory import OrtMemory, memory_at
+from table import Table
+from timing import medians_by_clock, user_time
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
+from cached_decoder import cached_decoder, empty_cache, host_loop
+
+STEPS = 8  # timed together
+IDS = np.array([[1]])
+
+
+class OwnMemory(OrtPlugin):
+    """onnxruntime's CPU, whose memory hetero moves values into and out of."""
+
+    name = "OWN"
+
+    def _memory(self, target: Any, options: Any) -> OrtMemory:
+        return memory_at("cpu", 0)
+
+
+def steps(
+    core: hetero.Core, model: hetero.Model, device: str, pins: dict[str, str], cache: dict[str, Any], expected: Any
+) -> dict[str, Callable[[], Any]]:
+    """``cache``: the initial states. ``expected``: the logits after `STEPS` steps."""
+    compiled = core.compile_model(model, device, {"INFERENCE_NUM_THREADS": 1}, pins=pins or None)
+    plain, bound = compiled.create_infer_request(), compiled.create_stateful_request(initial=cache)
+    past_of = {name.replace("past_key_values", "present"): name for name in cache}
+    # Two more steps: in the first, the cache reaches the memory of its device.
+    bound.infer(IDS)
+    begin = bound.snapshot_state()
+    outputs = plain.infer({"input_ids": IDS, **cache})
+    cache = {past: outputs[present] for present, past in past_of.items()}
+
+    def with_states() -> Any:
+        bound.restore_state(begin)
+        for _ in range(STEPS):
+            logits = bound.infer({"input_ids": IDS})["logits"]
+        return logits
+
+    def through_arrays() -> Any:
+        feed = cache
+        for _ in range(STEPS):
+            outputs = plain.infer({"input_ids": IDS, **feed})
+            feed = {past: outputs[present] for present, past in past_of.items()}
+        return outputs["logits"]
+
+    for work in (with_states, through_arrays):
+        np.testing.assert_allclose(work(), expected, 1e-3, 1e-4)
+    return {"states": with_states, "arrays": through_arrays}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--hidden", type=int, default=768)
+    parser.add_argument("--past", type=int, default=512)
+    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time per row")
+    arguments = parser.parse_args()
+    layers, past = arguments.layers, arguments.past
+    proto = cached_decoder(layers, arguments.hidden, 12, 2000, past + STEPS)
+    random = np.random.default_rng(0)
+    cache = {
+        name: random.standard_normal(value.shape, np.float32)
+        for name, value in empty_cache(proto, past=past - 1).items()
+    }
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_outputs()]
+    logits, _ = host_loop(
+        lambda feed: dict(zip(names, session.run(None, dict(feed)), strict=True)), cache, [IDS] * (STEPS + 1)
+    )
+    core = hetero.Core()
+    core.register_plugin("OWN", OwnMemory)
+    model = core.read_model(proto)
+    most = {node.name: "CPU" if node.name == "logits" else "OWN" for node in model.nodes}
+    lower = tuple(f"{layer}." for layer in range(layers // 2))
+    half = {name: "CPU" if name.startswith(lower) else device for name, device in most.items()}
+    table = Table(f"{layers} layers of {arguments.hidden}, {past} past tokens", "bound states", "arrays", "ratio")
+    for title, device, pins in (
+        ("CPU", "CPU", {}),
+        ("ORT", "ORT", {}),
+        ("own memory", "HETERO:OWN,CPU", most),
+        ("own memory, half on CPU", "HETERO:OWN,CPU", half),
+    ):
+        works = steps(core, model, device, pins, cache, logits[-1])
+        (times,) = medians_by_clock(works, (user_time,), 51, arguments.seconds)
+        spent, base = times["states"] / STEPS, times["arrays"] / STEPS
+        table.add(title, duration(spent), duration(base), f"{spent / base:.2f}")
+    table.print()
+
+
+if __name__ == "__main__":
+    main()
