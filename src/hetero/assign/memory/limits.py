@@ -90,7 +90,9 @@ def parse_limits(value: object) -> dict[str, int | str]:
         if not isinstance(device, str):
             raise PropertyError(f"max_memory must map device names to sizes, found the key {shown(device)}")
     return {
-        device: AVAILABLE if isinstance(size, str) and size == AVAILABLE else parse_bytes(size, f"max_memory of {device}")
+        device: AVAILABLE
+        if isinstance(size, str) and size == AVAILABLE
+        else parse_bytes(size, f"max_memory of {device}")
         for device, size in value.items()
     }
 
