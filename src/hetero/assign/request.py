@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -107,43 +106,11 @@ class Request:
         """The names of ``devices``."""
         return tuple(device.name for device in self.devices)
 
-    def for_model(self, model: Model) -> Request:
-        """The request without limits that this model is far from: those that devices report, if they are large and the
-        weights take a small part of them. Plans need not count such memory, which may have unknown parts."""
-        limits = self.rules.limits
-        large = [
-            device.name
-            for device in self.devices
-            if limits.get(device.name, 0) >= _AMPLE_BYTES
-            and limits[device.name] == device.plugin.memory_bytes(device.name)
-        ]
-        if not large:
-            return self
-        weights = _weight_bytes(model)
-        ample = {name for name in large if weights * _AMPLE_RATIO <= limits[name]}
-        kept = {name: limit for name, limit in limits.items() if name not in ample}
-        return dataclasses.replace(self, rules=dataclasses.replace(self.rules, limits=kept)) if ample else self
-
     def supports(self, model: Model) -> list[Support]:
         """The nodes that each device supports."""
         if not self.cuts:
             return [query(device, model) for device in self.devices]
         return query_all(self.whole.plugin.name, self.devices, model, self.settings)
-
-
-# The memory of a small GPU; and how many times the weights it must be. Activations of usual models, in batches of usual
-# sizes, take less than 15 times their weights.
-_AMPLE_BYTES, _AMPLE_RATIO = 2 << 30, 16
-
-
-def _weight_bytes(model: Model) -> int:
-    """The bytes of the constants, as far as they are known."""
-    total = 0
-    for value in np.flatnonzero(model.is_constant).tolist():
-        dtype, shape = (kind := model.constant_type(value)).dtype, kind.shape
-        if dtype is not None and shape is not None:
-            total += math.prod(size for size in shape if isinstance(size, int)) * dtype.itemsize
-    return total
 
 
 def with_device_types(model: Model, devices: Sequence[ConfiguredDevice]) -> Model:

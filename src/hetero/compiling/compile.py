@@ -50,7 +50,6 @@ def compile_model(
 
     Raises the errors of `make_plan` and `bind_plan`, `PropertyError`, and the errors of the devices.
     """
-    request = request.for_model(model)
     if not request.cuts:
         if plan is not None:
             place_plan(model, plan)  # raises if the plan is for another model

@@ -23,7 +23,6 @@ __all__ = ["bind_plan", "check_limits", "make_plan"]
 
 def make_plan(model: Model, request: Request) -> Plan:
     """Assign and partition. Raises the errors of `assign_model`."""
-    request = request.for_model(model)
     plan = Plan(assign_model(model, request), request.rules, request.pins, request.skipped)
     _warn_of_unknown_sizes(plan)
     if request.rules.objective is Objective.PRIORITY:
@@ -39,7 +38,6 @@ def bind_plan(model: Model, plan: PlanRecord, request: Request) -> Plan:
     `place_plan` and `affinity_of_plan`, `InsufficientMemory` if the plan exceeds a limit of the request, and
     `PropertyError` if it breaks a constraint: the plan is not changed to fit.
     """
-    request = request.for_model(model)
     placed = place_plan(model, plan)
     if not request.cuts:  # such as a plan for MULTI, which has nothing to choose
         return make_plan(model, request)

@@ -362,9 +362,9 @@ def test_memory_and_speed_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "load", WithCuda)
     monkeypatch.setattr(nvidia, "driver", Driver)
     assert plugin.device_ids() == (*("CPU", "TENSORRT", "TENSORRT.0", "TENSORRT.1", "CUDA", "CUDA.0", "CUDA.1", "DML"),)
-    assert plugin.memory_bytes("ORT.CUDA") == plugin.memory_bytes("ORT.TENSORRT.0") == 80 << 30
-    assert plugin.memory_bytes("ORT.CUDA.1") == 4 << 30
-    assert plugin.memory_bytes("ORT") is plugin.memory_bytes("ORT.DML") is None
+    assert plugin.available_bytes("ORT.CUDA") == plugin.available_bytes("ORT.TENSORRT.0") == 80 << 30
+    assert plugin.available_bytes("ORT.CUDA.1") == 4 << 30
+    assert plugin.available_bytes("ORT.DML") is plugin.memory_bytes("ORT.CUDA") is None
     big, small, unknown, cpu = (plugin.speed(f"ORT{id_}") for id_ in (".CUDA", ".CUDA.1", ".DML", ""))
     assert big.flops_per_s == pytest.approx(33e12, rel=0.05)
     assert big.bytes_per_s == pytest.approx(2.5e12, rel=0.05)
@@ -375,5 +375,5 @@ def test_memory_and_speed_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu.link_bytes_per_s is None
     monkeypatch.setattr(nvidia, "driver", lambda: None)
     assert plugin.device_ids() == ("CPU", "TENSORRT", "CUDA", "DML")
-    assert plugin.memory_bytes("ORT.CUDA") is None
+    assert plugin.available_bytes("ORT.CUDA") is None
     assert plugin.speed("ORT.CUDA").link_bytes_per_s is not None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...base.formatting import counted
+from ...base.machine import DeviceMemory
 from ...base.properties import STREAM_PROPERTIES, Property, streams_and_threads
 from ...errors import InsufficientMemory, PropertyError, UnsupportedModel
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
@@ -111,10 +112,8 @@ class OpenclPlugin(Plugin):
     def get_default_context(self) -> OpenclContext:
         return context_of(self._device(""))
 
-    def memory_bytes(self, device: str) -> float | None:
-        """The memory of a GPU with its own; None for devices that work in the host's memory."""
-        hardware = self._hardware(device)
-        return None if hardware.host_unified_memory else float(hardware.global_mem_size)
+    def device_memory(self, device: str) -> DeviceMemory | None:
+        return DeviceMemory(int(self._hardware(device).global_mem_size))
 
     def speed(self, device: str) -> DeviceSpeed:
         """An estimate from the number and the clock of the compute units."""

@@ -113,8 +113,14 @@ class OrtPlugin(Plugin):
         return super().read_only_property(name)
 
     def device_memory(self, device: str) -> DeviceMemory | None:
-        """Known for onnxruntime's own kernels only."""
-        return host_memory() if device.partition(".")[2] in ("", "CPU") else None
+        """Known for onnxruntime's own kernels, and for GPUs of CUDA, whose driver says it."""
+        id_ = device.partition(".")[2]
+        if id_ in ("", "CPU"):
+            return host_memory()
+        target = backend.targets().get(id_)
+        memory = None if target is None else target.memory({})
+        total = None if memory is None else nvidia.total_bytes(memory[1])
+        return None if total is None else DeviceMemory(total)
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
         """Supports a node if onnxruntime can create a session with it; see `support`."""
@@ -133,11 +139,6 @@ class OrtPlugin(Plugin):
         if id_.partition(".")[0] in _GPUS:
             return dataclasses.replace(nvidia.speed(_NO_GPU), memory="")
         return super().speed(device)
-
-    def memory_bytes(self, device: str) -> float | None:
-        target = backend.targets().get(device.partition(".")[2])
-        memory = None if target is None else target.memory({})
-        return None if memory is None else nvidia.total_bytes(memory[1])
 
     def get_default_context(self) -> RemoteContext:
         return self.get_context_of(str(self.full_config({})["DEVICE_ID"]))
