@@ -209,7 +209,7 @@ def test_an_interrupt_is_not_for_the_child(make_model: Make, monkeypatch: pytest
 # Asks in forks that may have so many bytes of address space, as their children may, and writes whether the answer is
 # the right one.
 TRIALS = """
-import faulthandler, os, resource, sys, traceback
+import ctypes, faulthandler, os, resource, sys, traceback
 faulthandler.enable()
 sys.path[:0] = {path!r}
 import hetero
@@ -226,6 +226,7 @@ for limit in {limits}:
         code = 3
         try:
             unlimited = resource.getrlimit(resource.RLIMIT_AS)
+            ctypes.CDLL(None).malloc_trim(0)  # else what the first answer freed may do for all others
             resource.setrlimit(resource.RLIMIT_AS, (limit, unlimited[1]))
             try:
                 found = answer()
