@@ -15,8 +15,6 @@ Requires a GPU and onnxruntime-gpu. By the wall, medians. Every row is one size 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hetero
 from hetero.base.formatting import duration
 from hetero.devices.ort import OrtPlugin
+from timing import median_elapsed
 
 SIZES = ((1, 256), (64, 256), (256, 1024), (512, 2048))  # rows, columns
 NODES = 16
@@ -50,19 +49,6 @@ def chain(rows: int, columns: int, first: int = 0, last: int = NODES) -> onnx.Mo
     ports = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, [rows, columns]) for i in (first, last)]
     graph = helper.make_graph(nodes, "chain", ports[:1], ports[1:], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-def median(work: Callable[[], Any], seconds: float) -> float:
-    """Of as many runs as fit into ``seconds``, after warm-up."""
-    for _ in range(5):
-        work()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def in_turn(sessions: Sequence[Any], x: np.ndarray) -> Callable[[], np.ndarray]:
@@ -114,7 +100,7 @@ def rows_of(rows: int, columns: int, gpu: str, second: str, provider: str, secon
         return [onnxruntime.InferenceSession(each, providers=providers) for each in encoded]
 
     one = sessions(1)
-    base = [median(work, seconds) for work in (lambda: whole(x), in_turn(one, x), bound(one, x))]
+    base = [median_elapsed(work, seconds) for work in (lambda: whole(x), in_turn(one, x), bound(one, x))]
     lines = []
     for parts in (2, 4, 8, 16):
         pieces = sessions(parts)
@@ -127,7 +113,7 @@ def rows_of(rows: int, columns: int, gpu: str, second: str, provider: str, secon
             works.append(lambda compiled=compiled: compiled(x))
         works += [in_turn(pieces, x), bound(pieces, x)]
         np.testing.assert_allclose(works[3]().numpy(), expected, 1e-3, 1e-4)
-        totals = [median(work, seconds) for work in works]
+        totals = [median_elapsed(work, seconds) for work in works]
         cuts = [(total - before) / (parts - 1) for total, before in zip(totals, [base[0], *base], strict=True)]
         cells = [f"{x.nbytes:,} B", str(parts), *map(duration, base)]
         cells += [duration(cut) if cut >= 0 else f"-{duration(-cut)}" for cut in cuts]

@@ -19,8 +19,7 @@ import importlib
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hetero
 from hetero.base.formatting import duration
 from hetero.devices.opencl.runner import Command, OpenclRunner
+from timing import median_elapsed
 
 PRODUCTS = (256, 1024, 2048, 4096)
 TOKENS = ((1, 16), (8, 128), (32, 256))
@@ -49,19 +49,6 @@ def model_of(nodes: Sequence[Any], inputs: dict[str, Sequence[int]], outputs: Se
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def median(work: Callable[[], Any], seconds: float) -> float:
-    """Of as many runs as fit into ``seconds``, after warm-up."""
-    for _ in range(2):
-        work()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
 def compared(model: Any, inputs: dict[str, np.ndarray], device: str, provider: str, seconds: float) -> list[float]:
     """Seconds of OPENCL and of onnxruntime, whose results agree."""
     compiled = hetero.Core().compile_model(model, device)
@@ -69,7 +56,10 @@ def compared(model: Any, inputs: dict[str, np.ndarray], device: str, provider: s
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=[*providers, "CPUExecutionProvider"])
     for found, wanted in zip(compiled(inputs), session.run(None, inputs), strict=True):
         assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max()
-    return [median(lambda: compiled(inputs), seconds), median(lambda: session.run(None, inputs), seconds)]
+    return [
+        median_elapsed(lambda: compiled(inputs), seconds),
+        median_elapsed(lambda: session.run(None, inputs), seconds),
+    ]
 
 
 def kernel_seconds(model: Any, inputs: dict[str, np.ndarray], device: str) -> float:

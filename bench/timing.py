@@ -71,6 +71,17 @@ def elapsed_times(works: Mapping[str, Work], rounds: int, pause: float = 0.0) ->
     return times
 
 
+def median_elapsed(work: Work, seconds: float) -> float:
+    """Median elapsed seconds of as many runs as fit into ``seconds``, at least three, after five runs to warm up."""
+    for _ in range(5):
+        work()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 3:
+        times.append(_elapsed(work, (time.perf_counter,))[0])
+    return statistics.median(times)
+
+
 def _elapsed(work: Work, clocks: Sequence[Clock]) -> list[float]:
     start = [clock() for clock in clocks]
     work()

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.device_string import check_listed
 from ..errors import PropertyError, did_you_mean, shown
 from ..plugin.contract import LeastSubgraph
 
@@ -50,13 +51,7 @@ def least_of(
     ``listed``: the devices that ``by_user`` may name; None: any. Raises `PropertyError` for other names.
     """
     if listed is not None:
-        names = list(dict.fromkeys([*listed, *(device.partition(".")[0] for device in listed)]))
-        for device in by_user:
-            if device not in names:
-                raise PropertyError(
-                    f"MIN_SUBGRAPH names {device!r}, which is not in the list {', '.join(listed)}"
-                    f"{did_you_mean(device, names)}"
-                )
+        check_listed("MIN_SUBGRAPH", by_user, listed)
     least = {}
     for device, own in by_device.items():
         both = own | by_user.get(device, by_user.get(device.partition(".")[0], LeastSubgraph()))

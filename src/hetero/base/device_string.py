@@ -9,11 +9,19 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ..errors import PropertyError, shown
+from ..errors import PropertyError, did_you_mean, shown
 
-__all__ = ["LIST_DEVICES", "DeviceString", "is_device_name", "parse_device", "parse_device_list", "string_of_list"]
+__all__ = [
+    "LIST_DEVICES",
+    "DeviceString",
+    "check_listed",
+    "is_device_name",
+    "parse_device",
+    "parse_device_list",
+    "string_of_list",
+]
 
 LIST_DEVICES = ("HETERO", "MULTI", "AUTO")
 """The devices that run over a list of other devices. The first cuts models for them."""
@@ -80,6 +88,17 @@ def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
             raise PropertyError(f"device {whole!r}: {device} is listed twice")
         devices.append(str(device))
     return tuple(devices)
+
+
+def check_listed(what: str, named: Iterable[str], listed: Sequence[str]) -> None:
+    """Each of ``named`` must be a device of the list, with its id or without. ``what`` names them. Raises
+    `PropertyError`."""
+    names = list(dict.fromkeys([*listed, *(device.partition(".")[0] for device in listed)]))
+    for device in named:
+        if device not in names:
+            raise PropertyError(
+                f"{what} names {device!r}, which is not in the list {', '.join(listed)}{did_you_mean(device, names)}"
+            )
 
 
 def string_of_list(devices: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ def _groups(root: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _number(path: str) -> int | None:
-    """The number in a file; None if there is none, as in ``max``."""
+    """The number that a file holds; None if it holds something else, such as ``max``."""
     try:
         with open(path, encoding="ascii") as stream:
             return int(stream.read())

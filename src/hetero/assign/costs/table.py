@@ -166,8 +166,8 @@ def _links(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint8]]:
     """`CostTable.latency`, ``per_byte`` and ``link_source``.
 
-    A transfer leaves one device for the host and goes from there to the other, unless the link was measured. Between
-    devices with the same memory there is none.
+    A transfer leaves one device for the host and goes from there to the other, unless the link was measured. Devices
+    with the same memory need no transfer.
     """
     count = len(devices)
     per_byte_of = np.array([1 / s.link_bytes_per_s if s.link_bytes_per_s else 0.0 for s in speeds] + [0.0])

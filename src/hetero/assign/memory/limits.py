@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from ...base.device_string import check_listed
 from ...errors import PropertyError, did_you_mean, shown
 
 __all__ = ["AVAILABLE", "MaxMemory", "limits_of", "parse_bytes", "parse_limits"]
@@ -113,13 +114,7 @@ def limits_of(
     `PropertyError` for other names, with the nearest name, and for a device that does not say.
     """
     if listed is not None:
-        names = list(dict.fromkeys([*listed, *(device.partition(".")[0] for device in listed)]))
-        for device in user_limits:
-            if device not in names:
-                raise PropertyError(
-                    f"max_memory names {device!r}, which is not in the list {', '.join(listed)}"
-                    f"{did_you_mean(device, names)}"
-                )
+        check_listed("max_memory", user_limits, listed)
     limits = {}
     for device in devices:
         user_limit: int | float | str | None = user_limits.get(device, user_limits.get(device.partition(".")[0]))
