@@ -30,8 +30,8 @@ class OpConstraints:
     """The conditions under which a profile device supports an operator. None: no condition.
 
     ``static``: whether all sizes must be known. ``max_size``: axis (negative: from the end) -> the largest size.
-    ``align``: axis -> a number of which the size must be a multiple. Both apply to values that have the axis and are not
-    made from constants.
+    ``align``: axis -> a number of which the size must be a multiple. Both apply to values that have the axis and are
+    not made from constants.
     ``attributes``: attribute name -> the allowed values (int, float, str, or a tuple of these).
     """
 
