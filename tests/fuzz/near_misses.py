@@ -570,6 +570,54 @@ def product(net: Net) -> str:
     return made
 
 
+def branches(net: Net) -> str:
+    """Convolutions of one input, with batch normalizations, whose results are added."""
+    net.extreme = False
+    groups, maps = int(net.pick([1, 1, 2, 4])), int(net.pick([1, 2, 3]))
+    channels = groups * maps
+    outputs = channels if net.chance(0.7) else groups * int(net.pick([1, 2, 5]))
+    net.width, net.rank = outputs, int(net.pick([3, 4, 4, 5]))
+    space = net.rank - 2
+    sizes: list[Dim] = [net.pick([1, 5, 6, "L"]), 5, 4][:space]
+    x = net.input("N", channels, *sizes)
+    largest, stride = int(net.pick([1, 3, 3, 5])), 1 if net.chance(0.7) else 2
+    total = None
+    for _ in range(int(net.rng.integers(2, 6))):
+        read = net.same(x, ("identity", "negated"))
+        if outputs == channels and stride == 1 and net.chance(0.25):
+            made = batch_norm(net, read, channels)
+        else:
+            kernel = largest if net.chance(0.6) else int(net.pick([1, 3]))
+            made = _branch(net, read, (groups, maps, outputs), kernel, stride, space)
+            if net.chance(0.4):
+                made = batch_norm(net, made, outputs)
+        if net.chance(0.3):
+            column = (outputs, *[1] * space)
+            shape: tuple[int, ...] = net.pick([(), (1,), column, (1, *column), *[(outputs,)] * net.off()])
+            made = net("Add", made, net.constant(net.normal(*shape)))
+        total = made if total is None else net("Sub" if net.off() else "Add", total, made)
+    assert total is not None
+    return net("Relu", total)
+
+
+def _branch(net: Net, x: str, sizes: tuple[int, int, int], kernel: int, stride: int, space: int) -> str:
+    """A convolution. ``sizes``: groups, their channels, and all outputs."""
+    groups, maps, outputs = sizes
+    before = [kernel // 2 - (kernel > 1 and net.off()) for _ in range(space)]
+    after = [2 * (kernel // 2) - lead for lead in before]  # the result has the same shape, wherever the kernel lies
+    attributes: dict[str, Any] = {"pads": before + after, "strides": [stride] * space, "group": groups}
+    if net.off():
+        attributes |= {"pads": [kernel // 2 * 2] * 2 * space, "dilations": [2] * space}
+    elif net.off():
+        attributes["auto_pad"] = net.pick(["SAME_UPPER", "SAME_LOWER"])
+        del attributes["pads"]
+    weights = net.normal(outputs, maps, *[kernel] * space)
+    if net.off():
+        weights.flat[0] = net.pick([np.inf, np.nan, 1e30])
+    bias = [net.constant(net.normal(outputs))] if net.chance(0.4) else []
+    return net("Conv", x, net.constant(weights), *bias, **attributes)
+
+
 def activation(net: Net, value: str) -> str:
     op_type = net.pick(ACTIVATIONS)
     if op_type == "Clip":
@@ -735,7 +783,8 @@ def small_rules(net: Net) -> str:
 
 
 RULES: dict[Callable[[Net], str], float] = {
-    gelu: 2, gated: 2, decomposed_norm: 3, layer_norm: 3, attention: 5, product: 4, run: 2, copies: 2, small_rules: 1.5,
+    gelu: 2, gated: 2, decomposed_norm: 3, layer_norm: 3, attention: 5, product: 4, branches: 2, run: 2, copies: 2,
+    small_rules: 1.5,
 }  # fmt: skip
 """How often each is drawn."""
 WELL_CONDITIONED = {gated, copies, small_rules}

@@ -40,7 +40,8 @@ from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
 from .fusion import fuse
 from .memory import Parts, join
-from .operators import batch_norm, nbits
+from .operators import convolution_folding, nbits
+from .operators.convolution_folding import Folded
 from .qdq import rewrite
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
@@ -102,10 +103,10 @@ class Planner:
             nodes = nbits.rewritten(model, nodes, self.output_ids)
             self.nodes, self._unread = rewrite(nodes, self.output_ids, self.constant, self._is_constant)
         self.folded = self._fold(frozenset(folded))
-        self._operands: dict[int, tuple[Value, Value]] = {}  # convolution -> weights and bias with the batch norm
-        self._passing: frozenset[int] = frozenset()  # nodes whose result is their first input
+        self._convolutions = Folded({}, {}, frozenset())
         if transform:
-            self._operands, self._passing = batch_norm.fold(self.nodes, self.output_ids, self.constant)
+            self._convolutions = convolution_folding.fold(self.nodes, self.output_ids, self.constant)
+            self._unread |= self._convolutions.unread
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
         """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
@@ -359,12 +360,11 @@ class Planner:
     def _results(self, context: Context, i: int, values: Mapping[int, Value]) -> dict[int, Value]:
         """Lower one node; returns its outputs by value id."""
         plan = self.nodes[i]
+        if i in self._convolutions.passing:
+            return {plan.outputs[0]: values[self._convolutions.passing[i]]}
         inputs = [(values.get(value) or self.constant(value)) if value >= 0 else None for value in plan.inputs]
-        if i in self._passing:
-            assert inputs[0] is not None
-            return {plan.outputs[0]: inputs[0]}
-        if i in self._operands:
-            inputs[1:] = self._operands[i]
+        if i in self._convolutions.operands:
+            inputs[1:] = self._convolutions.operands[i]
         results = self._lower(context, i, inputs)
         return {number: result for number, result in zip(plan.outputs, results, strict=False) if number >= 0}
 

@@ -67,7 +67,7 @@ def test_a_pad_that_others_read_stays():
     net, image, result = padded(IMAGE, [0, 0, 1, 1, 0, 0, 1, 1], array(5, 6, 3, 3, scale=0.3))
     check(net.model(result, image), IMAGE, 2)
     net, image, result = padded(IMAGE, [0, 0, 1, 1, 0, 0, 1, 1], array(5, 6, 3, 3, scale=0.3))
-    check(net.model(net("Add", result, net("Conv", image, array(5, 6, 3, 3, scale=0.3)))), IMAGE, 3)
+    check(net.model(net("Mul", result, net("Conv", image, array(5, 6, 3, 3, scale=0.3)))), IMAGE, 4)
 
 
 def test_a_zero_of_known_value_and_an_input():

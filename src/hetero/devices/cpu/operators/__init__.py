@@ -4,9 +4,9 @@
 """
 
 from . import (
-    batch_norm,
     classic,
     convolution,
+    convolution_folding,
     einsum,
     elementwise,
     fourier,
@@ -28,9 +28,9 @@ from . import (
 from . import halves  # isort: skip
 
 __all__ = [
-    "batch_norm",
     "classic",
     "convolution",
+    "convolution_folding",
     "einsum",
     "elementwise",
     "fourier",

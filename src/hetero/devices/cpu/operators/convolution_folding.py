@@ -1,0 +1,263 @@
+"""Folds linear nodes into convolutions, once per compiled model.
+
+- A `BatchNormalization` after a convolution, or a `Mul` or `Add` with a constant per channel, becomes a scale per
+  output channel of the weights, and a new bias. Packing multiplies the weights by the scale, so no second copy of them
+  is kept.
+- Convolutions of one input whose results are added become one convolution, with the sum of their weights, which is
+  computed in float64. A smaller kernel is placed at its position in a larger one; a batch normalization of the input is
+  a kernel of one tap. Networks with parallel branches (RepVGG, MobileOne, ACNet) are often exported this way.
+
+The other nodes then return their input, or are not computed. Contract: the same results up to rounding, except that an
+output for which branches give infinities of both signs may be infinite instead of NaN.
+
+Conditions:
+
+- Weights, bias and statistics are known float32, and normalizations do not use the statistics of the batch
+  (training_mode = 0). The input of the convolution is not known.
+- A constant has one number, or one per output channel, and does not change the shape of the result.
+- Each result but the last is read by the next folded node alone, once: by no other node, body of control flow or output
+  of the model.
+- Branches read the same value and have the same group, strides and number of outputs. Pads are explicit. Kernels are
+  equal, or have no dilations and lie inside the largest one of them, where they read the same elements. All results
+  then have one shape.
+- Bias and sums of weights are finite, and each channel's scale is 0 or between `_LARGEST_SCALE` and its reciprocal in
+  magnitude.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..registry import NodePlan
+from ..values import Value
+
+__all__ = ["Folded", "fold"]
+
+_LARGEST_SCALE = 2.0**64
+"""The largest scale of a channel. Its product with a weight below this magnitude does not overflow."""
+
+_Constant = Callable[[int], Value | None]
+_Array = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Folded:
+    """``operands``: the new weights and bias of convolutions. ``passing``: nodes that return one of their inputs, with
+    that input. ``unread``: nodes whose results nobody reads any more. By index of the node."""
+
+    operands: Mapping[int, tuple[Value, Value]]
+    passing: Mapping[int, int]
+    unread: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Branch:
+    """``scale`` * convolution of the value ``x`` by ``weights``, or * ``x`` if ``weights`` is None. ``scale``: a number
+    per output channel."""
+
+    node: int
+    x: int
+    scale: _Array
+    weights: Value | None = None
+    group: int = 1
+    kernel: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()  # pads
+    after: tuple[int, ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.scale)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sum:
+    """A value: the sum of branches and a bias. ``branches[0]``: the one whose kernel holds all others. ``passing``: the
+    nodes between it and this value, with the input that each returns. ``unread``: the other nodes."""
+
+    branches: tuple[_Branch, ...]
+    bias: _Array
+    passing: Mapping[int, int]
+    unread: frozenset[int] = frozenset()
+
+    def changed(self, i: int, value: int, factor: _Array | float, offset: _Array | float) -> _Sum:
+        """This value, ``value``, times ``factor`` plus ``offset``, computed by node ``i``."""
+        branches = tuple(dataclasses.replace(branch, scale=branch.scale * factor) for branch in self.branches)
+        return _Sum(branches, self.bias * factor + offset, {**self.passing, i: value}, self.unread)
+
+    def plus(self, i: int, value: int, other: _Sum) -> _Sum:
+        """This value, ``value``, plus ``other``, computed by node ``i``."""
+        unread = self.unread | other.unread | other.passing.keys() | {other.branches[0].node}
+        return _Sum(self.branches + other.branches, self.bias + other.bias, {**self.passing, i: value}, unread)
+
+
+def fold(nodes: Sequence[NodePlan], outputs: Collection[int], constant: _Constant) -> Folded:
+    """``outputs``: ids of the model's outputs. ``constant``: returns the known value of an id, or None."""
+    uses = collections.Counter(value for plan in nodes for value in plan.inputs)
+    uses.update(outputs)
+    sums: dict[int, _Sum] = {}  # by value
+    with np.errstate(all="ignore"):
+        for i, plan in enumerate(nodes):
+            found: dict[int, _Sum] = {}
+            made: _Sum | None = None
+            if plan.node.op_type == "Conv":
+                made = _convolution(i, plan, constant)
+            elif plan.node.op_type in ("BatchNormalization", "Add", "Mul"):
+                found = {value: sums[value] for value in plan.inputs if value in sums and uses[value] == 1}
+                if plan.node.op_type == "BatchNormalization":
+                    made = _normalization(i, plan, constant, found.get(plan.inputs[0]))
+                elif found:
+                    made = _binary(i, plan, constant, found)
+            if made is not None:
+                sums[plan.outputs[0]] = made
+                for value in found:
+                    del sums[value]
+        operands: dict[int, tuple[Value, Value]] = {}
+        passing: dict[int, int] = {}
+        unread: set[int] = set()
+        for made in sums.values():
+            result = _operands(made)
+            if result is not None:
+                operands[made.branches[0].node] = result
+                passing.update(made.passing)
+                unread |= made.unread
+    return Folded(operands, passing, frozenset(unread))
+
+
+def _convolution(i: int, plan: NodePlan, constant: _Constant) -> _Sum | None:
+    x, get = plan.inputs[0], plan.node.get
+    weights = constant(plan.inputs[1])
+    if weights is None or weights.data is None or weights.dtype != np.float32 or weights.rank < 3 or constant(x):
+        return None
+    rank, kernel = weights.rank - 2, weights.shape[2:]
+    if tuple(get("kernel_shape", kernel)) != kernel:
+        return None
+    bias = np.zeros(weights.shape[0])
+    if len(plan.inputs) > 2 and plan.inputs[2] >= 0:
+        known = constant(plan.inputs[2])
+        if known is None or known.data is None or known.dtype != np.float32 or known.shape != bias.shape:
+            return None
+        bias += known.data
+    strides, dilations = (tuple(get(name, None) or (1,) * rank) for name in ("strides", "dilations"))
+    pads = tuple(get("pads", None) or (0,) * (2 * rank))
+    if get("auto_pad", b"NOTSET") != b"NOTSET" or len(pads) != 2 * rank or min(pads) < 0:
+        pads = ()  # its position in another convolution is not known
+    ones = np.ones(weights.shape[0])
+    branch = _Branch(i, x, ones, weights, get("group", 1), kernel, strides, dilations, pads[:rank], pads[rank:])
+    return _Sum((branch,), bias, {})
+
+
+def _normalization(i: int, plan: NodePlan, constant: _Constant, before: _Sum | None) -> _Sum | None:
+    """A BatchNormalization of ``before``, or of a value that is not known."""
+    if len(plan.inputs) != 5 or plan.node.get("training_mode", 0):
+        return None
+    statistics = [constant(value) for value in plan.inputs[1:]]
+    arrays = [value.data for value in statistics if value is not None and value.data is not None]
+    if len(arrays) != 4 or any(array.ndim != 1 or array.dtype != np.float32 for array in arrays):
+        return None
+    if len({array.shape for array in arrays}) > 1:
+        return None
+    gain, shift, mean, variance = (array.astype(np.float64) for array in arrays)
+    factor = gain / np.sqrt(variance + plan.node.get("epsilon", 1e-5))
+    offset = shift - mean * factor
+    x = plan.inputs[0]
+    if before is not None:
+        return before.changed(i, x, factor, offset) if len(factor) == before.branches[0].num_outputs else None
+    return None if constant(x) else _Sum((_Branch(i, x, factor),), offset, {})
+
+
+def _binary(i: int, plan: NodePlan, constant: _Constant, found: Mapping[int, _Sum]) -> _Sum | None:
+    """An Add or Mul. ``found``: those of its operands that are sums which it alone reads."""
+    first, second = plan.inputs
+    for value, other in ((first, second), (second, first)):
+        if value not in found or other == value:
+            continue
+        if other not in found:
+            numbers = _per_channel(found[value].branches[0], constant(other))
+            if numbers is not None and plan.node.op_type == "Add":
+                return found[value].changed(i, value, 1.0, numbers)
+            return None if numbers is None else found[value].changed(i, value, numbers, 0.0)
+        if plan.node.op_type == "Add" and _offset(found[value].branches[0], found[other].branches[0]) is not None:
+            return found[value].plus(i, value, found[other])
+    return None
+
+
+def _per_channel(branch: _Branch, value: Value | None) -> _Array | None:
+    """A known value as one number per output of ``branch``; None if it is something else."""
+    if branch.weights is None or value is None or value.data is None or value.dtype != np.float32:
+        return None
+    rank, count = branch.weights.rank, branch.num_outputs
+    if value.size == 1 and value.rank <= rank:
+        return np.full(count, float(value.data.reshape(())))
+    column = (count, *(1,) * (rank - 2))
+    return value.data.reshape(-1).astype(np.float64) if value.shape in (column, (1, *column)) else None
+
+
+def _offset(large: _Branch, small: _Branch) -> tuple[int, ...] | None:
+    """The position of the kernel of ``small`` in that of ``large``; None if equal weights would not give equal results
+    of one shape."""
+    if large.weights is None or (large.x, large.num_outputs) != (small.x, small.num_outputs):
+        return None
+    channels, rank = large.weights.shape[1], len(large.kernel)
+    if small.weights is None:
+        if large.group * channels != large.num_outputs:
+            return None
+        ones, zeros = (1,) * rank, (0,) * rank
+        small = dataclasses.replace(large, kernel=ones, strides=ones, before=zeros, after=zeros)
+    elif channels != small.weights.shape[1]:
+        return None
+    if (large.group, large.strides, large.dilations) != (small.group, small.strides, small.dilations):
+        return None
+    if not all(len(each) == rank for each in (large.before, small.before, large.strides, large.dilations)):
+        return None
+    offset = tuple(left - lead for left, lead in zip(large.before, small.before, strict=True))
+    trail = [right - last for right, last in zip(large.after, small.after, strict=True)]
+    rest = [to - own for to, own in zip(large.kernel, small.kernel, strict=True)]
+    if any(at < 0 or end < 0 or at + end != room for at, end, room in zip(offset, trail, rest, strict=True)):
+        return None
+    return offset if not any(rest) or set(large.dilations) == {1} else None
+
+
+def _operands(made: _Sum) -> tuple[Value, Value] | None:
+    """The weights and the bias that the first branch's convolution gets; None if it keeps its own."""
+    first = made.branches[0]
+    if first.weights is None or not made.passing or not np.isfinite(bias := made.bias.astype(np.float32)).all():
+        return None
+    sizes = [np.abs(branch.scale) for branch in made.branches]
+    if not all(((size == 0) | (size >= 1 / _LARGEST_SCALE) & (size <= _LARGEST_SCALE)).all() for size in sizes):
+        return None  # the comparison also rejects NaN
+    if len(made.branches) > 1:
+        weights = _sum_of_weights(made.branches)
+        if weights.data is None or not np.isfinite(weights.data).all():
+            return None
+    elif (first.scale == 1).all():
+        weights = first.weights
+    else:
+        weights = dataclasses.replace(first.weights, scale=first.scale.astype(np.float32))
+    return weights, Value(bias.dtype, bias.shape, bias, shared=True)
+
+
+def _sum_of_weights(branches: Sequence[_Branch]) -> Value:
+    largest = branches[0]
+    assert largest.weights is not None
+    total = np.zeros(largest.weights.shape)
+    for branch in branches:
+        offset = _offset(largest, branch)
+        assert offset is not None, "each kernel lies inside the largest"
+        if branch.weights is None:
+            rows = np.arange(branch.num_outputs)
+            own: list[Any] = [rows, rows % total.shape[1]]
+            total[(*own, *offset)] += branch.scale
+        else:
+            assert branch.weights.data is not None
+            taps: list[Any] = [slice(at, at + size) for at, size in zip(offset, branch.kernel, strict=True)]
+            total[(..., *taps)] += (branch.weights.data.T * branch.scale).T
+    array = total.astype(np.float32)
+    return Value(array.dtype, array.shape, array, shared=True)
