@@ -111,6 +111,7 @@ def test_convolutions(
     dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
     bias=st.booleans(),
     each=st.booleans(),
+    middle=st.sampled_from([None, None, 128, 128, 0, 255, 100]),
     variant=st.sampled_from(VARIANTS),
 )
 def test_depthwise_convolutions(
@@ -125,20 +126,25 @@ def test_depthwise_convolutions(
     dtypes: tuple[Any, Any],
     bias: bool,
     each: bool,
+    middle: int | None,
     variant: str,
 ) -> None:
+    """``middle``: the distance of the weights' zero point from their smallest number; None: one per map."""
     rng = np.random.default_rng(seed)
     maps = channels * multiplier
     x, zero = random_bytes(rng, dtypes[0], 2, channels, *size), random_bytes(rng, dtypes[0])
     w = random_bytes(rng, dtypes[1], maps, 1, *kernel)
-    w_zero = np.array(128 if dtypes[1] == np.uint8 else 0, dtypes[1])
-    wanted = naive_convolution(x, w.astype(np.int64) - int(w_zero), int(zero), channels, strides, pad, dilations)
+    w_zero = random_bytes(rng, dtypes[1], maps)
+    if middle is not None:
+        w_zero = np.array(middle + np.iinfo(dtypes[1]).min, dtypes[1])
+    from_zero = w.astype(np.int64) - w_zero.astype(np.int64).reshape(-1, *[1] * (w.ndim - 1))
+    wanted = naive_convolution(x, from_zero, int(zero), channels, strides, pad, dilations)
     offsets = rng.integers(-1000, 1000, maps).astype(np.int32) if bias else None
     if offsets is not None:
         wanted += offsets[:, None, None]
     ints = [channels, 1, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations, 1, *wanted.shape[2:]]
-    packed = multiplier * -(-channels // 64) * 256 * (-(-w[0].size // 4) + 1)
-    filters = _kernels.call("pack_depthwise", [w], [((packed,), np.uint8)], ints, variant=variant)[0]
+    packed = multiplier * -(-channels // 64) * 256 * (2 * -(-w[0].size // 4) + 1)
+    filters = _kernels.call("pack_depthwise", [w, w_zero], [((packed,), np.uint8)], ints, variant=variant)[0]
     scale = rng.uniform(0, 0.01, maps if each else 1).astype(np.float32)
     y_zero = random_bytes(rng, dtypes[1])
     for operands, expected in [

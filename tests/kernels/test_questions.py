@@ -96,8 +96,8 @@ def test_sizes_of_packed_depthwise_filters(channels: int, multiplier: int, kerne
     ints = [channels, 1, 1, *kernel, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 9, 9]
     weights = np.ones((channels * multiplier, 1, *kernel), np.int8)
     size = ask("depthwise_bytes", channels * multiplier, *ints)
-    assert size == multiplier * -(-channels // 64) * 256 * (-(-math.prod(kernel) // 4) + 1)
-    assert_is_the_size("pack_depthwise", [weights], size, np.uint8, ints)
+    assert size == multiplier * -(-channels // 64) * 256 * (2 * -(-math.prod(kernel) // 4) + 1)
+    assert_is_the_size("pack_depthwise", [weights, np.int8(3)], size, np.uint8, ints)
 
 
 def test_depthwise_convolutions_that_do_not_pay() -> None:

@@ -456,8 +456,8 @@ def test_integer_convolutions(group, per_group, maps, size):
 def test_depthwise_integer_convolutions(channels, size):
     x, w, zero = random_bytes(2, channels, size, size), random_bytes(channels, 1, 3, 3, seed=1), random_bytes(1)
     ints = [channels, 1, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, size, size]
-    spec = [((-(-channels // 64) * 256 * 4,), np.uint8)]
-    (filters,) = _kernels.call("pack_depthwise", [w], spec, ints)
+    spec = [((-(-channels // 64) * 256 * 7,), np.uint8)]
+    (filters,) = _kernels.call("pack_depthwise", [w, random_bytes(1, seed=2)], spec, ints)
     spec = [((2, channels, size, size), np.int32)]
     assert_no_split_matters("depthwise_integer", [x, filters, zero, None], spec, ints, [], 1 << 20)
 

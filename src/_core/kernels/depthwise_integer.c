@@ -9,9 +9,10 @@
  * this *vector order*.
  *
  * ints of both kernels: as in conv_integer.c, with C groups of one channel; sizes along the first axis are 1.
- * pack_depthwise: in w[M][1][kernel] int8, or uint8 with zero point 128. out uint8 of multiplier * blocks * 256 *
- *   (quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): the signed bytes of 64 channels for
- *   each quad, then the sums of their filters, int32; all in vector order.
+ * pack_depthwise: in w[M][1][kernel] int8 or uint8; their zero point, one or M, of the same type. out uint8 of
+ *   multiplier * blocks * 256 * (2 * quads + 1) elements, blocks = ceil(C / 64), quads = ceil(product(kernel) / 4): for
+ *   each quad of 64 channels the weights minus zero point, int16, elements 0, 2, 1, 3 of a channel; then the sums of
+ *   their filters, int32; all in vector order.
  * depthwise_integer: in x[N][C][spatial] int8 or uint8; w packed; x's zero point, one; bias[M] int32 or NULL; then, if
  *   y is int8 or uint8: scale float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of
  *   requantize. scratch: see room_of. Threads take blocks and strips of rows.
@@ -35,30 +36,41 @@ typedef ht_depthwise_layout layout;
 /* The position of channel c of a block in vector order. */
 HT_INLINE int64_t place_of(int64_t c) { return c % PART / HT_QUAD * PART + c / PART * HT_QUAD + c % HT_QUAD; }
 
+static int64_t block_bytes_of(const layout *l) { return BLOCK * HT_QUAD * (2 * l->quads + 1); }
+
+HT_INLINE int32_t number_at(const ht_tensor *bytes, int64_t i)
+{
+    return bytes->dtype == HT_INT8 ? ((const int8_t *)bytes->data)[i] : ((const uint8_t *)bytes->data)[i];
+}
+
 int HT_KERNEL(pack_depthwise)(const ht_call *call)
 {
     layout l;
     const int64_t none[2] = {1, 1};
-    if (call->num_in != 1 || call->in[0]->ndim < 3 || !ht_depthwise_layout_of(&l, call->ints, call->num_ints, none))
+    if (call->num_in != 2 || call->in[0]->ndim < 3 || !ht_depthwise_layout_of(&l, call->ints, call->num_ints, none))
         return HT_ERR_OPERAND;
-    const ht_tensor *w = call->in[0], *packed = call->out[0];
-    if ((w->dtype != HT_INT8 && w->dtype != HT_UINT8) || packed->dtype != HT_UINT8)
+    const ht_tensor *w = call->in[0], *zero = call->in[1], *packed = call->out[0];
+    if ((w->dtype != HT_INT8 && w->dtype != HT_UINT8) || zero->dtype != w->dtype || packed->dtype != HT_UINT8)
         return HT_ERR_DTYPE;
-    const int64_t multiplier = w->dims[0] / l.channels, block_bytes = BLOCK * HT_QUAD * (l.quads + 1);
-    if (w->size != multiplier * l.channels * l.taps || packed->size != ht_depthwise_bytes(&l, multiplier))
+    const int64_t multiplier = w->dims[0] / l.channels, maps = multiplier * l.channels;
+    const int64_t block_bytes = block_bytes_of(&l);
+    if (w->size != maps * l.taps || (zero->size != 1 && zero->size != maps) ||
+        packed->size != ht_depthwise_bytes(&l, multiplier))
         return HT_ERR_OPERAND;
-    const uint8_t flip = w->dtype == HT_INT8 ? 0 : 0x80, *from = w->data;
     memset(packed->data, 0, (size_t)packed->size);
-    for (int64_t m = 0; m < multiplier * l.channels; m++) {
+    for (int64_t m = 0; m < maps; m++) {
         const int64_t channel = m / multiplier, c = channel % BLOCK;
         uint8_t *block = (uint8_t *)packed->data + (m % multiplier * l.blocks + channel / BLOCK) * block_bytes;
+        const int32_t middle = number_at(zero, zero->size == 1 ? 0 : m);
         int32_t sum = 0;
         for (int64_t tap = 0; tap < l.taps; tap++) {
-            const uint8_t byte = from[m * l.taps + tap] ^ flip;
-            block[HT_QUAD * (tap / HT_QUAD * BLOCK + place_of(c)) + tap % HT_QUAD] = byte;
-            sum = (int32_t)((uint32_t)sum + (uint32_t)(int8_t)byte);
+            static const int64_t places[HT_QUAD] = {0, 2, 1, 3};
+            const int64_t quad = tap / HT_QUAD * BLOCK + place_of(c);
+            const int16_t number = (int16_t)(number_at(w, m * l.taps + tap) - middle);
+            memcpy(block + 2 * (HT_QUAD * quad + places[tap % HT_QUAD]), &number, sizeof number);
+            sum = (int32_t)((uint32_t)sum + (uint32_t)number);
         }
-        memcpy(block + HT_QUAD * (l.quads * BLOCK + place_of(c)), &sum, sizeof sum);
+        memcpy(block + HT_QUAD * (2 * l.quads * BLOCK + place_of(c)), &sum, sizeof sum);
     }
     return HT_OK;
 }
@@ -83,20 +95,42 @@ typedef uint16_t words8 __attribute__((vector_size(16)));
               : __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
 #endif
 
-/* Weights in the form that is multiplied: without VNNI as int16, elements 0 and 2 of every quad of a vector, then 1 and
- * 3. */
-#define WEIGHT_BYTES (HT_VNNI ? HT_QUAD : 2 * HT_QUAD) /* of a channel's quad */
+/* Weights in the form that is multiplied. With VNNI as bytes; a number that is no byte is the sum of up to MAX_TERMS of
+ * them, each with a quad of its own. Otherwise as int16: elements 0 and 2 of every quad of a vector, then 1 and 3. */
+enum {
+    MAX_TERMS = HT_VNNI ? 3 : 1,                   /* -255 to 255 */
+    WEIGHT_BYTES = HT_VNNI ? HT_QUAD : 2 * HT_QUAD /* of a channel's quad */
+};
 
-static void widen(const uint8_t *w, int64_t quads, uint8_t *wide)
+/* Returns the number of quads that are multiplied. */
+static int64_t spread(const uint8_t *packed, int64_t quads, uint8_t *to)
 {
+    const int64_t count = quads * BLOCK * HT_QUAD;
 #if HT_VNNI
-    memcpy(wide, w, (size_t)(quads * BLOCK * HT_QUAD));
+    int64_t terms = 0;
+    for (int beyond = 1; beyond && terms < MAX_TERMS; terms++) {
+        beyond = 0;
+        for (int64_t i = 0; i < count; i += HT_QUAD)
+            for (int e = 0; e < HT_QUAD; e++) {
+                static const int places[HT_QUAD] = {0, 2, 1, 3};
+                int16_t rest;
+                memcpy(&rest, packed + 2 * (i + places[e]), sizeof rest);
+                int byte = 0;
+                for (int64_t term = 0; term <= terms; term++) {
+                    byte = rest < INT8_MIN ? INT8_MIN : rest > INT8_MAX ? INT8_MAX : rest;
+                    rest = (int16_t)(rest - byte);
+                }
+                to[terms * count + i + e] = (uint8_t)byte;
+                beyond |= rest;
+            }
+    }
+    return terms * quads;
 #else
-    for (int64_t i = 0; i < quads * BLOCK * HT_QUAD; i += VECTOR_BYTES)
-        for (int half = 0; half < 2; half++) {
-            const vi pairs = half ? pairs_of(load(w + i), 1, 1) : pairs_of(load(w + i), 0, 1);
-            vf_store((float *)(void *)(wide + 2 * i + half * VECTOR_BYTES), vi_as_float(pairs));
-        }
+    for (int64_t i = 0; i < count; i += VECTOR_BYTES)
+        for (int half = 0; half < 2; half++)
+            for (int64_t lane = 0; lane < VECTOR_BYTES; lane += HT_QUAD)
+                memcpy(to + 2 * i + half * VECTOR_BYTES + lane, packed + 2 * (i + lane) + half * HT_QUAD, HT_QUAD);
+    return quads;
 #endif
 }
 
@@ -169,7 +203,8 @@ static void find_parts(const layout *l, int to_bytes, int64_t at[PARTS + 1])
 {
     const int64_t results = l->rows * l->out[1] * BLOCK, image = l->strip * l->in[1] * BLOCK;
     const int64_t sizes[PARTS] = {l->strip * l->width * BLOCK + SLACK, ht_max64(to_bytes ? results : 4 * results, image) + SLACK,
-                                  l->quads * BLOCK * WEIGHT_BYTES, l->quads * HT_QUAD * (int64_t)sizeof(int64_t)};
+                                  MAX_TERMS * l->quads * BLOCK * WEIGHT_BYTES,
+                                  MAX_TERMS * l->quads * HT_QUAD * (int64_t)sizeof(int64_t)};
     at[0] = 0;
     for (int i = 0; i < PARTS; i++)
         at[i + 1] = at[i] + (sizes[i] + 63) / 64 * 64;
@@ -237,7 +272,7 @@ static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int6
 {
     const layout *l = &j->l;
     const ht_tensor *const *in = j->call->in, *y = j->call->out[0];
-    const int64_t block_bytes = BLOCK * HT_QUAD * (l->quads + 1), channels = ht_min64(BLOCK, l->channels - block * BLOCK);
+    const int64_t block_bytes = block_bytes_of(l), channels = ht_min64(BLOCK, l->channels - block * BLOCK);
     const uint8_t *w = (const uint8_t *)in[1]->data + (m * l->blocks + block) * block_bytes;
     const int64_t out_size = l->out[0] * l->out[1], pixels = (y1 - y0) * l->out[1];
     const int64_t map = block * BLOCK * l->multiplier + m; /* of channel 0; channel c adds c * multiplier */
@@ -245,19 +280,19 @@ static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int6
     const int to_bytes = y->dtype != HT_INT32;
     int32_t start[BLOCK], sums[BLOCK];
     float scale[BLOCK];
-    memcpy(start, w + l->quads * BLOCK * HT_QUAD, sizeof start);
+    memcpy(start, w + 2 * l->quads * BLOCK * HT_QUAD, sizeof start);
     for (int64_t c = 0; c < BLOCK; c++) {
         const int64_t at = place_of(c), of = map + ht_min64(c, channels - 1) * l->multiplier;
         start[at] = (int32_t)((bias ? (uint32_t)bias[of] : 0u) - j->blank * (uint32_t)start[at]);
         if (to_bytes)
             scale[at] = ((const float *)in[4]->data)[in[4]->size == 1 ? 0 : of];
     }
-    widen(w, l->quads, r->weights);
+    const int64_t quads = spread(w, l->quads, r->weights);
     for (int64_t row = 0; row < y1 - y0; row++)
         for (int64_t column = 0; column < l->out[1]; column++) {
             const uint8_t *x = r->pixels + (row * l->stride[0] * l->width + column * l->stride[1]) * BLOCK;
             const int64_t at = (row * l->out[1] + column) * BLOCK;
-            sum_pixel(x, r->taps, l->quads, r->weights, start, sums);
+            sum_pixel(x, r->taps, quads, r->weights, start, sums);
             if (to_bytes) {
                 uint8_t bytes[BLOCK];
                 ht_requantize_row(sums, scale, 1, ht_byte_at(in[5], 0), y->dtype == HT_INT8, bytes, BLOCK);
@@ -278,9 +313,9 @@ static void convolve_part(void *context, int64_t part, int thread)
     const layout *l = &j->l;
     room r;
     room_of(l, j->call->out[0]->dtype != HT_INT32, ht_scratch(j->call, thread), &r);
-    for (int64_t tap = 0; tap < l->quads * HT_QUAD; tap++) { /* taps past the last have weight zero */
-        const int64_t ky = tap / l->kernel[1], kx = tap % l->kernel[1];
-        r.taps[tap] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * BLOCK : 0;
+    for (int64_t i = 0; i < MAX_TERMS * l->quads * HT_QUAD; i++) { /* taps past the last have weight zero */
+        const int64_t tap = i % (l->quads * HT_QUAD), ky = tap / l->kernel[1], kx = tap % l->kernel[1];
+        r.taps[i] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * BLOCK : 0;
     }
     const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
     for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end && !ht_stopping(); unit++) {

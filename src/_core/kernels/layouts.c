@@ -111,7 +111,7 @@ int ht_depthwise_layout_of(ht_depthwise_layout *l, const int64_t *ints, int32_t 
 int64_t ht_depthwise_bytes(const ht_depthwise_layout *l, int64_t multiplier)
 {
     const int64_t blocks = ht_size_product(multiplier, ht_size_product(l->blocks, HT_DEPTHWISE_CHANNELS * HT_QUAD));
-    return ht_size_product(blocks, ht_size_sum(l->quads, 1));
+    return ht_size_product(blocks, ht_size_sum(ht_size_product(2, l->quads), 1));
 }
 
 int ht_depthwise_pays(const ht_depthwise_layout *l)

@@ -9,8 +9,8 @@ too. The layouts count in quads: four bytes that one lane of a vector instructio
 
 A convolution takes the first of these ways that applies (`_integer_convolution`):
 
-1. `depthwise_integer`: one input channel per group, up to two spatial axes, constant weights whose zero point is 128
-   (uint8) or 0 (int8), enough channels, and padded rows that fit its memory (`_is_depthwise`).
+1. `depthwise_integer`: one input channel per group, up to two spatial axes, enough channels, and padded rows that fit
+   its memory (`_is_depthwise`).
 2. A matrix product of windows and filters: only QLinearConv of one group with constant weights, if rows are so short
    that the next way would waste an eighth of its sums (`_is_short`, `_by_product`).
 3. `conv_integer`, which computes panels of adjacent pixels of a row from a packed image.
@@ -365,13 +365,13 @@ def _integer_convolution(
     if requantization is not None:
         operands += [requantization.multiplier, requantization.zero]
         dtype = requantization.zero.dtype
-    if _is_depthwise(x, weights, weights_zero, ints):
+    if _is_depthwise(x, weights, ints):
 
         def pack_depthwise() -> Value:
             size = ask("depthwise_bytes", outputs, *ints)
-            return context.call("pack_depthwise", [weights], (size,), _BYTE, ints, lasting=True)
+            return context.call("pack_depthwise", [weights, weights_zero], (size,), _BYTE, ints, lasting=True)
 
-        filters = context.packed(weights, ("pack_depthwise", group), pack_depthwise)
+        filters = _as_constant(context, weights, weights_zero, ("pack_depthwise", group), pack_depthwise)
         return context.call("depthwise_integer", [x, filters, *operands], shape, dtype, ints)
     if requantization is not None and _is_short(x, weights, weights_zero, shape, ints):
         return _by_product(context, x, weights, zero, weights_zero, bias, requantization, window, shape)
@@ -438,11 +438,9 @@ def _by_product(
     return context.reshaped(made, shape)
 
 
-def _is_depthwise(x: Value, weights: Value, weights_zero: Value, ints: Sequence[int]) -> bool:
+def _is_depthwise(x: Value, weights: Value, ints: Sequence[int]) -> bool:
     """Whether the kernel `depthwise_integer`, with these ints, supports the convolution and suits it."""
-    if weights.shape[1] != 1 or x.rank > 4 or weights_zero.data is None:
-        return False
-    if (weights_zero.data != (128 if weights.dtype == np.uint8 else 0)).any():
+    if weights.shape[1] != 1 or x.rank > 4:
         return False
     return bool(ask("depthwise_pays", *three(x.shape[2:], 1)[1:], *ints))
 
