@@ -84,15 +84,15 @@ int HT_KERNEL(pack_depthwise)(const ht_call *call)
 #else
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef uint16_t words8 __attribute__((vector_size(16)));
-#define LOW_8 (bytes16){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}
-#define HIGH_8 (bytes16){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31}
-#define LOW_16 (words8){0, 8, 1, 9, 2, 10, 3, 11}
-#define HIGH_16 (words8){4, 12, 5, 13, 6, 14, 7, 15}
+#define LOW_8 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_8 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define LOW_16 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_16 4, 12, 5, 13, 6, 14, 7, 15
 #define TYPE_8 bytes16
 #define TYPE_16 words8
 #define UNPACK(a, b, half, bits)                                                   \
-    (vi)(half ? __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), HIGH_##bits) \
-              : __builtin_shuffle((TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
+    (vi)(half ? HT_SHUFFLE(TYPE_##bits, (TYPE_##bits)(a), (TYPE_##bits)(b), HIGH_##bits) \
+              : HT_SHUFFLE(TYPE_##bits, (TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
 #endif
 
 /* Weights in the form that is multiplied. With VNNI as bytes; a number that is no byte is the sum of up to MAX_TERMS of
@@ -172,12 +172,12 @@ HT_INLINE void in_order(const uint8_t *bytes, uint8_t *dst)
     typedef uint32_t four __attribute__((vector_size(16)));
     four r[4];
     memcpy(r, bytes, sizeof r);
-    const four a = __builtin_shuffle(r[0], r[2], (four){0, 4, 1, 5}), b = __builtin_shuffle(r[0], r[2], (four){2, 6, 3, 7});
-    const four c = __builtin_shuffle(r[1], r[3], (four){0, 4, 1, 5}), d = __builtin_shuffle(r[1], r[3], (four){2, 6, 3, 7});
-    r[0] = __builtin_shuffle(a, c, (four){0, 4, 1, 5});
-    r[1] = __builtin_shuffle(a, c, (four){2, 6, 3, 7});
-    r[2] = __builtin_shuffle(b, d, (four){0, 4, 1, 5});
-    r[3] = __builtin_shuffle(b, d, (four){2, 6, 3, 7});
+    const four a = HT_SHUFFLE(four, r[0], r[2], 0, 4, 1, 5), b = HT_SHUFFLE(four, r[0], r[2], 2, 6, 3, 7);
+    const four c = HT_SHUFFLE(four, r[1], r[3], 0, 4, 1, 5), d = HT_SHUFFLE(four, r[1], r[3], 2, 6, 3, 7);
+    r[0] = HT_SHUFFLE(four, a, c, 0, 4, 1, 5);
+    r[1] = HT_SHUFFLE(four, a, c, 2, 6, 3, 7);
+    r[2] = HT_SHUFFLE(four, b, d, 0, 4, 1, 5);
+    r[3] = HT_SHUFFLE(four, b, d, 2, 6, 3, 7);
     memcpy(dst, r, sizeof r);
 }
 

@@ -175,16 +175,16 @@ HT_INLINE void pairs_uint8_t(const uint8_t *x, uint8_t *y, uint8_t *z)
 {
     bytes16 v;
     memcpy(&v, x, sizeof v);
-    const bytes16 low = __builtin_shuffle(v, v, (bytes16){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-    const bytes16 high = __builtin_shuffle(v, v, (bytes16){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+    const bytes16 low = HT_SHUFFLE(bytes16, v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const bytes16 high = HT_SHUFFLE(bytes16, v, v, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     BOTH(y, z, low, high);
 }
 HT_INLINE void pairs_uint16_t(const uint16_t *x, uint16_t *y, uint16_t *z)
 {
     bytes16_of_2 v;
     memcpy(&v, x, sizeof v);
-    const bytes16_of_2 low = __builtin_shuffle(v, v, (bytes16_of_2){0, 8, 1, 9, 2, 10, 3, 11});
-    const bytes16_of_2 high = __builtin_shuffle(v, v, (bytes16_of_2){4, 12, 5, 13, 6, 14, 7, 15});
+    const bytes16_of_2 low = HT_SHUFFLE(bytes16_of_2, v, v, 0, 8, 1, 9, 2, 10, 3, 11);
+    const bytes16_of_2 high = HT_SHUFFLE(bytes16_of_2, v, v, 4, 12, 5, 13, 6, 14, 7, 15);
     BOTH(y, z, low, high);
 }
 HT_INLINE void pairs_uint32_t(const uint32_t *x, uint32_t *y, uint32_t *z)
@@ -199,8 +199,8 @@ HT_INLINE void pairs_uint64_t(const uint64_t *x, uint64_t *y, uint64_t *z)
 {
     bytes16_of_8 v;
     memcpy(&v, x, sizeof v);
-    const bytes16_of_8 low = __builtin_shuffle(v, v, (bytes16_of_8){0, 2});
-    const bytes16_of_8 high = __builtin_shuffle(v, v, (bytes16_of_8){1, 3});
+    const bytes16_of_8 low = HT_SHUFFLE(bytes16_of_8, v, v, 0, 2);
+    const bytes16_of_8 high = HT_SHUFFLE(bytes16_of_8, v, v, 1, 3);
     BOTH(y, z, low, high);
 }
 

@@ -20,14 +20,14 @@ typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
 typedef uint64_t any_u64 __attribute__((aligned(1), may_alias));
 
-#define LOW_u8 {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}
-#define HIGH_u8 {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31}
-#define LOW_u16 {0, 8, 1, 9, 2, 10, 3, 11}
-#define HIGH_u16 {4, 12, 5, 13, 6, 14, 7, 15}
-#define LOW_u32 {0, 4, 1, 5}
-#define HIGH_u32 {2, 6, 3, 7}
-#define LOW_u64 {0, 2}
-#define HIGH_u64 {1, 3}
+#define LOW_u8 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_u8 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define LOW_u16 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_u16 4, 12, 5, 13, 6, 14, 7, 15
+#define LOW_u32 0, 4, 1, 5
+#define HIGH_u32 2, 6, 3, 7
+#define LOW_u64 0, 2
+#define HIGH_u64 1, 3
 
 /* Tiles of 16 bytes by N elements. Interleaving rows i and i + N / 2 moves the highest bit of the row number to the
  * lowest of the column number; after log2(N) rounds, rows and columns are exchanged. */
@@ -41,8 +41,8 @@ typedef uint64_t any_u64 __attribute__((aligned(1), may_alias));
         {                                                                                                           \
             _Pragma("GCC unroll 8") for (int i = 0; i < (N) / 2; i++)                                               \
             {                                                                                                       \
-                b[2 * i] = __builtin_shuffle(a[i], a[i + (N) / 2], (vector_##T)LOW_##T);                            \
-                b[2 * i + 1] = __builtin_shuffle(a[i], a[i + (N) / 2], (vector_##T)HIGH_##T);                       \
+                b[2 * i] = HT_SHUFFLE(vector_##T, a[i], a[i + (N) / 2], LOW_##T);                                   \
+                b[2 * i + 1] = HT_SHUFFLE(vector_##T, a[i], a[i + (N) / 2], HIGH_##T);                              \
             }                                                                                                       \
             _Pragma("GCC unroll 16") for (int i = 0; i < (N); i++) a[i] = b[i];                                     \
         }                                                                                                           \

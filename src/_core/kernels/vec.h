@@ -20,6 +20,14 @@
 #define HT_LIKELY(x) __builtin_expect(!!(x), 1)
 #define HT_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+/* Lanes of vectors a and b (GCC's vector extension) by number; `lanes` is the type of the numbers, as wide as a's elements.
+ * Clang has only the first form, and GCC 11 only the second. */
+#if defined(__clang__)
+#define HT_SHUFFLE(lanes, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define HT_SHUFFLE(lanes, a, b, ...) __builtin_shuffle(a, b, (lanes){__VA_ARGS__})
+#endif
+
 HT_INLINE int64_t ht_min64(int64_t a, int64_t b) { return a < b ? a : b; }
 HT_INLINE int64_t ht_max64(int64_t a, int64_t b) { return a > b ? a : b; }
 HT_INLINE int64_t ht_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -337,19 +345,19 @@ HT_INLINE float vf_hmin_(vf a)
     const float x = a[0] < a[1] ? a[0] : a[1], y = a[2] < a[3] ? a[2] : a[3];
     return x < y ? x : y;
 }
-HT_INLINE vf vf_even(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 2, 4, 6}); }
-HT_INLINE vf vf_odd(vf a, vf b) { return __builtin_shuffle(a, b, (vi){1, 3, 5, 7}); }
-HT_INLINE vf vf_zip_low(vf a, vf b) { return __builtin_shuffle(a, b, (vi){0, 4, 1, 5}); }
-HT_INLINE vf vf_zip_high(vf a, vf b) { return __builtin_shuffle(a, b, (vi){2, 6, 3, 7}); }
-HT_INLINE vf vf_next(vf a, vf b) { return __builtin_shuffle(a, b, (vi){1, 2, 3, 4}); }
+HT_INLINE vf vf_even(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 0, 2, 4, 6); }
+HT_INLINE vf vf_odd(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 1, 3, 5, 7); }
+HT_INLINE vf vf_zip_low(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 0, 4, 1, 5); }
+HT_INLINE vf vf_zip_high(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 2, 6, 3, 7); }
+HT_INLINE vf vf_next(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 1, 2, 3, 4); }
 HT_INLINE void vf_transpose(vf r[4])
 {
-    const vf a = __builtin_shuffle(r[0], r[1], (vi){0, 4, 1, 5}), b = __builtin_shuffle(r[0], r[1], (vi){2, 6, 3, 7});
-    const vf c = __builtin_shuffle(r[2], r[3], (vi){0, 4, 1, 5}), d = __builtin_shuffle(r[2], r[3], (vi){2, 6, 3, 7});
-    r[0] = __builtin_shuffle(a, c, (vi){0, 1, 4, 5});
-    r[1] = __builtin_shuffle(a, c, (vi){2, 3, 6, 7});
-    r[2] = __builtin_shuffle(b, d, (vi){0, 1, 4, 5});
-    r[3] = __builtin_shuffle(b, d, (vi){2, 3, 6, 7});
+    const vf a = HT_SHUFFLE(vi, r[0], r[1], 0, 4, 1, 5), b = HT_SHUFFLE(vi, r[0], r[1], 2, 6, 3, 7);
+    const vf c = HT_SHUFFLE(vi, r[2], r[3], 0, 4, 1, 5), d = HT_SHUFFLE(vi, r[2], r[3], 2, 6, 3, 7);
+    r[0] = HT_SHUFFLE(vi, a, c, 0, 1, 4, 5);
+    r[1] = HT_SHUFFLE(vi, a, c, 2, 3, 6, 7);
+    r[2] = HT_SHUFFLE(vi, b, d, 0, 1, 4, 5);
+    r[3] = HT_SHUFFLE(vi, b, d, 2, 3, 6, 7);
 }
 #endif
 

@@ -1,3 +1,3 @@
-"""The version of the package: the same as in ``pyproject.toml``."""
+"""The version of the package. `pyproject.toml` takes it from here."""
 
 __version__ = "0.1.0.dev0"

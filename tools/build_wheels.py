@@ -1,0 +1,188 @@
+"""Builds the source distribution, and from it wheels for other machines than this one.
+
+    python tools/build_wheels.py                        # all systems, into dist/
+    python tools/build_wheels.py manylinux_aarch64      # one
+    python tools/build_wheels.py --twice                # also builds every wheel again and compares the bytes
+
+The compiler is clang in the package `ziglang`, which has the C libraries of every target, so neither a container nor
+another machine is needed. Tools are installed into build-wheels/venv with the versions of wheel-requirements.txt. Each
+wheel serves every CPython from 3.11 (abi3) and is checked: by auditwheel that it needs no newer C library than its name
+says, by abi3audit that it uses the stable ABI alone. Whether the code runs is not checked here: docs/install.md says
+what was run.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build-wheels"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A system: how zig names it, how CMake names it, and the platform tags of its wheels."""
+
+    zig: str
+    system: str
+    processor: str
+    tags: str
+
+    @property
+    def is_linux(self) -> bool:
+        return self.system == "Linux"
+
+
+TARGETS = {
+    # glibc 2.17 is that of manylinux2014.
+    "manylinux_x86_64": Target(
+        "x86_64-linux-gnu.2.17", "Linux", "x86_64", "manylinux_2_17_x86_64.manylinux2014_x86_64"
+    ),
+    "manylinux_aarch64": Target(
+        "aarch64-linux-gnu.2.17", "Linux", "aarch64", "manylinux_2_17_aarch64.manylinux2014_aarch64"
+    ),
+    "musllinux_x86_64": Target("x86_64-linux-musl", "Linux", "x86_64", "musllinux_1_2_x86_64"),
+    "musllinux_aarch64": Target("aarch64-linux-musl", "Linux", "aarch64", "musllinux_1_2_aarch64"),
+    "macos_arm64": Target("aarch64-macos.11.0", "Darwin", "arm64", "macosx_11_0_arm64"),
+    "macos_x86_64": Target("x86_64-macos.11.0", "Darwin", "x86_64", "macosx_11_0_x86_64"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the results")
+    parser.add_argument("--twice", action="store_true", help="build each wheel twice and compare the bytes")
+    given = parser.parse_args()
+    if unknown := set(given.targets) - set(TARGETS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(TARGETS)}")
+    python = _environment()
+    given.out.mkdir(parents=True, exist_ok=True)
+    sdist = _build_sdist(python, given.out)
+    for name in given.targets or TARGETS:
+        wheel = _build_wheel(python, sdist, name, given.out)
+        if given.twice and _digest(_build_wheel(python, sdist, name, WORK / "again")) != _digest(wheel):
+            sys.exit(f"{wheel.name}: two builds differ")
+        _check(python, wheel, TARGETS[name])
+        print(f"{wheel.stat().st_size / 1e6:6.2f} MB  sha256:{_digest(wheel)}  {wheel}", flush=True)
+
+
+def _environment() -> Path:
+    """The interpreter of the environment with the tools."""
+    python = WORK / "venv" / "bin" / "python"
+    wanted = Path(__file__).with_name("wheel-requirements.txt")
+    have = WORK / "requirements.txt"
+    if not have.exists() or have.read_bytes() != wanted.read_bytes():
+        _run(sys.executable, "-m", "venv", "--clear", str(WORK / "venv"))
+        _run(str(python), "-m", "pip", "install", "-q", "-r", str(wanted))
+        shutil.copy(wanted, have)
+    return python
+
+
+def _build_sdist(python: Path, out: Path) -> Path:
+    folder = WORK / "sdist"
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(*_build(python), "--sdist", "--outdir", str(folder), str(ROOT))
+    [sdist] = folder.iterdir()
+    return Path(shutil.copy(sdist, out))
+
+
+def _build_wheel(python: Path, sdist: Path, name: str, out: Path) -> Path:
+    """Build the wheel of a target from the source distribution."""
+    target = TARGETS[name]
+    folder = WORK / name
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "tools").mkdir(parents=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    [source] = (path for path in folder.iterdir() if path.name != "tools")
+    toolchain = _write_toolchain(folder / "tools", python, target, source)
+    settings = [f"--config-setting=cmake.define.CMAKE_TOOLCHAIN_FILE={toolchain}", "--config-setting=install.strip=false"]
+    _run(*_build(python), "--wheel", *settings, "--outdir", str(folder / "dist"), str(source))
+    [wheel] = (folder / "dist").iterdir()
+    named = subprocess.check_output(
+        [str(python), "-m", "wheel", "tags", "--remove", "--platform-tag", target.tags, str(wheel)],
+        text=True,
+        env=_variables(),
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(wheel.with_name(named.split()[-1]), out))
+
+
+def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -> Path:
+    """Write the compiler as programs of one word, and the file that tells CMake about them."""
+    for tool, arguments in {"cc": f"cc -target {target.zig}", "ar": "ar", "ranlib": "ranlib"}.items():
+        program = folder / tool
+        program.write_text(f'#!/bin/sh\nexec "{python}" -m ziglang {arguments} "$@"\n')
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    lines = [
+        f"set(CMAKE_SYSTEM_NAME {target.system})",
+        f"set(CMAKE_SYSTEM_PROCESSOR {target.processor})",
+        f"set(CMAKE_C_COMPILER {folder}/cc)",
+        f"set(CMAKE_AR {folder}/ar)",
+        f"set(CMAKE_RANLIB {folder}/ranlib)",
+        # No path of this machine in the result; -g0: nor in debugging information.
+        f'set(CMAKE_C_FLAGS_INIT "-g0 -ffile-prefix-map={source}=.")',
+        'set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s")',
+        # Python's modules of CMake look at this machine's interpreter; the headers of its stable ABI serve all targets.
+        "set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)",
+    ]
+    if not target.is_linux:
+        lines += [
+            'set(CMAKE_OSX_SYSROOT "")',
+            'set(CMAKE_OSX_DEPLOYMENT_TARGET "")',
+            "set(CMAKE_INSTALL_NAME_TOOL true)",
+        ]
+    path = folder / "toolchain.cmake"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _check(python: Path, wheel: Path, target: Target) -> None:
+    if target.is_linux:
+        told = subprocess.run(
+            [str(python), "-m", "auditwheel", "show", str(wheel)], text=True, capture_output=True, check=True
+        ).stdout
+        if target.tags.split(".")[0] not in " ".join(told.split()):
+            sys.exit(f"auditwheel finds that {wheel.name} does not fit its name:\n{told}")
+    _run(str(python), "-m", "abi3audit", "--strict", str(wheel))
+
+
+def _build(python: Path) -> list[str]:
+    return [str(python), "-m", "build", "--no-isolation"]
+
+
+def _variables() -> dict[str, str]:
+    """Environment of builds: no time of today, no flags of this machine."""
+    variables = {name: value for name, value in os.environ.items() if name not in ("CC", "CFLAGS", "LDFLAGS")}
+    variables["SOURCE_DATE_EPOCH"] = _last_change()
+    variables["PATH"] = f"{WORK / 'venv' / 'bin'}{os.pathsep}{variables['PATH']}"
+    variables["ZIG_GLOBAL_CACHE_DIR"] = variables["ZIG_LOCAL_CACHE_DIR"] = str(WORK / "zig-cache")
+    return variables
+
+
+def _last_change() -> str:
+    """Seconds since 1970: the time that the builds write into archives."""
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        return os.environ["SOURCE_DATE_EPOCH"]
+    told = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, text=True, capture_output=True, check=False)
+    return told.stdout.strip() or "1700000000"  # unpacked sources have no commits
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, cwd=ROOT, env=_variables())
+
+
+if __name__ == "__main__":
+    main()

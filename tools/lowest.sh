@@ -1,0 +1,21 @@
+#!/bin/sh
+# Runs the fast tests with the oldest dependencies that pyproject.toml allows: their lower bounds.
+#
+#   tools/lowest.sh [pytest arguments]        default: -m 'not slow'
+#
+# Makes a virtual environment of its own in build-lowest/. Needs Python 3.11 (PYTHON: the interpreter to use), because
+# the oldest versions have no wheels for newer ones.
+set -eu
+cd "$(dirname "$0")/.."
+python=build-lowest/venv/bin/python
+[ -x "$python" ] || "${PYTHON:-python3.11}" -m venv build-lowest/venv
+"$python" -c '
+import re, tomllib
+with open("pyproject.toml", "rb") as file:
+    needed = tomllib.load(file)["project"]["dependencies"]
+for requirement in needed:  # name>=1.2 -> name==1.2
+    print(re.fullmatch(r"([\w.-]+)>=([\w.]+)", requirement).expand(r"\1==\2"))
+' >build-lowest/constraints.txt
+"$python" -m pip install --quiet -c build-lowest/constraints.txt '.[test]'
+[ $# -gt 0 ] || set -- -m 'not slow'
+exec "$python" -m pytest "$@"
