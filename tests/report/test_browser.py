@@ -176,7 +176,8 @@ def test_search(core: hetero.Core, transformer: hetero.Model, opened: Open) -> N
     page.click("#legend button:nth-child(2)")  # what is on the second device
     assert {row[2] for row in rows(page, "Nodes")} == {"CPU"}
     page.click("#legend button:nth-child(2)")
-    page.evaluate("heteroReport.listNodes(2)")
+    page.evaluate("heteroReport.chooseSubgraph(2)")
+    page.click("#list")
     assert {row[3] for row in rows(page, "Nodes")} == {"3"}
     page.click("#clear")
     assert len({row[3] for row in rows(page, "Nodes")}) > 1
