@@ -15,9 +15,9 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** A name as text that may be broken after what separates its parts. */
+/** A name as text that may be broken after what separates its parts, but not within numbers. */
 function breakable(name) {
-  return name.split(/(?<=[/.:])(?=[^/.:])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+  return name.split(/(?<=[/.:])(?=[^/.:\d])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 }
 
 const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;

@@ -137,9 +137,9 @@ class Data {
       if (subgraph >= 0) this.ranOn[subgraph] = run.lanes[run.spans.lane[span]][0];
     });
     this.timeOf = this.sizes.map((_, s) => {
-      const span = this.spanOf.get(s);
-      if (span !== undefined) return run.spans.end[span] - run.spans.begin[span];
-      const [total, counted] = this.sumOver(this.nodesOf(s), this.real);
+      // A subgraph that runs with others, as one stage, has no span of its own.
+      const span = this.spanOf.get(s), [total, counted] = this.sumOver(this.nodesOf(s), this.real);
+      if (span !== undefined && (!counted || this.togetherWith(s)[1] === 1)) return run.spans.end[span] - run.spans.begin[span];
       return counted ? total : -1;
     });
   }

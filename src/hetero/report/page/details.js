@@ -5,7 +5,7 @@ const MOST_LISTED = 40;
 class Details {
   constructor(data, go) {
     this.data = data;
-    this.go = go; // {subgraph(s), node(n), open(path), list(title, nodes)}
+    this.go = go; // {subgraph(s), node(n), open(path), list(title, nodes), path()}
     this.element = byId("details");
   }
 
@@ -28,7 +28,7 @@ class Details {
     if (!entries.length) return null;
     const items = entries.slice(0, MOST_LISTED).map((entry) => make("li", {}, ...[draw(entry)].flat()));
     if (entries.length > MOST_LISTED) items.push(make("li", { class: "faint" }, `and ${(entries.length - MOST_LISTED).toLocaleString("en")} more`));
-    return make("div", {}, make("h3", {}, `${title} (${entries.length.toLocaleString("en")})`), make("ul", {}, ...items));
+    return make("div", {}, make("h3", {}, `${title} (${entries.length.toLocaleString("en")})`), make("ul", { "aria-label": title }, ...items));
   }
 
   link(text, act) { return make("button", { type: "button", class: "link", onclick: act }, ...breakable(text)); }
@@ -43,7 +43,7 @@ class Details {
       if (data.run) facts.push(["Time", timeText(data.deviceTime(i))]);
       return make("div", {}, make("h3", {}, device), this.facts(facts));
     });
-    const longest = data.run ? [...data.timeOf.keys()].sort((a, b) => data.timeOf[b] - data.timeOf[a]).slice(0, 8) : [];
+    const longest = data.run ? [...data.timeOf.keys()].filter((s) => data.timeOf[s] >= 0).sort((a, b) => data.timeOf[b] - data.timeOf[a]).slice(0, 8) : [];
     this.show(
       make("h2", {}, make("span", { class: "name" }, data.model || "model")),
       this.facts([
@@ -78,7 +78,7 @@ class Details {
 
   actions(path, title, nodes) {
     return make("p", { class: "actions" },
-      this.data.hasEdges ? make("button", { type: "button", id: "open", onclick: () => this.go.open(path) }, "Draw its nodes") : null,
+      this.data.hasEdges && String(path) !== String(this.go.path()) ? make("button", { type: "button", id: "open", onclick: () => this.go.open(path) }, "Draw its nodes") : null,
       make("button", { type: "button", id: "list", onclick: () => this.go.list(title, nodes) }, "List its nodes"));
   }
 

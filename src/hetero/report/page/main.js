@@ -14,6 +14,7 @@ class Report {
       subgraph: (s) => this.chooseSubgraph(s, true),
       node: (node) => this.chooseNode(node, true),
       open: (path) => this.open(path),
+      path: () => this.path,
       list: (title, nodes) => this.listNodes(title, nodes),
     });
     this.graph = new GraphView(data, {
@@ -145,6 +146,7 @@ class Report {
       tab.setAttribute("aria-selected", String(shown));
       tab.tabIndex = shown ? 0 : -1;
     }
+    this.fitTables?.();
   }
 
   listNodes(title, nodes) {
@@ -367,15 +369,16 @@ class Report {
       tables.style.height = `${percent}%`;
       handle.setAttribute("aria-valuenow", String(Math.round(percent)));
     };
-    // As high as the tables need, at most a good third of the window, until someone moves it.
-    const fit = () => {
-      const rows = Math.max(data.numNodes, data.numSubgraphs, data.valueNames.length);
-      const needed = 62 + Math.max(ROW * rows, data.run ? AXIS + LANE * data.run.lanes.length : 0);
+    // As high as what is shown needs, at most a good third of the window, until someone moves it.
+    let isMoved = false;
+    this.fitTables = () => {
+      const { title } = this.panes.find(({ pane }) => !pane.hidden);
+      const rows = { Nodes: data.numNodes, Subgraphs: data.numSubgraphs, "Boundary values": data.valueNames.length }[title];
+      const needed = 40 + (rows === undefined ? AXIS + 80 * data.run.lanes.length : 30 + ROW * Math.max(rows, 2));
       if (!isMoved) set(Math.min(36, (100 * needed) / innerHeight));
     };
-    let isMoved = false;
-    fit();
-    addEventListener("resize", fit);
+    this.fitTables();
+    addEventListener("resize", this.fitTables);
     handle.addEventListener("pointerdown", (event) => {
       handle.setPointerCapture(event.pointerId);
       isMoved = true;

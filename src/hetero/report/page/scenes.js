@@ -97,7 +97,13 @@ class NodeScene {
 
   /** The name of a group, without the scopes before it. */
   label(group, from = this.shared) {
-    if (group.first) return `${this.label(group.first, from)} … ${this.label(group.last, from)}`;
+    if (group.first) { // "layer.0 … 19"
+      const [first, last] = [this.label(group.first, from), this.label(group.last, from)];
+      let shared = 0;
+      while (shared < last.length && first[shared] === last[shared]) shared++;
+      while (shared && /[\w]/.test(last[shared - 1])) shared--;
+      return `${first} … ${last.slice(shared) || last}`;
+    }
     return group.scope ? group.scope.slice(from).join("/") : this.data.keys[group.nodes[0]];
   }
 
