@@ -153,7 +153,10 @@ def _predicted_run(plan: PlanRecord) -> dict[str, Any] | None:
     if plan.pipeline is not None:
         spans = list(_predicted_stages(plan.pipeline))
     elif plan.latency is not None and plan.latency.begin_s:
-        spans = [(s, 0, begin, end) for s, (begin, end) in enumerate(zip(plan.latency.begin_s, plan.latency.end_s, strict=True))]
+        spans = [
+            (s, 0, begin, end)
+            for s, (begin, end) in enumerate(zip(plan.latency.begin_s, plan.latency.end_s, strict=True))
+        ]
     else:
         return None
     device_of = [plan.devices.index(part.device) for part in plan.subgraphs]

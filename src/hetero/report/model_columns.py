@@ -99,7 +99,7 @@ def _tensors(model: Model, values: NDArray[np.integer[Any]], number_of: NDArray[
     kinds, kind_of = model.type_table()
     types = Numbers[tuple[str, int]]()
     known = [types[_kind_text(kind), _num_bytes(kind)] for kind in kinds]
-    is_small = np.array([_is_small(kind) for kind in kinds], np.bool_)
+    is_small = [0 <= _size(kind) <= _MOST_ELEMENTS for kind in kinds]
     type_of = []
     for value, kind in zip(values.tolist(), kind_of[values].tolist(), strict=True):
         number = known[kind]
@@ -107,8 +107,10 @@ def _tensors(model: Model, values: NDArray[np.integer[Any]], number_of: NDArray[
             number = types[" of ".join([*holder.kinds, str(holder.dtype or "unknown type")]), -1]
         type_of.append(number)
     constants = np.flatnonzero(model.is_constant[values])
-    small = is_small[kind_of[values[constants]]].tolist()
-    contents = [_contents(model, value) if short else "" for value, short in zip(values[constants].tolist(), small)]
+    contents = [
+        _contents(model, value) if is_small[kind] else ""
+        for value, kind in zip(values[constants].tolist(), kind_of[values[constants]].tolist(), strict=True)
+    ]
     return {
         "types": list(types),
         "tensors": {
@@ -142,10 +144,6 @@ def _num_bytes(kind: ValueType) -> int:
     if kind.dtype is None or kind.dtype.hasobject or size < 0:
         return -1
     return (size * element_bits(onnx_dtype_of(kind.dtype)) + 7) // 8
-
-
-def _is_small(kind: ValueType) -> bool:
-    return 0 <= _size(kind) <= _MOST_ELEMENTS
 
 
 def _contents(model: Model, value: int) -> str:
