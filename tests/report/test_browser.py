@@ -564,7 +564,7 @@ def test_one_subgraph_of_many_nodes(core: hetero.Core, opened: Open) -> None:
     assert page.evaluate("heteroReport.graph.scene.count") <= 120
     x, y = page.evaluate("heteroReport.graph.positionOf(17)")
     page.click_at(x, y, clicks=2)
-    page.until("heteroReport.path.length === 2 && heteroReport.graph.scene.count > 100")
+    page.until("heteroReport.path.length === 2 && heteroReport.graph.scene.count > 40")
 
 
 def apart() -> onnx.ModelProto:

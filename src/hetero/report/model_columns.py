@@ -104,7 +104,8 @@ def _tensors(model: Model, values: NDArray[np.integer[Any]], number_of: NDArray[
     for value, kind in zip(values.tolist(), kind_of[values].tolist(), strict=True):
         number = known[kind]
         if kinds[kind].dtype is None and (holder := holder_of(model.type_message(value))).kinds:
-            number = types[" of ".join([*holder.kinds, str(holder.dtype or "unknown type")]), -1]
+            element = "unknown type" if holder.dtype is None else _dtype_name(holder.dtype)
+            number = types[" of ".join([*holder.kinds, element]), -1]
         type_of.append(number)
     constants = np.flatnonzero(model.is_constant[values])
     contents = [
@@ -210,6 +211,6 @@ def _tensor_contents(tensor: onnx.TensorProto) -> str:
         return ""
     try:
         array = onnx.numpy_helper.to_array(tensor)
-    except (ValueError, TypeError):  # the data do not match the type, which the device reports
+    except (ValueError, TypeError, KeyError):  # the data do not match the type, or onnx does not know it
         return ""
     return f" = {_list_text(array.ravel().tolist()) if array.ndim else _text(array.item())}"
