@@ -216,15 +216,9 @@ static void multiply_part(void *context, int64_t part, int thread)
 int HT_KERNEL(matmul_nbits)(const ht_call *call)
 {
     product p;
-    if (!ht_nbits_of(&p.l, call))
-        return HT_ERR_OPERAND;
-    const int status = ht_nbits_status(&p.l, call);
+    const int status = ht_nbits_operands(call, &p.l, &p.x, &p.packed, &p.bias, &p.y);
     if (status != HT_OK)
         return status;
-    p.x = call->in[0]->data;
-    p.packed = call->in[1]->data;
-    p.bias = call->num_in > 2 && call->in[2] ? call->in[2]->data : NULL;
-    p.y = call->out[0]->data;
     p.panels = ht_ceil_div(p.l.n, HT_PANEL);
     p.row_blocks = ht_ceil_div(p.l.m, ROW_BLOCK);
     p.parts = ht_parts(call, p.panels * p.row_blocks, (double)p.l.m * (double)p.l.n * (double)p.l.k);

@@ -241,18 +241,12 @@ static void multiply_part(void *context, int64_t part, int thread)
 int HT_KERNEL(matmul_nbits_bytes)(const ht_call *call)
 {
     product p;
-    if (!ht_nbits_of(&p.l, call))
-        return HT_ERR_OPERAND;
-    const int status = ht_nbits_status(&p.l, call);
+    const int status = ht_nbits_operands(call, &p.l, &p.x, &p.packed, &p.bias, &p.y);
     if (status != HT_OK)
         return status;
     const int64_t row_bytes = ht_max64(1, ht_scratch_nbits_row(p.l.k, p.l.block));
     if (call->scratch_bytes < row_bytes || p.l.block > HT_NBITS_MAX_BYTES_BLOCK)
         return HT_ERR_OPERAND;
-    p.x = call->in[0]->data;
-    p.packed = call->in[1]->data;
-    p.bias = call->num_in > 2 && call->in[2] ? call->in[2]->data : NULL;
-    p.y = call->out[0]->data;
     p.panels = ht_ceil_div(p.l.n, HT_PANEL);
     if (!p.l.n)
         return HT_OK;

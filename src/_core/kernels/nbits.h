@@ -72,17 +72,23 @@ HT_INLINE void ht_nbits_store(const ht_nbits *l, const float *bias, float *y, in
     vf_store_n(y + row * l->n + column, left, sum);
 }
 
-/* Whether the operands x[m][k], packed weights, bias[n] or NULL, and y[m][n] have their types and sizes. */
-HT_INLINE int ht_nbits_status(const ht_nbits *l, const ht_call *call)
+/* Reads the layout and the operands x[m][k], packed weights, bias[n] or NULL, and y[m][n]. Returns HT_OK, or what is
+ * wrong with their types and sizes. */
+HT_INLINE int ht_nbits_operands(const ht_call *call, ht_nbits *l, const float **x, const uint8_t **packed,
+                                const float **bias, float **y)
 {
-    if (call->num_in < 2)
+    if (!ht_nbits_of(l, call) || call->num_in < 2)
         return HT_ERR_OPERAND;
-    const ht_tensor *x = call->in[0], *w = call->in[1], *bias = call->num_in > 2 ? call->in[2] : NULL, *y = call->out[0];
-    if (x->dtype != HT_FLOAT32 || w->dtype != HT_UINT8 || y->dtype != HT_FLOAT32 || (bias && bias->dtype != HT_FLOAT32))
+    const ht_tensor *a = call->in[0], *w = call->in[1], *b = call->num_in > 2 ? call->in[2] : NULL, *c = call->out[0];
+    if (a->dtype != HT_FLOAT32 || w->dtype != HT_UINT8 || c->dtype != HT_FLOAT32 || (b && b->dtype != HT_FLOAT32))
         return HT_ERR_DTYPE;
-    if (x->size != ht_size_product(l->m, l->k) || y->size != ht_size_product(l->m, l->n) || (bias && bias->size != l->n) ||
+    if (a->size != ht_size_product(l->m, l->k) || c->size != ht_size_product(l->m, l->n) || (b && b->size != l->n) ||
         w->size != ht_nbits_bytes(l->k, l->n, l->bits, l->block, l->has_zeros))
         return HT_ERR_OPERAND;
+    *x = a->data;
+    *packed = w->data;
+    *bias = b ? b->data : NULL;
+    *y = c->data;
     return HT_OK;
 }
 

@@ -6,31 +6,34 @@ Nodes are renumbered by subgraph and then in topological order, so the nodes of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..assign.affinity import Affinity
+from ..assign.predictions import PredictedPipeline
 from ..base.names import clean
 from ..plan import BoundaryValue, Plan, PlanRecord
 from ..plugin.profile import EXECUTED, Profile, ProfileRow
-
-if TYPE_CHECKING:
-    from ..model.model import Model
+from .model_columns import model_columns, type_text
+from .numbers import Numbers
 
 __all__ = ["report_data"]
 
 
-def report_data(plan: PlanRecord, profile: Profile | None = None) -> dict[str, Any]:
-    """The columns of a plan and, with a profile, of a run; without, of the run that the plan predicts, if it does.
+def report_data(plan: PlanRecord, profiles: Profile | Iterable[Profile] | None = None) -> dict[str, Any]:
+    """The columns of a plan and, with profiles, of a run; without, of the run that the plan predicts, if it does.
 
-    If a loaded plan is not bound to a model, edges are missing, and so are operators that the profile does not contain.
+    ``profiles``: of one inference, or of several on one time axis. If a loaded plan is not bound to a model, tensors
+    and attributes are missing, and so are operators that the profiles do not contain.
     """
     from ..base.version import __version__
 
-    table = _Strings()
+    runs = [profiles] if isinstance(profiles, Profile) else list(profiles or ())
+    runs = [profile for profile in runs if profile]
+    table = Numbers[str]()
     data: dict[str, Any] = {
         "model": clean(plan.model_name),
         "policy": plan.policy,
@@ -44,89 +47,57 @@ def report_data(plan: PlanRecord, profile: Profile | None = None) -> dict[str, A
     }
     if not isinstance(plan, Plan):
         keys = [key for part in plan.subgraphs for key in part.nodes]
-        rows = {row.node: row for row in profile or ()}
+        rows = {row.node: row.layer_type for profile in runs for row in profile}
+        ops = Numbers[str]()
         reasons = plan.reasons
         data["nodes"] = {
             "key": [clean(key) for key in keys],
-            "op": [table.number(rows[key].layer_type) if key in rows else -1 for key in keys],
-            "reason": [table.number(reasons[key]) if key in reasons else -1 for key in keys],
+            "op": [ops[rows[key]] if key in rows else -1 for key in keys],
+            "reason": [table[reasons[key]] if key in reasons else -1 for key in keys],
         }
+        data["ops"] = [{"name": clean(op), "domain": "", "version": 0, "reads": [], "writes": []} for op in ops]
         data["subgraphs"] = {
             "device": [plan.devices.index(part.device) for part in plan.subgraphs],
             "size": [len(part.nodes) for part in plan.subgraphs],
         }
-        data["edges"] = None
+        data["tensors"] = None
     else:
         assignment = plan.assignment
-        model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
-        order = np.argsort(partition.subgraph_of, kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        keys = [model.keys[node] for node in order.tolist()]
-        ops = np.array([table.number(op) for op in model.op_types], np.int64)
-        reasons_of = _reasons(affinity, table)
+        model, partition = assignment.model, assignment.partition
+        order = np.argsort(partition.subgraph_of, kind="stable").astype(np.int32)
+        keys = [model.key_of(node) for node in order.tolist()]
         data["nodes"] = {
             "key": [clean(key) for key in keys],
-            "op": ops[model.op_type_of[order]].tolist() if len(ops) else [],
-            "reason": reasons_of[order].tolist(),
+            "op": model.op_type_of[order].tolist(),
+            "reason": _reasons(assignment.affinity, table)[order].tolist(),
         }
         data["subgraphs"] = {
             "device": partition.device_of.tolist(),
             "size": np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs).tolist(),
         }
-        data["edges"] = _edges(model, order, place)
+        data |= model_columns(model, order)
     data["values"] = _values(plan.values, table)
-    if profile:
-        data["run"] = _run(profile, keys, data["subgraphs"]["size"], plan.devices, table)
-    else:
-        data["run"] = _predicted_run(plan, len(keys))
-    data["strings"] = table.strings
+    stages = () if plan.pipeline is None else plan.pipeline.stages
+    data["stages"] = [[stage.subgraphs[0] - 1, len(stage.subgraphs)] for stage in stages] or None
+    data["run"] = _run(runs, keys, plan, table) if runs else _predicted_run(plan)
+    data["strings"] = [clean(text) for text in table]
     return data
 
 
-class _Strings:
-    """A table of distinct strings with their numbers."""
-
-    def __init__(self) -> None:
-        self.strings: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        number = self._numbers.get(text)
-        if number is None:
-            number = self._numbers[text] = len(self.strings)
-            self.strings.append(clean(text))
-        return number
-
-
-def _reasons(affinity: Affinity, table: _Strings) -> NDArray[np.int64]:
+def _reasons(affinity: Affinity, table: Numbers[str]) -> NDArray[np.int64]:
     """int64[nodes]: the number of the reason for each node's device. All nodes on the first device by priority share
     one reason, which is computed only once."""
     numbers = np.empty(len(affinity.device_of), np.int64)
     plain = (affinity.device_of == 0) & (affinity.origin == 0)
     first = int(np.argmax(plain)) if plain.any() else -1
     if first >= 0:
-        numbers[plain] = table.number(affinity.reason(first))
+        numbers[plain] = table[affinity.reason(first)]
     for node in np.flatnonzero(~plain).tolist():
-        numbers[node] = table.number(affinity.reason(node))
+        numbers[node] = table[affinity.reason(node)]
     return numbers
 
 
-def _edges(model: Model, order: NDArray[np.intp], place: NDArray[np.int64]) -> dict[str, list[int]]:
-    """For each node, the number of its readers, and the readers as differences from the node, which are short in
-    JSON."""
-    graph = model.graph
-    counts = np.diff(graph.indptr)[order]
-    starts = graph.indptr[:-1][order]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    readers = place[graph.indices[np.repeat(starts, counts) + within]]
-    return {
-        "count": counts.tolist(),
-        "to": (readers - np.repeat(np.arange(len(order)), counts)).tolist(),
-    }
-
-
-def _values(values: Iterable[BoundaryValue], table: _Strings) -> dict[str, list[Any]]:
+def _values(values: Iterable[BoundaryValue], table: Numbers[str]) -> dict[str, list[Any]]:
     """Boundary values. Subgraphs count from 0 here, and unknown sizes are -1."""
     columns: dict[str, list[Any]] = {"name": [], "type": [], "bytes": [], "source": [], "count": [], "reader": []}
     types: dict[tuple[Any, ...], int] = {}
@@ -134,7 +105,7 @@ def _values(values: Iterable[BoundaryValue], table: _Strings) -> dict[str, list[
         kind = (value.dtype, value.shape)
         number = types.get(kind)
         if number is None:
-            number = types[kind] = table.number(_type_text(value))
+            number = types[kind] = table[type_text(value.dtype, value.shape)]
         columns["name"].append(clean(value.name))
         columns["type"].append(number)
         columns["bytes"].append(-1 if value.bytes is None else value.bytes)
@@ -144,79 +115,96 @@ def _values(values: Iterable[BoundaryValue], table: _Strings) -> dict[str, list[
     return columns
 
 
-def _type_text(value: BoundaryValue) -> str:
-    if value.dtype is None:
-        return "type unknown"
-    if value.shape is None:
-        return f"{value.dtype} of unknown rank"
-    return f"{value.dtype}[{', '.join('?' if dim is None else str(dim) for dim in value.shape)}]"
-
-
-def _run(
-    profile: Profile, keys: Sequence[str], sizes: Sequence[int], devices: Sequence[str], table: _Strings
-) -> dict[str, Any]:
-    """The time spans of the subgraphs, in ns from the start, and the time of each node; -1 if it was not measured or
-    did not run separately.
+def _run(runs: Sequence[Profile], keys: Sequence[str], plan: PlanRecord, table: Numbers[str]) -> dict[str, Any]:
+    """The time spans of the subgraphs, in ns from the start, and of the last inference the time of each node; -1 if it
+    was not measured or did not run separately.
 
     Devices that only the run names (because a subgraph moved to another device) follow the devices of the plan.
     """
-    spans = profile.timed_spans()
-    start = min((span.begin_ns for span in spans), default=0)
-    named = list(dict.fromkeys([*devices, *(span.device for span in spans)]))
-    lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
-    lanes.sort(key=lambda lane: (named.index(lane[0]), lane[1]))
-    rows = _rows_by_place(profile, keys, sizes)
-    moved: dict[str, int] = {transfer.value: transfer.nbytes for transfer in profile.transfers}
+    spans = [(request, span) for request, profile in enumerate(runs) for span in profile.timed_spans()]
+    start = min((span.begin_ns for _, span in spans), default=0)
+    named = list(dict.fromkeys([*plan.devices, *(span.device for _, span in spans)]))
+    lanes = sorted({(named.index(span.device), span.thread) for _, span in spans})
+    lane_of = {lane: number for number, lane in enumerate(lanes)}
+    # A stage of a pipeline runs, and is measured, as one subgraph.
+    stages = () if plan.pipeline is None else plan.pipeline.stages
+    subgraph_of = {number: stage.subgraphs[0] for number, stage in enumerate(stages, start=1)}
+    rows = _rows_by_place(runs[-1], keys, plan)
+    moved = {transfer.value: transfer.nbytes for transfer in runs[-1].transfers}
     return {
         "devices": [clean(device) for device in named],
-        "lanes": [[named.index(device), clean(thread.removeprefix("hetero "))] for device, thread in lanes],
+        "lanes": [[device, clean(thread.removeprefix("hetero "))] for device, thread in lanes],
         "spans": {
-            "subgraph": [span.subgraph - 1 for span in spans],
-            "lane": [lanes.index((span.device, span.thread)) for span in spans],
-            "begin": [span.begin_ns - start for span in spans],
-            "end": [span.end_ns - start for span in spans],
+            "subgraph": [subgraph_of.get(span.subgraph, span.subgraph) - 1 for _, span in spans],
+            "request": [request for request, _ in spans],
+            "lane": [lane_of[named.index(span.device), span.thread] for _, span in spans],
+            "begin": [span.begin_ns - start for _, span in spans],
+            "end": [span.end_ns - start for _, span in spans],
         },
         "real": [round(1000 * row.real_us) if row is not None and row.status == EXECUTED else -1 for row in rows],
         "cpu": [round(1000 * row.cpu_us) if row is not None and row.status == EXECUTED else -1 for row in rows],
-        "how": [-1 if row is None else table.number(_how(row)) for row in rows],
+        "how": [-1 if row is None else table[_how(row)] for row in rows],
         "bytes": [[clean(name), size] for name, size in moved.items()],
     }
 
 
-def _predicted_run(plan: PlanRecord, num_nodes: int) -> dict[str, Any] | None:
-    """As `_run`, of the predicted times of the subgraphs; None if the plan has none."""
-    latency = plan.latency
-    if latency is None or not latency.begin_s:
+def _predicted_run(plan: PlanRecord) -> dict[str, Any] | None:
+    """As `_run`, of the predicted times of the stages of a pipeline, or of the subgraphs; None if the plan has none."""
+    if plan.pipeline is not None:
+        spans = list(_predicted_stages(plan.pipeline))
+    elif plan.latency is not None and plan.latency.begin_s:
+        spans = [
+            (s, 0, begin, end)
+            for s, (begin, end) in enumerate(zip(plan.latency.begin_s, plan.latency.end_s, strict=True))
+        ]
+    else:
         return None
     device_of = [plan.devices.index(part.device) for part in plan.subgraphs]
     used = sorted(set(device_of))
-    unknown = [-1] * num_nodes
     return {
         "predicted": True,
         "devices": [clean(device) for device in plan.devices],
         "lanes": [[device, "predicted"] for device in used],
         "spans": {
-            "subgraph": list(range(len(device_of))),
-            "lane": [used.index(device) for device in device_of],
-            "begin": [round(begin * 1e9) for begin in latency.begin_s],
-            "end": [round(end * 1e9) for end in latency.end_s],
+            "subgraph": [subgraph for subgraph, *_ in spans],
+            "request": [request for _, request, *_ in spans],
+            "lane": [used.index(device_of[subgraph]) for subgraph, *_ in spans],
+            "begin": [round(begin * 1e9) for *_, begin, _ in spans],
+            "end": [round(end * 1e9) for *_, end in spans],
         },
-        "real": unknown,
-        "cpu": unknown,
-        "how": unknown,
+        "real": [-1] * plan.num_nodes,
+        "cpu": [-1] * plan.num_nodes,
+        "how": [-1] * plan.num_nodes,
         "bytes": [],
     }
 
 
-def _rows_by_place(profile: Profile, keys: Sequence[str], sizes: Sequence[int]) -> list[ProfileRow | None]:
-    """The row of each node. If the profile has subgraphs, keys are looked up within their subgraph."""
+def _predicted_stages(pipeline: PredictedPipeline) -> Iterator[tuple[int, int, float, float]]:
+    """First subgraph, request, begin and end in seconds of each stage, for requests that are submitted at once.
+
+    As at run time, a stage starts a request only if fewer than two wait for the next stage.
+    """
+    stages = pipeline.stages
+    begins: list[list[float]] = []
+    ends = [0.0] * len(stages)  # of the last request of each stage
+    for request in range(len(stages) + 3):
+        begins.append([])
+        ready = 0.0
+        for at, stage in enumerate(stages):
+            begin = max(ready, ends[at])
+            if request >= 2 and at + 1 < len(stages):
+                begin = max(begin, begins[request - 2][at + 1])
+            begins[request].append(begin)
+            ready = ends[at] = begin + stage.total_s
+            yield stage.subgraphs[0] - 1, request, begin, ready
+
+
+def _rows_by_place(profile: Profile, keys: Sequence[str], plan: PlanRecord) -> list[ProfileRow | None]:
+    """The row of each node. Keys are looked up within their subgraph, or if it did not run alone, anywhere."""
+    anywhere = {row.node: row for row in profile}
     by_key = {(row.subgraph, row.node): row for row in profile}
-    rows: list[ProfileRow | None] = []
-    at = 0
-    for subgraph, size in enumerate(sizes, start=1):
-        rows += [by_key.get((subgraph, key)) or by_key.get((0, key)) for key in keys[at : at + size]]
-        at += size
-    return rows
+    numbers = [number for number, part in enumerate(plan.subgraphs, start=1) for _ in part.nodes]
+    return [by_key.get((number, key)) or anywhere.get(key) for number, key in zip(numbers, keys, strict=True)]
 
 
 def _how(row: ProfileRow) -> str:

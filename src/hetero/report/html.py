@@ -13,6 +13,7 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["report_html", "write_report"]
 
 _PAGE = Path(__file__).parent / "page"
-_SCRIPTS = ("base", "data", "layout", "drawing", "graph", "table", "timeline", "details", "main")
+_SCRIPTS = ("base", "data", "layout", "drawing", "scopes", "scenes", "graph", "table", "timeline", "details", "main")
 _COMPRESSED_FROM = 256 << 10  # size of the JSON, in B, from which it is compressed by default
 
 
-def report_html(plan: PlanRecord, profile: Profile | None = None, *, compress: bool | None = None) -> str:
-    """The report as text. ``profile``: `InferRequest.profiling_info` of a run of the plan.
+def report_html(
+    plan: PlanRecord, profile: Profile | Iterable[Profile] | None = None, *, compress: bool | None = None
+) -> str:
+    """The report as text. ``profile``: `InferRequest.profiling_info` of a run of the plan, or of several requests, such
+    as those in flight in a pipeline.
 
     ``compress``: compress the data with deflate, which browsers since 2023 can decompress. False stores plain JSON. By
     default, data of 256 KiB or more are compressed.
@@ -68,7 +72,7 @@ def report_html(plan: PlanRecord, profile: Profile | None = None, *, compress: b
 def write_report(
     plan: PlanRecord,
     path: str | os.PathLike[str],
-    profile: Profile | None = None,
+    profile: Profile | Iterable[Profile] | None = None,
     *,
     compress: bool | None = None,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 from command_line import Invoke, Json
@@ -21,3 +23,15 @@ def test_report(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert "already exists" in hetero("report", diamond_path, *LIST, "--overlays", ".", "-o", "2.html", code=1).stderr
     assert not Path("2.html").exists()
     assert "-d DEVICE or --plan" in hetero("report", diamond_path, code=2).stderr
+
+
+def test_a_run_of_a_pipeline(hetero: Invoke, diamond_path: Path) -> None:
+    """Several inferences are in flight."""
+    policy = ("--property", "MODEL_DISTRIBUTION_POLICY=PIPELINE_PARALLEL")
+    hetero("report", diamond_path, "-d", "HETERO:CPU.0,CPU.1", *policy, "--run")
+    text = Path("report.html").read_text()
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])
+    spans, stages = data["run"]["spans"], data["stages"]
+    assert "predicted" not in data["run"]
+    assert set(spans["request"]) == set(range(len(stages) + 3))
+    assert set(spans["subgraph"]) == {first for first, _ in stages}

@@ -41,7 +41,7 @@ def command(
     """Write a plan or a run as one self-contained HTML file.
 
     The report shows the subgraphs with their nodes and transferred bytes, and a table of all nodes with the reason for
-    each device. With --run, it also shows times and a timeline.
+    each device. With --run, it also shows times and a timeline; of a pipeline, with several inferences in flight.
     """
     import os
 
@@ -63,16 +63,16 @@ def command(
         plan = session.plan(planning, config)
         tell(0.3)
         _check_overlays(plan, overlays, timed, force)
-        profile = _run(session, plan, config, InputChoice(**choice)) if timed else None
+        profiles = _run(session, plan, config, InputChoice(**choice)) if timed else []
         tell(0.6)
         from ...report.html import write_report
 
-        write_report(plan, output, profile)
+        write_report(plan, output, profiles)
         written = [output]
         if overlays is not None:
             from ...report.explorer import write_overlays
 
-            written += map(str, write_overlays(plan, profile, overlays))
+            written += map(str, write_overlays(plan, profiles[-1] if timed else None, overlays))
     if as_json:
         print_json({"model": model, "paths": written})
         return
@@ -92,11 +92,20 @@ def _check_overlays(plan: Plan, folder: str | None, timed: bool, force: bool) ->
         check_output(os.path.join(folder, f"hetero_{kind}_{file_stem(plan.model_name)}.json"), force)
 
 
-def _run(session: Session, plan: Plan, config: dict[str, Any], choice: InputChoice) -> Profile:
-    """The counters of the second inference, because the first one also plans memory."""
-    compiled = session.core.compile_model(session.model, plan, {**config, "PERF_COUNT": True})
+def _run(session: Session, plan: Plan, config: dict[str, Any], choice: InputChoice) -> list[Profile]:
+    """The counters of an inference, or of a pipeline, of enough inferences in flight to fill it. Other inferences come
+    before, because the first ones also plan memory."""
+    flight = 1 if plan.pipeline is None else len(plan.pipeline.stages) + 3
+    limit = {} if plan.pipeline is None else {"QUEUE_LIMIT": 0}
+    compiled = session.core.compile_model(session.model, plan, {**config, **limit, "PERF_COUNT": True})
     arrays = {entry.name: entry.array for entry in choice.make(session.ports(compiled))}
-    request = compiled.create_infer_request()
-    request.infer(arrays)
-    request.infer(arrays)
-    return request.profiling_info
+    requests = [compiled.create_infer_request() for _ in range(flight)]
+    if flight == 1:
+        requests[0].infer(arrays)
+        requests[0].infer(arrays)
+    for _ in range(2 if flight > 1 else 0):
+        for request in requests:
+            request.start_async(arrays)
+        for request in requests:
+            request.wait()
+    return [request.profiling_info for request in requests]

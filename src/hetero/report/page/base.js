@@ -15,9 +15,9 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** A name as text that may be broken after what separates its parts. */
+/** A name as text that may be broken after what separates its parts, but not within numbers. */
 function breakable(name) {
-  return name.split(/(?<=[/.:])(?=[^/.:])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+  return name.split(/(?<=[/.:])(?=[^/.:\d])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 }
 
 const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
@@ -57,6 +57,13 @@ function mixed(one, other, share) {
   return `rgb(${channel(1)} ${channel(3)} ${channel(5)})`;
 }
 
+/** Black or white, whichever is easier to read on a color "#rrggbb" or "rgb(r g b)": the greater contrast by WCAG. */
+function readable(color) {
+  const parts = color.startsWith("#") ? [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)) : color.match(/\d+/g).map(Number);
+  const [r, g, b] = parts.map((part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#000000" : "#ffffff";
+}
+
 /** The values of the style's variables, as the theme has them. */
 function themeColors() {
   const style = getComputedStyle(document.documentElement);
@@ -87,6 +94,13 @@ const tip = {
   },
   hide() { byId("tip").hidden = true; },
 };
+for (const event of ["blur", "resize", "pointerdown", "wheel"]) addEventListener(event, tip.hide, { passive: true });
+document.addEventListener("scroll", tip.hide, { capture: true, passive: true });
+document.addEventListener("pointerleave", tip.hide); // the pointer left the window
+document.addEventListener("keydown", (event) => {
+  if (!byId("tip").hidden && event.key === "Escape") event.stopPropagation(); // Escape hides the tip and does nothing else
+  tip.hide();
+}, { capture: true });
 
 /** Says it to those who do not see the page. */
 function say(text) { byId("said").textContent = text; }

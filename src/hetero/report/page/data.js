@@ -45,32 +45,57 @@ class Data {
     this.totals = json.totals;
     this.colors = this.devices.map((_, i) => json.colors[i % json.colors.length]);
     this.keys = json.nodes.key;
+    this.ops = json.ops;
     this.opOf = json.nodes.op;
     this.reasonOf = json.nodes.reason;
     this.deviceOf = json.subgraphs.device;
     this.sizes = json.subgraphs.size;
+    this.stages = json.stages;
     this.numNodes = this.keys.length;
     this.numSubgraphs = this.sizes.length;
     this.firstNode = starts(this.sizes);
     this.subgraphOf = new Int32Array(this.numNodes);
     for (let s = 0; s < this.numSubgraphs; s++) this.subgraphOf.fill(s, this.firstNode[s], this.firstNode[s + 1]);
-    this.hasEdges = json.edges !== null;
-    this.readEdges(json.edges);
+    this.hasEdges = json.tensors !== null;
+    if (this.hasEdges) this.readTensors(json);
     this.readValues(json.values);
     this.readRun(json.run);
   }
 
-  readEdges(edges) {
-    this.edgeStart = edges ? starts(edges.count) : new Int32Array(this.numNodes + 1);
-    this.edgeTo = new Int32Array(edges ? edges.to.length : 0);
-    const from = new Int32Array(this.edgeTo.length);
-    for (let node = 0; node < this.numNodes; node++) {
-      for (let i = this.edgeStart[node]; i < this.edgeStart[node + 1]; i++) {
-        this.edgeTo[i] = edges.to[i] + node;
-        from[i] = node;
+  /** Tensors by number, and which of them each node reads and writes; -1 is an absent one. */
+  readTensors(json) {
+    const { tensors, types, attributes, attributes_of: attributesOf } = json;
+    const rows = ({ count, tensor }) => {
+      const start = starts(count), numbers = new Int32Array(tensor.length);
+      for (let node = 0; node < this.numNodes; node++) {
+        for (let i = start[node]; i < start[node + 1]; i++) numbers[i] = tensor[i] === null ? -1 : tensor[i] + node;
       }
+      return (node) => numbers.subarray(start[node], start[node + 1]);
+    };
+    this.tensorName = (tensor) => tensors.name[tensor];
+    this.tensorType = (tensor) => types[tensors.type[tensor]];
+    this.reads = rows(json.reads);
+    this.writes = rows(json.writes);
+    this.captures = rows(json.captures);
+    this.contents = new Map(tensors.constant.map((tensor, i) => [tensor, tensors.contents[i]]));
+    this.outputs = new Set(tensors.outputs);
+    this.attributes = (node) => (attributesOf[node] < 0 ? [] : attributes[attributesOf[node]]);
+    this.makerOf = new Int32Array(tensors.name.length).fill(-1);
+    for (let node = 0; node < this.numNodes; node++) for (const tensor of this.writes(node)) if (tensor >= 0) this.makerOf[tensor] = node;
+    const from = [], to = [];
+    for (let node = 0; node < this.numNodes; node++) {
+      for (const maker of this.makersOfNode(node)) { from.push(maker); to.push(node); }
     }
-    this.edgeFrom = from;
+    const readers = grouped(this.numNodes, from);
+    this.readersOfNode = (node) => Array.from(readers(node), (edge) => to[edge]);
+  }
+
+  makersOfNode(node) {
+    const makers = new Set();
+    for (const tensors of [this.reads(node), this.captures(node)]) {
+      for (const tensor of tensors) if (tensor >= 0 && this.makerOf[tensor] >= 0) makers.add(this.makerOf[tensor]);
+    }
+    return [...makers];
   }
 
   readValues(values) {
@@ -104,26 +129,25 @@ class Data {
     this.real = run.real;
     this.cpu = run.cpu;
     this.how = run.how;
-    this.spanOf = new Map(run.spans.subgraph.map((subgraph, span) => [subgraph, span]));
+    this.spanOf = new Map(run.spans.subgraph.map((subgraph, span) => [subgraph, span])); // the last request's
+    this.requests = run.spans.request.reduce((most, request) => Math.max(most, request + 1), 1);
     this.runLength = run.spans.end.reduce((most, end) => Math.max(most, end), 1);
     this.ranOn = this.deviceOf.slice();
     run.spans.subgraph.forEach((subgraph, span) => {
       if (subgraph >= 0) this.ranOn[subgraph] = run.lanes[run.spans.lane[span]][0];
     });
     this.timeOf = this.sizes.map((_, s) => {
-      const span = this.spanOf.get(s);
-      if (span !== undefined) return run.spans.end[span] - run.spans.begin[span];
-      const [total, counted] = this.sumOver(s, this.real);
+      // A subgraph that runs with others, as one stage, has no span of its own.
+      const span = this.spanOf.get(s), [total, counted] = this.sumOver(this.nodesOf(s), this.real);
+      if (span !== undefined && (!counted || this.togetherWith(s)[1] === 1)) return run.spans.end[span] - run.spans.begin[span];
       return counted ? total : -1;
     });
   }
 
-  /** Sum of a column over a subgraph's nodes, and how many of them have it. */
-  sumOver(subgraph, column) {
+  /** Sum of a column over some nodes, and how many of them have it. */
+  sumOver(nodes, column) {
     let total = 0, counted = 0;
-    for (let node = this.firstNode[subgraph]; node < this.firstNode[subgraph + 1]; node++) {
-      if (column[node] >= 0) { total += column[node]; counted++; }
-    }
+    for (const node of nodes) if (column[node] >= 0) { total += column[node]; counted++; }
     return [total, counted];
   }
 
@@ -137,28 +161,27 @@ class Data {
   device(subgraph) { return this.run ? this.ranOn[subgraph] : this.deviceOf[subgraph]; }
   deviceName(subgraph) { return this.devices[this.device(subgraph)]; }
   color(subgraph) { return this.colors[this.device(subgraph)]; }
-  op(node) { return this.opOf[node] < 0 ? "" : this.strings[this.opOf[node]]; }
+  op(node) { return this.opOf[node] < 0 ? "" : this.ops[this.opOf[node]].name; }
   reason(node) { return this.reasonOf[node] < 0 ? "" : this.strings[this.reasonOf[node]]; }
   type(value) { return this.strings[this.valueTypes[value]]; }
-  readersOfNode(node) { return this.edgeTo.subarray(this.edgeStart[node], this.edgeStart[node + 1]); }
-  makersOfNode(node) {
-    this.incoming ??= grouped(this.numNodes, this.edgeTo);
-    return Array.from(this.incoming(node), (edge) => this.edgeFrom[edge]);
+
+  /** The subgraphs that run as one with a subgraph: its stage in a pipeline. */
+  togetherWith(subgraph) { return this.stages?.find(([first, count]) => subgraph >= first && subgraph < first + count) ?? [subgraph, 1]; }
+  /** What runs as one: a stage of a pipeline, a subgraph, or the whole model. */
+  runName(subgraph) {
+    if (subgraph < 0) return "the model";
+    return this.stages ? `stage ${this.stages.findIndex(([first]) => first === subgraph) + 1}` : `subgraph ${subgraph + 1}`;
   }
 
-  /** How often each operator stands among some nodes, the most frequent first. */
-  operators(begin, end) {
+  /** How often each value of a column stands among some nodes, the most frequent first; without -1. */
+  counted(nodes, column) {
     const counts = new Map();
-    for (let node = begin; node < end; node++) counts.set(this.opOf[node], (counts.get(this.opOf[node]) ?? 0) + 1);
-    return [...counts].sort((a, b) => b[1] - a[1]).map(([op, count]) => [op < 0 ? "unknown" : this.strings[op], count]);
+    for (const node of nodes) if (column[node] >= 0) counts.set(column[node], (counts.get(column[node]) ?? 0) + 1);
+    return [...counts].sort((a, b) => b[1] - a[1]);
   }
+  operators(nodes) { return this.counted(nodes, this.opOf).map(([op, count]) => [this.ops[op].name, count]); }
+  reasons(nodes) { return this.counted(nodes, this.reasonOf).map(([reason, count]) => [this.strings[reason], count]); }
 
-  /** The distinct reasons of some nodes, the most frequent first. */
-  reasons(begin, end) {
-    const counts = new Map();
-    for (let node = begin; node < end; node++) {
-      if (this.reasonOf[node] >= 0) counts.set(this.reasonOf[node], (counts.get(this.reasonOf[node]) ?? 0) + 1);
-    }
-    return [...counts].sort((a, b) => b[1] - a[1]).map(([reason, count]) => [this.strings[reason], count]);
-  }
+  /** The nodes of a subgraph, ascending. */
+  nodesOf(subgraph) { return Int32Array.from({ length: this.sizes[subgraph] }, (_, i) => this.firstNode[subgraph] + i); }
 }

@@ -5,7 +5,7 @@ const MOST_LISTED = 40;
 class Details {
   constructor(data, go) {
     this.data = data;
-    this.go = go; // {subgraph(s), node(n), open(s)}
+    this.go = go; // {subgraph(s), node(n), open(path), list(title, nodes), path()}
     this.element = byId("details");
   }
 
@@ -28,7 +28,7 @@ class Details {
     if (!entries.length) return null;
     const items = entries.slice(0, MOST_LISTED).map((entry) => make("li", {}, ...[draw(entry)].flat()));
     if (entries.length > MOST_LISTED) items.push(make("li", { class: "faint" }, `and ${(entries.length - MOST_LISTED).toLocaleString("en")} more`));
-    return make("div", {}, make("h3", {}, `${title} (${entries.length.toLocaleString("en")})`), make("ul", {}, ...items));
+    return make("div", {}, make("h3", {}, `${title} (${entries.length.toLocaleString("en")})`), make("ul", { "aria-label": title }, ...items));
   }
 
   link(text, act) { return make("button", { type: "button", class: "link", onclick: act }, ...breakable(text)); }
@@ -43,7 +43,7 @@ class Details {
       if (data.run) facts.push(["Time", timeText(data.deviceTime(i))]);
       return make("div", {}, make("h3", {}, device), this.facts(facts));
     });
-    const longest = data.run ? [...data.timeOf.keys()].sort((a, b) => data.timeOf[b] - data.timeOf[a]).slice(0, 8) : [];
+    const longest = data.run ? [...data.timeOf.keys()].filter((s) => data.timeOf[s] >= 0).sort((a, b) => data.timeOf[b] - data.timeOf[a]).slice(0, 8) : [];
     this.show(
       make("h2", {}, make("span", { class: "name" }, data.model || "model")),
       this.facts([
@@ -65,54 +65,79 @@ class Details {
     return bar;
   }
 
+  /** What nodes have in common: their reasons, the slowest of them, their operators. */
+  about(nodes, total) {
+    const { data } = this;
+    const slowest = !data.run ? [] : Array.from(nodes).filter((node) => data.real[node] > 0).sort((a, b) => data.real[b] - data.real[a]).slice(0, 6);
+    return [
+      this.list("Why here", data.reasons(nodes), ([reason, count]) => [make("span", { class: "name" }, elided(reason, 400)), make("span", { class: "faint" }, ` ${plural(count, "node")}`)]),
+      this.list("Slowest nodes", slowest, (node) => [this.nodeLink(node), ` ${timeText(data.real[node])}`, this.share(data.real[node], total)]),
+      this.list("Operators", data.operators(nodes), ([op, count]) => [make("span", { class: "name" }, op), ` × ${count.toLocaleString("en")}`]),
+    ];
+  }
+
+  actions(path, title, nodes) {
+    return make("p", { class: "actions" },
+      this.data.hasEdges && String(path) !== String(this.go.path()) ? make("button", { type: "button", id: "open", onclick: () => this.go.open(path) }, "Draw its nodes") : null,
+      make("button", { type: "button", id: "list", onclick: () => this.go.list(title, nodes) }, "List its nodes"));
+  }
+
   subgraph(s) {
-    const { data } = this, begin = data.firstNode[s], end = data.firstNode[s + 1];
+    const { data } = this, nodes = data.nodesOf(s);
     const made = Array.from(data.made(s)), read = data.read(s);
-    const [cpu, counted] = data.run ? data.sumOver(s, data.cpu) : [0, 0];
+    const [cpu, counted] = data.run ? data.sumOver(nodes, data.cpu) : [0, 0];
     const moved = data.run && data.ranOn[s] !== data.deviceOf[s] ? `planned on ${data.devices[data.deviceOf[s]]}` : "";
     const value = (v, ends) => [
       make("span", { class: "name" }, ...breakable(elided(data.valueNames[v], 200))), make("br"),
       make("span", { class: "faint" }, `${data.type(v)}, ${bytesText(data.valueBytes[v])} `), ...ends,
     ];
-    const slowest = data.run ? this.slowest(begin, end) : [];
+    const [why, slowest, operators] = this.about(nodes, data.timeOf?.[s]);
     this.show(
       make("h2", {}, make("i", { class: "swatch", color: data.color(s) }), `Subgraph ${s + 1} on ${data.deviceName(s)}`),
       this.facts([
-        ["Nodes", data.sizes[s].toLocaleString("en")],
+        ["Nodes", nodes.length.toLocaleString("en")],
+        ["Stage", data.stages ? String(data.stages.indexOf(data.togetherWith(s)) + 1) : ""],
         ["Time", data.run ? timeText(data.timeOf[s]) : ""],
         ["CPU time", counted ? timeText(cpu) : ""],
         ["Device", moved],
         ["Reads", `${plural(read.length, "value")}, ${bytesText(data.bytesOf(read))}`],
         ["Gives", `${plural(made.length, "value")}, ${bytesText(data.bytesOf(made))}`],
-        ["First node", elided(data.keys[begin] ?? "", 300)],
-        ["Last node", elided(data.keys[end - 1] ?? "", 300)],
+        ["First node", elided(data.keys[nodes[0]] ?? "", 300)],
+        ["Last node", elided(data.keys[nodes.at(-1)] ?? "", 300)],
       ]),
-      make("p", { class: "actions" },
-        make("button", { type: "button", id: "open", onclick: () => this.go.open(s) }, "Draw its nodes"),
-        make("button", { type: "button", id: "list", onclick: () => this.go.list(s) }, "List its nodes")),
-      this.list("Why here", data.reasons(begin, end), ([reason, count]) => [make("span", { class: "name" }, elided(reason, 400)), make("span", { class: "faint" }, ` ${plural(count, "node")}`)]),
-      this.list("Slowest nodes", slowest, (node) => [this.nodeLink(node), ` ${timeText(data.real[node])}`, this.share(data.real[node], data.timeOf[s])]),
+      this.actions([s], `subgraph ${s + 1}`, nodes),
+      why,
+      slowest,
       this.list("Reads", read, (v) => value(v, ["from ", this.subgraphLink(data.valueSource[v])])),
       this.list("Gives", made, (v) => value(v, ["to ", ...data.readersOf(v).slice(0, 8).flatMap((to, i) => [i ? ", " : "", this.subgraphLink(to)])])),
-      this.list("Operators", data.operators(begin, end), ([op, count]) => `${op} × ${count.toLocaleString("en")}`),
+      operators,
     );
   }
 
-  slowest(begin, end) {
-    const nodes = [];
-    for (let node = begin; node < end; node++) if (this.data.real[node] > 0) nodes.push(node);
-    return nodes.sort((a, b) => this.data.real[b] - this.data.real[a]).slice(0, 6);
+  /** Some nodes that share a scope. */
+  group(title, { nodes, devices, time, path }) {
+    const { data } = this, subgraphs = new Set(Array.from(nodes, (node) => data.subgraphOf[node]));
+    this.show(
+      make("h2", {}, make("span", { class: "name" }, ...breakable(elided(title, 300)))),
+      this.facts([
+        ["Nodes", nodes.length.toLocaleString("en")],
+        ["Subgraphs", subgraphs.size.toLocaleString("en")],
+        ...devices.map(([device, count]) => [data.devices[device], plural(count, "node")]),
+        ["Time", time > 0 ? timeText(time) : ""],
+      ]),
+      this.actions(path, title, nodes),
+      ...this.about(nodes, time),
+    );
   }
 
   nodeLink(node) { return this.link(`${this.data.op(node)} ${elided(this.data.keys[node], 120)}`, () => this.go.node(node)); }
 
   node(node) {
-    const { data } = this, s = data.subgraphOf[node];
-    const near = (other) => [this.nodeLink(other), data.subgraphOf[other] === s ? "" : make("span", { class: "faint" }, ` subgraph ${data.subgraphOf[other] + 1}, ${data.deviceName(data.subgraphOf[other])}`)];
+    const { data } = this, s = data.subgraphOf[node], op = data.ops[data.opOf[node]];
     this.show(
       make("h2", {}, make("i", { class: "swatch", color: data.color(s) }), make("span", { class: "name" }, ...breakable(elided(data.keys[node], 500)))),
       this.facts([
-        ["Operator", data.op(node)],
+        ["Operator", op?.version ? `${op.name} (${op.domain || "ai.onnx"} ${op.version})` : data.op(node)],
         ["Device", data.deviceName(s)],
         ["Why", data.reason(node)],
         ["Time", data.run ? timeText(data.real[node]) : ""],
@@ -120,8 +145,45 @@ class Details {
         ["Ran as", data.run && data.how[node] >= 0 ? data.strings[data.how[node]] : ""],
       ]),
       make("p", { class: "actions" }, this.subgraphLink(s)),
-      this.list("Reads from", data.makersOfNode(node), near),
-      this.list("Read by", Array.from(data.readersOfNode(node)), near),
+      ...(data.hasEdges ? this.model(node, op) : []),
     );
+  }
+
+  /** The attributes of a node, and the tensors that it reads and writes. */
+  model(node, op) {
+    const { data } = this, attributes = data.attributes(node), pairs = [];
+    for (let i = 0; i < attributes.length; i += 2) pairs.push([attributes[i], attributes[i + 1] || '""']);
+    const place = (other) => {
+      const s = data.subgraphOf[other];
+      return s === data.subgraphOf[node] ? "" : make("span", { class: "faint" }, ` in subgraph ${s + 1} on ${data.deviceName(s)}`);
+    };
+    const tensor = (formal, at, ends) => {
+      const [type, size] = data.tensorType(at), contents = data.contents.get(at);
+      return [
+        formal ? make("span", { class: "faint" }, `${formal}: `) : "",
+        make("span", { class: "name" }, ...breakable(elided(data.tensorName(at), 200))), make("br"),
+        make("span", { class: "name" }, type + (contents ? ` = ${contents}` : "")), make("span", { class: "faint" }, size < 0 ? "" : `, ${bytesText(size)}`), ...ends,
+      ];
+    };
+    const rows = (tensors, formal) => Array.from(tensors, (at, i) => [at, formal?.[Math.min(i, formal.length - 1)]]).filter(([at]) => at >= 0);
+    const origin = (at) => {
+      if (data.contents.has(at)) return [make("br"), make("span", { class: "faint" }, "constant")];
+      const maker = data.makerOf[at];
+      return [make("br"), ...(maker < 0 ? [make("span", { class: "faint" }, "input of the model")] : ["from ", this.nodeLink(maker), place(maker)])];
+    };
+    const readers = (at) => {
+      const found = data.readersOfNode(node).filter((reader) => data.reads(reader).includes(at) || data.captures(reader).includes(at));
+      const links = found.slice(0, 8).flatMap((reader) => [make("br"), "to ", this.nodeLink(reader), place(reader)]);
+      if (found.length > 8) links.push(make("br"), make("span", { class: "faint" }, `and ${plural(found.length - 8, "node")} more`));
+      if (data.outputs.has(at)) links.push(make("br"), make("span", { class: "faint" }, "output of the model"));
+      return links;
+    };
+    return [
+      pairs.length ? make("h3", {}, `Attributes (${pairs.length})`) : null,
+      pairs.length ? this.facts(pairs) : null,
+      this.list("Inputs", rows(data.reads(node), op?.reads), ([at, formal]) => tensor(formal, at, origin(at))),
+      this.list("Captured by nested graphs", rows(data.captures(node)), ([at]) => tensor("", at, origin(at))),
+      this.list("Outputs", rows(data.writes(node), op?.writes), ([at, formal]) => tensor(formal, at, readers(at))),
+    ];
   }
 }

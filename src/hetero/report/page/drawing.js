@@ -28,31 +28,32 @@ class Viewport {
   }
 
   listen() {
-    const { canvas } = this;
-    let from = null;
+    const { canvas } = this, pointers = new Map(); // one drags, two also zoom
+    const spread = () => {
+      const [[x1, y1], [x2, y2] = [x1, y1]] = [...pointers.values()];
+      return [(x1 + x2) / 2, (y1 + y2) / 2, Math.hypot(x2 - x1, y2 - y1)];
+    };
     canvas.addEventListener("pointerdown", (event) => {
-      from = [event.clientX, event.clientY];
-      this.moved = false;
+      if (!pointers.size) this.moved = false;
+      pointers.set(event.pointerId, this.local(event));
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
-      if (!from) return;
-      const [dx, dy] = [event.clientX - from[0], event.clientY - from[1]];
-      if (!this.moved && Math.hypot(dx, dy) < 4) return;
+      if (!pointers.has(event.pointerId)) return;
+      const [x, y, length] = spread(), [px, py] = pointers.get(event.pointerId), here = this.local(event);
+      if (!this.moved && Math.hypot(here[0] - px, here[1] - py) < 4) return;
       this.moved = true;
-      from = [event.clientX, event.clientY];
-      this.x += dx;
-      if (this.both) this.y += dy;
-      tip.hide();
-      this.redraw();
+      pointers.set(event.pointerId, here);
+      const [nx, ny, wide] = spread();
+      this.pan(nx - x, ny - y);
+      if (pointers.size === 2 && length > 8) this.zoomAt(nx, ny, wide / length);
     });
-    for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { from = null; });
+    for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => pointers.delete(event.pointerId));
     canvas.addEventListener("wheel", (event) => {
       event.preventDefault();
       const [x, y] = this.local(event);
       if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(-(event.deltaX || event.deltaY), 0);
       else this.zoomAt(x, y, Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0015)));
-      tip.hide();
     }, { passive: false });
   }
 
@@ -76,7 +77,7 @@ class Viewport {
 
   /** Shows all of a drawing of that size. */
   fit(width, height, margin = 20) {
-    const scale = Math.min((this.width - 2 * margin) / width, (this.height - 2 * margin) / height, 1);
+    const scale = Math.min((this.width - 2 * margin) / width, (this.height - 2 * margin) / height, 1.25);
     this.scale = Math.max(scale, 1e-4);
     this.least = Math.min(this.scale / 2, 0.2);
     this.x = (this.width - width * this.scale) / 2;
@@ -127,12 +128,12 @@ function trace(context, course, smooth) {
   }
 }
 
-/** An arrow head that points down to where the course ends. */
-function arrow(context, course, size) {
-  const { points } = course, x = points.at(-2), y = points.at(-1);
+/** An arrow head that points down to where the course ends, or up to where one starts that leads back. */
+function arrow(context, { points, back }, size) {
+  const [x, y] = points.slice(...(back ? [0, 2] : [-2])), from = back ? y + size : y - size;
   context.moveTo(x, y);
-  context.lineTo(x - size * 0.6, y - size);
-  context.lineTo(x + size * 0.6, y - size);
+  context.lineTo(x - size * 0.6, from);
+  context.lineTo(x + size * 0.6, from);
   context.closePath();
 }
 

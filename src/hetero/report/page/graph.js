@@ -1,126 +1,11 @@
-// The graph: the subgraphs and what passes between them, or the nodes of one subgraph, drawn on a canvas.
+// The graph: a scene (subgraphs, scopes or nodes, and what passes between them), drawn on a canvas.
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif';
 const READABLE = 0.55; // the scale from which boxes have text
 
-/** What is drawn: boxes with two lines of text, edges, and how to say what they are. */
-class SubgraphScene {
-  constructor(data) {
-    this.data = data;
-    this.boxWidth = 178;
-    this.boxHeight = 46;
-    this.count = data.numSubgraphs;
-    this.edges = data.links;
-    this.longest = data.run ? data.timeOf.reduce((most, time) => Math.max(most, time), 1) : 0;
-    const most = data.links.reduce((largest, link) => Math.max(largest, data.bytesOf(link.values)), 1);
-    this.weight = (link) => 1 + 2.5 * (Math.log1p(data.bytesOf(link.values)) / Math.log1p(most));
-  }
-  color(s) { return this.data.color(s); }
-  lines(s) {
-    const { data } = this;
-    const time = data.run ? timeText(data.timeOf[s]) : "";
-    return [`${s + 1}  ${data.deviceName(s)}`, [plural(data.sizes[s], "node"), time].filter(Boolean).join(" · ")];
-  }
-  short(s) { return String(s + 1); }
-  share(s) { return this.data.run ? Math.max(0, this.data.timeOf[s]) / this.longest : 0; }
-  subgraph(s) { return s; }
-  edgeLabel(link) {
-    const size = this.data.bytesOf(link.values);
-    return size || link.values.every((v) => this.data.valueBytes[v] === 0) ? bytesText(size) : plural(link.values.length, "value");
-  }
-  tip(s) {
-    const { data } = this;
-    const begin = data.firstNode[s], end = data.firstNode[s + 1];
-    const ops = data.operators(begin, end).slice(0, 4).map(([op, count]) => `${op} ${count}`).join(", ");
-    return [
-      `Subgraph ${s + 1} on ${data.deviceName(s)}`,
-      plural(data.sizes[s], "node") + (data.run && data.timeOf[s] >= 0 ? `, ${timeText(data.timeOf[s])}` : ""),
-      ops,
-      end > begin ? elided(data.keys[begin], 90) : "",
-    ];
-  }
-  edgeTip(link) {
-    const { data } = this;
-    const values = link.values.slice(0, 5).map((v) => `${elided(data.valueNames[v], 60)}: ${data.type(v)}, ${bytesText(data.valueBytes[v])}`);
-    if (link.values.length > 5) values.push(`and ${link.values.length - 5} more`);
-    return [`${plural(link.values.length, "value")} from subgraph ${link.from + 1} to ${link.to + 1}`, ...values];
-  }
-  say(s) { return this.tip(s).join(", "); }
-}
-
-/** The nodes of one subgraph; before them the subgraphs it reads from, after them those that read it. */
-class NodeScene {
-  constructor(data, subgraph) {
-    this.data = data;
-    this.of = subgraph;
-    this.boxWidth = 164;
-    this.boxHeight = 40;
-    const first = data.firstNode[subgraph], last = data.firstNode[subgraph + 1];
-    const sources = new Set(), readers = new Set();
-    const edges = [];
-    for (let node = first; node < last; node++) {
-      for (const to of data.readersOfNode(node)) {
-        if (data.subgraphOf[to] === subgraph) edges.push(["node", node, "node", to]);
-        else { readers.add(data.subgraphOf[to]); edges.push(["node", node, "after", data.subgraphOf[to]]); }
-      }
-      for (const from of data.makersOfNode(node)) {
-        if (data.subgraphOf[from] === subgraph) continue;
-        sources.add(data.subgraphOf[from]);
-        edges.push(["before", data.subgraphOf[from], "node", node]);
-      }
-    }
-    this.before = [...sources].sort((a, b) => a - b);
-    this.after = [...readers].sort((a, b) => a - b);
-    this.first = first;
-    this.nodes = last - first;
-    this.count = this.before.length + this.nodes + this.after.length;
-    const place = {
-      before: new Map(this.before.map((s, i) => [s, i])),
-      after: new Map(this.after.map((s, i) => [s, this.before.length + this.nodes + i])),
-    };
-    const index = (kind, id) => (kind === "node" ? this.before.length + id - first : place[kind].get(id));
-    const seen = new Set();
-    this.edges = [];
-    for (const [kind, id, otherKind, other] of edges) {
-      const from = index(kind, id), to = index(otherKind, other), key = from * this.count + to;
-      if (!seen.has(key)) { seen.add(key); this.edges.push({ from, to }); }
-    }
-    this.longest = 1;
-    if (data.run) for (let node = first; node < last; node++) this.longest = Math.max(this.longest, data.real[node]);
-    this.weight = () => 1.2;
-  }
-  /** The node at a place, -1 for a neighboring subgraph. */
-  node(i) {
-    const at = i - this.before.length;
-    return at >= 0 && at < this.nodes ? this.first + at : -1;
-  }
-  place(node) { return node - this.first + this.before.length; }
-  subgraph(i) {
-    if (i < this.before.length) return this.before[i];
-    return this.node(i) >= 0 ? this.of : this.after[i - this.before.length - this.nodes];
-  }
-  color(i) { return this.data.color(this.subgraph(i)); }
-  lines(i) {
-    const { data } = this, node = this.node(i);
-    if (node < 0) return [`${i < this.before.length ? "from" : "to"} subgraph ${this.subgraph(i) + 1}`, data.deviceName(this.subgraph(i))];
-    const time = data.run ? timeText(data.real[node]) : "";
-    return [(data.op(node) || "node") + (time && data.real[node] > 0 ? `  ${time}` : ""), data.keys[node]];
-  }
-  short(i) { return this.node(i) < 0 ? String(this.subgraph(i) + 1) : this.data.op(this.node(i)); }
-  share(i) { return this.data.run && this.node(i) >= 0 ? Math.max(0, this.data.real[this.node(i)]) / this.longest : 0; }
-  tip(i) {
-    const { data } = this, node = this.node(i);
-    if (node < 0) return [`Subgraph ${this.subgraph(i) + 1} on ${data.deviceName(this.subgraph(i))}`, plural(data.sizes[this.subgraph(i)], "node")];
-    const time = data.run && data.real[node] >= 0 ? `${timeText(data.real[node])}, ${data.strings[data.how[node]]}` : "";
-    return [elided(data.keys[node], 200), data.op(node), time, elided(data.reason(node), 240)];
-  }
-  edgeTip() { return []; }
-  say(i) { return this.tip(i).join(", "); }
-}
-
 class GraphView {
   constructor(data, choose) {
-    Object.assign(this, { data, choose, chosen: -1, hovered: -1, dim: null, marked: null });
+    Object.assign(this, { data, choose, chosen: -1, hovered: -1, device: -1, marked: null });
     this.canvas = byId("drawing");
     this.view = new Viewport(this.canvas, (context) => this.draw(context));
     this.view.resized = () => { if (this.fitted) this.fit(); };
@@ -137,20 +22,39 @@ class GraphView {
     document.fonts?.ready.then(() => { fitting.clear(); this.view.redraw(); });
   }
 
-  /** Draws the subgraphs (-1) or the nodes of a subgraph; a layout is made once. */
-  show(subgraph) {
-    if (!this.scenes.has(subgraph)) {
-      const scene = subgraph < 0 ? new SubgraphScene(this.data) : new NodeScene(this.data, subgraph);
+  /**
+   * The scene at a path: [] has the subgraphs, [s] the nodes of subgraph s, ["names"] all nodes by their names; each
+   * further step is a group in the scene before. Null if there is none. A layout is made once.
+   */
+  sceneAt(path) {
+    const key = path.join("."), last = path.at(-1);
+    if (this.scenes.has(key)) return this.scenes.get(key);
+    const { data } = this, parent = path.length > 1 ? this.sceneAt(path.slice(0, -1)) : null;
+    let scene = null;
+    if (!path.length) scene = new SubgraphScene(data);
+    else if (!data.hasEdges) return null;
+    else if (path.length > 1) {
+      const box = parent?.inside[last];
+      if (box?.kind === "group") scene = new NodeScene(data, box.nodes, path, parent);
+    } else if (last === "names") scene = new NodeScene(data, Int32Array.from(data.keys.keys()), path, null);
+    else if (last < data.numSubgraphs) scene = new NodeScene(data, data.nodesOf(last), path, null);
+    if (!scene) return null;
+    if (this.scenes.size > 20) this.scenes.delete([...this.scenes.keys()].find(Boolean));
+    this.scenes.set(key, scene);
+    return scene;
+  }
+
+  show(scene) {
+    if (!scene.layout) {
       const from = Int32Array.from(scene.edges, (edge) => edge.from), to = Int32Array.from(scene.edges, (edge) => edge.to);
       const aspect = this.view.height ? this.view.width / this.view.height : 1.8;
       scene.layout = layered(scene.count, from, to, scene.boxWidth, scene.boxHeight, aspect);
+      scene.edges.forEach((edge, e) => { scene.layout.courses[e].back = edge.back; });
       scene.out = grouped(scene.count, from);
       scene.into = grouped(scene.count, to);
-      if (this.scenes.size > 20) this.scenes.delete([...this.scenes.keys()].find((key) => key >= 0));
-      this.scenes.set(subgraph, scene);
     }
-    this.scene = this.scenes.get(subgraph);
-    this.hovered = -1;
+    this.scene = scene;
+    this.hovered = this.chosen = -1;
     this.fit();
   }
 
@@ -192,7 +96,7 @@ class GraphView {
   }
 
   hover(event) {
-    if (event.buttons || !this.scene) return;
+    if (event.buttons || event.pointerType === "touch" || !this.scene) return;
     const box = this.boxAt(event);
     this.setHovered(box);
     this.canvas.classList.toggle("on-something", box >= 0);
@@ -227,7 +131,7 @@ class GraphView {
     };
     if (event.key in moves) {
       const box = moves[event.key]();
-      if (box >= 0 && box < scene.count) { this.choose.at(box, true); say(scene.say(box)); }
+      if (box >= 0 && box < scene.count) { this.choose.at(box, true); say(scene.tip(box).filter(Boolean).join(", ")); }
     } else if (event.key === "Enter") {
       if (this.chosen >= 0) this.choose.open(this.chosen);
     } else if (event.key === "Escape" || event.key === "Backspace") this.choose.back();
@@ -260,7 +164,7 @@ class GraphView {
   }
 
   isFaint(i) {
-    return Boolean((this.dim && this.dim(this.scene.subgraph(i))) || (this.marked && !this.marked(i)));
+    return (this.device >= 0 && !this.scene.isOn(i, this.device)) || Boolean(this.marked && !this.marked.has(i));
   }
 
   /** Plain boxes, a path for each color; gives those that stand out and are still to be drawn. */
@@ -357,9 +261,11 @@ class GraphView {
       context.clip();
       context.fillStyle = color;
       context.fillRect(x, y, 6, boxHeight);
-      if (scene.share(i) > 0) {
-        context.globalAlpha *= 0.75;
-        context.fillRect(x + 6, y + boxHeight - 4, (boxWidth - 6) * scene.share(i), 4);
+      let left = x + 6;
+      for (const [part, share] of scene.bars(i)) {
+        context.fillStyle = part;
+        context.fillRect(left, y + boxHeight - 4, (boxWidth - 6) * share, 4);
+        left += (boxWidth - 6) * share;
       }
       context.restore();
     }
@@ -379,21 +285,14 @@ class GraphView {
       context.font = `600 13px ${FONT}`;
       context.fillText(fitted(context, first, room), x + 15, y + boxHeight / 2 - 3);
       context.font = `12px ${FONT}`;
-      context.fillStyle = colors.faint;
       context.fillText(fitted(context, second, room), x + 15, y + boxHeight / 2 + 13);
     } else if (view.scale > 0.2 && scene.short(i)) {
       context.font = `600 ${Math.min(30, 10.5 / view.scale)}px ${FONT}`;
       context.textAlign = "center";
       context.textBaseline = "middle";
-      context.fillStyle = contrast(color);
+      context.fillStyle = readable(mixed(color, colors.ground, 0.85));
       context.fillText(fitted(context, scene.short(i), boxWidth - 6), x + boxWidth / 2, y + boxHeight / 2 + 1);
     }
     context.globalAlpha = 1;
   }
-}
-
-/** Black or white, whichever can be read on a color. */
-function contrast(color) {
-  const part = (at) => parseInt(color.slice(at, at + 2), 16);
-  return 0.299 * part(1) + 0.587 * part(3) + 0.114 * part(5) > 140 ? "#1f2328" : "#ffffff";
 }

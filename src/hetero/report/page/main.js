@@ -3,39 +3,48 @@
 class Report {
   constructor(data) {
     this.data = data;
-    this.drawn = -1; // the subgraph whose nodes are drawn, -1 for the subgraphs
+    this.path = []; // of the scene that is drawn
     this.subgraph = -1;
     this.node = -1;
     this.device = -1;
-    this.only = -1; // the subgraph that the table of nodes is limited to
+    this.only = null; // {title, nodes}: what the table of nodes is limited to
     this.found = null;
     this.header();
     this.details = new Details(data, {
       subgraph: (s) => this.chooseSubgraph(s, true),
       node: (node) => this.chooseNode(node, true),
-      open: (s) => this.open(s),
-      list: (s) => this.listNodes(s),
+      open: (path) => this.open(path),
+      path: () => this.path,
+      list: (title, nodes) => this.listNodes(title, nodes),
     });
     this.graph = new GraphView(data, {
       at: (box, reveal) => this.chooseBox(box, reveal),
-      open: (box) => this.open(this.graph.scene.subgraph(box)),
+      open: (box) => { const { path } = this.graph.scene.box(box); if (path) this.open(path); },
       back: () => this.back(),
     });
     this.tabs();
+    byId("by-subgraph").onclick = () => this.open([]);
+    byId("by-name").onclick = () => this.open(["names"]);
+    byId("views").hidden = !data.hasEdges || !data.numNodes;
     this.search();
     this.splitter();
     this.help();
     this.graph.view.fitCanvas();
-    this.draw(-1);
-    this.details.plan();
+    // The nodes of a single subgraph say more than its box, and scopes more than thousands of subgraphs.
+    this.home = !data.hasEdges || !data.numNodes ? [] : data.numSubgraphs === 1 ? [0] : data.numSubgraphs > MOST_BOXES ? ["names"] : [];
+    this.restore();
+    addEventListener("popstate", () => this.restore());
   }
+
+  /** The subgraph whose nodes are drawn, -1 if there is no such. */
+  get drawn() { return typeof this.path[0] === "number" ? this.path[0] : -1; }
 
   header() {
     const { data } = this;
     byId("model").textContent = data.model || "model";
     byId("model").title = data.model;
     const parts = [plural(data.numSubgraphs, "subgraph"), plural(data.numNodes, "node"), plural(data.valueNames.length, "boundary value")];
-    if (data.run) parts.push(`${data.run.predicted ? "predicted" : "one inference"}: ${timeText(data.runLength)}`);
+    if (data.run) parts.push(`${data.run.predicted ? "predicted" : "measured"}: ${plural(data.requests, "inference")} in ${timeText(data.runLength)}`);
     byId("summary").textContent = parts.join(" · ");
     const used = data.devices.map(() => 0), count = data.devices.map(() => 0);
     data.sizes.forEach((size, s) => { used[data.device(s)] += size; count[data.device(s)]++; });
@@ -137,10 +146,11 @@ class Report {
       tab.setAttribute("aria-selected", String(shown));
       tab.tabIndex = shown ? 0 : -1;
     }
+    this.fitTables?.();
   }
 
-  listNodes(subgraph) {
-    this.only = subgraph;
+  listNodes(title, nodes) {
+    this.only = { title, nodes: new Set(nodes) };
     this.filterTables();
     this.showPane("Nodes");
     this.nodes.scroller.focus();
@@ -150,87 +160,135 @@ class Report {
 
   chooseBox(box, reveal) {
     if (box < 0) { this.chooseNothing(); return; }
-    const { scene } = this.graph, node = scene.node ? scene.node(box) : -1;
-    if (node >= 0) this.chooseNode(node, reveal);
-    else this.chooseSubgraph(scene.subgraph(box), reveal, box);
+    const chosen = this.graph.scene.box(box);
+    if (chosen.kind === "node") this.chooseNode(chosen.node, reveal, box);
+    else if (chosen.kind === "subgraph") this.chooseSubgraph(chosen.subgraph, reveal, box);
+    else if (chosen.kind === "group") {
+      this.choose(-1, -1, box, reveal);
+      this.details.group(this.graph.scene.label(chosen.group, 0), chosen);
+    }
+  }
+
+  /** Marks a subgraph, a node and a box wherever they are; -1 for none. */
+  choose(subgraph, node, box, reveal = false) {
+    this.subgraph = subgraph;
+    this.node = node;
+    this.graph.setChosen(box, reveal);
+    this.timeline?.setChosen(subgraph);
+    this.subgraphs.select(subgraph);
+    this.nodes.select(node);
+    this.saveLink();
   }
 
   chooseNothing() {
-    this.subgraph = this.node = -1;
-    this.graph.setChosen(-1);
-    this.timeline?.setChosen(-1);
-    this.nodes.select(-1);
-    this.subgraphs.select(-1);
-    if (this.drawn >= 0) this.details.subgraph(this.drawn);
+    this.choose(-1, -1, -1);
+    const { parent } = this.graph.scene, box = parent?.inside[this.path.at(-1)];
+    if (box) this.details.group(parent.label(box.group, 0), box);
+    else if (this.drawn >= 0 && this.data.numSubgraphs > 1) this.details.subgraph(this.drawn);
     else this.details.plan();
   }
 
-  /** box: where it stands in the drawing, if it is a neighbor of the one whose nodes are drawn. */
   chooseSubgraph(s, reveal = false, box = -1) {
-    this.subgraph = s;
-    this.node = -1;
-    if (this.drawn >= 0 && box < 0 && s !== this.drawn) this.draw(-1);
-    this.graph.setChosen(this.drawn < 0 ? s : box, reveal);
-    this.timeline?.setChosen(s);
-    this.subgraphs.select(s);
+    if (box < 0 && this.path.length && s !== this.drawn) this.draw([]);
+    this.choose(s, -1, this.path.length ? box : s, reveal);
     this.details.subgraph(s);
   }
 
-  chooseNode(node, reveal = false) {
+  /** box: where the node stands, if it is a neighbor of what is drawn. */
+  chooseNode(node, reveal = false, box = -1) {
     const s = this.data.subgraphOf[node];
-    this.subgraph = s;
-    this.node = node;
-    if (this.drawn >= 0 && this.drawn !== s) this.draw(s);
-    this.graph.setChosen(this.drawn < 0 ? s : this.graph.scene.place(node), reveal);
-    this.timeline?.setChosen(s);
-    this.subgraphs.select(s);
-    this.nodes.select(node);
+    if (box < 0 && this.graph.scene.place(node) < 0) this.draw(this.drawn < 0 ? ["names"] : [s]);
+    this.choose(s, node, box < 0 ? this.graph.scene.place(node) : box, reveal);
     this.details.node(node);
   }
 
   chooseDevice(device) {
     this.device = device;
     [...byId("legend").children].forEach((button, i) => button.setAttribute("aria-pressed", String(i === device)));
-    this.graph.dim = device < 0 ? null : (s) => this.data.device(s) !== device;
+    this.graph.device = device;
     this.filterTables();
     this.redraw();
+    this.saveLink();
   }
 
-  /** Draws the nodes of a subgraph in place of the subgraphs. */
-  open(s) {
-    if (!this.data.hasEdges) {
-      this.listNodes(s);
+  /** Draws the scene at a path, or a subgraph's nodes, in place of the one that is drawn. */
+  open(place) {
+    const path = Array.isArray(place) ? place : [place];
+    if (!this.data.hasEdges && path.length) {
+      this.listNodes(`subgraph ${path[0] + 1}`, this.data.nodesOf(path[0]));
       say("The plan was loaded without its model: nodes are listed, not drawn.");
       return;
     }
-    this.draw(s);
-    this.subgraph = s;
-    this.timeline?.setChosen(s);
-    if (this.node >= 0 && this.data.subgraphOf[this.node] === s) this.chooseNode(this.node, true);
-    else { this.graph.setChosen(-1); this.details.subgraph(s); }
+    const { node } = this;
+    this.draw(path, true);
+    if (node >= 0 && this.graph.scene.place(node) >= 0) this.chooseNode(node, true);
+    else this.chooseNothing();
     this.graph.canvas.focus();
   }
 
   back() {
-    if (this.drawn >= 0) {
-      const s = this.drawn;
-      this.draw(-1);
-      this.chooseSubgraph(s, false);
-      this.graph.canvas.focus();
-    } else this.chooseNothing();
+    const { path } = this;
+    if (!path.length || path[0] === "names" && path.length === 1) { this.chooseNothing(); return; }
+    this.draw(path.slice(0, -1), true);
+    if (path.length === 1) this.chooseSubgraph(path[0]);
+    else this.chooseBox(this.graph.scene.firstInside + path.at(-1), false);
+    this.graph.canvas.focus();
   }
 
-  draw(subgraph) {
-    this.drawn = subgraph;
-    this.graph.chosen = -1;
-    this.graph.show(subgraph);
-    const { data } = this;
-    const parts = subgraph < 0
-      ? [make("strong", {}, plural(data.numSubgraphs, "subgraph"))]
-      : [make("button", { type: "button", id: "back", onclick: () => this.back() }, "← All subgraphs"),
-        make("strong", {}, `Subgraph ${subgraph + 1} on ${data.deviceName(subgraph)}`), make("span", { class: "faint" }, plural(data.sizes[subgraph], "node"))];
+  /** isStep: whether the browser's Back leads back from it. */
+  draw(path, isStep = false) {
+    if (isStep) this.saveLink({ view: path });
+    this.path = path;
+    this.graph.show(this.graph.sceneAt(path));
+    const { data } = this, byName = path[0] === "names";
+    const step = (length) => {
+      if (!length) return plural(data.numSubgraphs, "subgraph");
+      if (length === 1) return byName ? plural(data.numNodes, "node") : `Subgraph ${path[0] + 1} on ${data.deviceName(path[0])}`;
+      const parent = this.graph.sceneAt(path.slice(0, length - 1));
+      return elided(parent.label(parent.inside[path[length - 1]].group), 60);
+    };
+    const parts = [];
+    for (let length = byName ? 1 : 0; length <= path.length; length++) {
+      const text = make("span", { class: "name" }, step(length));
+      if (length === path.length) parts.push(make("strong", { "aria-current": "true" }, text));
+      else parts.push(make("button", { type: "button", id: length === path.length - 1 ? "back" : null, onclick: () => (length === path.length - 1 ? this.back() : this.open(path.slice(0, length))) }, text), make("span", { class: "faint", "aria-hidden": "true" }, "›"));
+    }
     byId("trail").replaceChildren(...parts);
+    byId("by-subgraph").setAttribute("aria-pressed", String(!byName));
+    byId("by-name").setAttribute("aria-pressed", String(byName));
     this.markFound();
+  }
+
+  // ---- the link to what is chosen
+
+  /** Writes into the address what is seen, so that its link shows the same. */
+  saveLink({ view } = {}) {
+    if (this.isRestoring) return;
+    const { data, path, node, subgraph, device } = this, link = new URLSearchParams();
+    if (String(view ?? path) !== String(this.home)) link.set("view", (view ?? path).join("."));
+    if (view) { /* nothing is chosen yet */ } else if (node >= 0) link.set("node", data.keys[node]);
+    else if (subgraph >= 0) link.set("subgraph", subgraph + 1);
+    if (device >= 0) link.set("device", data.devices[device]);
+    const text = byId("search").value.trim();
+    if (text) link.set("find", text);
+    try {
+      history[view ? "pushState" : "replaceState"](null, "", `#${link}`);
+    } catch { /* A page in a frame of another page, such as a notebook, may not have an address of its own. */ }
+  }
+
+  restore() {
+    const link = new URLSearchParams(location.hash.slice(1)), { data } = this;
+    const wanted = link.get("view")?.split(".").filter(Boolean).map((step) => (step === "names" ? step : Number(step))) ?? this.home;
+    this.isRestoring = true;
+    this.draw(this.graph.sceneAt(wanted) ? wanted : this.home);
+    byId("search").value = link.get("find") ?? "";
+    this.find(byId("search").value);
+    this.chooseDevice(data.devices.indexOf(link.get("device")));
+    const node = link.has("node") ? data.keys.indexOf(link.get("node")) : -1, subgraph = Number(link.get("subgraph") ?? 0) - 1;
+    if (node >= 0) this.chooseNode(node, true);
+    else if (subgraph in data.sizes) this.chooseSubgraph(subgraph, true);
+    else this.chooseNothing();
+    this.isRestoring = false;
   }
 
   // ---- search
@@ -254,16 +312,18 @@ class Report {
     if (!wanted) this.found = null;
     else {
       const strings = data.strings.map((string) => string.toLowerCase().includes(wanted));
+      const ops = data.ops.map((op) => op.name.toLowerCase().includes(wanted));
       this.lower ??= data.keys.map((key) => key.toLowerCase());
       const found = [];
       for (let node = 0; node < data.numNodes; node++) {
-        if (strings[data.opOf[node]] || strings[data.reasonOf[node]] || this.lower[node].includes(wanted)) found.push(node);
+        if (ops[data.opOf[node]] || strings[data.reasonOf[node]] || this.lower[node].includes(wanted)) found.push(node);
       }
       this.found = found;
     }
     this.at = -1;
     this.filterTables(wanted);
     this.markFound();
+    this.saveLink();
   }
 
   nextFound(step) {
@@ -277,7 +337,7 @@ class Report {
     const { data } = this;
     const onDevice = (s) => this.device < 0 || data.device(s) === this.device;
     let nodes = this.found ?? Array.from({ length: data.numNodes }, (_, i) => i);
-    if (this.only >= 0) nodes = nodes.filter((node) => data.subgraphOf[node] === this.only);
+    if (this.only) nodes = nodes.filter((node) => this.only.nodes.has(node));
     if (this.device >= 0) nodes = nodes.filter((node) => onDevice(data.subgraphOf[node]));
     const holding = this.found && new Set(this.found.map((node) => data.subgraphOf[node]));
     const subgraphs = Array.from({ length: data.numSubgraphs }, (_, s) => s).filter((s) => onDevice(s) && (!holding || holding.has(s)));
@@ -290,40 +350,44 @@ class Report {
     for (const { title, tab } of this.panes) if (title in counts) tab.querySelector("small").textContent = ` ${counts[title].toLocaleString("en")}`;
     const notes = [];
     if (this.found) notes.push(`${plural(this.found.length, "node")} found in ${plural(holding.size, "subgraph")}`);
-    const clear = this.only >= 0 ? make("button", { type: "button", id: "clear", onclick: () => { this.only = -1; this.filterTables(); } }, `Nodes of subgraph ${this.only + 1} ✕`) : null;
+    const clear = this.only && make("button", { type: "button", id: "clear", onclick: () => { this.only = null; this.filterTables(); } }, `Nodes of ${elided(this.only.title, 40)} ✕`);
     byId("found").replaceChildren(...[notes.join(" "), clear].filter(Boolean));
   }
 
   markFound() {
-    if (!this.found) this.graph.marked = null;
-    else {
-      const nodes = new Set(this.found), holding = new Set(this.found.map((node) => this.data.subgraphOf[node]));
-      const { scene } = this.graph;
-      this.graph.marked = scene.node ? (box) => nodes.has(scene.node(box)) : (box) => holding.has(box);
-      if (this.timeline) this.timeline.marked = (s) => holding.has(s);
-    }
-    if (this.timeline && !this.found) this.timeline.marked = null;
+    this.graph.marked = this.found && new Set(this.found.map((node) => this.graph.scene.place(node)));
+    if (this.timeline) this.timeline.marked = this.found && new Set(this.found.map((node) => this.data.togetherWith(this.data.subgraphOf[node])[0]));
     this.redraw();
   }
 
   // ---- the page
 
   splitter() {
-    const handle = byId("splitter"), tables = byId("tables");
+    const handle = byId("splitter"), tables = byId("tables"), { data } = this;
     const set = (share) => {
       const percent = Math.min(85, Math.max(10, share));
       tables.style.height = `${percent}%`;
       handle.setAttribute("aria-valuenow", String(Math.round(percent)));
     };
-    set(36);
+    // As high as what is shown needs, at most a good third of the window, until someone moves it.
+    let isMoved = false;
+    this.fitTables = () => {
+      const { title } = this.panes.find(({ pane }) => !pane.hidden);
+      const rows = { Nodes: data.numNodes, Subgraphs: data.numSubgraphs, "Boundary values": data.valueNames.length }[title];
+      const needed = 40 + (rows === undefined ? AXIS + 80 * data.run.lanes.length : 30 + ROW * Math.max(rows, 2));
+      if (!isMoved) set(Math.min(36, (100 * needed) / innerHeight));
+    };
+    this.fitTables();
+    addEventListener("resize", this.fitTables);
     handle.addEventListener("pointerdown", (event) => {
       handle.setPointerCapture(event.pointerId);
+      isMoved = true;
       handle.onpointermove = (move) => set(100 * (1 - move.clientY / innerHeight));
     });
     handle.addEventListener("pointerup", () => { handle.onpointermove = null; });
     handle.addEventListener("keydown", (event) => {
       const step = { ArrowUp: 5, ArrowDown: -5 }[event.key];
-      if (step) { set(parseFloat(tables.style.height) + step); event.preventDefault(); }
+      if (step) { isMoved = true; set(parseFloat(tables.style.height) + step); event.preventDefault(); }
     });
   }
 
@@ -331,8 +395,8 @@ class Report {
     const keys = [
       ["/", "search; Enter: next, Shift Enter: the one before"], ["Tab", "from part to part"],
       ["arrows", "in the graph: along edges and beside; in tables: rows; in the timeline: subgraphs"],
-      ["Enter", "draw the nodes of a subgraph; choose a row"], ["Escape", "back"], ["+ − 0", "zoom in, out, fit"],
-      ["wheel, drag", "zoom, move"],
+      ["Enter", "draw the nodes of a subgraph or a scope; choose a row"], ["Escape", "hide the tip; back"], ["+ − 0", "zoom in, out, fit"],
+      ["wheel, pinch, drag", "zoom, zoom, move"],
     ];
     const box = byId("keys"), button = byId("help");
     box.append(make("dl", {}, ...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)])));

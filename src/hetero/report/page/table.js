@@ -5,7 +5,7 @@ const ROW = 26;
 /** A context that measures text as tables show it. */
 function measuring() {
   measuring.context ??= document.createElement("canvas").getContext("2d");
-  measuring.context.font = `13px ${FONT}`;
+  measuring.context.font = `${getComputedStyle(document.body).fontSize} ${FONT}`;
   return measuring.context;
 }
 
@@ -30,7 +30,10 @@ class Table {
       this.head.append(button);
     });
     this.head.style.gridTemplateColumns = widths;
+    // The heading and the rows are as wide as each other, however narrow the window.
+    const least = columns.reduce((sum, { width }) => sum + Number(width.match(/(\d+)px/)[1]), 0);
     this.body = make("div", { class: "body", role: "rowgroup" });
+    this.head.style.minWidth = this.body.style.minWidth = `${least}px`;
     this.none = make("p", { class: "none", hidden: true }, "Nothing matches.");
     this.scroller = make("div", { class: "scroller", tabindex: "0", role: "grid", "aria-label": label }, this.head, this.body, this.none);
     this.element = make("div", { class: "grid" }, this.scroller);

@@ -1,13 +1,13 @@
-// The timeline of a run: a lane for each thread of each device, bars where subgraphs ran.
+// The timeline of a run, measured or predicted: a lane for each thread of each device, bars where subgraphs ran.
 
-const LANE = 54, LEAST_LANE = 28, AXIS = 24;
+const LANE = 54, LEAST_LANE = 28, MOST_LANE = 140, AXIS = 24;
 
 class Timeline {
   constructor(data, choose) {
-    Object.assign(this, { data, choose, chosen: -1, hovered: -1, marked: null, lane: LANE });
+    Object.assign(this, { data, choose, chosen: -1, current: -1, hovered: -1, marked: null, lane: LANE });
     this.canvas = make("canvas", {
       id: "timeline", tabindex: "0", role: "application",
-      "aria-label": "Timeline of the run. Arrow keys go from subgraph to subgraph, plus and minus zoom.",
+      "aria-label": "Timeline. Arrow keys go from subgraph to subgraph, plus and minus zoom.",
     });
     this.element = make("div", { class: "lanes" }, this.canvas);
     new ResizeObserver(() => this.fitLanes()).observe(this.element);
@@ -32,7 +32,7 @@ class Timeline {
   fitLanes() {
     const room = this.element.clientHeight, { length } = this.data.run.lanes;
     if (!room) return;
-    this.lane = Math.max(LEAST_LANE, Math.min(LANE, (room - AXIS - 4) / length));
+    this.lane = Math.max(LEAST_LANE, Math.min(MOST_LANE, (room - AXIS - 4) / length));
     this.canvas.style.height = `${Math.max(room, AXIS + this.lane * length + 4)}px`;
     this.view.redraw();
   }
@@ -46,8 +46,9 @@ class Timeline {
   }
 
   setChosen(subgraph) {
-    this.chosen = subgraph;
-    const span = this.data.spanOf.get(subgraph);
+    this.chosen = subgraph < 0 ? -1 : this.data.togetherWith(subgraph)[0];
+    this.current = -1;
+    const span = this.data.spanOf.get(this.chosen);
     if (span !== undefined && this.view.width) {
       const { spans } = this.data.run, { view } = this;
       const begin = spans.begin[span] * view.scale + view.x, end = spans.end[span] * view.scale + view.x;
@@ -80,7 +81,9 @@ class Timeline {
   nodesOf(span) {
     const { data } = this, { spans } = data.run;
     const subgraph = spans.subgraph[span];
-    const [from, to] = subgraph < 0 ? [0, data.numNodes] : [data.firstNode[subgraph], data.firstNode[subgraph + 1]];
+    if (spans.request[span] !== data.requests - 1) return []; // nodes are counted in the last inference
+    const [first, count] = subgraph < 0 ? [0, data.numSubgraphs] : data.togetherWith(subgraph);
+    const from = data.firstNode[first], to = data.firstNode[first + count];
     let total = 0;
     for (let node = from; node < to; node++) total += Math.max(0, data.real[node]);
     const scale = total ? Math.min(1, (spans.end[span] - spans.begin[span]) / total) : 1;
@@ -95,8 +98,8 @@ class Timeline {
   }
 
   name(span) {
-    const subgraph = this.data.run.spans.subgraph[span];
-    return subgraph < 0 ? "the model" : `subgraph ${subgraph + 1}`;
+    const { data } = this, { spans } = data.run, request = data.requests > 1 ? `inference ${spans.request[span] + 1}, ` : "";
+    return request + data.runName(spans.subgraph[span]);
   }
 
   tipOf(span, node) {
@@ -112,7 +115,7 @@ class Timeline {
   }
 
   hover(event) {
-    if (event.buttons) return;
+    if (event.buttons || event.pointerType === "touch") return;
     const [span, node] = this.at(event);
     this.setHovered(span);
     if (span >= 0) tip.show(this.tipOf(span, node), event.clientX, event.clientY);
@@ -121,11 +124,12 @@ class Timeline {
 
   key(event) {
     const { spans } = this.data.run;
-    const at = this.order.findIndex((span) => spans.subgraph[span] === this.chosen);
+    const at = this.order.findIndex((span) => span === this.current || (this.current < 0 && spans.subgraph[span] === this.chosen));
     const go = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: this.order.length - 1 };
     if (event.key in go) {
       const span = this.order[Math.max(0, Math.min(this.order.length - 1, go[event.key]))];
       this.choose(spans.subgraph[span], -1);
+      this.current = span;
       say(this.tipOf(span, -1).join(", "));
     } else if (event.key === "+" || event.key === "=") this.view.zoom(1.5);
     else if (event.key === "-") this.view.zoom(1 / 1.5);
@@ -211,8 +215,8 @@ class Timeline {
     const inset = this.lane >= 40 ? 6 : 3;
     const y = AXIS + spans.lane[i] * this.lane + inset, height = this.lane - 2 * inset;
     const chosen = spans.subgraph[i] === this.chosen;
-    context.globalAlpha = this.marked && !this.marked(spans.subgraph[i]) ? 0.25 : 1;
-    context.fillStyle = mixed(color, ground, width < 4 ? 0.9 : 0.35);
+    context.globalAlpha = this.marked && !this.marked.has(spans.subgraph[i]) ? 0.25 : 1;
+    context.fillStyle = mixed(color, ground, width < 4 ? 0.9 : data.requests > 1 && spans.request[i] % 2 ? 0.55 : 0.3);
     context.beginPath();
     context.roundRect(x, y, width, height, Math.min(4, width / 3));
     context.fill();
@@ -226,9 +230,10 @@ class Timeline {
       context.save();
       context.clip();
       context.textAlign = "left";
-      context.fillStyle = colors.text;
+      context.fillStyle = readable(context.fillStyle);
       context.font = `600 12px ${FONT}`;
-      const number = spans.subgraph[i] < 0 ? "model" : String(spans.subgraph[i] + 1);
+      const own = data.requests > 1 ? spans.request[i] : spans.subgraph[i]; // lanes of a pipeline tell the stages apart
+      const number = own < 0 ? "model" : String(own + 1);
       const label = `${number}  ${timeText(spans.end[i] - spans.begin[i])}`;
       context.fillText(context.measureText(label).width <= seen - 10 ? label : number, left + 6, y + height * (this.lane >= 40 ? 0.28 : 0.55));
       if (width > 60 && this.lane >= 40) this.drawNodes(context, colors, i, color, y + height * 0.52, height * 0.42);
@@ -248,35 +253,40 @@ class Timeline {
       context.fillStyle = mixed(color, colors.ground, i % 2 ? 0.75 : 0.6);
       context.fillRect(x, y, Math.max(0.5, width - 0.5), height);
       if (width > 40) {
-        context.fillStyle = contrast(color);
+        context.fillStyle = readable(context.fillStyle);
         context.fillText(fitted(context, data.op(node), width - 8), x + 4, y + height / 2);
       }
     });
   }
 
-  /** Arrows for the boundary values of the subgraph that is chosen or pointed at. */
+  /** Arrows for the boundary values of the subgraph that is chosen or pointed at, within each inference. */
   drawFlows(context, colors) {
     const { data, view } = this, { spans } = data.run;
     const focus = this.hovered >= 0 ? spans.subgraph[this.hovered] : this.chosen;
     if (focus < 0) return;
+    const only = this.hovered >= 0 ? spans.request[this.hovered] : -1;
+    this.spansOf ??= spans.subgraph.reduce((of, s, span) => of.set(s, [...(of.get(s) ?? []), span]), new Map());
     context.strokeStyle = context.fillStyle = colors.accent;
     context.lineWidth = 1.5;
     for (const link of data.links) {
-      if (link.from !== focus && link.to !== focus) continue;
-      const [one, other] = [data.spanOf.get(link.from), data.spanOf.get(link.to)];
-      if (one === undefined || other === undefined) continue;
-      const x1 = spans.end[one] * view.scale + view.x, x2 = spans.begin[other] * view.scale + view.x;
-      const y1 = AXIS + (spans.lane[one] + 0.5) * this.lane, y2 = AXIS + (spans.lane[other] + 0.5) * this.lane;
-      const bend = Math.max(12, Math.abs(x2 - x1) * 0.3);
-      context.beginPath();
-      context.moveTo(x1, y1);
-      context.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
-      context.stroke();
-      context.beginPath();
-      context.moveTo(x2, y2);
-      context.lineTo(x2 - 7, y2 - 4);
-      context.lineTo(x2 - 7, y2 + 4);
-      context.fill();
+      const from = data.togetherWith(link.from)[0], to = data.togetherWith(link.to)[0];
+      if (from === to || (from !== focus && to !== focus)) continue;
+      for (const one of this.spansOf.get(from) ?? []) {
+        const other = this.spansOf.get(to)?.find((span) => spans.request[span] === spans.request[one]);
+        if (other === undefined || (only >= 0 && spans.request[one] !== only)) continue;
+        const x1 = spans.end[one] * view.scale + view.x, x2 = spans.begin[other] * view.scale + view.x;
+        const y1 = AXIS + (spans.lane[one] + 0.5) * this.lane, y2 = AXIS + (spans.lane[other] + 0.5) * this.lane;
+        const bend = Math.max(12, Math.abs(x2 - x1) * 0.3);
+        context.beginPath();
+        context.moveTo(x1, y1);
+        context.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
+        context.stroke();
+        context.beginPath();
+        context.moveTo(x2, y2);
+        context.lineTo(x2 - 7, y2 - 4);
+        context.lineTo(x2 - 7, y2 + 4);
+        context.fill();
+      }
     }
   }
 }

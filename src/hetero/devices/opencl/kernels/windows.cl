@@ -8,6 +8,21 @@ typedef struct {
     uint groups;
 } Window;
 
+// Does `each` for every position (iy, ix) of the input that element (oy, ox) of the result reads, with its place (ky, kx)
+// in the window.
+#define EACH_READ(each)                                                                                                \
+    for (uint ky = 0; ky < s.window_height; ky++) {                                                                    \
+        int iy = (int)oy * s.stride_y - s.pad_y + (int)ky * s.dilation_y;                                              \
+        if (iy < 0 || iy >= (int)s.height)                                                                             \
+            continue;                                                                                                  \
+        for (uint kx = 0; kx < s.window_width; kx++) {                                                                 \
+            int ix = (int)ox * s.stride_x - s.pad_x + (int)kx * s.dilation_x;                                          \
+            if (ix < 0 || ix >= (int)s.width)                                                                          \
+                continue;                                                                                              \
+            each;                                                                                                      \
+        }                                                                                                              \
+    }
+
 // One work-item computes one element. w: [out_channels, channels / groups, window_height, window_width].
 __kernel void convolve(__global const S *x, __global const S *w, __global const S *bias, __global S *y, Window s,
                        uint n, int has_bias)
@@ -22,18 +37,8 @@ __kernel void convolve(__global const S *x, __global const S *w, __global const 
     float total = has_bias ? LOAD(m, bias) : 0;
     for (uint c = 0; c < depth; c++) {
         float part = 0;
-        for (uint ky = 0; ky < s.window_height; ky++) {
-            int iy = (int)oy * s.stride_y - s.pad_y + (int)ky * s.dilation_y;
-            if (iy < 0 || iy >= (int)s.height)
-                continue;
-            for (uint kx = 0; kx < s.window_width; kx++) {
-                int ix = (int)ox * s.stride_x - s.pad_x + (int)kx * s.dilation_x;
-                if (ix < 0 || ix >= (int)s.width)
-                    continue;
-                part += LOAD(((image * s.channels + first + c) * s.height + iy) * s.width + ix, x) *
-                        LOAD(((m * depth + c) * s.window_height + ky) * s.window_width + kx, w);
-            }
-        }
+        EACH_READ(part += LOAD(((image * s.channels + first + c) * s.height + iy) * s.width + ix, x) *
+                          LOAD(((m * depth + c) * s.window_height + ky) * s.window_width + kx, w))
         total += part;
     }
     STORE(total, i, y);
@@ -61,18 +66,8 @@ __kernel void max_pool(__global const S *x, __global S *y, Window s, uint n)
         return;
     uint ox = i % s.out_width, oy = i / s.out_width % s.out_height, plane = i / s.out_width / s.out_height;
     float most = -INFINITY;
-    for (uint ky = 0; ky < s.window_height; ky++) {
-        int iy = (int)oy * s.stride_y - s.pad_y + (int)ky * s.dilation_y;
-        if (iy < 0 || iy >= (int)s.height)
-            continue;
-        for (uint kx = 0; kx < s.window_width; kx++) {
-            int ix = (int)ox * s.stride_x - s.pad_x + (int)kx * s.dilation_x;
-            if (ix < 0 || ix >= (int)s.width)
-                continue;
-            float value = LOAD((plane * s.height + iy) * s.width + ix, x);
-            most = value > most || isnan(value) ? value : most;
-        }
-    }
+    EACH_READ(float value = LOAD((plane * s.height + iy) * s.width + ix, x);
+              most = value > most || isnan(value) ? value : most)
     STORE(most, i, y);
 }
 
@@ -84,18 +79,7 @@ __kernel void average_pool(__global const S *x, __global S *y, Window s, uint n,
     uint ox = i % s.out_width, oy = i / s.out_width % s.out_height, plane = i / s.out_width / s.out_height;
     float total = 0;
     uint count = 0;
-    for (uint ky = 0; ky < s.window_height; ky++) {
-        int iy = (int)oy * s.stride_y - s.pad_y + (int)ky * s.dilation_y;
-        if (iy < 0 || iy >= (int)s.height)
-            continue;
-        for (uint kx = 0; kx < s.window_width; kx++) {
-            int ix = (int)ox * s.stride_x - s.pad_x + (int)kx * s.dilation_x;
-            if (ix < 0 || ix >= (int)s.width)
-                continue;
-            total += LOAD((plane * s.height + iy) * s.width + ix, x);
-            count++;
-        }
-    }
+    EACH_READ(total += LOAD((plane * s.height + iy) * s.width + ix, x); count++)
     STORE(total / (count_include_pad ? s.window_height * s.window_width : count), i, y);
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,32 +27,25 @@ def _quantized(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
     return made
 
 
-@definition("QLinearAdd")
-def qlinear_add(
-    a: Array,
-    a_scale: Array,
-    a_zero: Array | None,
-    b: Array,
-    b_scale: Array,
-    b_zero: Array | None,
-    scale: Array,
-    zero: Array | None = None,
-) -> Array:
-    return _quantized(_dequantized(a, a_scale, a_zero) + _dequantized(b, b_scale, b_zero), scale, zero, a.dtype)
+def _binary(operation: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    def combined(
+        a: Array,
+        a_scale: Array,
+        a_zero: Array | None,
+        b: Array,
+        b_scale: Array,
+        b_zero: Array | None,
+        scale: Array,
+        zero: Array | None = None,
+    ) -> Array:
+        wide = operation(_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero))
+        return _quantized(wide, scale, zero, a.dtype)
+
+    return combined
 
 
-@definition("QLinearMul")
-def qlinear_mul(
-    a: Array,
-    a_scale: Array,
-    a_zero: Array | None,
-    b: Array,
-    b_scale: Array,
-    b_zero: Array | None,
-    scale: Array,
-    zero: Array | None = None,
-) -> Array:
-    return _quantized(_dequantized(a, a_scale, a_zero) * _dequantized(b, b_scale, b_zero), scale, zero, a.dtype)
+definition("QLinearAdd")(_binary(np.add))
+definition("QLinearMul")(_binary(np.multiply))
 
 
 @definition("QLinearSigmoid")
