@@ -44,7 +44,7 @@ def test_a_set_is_the_union() -> None:
             if begin < end:
                 bytes_[begin:end] = True
         assert ranges._begins == sorted(ranges._begins)
-        assert all(end < begin for end, begin in zip(ranges._ends, ranges._begins[1:]))
+        assert all(end < begin for end, begin in zip(ranges._ends, ranges._begins[1:], strict=False))
 
 
 class Counted(RemoteTensor):
@@ -83,7 +83,7 @@ def test_many_tensors_take_a_time_in_proportion() -> None:
     shared = [Counted(place, 402), Counted(other, 402)]
     results = owned([*tensors, *shared], [])
     assert Counted.asked == 1002
-    assert all(result is tensor for result, tensor in zip(results, tensors))
+    assert all(result is tensor for result, tensor in zip(results, tensors, strict=False))
     assert results[1000] is not shared[0]
     assert results[1000].numpy()[0] == 1_000_402
     assert results[1001] is shared[1]
@@ -98,7 +98,7 @@ def test_many_arrays_take_a_time_in_proportion() -> None:
         begin = time.process_time()
         results = owned(views, [])
         took = time.process_time() - begin
-        assert all(result is view for result, view in zip(results, views))
+        assert all(result is view for result, view in zip(results, views, strict=True))
         return took
 
     few, many = min(spent(500) for _ in range(3)), min(spent(8000) for _ in range(3))
