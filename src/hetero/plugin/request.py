@@ -341,7 +341,7 @@ class InferRequest:
     def _run(self, arrays: list[Any], given: GivenOutputs | None) -> Sequence[Any]:
         try:
             if self._memories.outputs:
-                kept = _NOTHING if given is None else given.kept & self._memories.outputs.keys()
+                kept = self.kept_positions(given)
                 if kept != self._kept:
                     self._runner.keep_on_device(sorted(kept))  # type: ignore[attr-defined]
                     self._kept = kept
@@ -359,6 +359,10 @@ class InferRequest:
             )
         check_outputs(self._outputs, results, self._device)
         return results
+
+    def kept_positions(self, given: GivenOutputs | None) -> frozenset[int]:
+        """The positions of the outputs that stay in the memory of a device."""
+        return _NOTHING if given is None else frozenset(given.kept & self._memories.outputs.keys())
 
     def start_async(self, inputs: Any, out: Any = None) -> None:
         """Start one inference in a thread of the device's executor, and return.
@@ -472,6 +476,12 @@ class AsyncRun:
         if request is None or arrays is None:
             raise Cancelled("the inference was abandoned")
         return arrays, request._cancellation
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The positions of the outputs that stay in the memory of a device."""
+        request = self._request
+        return _NOTHING if request is None else request.kept_positions(self._given)
 
     def complete(self, results: Sequence[Any], profile: Profile) -> None:
         """`run`, for results that were computed in parts."""
