@@ -151,6 +151,15 @@ def test_an_error_leaves_the_runner_usable() -> None:
             runner.run([x, np.int64([4, 4])])
 
 
+def test_subgraphs_without_results() -> None:
+    """A node that nobody reads is a subgraph of its own."""
+    nodes = [node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["a"], ["y"])]
+    type_ = (TensorProto.FLOAT, ["n"])
+    runner = cut(small(nodes, {"x": type_}, {"y": type_}), [[0], [1], [2]])
+    for x in (np.float32([1, -2]), np.float32([1, -2]), np.float32([3])):
+        np.testing.assert_array_equal(runner.run([x])[0], np.abs(x))
+
+
 def test_counted_models_exchange_arrays() -> None:
     runner = cut(layers(), PARTS, {"PERF_COUNT": True})
     assert all(not positions for positions in runner._schedule.placement.kept)

@@ -105,6 +105,8 @@ class OrtRunner:
         self._binding = HostBinding(self._session, self._inputs, self._outputs, positions, self._options)
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        if not self._outputs:  # for which onnxruntime would return all results, or fail
+            return []
         if self._binding is None and any(type(value) is OrtHostValue for value in inputs):
             self.keep_on_device(())
         if self._binding is not None:
@@ -147,8 +149,6 @@ class OrtRunner:
         return self._rows
 
     def _call(self, session: Any, feed: dict[str, Any]) -> list[Any]:
-        if not self._outputs:  # onnxruntime would return all results for an empty list
-            return []
         if not self._by_ort_value:
             results: list[Any] = backend.direct(session).run(self._outputs, feed, self._options)
             return results
@@ -203,6 +203,8 @@ class BoundRunner(Runner):
 
     def run_into(self, inputs: Sequence[Any], places: Sequence[Any]) -> Sequence[Any]:
         """See `PlacingRunner`. Only tensors of the provider's memory are used as places."""
+        if not self._outputs:
+            return []
         place_of = {
             position: place
             for position, place in enumerate(places)
