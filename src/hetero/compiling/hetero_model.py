@@ -12,7 +12,7 @@ from ..model.types import Port
 from ..plan import PlanRecord
 from ..plugin.compiled_model import AnyRequest, CompiledModel
 from ..plugin.executor import DeviceExecutors, ExecutorManager
-from ..plugin.remote import NO_MEMORIES, PortMemories
+from ..plugin.remote import PortMemories
 from ..plugin.request import Runner
 from ..runtime.pipelined import Pipeline, PipelineRunner, requests_to_fill
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
@@ -115,11 +115,12 @@ class HeteroCompiledModel(CompiledModel):
             self.new_runner(),
             lambda: pipeline,
             pipeline.timed,
-            on_device=self.outputs_on_device(),
+            self.port_memories(),
+            self.outputs_on_device(),
         )
 
     def port_memories(self) -> PortMemories:
-        return NO_MEMORIES if self._pipeline is not None else self._schedule.placement.ports  # stages exchange arrays
+        return self._schedule.placement.ports
 
     def create_runner(self) -> Runner:
         if self._pipeline is not None:

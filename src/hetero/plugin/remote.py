@@ -109,9 +109,19 @@ class RemoteTensor(abc.ABC):
         """Whether results may be written to it; False for read-only memory of another owner."""
         return True
 
+    @property
+    def address_range(self) -> tuple[int, int] | None:
+        """The addresses of its first byte and after its last one, in numbers of its context; equal if it has no
+        elements. Tensors overlap if their ranges do. None: `overlaps` decides. A context's tensors all have ranges, or
+        none has."""
+        return None
+
     def overlaps(self, other: RemoteTensor) -> bool:
         """Whether writing to one tensor may change the other. Both are in the same context."""
-        return self is other
+        mine, its = self.address_range, other.address_range
+        if mine is None or its is None:
+            return self is other
+        return max(mine[0], its[0]) < min(mine[1], its[1])
 
 
 class RemoteContext(abc.ABC):

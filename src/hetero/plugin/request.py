@@ -11,7 +11,7 @@ import abc
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..base.notebook import html_table
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
+from .address_ranges import AddressRanges, range_of
 from .cancellation import Cancellation
 from .conversion import arrays_in
 from .executor import StreamExecutor
@@ -340,7 +341,7 @@ class InferRequest:
     def _run(self, arrays: list[Any], given: GivenOutputs | None) -> Sequence[Any]:
         try:
             if self._memories.outputs:
-                kept = _NOTHING if given is None else given.kept & self._memories.outputs.keys()
+                kept = self.kept_positions(given)
                 if kept != self._kept:
                     self._runner.keep_on_device(sorted(kept))  # type: ignore[attr-defined]
                     self._kept = kept
@@ -358,6 +359,10 @@ class InferRequest:
             )
         check_outputs(self._outputs, results, self._device)
         return results
+
+    def kept_positions(self, given: GivenOutputs | None) -> frozenset[int]:
+        """The positions of the outputs that stay in the memory of a device."""
+        return _NOTHING if given is None else frozenset(given.kept & self._memories.outputs.keys())
 
     def start_async(self, inputs: Any, out: Any = None) -> None:
         """Start one inference in a thread of the device's executor, and return.
@@ -472,6 +477,12 @@ class AsyncRun:
             raise Cancelled("the inference was abandoned")
         return arrays, request._cancellation
 
+    @property
+    def kept(self) -> frozenset[int]:
+        """The positions of the outputs that stay in the memory of a device."""
+        request = self._request
+        return _NOTHING if request is None else request.kept_positions(self._given)
+
     def complete(self, results: Sequence[Any], profile: Profile) -> None:
         """`run`, for results that were computed in parts."""
         request, arrays = self._request, self._arrays
@@ -562,40 +573,41 @@ def _is_plain(result: Any) -> bool:
 def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
-    input_arrays = list(arrays_in(inputs))
-    owners: dict[int, np.ndarray] = {}  # by id: earlier results that are not views, so they do not share memory
-    views: list[np.ndarray] = []  # the other earlier results
-    tensors = [value for value in inputs if not isinstance(value, np.ndarray) and isinstance(value, RemoteTensor)]
+    arrays = AddressRanges()  # of the inputs and of earlier results
+    tensors: dict[int, AddressRanges] = {}  # the same in the memories of devices, by the id of the context
+    unplaced: list[RemoteTensor] = []  # tensors whose addresses are unknown
+
+    def is_new(result: RemoteTensor) -> bool:
+        """Whether a tensor overlaps no earlier one; notes it."""
+        if result.context is None:
+            return True
+        ranges, place = tensors.setdefault(id(result.context), AddressRanges()), result.address_range
+        if place is None:
+            near = [other for other in unplaced if other.context is result.context]
+            unplaced.append(result)
+            return not any(result.overlaps(other) for other in near)
+        if ranges.overlaps(*place):
+            return False
+        ranges.add(*place)
+        return True
 
     def own(result: Any) -> Any:
-        if not isinstance(result, np.ndarray):
-            if isinstance(result, RemoteTensor):
-                return own_tensor(result)
-            return [own(item) for item in result] if isinstance(result, list) else result
-        if not result.flags.writeable or _shares_memory(result, input_arrays) or _shares_memory(result, views):
-            return result.copy()
-        if result.base is not None:
-            if _shares_memory(result, owners.values()):
+        if isinstance(result, np.ndarray):
+            place = range_of(result)
+            if not result.flags.writeable or arrays.overlaps(*place):
                 return result.copy()
-            views.append(result)
-        elif id(result) in owners:
-            return result.copy()
-        else:
-            owners[id(result)] = result
-        return result
+            arrays.add(*place)
+            return result
+        if isinstance(result, RemoteTensor):
+            if is_new(result):
+                return result
+            assert result.context is not None
+            return result.context.upload(result.numpy())
+        return [own(item) for item in result] if isinstance(result, list) else result
 
-    def own_tensor(result: RemoteTensor) -> RemoteTensor:
-        context = result.context
-        if context is not None and any(other.context is context and result.overlaps(other) for other in tensors):
-            return context.upload(result.numpy())
-        tensors.append(result)
-        return result
-
+    for array in arrays_in(inputs):
+        arrays.add(*range_of(array))
+    for value in inputs:
+        if isinstance(value, RemoteTensor):
+            is_new(value)
     return [own(result) for result in results]
-
-
-def _shares_memory(array: np.ndarray, others: Iterable[np.ndarray]) -> bool:
-    for other in others:  # noqa: SIM110  a generator takes twice as long
-        if np.may_share_memory(array, other):
-            return True
-    return False

@@ -8,6 +8,9 @@ activations does not grow with the number of requests in flight. Two queues are 
   accumulate in front of a slow stage.
 - If a limit is set, `submit` raises `QueueFull` when too many requests wait for the first stage.
 
+Values move between memories as in a schedule (`moves`): the copies that a stage needs run in its thread. A value that
+stays on a device must survive the next run there, so only devices in whose memory hetero moves values keep results.
+
 An error ends only the request in which it occurs. `infer` runs the stages in the calling thread, with idle runners or
 new ones.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import os
 import threading
 import time
@@ -28,13 +32,16 @@ import numpy as np
 from ..errors import QueueFull, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import ExecutorManager, StreamExecutor
-from ..plugin.profile import Profile, ProfileRow, Span
+from ..plugin.profile import Move, Profile, ProfileRow, Span
 from ..plugin.request import AsyncRun, Runner
+from .moves import Mover, Task
 from .schedule import Schedule, Step, nbytes
 
 __all__ = ["Pipeline", "PipelineRunner", "requests_to_fill"]
 
 _LOOK_SECONDS = 0.05  # how often a stage that waits for room checks for cancellation
+
+_MOST_ROUTES = 8  # kept for different sets of outputs that stay on their devices
 
 
 def requests_to_fill(streams: Sequence[int]) -> int:
@@ -53,7 +60,15 @@ class Pipeline:
         requests that may wait for the first stage, 0 for no limit. ``timed``: collect counters."""
         self._schedule = schedule
         self.timed = timed
-        self._stages = [_Stage(step, executors, count) for step, count in zip(schedule.steps, streams, strict=True)]
+        placement = schedule.placement
+        moving = [
+            () if memory is None else kept for memory, kept in zip(placement.memories, placement.kept, strict=True)
+        ]
+        self._stages = [
+            _Stage(step, executors, count, kept)
+            for step, count, kept in zip(schedule.steps, streams, moving, strict=True)
+        ]
+        self._route_of = functools.lru_cache(_MOST_ROUTES)(functools.partial(_Route, schedule))
         self._queue_limit = queue_limit
         _alive.add(self)
 
@@ -98,16 +113,14 @@ class Pipeline:
         """The number of stages."""
         return len(self._stages)
 
-    def flow(self, inputs: Sequence[Any]) -> Flow:
-        """The values of a new inference."""
-        return Flow(self._schedule, inputs)
+    def flow(self, inputs: Sequence[Any], kept: frozenset[int] = frozenset()) -> Flow:
+        """The values of a new inference. ``kept``: positions of outputs that stay where they are computed."""
+        return Flow(self._schedule, self._route_of(kept), inputs)
 
     def run_stage(self, position: int, flow: Flow, cancellation: Cancellation) -> None:
         """Run a stage on the values of ``flow``, in the calling thread. Errors name the stage and the device.
         ``cancellation`` also stops the stage."""
-        stage, step = self._stages[position], self._schedule.steps[position]
-        begin = time.perf_counter_ns() if self.timed else 0
-        slots = flow.slots
+        stage = self._stages[position]
         try:
             cancellation.check()
             runner = stage.runner()
@@ -115,24 +128,35 @@ class Pipeline:
             if flag is not None:
                 cancellation.lend(flag)
             try:
-                results = runner.run([slots[slot] for slot in step.inputs])
-                if self.timed:
-                    flow.rows += [dataclasses.replace(row, subgraph=position + 1) for row in runner.profile()]
+                for task in flow.route.stages[position]:
+                    self._run_task(task, flow, runner)
             finally:
                 if flag is not None:
                     cancellation.take_back()
                 stage.idle.append(runner)
-            if len(results) != len(step.outputs):
-                raise self._schedule.miscounted(position, results)
         except Exception as error:
             self._schedule.fail(position, error)
-        for slot, result in zip(step.outputs, results, strict=True):
+
+    def _run_task(self, task: Task, flow: Flow, runner: Runner) -> None:
+        """Run a stage, or the copies that it needs."""
+        slots, number = flow.slots, self._schedule.steps[task.step].number
+        begin = time.perf_counter_ns() if self.timed else 0
+        values = [slots[slot] for slot in task.reads]
+        if task.copies:
+            mover = Mover(task, number, self.timed)
+            results: Sequence[Any] = mover.run(values)
+            flow.moves += mover.moves
+        else:
+            results = runner.run(values)
+        if len(results) != len(task.fills):
+            raise self._schedule.miscounted(task.step, results)
+        for slot, result in zip(task.fills, results, strict=True):
             slots[slot] = result
-        if self.timed:
-            thread = threading.current_thread().name
-            span = Span(position + 1, step.compiled.device, thread, begin, time.perf_counter_ns())
-            flow.note(span, step.outputs)
-        for slot in step.last_read:
+        if self.timed and not task.copies:
+            flow.rows += [dataclasses.replace(row, subgraph=task.step + 1) for row in runner.profile()]
+            device, thread = self._schedule.steps[task.step].compiled.device, threading.current_thread().name
+            flow.note(Span(task.step + 1, device, thread, begin, time.perf_counter_ns()), task.fills)
+        for slot in task.free:
             slots[slot] = None
 
     def stage(self, position: int) -> _Stage:
@@ -145,14 +169,26 @@ class Pipeline:
             stage.reset()
 
 
+class _Route:
+    """The tasks of each stage, for inferences whose outputs at ``kept`` stay where they are computed."""
+
+    def __init__(self, schedule: Schedule, kept: frozenset[int]) -> None:
+        self.program = schedule.placement.program(kept)
+        self.stages: list[list[Task]] = [[] for _ in schedule.steps]
+        for task in self.program.tasks:
+            self.stages[task.step].append(task)
+
+
 class Flow:
     """The values and the counters of one inference."""
 
-    __slots__ = ("_bytes", "_schedule", "rows", "slots", "spans")
+    __slots__ = ("_bytes", "_schedule", "moves", "route", "rows", "slots", "spans")
 
-    def __init__(self, schedule: Schedule, inputs: Sequence[Any]) -> None:
+    def __init__(self, schedule: Schedule, route: _Route, inputs: Sequence[Any]) -> None:
         self._schedule = schedule
-        self.slots = schedule.filled(inputs)
+        self.route = route
+        self.slots = schedule.filled(inputs, route.program.num_slots)
+        self.moves: list[Move] = []
         self.rows: list[ProfileRow] = []
         self.spans: list[Span] = []
         self._bytes: dict[int, int] = {}
@@ -160,7 +196,7 @@ class Flow:
     @property
     def results(self) -> list[Any]:
         """The model's outputs."""
-        return [self.slots[slot] for slot in self._schedule.outputs]
+        return [self.slots[slot] for slot in self.route.program.outputs]
 
     def note(self, span: Span, slots: Sequence[int]) -> None:
         """Record the time span of a stage, and the sizes of the ``slots`` it wrote."""
@@ -170,7 +206,9 @@ class Flow:
     @property
     def profile(self) -> Profile:
         """The counters; empty if none were collected."""
-        return Profile(self.rows, self.spans, self._schedule.transfers(self._bytes)) if self.spans else Profile()
+        if not self.spans:
+            return Profile()
+        return Profile(self.rows, self.spans, self._schedule.transfers(self._bytes), self.moves)
 
 
 class PipelineRunner:
@@ -180,9 +218,14 @@ class PipelineRunner:
         self._pipeline = pipeline
         self.cancellation = Cancellation()
         self._profile = Profile()
+        self._kept: frozenset[int] = frozenset()
+
+    def keep_on_device(self, positions: Sequence[int]) -> None:
+        """See `ScheduleRunner.keep_on_device`."""
+        self._kept = frozenset(positions)
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        flow = self._pipeline.flow(inputs)
+        flow = self._pipeline.flow(inputs, self._kept)
         for position in range(self._pipeline.num_stages):
             self._pipeline.run_stage(position, flow, self.cancellation)
         self._profile = flow.profile
@@ -195,8 +238,10 @@ class PipelineRunner:
 class _Stage:
     """One stage: its executor, its runners, and the number of requests that wait for it or are about to."""
 
-    def __init__(self, step: Step, executors: ExecutorManager, streams: int) -> None:
+    def __init__(self, step: Step, executors: ExecutorManager, streams: int, kept: Sequence[int]) -> None:
+        """``kept``: the positions of the results that stay in the memory of the device."""
         self._step = step
+        self._kept = kept
         self._manager = executors
         self._streams = streams
         self._executor: StreamExecutor | None = None
@@ -227,7 +272,10 @@ class _Stage:
         try:
             return self.idle.pop()
         except IndexError:
-            return self._step.compiled.new_runner()
+            runner = self._step.compiled.new_runner()
+            if self._kept:
+                runner.keep_on_device(self._kept)  # type: ignore[attr-defined]
+            return runner
 
     def enter(self, limit: int) -> bool:
         """Count one more waiting request, unless ``limit`` are waiting already (0: no limit)."""
@@ -277,7 +325,7 @@ class _Transit:
             finally:
                 pipeline.stage(position).leave()
             if self._flow is None:
-                self._flow = pipeline.flow(arrays)
+                self._flow = pipeline.flow(arrays, run.kept)
             pipeline.run_stage(position, self._flow, cancellation)
             if following is not None:
                 self.position += 1

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import Cancelled, HeteroError, inference_error
+from ...errors import Cancelled, HeteroError, inference_error, raise_out_of_memory
 from ...model.types import Port
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import EXECUTED, NOT_RUN, OPTIMIZED_OUT, ProfileRow
 from . import backend
+from .memory import OpenvinoMemory, OpenvinoTensor, out_of_memory
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadWriter
@@ -46,12 +48,16 @@ class OpenvinoModel(CompiledModel):
         properties: Mapping[str, Any],
         compiled: Any,
         origins: Origins,
+        memory: OpenvinoMemory | None = None,
     ) -> None:
+        """``memory``: of the device, if values can stay there; None: this machine's."""
         super().__init__(device, inputs, outputs, properties)
+        self.memory_space = self.memory = memory
         self.compiled = compiled
         self.origins = origins
         self.counted = bool(properties["PERF_COUNT"])
         self.positions = self._positions()
+        self.places_results = _places_results(compiled)
         # Execution node -> names of the operations that were fused into it.
         self.fused: dict[str, list[str]] = {}
         if self.counted:
@@ -97,32 +103,119 @@ class OpenvinoModel(CompiledModel):
 
 
 class OpenvinoRunner:
-    """One request. Inputs are not copied; results are, because the next run overwrites them."""
+    """One request. OpenVINO reads inputs where they are, and writes results where the caller gets them as soon as their
+    shapes are known: those that the model states, or those of the last run if the inputs have the same shapes."""
 
     def __init__(self, model: OpenvinoModel) -> None:
         self._model = model
         self._request = model.compiled.create_infer_request()
-        self._num_outputs = len(model.outputs)
+        self._own = [self._request.get_output_tensor(at) for at in range(len(model.outputs))]
+        self._dtypes = [port.get_element_type() for port in model.compiled.outputs]
+        self._stated = [_stated_shape(port) for port in model.compiled.outputs]
+        self._shapes: list[tuple[int, ...] | None] = list(self._stated)
+        self._like: list[tuple[int, ...]] | None = None  # the shapes of the inputs that ``_shapes`` are for
+        self._replaced: set[int] = set()  # the outputs that OpenVINO does not write to ``_own``
+        self._expects_same = True  # inputs of the same shapes have given results of the same shapes
+        self._kept: frozenset[int] = frozenset()
         self.cancellation: Cancellation = _Cancel(self._request)
 
-    def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        request = self._request
+    def keep_on_device(self, positions: Sequence[int]) -> None:
+        """See `CompiledModel.memory_space`."""
+        self._kept = frozenset(positions)
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        return self.run_into(inputs, ())
+
+    def run_into(self, inputs: Sequence[Any], places: Sequence[Any]) -> Sequence[Any]:
+        """See `PlacingRunner`."""
+        like = [value.shape for value in inputs]
+        if like != self._like or not self._expects_same:
+            self._like, self._shapes = like, list(self._stated)
         try:
-            for position, array in zip(self._model.positions, inputs, strict=True):
-                if position is not None:
-                    request.set_input_tensor(position, backend.tensor_of(array))
-            # Begun and waited for: what is only run cannot be cancelled.
-            request.start_async()
-            request.wait()
-            return [backend.array_of(request.get_output_tensor(at)) for at in range(self._num_outputs)]
+            given = [self._place(at, places[at] if places else None) for at in range(len(self._own))]
+            try:
+                return self._run(inputs, given)
+            except Exception:
+                # The sizes of a result may depend on more than the shapes of the inputs: OpenVINO chooses its memory.
+                sure = [None if shape is None else place for shape, place in zip(self._stated, given, strict=True)]
+                if self.cancellation.requested or all(one is other for one, other in zip(sure, given, strict=True)):
+                    raise
+                self._expects_same = False
+                return self._run(inputs, sure)
         except Exception as error:
-            device = self._model.device
-            if self.cancellation.requested:
-                raise Cancelled("the run was cancelled") from error
-            nodes = [self._model.origins.keys.get(name) for name in backend.failed_operations(error)]
-            where = next((f" at node {key!r}" for key in nodes if key), "")
-            text = f"{device}: inference failed{where}: {backend.error_text(error)}"
-            raise inference_error(text, error) from error
+            raise self._failure(error) from error
+
+    def _place(self, position: int, place: Any) -> np.ndarray | OpenvinoTensor | None:
+        """Where OpenVINO writes a result; None: into memory of its own."""
+        if not self._model.places_results:
+            return None
+        shape = self._shapes[position]
+        memory = self._model.memory
+        if position in self._kept:
+            assert memory is not None
+            if isinstance(place, OpenvinoTensor):
+                return place if place.shape == shape else None
+            return None if shape is None else memory.create_tensor(self._dtypes[position].to_dtype(), shape)
+        if shape is None or 0 in shape or self._dtypes[position].type_name == "string":
+            return None
+        dtype = self._dtypes[position].to_dtype()
+        if place is not None and place.nbytes == math.prod(shape) * dtype.itemsize:
+            array: np.ndarray = place.view(dtype).reshape(shape)
+            return array
+        return np.empty(shape, dtype)
+
+    def _run(self, inputs: Sequence[Any], given: Sequence[np.ndarray | OpenvinoTensor | None]) -> list[Any]:
+        request, openvino = self._request, backend.load()
+        for position, value in zip(self._model.positions, inputs, strict=True):
+            if position is not None:
+                request.set_input_tensor(
+                    position, value.inner if isinstance(value, OpenvinoTensor) else backend.tensor_of(value)
+                )
+        for at, place in enumerate(given):
+            if place is None:
+                if at in self._replaced:
+                    request.set_output_tensor(at, self._own[at])
+                    self._replaced.discard(at)
+                continue
+            self._replaced.add(at)
+            if isinstance(place, OpenvinoTensor):
+                request.set_output_tensor(at, place.inner)
+            else:
+                request.set_output_tensor(at, openvino.Tensor(place, shared_memory=True))
+        # Begun and waited for: what is only run cannot be cancelled.
+        request.start_async()
+        request.wait()
+        return [self._result(at, place) for at, place in enumerate(given)]
+
+    def _result(self, position: int, place: np.ndarray | OpenvinoTensor | None) -> Any:
+        tensor = self._request.get_output_tensor(position)
+        shape = tuple(tensor.shape)
+        self._shapes[position] = shape
+        if place is not None and place.shape == shape:
+            return place
+        if isinstance(place, OpenvinoTensor):  # it has another shape in the device's memory
+            array = np.empty(shape, place.dtype)
+            if array.size:
+                tensor.copy_to(backend.load().Tensor(array, shared_memory=True))
+        else:
+            array = backend.array_of(tensor)
+        if position not in self._kept:
+            return array
+        assert self._model.memory is not None
+        return self._model.memory.upload(array)
+
+    def _failure(self, error: Exception) -> Exception:
+        if self.cancellation.requested:
+            return Cancelled("the run was cancelled")
+        if isinstance(error, HeteroError):
+            return error
+        device = self._model.device
+        short = out_of_memory(error, device, "for an inference", 1)
+        if short is not None:
+            return short
+        nodes = [self._model.origins.keys.get(name) for name in backend.failed_operations(error)]
+        where = next((f" at node {key!r}" for key in nodes if key), "")
+        return inference_error(f"{device}: inference failed{where}: {backend.error_text(error)}", error)
 
     def profile(self) -> Sequence[ProfileRow]:
         if not self._model.counted:
@@ -145,6 +238,24 @@ class OpenvinoRunner:
             rows.get(key, ProfileRow(key, OPTIMIZED_OUT, op_type, "none", 0.0, 0.0))
             for key, op_type in op_types.items()
         )
+
+
+def _places_results(compiled: Any) -> bool:
+    """Whether OpenVINO writes results to given memory. It does not write a result that is an input of its optimized
+    model, but shares the input's memory with the given one, so that both are wrong (2026.4)."""
+    try:
+        sources = [result.input_value(0).get_node() for result in compiled.get_runtime_model().get_results()]
+        kinds = {str(node.get_rt_info()["layerType"].astype(str)) for node in sources}
+    except Exception as error:  # the device does not tell
+        raise_out_of_memory(error)
+        return False
+    return kinds.isdisjoint(("Input", "Parameter", "Const", "Constant", ""))
+
+
+def _stated_shape(port: Any) -> tuple[int, ...] | None:
+    """The shape of an output, if every run has the same."""
+    shape = port.get_partial_shape()
+    return tuple(int(size) for size in shape.to_shape()) if shape.is_static else None
 
 
 class _Cancel(Cancellation):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import Property
-from ...errors import HeteroError, UnsupportedModel, WrongVersion, raise_out_of_memory
+from ...errors import HeteroError, NotSupported, PropertyError, UnsupportedModel, WrongVersion, raise_out_of_memory
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
+from .memory import OpenvinoMemory
 from .model import PAYLOAD_VERSION, OpenvinoModel, Origins
 from .support import originals, read, refusals
 
@@ -51,6 +53,8 @@ class OpenvinoPlugin(Plugin):
     def __init__(self) -> None:
         super().__init__()
         self._core = backend.core()
+        self._memories: dict[str, OpenvinoMemory | None] = {}
+        self._memory_lock = threading.Lock()
 
     def full_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """With ``EXECUTION_MODE_HINT`` PERFORMANCE, OpenVINO chooses the type of weights if none is set."""
@@ -105,6 +109,10 @@ class OpenvinoPlugin(Plugin):
         settings = self.full_config(config)
         device = self._device(settings)
         name = self.device_name(settings["DEVICE_ID"])
+        memory = self._memory(device)
+        if context is not None and context is not memory:
+            where = "this machine's memory" if memory is None else f"{memory!r}"
+            raise PropertyError(f"{name} computes in {where}; found {context!r} as context")
         for port in (*model.inputs, *model.outputs):
             if not port.is_tensor or (port.dtype is not None and not backend.passes(port.dtype)):
                 self._refuse(model, name, refusals(self._core, model, device, {}))
@@ -120,7 +128,7 @@ class OpenvinoPlugin(Plugin):
             self._refuse(model, name, refusals(self._core, model, device, {}), error)
             raise HeteroError(f"{name} failed to compile {model.name!r}: {backend.error_text(error)}") from error
         properties = {**settings, "NETWORK_NAME": model.name}
-        return OpenvinoModel(name, model.inputs, model.outputs, properties, compiled, origins)
+        return OpenvinoModel(name, model.inputs, model.outputs, properties, compiled, origins, memory)
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", PAYLOAD_VERSION)
@@ -143,12 +151,43 @@ class OpenvinoPlugin(Plugin):
             ) from error
         properties = {**settings, "NETWORK_NAME": reader.name}
         origins = Origins(stored.get("op_types", {}), stored.get("keys", {}))
-        return OpenvinoModel(reader.device, reader.inputs, reader.outputs, properties, compiled, origins)
+        memory = self._memory(device)
+        return OpenvinoModel(reader.device, reader.inputs, reader.outputs, properties, compiled, origins, memory)
 
     def _device(self, settings: Mapping[str, Any]) -> str:
         id_ = settings["DEVICE_ID"] or "CPU"
         self.check_device_id(id_)
         return self._devices()[id_]
+
+    def _memory(self, device: str) -> OpenvinoMemory | None:
+        """The memory of a GPU or NPU where values can stay, as far as the package offers it. ``device``: OpenVINO's
+        name."""
+        if device.partition(".")[0] not in ("GPU", "NPU"):
+            return None
+        with self._memory_lock:
+            if device not in self._memories:
+                try:
+                    inner = self._core.get_default_context(device)
+                    self._memories[device] = OpenvinoMemory(self.device_name(device.replace(".", "_")), inner)
+                except Exception as error:  # of a driver without shared memory
+                    raise_out_of_memory(error)
+                    self._memories[device] = None
+            return self._memories[device]
+
+    def get_default_context(self) -> RemoteContext:
+        return self.get_context_of(str(self.full_config({})["DEVICE_ID"]))
+
+    def get_context_of(self, id_: str) -> RemoteContext:
+        context = self._memory(self._device({"DEVICE_ID": id_}))
+        if context is None:
+            raise NotSupported(f"{self.device_name(id_)} has no remote contexts: it computes in this machine's memory")
+        return context
+
+    def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
+        unknown = [name for name in parameters if name != "DEVICE_ID"]
+        if unknown:
+            raise PropertyError(f"{self.name}: a context has the parameter DEVICE_ID, found {unknown[0]!r}")
+        return self.get_context_of(str(parameters.get("DEVICE_ID", "")))
 
     def _config(self, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
         """The configuration for OpenVINO."""

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from . import nvidia
 
 __all__ = [
     "Target",
+    "can_bind",
     "core",
+    "direct",
     "dtype_of_value",
     "error_text",
     "failed_node",
@@ -26,6 +28,7 @@ __all__ = [
     "missing_kernel",
     "new_session",
     "preload",
+    "run_with_values",
     "targets",
 ]
 
@@ -73,6 +76,34 @@ def load() -> Any:
 def core() -> Any:
     """The C++ part of the package. Its objects lack the checks of the Python part, which take 70 µs per run."""
     return load().capi.onnxruntime_pybind11_state
+
+
+def direct(session: Any) -> Any:
+    """The C++ part of a session, or the session itself if this version of the package does not have it where 1.20 to
+    1.32 do. Both have ``run``."""
+    return getattr(session, "_sess", session)
+
+
+def can_bind(session: Any) -> bool:
+    """Whether the C++ parts that an I/O binding requires are where 1.20 to 1.32 have them."""
+    ort = load()
+    return (
+        direct(session) is not session
+        and hasattr(session.io_binding(), "_iobinding")
+        and hasattr(ort.OrtValue, "_get_c_value")
+        and hasattr(ort.OrtDevice, "_get_c_device")
+        and hasattr(core(), "OrtValue")
+    )
+
+
+def run_with_values(session: Any, outputs: Sequence[str], inputs: Mapping[str, Any], options: Any) -> list[Any]:
+    """The results of a run as ``OrtValue`` objects, from those of the ``inputs``."""
+    ort, inner = load(), direct(session)
+    if inner is session or not hasattr(ort.OrtValue, "_get_c_value"):
+        results: list[Any] = session.run_with_ort_values(outputs, inputs, options)
+        return results
+    bound = {name: value._get_c_value() for name, value in inputs.items()}
+    return [ort.OrtValue(value) for value in inner.run_with_ort_values(bound, outputs, options)]
 
 
 def dtype_of_value(value: Any) -> np.dtype[Any]:

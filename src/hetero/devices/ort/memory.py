@@ -133,11 +133,10 @@ class OrtTensor(RemoteTensor):
             array = value.numpy() if isinstance(value, RemoteTensor) else value
             self.value.update_inplace(np.ascontiguousarray(array).reshape(self._shape))
 
-    def overlaps(self, other: RemoteTensor) -> bool:
-        if not isinstance(other, OrtTensor) or not self.nbytes or not other.nbytes:
-            return False
-        mine, others = self.value.data_ptr(), other.value.data_ptr()
-        return bool(mine < others + other.nbytes and others < mine + self.nbytes)
+    @property
+    def address_range(self) -> tuple[int, int]:
+        begin = self.value.data_ptr() if self.nbytes else 0
+        return begin, begin + self.nbytes
 
     def __dlpack__(self, **options: Any) -> Any:
         stream = options.get("stream")

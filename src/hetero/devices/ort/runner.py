@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,11 @@ from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import ProfileRow
 from . import backend
+from .binding import HOST_VALUES, MISFIT, HostBinding, OrtHostValue
 from .counters import Counters
 from .memory import OrtMemory, OrtTensor, out_of_memory
 from .session import SessionSource
-from .values import array_of, is_native, ort_value
+from .values import FOREIGN_TYPES, array_of, is_native, ort_value
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadWriter
@@ -55,8 +55,11 @@ class OrtModel(CompiledModel):
         self._memory: OrtMemory | None = None
         # An I/O binding takes tensors of numbers only.
         types = [entry.type for entry in (*session.get_inputs(), *session.get_outputs())]
-        if memory is not None and all(type_.startswith("tensor(") and type_ != "tensor(string)" for type_ in types):
-            self.memory_space = self._memory = memory
+        binds = all(type_.startswith("tensor(") and type_ != "tensor(string)" for type_ in types)
+        if binds and backend.can_bind(session):
+            self._memory = memory
+            # A counted inference takes arrays, because it runs on other sessions.
+            self.memory_space = memory if memory is not None else HOST_VALUES if counters is None else None
 
     def export_payload(self, writer: PayloadWriter) -> None:
         """Export the original model, because an optimized one is valid only for this processor and version."""
@@ -78,22 +81,39 @@ class OrtRunner:
     Arrays are passed to the session without copies; an I/O binding for each run would be slower. Dtypes that NumPy
     lacks are passed as ``OrtValue``. The C++ part of the session is called directly: the Python part repeats checks
     that were made before, which takes 5 to 10 µs per run with arrays, and 70 µs with ``OrtValue`` objects.
+
+    Values that only other sessions read are passed on as `OrtHostValue`, through a `HostBinding`.
     """
 
     def __init__(self, model: OrtModel, session: Any, counters: Counters | None) -> None:
         self._model = model  # keeps the weights alive
         self._session = session
+        self._direct = backend.direct(session)
         self._counters = counters
         self._options = backend.load().RunOptions()
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]
+        self._binding: HostBinding | None = None
         types = [entry.type for entry in (*session.get_inputs(), *session.get_outputs())]
-        self._by_ort_value = any(type_ in _FOREIGN_TYPES for type_ in types)
+        self._by_ort_value = any(type_ in FOREIGN_TYPES for type_ in types)
         self._like: list[tuple[np.dtype[Any], tuple[int, ...]]] | None = None
         self._rows: Sequence[ProfileRow] = ()
 
+    def keep_on_device(self, positions: Sequence[int]) -> None:
+        """See `CompiledModel.memory_space`."""
+        self._binding = HostBinding(self._session, self._inputs, self._outputs, positions, self._options)
+
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        if not self._outputs:  # for which onnxruntime would return all results, or fail
+            return []
+        if self._binding is None and any(type(value) is OrtHostValue for value in inputs):
+            self.keep_on_device(())
+        if self._binding is not None:
+            try:
+                return self._binding.run(inputs)
+            except Exception as error:
+                raise self._failure(error) from error
         results = self.run_again(inputs)
         if results is not None:
             return results
@@ -118,7 +138,7 @@ class OrtRunner:
             if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
                 return None
         try:
-            results: list[np.ndarray] = self._session._sess.run(
+            results: list[np.ndarray] = self._direct.run(
                 self._outputs, dict(zip(self._inputs, inputs, strict=True)), self._options
             )
         except Exception as error:
@@ -129,18 +149,14 @@ class OrtRunner:
         return self._rows
 
     def _call(self, session: Any, feed: dict[str, Any]) -> list[Any]:
-        if not self._outputs:  # onnxruntime would return all results for an empty list
-            return []
         if not self._by_ort_value:
-            results: list[Any] = session._sess.run(self._outputs, feed, self._options)
+            results: list[Any] = backend.direct(session).run(self._outputs, feed, self._options)
             return results
         ort = backend.load()
         values = {
             name: value if isinstance(value, ort.OrtValue) else ort_value(ort, value) for name, value in feed.items()
         }
-        bound = {name: value._get_c_value() for name, value in values.items()}
-        found = session._sess.run_with_ort_values(bound, self._outputs, self._options)
-        return [array_of(ort.OrtValue(value)) for value in found]
+        return [array_of(value) for value in backend.run_with_values(session, self._outputs, values, self._options)]
 
     def _convert(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and not is_native(value.dtype):
@@ -187,6 +203,8 @@ class BoundRunner(Runner):
 
     def run_into(self, inputs: Sequence[Any], places: Sequence[Any]) -> Sequence[Any]:
         """See `PlacingRunner`. Only tensors of the provider's memory are used as places."""
+        if not self._outputs:
+            return []
         place_of = {
             position: place
             for position, place in enumerate(places)
@@ -198,7 +216,7 @@ class BoundRunner(Runner):
             try:
                 return self._bound(inputs, place_of)
             except Exception as error:
-                if not _MISFIT.search(str(error)):  # of a place that does not fit: the caller reports it
+                if not MISFIT.search(str(error)):  # of a place that does not fit: the caller reports it
                     raise
                 return self._bound(inputs, {})
         except Exception as error:
@@ -262,9 +280,6 @@ def _failure(error: Exception, device: str, cancellation: Cancellation) -> Excep
     return inference_error(f"{where}: {backend.error_text(error)}", error)
 
 
-_MISFIT = re.compile("shape|dimensions")
-
-
 class _Terminate(Cancellation):
     """Stops a run before its next node, through onnxruntime's own flag."""
 
@@ -281,9 +296,3 @@ class _Terminate(Cancellation):
     def clear(self) -> None:
         super().clear()
         self._options.terminate = False
-
-
-_FOREIGN_TYPES = frozenset(
-    f"tensor({name})"
-    for name in ("bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "int4", "uint4")
-)

@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 from ..._onnx import unpack_bits
 from ...model.types import dtype_of, element_bits, onnx_dtype_of
 
-__all__ = ["array_of", "is_native", "ort_value", "passes"]
+__all__ = ["FOREIGN_TYPES", "array_of", "is_native", "ort_value", "passes"]
 
 _LAST_NATIVE = 13  # TensorProto.DataType; 1 to 13 are in NumPy, and onnxruntime has no complex types
 _PASSING = frozenset((*range(1, _LAST_NATIVE + 1), 16, 17, 18, 19, 20, 21, 22))
+
+FOREIGN_TYPES = frozenset(
+    f"tensor({name})"
+    for name in ("bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "int4", "uint4")
+)
+"""The types of onnxruntime whose arrays its Python interface does not support."""
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:

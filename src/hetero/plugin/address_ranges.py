@@ -1,0 +1,53 @@
+"""Which values share memory, by the addresses of their first and last bytes."""
+
+from __future__ import annotations
+
+import bisect
+
+import numpy as np
+
+__all__ = ["AddressRanges", "range_of"]
+
+
+class AddressRanges:
+    """A set of address ranges ``[begin, end)``, merged where they overlap. A search takes O(log n)."""
+
+    __slots__ = ("_begins", "_ends")
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+
+    def overlaps(self, begin: int, end: int) -> bool:
+        """Whether the range has a byte in common with the set."""
+        before = bisect.bisect_left(self._begins, end)
+        return begin < end and before > 0 and self._ends[before - 1] > begin
+
+    def add(self, begin: int, end: int) -> None:
+        """Add a range; an empty one changes nothing."""
+        if begin >= end:
+            return
+        first = bisect.bisect_left(self._ends, begin)
+        last = bisect.bisect_right(self._begins, end)
+        if first < last:  # merge with the ranges that it touches
+            begin = min(begin, self._begins[first])
+            end = max(end, self._ends[last - 1])
+        self._begins[first:last] = [begin]
+        self._ends[first:last] = [end]
+
+
+def range_of(array: np.ndarray) -> tuple[int, int]:
+    """The addresses of an array's first byte and after its last one; equal if it has no elements."""
+    begin = array.__array_interface__["data"][0]
+    if array.flags.c_contiguous:
+        return begin, begin + array.nbytes
+    if not array.size:
+        return begin, begin
+    end = begin + array.itemsize
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        reach = (size - 1) * stride
+        if reach < 0:
+            begin += reach
+        else:
+            end += reach
+    return begin, end

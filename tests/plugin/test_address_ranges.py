@@ -1,0 +1,105 @@
+"""Address ranges against NumPy's comparison of bounds."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from hetero.plugin.address_ranges import AddressRanges, range_of
+from hetero.plugin.remote import RemoteContext, RemoteTensor
+from hetero.plugin.request import owned
+
+
+def test_ranges_are_those_of_numpy() -> None:
+    random = np.random.default_rng(0)
+    base = np.arange(2400, dtype=np.float32).reshape(4, 20, 30)
+
+    def view() -> np.ndarray:
+        slices = []
+        for size in base.shape:
+            begin, end = sorted(random.integers(0, size + 1, 2))
+            slices.append(slice(begin, end, random.choice([1, 2, 3])))
+        array = base[tuple(slices)]
+        for axis in range(array.ndim):
+            if random.random() < 0.3:
+                array = np.flip(array, axis)
+        return array.transpose(random.permutation(array.ndim))
+
+    for _ in range(300):
+        one, other = view(), view()
+        mine = AddressRanges()
+        mine.add(*range_of(one))
+        assert mine.overlaps(*range_of(other)) == np.may_share_memory(one, other)
+
+
+def test_a_set_is_the_union() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(100):
+        ranges, bytes_ = AddressRanges(), np.zeros(60, bool)
+        for _ in range(12):
+            begin, end = (int(at) for at in random.integers(0, 61, 2))
+            assert ranges.overlaps(begin, end) == bool(bytes_[begin:end].any())
+            ranges.add(begin, end)
+            if begin < end:
+                bytes_[begin:end] = True
+        assert ranges._begins == sorted(ranges._begins)
+        assert all(end < begin for end, begin in zip(ranges._ends, ranges._begins[1:], strict=False))
+
+
+class Counted(RemoteTensor):
+    asked = 0
+
+    def __init__(self, context: RemoteContext, begin: int) -> None:
+        self.context = context
+        self._begin = begin
+
+    @property
+    def address_range(self) -> tuple[int, int]:
+        Counted.asked += 1
+        return self._begin, self._begin + 4
+
+    def numpy(self) -> np.ndarray:
+        return np.array([self._begin])
+
+    def __dlpack__(self, **options: object) -> object:
+        raise NotImplementedError
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+
+class Place(RemoteContext):
+    def create_tensor(self, dtype: object, shape: object) -> RemoteTensor:
+        raise NotImplementedError
+
+    def upload(self, array: np.ndarray) -> RemoteTensor:
+        return Counted(self, int(array[0]) + 1_000_000)
+
+
+def test_many_tensors_take_a_time_in_proportion() -> None:
+    place, other = Place(), Place()
+    tensors = [Counted(place, 4 * at) for at in range(1000)]
+    shared = [Counted(place, 402), Counted(other, 402)]
+    results = owned([*tensors, *shared], [])
+    assert Counted.asked == 1002
+    assert all(result is tensor for result, tensor in zip(results, tensors, strict=False))
+    assert results[1000] is not shared[0]
+    assert results[1000].numpy()[0] == 1_000_402
+    assert results[1001] is shared[1]
+    (copied,) = owned([tensors[3]], [tensors[3]])
+    assert copied is not tensors[3]
+
+
+def test_many_arrays_take_a_time_in_proportion() -> None:
+    def spent(count: int) -> float:
+        memory = np.zeros((count, 4))
+        views = [memory[at] for at in range(count)]
+        begin = time.process_time()
+        results = owned(views, [])
+        took = time.process_time() - begin
+        assert all(result is view for result, view in zip(results, views, strict=True))
+        return took
+
+    few, many = min(spent(500) for _ in range(3)), min(spent(8000) for _ in range(3))
+    assert many < 16 * 5 * few  # with all pairs compared: about 256
