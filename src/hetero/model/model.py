@@ -510,7 +510,14 @@ class Model(Rows):
         }
         data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, fields, lent.values())))
         model = Model(
-            ModelFile(data, label=file.label, path=file.path, folder=file.folder, follow_links=file.follow_links)
+            ModelFile(
+                data,
+                label=file.label,
+                path=file.path,
+                folder=file.folder,
+                follow_links=file.follow_links,
+                external_data=file.external_data,
+            )
         )
         for name, number in lent.items():
             borrower = model.file.value_constant[model.file.index.value_id(name)]

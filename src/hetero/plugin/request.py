@@ -174,6 +174,12 @@ class InferRequest:
         """Counters of the last inference, a tuple of rows; empty unless compiled with ``PERF_COUNT``."""
         return self._profile
 
+    @property
+    def latency_ms(self) -> float | None:
+        """The time from the last `start_async` until its inference was done, in ms, with the time that it waited for a
+        thread of the device. None before the first inference of `start_async`, and while one runs."""
+        return None if self._started is None else self._started.latency_ms
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {self._state.value}>"
 
@@ -187,8 +193,8 @@ class InferRequest:
     def infer(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread.
 
-        ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. They are
-        not modified. The callback is not called.
+        ``inputs``: input -> array (NumPy or ``__dlpack__``), by name, position or port; a list of arrays in the order
+        of the inputs; or one array if the model has one input. They are not modified. The callback is not called.
 
         ``out``: arrays that receive results, by output name, or a sequence in the order of the outputs; None leaves an
         output to the device. They are NumPy arrays, or have ``__dlpack__`` or a buffer, or are `RemoteTensor` objects.
@@ -451,9 +457,15 @@ class InferRequest:
 class AsyncRun:
     """One inference of `start_async`, as work for an executor."""
 
-    __slots__ = ("_arrays", "_finished", "_given", "_request", "_thread", "carrier", "error", "is_settled", "results")
+    __slots__ = (
+        *("_arrays", "_begin_ns", "_finished", "_given", "_request", "_thread"),
+        *("carrier", "error", "is_settled", "latency_ms", "results"),
+    )
 
     def __init__(self, request: InferRequest, arrays: list[Any], given: GivenOutputs | None) -> None:
+        self._begin_ns = time.perf_counter_ns()
+        self.latency_ms: float | None = None
+        """The time from `start_async` until the inference was done."""
         self._given = given
         self._request: InferRequest | None = request  # until it is settled
         self._arrays: list[Any] | None = arrays
@@ -524,6 +536,7 @@ class AsyncRun:
         if request is None:
             return
         self._thread = threading.get_ident()
+        self.latency_ms = (time.perf_counter_ns() - self._begin_ns) * 1e-6
         self.results, self.error = results, error
         self._request = self._arrays = self._given = self.carrier = None
         with request._lock:

@@ -15,7 +15,7 @@ from ...plugin.profile import ProfileRow
 from . import backend
 from .counters import Counters
 from .memory import OrtMemory, OrtTensor, out_of_memory
-from .session import SessionSource
+from .session import SessionSource, run_options
 from .values import array_of, is_native, ort_value
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class OrtRunner:
         self._model = model  # keeps the weights alive
         self._session = session
         self._counters = counters
-        self._options = backend.load().RunOptions()
+        self._options = run_options(model.settings)
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]
@@ -170,7 +170,7 @@ class BoundRunner(Runner):
         self._session = session
         self._counters = counters
         self._memory = memory
-        self._options = backend.load().RunOptions()
+        self._options = run_options(model.settings)
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]
