@@ -414,7 +414,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
                 raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shape}")
             sizes[name] = (shape, name)
     for name, shape in shapes.items():
-        if isinstance(shape, int) and name in symbols:
+        if isinstance(shape, int) and not isinstance(shape, bool) and name in symbols:
             continue
         if name not in ports:
             nearest = did_you_mean(name, [*ports, *symbols]) if isinstance(name, str) else ""
