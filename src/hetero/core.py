@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -19,6 +20,7 @@ from .base.collection import collection_paused
 from .base.device_string import LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.guard import guarded
 from .base.notebook import html_table
+from .base.other_names import OtherNames
 from .base.properties import Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
@@ -57,7 +59,7 @@ Shapes: TypeAlias = Mapping[str, "int | Sequence[int | str | None]"]
 """Input -> shape, or symbol -> size. A dimension that is None or a symbol is unknown."""
 
 
-class Core:
+class Core(OtherNames):
     """Devices and their settings. Thread-safe. An application needs only one.
 
     The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
@@ -66,6 +68,15 @@ class Core:
     `properties` lists those of a device. An unknown property raises a `PropertyError` that suggests the most similar
     name.
     """
+
+    other_names = types.MappingProxyType(
+        {
+            "get_available_devices": "core.available_devices",
+            "get_versions": "hetero.__version__, or core.get_property(device, 'FULL_DEVICE_NAME')",
+            "register_plugins": "core.register_plugin for each device",
+            "unload_plugin": "another Core: plugins are unloaded with theirs",
+        }
+    )
 
     def __init__(self) -> None:
         self._registry = Registry()

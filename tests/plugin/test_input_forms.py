@@ -50,6 +50,22 @@ def test_names_positions_ports_and_lists(compiled: hetero.CompiledModel) -> None
     assert next(compiled.map([[A, B]]))["d"][0, 0] == -9
 
 
+@pytest.mark.parametrize("device", ["CPU", "ORT", "HETERO:CPU,TEMPLATE", "HETERO:ORT,CPU", "MULTI:CPU,ORT"])
+def test_after_calls_that_skip_checks(core: hetero.Core, device: str) -> None:
+    """A request that repeats a run checks inputs of another form."""
+    if "ORT" in device:
+        pytest.importorskip("onnxruntime")
+    model = make_model([helper.make_node("Sub", ["a", "b"], ["d"])], {"a": ["n", 3], "b": ["n", 3]}, ["d"])
+    request = core.compile_model(model, device).create_infer_request()
+    for inputs in ([A, B], (A, B), {0: A, 1: B}, {"a": A, 1: B}):
+        for form in ({"a": A, "b": B}, {"a": A, "b": B}, inputs, inputs, {"a": A, "b": B}):
+            np.testing.assert_array_equal(request.infer(form)["d"], A - B)
+    for wrong in (A, [A], [], [A, B, A], {"a": A}, {0: A}):
+        request.infer({"a": A, "b": B})
+        with pytest.raises(hetero.InferenceError, match="is missing|expected a mapping|one for each input"):
+            request.infer(wrong)
+
+
 def test_results_by_port(compiled: hetero.CompiledModel) -> None:
     outputs = compiled([A, B])
     d, r = compiled.outputs

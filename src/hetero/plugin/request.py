@@ -11,6 +11,7 @@ import abc
 import enum
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.notebook import html_table
+from ..base.other_names import OtherNames
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
 from .cancellation import Cancellation
@@ -122,11 +124,31 @@ _IDLE, _BUSY, _CANCELLED, _FAILED = (
 )
 
 
-class InferRequest:
+class InferRequest(OtherNames):
     """A reusable request of one compiled model. `CompiledModel.create_infer_request` creates it.
 
     Several threads may use it. If two threads start it at the same time, one of them gets an `InferenceError`.
     """
+
+    other_names = types.MappingProxyType(
+        {
+            **dict.fromkeys(
+                ("set_tensor", "set_tensors", "set_input_tensor", "set_input_tensors"), "request.infer(inputs)"
+            ),
+            **dict.fromkeys(("set_output_tensor", "set_output_tensors"), "request.infer(inputs, out=arrays)"),
+            **dict.fromkeys(
+                ("get_tensor", "get_output_tensor", "output_tensors", "results"),
+                "the result of request.infer, or request.outputs after start_async",
+            ),
+            "get_profiling_info": "request.profiling_info",
+            "latency": "request.latency_ms",
+            "wait_for": "request.wait(timeout_ms)",
+            "userdata": "functools.partial in request.set_callback",
+            "query_state": "compiled.create_stateful_request",
+            "model_inputs": "compiled.inputs",
+            "model_outputs": "compiled.outputs",
+        }
+    )
 
     def __init__(
         self,
@@ -224,8 +246,10 @@ class InferRequest:
                 arrays = [inputs[names[0]]] if len(names) == 1 else [inputs[name] for name in names]
             except KeyError:
                 return None
-        else:
+        elif len(names) == 1:
             arrays = [inputs]
+        else:
+            return None
         cancellation = self._cancellation
         with self._lock:
             if self._state is _BUSY:
