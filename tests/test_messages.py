@@ -234,11 +234,11 @@ def test_inputs_of_another_name_or_kind(core: hetero.Core, diamond: hetero.Model
     compiled = core.compile_model(diamond, "CPU")
     for inputs, message in (
         ({f"{port.name}_": x}, f"the model has no input '{port.name}_' (did you mean {port.name}?); its inputs:"),
-        ({0: x}, "the model has no input 0; its inputs:"),
+        ({7: x}, "the model has no input 7; its inputs:"),
         ({port.name: x, "extra": x, "more": x}, "the model has no input 'extra', 'more'; its inputs:"),
         ({f"i{i}": x for i in range(7)}, " and 2 more; its inputs:"),
         ([x, x], f"a list of 2 arrays; write {{'{port.name}': array}}"),
-        ((x,), f"a tuple of 1 array; write {{'{port.name}': array}}"),
+        ((x[None],), f"a tuple of 1 array; write {{'{port.name}': array}}"),
         ({}, f"input '{port.name}' is missing; expected"),
     ):
         with pytest.raises(hetero.InferenceError) as caught:
@@ -252,9 +252,14 @@ def test_a_list_for_several_inputs(core: hetero.Core) -> None:
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     compiled = core.compile_model(model, "CPU")
     x = np.ones(2, np.float32)
-    message = r"expected a mapping from input name to array \(inputs: a, b\), found a list; write {'a': array, …}"
+    np.testing.assert_array_equal(compiled([x, x])["y"], x + x)
+    with pytest.raises(hetero.InferenceError, match="expected up to 2 arrays, one for each input, found 3"):
+        compiled([x, x, x])
+    with pytest.raises(hetero.InferenceError, match="input 'b' is missing"):
+        compiled([x])
+    message = r"expected a mapping from input name to array \(inputs: a, b\), found one array; write {'a': array, …}"
     with pytest.raises(hetero.InferenceError, match=message):
-        compiled([x, x])
+        compiled(x)
     with pytest.raises(
         hetero.InferenceError, match=r"the model has no input 'B' \(did you mean b\?\); its inputs: a, b"
     ):

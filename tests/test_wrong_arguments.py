@@ -87,6 +87,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "query_model, model": lambda value: CORE.query_model(value, "CPU"),
     "query_model, device": lambda value: CORE.query_model(MODEL, value),
     "query_model, config": lambda value: CORE.query_model(MODEL, LISTED, value),
+    "read_model, external_data": lambda value: CORE.read_model(network(), external_data=value),
     "plan, model": lambda value: CORE.plan(value, LISTED),
     "plan, device": lambda value: CORE.plan(MODEL, value),
     "plan, config": lambda value: CORE.plan(MODEL, LISTED, value),
@@ -221,7 +222,7 @@ def test_wrong_arguments(call: str) -> None:
 
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize(
-    "value", [-1, 10**30, pytest.param(10**5000, id="huge"), float("nan"), float("inf"), "1", True]
+    "value", [-1, 10**30, pytest.param(10**5000, id="huge"), float("nan"), float("inf"), "one", True]
 )
 def test_integers_are_bounded_and_the_error_says_so(name: str, value: object) -> None:
     bound = INTEGERS[name]

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -19,6 +20,7 @@ from .base.collection import collection_paused
 from .base.device_string import LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.guard import guarded
 from .base.notebook import html_table
+from .base.other_names import OtherNames
 from .base.properties import Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
@@ -40,7 +42,7 @@ from .extension.custom_op import CustomOp
 from .extension.table import CustomOps, describe_ops
 from .extension.types import with_custom_types
 from .model.model import Model
-from .model.read import ModelSource, as_model, read_model
+from .model.read import ExternalData, ModelSource, as_model, read_model
 from .plan import Plan, PlanRecord, bind_plan, make_plan
 from .plugin.caller import ConfiguredDevice, configure
 from .plugin.contract import CompiledModel, Plugin, RemoteContext
@@ -53,11 +55,11 @@ if TYPE_CHECKING:
 __all__ = ["Core", "compile", "load", "with_shapes"]
 
 _CALLBACKS = "CACHE_ENCRYPTION_CALLBACKS"
-Shapes: TypeAlias = Mapping[str, "Sequence[int | str | None]"]
-"""Input -> shape. A dimension that is None or a symbol is unknown."""
+Shapes: TypeAlias = Mapping[str, "int | Sequence[int | str | None]"]
+"""Input -> shape, or symbol -> size. A dimension that is None or a symbol is unknown."""
 
 
-class Core:
+class Core(OtherNames):
     """Devices and their settings. Thread-safe. An application needs only one.
 
     The methods follow the stages: `read_model`, `query_model`, `plan`, `compile_model`. `import_model` loads an
@@ -66,6 +68,15 @@ class Core:
     `properties` lists those of a device. An unknown property raises a `PropertyError` that suggests the most similar
     name.
     """
+
+    other_names = types.MappingProxyType(
+        {
+            "get_available_devices": "core.available_devices",
+            "get_versions": "hetero.__version__, or core.get_property(device, 'FULL_DEVICE_NAME')",
+            "register_plugins": "core.register_plugin for each device",
+            "unload_plugin": "another Core: plugins are unloaded with theirs",
+        }
+    )
 
     def __init__(self) -> None:
         self._registry = Registry()
@@ -93,16 +104,17 @@ class Core:
         *,
         folder: str | os.PathLike[str] | None = None,
         follow_links: bool = False,
+        external_data: ExternalData | None = None,
     ) -> Model:
-        """Index an ONNX model: a path (memory-mapped), its bytes, or a ``ModelProto``.
+        """Index an ONNX model: a path (memory-mapped), its bytes, a binary stream, or a ``ModelProto``.
 
         ``folder``: the folder of external data; defaults to the folder of the path. ``follow_links``: whether to follow
         links to external data, as in caches of downloaded models. The model can then read any file that a link points
-        to.
+        to. ``external_data``: location, as in the model -> bytes, for external data that is in memory.
 
         Raises `ModelError` with the name of the file and of the wrong node or tensor.
         """
-        return read_model(source, folder=folder, follow_links=follow_links)
+        return read_model(source, folder=folder, follow_links=follow_links, external_data=external_data)
 
     @memory_errors()
     @each_once()
@@ -143,8 +155,8 @@ class Core:
         ``pins``: node key, regular expression for whole keys, ``op:`` and an operator type, or ``weight:`` and the name
         of a constant -> device of the list; see the page "Plans" of the documentation. ``max_memory``: device -> limit
         for weights and activations, in bytes or as ``"512MiB"``; see the page "Memory limits". ``shapes``: input ->
-        shape, for inputs with dynamic shapes. The model is planned and compiled for these shapes only. A dimension that
-        is None or a symbol stays dynamic.
+        shape, for inputs with dynamic shapes, or symbol in such a shape -> size. The model is planned and compiled for
+        these shapes only. A dimension that is None or a symbol stays dynamic.
 
         Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
@@ -166,7 +178,7 @@ class Core:
     def compile_model(
         self,
         model: Model | ModelSource,
-        device: str | PlanRecord,
+        device: str | PlanRecord = "CPU",
         config: Mapping[str, Any] | None = None,
         *,
         pins: Mapping[str, str] | None = None,
@@ -399,18 +411,28 @@ class Core:
 
 def with_shapes(model: Model, shapes: Shapes | None) -> Model:
     """The model with the given shapes of its inputs. Raises `PropertyError` if ``shapes`` is not a mapping from inputs
-    to sequences of sizes, or does not fit the inputs."""
+    to sequences of sizes and from symbols to sizes, or does not fit the inputs."""
     if shapes is None:
         return model
     if not isinstance(shapes, Mapping):
         raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()
+    symbols = {dim for port in model.inputs for dim in port.shape or () if isinstance(dim, str)}
     for name, shape in shapes.items():
+        if isinstance(shape, int) and not isinstance(shape, bool) and name in symbols:
+            if not 0 <= shape < 2**63:
+                raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shape}")
+            sizes[name] = (shape, name)
+    for name, shape in shapes.items():
+        if isinstance(shape, int) and not isinstance(shape, bool) and name in symbols:
+            continue
         if name not in ports:
-            nearest = did_you_mean(name, ports) if isinstance(name, str) else ""
+            nearest = did_you_mean(name, [*ports, *symbols]) if isinstance(name, str) else ""
+            of_symbols = f"; its symbols: {', '.join(sorted(symbols))}" if symbols else ""
             raise PropertyError(
                 f"shapes: model {model.name!r} has no input {shown(name)}{nearest}; its inputs: {', '.join(ports)}"
+                f"{of_symbols}"
             )
         if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
             raise PropertyError(f"shapes: expected a sequence of sizes for {name!r}, found {shown(shape)}")

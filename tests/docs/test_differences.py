@@ -1,7 +1,8 @@
-"""The behaviors that the migration pages list as different: of the other library, and of hetero."""
+"""The behaviors that the migration pages list as equal or different: of the other library, and of hetero."""
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,20 @@ def out_of_range() -> onnx.ModelProto:
     return make_model([helper.make_node("Gather", ["x", "i"], ["y"])], weights={"i": np.array([9])})
 
 
-def listed(page: str) -> list[str]:
-    """The first cell of each row in the page's table of behaviors."""
-    text = (HOWTO / page).read_text(encoding="utf-8").partition("## Behaviors that differ")[2]
+@pytest.fixture
+def difference() -> onnx.ModelProto:
+    """y = a - b."""
+    return make_model([helper.make_node("Sub", ["a", "b"], ["y"])], {"a": ["n", 3], "b": ["n", 3]})
+
+
+class ArrayLike:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return X.copy()
+
+
+def listed(page: str, heading: str) -> list[str]:
+    """The first cell of each row in the page's table below the heading."""
+    text = (HOWTO / page).read_text(encoding="utf-8").partition(f"## {heading}\n")[2]
     rows = re.findall(r"^\| (.*?) \|", text.partition("\n## ")[0], re.MULTILINE)
     return [row for row in rows if row != "behavior"]
 
@@ -53,7 +65,10 @@ OPENVINO = (
     "an unavailable device of `HETERO`",
     "an unknown device of `AUTO`",
     "a float64 array for a float32 input",
-    "a list of arrays as inputs",
+    "an input that is left out of a list",
+    "`MULTI:CPU(2)`",
+    "a property that a list passes on to its devices",
+    "a stream that was read or written to its end",
     "iterating over results",
     "results with `share_outputs=True`",
     "inputs whose sizes differ, with one symbol",
@@ -67,9 +82,217 @@ ONNXRUNTIME = (
 )
 
 
-def test_every_row_is_tested() -> None:
-    assert listed("from-openvino.md") == list(OPENVINO)
-    assert listed("from-onnxruntime.md") == list(ONNXRUNTIME)
+SAME_AS_OPENVINO = (
+    "inputs by name, by position and by port",
+    "inputs as a list, and one input alone",
+    "numbers, lists and array-likes as inputs",
+    "read-only arrays as inputs",
+    "results by position and by port",
+    "results of a model as inputs of the next",
+    "other sizes in each call of a dynamic model",
+    "a wrong shape, an unknown input",
+    "a model from a stream",
+    "a compiled model that outlives its `Core`",
+    "an exported model in a stream",
+    "strings as values of properties",
+    "a callback that raises",
+    "the latency of an asynchronous request",
+)
+SAME_AS_ONNXRUNTIME = (
+    "lists of numbers as inputs",
+    "a missing or unknown input, a wrong type, a wrong size",
+    "an `OrtValue` as input",
+    "weights from memory",
+    "sizes of symbols",
+    "the optimization level",
+    "config entries of a run",
+    "stopping a run",
+)
+PAGES = (
+    ("from-openvino.md", "Behaviors that differ", OPENVINO),
+    ("from-onnxruntime.md", "Behaviors that differ", ONNXRUNTIME),
+    ("from-openvino.md", "Behaviors that are the same", SAME_AS_OPENVINO),
+    ("from-onnxruntime.md", "Behaviors that are the same", SAME_AS_ONNXRUNTIME),
+)
+
+
+@pytest.mark.parametrize(("page", "heading", "tested"), PAGES)
+def test_every_row_is_tested(page: str, heading: str, tested: tuple[str, ...]) -> None:
+    assert listed(page, heading) == list(tested)
+
+
+@pytest.mark.parametrize("behavior", SAME_AS_OPENVINO)
+def test_same_as_openvino(core: hetero.Core, relu: onnx.ModelProto, difference: onnx.ModelProto, behavior: str) -> None:
+    """The code of a row runs with both libraries."""
+    openvino = pytest.importorskip("openvino")
+    other = openvino.Core()
+
+    def both(model: onnx.ModelProto, config: Any = None) -> tuple[Any, Any]:
+        theirs = other.compile_model(other.read_model(model.SerializeToString()), "CPU", config or {})
+        return theirs, core.compile_model(model, "CPU", config)
+
+    a, b = X, X + 1
+    for compiled in both(difference if "input" in behavior else relu):
+        is_mine = isinstance(compiled, hetero.CompiledModel)
+        request = compiled.create_infer_request()
+        match behavior:
+            case "inputs by name, by position and by port":
+                first, second = compiled.inputs
+                for inputs in ({"a": a, "b": b}, {1: b, 0: a}, {first: a, second: b}, {"b": b, 0: a}):
+                    np.testing.assert_array_equal(compiled(inputs)[0], a - b)
+                    np.testing.assert_array_equal(request.infer(inputs)[0], a - b)
+            case "inputs as a list, and one input alone":
+                for inputs in ([a, b], (a, b)):
+                    np.testing.assert_array_equal(compiled(inputs)[0], a - b)
+                for single in both(relu):
+                    for inputs in (X, [X], (X,)):
+                        np.testing.assert_array_equal(single(inputs)[0], np.maximum(X, 0))
+            case "numbers, lists and array-likes as inputs":
+                negate = make_model([helper.make_node("Neg", ["x"], ["y"])], {"x": []})
+                for single in both(negate):
+                    for number in (2.0, 2, np.float32(2), np.array(2, np.float32)):
+                        assert single(number)[0] == -2
+                np.testing.assert_array_equal(compiled({"a": ArrayLike(), "b": b})[0], a - b)
+            case "read-only arrays as inputs":
+                for array in (a, b):
+                    array.flags.writeable = False
+                try:
+                    np.testing.assert_array_equal(compiled({"a": a, "b": b})[0], a - b)
+                finally:
+                    a.flags.writeable = True
+            case "results by position and by port":
+                results = compiled(X)
+                np.testing.assert_array_equal(results[0], results[compiled.outputs[0]])
+                np.testing.assert_array_equal(results["y"], results[0])
+            case "results of a model as inputs of the next":
+                inner = make_model([helper.make_node("Neg", ["y"], ["z"])], {"y": [2, 3]}, ["z"])
+                following = both(inner)[is_mine]
+                np.testing.assert_array_equal(following(compiled({"a": a, "b": b}))[0], b - a)
+            case "other sizes in each call of a dynamic model":
+                dynamic = make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", "m"]})
+                varying = both(dynamic)[is_mine]
+                for shape in ((1, 28), (3, 5), (0, 2), (1, 28)):
+                    assert varying(np.ones(shape, np.float32))[0].shape == shape
+            case "a wrong shape, an unknown input":
+                error = hetero.InferenceError if is_mine else RuntimeError
+                single = both(relu)[is_mine].create_infer_request()
+                for wrong in ({"x": X[:1]}, {"q": X}):
+                    with pytest.raises(error):
+                        single.infer(wrong)
+            case "a model from a stream":
+                data = io.BytesIO(relu.SerializeToString())
+                read = core.read_model(data) if is_mine else other.read_model(data)
+                again = core.compile_model(read, "CPU") if is_mine else other.compile_model(read, "CPU")
+                np.testing.assert_array_equal(again(X)[0], np.maximum(X, 0))
+            case "a compiled model that outlives its `Core`":
+                made = hetero.Core() if is_mine else openvino.Core()
+                read = made.read_model(relu.SerializeToString())
+                kept = made.compile_model(read, "CPU")
+                del made, read
+                np.testing.assert_array_equal(kept(X)[0], np.maximum(X, 0))
+            case "an exported model in a stream":
+                stream = io.BytesIO()
+                compiled.export_model(stream)
+                stream.seek(0)
+                imported = core.import_model(stream, "CPU") if is_mine else other.import_model(stream, "CPU")
+                np.testing.assert_array_equal(imported(X)[0], np.maximum(X, 0))
+            case "strings as values of properties":
+                assert both(relu, {"NUM_STREAMS": "2"})[is_mine].get_property("NUM_STREAMS") == 2
+                assert both(relu, {"PERF_COUNT": "YES"})[is_mine].get_property("PERF_COUNT")
+            case "a callback that raises":
+
+                def fail(*_: Any) -> None:
+                    raise ValueError("mine")
+
+                request.set_callback(*((fail,) if is_mine else (fail, None)))
+                request.start_async(X)
+                with pytest.raises(Exception, match="mine"):
+                    request.wait()
+            case "the latency of an asynchronous request":
+                request.start_async(X)
+                request.wait()
+                assert (request.latency_ms if is_mine else request.latency) > 0
+
+
+@pytest.mark.parametrize("behavior", SAME_AS_ONNXRUNTIME)
+def test_same_as_onnxruntime(
+    core: hetero.Core, relu: onnx.ModelProto, difference: onnx.ModelProto, behavior: str
+) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    expected = np.maximum(X, 0)
+
+    def session(model: onnx.ModelProto, options: Any = None) -> Any:
+        return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    match behavior:
+        case "lists of numbers as inputs":
+            np.testing.assert_array_equal(session(relu).run(None, {"x": X.tolist()})[0], expected)
+            np.testing.assert_array_equal(core.compile_model(relu, "ORT")({"x": X.tolist()})[0], expected)
+        case "a missing or unknown input, a wrong type, a wrong size":
+            theirs, mine = session(difference), core.compile_model(difference, "ORT")
+            wide, long = X.astype(np.float64), np.ones((2, 4), np.float32)
+            for feeds in ({"a": X}, {"a": X, "b": X, "q": X}, {"a": wide, "b": X}, {"a": long, "b": X}):
+                with pytest.raises(Exception):  # noqa: B017 - of several kinds
+                    theirs.run(None, feeds)
+                with pytest.raises(hetero.InferenceError):
+                    mine(feeds)
+        case "an `OrtValue` as input":
+            value = ort.OrtValue.ortvalue_from_numpy(X)
+            np.testing.assert_array_equal(session(relu).run_with_ort_values(None, {"x": value})[0].numpy(), expected)
+            np.testing.assert_array_equal(core.compile_model(relu, "ORT")({"x": value})[0], expected)
+        case "weights from memory":
+            tensor = onnx.TensorProto(name="w", data_type=1, dims=[3], data_location=onnx.TensorProto.EXTERNAL)
+            tensor.external_data.add(key="location", value="w.bin")
+            model = make_model([helper.make_node("Mul", ["x", "w"], ["y"])])
+            model.graph.initializer.append(tensor)
+            weights = np.float32([1, 2, 3])
+            options = ort.SessionOptions()
+            data = weights.tobytes()  # onnxruntime does not keep it alive
+            options.add_external_initializers_from_files_in_memory(["w.bin"], [data], [len(data)])
+            np.testing.assert_array_equal(session(model, options).run(None, {"x": X})[0], X * weights)
+            read = core.read_model(model, external_data={"w.bin": data})
+            np.testing.assert_array_equal(core.compile_model(read, "ORT")(X)[0], X * weights)
+        case "sizes of symbols":
+            options = ort.SessionOptions()
+            options.add_free_dimension_override_by_name("n", 2)
+            assert [port.shape for port in session(difference, options).get_inputs()] == [[2, 3], [2, 3]]
+            compiled = core.compile_model(difference, "ORT", shapes={"n": 2})
+            assert [port.shape for port in compiled.inputs] == [(2, 3), (2, 3)]
+        case "the optimization level":
+            options = ort.SessionOptions()
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+            config = {"ORT_SESSION_OPTIONS": {"graph_optimization_level": "ORT_ENABLE_BASIC"}}
+            for results in (session(relu, options).run(None, {"x": X}), core.compile_model(relu, "ORT", config)(X)):
+                np.testing.assert_array_equal(results[0], expected)
+        case "config entries of a run":
+            key, wrong = "memory.enable_memory_arena_shrinkage", "no device"
+            options = ort.RunOptions()
+            options.add_run_config_entry(key, wrong)
+            with pytest.raises(Exception, match=wrong):
+                session(relu).run(None, {"x": X}, options)
+            with pytest.raises(hetero.InferenceError, match=wrong):
+                core.compile_model(relu, "ORT", {"ORT_RUN_CONFIG": {key: wrong}})(X)
+        case "stopping a run":
+            options = ort.RunOptions()
+            options.terminate = True
+            with pytest.raises(Exception, match="terminate"):
+                session(relu).run(None, {"x": X}, options)
+            body = helper.make_graph(
+                [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Neg", ["v"], ["w"])],
+                "body",
+                [helper.make_tensor_value_info(*port) for port in (("i", 7, []), ("go", 9, []), ("v", 1, [2, 3]))],
+                [helper.make_tensor_value_info(*port) for port in (("on", 9, []), ("w", 1, [2, 3]))],
+            )
+            endless = make_model(
+                [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
+                weights={"trips": np.array(2**60)},
+            )
+            request = core.compile_model(endless, "ORT").create_infer_request()
+            request.start_async(X)
+            assert not request.wait(timeout_ms=50)
+            request.cancel()
+            with pytest.raises(hetero.Cancelled):
+                request.wait()
 
 
 @pytest.mark.parametrize("behavior", ONNXRUNTIME)
@@ -111,6 +334,7 @@ def test_openvino(
     relu: onnx.ModelProto,
     same_symbol: onnx.ModelProto,
     out_of_range: onnx.ModelProto,
+    difference: onnx.ModelProto,
     behavior: str,
 ) -> None:
     openvino = pytest.importorskip("openvino")
@@ -141,10 +365,30 @@ def test_openvino(
             assert compiled(relu)({"x": X.astype(np.float64)})[0].dtype == np.float32
             with pytest.raises(hetero.InferenceError, match="expected float32 .*, found dtype float64"):
                 core.compile_model(relu, "CPU")({"x": X.astype(np.float64)})
-        case "a list of arrays as inputs":
-            np.testing.assert_array_equal(compiled(relu)([X])[0], np.maximum(X, 0))
-            with pytest.raises(hetero.InferenceError, match=r"found shape \[1, 2, 3\], a list of 1 array"):
-                core.compile_model(relu, "CPU")([X])
+        case "an input that is left out of a list":
+            fixed = make_model([helper.make_node("Sub", ["a", "b"], ["y"])], {"a": [2, 3], "b": [2, 3]})
+            request = compiled(fixed).create_infer_request()
+            request.infer([X, X])
+            np.testing.assert_array_equal(request.infer([X + 1])[0], np.ones((2, 3)))
+            with pytest.raises(hetero.InferenceError, match="input 'b' is missing"):
+                core.compile_model(difference, "CPU")([X])
+        case "`MULTI:CPU(2)`":
+            compiled(relu, "MULTI:CPU(2)")
+            with pytest.raises(hetero.PropertyError, match=r"DEVICE_PROPERTIES={'CPU': {'NUM_STREAMS': 2}}"):
+                core.compile_model(relu, "MULTI:CPU(2)")
+        case "a property that a list passes on to its devices":
+            with pytest.raises(RuntimeError, match="Property was not found"):
+                compiled(relu, "HETERO:CPU", {"INFERENCE_NUM_THREADS": 1}).get_property("INFERENCE_NUM_THREADS")
+            mine = core.compile_model(relu, "HETERO:CPU", {"INFERENCE_NUM_THREADS": 1})
+            assert mine.get_property("INFERENCE_NUM_THREADS") == 1
+        case "a stream that was read or written to its end":
+            stream = io.BytesIO()
+            compiled(relu).export_model(stream)
+            other.import_model(stream, "CPU")
+            stream = io.BytesIO()
+            core.compile_model(relu, "CPU").export_model(stream)
+            with pytest.raises(hetero.Corrupt, match=r"call seek\(0\)"):
+                core.import_model(stream, "CPU")
         case "iterating over results":
             assert not any(isinstance(key, np.ndarray) for key in compiled(relu)([X]))
             assert all(isinstance(value, np.ndarray) for value in core.compile_model(relu, "CPU")(X))

@@ -14,7 +14,7 @@ import pytest
 from hetero.errors import ModelError
 from hetero.model.model import Model
 from hetero.model.read import read_model
-from hetero.model.types import ValueType
+from hetero.model.types import Holder, Port, ValueType
 
 Make = Callable[..., onnx.ModelProto]
 FLOAT = np.dtype(np.float32)
@@ -158,3 +158,21 @@ def test_symbols_that_inputs_contradict_stay(make_model: Make) -> None:
     model = read_model(proto)
     assert types_of(model.with_types({"x": (None, (3, 2))}), "a") == [ValueType(FLOAT, (3, 2))]
     assert types_of(model.with_types({"x": (None, (3, 2)), "z": (None, (4,))}), "a") == [ValueType(FLOAT, ("n", 2))]
+
+
+@pytest.mark.parametrize(
+    ("port", "text"),
+    [
+        (Port("x", np.dtype("f4"), (1, "n", None)), "Port('x', float32 [1, n, ?])"),
+        (Port("x", np.dtype("i8"), ()), "Port('x', int64 [])"),
+        (Port("a'b", None, None), 'Port("a\'b", any dtype any shape)'),
+        (Port("x", np.dtype("O"), (2,), declared=False), "Port('x', object [2], inferred)"),
+        (
+            Port("s", None, None, is_tensor=False, holder=Holder(("optional", "sequence"), np.dtype("f4"))),
+            "Port('s', optional of sequence of float32)",
+        ),
+        (Port("m", None, None, is_tensor=False), "Port('m', no tensor)"),
+    ],
+)
+def test_ports_are_shown(port: Port, text: str) -> None:
+    assert repr(port) == text

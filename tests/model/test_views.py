@@ -78,7 +78,7 @@ def test_sources(branching_model: onnx.ModelProto, tmp_path: pathlib.Path) -> No
 
 @pytest.mark.parametrize("source", [3, None, ["model.onnx"], onnx.NodeProto()])
 def test_sources_of_the_wrong_kind(source: object) -> None:
-    with pytest.raises(TypeError, match=r"expected a path, bytes or an onnx\.ModelProto"):
+    with pytest.raises(TypeError, match=r"expected a path, bytes, a stream or an onnx\.ModelProto"):
         read_model(source)  # type: ignore[arg-type]
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper
 
 import hetero
 from hetero.plugin import CompiledModel, Plugin, RemoteContext, RemoteTensor, Support
 from hetero.plugin.remote import DeviceContexts, HostContext, HostTensor
+from model_zoo import make_model
 
 X = np.float32([[1, -2, 3], [-4, 5, 6]])
 
@@ -63,6 +65,14 @@ class Remote(Plugin):
         return self.island
 
 
+class Plain(Remote):
+    """A device without contexts."""
+
+    name = "PLAIN"
+    create_context = Plugin.create_context
+    get_default_context = Plugin.get_default_context
+
+
 class RemoteModel(CompiledModel):
     def create_runner(self) -> RemoteModel:
         return self
@@ -111,12 +121,34 @@ def test_what_cannot_be_is_refused(core: hetero.Core, diamond: hetero.Model) -> 
         core.compile_model(diamond, "CPU", context=Island())
     with pytest.raises(hetero.PropertyError, match="contexts of its devices"):
         core.compile_model(diamond, "HETERO:CPU,TEMPLATE", context=context)
-    with pytest.raises(hetero.NotSupported, match="TEMPLATE has no remote contexts"):
-        core.create_context("TEMPLATE")
-    with pytest.raises(hetero.NotSupported, match="no device of HETERO:TEMPLATE has"):
-        core.get_default_context("HETERO:TEMPLATE")
+    core.register_plugin("PLAIN", Plain)
+    with pytest.raises(hetero.NotSupported, match="PLAIN has no remote contexts"):
+        core.create_context("PLAIN")
+    with pytest.raises(hetero.NotSupported, match="no device of HETERO:PLAIN has"):
+        core.get_default_context("HETERO:PLAIN")
     with pytest.raises(hetero.PropertyError, match="at least one"):
         DeviceContexts({})
+
+
+@pytest.mark.parametrize("device", ["CPU", "CPU.0", "TEMPLATE", "FPGA", "ORT", "ORT.CPU", "OPENVINO", "OPENVINO.CPU"])
+def test_contexts_of_devices_that_compute_on_the_host(core: hetero.Core, device: str) -> None:
+    name = device.partition(".")[0]
+    if name in ("ORT", "OPENVINO"):
+        pytest.importorskip("onnxruntime" if name == "ORT" else "openvino")
+    context = core.get_default_context(device)
+    assert isinstance(context, HostContext)
+    assert context is core.get_default_context(device)
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])])
+    compiled = core.compile_model(model, device, context=context)
+    tensor = core.create_context(device).create_tensor(np.float32, (2, 3))
+    assert isinstance(tensor, HostTensor)
+    for factor in (1, -1):
+        tensor.numpy()[:] = X * factor
+        np.testing.assert_array_equal(compiled({"x": tensor})["y"], np.maximum(X * factor, 0))
+    with pytest.raises(hetero.PropertyError, match="this machine's memory"):
+        core.compile_model(model, device, context=Island())
+    with pytest.raises(hetero.PropertyError, match="QUEUE"):
+        core.create_context(device, {"QUEUE": 1})
 
 
 def test_cut_models_get_the_contexts_of_their_devices(core: hetero.Core, diamond: hetero.Model) -> None:
@@ -124,7 +156,7 @@ def test_cut_models_get_the_contexts_of_their_devices(core: hetero.Core, diamond
     core.register_plugin("REMOTE", lambda: remote)
     context = core.get_default_context("HETERO:REMOTE,CPU,TEMPLATE")
     assert isinstance(context, DeviceContexts)
-    assert list(context.contexts) == ["REMOTE", "CPU"]
+    assert list(context.contexts) == ["REMOTE", "CPU", "TEMPLATE"]
     compiled = core.compile_model(diamond, "HETERO:REMOTE,CPU", context=context)
     assert remote.seen
     assert set(map(id, remote.seen)) == {id(remote.island)}

@@ -118,6 +118,8 @@ def open_artifact(source: object, decrypt: Callable[[bytes], bytes] | None = Non
         if not isinstance(contents, (bytes, bytearray, memoryview)):
             raise TypeError(f"expected a path, bytes or a binary stream, got {type(source).__name__}")
         data = memoryview(bytes(contents))
+        if read is not None and not data:
+            raise Corrupt(f"{label}: the data is empty; streams are read from their position, so call seek(0) first")
     if decrypt is not None:
         try:
             data = memoryview(bytes(decrypt(bytes(data))))

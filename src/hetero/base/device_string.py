@@ -28,6 +28,7 @@ LIST_DEVICES = ("HETERO", "MULTI", "AUTO")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+_COUNTED = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\((\d+)\)")  # OpenVINO's "MULTI:CPU(2)"
 _PLAN_END = ".json"
 
 
@@ -62,6 +63,13 @@ def parse_device(text: str) -> DeviceString:
         raise PropertyError(f"device {text!r}: a list needs the device that runs over it, as in 'HETERO:{text}'")
     if ";" in text:
         raise PropertyError(f"device {text!r}: devices of a list are separated by commas, as in 'HETERO:FPGA,CPU'")
+    counted = _COUNTED.fullmatch(head.strip())
+    if counted:
+        device, number = counted.groups()
+        raise PropertyError(
+            f"device {text!r}: set the number of requests as a property: "
+            f"DEVICE_PROPERTIES={{{device!r}: {{'NUM_STREAMS': {number}}}}}"
+        )
     if not is_device_name(name):
         raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
     if dot and not _ID.fullmatch(id_):

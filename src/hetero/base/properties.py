@@ -50,8 +50,10 @@ class Property:
     problem: Callable[[Any], str | None] | None = None
 
     def check(self, value: Any) -> Any:
-        """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans, such as
-        ``YES``."""
+        """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans and whole numbers,
+        such as ``YES`` and ``4``."""
+        if self.type is int and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
+            value = int(value)
         if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
             value = _BOOLEANS[value.upper()]
         if isinstance(value, bool) and self.type is int:

@@ -19,7 +19,7 @@ from .random_inputs import chosen_shape, random_array
 
 __all__ = ["Input", "InputChoice"]
 
-_SHAPE = re.compile(r"(?:(?P<name>.+)=)?(?P<dims>\d+(?:x\d+)*|scalar)", re.DOTALL)
+_SHAPE = re.compile(r"(?:(?P<name>.+)=)?(?P<dims>\d+(?:[x,]\d+)*|scalar)", re.DOTALL)
 _BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[\d,\s]*)\]")  # the format of benchmark_app
 
 
@@ -70,6 +70,7 @@ class InputChoice:
         arrays, shapes, symbols = self._stated(ports)
         limits = self._limits([port.name for port in ports])
         inputs = []
+        open_sizes: dict[str, None] = {}
         for position, port in enumerate(ports):
             if port.name in arrays:
                 inputs.append(Input(port.name, *arrays[port.name]))
@@ -77,8 +78,15 @@ class InputChoice:
             shape = shapes.get(port.name)
             if shape is None:
                 shape = chosen_shape(port, symbols)
+                open_sizes.update(dict.fromkeys(_open_sizes(port, symbols)))
             generator = np.random.default_rng([self.seed, position])
             inputs.append(Input(port.name, random_array(generator, port, shape, limits.get(port.name)), "random"))
+        if open_sizes:
+            click.echo(
+                f"Note: the model leaves sizes open, which are 1 here: {', '.join(open_sizes)}; "
+                "set them with --shape or --dim, or give an input",
+                err=True,
+            )
         return inputs
 
     def _stated(
@@ -130,7 +138,7 @@ class InputChoice:
         for entry in (part for option in self.shapes for part in _listed(option, names)):
             match = _SHAPE.fullmatch(entry)
             if match:
-                dims = () if match["dims"] == "scalar" else tuple(map(int, match["dims"].split("x")))
+                dims = () if match["dims"] == "scalar" else tuple(map(int, re.split("[x,]", match["dims"])))
                 shapes[_only(match["name"], names, f"--shape {entry}")] = dims
                 continue
             end = 0
@@ -173,6 +181,17 @@ class InputChoice:
             for chosen in names if name is None else [name]:
                 limits[chosen] = bounds
         return limits
+
+
+def _open_sizes(port: Port, symbols: Mapping[str, int]) -> list[str]:
+    """The sizes that neither the model nor the user states, except those of the first axis, which is mostly a batch."""
+    named = [
+        (axis, dim if isinstance(dim, str) else f"axis {axis} of {port.name}")
+        for axis, dim in enumerate(port.shape or ())
+        if not isinstance(dim, int)
+    ]
+    first = {name for axis, name in named if axis == 0}
+    return [name for axis, name in named if axis and name not in symbols and name not in first]
 
 
 def _listed(entry: str, names: Sequence[str]) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..assign.costs.measured import Costs
@@ -25,7 +26,7 @@ from ..plugin.contract import CompiledModel, Plugin
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader
 
-__all__ = ["COSTS", "DeviceListPlugin", "optimal_requests"]
+__all__ = ["COSTS", "DeviceListPlugin", "optimal_requests", "shared_property"]
 
 COSTS = Property(
     "COSTS",
@@ -172,6 +173,22 @@ class DeviceListPlugin(Plugin):
             forwarded = key not in self.not_forwarded and any(plugin.declares(key) for plugin in plugins.values())
             if not self.declares(key) and not forwarded:  # otherwise it would be accepted without an effect
                 self._table.checked({key: value}, f"{self.name} over {', '.join(devices)}")
+
+
+def shared_property(submodels: Iterable[CompiledModel], name: str, error: PropertyError) -> Any:
+    """The value of a property that was passed on to the devices, if all that have it agree. Raises ``error`` if no
+    device has it, and `PropertyError` with the values if they differ."""
+    values: dict[str, Any] = {}
+    for compiled in submodels:
+        with contextlib.suppress(PropertyError):
+            values[compiled.device] = compiled.get_property(name)
+    if not values:
+        raise error
+    first, *others = values.values()
+    if any(other != first for other in others):
+        listed = ", ".join(f"{value!r} on {device}" for device, value in values.items())
+        raise PropertyError(f"{name} differs between devices: {listed}") from error
+    return first
 
 
 def optimal_requests(compiled: CompiledModel) -> int:

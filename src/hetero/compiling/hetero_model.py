@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from ..errors import PropertyError
 from ..model.types import Port
 from ..plan import PlanRecord
 from ..plugin.compiled_model import AnyRequest, CompiledModel
@@ -16,7 +17,7 @@ from ..plugin.remote import PortMemories
 from ..plugin.request import Runner
 from ..runtime.pipelined import Pipeline, PipelineRunner, requests_to_fill
 from ..runtime.schedule import Schedule, ScheduleRunner, Step
-from .device_list import optimal_requests
+from .device_list import optimal_requests, shared_property
 
 if TYPE_CHECKING:
     from ..artifact.payload import PayloadWriter
@@ -88,6 +89,13 @@ class HeteroCompiledModel(CompiledModel):
         self.submodels = tuple(submodels)
         self.lease_executors(executors)
         self._schedule = schedule
+
+    def get_property(self, name: str) -> Any:
+        """Also the properties that were passed on to the devices, if the submodels agree."""
+        try:
+            return super().get_property(name)
+        except PropertyError as error:
+            return shared_property(self.submodels, name, error)
 
     def export_payload(self, writer: PayloadWriter) -> None:
         from ..artifact.manifest import ScheduleRecord, StepRecord

@@ -17,7 +17,7 @@ import numpy as np
 from ..assign.request import query_all
 from ..base.formatting import counted
 from ..base.warn import warn
-from ..compiling.device_list import DeviceListPlugin, optimal_requests
+from ..compiling.device_list import DeviceListPlugin, optimal_requests, shared_property
 from ..compiling.on_device import compile_on
 from ..errors import (
     Cancelled,
@@ -136,6 +136,13 @@ class MultiCompiledModel(CompiledModel):
         self.lease_executors(executors)
         self.compiled = tuple(compiled)
         self._balance = _Balance([entry.device for entry in compiled], streams)
+
+    def get_property(self, name: str) -> Any:
+        """Also the properties that were passed on to the devices, if they agree."""
+        try:
+            return super().get_property(name)
+        except PropertyError as error:
+            return shared_property(self.compiled, name, error)
 
     def export_payload(self, writer: PayloadWriter) -> None:
         writer.version["payload"] = _PAYLOAD_VERSION

@@ -493,6 +493,14 @@ class ProfilePlugin(Plugin):
             reasons.update(dict.fromkeys(np.flatnonzero(in_unit & lone).tolist(), why))
         return units
 
+    def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
+        return self.executing_plugin().create_context(parameters)
+
+    def get_default_context(self) -> RemoteContext:
+        executing = self.executing_plugin()
+        id_ = self.profile.runs_on.partition(".")[2]
+        return executing.get_context_of(id_) if id_ else executing.get_default_context()
+
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:

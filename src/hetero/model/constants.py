@@ -42,7 +42,7 @@ class Constants:
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
-        self.external = ExternalFiles(file.folder, file.follow_links)
+        self.external = ExternalFiles(file.folder, file.follow_links, file.external_data)
         self._kept: dict[int, NDArray[Any]] = {}
         self._in_use: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()
         self._lenders: dict[int, tuple[Constants | LentArrays, int]] = {}

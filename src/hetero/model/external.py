@@ -13,14 +13,16 @@ import os
 import re
 import stat
 import threading
+import types
 import weakref
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import Descriptor, MappedFile, copy_range
+from ..base.files import Descriptor, MappedFile, copy_range, write_all
 
-__all__ = ["ExternalFiles", "Location", "find_locations", "parse_location"]
+__all__ = ["ExternalFiles", "Location", "find_locations", "parse_location", "plain_location"]
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a FIFO must not wait for a writer
 
@@ -44,8 +46,16 @@ def parse_location(entries: list[tuple[str, str]]) -> Location:
     if not fields.get("location"):
         raise ValueError("external_data has no location")
     length = fields.get("length")
-    location = "/".join(part for part in fields["location"].split("/") if part != ".") or fields["location"]
-    return location, _size(fields.get("offset", "0")), None if length is None else _size(length)
+    return (
+        plain_location(fields["location"]),
+        _size(fields.get("offset", "0")),
+        None if length is None else _size(length),
+    )
+
+
+def plain_location(path: str) -> str:
+    """A path below the model's folder, without ``.`` parts."""
+    return "/".join(part for part in path.split("/") if part != ".") or path
 
 
 def _size(text: str) -> int:
@@ -81,12 +91,15 @@ class ExternalFiles:
     tensor could exhaust the process's file descriptors.
 
     ``follow_links``: allow links, as in shared caches that store files as links. The model can then read any file that
-    a link points to.
+    a link points to. ``in_memory``: location -> contents, in place of files of the folder.
     """
 
-    def __init__(self, folder: str | None, follow_links: bool) -> None:
+    def __init__(
+        self, folder: str | None, follow_links: bool, in_memory: Mapping[str, memoryview] = types.MappingProxyType({})
+    ) -> None:
         self._folder = folder
         self._follow_links = follow_links
+        self._in_memory = in_memory
         self._maps: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
         self._recent: dict[str, mmap.mmap | bytes] = {}
         self._held: dict[str, Descriptor] = {}
@@ -96,6 +109,10 @@ class ExternalFiles:
         """``size`` bytes at ``location``, not copied. Raises ValueError if they cannot be read."""
         path, offset, _ = location
         self.check_length(location, size)
+        given = self._in_memory.get(path)
+        if given is not None:
+            _check_range(location, size, len(given))
+            return given[offset : offset + size]
         with self._lock:
             data: mmap.mmap | bytes | None = self._recent.pop(path, None)
             if data is None:
@@ -125,6 +142,9 @@ class ExternalFiles:
         """Append ``size`` bytes at ``location`` to the open file ``target``, within the operating system if possible.
         Raises ValueError if they cannot be read, and OSError if writing fails."""
         self.check_length(location, size)
+        if location[0] in self._in_memory:
+            write_all(target, self.read(location, size))
+            return
         with contextlib.closing(self._open(location[0])) as file:
             _check_range(location, size, os.fstat(file.number).st_size)
             if copy_range(file.number, location[1], size, target) != size:
@@ -146,7 +166,9 @@ class ExternalFiles:
         if held is not None:
             return Descriptor(os.dup(held.number))
         if self._folder is None:
-            raise ValueError(f"external data {path!r}: the model's folder is unknown (pass folder= to read_model)")
+            raise ValueError(
+                f"external data {path!r}: the model's folder is unknown (pass folder= or external_data= to read_model)"
+            )
         parts = path.split("/")
         if "\0" in path or not all(parts) or ".." in parts or "." in parts:
             raise ValueError(f"external data location {path!r} is not a relative path below the model's folder")

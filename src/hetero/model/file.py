@@ -34,7 +34,8 @@ class ModelFile:
     """A file's bytes, arrays and header. Immutable.
 
     ``data``: the bytes (the mapped file, or the bytes passed). ``folder``: the folder of external data, None if
-    unknown. ``follow_links``: whether to follow links to external data. ``label``: the name of the file in messages.
+    unknown. ``follow_links``: whether to follow links to external data. ``external_data``: location -> contents of data
+    that is in memory. ``label``: the name of the file in messages.
     The arrays are the read-only arrays of `OnnxIndex`; ``_core/onnx/index.h`` describes them.
     """
 
@@ -90,12 +91,14 @@ class ModelFile:
         path: str | None = None,
         folder: str | None = None,
         follow_links: bool = False,
+        external_data: Mapping[str, memoryview] = types.MappingProxyType({}),
     ) -> None:
         self.data = data
         self.label = label
         self.path = path
         self.folder = folder
         self.follow_links = follow_links
+        self.external_data = external_data
         try:
             self.index = OnnxIndex(data, _HASH_KEY)
         except WireError as error:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..base.formatting import counted
 from ..base.names import shortened
 from ..base.notebook import html_table
+from ..base.other_names import OtherNames
 from ..errors import did_you_mean, shown
 from .constants import Constants, LentArrays
 from .data_file import DataFile
@@ -45,7 +46,7 @@ _LENT_BYTES = 4096  # size in B from which `with_nodes` shares weights instead o
 _LAYER_ANNOTATION = 1  # affinity_kind of onnxruntime's "layer_ann"
 
 
-class Model(Rows):
+class Model(OtherNames, Rows):
     """An ONNX model, or a part of one: immutable arrays over the bytes of its file.
 
     Nodes are numbered 0..n-1 in topological order (the order in the file, if it is topological). ONNX ``Constant``
@@ -66,6 +67,19 @@ class Model(Rows):
 
     _listed_defaults: tuple[str, ...] | None = None
     """The names in `default_inputs`, and maybe others, if the file does not list them among its inputs any more."""
+
+    other_names = types.MappingProxyType(
+        {
+            "reshape": "core.compile_model(model, device, shapes=…)",
+            "get_ops": "model.nodes",
+            "get_ordered_ops": "model.nodes",
+            "get_parameters": "model.inputs",
+            "get_results": "model.outputs",
+            "input": "model.inputs",
+            "output": "model.outputs",
+            "friendly_name": "model.name",
+        }
+    )
 
     def __init__(self, file: ModelFile) -> None:
         """The model of a complete file. Use `read_model` to create it."""
@@ -510,7 +524,14 @@ class Model(Rows):
         }
         data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, fields, lent.values())))
         model = Model(
-            ModelFile(data, label=file.label, path=file.path, folder=file.folder, follow_links=file.follow_links)
+            ModelFile(
+                data,
+                label=file.label,
+                path=file.path,
+                folder=file.folder,
+                follow_links=file.follow_links,
+                external_data=file.external_data,
+            )
         )
         for name, number in lent.items():
             borrower = model.file.value_constant[model.file.index.value_id(name)]

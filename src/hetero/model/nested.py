@@ -13,13 +13,13 @@ import numpy as np
 from ..errors import raise_out_of_memory
 from .constants import raw_size
 from .data_file import DataFile
-from .external import parse_location
+from .external import ExternalFiles, Location, parse_location
 from .rows import Rows
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["NestedTensors"]
+__all__ = ["NestedTensors", "embed"]
 
 _EXTERNAL = 1  # TensorProto.DataLocation
 
@@ -77,19 +77,32 @@ class NestedTensors:
         return any_external
 
     def _place(self, tensor: onnx.TensorProto) -> None:
-        location = parse_location([(entry.key, entry.value) for entry in tensor.external_data])
-        dims = tuple(tensor.dims)
-        if any(dim < 0 for dim in dims):
-            raise ValueError(f"shape {list(dims)} has a negative dim")
-        size = raw_size(tensor.data_type, dims)
-        external = self._model.constants.external
-        external.check_length(location, size)
+        location, size = _location(tensor)
+        if self._data_file is None or size < self._data_file.at_least:
+            embed(tensor, self._model.constants.external)
+            return
         del tensor.external_data[:]
         tensor.ClearField("data_location")
-        if self._data_file is not None and size >= self._data_file.at_least:
-            tensor.MergeFromString(self._data_file.place(location, size))
-        else:
-            tensor.raw_data = bytes(external.read(location, size))
+        tensor.MergeFromString(self._data_file.place(location, size))
+
+
+def embed(tensor: onnx.TensorProto, external: ExternalFiles) -> None:
+    """Read a tensor's external data into it. Raises ValueError if they cannot be read."""
+    location, size = _location(tensor)
+    tensor.raw_data = bytes(external.read(location, size))
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+
+
+def _location(tensor: onnx.TensorProto) -> tuple[Location, int]:
+    """The location and the size in B of a tensor's data. Raises ValueError if they are invalid."""
+    location = parse_location([(entry.key, entry.value) for entry in tensor.external_data])
+    dims = tuple(tensor.dims)
+    if any(dim < 0 for dim in dims):
+        raise ValueError(f"shape {list(dims)} has a negative dim")
+    size = raw_size(tensor.data_type, dims)
+    ExternalFiles.check_length(location, size)
+    return location, size
 
 
 def _tensors(nodes: Any) -> Iterator[onnx.TensorProto]:

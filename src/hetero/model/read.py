@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from ..base.files import map_file
-from ..errors import ModelError, raise_out_of_memory
+from ..errors import ModelError, raise_out_of_memory, shown
+from .external import plain_location
 from .file import ModelFile
 from .model import Model
 
@@ -18,7 +19,9 @@ __all__ = ["ModelSource", "as_model", "read_model"]
 
 _MAX_LEVELS = 100  # protobuf's limit of nested messages
 
-ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | onnx.ModelProto"
+ExternalData: TypeAlias = Mapping[str, "bytes | bytearray | memoryview"]
+"""Location, as in the model -> contents."""
 
 
 def as_model(source: Model | ModelSource) -> Model:
@@ -31,39 +34,74 @@ def read_model(
     *,
     folder: str | os.PathLike[str] | None = None,
     follow_links: bool = False,
+    external_data: ExternalData | None = None,
 ) -> Model:
-    """Read an ONNX model.
+    """Read an ONNX model: a path, its bytes, a binary stream (from its position), or a ``ModelProto``.
 
     A file is memory-mapped, so it must not be truncated while the model is in use. ``folder``: the folder of external
     data; defaults to the folder of the path. ``follow_links``: whether to follow symbolic and hard links to external
     data, as in caches of downloaded models. The model can then read any file that a link points to.
+    ``external_data``: the contents of files of external data, which are then not read. Bytes are not copied; writable
+    buffers are.
 
     Checks everything except the attributes of nodes and external data. Raises `ModelError` with the name of the file
     and the error.
     """
+    given = _in_memory(external_data)
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
         beside = os.path.dirname(os.path.abspath(path)) if folder is None else os.fsdecode(folder)
         file = ModelFile(
-            map_file(path, "an ONNX file", ModelError), label=path, path=path, folder=beside, follow_links=follow_links
+            map_file(path, "an ONNX file", ModelError),
+            label=path,
+            path=path,
+            folder=beside,
+            follow_links=follow_links,
+            external_data=given,
         )
     else:
         data, label = _bytes_of(source)
         beside_bytes = None if folder is None else os.fsdecode(folder)
-        file = ModelFile(data, label=label, folder=beside_bytes, follow_links=follow_links)
+        file = ModelFile(data, label=label, folder=beside_bytes, follow_links=follow_links, external_data=given)
     return Model(file)
 
 
-def _bytes_of(source: bytes | bytearray | memoryview | onnx.ModelProto) -> tuple[memoryview, str]:
+def _in_memory(external_data: ExternalData | None) -> dict[str, memoryview]:
+    if external_data is None:
+        return {}
+    if not isinstance(external_data, Mapping):
+        raise TypeError(
+            f"external_data: expected a mapping from locations to bytes, got {type(external_data).__name__}"
+        )
+    for location, contents in external_data.items():
+        if not isinstance(location, str) or not isinstance(contents, (bytes, bytearray, memoryview)):
+            raise TypeError(f"external_data: expected bytes for a location, got {shown(location)}: {shown(contents)}")
+    return {plain_location(location): _fixed(contents) for location, contents in external_data.items()}
+
+
+def _fixed(source: bytes | bytearray | memoryview) -> memoryview:
+    """The bytes; of a writable buffer a copy, because they must not change after validation."""
+    data = memoryview(source)
+    if not (data.readonly and data.c_contiguous):
+        data = memoryview(data.tobytes())
+    return data.cast("B") if data.nbytes else memoryview(b"")
+
+
+def _bytes_of(source: Any) -> tuple[memoryview, str]:
+    label = "<bytes>"
+    if hasattr(source, "read"):
+        label, read = "<stream>", source.read()
+        if not isinstance(read, bytes):
+            raise TypeError(f"expected a binary stream, got one of {type(read).__name__}")
+        source = read
     if isinstance(source, (bytes, bytearray, memoryview)):
-        data = memoryview(source)
-        if not (data.readonly and data.c_contiguous):
-            data = memoryview(data.tobytes())  # a private copy, because the bytes must not change after validation
-        if data.nbytes == 0:
-            raise ModelError("<bytes>: the data is empty")
-        return data.cast("B"), "<bytes>"
+        data = _fixed(source)
+        if not data:
+            hint = "; streams are read from their position, so call seek(0) first" if label == "<stream>" else ""
+            raise ModelError(f"{label}: the data is empty{hint}")
+        return data, label
     if not hasattr(source, "SerializeToString") or not hasattr(source, "graph"):
-        raise TypeError(f"expected a path, bytes or an onnx.ModelProto, got {type(source).__name__}")
+        raise TypeError(f"expected a path, bytes, a stream or an onnx.ModelProto, got {type(source).__name__}")
     try:
         return memoryview(source.SerializeToString()), "<ModelProto>"
     except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB

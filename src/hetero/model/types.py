@@ -230,10 +230,11 @@ class Port:
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return (
-            f"Port(name={self.name!r}, dtype={self.dtype!r}, shape={self.shape!r}, declared={self.declared}, "
-            f"is_tensor={self.is_tensor}, holder={self.holder!r})"
-        )
+        if not self.is_tensor:
+            kinds = [*self.holder.kinds, str(self.holder.dtype)] if self.holder.kinds else ["no tensor"]
+            return f"Port({self.name!r}, {' of '.join(kinds)})"
+        shape = "any shape" if self.shape is None else shape_text(self.shape)
+        return f"Port({self.name!r}, {self.dtype or 'any dtype'} {shape}{'' if self.declared else ', inferred'})"
 
 
 PORT_COLUMNS = ("", "name", "dtype", "shape")

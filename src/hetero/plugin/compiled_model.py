@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import itertools
 import os
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self, TypeVar, overload
 
 from ..base.names import shortened
 from ..base.notebook import html_table
+from ..base.other_names import OtherNames
 from ..base.properties import Property, PropertyTable
 from ..errors import (
     Corrupt,
@@ -42,10 +44,27 @@ __all__ = ["CompiledModel"]
 AnyRequest = TypeVar("AnyRequest", bound=InferRequest)
 
 
-class CompiledModel(abc.ABC):
+class CompiledModel(OtherNames, abc.ABC):
     """A model, ready to run on one device. Any number of requests may run at the same time."""
 
     _is_closed = False
+
+    other_names = types.MappingProxyType(
+        {
+            "infer_new_request": "compiled(inputs)",
+            "run": "compiled(inputs)",
+            "run_async": "compiled.submit(inputs)",
+            "input": "compiled.inputs",
+            "output": "compiled.outputs",
+            "get_inputs": "compiled.inputs",
+            "get_outputs": "compiled.outputs",
+            "get_runtime_model": "request.profiling_info of a model compiled with PERF_COUNT",
+            "release_memory": "compiled.close()",
+            "io_binding": "compiled(inputs, out=arrays)",
+            "get_providers": "compiled.get_property('EXECUTION_DEVICES')",
+            "get_modelmeta": "model.metadata, before compiling",
+        }
+    )
 
     def __init__(
         self,

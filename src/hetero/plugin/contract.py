@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -40,12 +41,12 @@ from numpy.typing import NDArray
 
 from ..base.machine import DeviceMemory
 from ..base.properties import Property, PropertyTable
-from ..errors import DeviceUnavailable, NotSupported
+from ..errors import DeviceUnavailable, NotSupported, PropertyError
 from ..model.types import Port
 from .compiled_model import CompiledModel
 from .executor import ExecutorManager
 from .profile import ProfileRow
-from .remote import RemoteContext, RemoteTensor
+from .remote import HostContext, RemoteContext, RemoteTensor
 from .request import InferRequest, PlacingRunner, RepeatingRunner, Runner
 
 if TYPE_CHECKING:
@@ -151,6 +152,9 @@ class Plugin(abc.ABC):
 
     compiles_beside_others: ClassVar[bool] = False
     """Whether `compile_model` releases the GIL most of the time. HETERO then compiles several submodels in parallel."""
+
+    computes_on_host: ClassVar[bool] = False
+    """Whether the device computes in this machine's memory, so that its contexts are `HostContext` objects."""
 
     extended_by_another: ClassVar[bool] = False
     """Whether another device compiles the models of this device. Extensions for all devices then go to that device
@@ -263,11 +267,17 @@ class Plugin(abc.ABC):
 
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
         """Create a context on this device. Raises `PropertyError` for unknown ``parameters``."""
-        raise NotSupported(f"{self.name} has no remote contexts")
+        if not self.computes_on_host:
+            raise NotSupported(f"{self.name} has no remote contexts")
+        for name in parameters:
+            raise PropertyError(f"contexts of {self.name} accept no parameters, found {name!r}")
+        return HostContext(self.name)
 
     def get_default_context(self) -> RemoteContext:
         """The context of the device's own memory. Every call returns the same object."""
-        raise NotSupported(f"{self.name} has no remote contexts")
+        if not self.computes_on_host:
+            raise NotSupported(f"{self.name} has no remote contexts")
+        return self._host_context
 
     def get_context_of(self, id_: str) -> RemoteContext:
         """`get_default_context` of the device with an id, for plugins whose devices have memories of their own."""
@@ -293,6 +303,17 @@ class Plugin(abc.ABC):
         if bound:
             raise NotSupported(f"{bound} is code of this process, so no worker process can load it")
         return ()
+
+    @functools.cached_property
+    def _host_context(self) -> HostContext:
+        return HostContext(self.name)
+
+    def check_host_context(self, context: RemoteContext | None) -> None:
+        """Raise `PropertyError` for a context of memory other than this machine's."""
+        if context is not None and not isinstance(context, HostContext):
+            raise PropertyError(
+                f"{self.name} uses this machine's memory and accepts only a HostContext, found {context!r}"
+            )
 
     # -- what a device uses -------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .conversion import Unfit, arrays_in, on_device
 from .remote import HOST_DEVICE, ON_DEVICE, RemoteContext, RemoteTensor
-from .tensor import Outputs
+from .tensor import Outputs, keyed_by_name
 
 __all__ = ["GivenOutputs", "bind_out"]
 
@@ -90,11 +90,12 @@ def bind_out(
 ) -> GivenOutputs:
     """Check ``out`` before an inference. Raises `InferenceError`, which names the output.
 
-    ``out``: a mapping from output name to array, or a sequence in the order of ``ports``; None for an output leaves
-    it to the device. If the model has one output, also the array alone. `ON_DEVICE` in place of an array, or alone for
-    all outputs, leaves results where they are computed. ``inputs``: the values that the inference reads. Memory is
-    compared by its bounds, so an array between the rows of a strided input is also refused. ``memories``: position ->
-    the memory of a device that computes the output; other libraries' tensors there are accepted.
+    ``out``: a mapping from output (its name, position or port) to array, or a sequence in the order of ``ports``; None
+    for an output leaves it to the device. If the model has one output, also the array alone. `ON_DEVICE` in place of an
+    array, or alone for all outputs, leaves results where they are computed. ``inputs``: the values that the inference
+    reads. Memory is compared by its bounds, so an array between the rows of a strided input is also refused.
+    ``memories``: position -> the memory of a device that computes the output; other libraries' tensors there are
+    accepted.
     """
     if out is ON_DEVICE:
         return GivenOutputs(ports, {}, {}, {}, frozenset(range(len(ports))))
@@ -167,6 +168,7 @@ def _by_position(ports: Sequence[Port], out: Any) -> Iterable[tuple[int, Any]]:
         out = out.values()
     if isinstance(out, Mapping):
         positions = {port.name: position for position, port in enumerate(ports)}
+        out = keyed_by_name(ports, out, "output")
         for name in out:
             if name not in positions:
                 near = did_you_mean(name, positions) if isinstance(name, str) else ""

@@ -11,13 +11,15 @@ import abc
 import enum
 import threading
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.notebook import html_table
+from ..base.other_names import OtherNames
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
 from .address_ranges import AddressRanges, range_of
@@ -123,11 +125,31 @@ _IDLE, _BUSY, _CANCELLED, _FAILED = (
 )
 
 
-class InferRequest:
+class InferRequest(OtherNames):
     """A reusable request of one compiled model. `CompiledModel.create_infer_request` creates it.
 
     Several threads may use it. If two threads start it at the same time, one of them gets an `InferenceError`.
     """
+
+    other_names = types.MappingProxyType(
+        {
+            **dict.fromkeys(
+                ("set_tensor", "set_tensors", "set_input_tensor", "set_input_tensors"), "request.infer(inputs)"
+            ),
+            **dict.fromkeys(("set_output_tensor", "set_output_tensors"), "request.infer(inputs, out=arrays)"),
+            **dict.fromkeys(
+                ("get_tensor", "get_output_tensor", "output_tensors", "results"),
+                "the result of request.infer, or request.outputs after start_async",
+            ),
+            "get_profiling_info": "request.profiling_info",
+            "latency": "request.latency_ms",
+            "wait_for": "request.wait(timeout_ms)",
+            "userdata": "functools.partial in request.set_callback",
+            "query_state": "compiled.create_stateful_request",
+            "model_inputs": "compiled.inputs",
+            "model_outputs": "compiled.outputs",
+        }
+    )
 
     def __init__(
         self,
@@ -175,6 +197,12 @@ class InferRequest:
         """Counters of the last inference, a tuple of rows; empty unless compiled with ``PERF_COUNT``."""
         return self._profile
 
+    @property
+    def latency_ms(self) -> float | None:
+        """The time from the last `start_async` until its inference was done, in ms, with the time that it waited for a
+        thread of the device. None before the first inference of `start_async`, and while one runs."""
+        return None if self._started is None else self._started.latency_ms
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {self._state.value}>"
 
@@ -188,8 +216,8 @@ class InferRequest:
     def infer(self, inputs: Any, out: Any = None) -> Outputs:
         """Run one inference in the calling thread.
 
-        ``inputs``: input name -> array (NumPy or ``__dlpack__``), or one array if the model has one input. They are
-        not modified. The callback is not called.
+        ``inputs``: input -> array (NumPy or ``__dlpack__``), by name, position or port; a list of arrays in the order
+        of the inputs; or one array if the model has one input. They are not modified. The callback is not called.
 
         ``out``: arrays that receive results, by output name, or a sequence in the order of the outputs; None leaves an
         output to the device. They are NumPy arrays, or have ``__dlpack__`` or a buffer, or are `RemoteTensor` objects.
@@ -219,8 +247,10 @@ class InferRequest:
                 arrays = [inputs[names[0]]] if len(names) == 1 else [inputs[name] for name in names]
             except KeyError:
                 return None
-        else:
+        elif len(names) == 1:
             arrays = [inputs]
+        else:
+            return None
         cancellation = self._cancellation
         with self._lock:
             if self._state is _BUSY:
@@ -456,9 +486,15 @@ class InferRequest:
 class AsyncRun:
     """One inference of `start_async`, as work for an executor."""
 
-    __slots__ = ("_arrays", "_finished", "_given", "_request", "_thread", "carrier", "error", "is_settled", "results")
+    __slots__ = (
+        *("_arrays", "_begin_ns", "_finished", "_given", "_request", "_thread"),
+        *("carrier", "error", "is_settled", "latency_ms", "results"),
+    )
 
     def __init__(self, request: InferRequest, arrays: list[Any], given: GivenOutputs | None) -> None:
+        self._begin_ns = time.perf_counter_ns()
+        self.latency_ms: float | None = None
+        """The time from `start_async` until the inference was done."""
         self._given = given
         self._request: InferRequest | None = request  # until it is settled
         self._arrays: list[Any] | None = arrays
@@ -535,6 +571,7 @@ class AsyncRun:
         if request is None:
             return
         self._thread = threading.get_ident()
+        self.latency_ms = (time.perf_counter_ns() - self._begin_ns) * 1e-6
         self.results, self.error = results, error
         self._request = self._arrays = self._given = self.carrier = None
         with request._lock:

@@ -19,7 +19,7 @@ from .given_outputs import GivenOutputs, bind_out
 from .remote import ON_DEVICE, RemoteTensor
 from .request import InferRequest, RequestState, owned
 from .state_pairs import StatePair
-from .tensor import Outputs, bind_inputs
+from .tensor import Outputs, bind_inputs, inputs_by_name, keyed_by_name
 
 __all__ = ["StateSnapshot", "StatefulRequest"]
 
@@ -230,16 +230,7 @@ class StatefulRequest(InferRequest):
 
     def _free(self, inputs: Any) -> dict[Any, Any]:
         """The inputs of a call by name, none of which is a state."""
-        if isinstance(inputs, Outputs):
-            inputs = dict(inputs.items())
-        if not isinstance(inputs, Mapping):
-            if len(self._free_inputs) != 1:
-                free = ", ".join(self._inputs[at].name for at in self._free_inputs) or "none"
-                raise InferenceError(
-                    f"expected a mapping from input name to array (inputs that are no states: {free}), "
-                    f"found {type(inputs).__name__}"
-                )
-            inputs = {self._inputs[self._free_inputs[0]].name: inputs}
+        inputs = inputs_by_name([self._inputs[at] for at in self._free_inputs], inputs)
         for name in inputs:
             if name in self._state_names:
                 raise InferenceError(
@@ -257,6 +248,7 @@ class StatefulRequest(InferRequest):
         if isinstance(out, Outputs):
             out = dict(out.items())
         if isinstance(out, Mapping):
+            out = keyed_by_name([self._outputs[at] for at in self._free_outputs], out, "output")
             for name in out:
                 if name in self._state_outputs:
                     raise InferenceError(f"out: {name!r} is a state of this request; snapshot_state() reads it")

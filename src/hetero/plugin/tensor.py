@@ -16,7 +16,7 @@ from ..model.types import Port
 from .conversion import Unfit, as_array, on_device
 from .remote import RemoteContext, RemoteTensor
 
-__all__ = ["Outputs", "bind_inputs", "check_outputs"]
+__all__ = ["Outputs", "bind_inputs", "check_outputs", "inputs_by_name", "keyed_by_name"]
 
 _MOST_SUMMARIZED = 1 << 22  # elements of a result whose range a table shows
 _MOST_NAMES = 5  # of unknown inputs in a message
@@ -25,7 +25,8 @@ _MOST_NAMES = 5  # of unknown inputs in a message
 class Outputs:
     """The results of one inference, in the order of the model's outputs.
 
-    Access them by unpacking (``first, second = compiled(x)``), by name (``out["name"]``) or by position (``out[0]``).
+    Access them by unpacking (``first, second = compiled(x)``), by name (``out["name"]``), by position (``out[0]``) or
+    by port (``out[compiled.outputs[0]]``).
     Each result is an array; a sequence is a list of arrays, and an empty optional is None. Iteration and ``len`` behave
     like a tuple of results. `keys` returns the names, so ``dict(out)`` and ``**out`` work by name. ``"name" in out``
     checks for a name.
@@ -48,6 +49,8 @@ class Outputs:
                 near = did_you_mean(key, self._positions)
                 raise UnknownOutput(f"the model has no output {key!r}{near}; {self._known()}")
             return self._arrays[position]
+        if isinstance(key, Port):
+            return self[key.name]
         if isinstance(key, slice):
             return tuple(self._arrays[key])
         try:
@@ -124,27 +127,18 @@ def bind_inputs(
 
     A sequence is a list of arrays; an empty optional is None.
 
-    ``inputs``: a mapping from input name to array, or the `Outputs` of another model; if the model has one input, also
-    the array alone. Inputs with a default may be left out. Arrays are NumPy arrays or have ``__dlpack__``. Python
-    numbers and lists of them are converted if no element is lost (see `conversion`). Arrays are copied only if their
-    byte order is not native. Dimensions with the same symbol must agree across inputs.
+    ``inputs``: a mapping from input to array, where a key is the name, the position or the port of an input; a list or
+    tuple of arrays in the order of the inputs; the `Outputs` of another model, by name; if the model has one input,
+    also its value alone (see `_listed`). Inputs with a default may be left out. Arrays are NumPy arrays or have
+    ``__dlpack__``. Python numbers and lists of them are converted if no element is lost (see `conversion`). Arrays are
+    copied only if their byte order is not native. Dimensions with the same symbol must agree across inputs.
 
     ``memories``: position of an input -> memories of devices that read it. A value that is in one of them is returned
     as a `RemoteTensor`. Tensors elsewhere are copied to this machine if they are `RemoteTensor` objects.
 
     Raises `InferenceError` with the name of the input, what was expected and what was found.
     """
-    if isinstance(inputs, Outputs):
-        inputs = dict(inputs.items())
-    elif not isinstance(inputs, Mapping):
-        if len(ports) != 1:
-            names = ", ".join(port.name for port in ports) or "none"
-            kind = "one array" if isinstance(inputs, np.ndarray) else f"a {type(inputs).__name__}"
-            example = "".join(f"; write {{{port.name!r}: array, …}}" for port in ports[:1])
-            raise InferenceError(
-                f"expected a mapping from input name to array (inputs: {names}), found {kind}{example}"
-            )
-        inputs = {ports[0].name: inputs}
+    inputs = inputs_by_name(ports, inputs)
     symbols: dict[str, tuple[int, str]] = {}
     bound: list[Any] = []
     left_out = 0
@@ -166,6 +160,61 @@ def bind_inputs(
     if len(inputs) + left_out != len(ports):
         _refuse_unknown(ports, inputs)
     return bound
+
+
+def inputs_by_name(ports: Sequence[Port], inputs: Any) -> Mapping[Any, Any]:
+    """``inputs`` of `bind_inputs` as a mapping from name to value. Keys that are no inputs stay as they are."""
+    if isinstance(inputs, Outputs):
+        return dict(inputs.items())
+    if isinstance(inputs, Mapping):
+        return keyed_by_name(ports, inputs, "input")
+    if _listed(ports, inputs):
+        if len(inputs) > len(ports):
+            raise InferenceError(
+                f"expected up to {counted(len(ports), 'array')}, one for each input, found {len(inputs)}"
+            )
+        return {port.name: value for port, value in zip(ports, inputs, strict=False)}
+    if len(ports) != 1:
+        names = ", ".join(port.name for port in ports) or "none"
+        kind = "one array" if isinstance(inputs, np.ndarray) else f"a {type(inputs).__name__}"
+        example = "".join(f"; write {{{port.name!r}: array, …}}" for port in ports[:1])
+        raise InferenceError(f"expected a mapping from input name to array (inputs: {names}), found {kind}{example}")
+    return {ports[0].name: inputs}
+
+
+def keyed_by_name(ports: Sequence[Port], values: Mapping[Any, Any], what: str) -> Mapping[Any, Any]:
+    """``values`` with names in place of positions and ports as keys. Keys that are none of these stay as they are.
+    Raises `InferenceError` for a port with two keys. ``what``: "input" or "output"."""
+    if all(isinstance(key, str) for key in values):
+        return values
+    named: dict[Any, Any] = {}
+    for key, value in values.items():
+        name = key
+        if isinstance(key, Port):
+            name = key.name
+        elif isinstance(key, (int, np.integer)) and not isinstance(key, bool) and 0 <= key < len(ports):
+            name = ports[int(key)].name
+        if name in named:
+            raise InferenceError(f"{what} {name!r} has two values, under its name, position or port")
+        named[name] = value
+    return named
+
+
+def _listed(ports: Sequence[Port], inputs: Any) -> bool:
+    """Whether ``inputs`` is a list of one value for each input.
+
+    If the model has one input, a list is its value, unless it holds a single array of the rank of the input: as a
+    value, this list would have one dimension more, so it can mean only one thing.
+    """
+    if not isinstance(inputs, (list, tuple)):
+        return False
+    if len(ports) != 1:
+        return True
+    port = ports[0]
+    if len(inputs) != 1 or not port.is_tensor or port.shape is None:
+        return False
+    rank = getattr(inputs[0], "ndim", None)
+    return rank is not None and rank == len(port.shape)
 
 
 def _refuse_unknown(ports: Sequence[Port], inputs: Mapping[Any, Any]) -> None:

@@ -55,6 +55,7 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
     assert shapes("--shape", "tokens=2x5") == [[2, 5], [2, 5]]
     assert shapes("--shape", "tokens=2x5,mask=2x5") == [[2, 5], [2, 5]]
     assert shapes("-shape", "tokens[2,5],mask[2,5]") == [[2, 5], [2, 5]]
+    assert shapes("--shape", "tokens=2,5", "--shape", "mask=2,5") == [[2, 5], [2, 5]]
     np.save("tokens.npy", np.full((3, 2), 9))
     assert shapes("-i", "tokens=tokens.npy") == [[3, 2], [3, 2]]
     hetero("run", two_inputs_path, "--range", "tokens=0:10")
@@ -72,6 +73,15 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
         assert told in hetero("run", two_inputs_path, *options, code=2).stderr
     assert "length = 5" in hetero("run", two_inputs_path, "--shape", "tokens=1x5", "--shape", "mask=1x6", code=1).stderr
     assert "float32" in hetero("run", two_inputs_path, "-i", "mask=tokens.npy", code=1).stderr
+
+
+def test_open_sizes_are_stated(hetero: Invoke, two_inputs_path: Path) -> None:
+    """Only those of other axes than the first."""
+    text = "the model leaves sizes open, which are 1 here: length; set them with --shape or --dim"
+    for command in ("run", "bench"):
+        options = ("-t", "0.1") if command == "bench" else ()
+        assert text in hetero(command, two_inputs_path, *options).stderr
+        assert "sizes open" not in hetero(command, two_inputs_path, "--dim", "length=2", *options).stderr
 
 
 def test_scalars_and_brackets_in_names() -> None:

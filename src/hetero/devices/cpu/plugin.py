@@ -16,10 +16,9 @@ from ... import _kernels
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import STREAM_PROPERTIES, streams_and_threads
-from ...errors import PropertyError, UnsupportedModel
+from ...errors import UnsupportedModel
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
-from ...plugin.remote import HostContext
 from .operators.custom import Expansions
 from .planner import Planner
 from .registry import NodePlan, examine
@@ -49,6 +48,7 @@ class CpuPlugin(Plugin):
 
     name = "CPU"
     refuses_when_compiling = True
+    computes_on_host = True
     properties = (
         *Plugin.properties,
         "PERF_COUNT",
@@ -66,7 +66,6 @@ class CpuPlugin(Plugin):
         self._teams: weakref.WeakValueDictionary[Hashable, _kernels.Team] = weakref.WeakValueDictionary()
         self._teams_lock = threading.Lock()
         self._examined: weakref.WeakKeyDictionary[Model, Support] = weakref.WeakKeyDictionary()
-        self._context = HostContext(self.name)
         self._custom_ops = CustomOps(self.name)
 
     def device_memory(self, device: str) -> DeviceMemory | None:
@@ -96,10 +95,7 @@ class CpuPlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
-        if context is not None and not isinstance(context, HostContext):
-            raise PropertyError(
-                f"{self.name} uses this machine's memory and accepts only a HostContext, found {context!r}"
-            )
+        self.check_host_context(context)
         return self._compiled(model, self.full_config(config))
 
     def _compiled(self, model: Model, settings: Mapping[str, Any], stored: StoredModel | None = None) -> CompiledModel:
@@ -148,15 +144,6 @@ class CpuPlugin(Plugin):
         stored = read_stored(reader)
         shaping = {name: stored.settings[name] for name in _SHAPING if name in stored.settings}
         return self._compiled(stored.model, self.full_config({**shaping, **config}), stored)
-
-    def create_context(self, parameters: Mapping[str, Any]) -> HostContext:
-        """Takes no parameters."""
-        for name in parameters:
-            raise PropertyError(f"contexts of {self.name} accept no parameters, found {name!r}")
-        return HostContext(self.name)
-
-    def get_default_context(self) -> HostContext:
-        return self._context
 
     def _team(
         self, id_: str, streams: int, threads: int, processors: Sequence[Sequence[int]] | None

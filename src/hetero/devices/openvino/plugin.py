@@ -41,6 +41,7 @@ class OpenvinoPlugin(Plugin):
 
     name = "OPENVINO"
     refuses_when_compiling = True
+    computes_on_host = True  # requests exchange arrays, also with OpenVINO's GPU and NPU
     properties = (
         *Plugin.properties,
         "RANGE_FOR_ASYNC_INFER_REQUESTS",
@@ -106,6 +107,7 @@ class OpenvinoPlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
+        self.check_host_context(context)
         settings = self.full_config(config)
         device = self._device(settings)
         name = self.device_name(settings["DEVICE_ID"])

@@ -14,7 +14,6 @@ from ...base.properties import Property
 from ...errors import (
     DeviceUnavailable,
     HeteroError,
-    NotSupported,
     PropertyError,
     UnsupportedModel,
     raise_out_of_memory,
@@ -26,7 +25,14 @@ from .backend import Target
 from .counters import Counters
 from .memory import OrtMemory, memory_at
 from .runner import PAYLOAD_VERSION, SHAPING, OrtModel
-from .session import CPU_PROVIDER, SessionSource, num_streams, session_options
+from .session import (
+    CPU_PROVIDER,
+    SESSION_OPTIONS,
+    SessionSource,
+    num_streams,
+    session_options,
+    session_options_problem,
+)
 from .support import inferred_dtypes, record_assignment, refusals, takes_all
 from .values import passes
 
@@ -63,6 +69,7 @@ class OrtPlugin(Plugin):
 
     name = "ORT"
     refuses_when_compiling = True
+    computes_on_host = True  # unless a provider has memory of its own
     properties = (
         *Plugin.properties,
         "PERF_COUNT",
@@ -75,6 +82,14 @@ class OrtPlugin(Plugin):
         Property("ORT_ALLOW_SPINNING", bool, False, doc="threads of a session also spin after a run, until the next"),
         Property("ORT_PROVIDER_OPTIONS", Mapping, {}, doc="onnxruntime's options for the execution provider"),
         Property("ORT_SESSION_CONFIG", Mapping, {}, doc="onnxruntime's config entries for the session"),
+        Property(
+            "ORT_SESSION_OPTIONS",
+            Mapping,
+            {},
+            doc=f"attributes of onnxruntime's SessionOptions: {', '.join(SESSION_OPTIONS)}",
+            problem=session_options_problem,
+        ),
+        Property("ORT_RUN_CONFIG", Mapping, {}, doc="onnxruntime's config entries for each run"),
     )
 
     def __init__(self) -> None:
@@ -145,9 +160,7 @@ class OrtPlugin(Plugin):
 
     def get_context_of(self, id_: str) -> RemoteContext:
         context = self._memory(self._target(id_), {})
-        if context is None:
-            raise NotSupported(f"{self.device_name(id_)} has no remote contexts: it computes in this machine's memory")
-        return context
+        return super().get_default_context() if context is None else context
 
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
         unknown = [name for name in parameters if name != "DEVICE_ID"]
@@ -168,9 +181,10 @@ class OrtPlugin(Plugin):
         own = settings["ORT_PROVIDER_OPTIONS"]
         is_cpu = target.provider == CPU_PROVIDER
         memory = self._memory(target, own)
-        if context is not None and context is not memory:
-            where = "this machine's memory" if memory is None else f"{memory!r}"
-            raise PropertyError(f"{device} computes in {where}; found {context!r} as context")
+        if memory is None:
+            self.check_host_context(context)
+        elif context is not None and context is not memory:
+            raise PropertyError(f"{device} computes in {memory!r}; found {context!r} as context")
         for port in (*model.inputs, *model.outputs):
             if port.is_stated and port.dtype is not None and not passes(port.dtype):
                 self._refuse(model, device, refusals(model, target, own))

@@ -15,7 +15,7 @@ from . import backend
 from .binding import HOST_VALUES, MISFIT, HostBinding, OrtHostValue
 from .counters import Counters
 from .memory import OrtMemory, OrtTensor, out_of_memory
-from .session import SessionSource
+from .session import SessionSource, run_options
 from .values import FOREIGN_TYPES, array_of, is_native, ort_value
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class OrtRunner:
         self._session = session
         self._direct = backend.direct(session)
         self._counters = counters
-        self._options = backend.load().RunOptions()
+        self._options = run_options(model.settings)
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]
@@ -186,7 +186,7 @@ class BoundRunner(Runner):
         self._session = session
         self._counters = counters
         self._memory = memory
-        self._options = backend.load().RunOptions()
+        self._options = run_options(model.settings)
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]

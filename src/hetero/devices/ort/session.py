@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...errors import PropertyError, shown
 from ...model.constants import release_pages
 from ..handover import with_keys
 from . import backend
@@ -14,13 +15,50 @@ from .values import ort_value
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["CPU_PROVIDER", "LENT_BYTES", "SessionSource", "num_streams", "plain_options", "session_options"]
+__all__ = [
+    "CPU_PROVIDER",
+    "LENT_BYTES",
+    "SessionSource",
+    "num_streams",
+    "plain_options",
+    "run_options",
+    "session_options",
+]
 
 CPU_PROVIDER = "CPUExecutionProvider"
 
 LENT_BYTES = 4096
 """The minimum size in B of tensors that sessions read from the mapped file. onnxruntime copies them unless it packs or
 folds them, or `_only_gathered` lists them."""
+
+SESSION_OPTIONS: Mapping[str, type | str] = {
+    "graph_optimization_level": "GraphOptimizationLevel",
+    "execution_mode": "ExecutionMode",
+    "execution_order": "ExecutionOrder",
+    "inter_op_num_threads": int,
+    "enable_cpu_mem_arena": bool,
+    "enable_mem_pattern": bool,
+    "enable_mem_reuse": bool,
+    "use_deterministic_compute": bool,
+    "log_verbosity_level": int,
+    "logid": str,
+}
+"""The attributes of ``SessionOptions`` that ``ORT_SESSION_OPTIONS`` accepts -> their type, or the enumeration whose
+names are their values."""
+
+_ENUM_NAMES = {
+    "GraphOptimizationLevel": (
+        *("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL"),
+    ),
+    "ExecutionMode": ("ORT_SEQUENTIAL", "ORT_PARALLEL"),
+    "ExecutionOrder": ("DEFAULT", "PRIORITY_BASED", "MEMORY_EFFICIENT"),
+}
+_OTHER_OPTIONS = {
+    "intra_op_num_threads": "INFERENCE_NUM_THREADS",
+    "log_severity_level": "LOG_LEVEL",
+    "enable_profiling": "PERF_COUNT",
+    "optimized_model_filepath": "CACHE_DIR or CompiledModel.export_model",
+}
 
 _SEVERITY = {"NO": 4, "ERR": 3, "WARNING": 2, "INFO": 1, "DEBUG": 0, "TRACE": 0}
 
@@ -48,6 +86,36 @@ def session_options(settings: Mapping[str, Any]) -> Any:
         options.add_session_config_entry("session.force_spinning_stop", "1")
     for key, value in settings["ORT_SESSION_CONFIG"].items():
         options.add_session_config_entry(str(key), str(value))
+    for key, value in settings["ORT_SESSION_OPTIONS"].items():
+        kind = SESSION_OPTIONS[key]
+        try:
+            setattr(options, key, getattr(getattr(ort, kind), value) if isinstance(kind, str) else value)
+        except AttributeError as error:
+            raise PropertyError(f"ORT_SESSION_OPTIONS: onnxruntime {ort.__version__} has no {key}={value}") from error
+    return options
+
+
+def session_options_problem(given: Mapping[Any, Any]) -> str | None:
+    """The error in the value of ``ORT_SESSION_OPTIONS``, or None."""
+    for key, value in given.items():
+        kind = SESSION_OPTIONS.get(key)
+        if kind is None:
+            instead = _OTHER_OPTIONS.get(key)
+            hint = f"use {instead}" if instead else f"expected one of {', '.join(SESSION_OPTIONS)}"
+            return f"{shown(key)} cannot be set; {hint}"
+        names = _ENUM_NAMES[kind] if isinstance(kind, str) else ()
+        if value not in names if names else type(value) is not kind:
+            expected = f"one of {', '.join(names)}" if isinstance(kind, str) else kind.__name__
+            return f"{key}: expected {expected}, found {shown(value)}"
+    return None
+
+
+def run_options(settings: Mapping[str, Any]) -> Any:
+    """The options of the runs of one request."""
+    options = backend.load().RunOptions()
+    options.log_severity_level = _SEVERITY[settings["LOG_LEVEL"]]
+    for key, value in settings["ORT_RUN_CONFIG"].items():
+        options.add_run_config_entry(str(key), str(value))
     return options
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,7 @@ class TemplatePlugin(Plugin):
     """Runs every ONNX operator with a reference implementation. Slow, but correct for every opset."""
 
     name = "TEMPLATE"
+    computes_on_host = True
     properties = (
         *without(Plugin.properties, "DEVICE_ID"),
         "PERF_COUNT",
@@ -80,6 +80,7 @@ class TemplatePlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
+        self.check_host_context(context)
         full = self.full_config(config)
         from .program import Program, Refused
 
@@ -192,8 +193,7 @@ def _scope(model: Model, custom_ops: CustomOps) -> Scope:
     functions: Sequence[onnx.FunctionProto] = ()
     if model.functions:
         functions = onnx.ModelProto.FromString(model.to_bytes(max_constant_bytes=0)).functions
-    directory = None if model.path is None else Path(model.path).parent
-    return Scope(model.opsets, Library(implementation, functions, directory, custom_ops))
+    return Scope(model.opsets, Library(implementation, functions, model.constants.external, custom_ops))
 
 
 def _constants(model: Model) -> dict[str, np.ndarray]:

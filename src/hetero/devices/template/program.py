@@ -18,18 +18,18 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.external_data_helper
 import onnx.numpy_helper
 
 from ...errors import InferenceError, inference_error
 from ...extension.custom_op import CustomOp
 from ...extension.table import CustomOps
+from ...model.external import ExternalFiles
 from ...model.functions import fill_references
+from ...model.nested import embed
 from ...plugin.cancellation import Cancellation
 
 __all__ = [
@@ -130,22 +130,22 @@ class Library:
     """The functions of a model, compiled on first use, and its custom operators.
 
     ``implementation``: returns the callable of a node (see `resolve`) and the outer values that its nested graphs read.
-    ``functions``: all functions of the model. ``directory``: the folder of the model file, for external tensors, or
-    None. ``custom_ops``: the user's operators; ``used``: those that the model uses.
+    ``functions``: all functions of the model. ``external``: the model's external data, or None. ``custom_ops``: the
+    user's operators; ``used``: those that the model uses.
     """
 
     def __init__(
         self,
         implementation: Callable[[onnx.NodeProto, Scope], tuple[Callable[..., Sequence[Any]], tuple[str, ...]]],
         functions: Iterable[onnx.FunctionProto] = (),
-        directory: Path | None = None,
+        external: ExternalFiles | None = None,
         custom_ops: CustomOps | None = None,
     ) -> None:
         self.custom_ops = CustomOps("TEMPLATE") if custom_ops is None else custom_ops
         self.used: dict[CustomOp, None] = {}
         self.implementation = implementation
         self.functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in functions}
-        self.directory = directory
+        self.external = external
         self._programs: dict[tuple[FunctionKey, bytes], Program] = {}
         self._open: list[FunctionKey] = []
         self._num_nodes: dict[tuple[FunctionKey, bytes], int] = {}  # per program, including nested calls
@@ -154,12 +154,15 @@ class Library:
 
     def tensor(self, proto: onnx.TensorProto) -> np.ndarray:
         """A tensor of a nested graph, read from its external file if it has one."""
-        if onnx.external_data_helper.uses_external_data(proto):
-            if self.directory is None:
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            if self.external is None:
                 raise Refused(f"tensor {proto.name!r} has external data, but the model was not read from a file")
             loaded = onnx.TensorProto()
             loaded.CopyFrom(proto)
-            onnx.external_data_helper.load_external_data_for_tensor(loaded, str(self.directory))
+            try:
+                embed(loaded, self.external)
+            except ValueError as error:
+                raise Refused(f"tensor {proto.name!r}: {error}") from error
             proto = loaded
         array: np.ndarray = with_str_objects(onnx.numpy_helper.to_array(proto))
         return array

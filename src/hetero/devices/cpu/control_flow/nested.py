@@ -81,6 +81,7 @@ def _read(
             _as_model(model, graph, own_types, captured, types),
             folder=model.file.folder,
             follow_links=model.file.follow_links,
+            external_data=model.file.external_data,
         )
         plans, reasons = examine(inner, expand)
     except HeteroError as error:

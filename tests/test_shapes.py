@@ -1,0 +1,68 @@
+"""The argument ``shapes``: sizes by input and by symbol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import hetero
+from model_zoo import make_model
+
+
+@pytest.fixture
+def model(core: hetero.Core) -> hetero.Model:
+    """y = a + b with a: [n, m], b: [n, 1], and k: [k] beside."""
+    nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Relu", ["k"], ["z"])]
+    return core.read_model(make_model(nodes, {"a": ["n", "m"], "b": ["n", 1], "k": ["k"]}, ["y", "z"]))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "a", "b", "k"),
+    [
+        (None, ("n", "m"), ("n", 1), ("k",)),
+        ({}, ("n", "m"), ("n", 1), ("k",)),
+        ({"n": 2}, (2, "m"), (2, 1), ("k",)),
+        ({"n": 2, "m": 3}, (2, 3), (2, 1), ("k",)),
+        ({"n": 0}, (0, "m"), (0, 1), ("k",)),
+        ({"a": (2, 3)}, (2, 3), (2, 1), ("k",)),
+        ({"a": (2, None), "m": 3}, (2, 3), (2, 1), ("k",)),
+        ({"a": (2, None), "n": 2}, (2, "m"), (2, 1), ("k",)),
+        ({"k": 4}, ("n", "m"), ("n", 1), (4,)),  # the name of an input and of a symbol
+        ({"k": (4,)}, ("n", "m"), ("n", 1), (4,)),
+        ({"k": [4], "n": 5}, (5, "m"), (5, 1), (4,)),
+    ],
+)
+def test_sizes(core: hetero.Core, model: hetero.Model, shapes: Any, a: Any, b: Any, k: Any) -> None:
+    assert [port.shape for port in core.compile_model(model, "CPU", shapes=shapes).inputs] == [a, b, k]
+    plan = core.plan(model, "HETERO:TEMPLATE,CPU", shapes=shapes)
+    assert [port.shape for port in plan.original.inputs] == [a, b, k]
+    assert len(core.query_model(model, "CPU", shapes=shapes)) == 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"N": 2}, r"no input 'N' \(did you mean n\?\); its inputs: a, b, k; its symbols: k, m, n"),
+        ({"n": -1}, "expected a size of 0 or more for 'n', found -1"),
+        ({"n": 2**63}, "expected a size of 0 or more"),
+        ({"n": True}, "no input 'n'"),
+        ({"n": 2.0}, "no input 'n'"),
+        ({"a": 2}, "expected a sequence of sizes for 'a', found 2"),
+        ({"n": 2, "a": (3, 4)}, "n = 3 in input 'a', and n = 2"),
+        ({"a": (2, 3), "b": (3, 1)}, "n = 3 in input 'b', and n = 2 in 'a'"),
+    ],
+)
+def test_refused(core: hetero.Core, model: hetero.Model, shapes: Any, message: str) -> None:
+    with pytest.raises(hetero.PropertyError, match=message):
+        core.plan(model, "HETERO:TEMPLATE,CPU", shapes=shapes)
+
+
+def test_other_sizes_raise(core: hetero.Core, model: hetero.Model) -> None:
+    compiled = core.compile_model(model, shapes={"n": 2, "k": 1})
+    one = np.ones(1, np.float32)
+    assert compiled([np.ones((2, 3), np.float32), np.ones((2, 1), np.float32), one])["y"].shape == (2, 3)
+    with pytest.raises(hetero.InferenceError, match=r"expected float32 .2, m., found shape .3, 3."):
+        compiled([np.ones((3, 3), np.float32), np.ones((3, 1), np.float32), one])
