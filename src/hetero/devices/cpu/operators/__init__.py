@@ -11,6 +11,7 @@ from . import (
     elementwise,
     fourier,
     grouped_query,
+    maps,
     movement,
     nbits,
     network,
@@ -21,7 +22,9 @@ from . import (
     resize,
     sampling,
     selection,
+    sequences,
     spatial,
+    strings,
     trees,
 )
 
@@ -36,6 +39,7 @@ __all__ = [
     "fourier",
     "grouped_query",
     "halves",
+    "maps",
     "movement",
     "nbits",
     "network",
@@ -46,6 +50,8 @@ __all__ = [
     "resize",
     "sampling",
     "selection",
+    "sequences",
     "spatial",
+    "strings",
     "trees",
 ]
