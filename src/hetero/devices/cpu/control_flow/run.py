@@ -208,7 +208,7 @@ def _scan(
         assert value is not None, "checked when the model was examined"
         if not -value.ndim <= axis < value.ndim:
             raise InferenceError(f"scan_input_axes has {axis}, its input {position} has shape {list(value.shape)}")
-        tracks.append(np.ascontiguousarray(np.moveaxis(value, axis, 0)))
+        tracks.append(np.require(np.moveaxis(value, axis, 0), requirements=("C", "A")))
     lengths = {len(track) for track in tracks}
     if len(lengths) != 1:
         raise InferenceError(f"the scanned inputs have different lengths: {sorted(lengths)}")

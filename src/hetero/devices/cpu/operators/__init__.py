@@ -7,6 +7,7 @@ from . import (
     batch_norm,
     classic,
     convolution,
+    deformable,
     einsum,
     elementwise,
     fourier,
@@ -18,6 +19,7 @@ from . import (
     onnxruntime,
     onnxruntime_quantized,
     quantized,
+    random,
     recurrent,
     resize,
     sampling,
@@ -25,6 +27,7 @@ from . import (
     sequences,
     spatial,
     strings,
+    svm,
     trees,
 )
 
@@ -34,6 +37,7 @@ __all__ = [
     "batch_norm",
     "classic",
     "convolution",
+    "deformable",
     "einsum",
     "elementwise",
     "fourier",
@@ -46,6 +50,7 @@ __all__ = [
     "onnxruntime",
     "onnxruntime_quantized",
     "quantized",
+    "random",
     "recurrent",
     "resize",
     "sampling",
@@ -53,5 +58,6 @@ __all__ = [
     "sequences",
     "spatial",
     "strings",
+    "svm",
     "trees",
 ]

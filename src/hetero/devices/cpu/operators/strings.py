@@ -7,7 +7,6 @@ object array holds references.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from ....errors import InferenceError
 from ....model.types import dtype_of
+from ...bounded_patterns import bounded_pattern
 from ..registry import ANY, INDICES, NUMBERS, STRING, Node, hosted
 
 __all__ = ["texts"]
@@ -104,19 +104,9 @@ def _string_split(node: Node) -> Run:
     return run
 
 
-_MOST_PATTERN = 1 << 12
-
-
 @hosted("RegexFullMatch", dtypes=STRING, attributes={"pattern": None}, result="bool")
 def _regex_full_match(node: Node) -> Run:
-    """Patterns without repeated groups only: Python's engine backtracks, and others could take unbounded time."""
-    pattern = text(node, "pattern", "")
-    if len(pattern) > _MOST_PATTERN:
-        raise InferenceError(f"attribute pattern has {len(pattern)} characters; at most {_MOST_PATTERN} are supported")
-    trouble = _backtracks(pattern)
-    if trouble:
-        raise InferenceError(f"attribute pattern {pattern!r} {trouble}")
-    compiled = re.compile(pattern)
+    compiled = bounded_pattern("pattern", text(node, "pattern", ""))
 
     def run(x: Array) -> Sequence[Any]:
         found = [compiled.fullmatch(item) is not None for item in x.reshape(-1).tolist()]
@@ -125,46 +115,51 @@ def _regex_full_match(node: Node) -> Run:
     return run
 
 
-def _backtracks(pattern: str) -> str | None:
-    """Why matching ``pattern`` may take more than quadratic time, or is not RE2's syntax; None if neither."""
-    import re._parser as parser  # type: ignore[import-not-found]
+@hosted("com.microsoft::Tokenizer", dtypes=STRING, attributes=dict.fromkeys((
+    "mark", "mincharnum", "pad_value", "separators", "stopwords", "tokenexp")), result="object")  # fmt: skip
+def _tokenizer(node: Node) -> Run:
+    """The tokens of each string along a new axis: matches of tokenexp, parts between separators, or characters.
+    Tokens of fewer than mincharnum characters are left out."""
+    mark, least, filler = node.get("mark", 0), node.get("mincharnum", 1), text(node, "pad_value", "")
+    if "stopwords" in node.attributes:
+        raise InferenceError("attribute stopwords is not supported")
+    expression, separators = text(node, "tokenexp", ""), texts(node, "separators")
+    if bool(expression) == ("separators" in node.attributes) or least < 1:
+        raise InferenceError("expected either separators or tokenexp, and mincharnum of 1 or more")
+    token = bounded_pattern("tokenexp", expression) if expression else None
+    if separators != [""] and "" in separators:
+        raise InferenceError("attribute separators has an empty string among others")
+    splits = [bounded_pattern("separators", separator) for separator in separators if separator]
 
-    try:
-        parsed = parser.parse(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"is not supported: {error}"
-    repeats = 0
+    def tokens(item: str) -> list[str]:
+        if token is not None:
+            found = [match.group() for match in token.finditer(item)]
+        elif not splits:
+            found = list(item)
+        else:
+            found = [item]
+            for split in splits:
+                parts: list[str] = []
+                for piece in found:
+                    begin = 0
+                    for match in split.finditer(piece):
+                        parts.append(piece[begin : match.start()])
+                        begin = match.end()
+                    parts.append(piece[begin:])
+                found = parts
+        return [part for part in found if len(part) >= least]
 
-    def visit(items: Any, inside: bool) -> str | None:
-        nonlocal repeats
-        for op, argument in items:
-            name = str(op)
-            if name in ("GROUPREF", "GROUPREF_EXISTS", "ASSERT", "ASSERT_NOT", "ATOMIC_GROUP", "POSSESSIVE_REPEAT"):
-                return f"has {name.lower()}, which RE2 does not know"
-            if name in ("MAX_REPEAT", "MIN_REPEAT"):
-                low, high, inner = argument
-                if inside:
-                    return "repeats a repetition, which can take exponential time"
-                if high != low:
-                    repeats += 1
-                many = high != low or int(low) > 1
-                trouble = visit(inner, inside or many)
-            elif name == "SUBPATTERN":
-                trouble = visit(argument[-1], inside)
-            elif name == "BRANCH":
-                if inside:
-                    return "repeats alternatives, which can take exponential time"
-                trouble = next(filter(None, (visit(branch, inside) for branch in argument[1])), None)
-            else:
-                trouble = None
-            if trouble:
-                return trouble
-        return None
+    def run(x: Array) -> Sequence[Any]:
+        if x.ndim not in (1, 2):
+            raise InferenceError(f"expected strings of shape [C] or [N, C], found {list(x.shape)}")
+        rows = [tokens(item) for item in x.reshape(-1).tolist()]
+        if mark:
+            rows = [["\x02", *row, "\x03"] for row in rows]
+        longest = max(map(len, rows), default=0)
+        flat = [part for row in rows for part in (*row, *[filler] * (longest - len(row)))]
+        return [strings(flat, (*x.shape, longest))]
 
-    trouble = visit(parsed, False)
-    if trouble is None and repeats > 6:
-        return f"has {repeats} repetitions; at most 6 are supported, because each may multiply the time"
-    return trouble
+    return run
 
 
 # ---- encoders

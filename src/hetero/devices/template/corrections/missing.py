@@ -72,24 +72,9 @@ class Split_1(OpRun):
         return tuple(np.split(x, np.cumsum(lengths)[:-1], axis=axis))
 
 
-class Multinomial(OpRun):
-    """Draws classes from unnormalized log probabilities [batch, classes], by inverting the cumulative distribution."""
-
-    def _run(
-        self, logits: np.ndarray, dtype: int = 6, sample_size: int = 1, seed: float | None = None
-    ) -> tuple[np.ndarray]:
-        random = np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))
-        wide = logits.astype(np.float64)
-        odds = np.cumsum(np.exp(wide - wide.max(axis=1, keepdims=True)), axis=1)
-        draws = random.random((len(logits), sample_size)) * odds[:, -1:]
-        classes = (draws[:, :, None] >= odds[:, None, :]).sum(axis=2)
-        return (classes.astype(dtype_of(dtype)),)
-
-
 CORRECTIONS: Corrections = (
     ("", "Cast", 1, 5, Cast_1),
     ("", "CastLike", 24, None, CastLike_24),
     ("", "Split", 1, 1, Split_1),
     ("", "DequantizeLinear", 10, 18, DequantizeLinear_10),
-    ("", "Multinomial", 7, None, Multinomial),
 )
