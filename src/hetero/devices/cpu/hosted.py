@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import inference_error, raise_out_of_memory
 from ...plugin.profile import ProfileRow
-from ...plugin.request import Runner
+from ...plugin.request import RepeatingRunner
 from .registry import NodePlan
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Ends:
     @classmethod
     def of(cls, model: Model, nodes: Sequence[NodePlan]) -> Ends | None:
         """None if no node is hosted, or has strings as labels."""
-        if all(plan.operator.host is None and plan.operator.labels is None for plan in nodes):
+        if all(plan.operator.host is None and not _has_labels(plan) for plan in nodes):
             return None
         is_constant = model.is_constant
         outer = {int(value) for value in model.input_ids}
@@ -86,6 +86,23 @@ class Ends:
         inputs = tuple(sorted(v for v in read_by_kernels if v in ready))
         return cls(tuple(first), tuple(last), inputs, tuple(v for v in needed if v in made))
 
+    def repeats(self, model: Model, nodes: Sequence[NodePlan]) -> bool:
+        """Whether results are new objects in every run, which share no memory, if those of the plans are.
+
+        ZipMap makes new maps. One output may come from other nodes, if they start from what no output shows."""
+        outputs = {int(value) for value in model.output_ids}
+        if self.first or any(model.is_constant[v] or v in self.inputs for v in outputs):
+            return False
+        others = [nodes[i] for i in self.last if nodes[i].node.op_type != "ai.onnx.ml::ZipMap"]
+        selects = ("ai.onnx.ml::ArrayFeatureExtractor", "Gather")
+        fixed = any(
+            not plan.inputs or plan.inputs[0] < 0 or model.is_constant[plan.inputs[0]]
+            for plan in others
+            if plan.node.op_type not in selects
+        )
+        shown = [v for plan in others for v in plan.outputs if v in outputs]
+        return not fixed and len(shown) <= 1 and not any(outputs.intersection(plan.inputs) for plan in others)
+
     @property
     def nodes(self) -> tuple[int, ...]:
         return self.first + self.last
@@ -96,7 +113,11 @@ class Ends:
         return {"input_ids": self.inputs, "output_ids": self.outputs, "elsewhere": self.nodes}
 
 
-class HostedRunner(Runner):
+def _has_labels(plan: NodePlan) -> bool:
+    return plan.operator.labels is not None and plan.operator.labels(plan.node.attributes) is not None
+
+
+class HostedRunner(RepeatingRunner):
     """Runs the nodes of `Ends` around the plans of a model."""
 
     def __init__(self, core: CpuRunner, planner: Planner, ends: Ends, timed: bool) -> None:
@@ -112,6 +133,10 @@ class HostedRunner(Runner):
         self._constants = {
             v: planner.model.constant(v) for v in fixed if planner.model.is_constant[v]
         }
+        self._positions = [self._inputs.index(v) for v in ends.inputs] if not ends.first else []
+        self._repeats = ends.repeats(planner.model, planner.nodes) and sorted(self._positions) == [
+            *range(len(self._inputs))
+        ]
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         values: dict[int, Any] = {**self._constants, -1: None}
@@ -119,14 +144,27 @@ class HostedRunner(Runner):
         times: dict[int, tuple[int, int]] = {}
         for i in self._ends.first:
             self._run(i, values, times)
-        if self._ends.outputs:
-            results = self._core.run([values[v] for v in self._ends.inputs])
-            for value, result in zip(self._ends.outputs, results, strict=True):
-                table = self._labels.get(value)
-                values[value] = result if table is None else table[result]
+        results = self._core.run([values[v] for v in self._ends.inputs]) if self._ends.outputs else ()
+        outputs = self._finished(values, results, times)
+        self._core.host_times.update(times)
+        return outputs
+
+    def run_again(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """See `hetero.plugin.request.RepeatingRunner`."""
+        if not self._repeats:
+            return None
+        results = self._core.run_again([inputs[position] for position in self._positions])
+        return None if results is None else self._finished({**self._constants, -1: None}, results, {})
+
+    def _finished(
+        self, values: dict[int, Any], results: Sequence[NDArray[Any]], times: dict[int, tuple[int, int]]
+    ) -> list[Any]:
+        """The outputs, from the results of the plans."""
+        for value, result in zip(self._ends.outputs, results, strict=True):
+            table = self._labels.get(value)
+            values[value] = result if table is None else table[result]
         for i in self._ends.last:
             self._run(i, values, times)
-        self._core.host_times.update(times)
         return [values[v] for v in self._outputs]
 
     def _run(self, i: int, values: dict[int, Any], times: dict[int, tuple[int, int]]) -> None:

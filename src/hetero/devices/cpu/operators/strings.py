@@ -133,7 +133,7 @@ def _tokenizer(node: Node) -> Run:
 
     def tokens(item: str) -> list[str]:
         if token is not None:
-            found = [match.group() for match in token.finditer(item)]
+            found = token.findall(item) if not token.groups else [match.group() for match in token.finditer(item)]
         elif not splits:
             found = list(item)
         else:
@@ -314,6 +314,7 @@ def _one_hot_encoder(node: Node) -> Run:
 
 # ---- TfIdfVectorizer
 
+_MOST_COUNTS = 1 << 22  # counters of the rows that are counted at a time: 32 MiB
 
 @hosted("TfIdfVectorizer", dtypes=("int32", "int64", *STRING), attributes=dict.fromkeys((
     "max_gram_length", "max_skip_count", "min_gram_length", "mode", "ngram_counts", "ngram_indexes", "pool_int64s",
@@ -361,34 +362,33 @@ def _tf_idf_vectorizer(node: Node) -> Run:
     by_column = np.zeros(width, np.float32)
     by_column[indexes] = weights
 
-    def numbers_in(items: list[Any]) -> list[int]:
-        found: list[int] = []
-        length = len(items)
+    columns_of = np.append(indexes, width)  # the last one, for what is no n-gram of the pool, is dropped
+
+    def counts_of(items: list[Any], rows: int, length: int) -> Array:
+        totals = np.zeros(rows * (width + 1), np.int64)
         for size in range(least, most + 1):
             known = grams[size]
-            if not known:
+            if not known or length < size:
                 continue
-            if size == 1:
-                found += [known[item] for item in items if item in known]
-                continue
-            for gap in range(1, min(skips + 1, (length - 1) // (size - 1)) + 1 if length >= size else 1):
+            gaps = 1 if size == 1 else min(skips + 1, (length - 1) // (size - 1))
+            for gap in range(1, gaps + 1):
                 reach = (size - 1) * gap
-                found += [
-                    known[gram]
-                    for at in range(length - reach)
-                    if (gram := tuple(items[at : at + reach + 1 : gap])) in known
-                ]
-        return found
+                parts = items if size == 1 else zip(*(items[at * gap :] for at in range(size)), strict=False)
+                found = np.array([known.get(part, -1) for part in parts], np.int64)
+                at = np.flatnonzero(found >= 0)
+                at = at[at % length < length - reach]  # others reach into the next row
+                totals += np.bincount(at // length * (width + 1) + columns_of[found[at]], minlength=len(totals))
+        return totals.reshape(rows, width + 1)[:, :width]
 
     def run(x: Array) -> Sequence[Any]:
         if x.ndim not in (1, 2) or (x.dtype == object) != bool(names):
             raise InferenceError(f"x is {x.dtype}{list(x.shape)}; expected rows of {'strings' if names else 'integers'}")
         rows = x.reshape(1, -1) if x.ndim == 1 else x
-        made = np.zeros((len(rows), width), np.float32)
-        for at, row in enumerate(rows.tolist()):
-            found = numbers_in(row)
-            if found:
-                made[at] = np.bincount(indexes[found], minlength=width)
+        made = np.empty((len(rows), width), np.float32)
+        step = max(1, _MOST_COUNTS // (width + 1))
+        for begin in range(0, len(rows), step):
+            part = rows[begin : begin + step]
+            made[begin : begin + step] = counts_of(part.reshape(-1).tolist(), len(part), part.shape[1])
         if mode == "IDF":
             made = np.where(made > 0, by_column, np.float32(0))
         elif mode == "TFIDF":
