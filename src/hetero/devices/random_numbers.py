@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 36
 
 
 def _generator(seed: float | None) -> np.random.RandomState:
-    """``seed``: None or NaN for numbers that nothing repeats. Whole seeds give the numbers of onnx.reference; of others,
+    """``seed``: None or NaN for other numbers each time. Whole seeds give the numbers of onnx.reference; of others,
     all bits of the float32 count."""
     if seed is None or math.isnan(seed):
         return np.random.RandomState()
@@ -83,5 +83,5 @@ def dropout(x: Array, ratio: float, seed: float | None) -> tuple[Array, Array]:
     kept = _generator(seed).random_sample(x.shape) >= ratio
     with np.errstate(all="ignore"):
         wide = x.astype(np.float64 if x.dtype == np.float64 else np.float32)
-        made = np.where(kept, wide / wide.dtype.type(1 - ratio), wide.dtype.type(0))
+        made = np.where(kept, wide / np.asarray(1 - ratio, wide.dtype), np.zeros((), wide.dtype))
     return made.astype(x.dtype), kept

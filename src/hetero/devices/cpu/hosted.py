@@ -16,10 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import inference_error, raise_out_of_memory
+from ...errors import InferenceError, inference_error, raise_out_of_memory
 from ...plugin.profile import ProfileRow
 from ...plugin.request import RepeatingRunner
 from .registry import NodePlan
@@ -130,9 +129,7 @@ class HostedRunner(RepeatingRunner):
         self._outputs = [int(value) for value in planner.model.output_ids]
         self._timed = timed
         fixed = {v for i in ends.nodes for v in self._nodes[i].inputs if v >= 0}.union(self._outputs)
-        self._constants = {
-            v: planner.model.constant(v) for v in fixed if planner.model.is_constant[v]
-        }
+        self._constants = {v: planner.model.constant(v) for v in fixed if planner.model.is_constant[v]}
         self._positions = [self._inputs.index(v) for v in ends.inputs] if not ends.first else []
         self._repeats = ends.repeats(planner.model, planner.nodes) and sorted(self._positions) == [
             *range(len(self._inputs))
@@ -174,7 +171,7 @@ class HostedRunner(RepeatingRunner):
             wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
         try:
             results = run_hosted(plan, [values[v] for v in plan.inputs])
-        except Exception as error:
+        except InferenceError as error:
             raise self._core.named(error) from error.__cause__
         if self._timed:
             times[i] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)

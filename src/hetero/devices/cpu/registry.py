@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY",
-    "BOOL",
     "ANYTHING",
+    "BOOL",
     "F32",
     "FLOATS",
     "HOSTED",
     "INDICES",
+    "NOT_TENSOR",
     "NUMBERS",
     "OPERATORS",
+    "STRING",
     "Append",
     "Lowering",
     "Nested",
     "NestedGraph",
     "Node",
     "NodePlan",
-    "NOT_TENSOR",
     "Operator",
-    "STRING",
     "Result",
     "Types",
     "dtype_trouble",
@@ -287,7 +287,7 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
         if reason is not None:
             made = _hosted(model, model.op_types[op], opsets[op], attributes, inputs, types)
             if isinstance(made, str):
-                reason, made = made if isinstance(entry, str) else reason, None
+                reason, made = made, None
             made = made or expand(model, index, types)
             if made is None or isinstance(made, str):
                 reasons[index] = reason if made is None else f"{reason}; {made}"
@@ -309,14 +309,18 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
 def _hosted(
     model: Model, op_type: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[int], types: Types
 ) -> Operator | str | None:
-    """The hosted operator for a node; the reason if its forms do not support it; None if there is none."""
+    """The hosted operator for a node, or the reason why it does not support the attributes. None if there is none, or
+    if it is not for these types and a kernel is."""
     if _split(op_type) in model.functions:
         return None
     reason = None
+    has_kernel = op_type in OPERATORS
     for entry in HOSTED.get(op_type, ()):
         if not entry.since <= opset <= entry.until:
             continue
         trouble = _attribute_trouble(op_type, entry, attributes) or _input_trouble(model, entry, inputs, types)
+        if trouble is not None and has_kernel:
+            continue
         if trouble is None:
             assert entry.host is not None
             try:

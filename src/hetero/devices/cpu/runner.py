@@ -500,7 +500,9 @@ class _Bodies:
         """The captured values, contiguous and aligned."""
         _, captured = self._outer.body(self._node, graph)
         operands = map(self._operand, captured)
-        return [np.require(array, requirements=("C", "A")) if isinstance(array, np.ndarray) else array for array in operands]
+        return [
+            np.require(array, requirements=("C", "A")) if isinstance(array, np.ndarray) else array for array in operands
+        ]
 
     def _operand(self, position: int) -> NDArray[Any]:
         return self._operands[position]  # type: ignore[return-value]  # None: an empty optional

@@ -16,7 +16,22 @@ import numpy as np
 from ....errors import HeteroError, raise_out_of_memory
 from ....model.read import read_model
 from ....model.types import Dim, dtype_of, onnx_dtype_of
-from ..registry import (ANY, ANYTHING, BOOL, NOT_TENSOR, STRING, Append, Expand, Nested, NestedGraph, Node, Types, examine, name_of, operator)
+from ..registry import (
+    ANY,
+    ANYTHING,
+    BOOL,
+    NOT_TENSOR,
+    STRING,
+    Append,
+    Expand,
+    Nested,
+    NestedGraph,
+    Node,
+    Types,
+    examine,
+    name_of,
+    operator,
+)
 from ..values import Context, NeedsHost, Value
 from .appends import without_appends
 

@@ -283,9 +283,7 @@ def _padded(rows: _Array, count: int) -> _Array:
     return np.concatenate([rows, filler]) if len(filler) else rows
 
 
-def _sequence_map(
-    plan: NodePlan, operands: Sequence[Any], bodies: BodyRunner, cancellation: Cancellation
-) -> list[Any]:
+def _sequence_map(plan: NodePlan, operands: Sequence[Any], bodies: BodyRunner, cancellation: Cancellation) -> list[Any]:
     """Runs the body once for each element of the first operand, a list. Other lists are of the same length."""
     assert plan.nested is not None
     first, *others = operands[: plan.nested.num_inputs]

@@ -50,7 +50,9 @@ def _deform_conv(node: Node) -> Run:
         )
         taps, count, channels = math.prod(kernel), len(x), x.shape[1]
         if channels % groups or min(out) < 0 or offset.shape != (count, groups * taps * rank, *out):
-            raise InferenceError(f"offset {list(offset.shape)} does not fit x {list(x.shape)} and {groups} offset groups")
+            raise InferenceError(
+                f"offset {list(offset.shape)} does not fit x {list(x.shape)} and {groups} offset groups"
+            )
         if mask is not None and mask.shape != (count, groups * taps, *out):
             raise InferenceError(f"mask {list(mask.shape)} does not fit an output of {list(out)}")
         if b is not None and b.shape != (len(w),):
@@ -104,7 +106,7 @@ def _sampled(planes: Array, places: Array) -> Array:
 
 @hosted("MaxRoiPool", dtypes=FLOATS, attributes={"pooled_shape": None, "spatial_scale": None}, result=0)
 def _max_roi_pool(node: Node) -> Run:
-    """The maximum of each bin of a region; 0 for empty bins. Corners are rounded to whole pixels, halves away from 0."""
+    """The maximum of each bin of a region; 0 for empty bins. Corners are rounded to pixels, halves away from 0."""
     pooled = _sizes(node, "pooled_shape", 1)
     if pooled is None or len(pooled) != 2:
         raise InferenceError(f"attribute pooled_shape is {pooled}; expected a height and a width")
@@ -126,7 +128,10 @@ def _max_roi_pool(node: Node) -> Run:
             left, top, right, bottom = (int(math.copysign(math.floor(abs(c) + 0.5), c)) for c in corners.tolist())
             spans = [
                 _bins(first, last, bins, size)
-                for first, last, bins, size in ((top, bottom, pooled[0], x.shape[2]), (left, right, pooled[1], x.shape[3]))
+                for first, last, bins, size in (
+                    (top, bottom, pooled[0], x.shape[2]),
+                    (left, right, pooled[1], x.shape[3]),
+                )
             ]
             for row, (y0, y1) in enumerate(spans[0]):
                 for column, (x0, x1) in enumerate(spans[1]):

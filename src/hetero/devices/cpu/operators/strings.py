@@ -6,6 +6,7 @@ object array holds references.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -210,7 +211,7 @@ def _encoder_result(attributes: Any) -> str | None:
     "default_float": None, "default_int64": None, "default_string": None, "default_tensor": None,
 }, since=2, result=_encoder_result)  # fmt: skip
 def _label_encoder(node: Node) -> Run:
-    """A dictionary look-up. Of equal keys the first counts. From opset 4 on, NaN equals the key NaN."""
+    """A dictionary look-up. From opset 4 on, NaN equals the key NaN."""
     from onnx import numpy_helper
 
     keys, values = _table(node, "keys"), _table(node, "values")
@@ -238,8 +239,8 @@ def _label_encoder(node: Node) -> Run:
     for at, key in enumerate(keys.tolist()):
         if isinstance(key, float) and math.isnan(key):
             nan = min(nan, at) if node.opset >= 4 else nan
-        else:
-            place.setdefault(key, at)
+        elif place.setdefault(key, at) != at:
+            raise InferenceError(f"LabelEncoder with a key that is given twice: {key!r}")
 
     def run(x: Array) -> Sequence[Any]:
         if x.dtype != keys.dtype:
@@ -316,12 +317,15 @@ def _one_hot_encoder(node: Node) -> Run:
 
 _MOST_COUNTS = 1 << 22  # counters of the rows that are counted at a time: 32 MiB
 
+
 @hosted("TfIdfVectorizer", dtypes=("int32", "int64", *STRING), attributes=dict.fromkeys((
     "max_gram_length", "max_skip_count", "min_gram_length", "mode", "ngram_counts", "ngram_indexes", "pool_int64s",
     "pool_strings", "weights")), result="float32")  # fmt: skip
 def _tf_idf_vectorizer(node: Node) -> Run:
     """Counts the n-grams of a pool in each row, with up to max_skip_count elements left out between two of its own."""
-    least, most, skips = (node.get(f"{name}", None) for name in ("min_gram_length", "max_gram_length", "max_skip_count"))
+    least, most, skips = (
+        node.get(f"{name}", None) for name in ("min_gram_length", "max_gram_length", "max_skip_count")
+    )
     mode = text(node, "mode", "")
     counts, indexes = list(node.get("ngram_counts", ())), np.array(node.get("ngram_indexes", ()), np.int64)
     names, numbers = texts(node, "pool_strings"), list(node.get("pool_int64s", ()))
@@ -330,15 +334,19 @@ def _tf_idf_vectorizer(node: Node) -> Run:
     if mode not in ("TF", "IDF", "TFIDF"):
         raise InferenceError(f"attribute mode is {mode!r}; expected TF, IDF or TFIDF")
     if not 1 <= least <= most or most > max(len(counts), 1):
-        raise InferenceError(f"min_gram_length {least} and max_gram_length {most} do not fit {len(counts)} ngram_counts")
+        raise InferenceError(
+            f"min_gram_length {least} and max_gram_length {most} do not fit {len(counts)} ngram_counts"
+        )
     if not 0 <= skips <= 1 << 20:
         raise InferenceError(f"attribute max_skip_count is {skips}; expected 0 to {1 << 20}")
     if bool(names) == bool(numbers):
         raise InferenceError("expected either pool_strings or pool_int64s")
     pool: list[Any] = names or numbers
     bounds = [*counts, len(pool)]
-    if bounds[0] != 0 or any(b < a for a, b in zip(bounds, bounds[1:], strict=False)):
-        raise InferenceError(f"attribute ngram_counts is {counts[:8]}; expected ascending places in {len(pool)} entries")
+    if bounds[0] != 0 or any(b < a for a, b in itertools.pairwise(bounds)):
+        raise InferenceError(
+            f"attribute ngram_counts is {counts[:8]}; expected ascending places in {len(pool)} entries"
+        )
     if not len(indexes) or indexes.min() < 0 or indexes.max() >= 1 << 26:
         raise InferenceError(f"attribute ngram_indexes is empty or has an entry outside 0..{(1 << 26) - 1}")
     width = int(indexes.max()) + 1
@@ -347,12 +355,14 @@ def _tf_idf_vectorizer(node: Node) -> Run:
         raise InferenceError(f"attribute weights has {len(weights)} entries; expected {len(indexes)}")
     grams: list[dict[Any, int]] = [{} for _ in range(most + 1)]
     number = 0
-    for size, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
+    for size, (begin, end) in enumerate(itertools.pairwise(bounds), 1):
         if (end - begin) % size:
             raise InferenceError(f"attribute ngram_counts leaves {end - begin} entries to the {size}-grams")
         for at in range(begin, end, size):
             if number >= len(indexes):
-                raise InferenceError(f"attribute ngram_indexes has {len(indexes)} entries, fewer than the pool's n-grams")
+                raise InferenceError(
+                    f"attribute ngram_indexes has {len(indexes)} entries, fewer than the pool's n-grams"
+                )
             if least <= size <= most:
                 key = pool[at] if size == 1 else tuple(pool[at : at + size])
                 grams[size].setdefault(key, number)
@@ -382,7 +392,9 @@ def _tf_idf_vectorizer(node: Node) -> Run:
 
     def run(x: Array) -> Sequence[Any]:
         if x.ndim not in (1, 2) or (x.dtype == object) != bool(names):
-            raise InferenceError(f"x is {x.dtype}{list(x.shape)}; expected rows of {'strings' if names else 'integers'}")
+            raise InferenceError(
+                f"x is {x.dtype}{list(x.shape)}; expected rows of {'strings' if names else 'integers'}"
+            )
         rows = x.reshape(1, -1) if x.ndim == 1 else x
         made = np.empty((len(rows), width), np.float32)
         step = max(1, _MOST_COUNTS // (width + 1))
@@ -407,23 +419,33 @@ def _axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
-@hosted("Cast", dtypes=(*ANY, *STRING), attributes={"to": None, "saturate": None, "round_mode": None}, since=6,
-        result=lambda attributes: None if dtype_of(attributes.get("to", 0)) is None
-        else dtype_of(attributes["to"]).name)  # type: ignore[union-attr]  # fmt: skip
-def _cast(node: Node) -> Run:
-    """To and from strings. Floats have up to 8 digits, as in onnxruntime (%.8g and %.17g)."""
+_STRING = 8  # of onnx.TensorProto.DataType
+_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16)
+
+
+@hosted("Cast", dtypes=ANY, attributes={"to": (_STRING,), "saturate": None, "round_mode": None}, since=6,
+        result="object")  # fmt: skip
+def _cast_to_strings(node: Node) -> Run:
+    """Floats have up to 8 digits, as in onnxruntime."""
+    if "to" not in node.attributes:
+        raise InferenceError("attribute to is missing")
+    return lambda x: [strings(_as_text(x), x.shape)]
+
+
+def _cast_result(attributes: Any) -> str | None:
+    dtype = dtype_of(attributes.get("to", 0))
+    return None if dtype is None else dtype.name
+
+
+@hosted("Cast", dtypes=STRING, attributes={"to": (*_NUMBERS, _STRING), "saturate": None, "round_mode": None}, since=6,
+        result=_cast_result)  # fmt: skip
+def _cast_strings(node: Node) -> Run:
     dtype = dtype_of(node.get("to", 0))
     if dtype is None:
-        raise InferenceError(f"attribute to is {node.get('to', 0)}, which is no element type")
+        raise InferenceError("attribute to is missing")
 
     def run(x: Array) -> Sequence[Any]:
-        if x.dtype == object and dtype == object:
-            return [x]
-        if dtype == object:
-            return [strings(_as_text(x), x.shape)]
-        if x.dtype != object:
-            return [x.astype(dtype)]
-        return [_as_numbers(x.reshape(-1).tolist(), dtype).reshape(x.shape)]
+        return [x if dtype.hasobject else _as_numbers(x.reshape(-1).tolist(), dtype).reshape(x.shape)]
 
     return run
 
@@ -431,7 +453,6 @@ def _cast(node: Node) -> Run:
 def _as_text(x: Array) -> list[str]:
     if x.dtype.kind in "biu":
         return [str(int(item)) for item in x.reshape(-1).tolist()]
-    digits = ".17g" if x.dtype == np.float64 else ".8g"
     made = []
     for item in x.astype(np.float64).reshape(-1).tolist():
         if math.isnan(item):
@@ -439,7 +460,7 @@ def _as_text(x: Array) -> list[str]:
         elif math.isinf(item):
             made.append("INF" if item > 0 else "-INF")
         else:
-            made.append(format(item, digits))
+            made.append(format(item, ".8g"))
     return made
 
 
@@ -541,7 +562,9 @@ def _array_feature_extractor(node: Node) -> Run:
 
 @hosted("Slice", dtypes=(STRING, INDICES), since=10, result=0)
 def _slice(node: Node) -> Run:
-    def run(x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Sequence[Any]:
+    def run(
+        x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
+    ) -> Sequence[Any]:
         chosen = range(len(starts)) if axes is None else [_axis(int(axis), x.ndim) for axis in axes]
         ways = [1] * len(starts) if steps is None else steps.tolist()
         slices = [slice(None)] * x.ndim

@@ -16,7 +16,15 @@ from ....errors import InferenceError
 from ..registry import Node, operator
 from ..values import Context, Value
 from .elementwise import _required, binary, cast, unary, unary_code
-from .scores import POST_TRANSFORMS, class_labels, label_table, labels_of_largest, post_transformed, rows_of, string_labels
+from .scores import (
+    POST_TRANSFORMS,
+    class_labels,
+    label_table,
+    labels_of_largest,
+    post_transformed,
+    rows_of,
+    string_labels,
+)
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -39,7 +47,9 @@ def _common_trouble(attributes: Mapping[str, Any], vectors: int) -> str | None:
         return f"attribute kernel_params has {len(parameters)} entries; expected 3: gamma, coef0 and degree"
     supports = len(attributes.get("support_vectors", ()))
     if vectors and (not supports or supports % vectors):
-        return f"attribute support_vectors has {supports} entries; expected a multiple of {vectors}, the support vectors"
+        return (
+            f"attribute support_vectors has {supports} entries; expected a multiple of {vectors}, the support vectors"
+        )
     for name in ("kernel_params", "coefficients", "rho", "support_vectors", "prob_a", "prob_b"):
         if not np.isfinite(np.asarray(attributes.get(name, ()), np.float32)).all():
             return f"attribute {name} has infinities or NaN"
@@ -151,11 +161,10 @@ def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) ->
         scores = binary(context, "add", scores, context.scalar(node.get("rho", (0,))[0], _FLOAT32))
         return [labels_of_largest(context, scores, table), post_transformed(context, scores, transform)]
     coefficients = np.array(node.get("coefficients", ()), np.float32).reshape(count - 1, vectors)
-    pairs = count * (count - 1) // 2
     scores = _scores(context, node, x, coefficients, np.concatenate([[0], np.cumsum(per_class)]).astype(np.int64))
     parameters = [np.array(node.get(name, ()), np.float32) for name in ("prob_a", "prob_b")]
     if parameters[0].size:
-        types = [((rows,), _INT64), ((rows, count), _FLOAT32)]
+        types: list[tuple[tuple[int, ...], np.dtype[Any]]] = [((rows,), _INT64), ((rows, count), _FLOAT32)]
         place, made = context.call_many("svm_votes", [scores, *map(context.constant, parameters)], types, [count])
         made = post_transformed(context, made, transform)
     else:

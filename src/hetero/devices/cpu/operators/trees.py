@@ -499,9 +499,7 @@ def as_regressor(attributes: Mapping[str, Any]) -> dict[str, Any]:
     ids_of_children = np.where(is_leaf, next_id + children, children)[owner]
     ids_of_children[:, 1] = np.where(following >= 0, following, ids_of_children[:, 1])
     kept = tree_of[owner] >= 0
-    leaf_pairs = np.unique(
-        np.stack([np.repeat(tree_of[owner[kept]], 2), ids_of_children[kept].reshape(-1)], 1), axis=0
-    )
+    leaf_pairs = np.unique(np.stack([np.repeat(tree_of[owner[kept]], 2), ids_of_children[kept].reshape(-1)], 1), axis=0)
     leaf_pairs = leaf_pairs[leaf_pairs[:, 1] >= next_id]
     nothing = [0] * len(leaf_pairs)
     places = leaf_pairs[:, 1] - next_id

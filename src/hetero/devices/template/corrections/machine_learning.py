@@ -288,12 +288,12 @@ class SVMClassifier(_MlOperator):
 def _kernels(x: np.ndarray, supports: np.ndarray, kind: str, parameters: Sequence[float]) -> np.ndarray:
     gamma, coef0, degree = parameters
     if kind == "RBF":
-        return np.exp(-gamma * np.square(x[:, None, :] - supports[None]).sum(axis=2))
+        return np.asarray(np.exp(-gamma * np.square(x[:, None, :] - supports[None]).sum(axis=2)))
     products = x @ supports.T
     if kind == "LINEAR":
-        return products
+        return np.asarray(products)
     shifted = gamma * products + coef0
-    return np.tanh(shifted) if kind == "SIGMOID" else shifted**degree
+    return np.asarray(np.tanh(shifted) if kind == "SIGMOID" else shifted**degree)
 
 
 def _coupled(odds: np.ndarray, pairs: Sequence[tuple[int, int]], count: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,29 @@ class Split_1(OpRun):
         return tuple(np.split(x, np.cumsum(lengths)[:-1], axis=axis))
 
 
+class StringNormalizer(OpRun):
+    # onnx.reference removes accents, and compares words of another case as if is_case_sensitive were 1. By the schema.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        case_change_action: str = "NONE",
+        is_case_sensitive: int = 0,
+        locale: str | None = None,
+        stopwords: Sequence[str] | None = None,
+    ) -> tuple[np.ndarray]:
+        def plain(word: str) -> str:
+            return word if is_case_sensitive else word.lower()
+
+        stops = {plain(word) for word in stopwords or ()}
+        changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
+        change = changes[case_change_action]
+        words = [change(word) for word in x.reshape(-1).tolist() if plain(word) not in stops] or [""]
+        return (np.array(words, object).reshape((-1,) if x.ndim == 1 else (1, -1)),)
+
+
 CORRECTIONS: Corrections = (
+    ("", "StringNormalizer", 10, None, StringNormalizer),
     ("", "Cast", 1, 5, Cast_1),
     ("", "CastLike", 24, None, CastLike_24),
     ("", "Split", 1, 1, Split_1),

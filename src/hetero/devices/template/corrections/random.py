@@ -52,9 +52,7 @@ class Bernoulli(OpRun):
 
 
 class Multinomial(OpRun):
-    def _run(
-        self, x: np.ndarray, dtype: int = 6, sample_size: int = 1, seed: float | None = None
-    ) -> tuple[np.ndarray]:
+    def _run(self, x: np.ndarray, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> tuple[np.ndarray]:
         return (random_numbers.multinomial(x, sample_size, dtype_of(dtype), seed),)  # type: ignore[arg-type]
 
 
