@@ -219,6 +219,11 @@ enum {
     HT_TREE_NAN_FIRST = 1 << 30 /* NaN goes to the first child, else to the second */
 };
 
+/* ---- svm: classes at most, and bytes of its matrices of pairs */
+
+enum { HT_SVM_MAX_CLASSES = 1024 };
+static inline int64_t ht_scratch_svm_votes(int64_t classes) { return 8 * classes * classes + 8 * classes; }
+
 /* ---- reduce */
 
 /* Codes of its operations, in this order from 0. */
@@ -227,7 +232,7 @@ enum {
 /* ---- Published constants: X(NAME) for HT_<NAME> */
 
 #define HT_CONSTANTS(X)                                                                                 \
-    X(MAX_DIMS) X(MAX_BYTES) X(ALIGNMENT) X(MAX_WINDOW) X(MAX_THREADS)                                  \
+    X(MAX_DIMS) X(MAX_BYTES) X(ALIGNMENT) X(MAX_WINDOW) X(MAX_THREADS) X(SVM_MAX_CLASSES)                               \
     X(PANEL) X(PACKING_VERSION) X(NBITS_MAX_BLOCK) X(NBITS_MAX_BYTES_BLOCK)                             \
     X(CONV_DEPTHWISE_MAPS)                                                                              \
     X(ATTENTION_MAX_DIM)                                                                                \

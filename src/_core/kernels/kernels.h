@@ -100,6 +100,9 @@
     X(requantize) \
     X(lookup) \
     X(tree_ensemble) \
+    X(squared_distances) \
+    X(svm_scores) \
+    X(svm_votes) \
     X(custom)
 
 #define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)

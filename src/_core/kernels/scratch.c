@@ -208,6 +208,8 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call)
     case NUMBER_nms: return has_input(call, 0, 2) ? ht_scratch_nms(call->in[0]->dims[1]) : 0;
     case NUMBER_roi_align: return has_input(call, 0, 2) ? 8 * call->in[0]->dims[1] : 0;
     case NUMBER_unique: return has_sizes(call, 1, 1) ? ht_scratch_unique(call->ints[1]) : 0;
+    case NUMBER_svm_votes:
+        return has_sizes(call, 0, 1) && call->ints[0] <= HT_SVM_MAX_CLASSES ? ht_scratch_svm_votes(call->ints[0]) : 0;
     case NUMBER_det:
         return has_sizes(call, 0, 1) && is_moderate(call->ints[0], call->ints[0], 1) ? ht_scratch_det(call->ints[0]) : 0;
     case NUMBER_custom:

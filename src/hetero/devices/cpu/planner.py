@@ -46,7 +46,7 @@ from .qdq import rewrite
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
-from .values import Call, Context, NeedsData, NeedsHost, Packed, Value
+from .values import Call, Context, NeedsData, NeedsHost, Packed, Value, is_opaque, type_of
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -70,6 +70,7 @@ class Planner:
     ``packed``: the packed constants of the enclosing planner, to share them.
     ``folded``: nodes whose results are in ``constants``, as far as other nodes read them.
     ``repeated``: whether the model is the body of a Loop or Scan, or a branch in one.
+    ``elsewhere``: nodes that are not part of plans (see `hosted`).
 
     Thread-safe: threads only add to the shared dictionaries, and two threads add equal entries.
     """
@@ -86,6 +87,7 @@ class Planner:
         packed: Packed | None = None,
         folded: Collection[int] = (),
         repeated: bool = False,
+        elsewhere: Collection[int] = (),
     ) -> None:
         self.model = model
         self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
@@ -102,6 +104,12 @@ class Planner:
         if transform:
             nodes = nbits.rewritten(model, nodes, self.output_ids)
             self.nodes, self._unread = rewrite(nodes, self.output_ids, self.constant, self._is_constant)
+        self._unread |= frozenset(elsewhere)
+        self.labels = {
+            plan.outputs[0]: table
+            for plan in self.nodes
+            if plan.operator.labels is not None and (table := plan.operator.labels(plan.node.attributes)) is not None
+        }  # values that are places in a table of strings
         self.folded = self._fold(frozenset(folded))
         self._convolutions = Folded({}, {}, frozenset())
         if transform:
@@ -119,7 +127,9 @@ class Planner:
         for i, plan in enumerate(self.nodes):
             if i in known or i in self._unread or not plan.outputs:  # `nbits.rewritten` empties nodes
                 continue
-            if plan.operator.custom is not None:  # user code may give another result in each run
+            if plan.operator.custom is not None or plan.operator.host is not None:
+                continue  # user code, and random numbers, may give another result in each run
+            if plan.outputs[0] in self.labels:
                 continue
             if any(v >= 0 and v not in self._constants and not is_constant[v] for v in plan.inputs):
                 continue  # checked before any constant is read from the file
@@ -152,7 +162,7 @@ class Planner:
 
     def _lower(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
         plan = self.nodes[i]
-        trouble = dtype_trouble(plan.operator, inputs)
+        trouble = None if plan.operator.host is not None else dtype_trouble(plan.operator, inputs)
         if trouble:
             raise InferenceError(f"{plan}: {trouble}")
         context.node = i
@@ -174,7 +184,10 @@ class Planner:
         plan holds for the sizes that give the same answer. A small If becomes one call (`branched`). All other control
         flow raises `NeedsHost`."""
         condition = inputs[0]
-        if self.nodes[i].node.op_type != "If":
+        if self.nodes[i].node.op_type != "If" or any(
+            value in self.labels or (operand is not None and is_opaque(operand))
+            for value, operand in zip(self.nodes[i].inputs, inputs, strict=True)
+        ):
             raise NeedsHost
         if condition is None or condition.size != 1 or not context.is_known(condition):
             made = branched(self, context, i, inputs)
@@ -278,12 +291,12 @@ class Planner:
         are read. ``waited``: the data of ``segment.needs``. The plan keeps these arrays, so they must not be written
         later. ``symbolic``: whether the segment should also hold for other data, and for the other sizes that
         ``segment`` may hand on."""
-        types = {value: (array.dtype, array.shape) for value, array in arrays.items()}
+        types = {value: type_of(array) for value, array in arrays.items()}
         known = {value: segment.known[value] for value in arrays if value in segment.known}
         if not symbolic:
             return self._planned(segment.next_node, types, {**known, **waited}, None)
         none = (False,) * _MAX_RANK
-        axes = {value: segment.open_axes.get(value, none)[: array.ndim] for value, array in arrays.items()}
+        axes = {value: segment.open_axes.get(value, none)[: len(shape)] for value, (_, shape) in types.items()}
         return self._planned(segment.next_node, types, known, axes, waited)
 
     def _planned(
@@ -304,7 +317,7 @@ class Planner:
         if axes is not None:
             tracing, values = Tracing(self._packed), incoming(known)
             for number, value in values.items():
-                if value.data is None:
+                if value.data is None and not is_opaque(value):
                     tracing.add_input(value, axes[number], (waited or {}).get(number))
             try:
                 return self._segment(start, values, tracing)
@@ -318,7 +331,7 @@ class Planner:
     def _segment(self, start: int, incoming: dict[int, Value], context: Context) -> Segment:
         values: dict[int, Value] = dict(incoming)
         for value in incoming.values():
-            if value.data is None:
+            if value.data is None and not is_opaque(value):
                 value.storage = context.new_storage()
         staged = [
             number for number in sorted(values) if number >= self.model.num_values
@@ -397,10 +410,13 @@ class Planner:
         known, outputs, aliases = {}, [], dict[int, tuple[int, Any]]()
         copies: dict[int, Value] = {}  # of late values, which the caller gets
         output_of_storage: dict[int, int] = {}
-        input_of_storage = {value.storage: number for number, value in incoming.items() if value.data is None}
+        read = {number: value for number, value in incoming.items() if value.data is None and not is_opaque(value)}
+        input_of_storage = {value.storage: number for number, value in read.items()}
         for number in returned:
             value = values.get(number) or self.constant(number)
             assert value is not None, "checked when the model was read"
+            if is_opaque(value):
+                continue  # the runner has it
             if value.late is not None and value.storage not in input_of_storage:
                 if value.storage not in copies:
                     copy = Value(value.dtype, value.shape, storage=context.new_storage())
@@ -416,7 +432,7 @@ class Planner:
             else:
                 output_of_storage[value.storage] = number
                 outputs.append(number)
-        inputs = [number for number, value in incoming.items() if value.data is None]
+        inputs = list(read)
         calls: Sequence[Call] = context.calls
         parts: Parts = {}
         if self._transform:

@@ -19,6 +19,7 @@ from ...base.properties import STREAM_PROPERTIES, streams_and_threads
 from ...errors import UnsupportedModel
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
+from .hosted import Ends, HostedRunner
 from .operators.custom import Expansions
 from .planner import Planner
 from .registry import NodePlan, examine
@@ -203,10 +204,12 @@ class CpuModel(CompiledModel):
         self._custom_ops = custom_ops
         packed = Packed(_STORAGE[settings["INFERENCE_PRECISION_HINT"]])
         transform = not settings["DISABLE_TRANSFORMATIONS"]
+        self._ends = Ends.of(model, nodes)
         if stored is None:
-            self._plans = PlanCache(Planner(model, nodes, transform, packed=packed))
+            parts = {} if self._ends is None else self._ends.parts
+            self._plans = PlanCache(Planner(model, nodes, transform, packed=packed, **parts))
         else:
-            self._plans = PlanCache(stored.planner(nodes, transform, packed))
+            self._plans = PlanCache(stored.planner(nodes, transform, packed, self._ends))
 
     def export_payload(self, writer: PayloadWriter) -> None:
         from .stored import write_stored
@@ -218,7 +221,8 @@ class CpuModel(CompiledModel):
             writer.version[CUSTOM_OPS] = self._custom_ops
 
     def create_runner(self) -> Runner:
-        return CpuRunner(self._plans, self._timed, self._team, self.device)
+        runner = CpuRunner(self._plans, self._timed, self._team, self.device)
+        return runner if self._ends is None else HostedRunner(runner, self._plans.planner, self._ends, self._timed)
 
     def stream_processors(self) -> Sequence[Sequence[int]] | None:
         """For each stream, the processor of its own thread, which is the first; the others belong to its team."""

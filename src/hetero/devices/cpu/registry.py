@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .values import Context, Value
+from ...errors import HeteroError
+from .values import Context, NeedsHost, Value, is_opaque
 
 if TYPE_CHECKING:
     from ...extension.binding import BoundOp
@@ -23,12 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY",
+    "ANYTHING",
     "BOOL",
     "F32",
     "FLOATS",
+    "HOSTED",
     "INDICES",
+    "NOT_TENSOR",
     "NUMBERS",
     "OPERATORS",
+    "STRING",
     "Append",
     "Lowering",
     "Nested",
@@ -40,6 +46,7 @@ __all__ = [
     "Types",
     "dtype_trouble",
     "examine",
+    "hosted",
     "operator",
 ]
 
@@ -50,9 +57,15 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 NUMBERS = FLOATS + INTEGERS
 BOOL = ("bool",)
 ANY = (*NUMBERS, *BOOL, "float16", "bfloat16")
+STRING = ("object",)
+NOT_TENSOR = ("not a tensor",)  # sequences, optionals and maps
+ANYTHING = (*ANY, *STRING, *NOT_TENSOR)  # only of hosted operators
 
 Lowering = Callable[["Context", "Node", Sequence[Value | None]], Sequence[Value]]
 Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
+Host = Callable[["Node"], Callable[..., Sequence[Any]]]
+"""Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs."""
+Labels = Callable[[Mapping[str, Any]], NDArray[Any] | None]
 
 
 @dataclasses.dataclass(slots=True)
@@ -79,6 +92,9 @@ class Operator:
     ``result``: the first output's dtype: its name, the position of the input that has the same, or a function of the
     attributes; None if no such rule exists.
     ``nested``: reads the bodies of a control-flow node. ``custom``: a custom operator.
+    ``host``: the operator runs in Python between two programs, because kernels know no strings, sequences and maps.
+    ``labels``: the strings that the first output is made of, as a function of the attributes, or None if it is a tensor
+    of numbers. The lowering returns their places in this table; who reads the output gets the strings.
     """
 
     lower: Lowering
@@ -90,9 +106,13 @@ class Operator:
     result: Result
     nested: ReadNested | None = None
     custom: BoundOp | None = None
+    host: Host | None = None
+    labels: Labels | None = None
 
 
 OPERATORS: dict[str, list[Operator]] = {}
+HOSTED: dict[str, list[Operator]] = {}
+"""Operators that run in Python, for nodes that no kernel supports."""
 
 
 def operator(
@@ -104,6 +124,7 @@ def operator(
     check: Callable[[Model, NodeView], str | None] | None = None,
     result: Result = 0,
     nested: ReadNested | None = None,
+    labels: Labels | None = None,
 ) -> Callable[[Lowering], Lowering]:
     """Register the lowering of operators, for versions ``since`` to ``until`` of their domain. Names are those of
     ONNX's operators, or ``domain::name``."""
@@ -112,11 +133,36 @@ def operator(
     def add(lower: Lowering) -> Lowering:
         for name in names:
             OPERATORS.setdefault(name, []).append(
-                Operator(lower, tuple(per_input), attributes or {}, since, until, check, result, nested)  # type: ignore[arg-type]
+                Operator(lower, tuple(per_input), attributes or {}, since, until, check, result, nested, labels=labels)  # type: ignore[arg-type]
             )
         return lower
 
     return add
+
+
+def hosted(
+    *names: str,
+    dtypes: Collection[str] | tuple[Collection[str], ...] = ANYTHING,
+    attributes: Mapping[str, Collection[Any] | None] | None = None,
+    since: int = 1,
+    until: int = 10_000,
+    result: Result = None,
+) -> Callable[[Host], Host]:
+    """Register operators that run in Python. Parameters as of `operator`; `STRING` and `NOT_TENSOR` are types too."""
+    per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
+
+    def add(host: Host) -> Host:
+        for name in names:
+            HOSTED.setdefault(name, []).append(
+                Operator(_run_by_host, tuple(per_input), attributes or {}, since, until, None, result, host=host)  # type: ignore[arg-type]
+            )
+        return host
+
+    return add
+
+
+def _run_by_host(context: Context, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
+    raise NeedsHost
 
 
 def find(op_type: str, opset: int) -> Operator | None:
@@ -239,7 +285,10 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
                 nested = entry.nested(model, index, types, expand)
                 reason = nested if isinstance(nested, str) else None
         if reason is not None:
-            made = expand(model, index, types)
+            made = _hosted(model, model.op_types[op], opsets[op], attributes, inputs, types)
+            if isinstance(made, str):
+                reason, made = made, None
+            made = made or expand(model, index, types)
             if made is None or isinstance(made, str):
                 reasons[index] = reason if made is None else f"{reason}; {made}"
                 continue
@@ -257,6 +306,35 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
     return plans, reasons
 
 
+def _hosted(
+    model: Model, op_type: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[int], types: Types
+) -> Operator | str | None:
+    """The hosted operator for a node, or the reason why it does not support the attributes. None if there is none, or
+    if it is not for these types and a kernel is."""
+    if _split(op_type) in model.functions:
+        return None
+    reason = None
+    has_kernel = op_type in OPERATORS
+    for entry in HOSTED.get(op_type, ()):
+        if not entry.since <= opset <= entry.until:
+            continue
+        trouble = _attribute_trouble(op_type, entry, attributes) or _input_trouble(model, entry, inputs, types)
+        if trouble is not None and has_kernel:
+            continue
+        if trouble is None:
+            assert entry.host is not None
+            try:
+                entry.host(Node(op_type, opset, attributes, 1))
+            except UnicodeDecodeError as error:
+                trouble = f"an attribute has bytes that are not UTF-8: {error}"
+            except HeteroError as error:
+                trouble = str(error)
+            else:
+                return entry
+        reason = reason or trouble
+    return reason
+
+
 def _split(op_type: str) -> tuple[str, str]:
     domain, separator, name = op_type.rpartition("::")
     return (domain, name) if separator else ("", op_type)
@@ -268,7 +346,7 @@ def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
         return f"{op_type} is a function of the model"
     name = f"{domain}::{op_type}" if domain else op_type
     if name not in OPERATORS:
-        return f"no kernel for {name}" + (", which returns maps" if name == "ai.onnx.ml::ZipMap" else "")
+        return f"no kernel for {name}"
     opset = model.opsets.get(domain, 0)
     entry = find(name, opset)
     if entry is None:
@@ -310,7 +388,9 @@ class Types:
         """Record the first output's type, if the operator's rule determines it."""
         if not outputs or outputs[0] < 0 or entry.result is None:
             return
-        if isinstance(entry.result, str):
+        if entry.labels is not None and entry.labels(attributes) is not None:
+            self._names[outputs[0]] = STRING[0]
+        elif isinstance(entry.result, str):
             self._names[outputs[0]] = entry.result
         elif callable(entry.result):
             self._names[outputs[0]] = entry.result(attributes)
@@ -324,11 +404,12 @@ def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: 
         if value < 0:
             continue
         name = types.of(value)
+        if name is None and not model.is_tensor(value):
+            name = NOT_TENSOR[0]
         accepted = entry.dtypes[position if position < last else last]
         if name is not None and name not in accepted:
-            return f"input {model.value_name(value)!r} is {name}; kernels support {', '.join(accepted)}"
-        if name is None and not model.is_tensor(value):
-            return f"input {model.value_name(value)!r} is not a tensor"
+            supported = "" if name == NOT_TENSOR[0] else f"; kernels support {', '.join(accepted)}"
+            return f"input {model.value_name(value)!r} is {name}{supported}"
     return None
 
 
@@ -340,7 +421,7 @@ def dtype_trouble(entry: Operator, inputs: Sequence[Value | None]) -> str | None
             continue
         name = name_of(value.dtype)
         accepted = entry.dtypes[position if position < last else last]
-        if name not in accepted:
+        if name not in accepted and not (is_opaque(value) and NOT_TENSOR[0] in accepted):
             return f"input {position} is {name}; kernels support {', '.join(accepted)}"
     return None
 

@@ -20,10 +20,12 @@ from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from .control_flow.run import run_nested
 from .control_flow.trips import StaticBody
+from .hosted import run_hosted
 from .planner import Planner
 from .registry import NodePlan
 from .segment import Segment
 from .tracing import is_readable
+from .values import type_of
 
 __all__ = ["CpuRunner", "PlanCache"]
 
@@ -87,7 +89,8 @@ class PlanCache:
     def first(self, inputs: Sequence[NDArray[Any]], fits: Fits | None = None) -> Segment:
         """The first segment for these inputs. ``fits``: whether a segment holds for them; None considers only segments
         for single sizes."""
-        shapes, dtypes = tuple(array.shape for array in inputs), tuple(array.dtype for array in inputs)
+        types = [type_of(array) for array in inputs]
+        shapes, dtypes = tuple(shape for _, shape in types), tuple(dtype for dtype, _ in types)
         point = (dtypes, tuple(map(len, shapes)))
 
         def plan(alternatives: _Alternatives, symbolic: bool) -> Segment:
@@ -104,11 +107,11 @@ class PlanCache:
         shapes that ``segment`` leaves open. Everything else follows from ``segment``.
         """
         needed = tuple((arrays[value].shape, arrays[value].dtype, arrays[value].tobytes()) for value in segment.needs)
-        open_types = tuple((arrays[value].shape, arrays[value].dtype) for value in segment.open_axes)
+        open_types = tuple(type_of(arrays[value]) for value in segment.open_axes)
         point = (
             id(segment),
             tuple((arrays[value].shape, arrays[value].dtype) for value in segment.needs),
-            tuple((array.ndim, array.dtype) for array in map(arrays.__getitem__, segment.open_axes)),
+            tuple((len(shape), dtype) for dtype, shape in open_types),
         )
 
         def plan(alternatives: _Alternatives, symbolic: bool) -> Segment:
@@ -252,7 +255,7 @@ class CpuRunner:
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
         self._first: Segment | None = None  # the first segment of the last run
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
-        self._host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
+        self.host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         try:
@@ -262,7 +265,7 @@ class CpuRunner:
                     return results if self._whole is not None else self._outputs(inputs, results)
             return self._run_segments(inputs)
         except InferenceError as error:
-            raise self._named(error) from error.__cause__
+            raise self.named(error) from error.__cause__
 
     def run_into(self, inputs: Sequence[NDArray[Any]], places: Sequence[NDArray[np.uint8]]) -> Sequence[NDArray[Any]]:
         """See `hetero.plugin.request.PlacingRunner`."""
@@ -277,7 +280,7 @@ class CpuRunner:
                     if results is not None:
                         return self._outputs(inputs, results)
             except InferenceError as error:
-                raise self._named(error) from error.__cause__
+                raise self.named(error) from error.__cause__
         return self.run(inputs)
 
     def _program_places(self, places: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
@@ -296,9 +299,9 @@ class CpuRunner:
         try:
             return self._whole.run_again(inputs)
         except InferenceError as error:
-            raise self._named(error) from error.__cause__
+            raise self.named(error) from error.__cause__
 
-    def _named(self, error: InferenceError) -> InferenceError:
+    def named(self, error: InferenceError) -> InferenceError:
         """``error`` with the device's name, unless the enclosing runner adds it."""
         if not self._device or isinstance(error, Cancelled):
             return error
@@ -309,7 +312,7 @@ class CpuRunner:
         output_ids = planner.output_ids
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
         self._last, self._single, self._whole = [], None, None
-        self._host_times.clear()
+        self.host_times.clear()
         segment = self._first
         if segment is None or not self._fits(arrays, segment):
             segment = self._first = self._plans.first(inputs, functools.partial(self._fits, arrays))
@@ -368,16 +371,20 @@ class CpuRunner:
             if array is None and value >= 0:
                 constant = planner.constant(value)
                 array = None if constant is None else constant.data
+            elif value in planner.labels:
+                array = planner.labels[value][array]
             operands.append(array)
 
         if self._timed:
             wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
         if plan.operator.custom is not None:
             results = _run_custom(plan, operands)
+        elif plan.operator.host is not None:
+            results = run_hosted(plan, operands)
         else:
             results = run_nested(plan, operands, _Bodies(self, node, operands), self.cancellation)
         if self._timed:
-            self._host_times[node] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
+            self.host_times[node] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
         arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
 
     def body(self, node: int, graph: int) -> tuple[CpuRunner, tuple[int, ...]]:
@@ -394,6 +401,8 @@ class CpuRunner:
         """The model as one program for inputs of these types; None if it has several segments or runs a node in
         Python."""
         planner = self._plans.planner
+        if any(type_of(value)[0].hasobject for value in inputs):
+            return None
         arrays = dict(zip(planner.input_ids, inputs, strict=True))
         segment = self._plans.first(inputs, functools.partial(self._fits, arrays))
         if segment.host >= 0 or segment.next_node < len(planner.nodes) or not self._fits(arrays, segment):
@@ -421,7 +430,7 @@ class CpuRunner:
                 real[node] += wall_ns / 1000
                 cpu[node] += cpu_ns / 1000
                 executed[node] = True
-        for node, (wall_ns, cpu_ns) in self._host_times.items():
+        for node, (wall_ns, cpu_ns) in self.host_times.items():
             real[node], cpu[node], executed[node] = wall_ns / 1000, cpu_ns / 1000, True
         kind = f"{_kernels.variant()}_f32"
         model, folded = self._plans.planner.model, self._plans.planner.folded
@@ -490,9 +499,10 @@ class _Bodies:
     def captured(self, graph: int) -> Sequence[NDArray[Any]]:
         """The captured values, contiguous and aligned."""
         _, captured = self._outer.body(self._node, graph)
-        return [np.require(self._operand(position), requirements=("C", "A")) for position in captured]
+        operands = map(self._operand, captured)
+        return [
+            np.require(array, requirements=("C", "A")) if isinstance(array, np.ndarray) else array for array in operands
+        ]
 
     def _operand(self, position: int) -> NDArray[Any]:
-        array = self._operands[position]
-        assert array is not None, "captures are present"
-        return array
+        return self._operands[position]  # type: ignore[return-value]  # None: an empty optional

@@ -28,6 +28,7 @@ from ...artifact.payload import ArrayRef, PayloadReader, PayloadWriter
 from ...errors import Corrupt, HeteroError
 from ...model.model import Model
 from ...model.types import Port
+from .hosted import Ends
 from .planner import Planner
 from .registry import NodePlan
 from .values import MAX_BYTES, PACKING_VERSION, Packed, Value
@@ -79,7 +80,7 @@ class StoredModel:
     _payload: _Payload
     _reader: PayloadReader
 
-    def planner(self, nodes: list[NodePlan], transform: bool, packed: Packed) -> Planner:
+    def planner(self, nodes: list[NodePlan], transform: bool, packed: Packed, ends: Ends | None = None) -> Planner:
         """A planner of the model with the stored folded values. Adds the stored packed constants to ``packed``."""
         model, folded = self.model, frozenset(self._payload.folded.nodes)
         constants: dict[int, Value] = {}
@@ -87,7 +88,8 @@ class StoredModel:
             array = self._reader.array(ref)
             constants[model.value_id(name)] = Value(array.dtype, array.shape, array, shared=True)
         _check_folded(model, nodes, folded, constants)
-        planner = Planner(model, nodes, transform, constants=constants, packed=packed, folded=folded)
+        parts = {} if ends is None else ends.parts
+        planner = Planner(model, nodes, transform, constants=constants, packed=packed, folded=folded, **parts)
         if {**self._reader.version, **version_descriptor()} == self._reader.version:
             self._add_packed(planner, packed)
         return planner
@@ -139,6 +141,8 @@ def _may_pack(planner: Planner) -> bool:
 
 
 def _plan_once(planner: Planner, inputs: Sequence[Port]) -> None:
+    if planner.input_ids != tuple(planner.model.input_ids):
+        return  # the shapes of what hosted nodes compute are not stated
     shapes, dtypes = [], []
     for port in inputs:
         if port.shape is None or port.dtype is None:

@@ -32,6 +32,8 @@ __all__ = [
     "Packed",
     "Value",
     "checked_shape",
+    "is_opaque",
+    "type_of",
 ]
 
 MAX_BYTES = _kernels.constant("MAX_BYTES")
@@ -124,6 +126,22 @@ class Call:
 PACKING_VERSION = _kernels.constant("PACKING_VERSION")
 """The version of all packed layouts together. If an exported model has another version, its import packs the constants
 again."""
+
+
+_OBJECT = np.dtype(object)
+
+
+def is_opaque(value: Value) -> bool:
+    """Whether kernels know nothing of a value: strings, sequences, optionals and maps, which only hosted operators
+    read. The runner keeps them."""
+    return value.dtype == _OBJECT and value.data is None
+
+
+def type_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """The dtype and shape of an array; object and () for all that `is_opaque`."""
+    if isinstance(value, np.ndarray) and value.dtype != _OBJECT:
+        return value.dtype, value.shape
+    return _OBJECT, ()
 
 
 class NeedsData(Exception):

@@ -421,22 +421,20 @@ def test_trips_that_do_not_fit_together_name_the_node() -> None:
 
 
 REFUSED = {
-    "its then_branch: node 'p' (Multinomial): no kernel for Multinomial": """
-        g (bool c, float[2, 2] x) => (int32[k, l] y) {
-            y = If (c) <then_branch = t () => (int32[2, 1] p) { p = Multinomial (x) },
-                else_branch = e () => (int32[2, 2] p) { p = Cast <to = 6> (x) }>
+    "its then_branch: node 'p' (ImageDecoder): no kernel for ImageDecoder": """
+        g (bool c, uint8[2] x) => (uint8[k, l, m] y) {
+            y = If (c) <then_branch = t () => (uint8[a, b, 3] p) { p = ImageDecoder (x) },
+                else_branch = e () => (uint8[a, b, 3] p) { z = Constant <value = int64[3] {2, 1, 1}> ()
+                    p = Reshape (x, z) }>
         }""",
-    "its body: node 'w' (If): its else_branch: node 'q' (SequenceAt): no kernel for SequenceAt": """
-        g (int64 n, float[3] x) => (float[3] y) {
-            y = Loop (n, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w) {
+    "its body: node 'w' (If): its else_branch: node 'q' (ImageDecoder): no kernel for ImageDecoder": """
+        g (int64 n, uint8[3] x) => (uint8[3] y) {
+            y = Loop (n, , x) <body = b (int64 i, bool go, uint8[3] v) => (bool more, uint8[3] w) {
                 more = Identity (go)
-                w = If (go) <then_branch = t () => (float[3] p) { p = Neg (v) }, else_branch = e () => (float[3] q)
-                    { z = Constant <value = int64 {0}> ()  q = SequenceAt (s, z) }>
+                w = If (go) <then_branch = t () => (uint8[3] p) { p = Identity (v) }, else_branch = e () => (uint8[3] q)
+                    { q = ImageDecoder (v) }>
             }>
-            s = SequenceConstruct (x)
-        }""".replace("            s = SequenceConstruct (x)\n", "").replace(
-        "float[3] x)", "float[3] x, seq(float[3]) s)"
-    ),
+        }""",
     "its body has 3 inputs and 2 outputs, which does not fit 4 inputs and 1 outputs": """
         g (int64 n, float[3] x) => (float[3] y) {
             y = Loop (n, , x, x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w)

@@ -144,7 +144,8 @@ def test_label_encoder_of_tensors() -> None:
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
-        ({"keys_strings": ["a"], "values_int64s": [1]}, "LabelEncoder of strings"),
+        ({"keys_strings": ["a", "a"], "values_int64s": [1, 2]}, "a key that is given twice"),
+        ({"keys_strings": [b"\xff"], "values_int64s": [1]}, "keys_strings has bytes that are not UTF-8"),
         ({"keys_int64s": [1, 1], "values_int64s": [1, 2]}, "a key that is given twice"),
         ({"keys_int64s": [1, 2], "values_int64s": [1]}, "2 keys and 1 values"),
         ({"keys_int64s": [1], "keys_floats": [1.0], "values_int64s": [1]}, "one attribute with keys, found 2"),
@@ -163,8 +164,8 @@ def test_one_hot_encoder(dtype: str) -> None:
     if dtype == "int64":
         compare(model, batches(2, dtype))
     for attributes, reason in [({"cats_int64s": [1, 1]}, "2 categories, 1 of them different"),
-                               ({"cats_strings": ["a"]}, "of strings"),
-                               ({"cats_int64s": [1], "zeros": 0}, "zeros = 0")]:  # fmt: skip
+                               ({"cats_strings": [b"\xff"]}, "cats_strings has bytes that are not UTF-8"),
+                               ({"cats_int64s": [1], "zeros": 2}, "zeros = 2")]:  # fmt: skip
         with pytest.raises(hetero.UnsupportedModel, match=reason):
             on_cpu(ml_model("OneHotEncoder", np.zeros((1, 2), dtype), **attributes))
 
@@ -224,14 +225,10 @@ def test_linear_classifier_with_coefficients_of_one_class(dtype: str, transform:
             "coefficients has 7 entries; expected a multiple of 2",
         ),
         ({"classlabels_ints": [1, 2], "coefficients": [1.0] * 6, "intercepts": [0.0] * 3}, "intercepts has 3 entries"),
-        ({"classlabels_strings": ["a", "b"], "coefficients": [1.0] * 6}, "string labels"),
+        ({"classlabels_strings": [b"\xff", b"b"], "coefficients": [1.0] * 6}, "not UTF-8"),
+        ({"classlabels_strings": ["a", "b"], "classlabels_ints": [1], "coefficients": [1.0] * 6}, "are both given"),
     ],
 )
 def test_linear_classifiers_that_are_refused(attributes: dict[str, Any], reason: str) -> None:
     with pytest.raises(hetero.UnsupportedModel, match=reason):
         on_cpu(ml_model("LinearClassifier", np.zeros((1, 3), np.float32), 2, **attributes))
-
-
-def test_zip_map_is_refused() -> None:
-    with pytest.raises(hetero.UnsupportedModel, match="ZipMap, which returns maps"):
-        on_cpu(ml_model("ZipMap", np.zeros((1, 2), np.float32), classlabels_int64s=[0, 1]))

@@ -245,7 +245,7 @@ def test_malformed_trees_are_refused_when_compiling(changes: dict[str, Any], rea
         ({"classlabels_int64s": [1, 2]}, [0, 0], {"base_values": [1.0, 2.0]}, "base_values has 2 entries"),
         ({"classlabels_int64s": [1, 2, 3]}, [0, 1], {"base_values": [1.0]}, "base_values has 1 entries; expected 3"),
         ({"classlabels_int64s": [1, 2, 3]}, [0, 1], {}, "do not weigh all classes"),
-        ({"classlabels_strings": ["a", "b"]}, [0, 0], {}, "string labels"),
+        ({"classlabels_strings": [b"\xff", b"b"]}, [0, 0], {}, "not UTF-8"),
     ],
 )
 def test_class_counts_that_disagree(labels: dict[str, Any], ids: list[int], changes: Any, reason: str) -> None:

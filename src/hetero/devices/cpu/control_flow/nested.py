@@ -16,7 +16,22 @@ import numpy as np
 from ....errors import HeteroError, raise_out_of_memory
 from ....model.read import read_model
 from ....model.types import Dim, dtype_of, onnx_dtype_of
-from ..registry import ANY, BOOL, Append, Expand, Nested, NestedGraph, Node, Types, examine, name_of, operator
+from ..registry import (
+    ANY,
+    ANYTHING,
+    BOOL,
+    NOT_TENSOR,
+    STRING,
+    Append,
+    Expand,
+    Nested,
+    NestedGraph,
+    Node,
+    Types,
+    examine,
+    name_of,
+    operator,
+)
 from ..values import Context, NeedsHost, Value
 from .appends import without_appends
 
@@ -36,7 +51,9 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
     inputs, outputs = model.node_inputs[index].tolist(), model.node_outputs[index].tolist()
     appends: tuple[Append, ...] = ()
     try:
-        if any(value < 0 for value in (inputs[2:] if view.op_type == "Loop" else inputs)):
+        old_scan = view.op_type == "Scan" and view.opset < 9  # its first input has the lengths, and may be absent
+        required = {"Loop": inputs[2:]}.get(view.op_type, inputs[1:] if old_scan else inputs)
+        if any(value < 0 for value in required):
             raise _Refused("a required input is missing")
         _check_calls(model, index)
         match view.op_type:
@@ -50,9 +67,13 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
                 _check_loop(graphs[0], len(inputs), len(outputs))
                 results = graphs[0].outputs[1:]
                 graphs[0], appends = without_appends(graphs[0])
+            case "SequenceMap":
+                graphs = [_read(model, index, "body", [None] * len(inputs), types, expand)]
+                _check_sequence_map(graphs[0], len(inputs), len(outputs))
+                results = ()
             case _:
-                graphs = [_read(model, index, "body", [types.of(value) for value in inputs], types, expand)]
-                _check_scan(graphs[0], view.attributes, len(inputs), len(outputs))
+                graphs = [_read(model, index, "body", [types.of(value) for value in required], types, expand)]
+                _check_scan(graphs[0], view.attributes, len(required), len(outputs))
                 results = graphs[0].outputs
         captures = tuple(model.node_captures[index].tolist())
         for value in captures:
@@ -108,14 +129,11 @@ def _read(
     results = tuple(inner.value_id(value.name) for value in graph.output)
     for value, stated in zip(results, graph.output, strict=True):
         dtype, dims = _stated(stated)
-        if not inner.is_tensor(value):
-            raise _Refused(f"its {name}: output {inner.value_name(value)!r} is not a tensor")
         element = noted.of(value) if dtype is None else name_of(dtype)
         _check_type(element, f"output {inner.value_name(value)!r} of its {name}")
         outputs.append((dtype_of_name(element) if element else None, dims))
-    for entry in graph.input:
-        if entry.HasField("type") and entry.type.WhichOneof("value") not in (None, "tensor_type"):
-            raise _Refused(f"its {name}: input {entry.name!r} is not a tensor")
+    if any(plan.operator.labels and plan.operator.labels(plan.node.attributes) is not None for plan in plans):
+        raise _Refused(f"its {name} has a classifier with strings as labels")
     ranks = tuple(None if (dims := _stated(entry)[1]) is None else len(dims) for entry in graph.input)
     return NestedGraph(name, inner, plans, inputs, captures, results, tuple(outputs), ranks)
 
@@ -152,7 +170,9 @@ def _as_model(
     for value, name in captured:
         element = types.of(value)
         entry = whole.graph.input.add(name=name)
-        if element is not None:
+        if element is None:
+            entry.type.ParseFromString(model.type_message(value))
+        else:
             entry.type.tensor_type.elem_type = onnx_dtype_of(dtype_of_name(element))
     encoded: bytes = whole.SerializeToString()
     return encoded
@@ -190,7 +210,7 @@ def _check_calls(model: Model, index: int) -> None:
 
 
 def _check_type(element: str | None, what: str) -> None:
-    if element is not None and element not in ANY:
+    if element is not None and element not in ANY and element not in STRING:
         raise _Refused(f"{what} is {element}; kernels support {', '.join(ANY)}")
 
 
@@ -217,6 +237,14 @@ def _check_loop(body: NestedGraph, num_inputs: int, num_outputs: int) -> None:
         )
 
 
+def _check_sequence_map(body: NestedGraph, num_inputs: int, num_outputs: int) -> None:
+    if len(body.inputs) != num_inputs or len(body.outputs) != num_outputs or not num_inputs:
+        raise _Refused(
+            f"its body has {len(body.inputs)} inputs and {len(body.outputs)} outputs, expected {num_inputs} and "
+            f"{num_outputs}"
+        )
+
+
 def _check_scan(body: NestedGraph, attributes: Any, num_inputs: int, num_outputs: int) -> None:
     scanned = int(attributes.get("num_scan_inputs", 0))
     states = num_inputs - scanned
@@ -225,8 +253,9 @@ def _check_scan(body: NestedGraph, attributes: Any, num_inputs: int, num_outputs
             f"its body has {len(body.inputs)} inputs and {len(body.outputs)} outputs, which does not fit "
             f"{num_inputs} inputs, {num_outputs} outputs and num_scan_inputs {scanned}"
         )
-    for name in ("scan_input_directions", "scan_input_axes", "scan_output_directions", "scan_output_axes"):
-        expected = scanned if "input" in name else len(body.outputs) - states
+    names = ("scan_input_directions", "scan_input_axes", "scan_output_directions", "scan_output_axes", "directions")
+    for name in names:
+        expected = scanned if "output" not in name else len(body.outputs) - states
         entries = list(attributes.get(name, ()))
         if entries and len(entries) != expected:
             raise _Refused(f"{name} has {len(entries)} entries, expected {expected}")
@@ -235,13 +264,20 @@ def _check_scan(body: NestedGraph, attributes: Any, num_inputs: int, num_outputs
 
 
 @operator(
+    "SequenceMap",
+    dtypes=(NOT_TENSOR, ANYTHING),
+    attributes={"body": None},
+    result=None,
+    nested=_nested_of,
+)
+@operator(
     "If",
-    dtypes=(BOOL, ANY),
+    dtypes=(BOOL, ANYTHING),
     attributes={"then_branch": None, "else_branch": None},
     result=None,
     nested=_nested_of,
 )
-@operator("Loop", dtypes=(("int64",), BOOL, ANY), attributes={"body": None}, result=None, nested=_nested_of)
+@operator("Loop", dtypes=(("int64",), BOOL, ANYTHING), attributes={"body": None}, result=None, nested=_nested_of)
 @operator(
     "Scan",
     dtypes=ANY,
@@ -254,6 +290,14 @@ def _check_scan(body: NestedGraph, attributes: Any, num_inputs: int, num_outputs
         "scan_output_directions": None,
     },
     since=9,
+    result=None,
+    nested=_nested_of,
+)
+@operator(
+    "Scan",
+    dtypes=ANY,
+    attributes={"body": None, "num_scan_inputs": None, "directions": None},
+    until=8,
     result=None,
     nested=_nested_of,
 )

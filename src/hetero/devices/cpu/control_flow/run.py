@@ -59,6 +59,10 @@ def run_nested(
                 return bodies.run(_single(operands[0], "the condition") != 0, ())
             case "Loop":
                 return _loop(plan, operands, bodies, cancellation)
+            case "SequenceMap":
+                return _sequence_map(plan, operands, bodies, cancellation)
+            case _ if plan.node.opset < 9:
+                return _scan_of_opset_8(plan, operands, bodies, cancellation)
             case _:
                 return _scan(plan, operands, bodies, cancellation)
     except Cancelled:
@@ -185,12 +189,18 @@ def _carried(
 
 
 def _scan(
-    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
+    plan: NodePlan,
+    operands: Sequence[_Array | None],
+    bodies: BodyRunner,
+    cancellation: Cancellation,
+    *,
+    num_inputs: int | None = None,
 ) -> list[_Array]:
+    """``num_inputs``: how many operands are not captures, if not as many as the node has."""
     assert plan.nested is not None
     body, node = plan.nested.graphs[0], plan.node
     scanned = int(node.get("num_scan_inputs", 0))
-    state: list[Any] = list(operands[: plan.nested.num_inputs - scanned])
+    state: list[Any] = list(operands[: (num_inputs or plan.nested.num_inputs) - scanned])
     num_states, num_stacks = len(state), len(body.outputs) - len(state)
     tracks = []
     for position, axis in enumerate(node.get("scan_input_axes", None) or [0] * scanned):
@@ -198,12 +208,12 @@ def _scan(
         assert value is not None, "checked when the model was examined"
         if not -value.ndim <= axis < value.ndim:
             raise InferenceError(f"scan_input_axes has {axis}, its input {position} has shape {list(value.shape)}")
-        tracks.append(np.ascontiguousarray(np.moveaxis(value, axis, 0)))
+        tracks.append(np.require(np.moveaxis(value, axis, 0), requirements=("C", "A")))
     lengths = {len(track) for track in tracks}
     if len(lengths) != 1:
         raise InferenceError(f"the scanned inputs have different lengths: {sorted(lengths)}")
     trips = lengths.pop()
-    backward = node.get("scan_input_directions", None) or [0] * scanned
+    backward = node.get("scan_input_directions", None) or node.get("directions", None) or [0] * scanned
     stacks = [_Stack(trips) for _ in range(num_stacks)]
     done = _static_scan(bodies, state, tracks, backward, stacks, cancellation) if trips else None
     if done is not None:
@@ -229,6 +239,63 @@ def _scan(
             raise InferenceError(f"scan_output_axes has {axis}, its output {at} has {result.ndim} dimensions")
         outputs.append(np.ascontiguousarray(np.moveaxis(result[::-1] if back else result, 0, axis)))
     return [*state, *outputs]
+
+
+def _scan_of_opset_8(
+    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
+) -> list[_Array]:
+    """A scan for each row of a batch, the first axis of all operands. The first operand, which may be absent, has their
+    lengths. Shorter rows of scanned outputs end with zeros, or empty strings."""
+    assert plan.nested is not None
+    lengths, *rest = operands[: plan.nested.num_inputs]
+    captured = operands[plan.nested.num_inputs :]
+    num_states = len(rest) - int(plan.node.get("num_scan_inputs", 0))
+    values = [value for value in rest if value is not None]
+    if len(values) != len(rest) or any(value.ndim < 1 + (at >= num_states) for at, value in enumerate(values)):
+        raise InferenceError("expected operands with a batch axis and, to be scanned, an axis after it")
+    batches = {len(value) for value in values}
+    longest = {value.shape[1] for value in values[num_states:]}
+    if len(batches) != 1 or len(longest) != 1:
+        raise InferenceError(f"the operands have different batches {sorted(batches)} or lengths {sorted(longest)}")
+    batch, trips = batches.pop(), longest.pop()
+    if lengths is not None and (lengths.shape != (batch,) or (lengths < 0).any() or (lengths > trips).any()):
+        raise InferenceError(f"sequence_lens {lengths.tolist()[:8]} does not fit {batch} rows of {trips}")
+    rows = []
+    for row in range(batch):
+        count = trips if lengths is None else int(lengths[row])
+        own = [value[row, ...] for value in values[:num_states]]
+        own += [value[row, :count] for value in values[num_states:]]
+        rows.append(_scan(plan, [*own, *captured], bodies, cancellation, num_inputs=len(own)))
+    if not rows:
+        raise InferenceError("there is no row to determine the types of its outputs")
+    outputs = []
+    for at, parts in enumerate(zip(*rows, strict=True)):
+        if at >= num_states:
+            parts = tuple(_padded(part, trips) for part in parts)
+        if len({part.shape for part in parts}) != 1:
+            raise InferenceError(f"output {at} has different shapes in the rows of the batch")
+        outputs.append(np.stack(parts))
+    return outputs
+
+
+def _padded(rows: _Array, count: int) -> _Array:
+    filler = np.full((count - len(rows), *rows.shape[1:]), "" if rows.dtype == object else 0, rows.dtype)
+    return np.concatenate([rows, filler]) if len(filler) else rows
+
+
+def _sequence_map(plan: NodePlan, operands: Sequence[Any], bodies: BodyRunner, cancellation: Cancellation) -> list[Any]:
+    """Runs the body once for each element of the first operand, a list. Other lists are of the same length."""
+    assert plan.nested is not None
+    first, *others = operands[: plan.nested.num_inputs]
+    if any(isinstance(other, list) and len(other) != len(first) for other in others):
+        raise InferenceError(f"expected sequences of {len(first)} elements, as the first")
+    results: list[list[_Array]] = [[] for _ in plan.nested.graphs[0].outputs]
+    for at, item in enumerate(first):
+        cancellation.check()
+        own = [item, *(other[at] if isinstance(other, list) else other for other in others)]
+        for collected, value in zip(results, bodies.run(0, own), strict=True):
+            collected.append(value)
+    return results
 
 
 def _static_scan(

@@ -1,7 +1,6 @@
 """Linear models, scalers and encoders of ai.onnx.ml, for numbers.
 
-Where onnxruntime contradicts the specification, the node is refused. Strings, sequences and maps are refused, because
-the device has no values of these types.
+Where onnxruntime contradicts the specification, the node is refused. `strings` has the operators on strings.
 """
 
 from __future__ import annotations
@@ -19,7 +18,17 @@ from ..registry import FLOATS, NUMBERS, Node, operator
 from ..values import Context, Value
 from .elementwise import _required, binary, cast, unary_code
 from .network import reduced
-from .scores import POST_TRANSFORMS, both_scores, label_above, labels_of_largest, post_transformed, rows_of
+from .scores import (
+    POST_TRANSFORMS,
+    both_scores,
+    class_labels,
+    label_above,
+    label_table,
+    labels_of_largest,
+    post_transformed,
+    rows_of,
+    string_labels,
+)
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -280,9 +289,10 @@ def _linear_regressor(context: Context, node: Node, inputs: Sequence[Value | Non
 
 def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
     attributes = view.attributes
-    if attributes.get("classlabels_strings"):
-        return "LinearClassifier with string labels"
-    classes = len(attributes.get("classlabels_ints", ()))
+    labels = class_labels(attributes, "classlabels_ints")
+    if isinstance(labels, str):
+        return labels
+    classes = len(labels)
     if classes < 2:
         return f"LinearClassifier of {classes} class labels; kernels support two or more"
     if len(attributes.get("intercepts", ())) == 1:
@@ -295,9 +305,9 @@ def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
 @operator("ai.onnx.ml::LinearClassifier", dtypes=_TYPES, attributes={
     "classlabels_ints": None, "classlabels_strings": None, "coefficients": None, "intercepts": None,
     "multi_class": None, "post_transform": POST_TRANSFORMS,
-}, check=_linear_classifier_refusal, result="int64")  # fmt: skip
+}, check=_linear_classifier_refusal, result="int64", labels=string_labels)  # fmt: skip
 def _linear_classifier(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    labels = context.constant(np.array(node.get("classlabels_ints", ()), np.int64))
+    labels = label_table(context, node.attributes, "classlabels_ints")
     transform = node.get("post_transform", b"NONE")
     if len(node.get("intercepts", ())) == 1:  # of the second class
         score = _linear(context, node, _required(inputs[0]), 1)

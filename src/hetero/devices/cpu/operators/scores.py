@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ....errors import InferenceError
 from ..values import Context, Value
@@ -12,18 +16,50 @@ from .network import reduced
 __all__ = [
     "POST_TRANSFORMS",
     "both_scores",
+    "class_labels",
     "label_above",
+    "label_table",
     "labels_of_largest",
     "post_transformed",
     "rows_of",
     "sigmoid",
     "softmax",
+    "string_labels",
 ]
 
 POST_TRANSFORMS = (b"NONE", b"SOFTMAX", b"LOGISTIC", b"SOFTMAX_ZERO", b"PROBIT")
 _EXP, _LOG, _SQRT, _ABS, _SIGMOID = map(unary_code, ("EXP", "LOG", "SQRT", "ABS", "SIGMOID"))
 _BOOL = np.dtype(np.bool_)
 _INT64 = np.dtype(np.int64)
+
+
+def class_labels(attributes: Mapping[str, Any], integers: str) -> NDArray[Any] | str:
+    """The class labels of a classifier: int64, or objects for strings; or the reason why they are not valid.
+    ``integers``: the attribute of those that are numbers."""
+    strings = attributes.get("classlabels_strings")
+    if not strings:
+        return np.array(attributes.get(integers, ()), np.int64)
+    if attributes.get(integers):
+        return f"attributes classlabels_strings and {integers} are both given"
+    table = np.empty(len(strings), object)
+    try:
+        table[:] = [label.decode() for label in strings]
+    except UnicodeDecodeError as error:
+        return f"attribute classlabels_strings has bytes that are not UTF-8: {error}"
+    return table
+
+
+def string_labels(attributes: Mapping[str, Any]) -> NDArray[Any] | None:
+    """See `Operator.labels`. None if the labels are numbers."""
+    labels = class_labels(attributes, "") if attributes.get("classlabels_strings") else None
+    return labels if isinstance(labels, np.ndarray) else None
+
+
+def label_table(context: Context, attributes: Mapping[str, Any], integers: str) -> Value:
+    """The class labels as int64; of strings, their places, which plans use instead (`Operator.labels`)."""
+    labels = class_labels(attributes, integers)
+    assert not isinstance(labels, str), "checked when the model was examined"
+    return context.constant(np.arange(len(labels)) if labels.dtype == object else labels)
 
 
 def rows_of(context: Context, x: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Tree ensembles: TreeEnsembleRegressor and TreeEnsembleClassifier of ai.onnx.ml.
+"""Tree ensembles: TreeEnsembleRegressor, TreeEnsembleClassifier and TreeEnsemble of ai.onnx.ml.
 
 The attributes are checked and packed into the layout of kernels/tree_ensemble.c, once when support is asked and once
 per compiled model. Where onnxruntime contradicts the specification, the node is refused, so that the result does not
@@ -21,7 +21,17 @@ from ....errors import InferenceError
 from ..registry import Node, operator
 from ..values import Context, Value
 from .elementwise import _required, cast
-from .scores import POST_TRANSFORMS, both_scores, label_above, labels_of_largest, post_transformed, rows_of
+from .scores import (
+    POST_TRANSFORMS,
+    both_scores,
+    class_labels,
+    label_above,
+    label_table,
+    labels_of_largest,
+    post_transformed,
+    rows_of,
+    string_labels,
+)
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -400,10 +410,158 @@ def _regressor(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     return [cast(context, post_transformed(context, scores, transform), _FLOAT32)]
 
 
+# ---- TreeEnsemble of opset 5, which has the nodes of all trees in one list, and leaves in another
+
+
+_AGGREGATE_NAMES = (b"AVERAGE", b"SUM", b"MIN", b"MAX")
+_TRANSFORM_NAMES = (b"NONE", b"SOFTMAX", b"LOGISTIC", b"SOFTMAX_ZERO", b"PROBIT")
+_MODES_5 = (b"BRANCH_LEQ", b"BRANCH_LT", b"BRANCH_GTE", b"BRANCH_GT", b"BRANCH_EQ", b"BRANCH_NEQ")
+_MEMBER = len(_MODES_5)
+
+
+def _named(attributes: Mapping[str, Any], name: str, names: Sequence[bytes], default: int) -> bytes:
+    number = attributes.get(name, default)
+    if not isinstance(number, int) or not 0 <= number < len(names):
+        raise InferenceError(f"attribute {name} is {number}; expected 0 to {len(names) - 1}")
+    return names[number]
+
+
+def as_regressor(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a TreeEnsembleRegressor with the trees of a TreeEnsemble.
+
+    A leaf becomes a node of each tree that reads it, numbered after the inner nodes. A test of membership becomes a
+    chain of tests for equality. Raises `InferenceError` if a node belongs to several trees, or does not exist."""
+
+    def numbers(name: str, count: int | None = None, dtype: Any = np.int64) -> NDArray[Any]:
+        value = attributes.get(name)
+        array = np.asarray(() if value is None else _tensor(value) if hasattr(value, "data_type") else value)
+        array = array.reshape(-1)
+        if not len(array) or (count is not None and len(array) != count):
+            raise InferenceError(f"attribute {name} has {len(array)} entries; expected {count or 'at least 1'}")
+        return array.astype(dtype)
+
+    modes = numbers("nodes_modes")
+    count = len(modes)
+    if modes.min() < 0 or modes.max() > _MEMBER:
+        raise InferenceError(f"attribute nodes_modes has {modes[(modes < 0) | (modes > _MEMBER)][0]}; expected 0 to 6")
+    features, splits = numbers("nodes_featureids", count), numbers("nodes_splits", count, np.float64)
+    weights = numbers("leaf_weights", dtype=np.float64)
+    leaves, targets = len(weights), numbers("leaf_targetids", len(weights))
+    children = np.stack([numbers("nodes_truenodeids", count), numbers("nodes_falsenodeids", count)], 1)
+    is_leaf = np.stack([numbers("nodes_trueleafs", count), numbers("nodes_falseleafs", count)], 1) != 0
+    wrong = (children < 0) | (children >= np.where(is_leaf, leaves, count))
+    if wrong.any():
+        node, side = np.argwhere(wrong)[0].tolist()
+        name = ("nodes_truenodeids", "nodes_falsenodeids")[side]
+        raise InferenceError(f"node {node} has the child {children[node, side]} ({name}), which does not exist")
+    tracks = attributes.get("nodes_missing_value_tracks_true")
+    tracks = numbers("nodes_missing_value_tracks_true", count) if tracks else np.zeros(count, np.int64)
+    roots = numbers("tree_roots")
+    if roots.min() < 0 or roots.max() >= count:
+        raise InferenceError(f"attribute tree_roots has {roots[(roots < 0) | (roots >= count)][0]}; "
+                             f"expected 0 to {count - 1}")  # fmt: skip
+    if len(np.unique(roots)) != len(roots):
+        raise InferenceError("attribute tree_roots names a node twice")
+    tree_of = np.full(count, -1, np.int64)
+    tree_of[roots] = np.arange(len(roots))
+    frontier = roots
+    while len(frontier):
+        inner = ~is_leaf[frontier]
+        next_nodes, trees = children[frontier][inner], np.repeat(tree_of[frontier], inner.sum(1))
+        new = tree_of[next_nodes] < 0
+        tree_of[next_nodes[new]] = trees[new]
+        if (tree_of[next_nodes] != trees).any():
+            node = next_nodes[tree_of[next_nodes] != trees][0]
+            raise InferenceError(f"node {node} belongs to several trees")
+        frontier = np.unique(next_nodes[new])
+
+    # Chains for tests of membership: the first node of a chain keeps its id.
+    members = np.flatnonzero(modes == _MEMBER)
+    sets = _member_sets(attributes, len(members))
+    ids, owner = np.arange(count), np.arange(count)
+    values, following = splits.copy(), np.full(count, -1, np.int64)
+    extra_owner, extra_values, extra_following = [], [], []
+    next_id = count
+    for node, values_of_set in zip(members.tolist(), sets, strict=True):
+        values[node] = values_of_set[0] if len(values_of_set) else np.nan
+        rest = len(values_of_set) - 1
+        if rest > 0:
+            following[node] = next_id
+            extra_owner += [node] * rest
+            extra_values += values_of_set[1:].tolist()
+            extra_following += [*range(next_id + 1, next_id + rest), -1]
+            next_id += rest
+    owner = np.concatenate([owner, np.array(extra_owner, np.int64)])
+    values = np.concatenate([values, np.array(extra_values)])
+    following = np.concatenate([following, np.array(extra_following, np.int64)])
+    ids = np.arange(next_id)
+    tests = np.where(modes == _MEMBER, _MODES_5.index(b"BRANCH_EQ"), modes)[owner]
+    ids_of_children = np.where(is_leaf, next_id + children, children)[owner]
+    ids_of_children[:, 1] = np.where(following >= 0, following, ids_of_children[:, 1])
+    kept = tree_of[owner] >= 0
+    leaf_pairs = np.unique(np.stack([np.repeat(tree_of[owner[kept]], 2), ids_of_children[kept].reshape(-1)], 1), axis=0)
+    leaf_pairs = leaf_pairs[leaf_pairs[:, 1] >= next_id]
+    nothing = [0] * len(leaf_pairs)
+    places = leaf_pairs[:, 1] - next_id
+    names = [_MODES_5[test] for test in tests[kept].tolist()] + [b"LEAF"] * len(leaf_pairs)
+    return {
+        "nodes_treeids": np.concatenate([tree_of[owner[kept]], leaf_pairs[:, 0]]),
+        "nodes_nodeids": np.concatenate([ids[kept], leaf_pairs[:, 1]]),
+        "nodes_modes": names,
+        "nodes_featureids": np.concatenate([features[owner[kept]], nothing]),
+        "nodes_values": np.concatenate([values[kept], nothing]),
+        "nodes_truenodeids": np.concatenate([ids_of_children[kept, 0], nothing]),
+        "nodes_falsenodeids": np.concatenate([ids_of_children[kept, 1], nothing]),
+        "nodes_missing_value_tracks_true": np.concatenate([tracks[owner[kept]], nothing]),
+        "target_treeids": leaf_pairs[:, 0],
+        "target_nodeids": leaf_pairs[:, 1],
+        "target_ids": targets[places],
+        "target_weights": weights[places],
+        "n_targets": attributes.get("n_targets", 0),
+        "aggregate_function": _named(attributes, "aggregate_function", _AGGREGATE_NAMES, 1),
+        "post_transform": _named(attributes, "post_transform", _TRANSFORM_NAMES, 0),
+    }
+
+
+def _member_sets(attributes: Mapping[str, Any], count: int) -> list[NDArray[np.float64]]:
+    """The members of each set; sets end with NaN."""
+    value = attributes.get("membership_values")
+    numbers = np.zeros(0) if value is None else _tensor(value).reshape(-1).astype(np.float64)
+    ends = np.flatnonzero(np.isnan(numbers))
+    if len(ends) != count or (len(ends) and ends[-1] != len(numbers) - 1) or (len(numbers) and not len(ends)):
+        raise InferenceError(f"attribute membership_values has {len(ends)} sets, each with NaN at its end; "
+                             f"expected {count}, as nodes_modes has 6 (BRANCH_MEMBER)")  # fmt: skip
+    return [part[np.isfinite(part)] for part in np.split(numbers, ends + 1)[:-1]]
+
+
+def _ensemble_refusal(attributes: Mapping[str, Any]) -> str | None:
+    return _regressor_refusal(as_regressor(attributes))
+
+
+@operator(
+    "ai.onnx.ml::TreeEnsemble",
+    dtypes=("float32", "float64"),
+    attributes=dict.fromkeys((
+        "aggregate_function", "leaf_targetids", "leaf_weights", "membership_values", "n_targets", "nodes_falseleafs",
+        "nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes",
+        "nodes_splits", "nodes_trueleafs", "nodes_truenodeids", "post_transform", "tree_roots",
+    )),
+    check=_refusing(_ensemble_refusal),
+)  # fmt: skip
+def _ensemble(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    x = _required(inputs[0])
+    if node.prepared is None:
+        node.prepared = {"regressor": Node("TreeEnsembleRegressor", 3, as_regressor(node.attributes), 1)}
+    regressor = node.prepared["regressor"]
+    scores = _scores(context, regressor, x, "target", regressor.attributes["n_targets"])
+    return [cast(context, post_transformed(context, scores, regressor.attributes["post_transform"]), x.dtype)]
+
+
 def _classifier_refusal(attributes: Mapping[str, Any]) -> str | None:
-    if attributes.get("classlabels_strings"):
-        return "TreeEnsembleClassifier with string labels"
-    classes = len(attributes.get("classlabels_int64s", ()))
+    labels = class_labels(attributes, "classlabels_int64s")
+    if isinstance(labels, str):
+        return labels
+    classes = len(labels)
     if classes < 2:
         # onnxruntime returns 0 or 1, whatever the label is.
         return f"TreeEnsembleClassifier of {classes} class labels; kernels support two or more"
@@ -438,9 +596,10 @@ def _classifier_refusal(attributes: Mapping[str, Any]) -> str | None:
     attributes=_NODE_ATTRIBUTES | _leaf_attributes("class") | {"classlabels_int64s": None, "classlabels_strings": None},
     check=_refusing(_classifier_refusal),
     result="int64",
+    labels=string_labels,
 )
 def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    labels = context.constant(np.array(node.get("classlabels_int64s", ()), np.int64))
+    labels = label_table(context, node.attributes, "classlabels_int64s")
     transform = node.get("post_transform", b"NONE")
     ids = np.array(node.get("class_ids", ()))
     x = _required(inputs[0])

@@ -238,7 +238,147 @@ class TreeEnsembleRegressor(UpstreamTreeEnsembleRegressor):  # type: ignore[misc
         return _transformed(scores, post_transform)
 
 
+class SVMClassifier(_MlOperator):
+    # onnx.reference fails on labels that are strings and on two classes. By the schema, and compared with onnxruntime.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        classlabels_ints: Sequence[int] | None = None,
+        classlabels_strings: Sequence[str] | None = None,
+        coefficients: Sequence[float] = (),
+        kernel_params: Sequence[float] | None = None,
+        kernel_type: str = "LINEAR",
+        post_transform: str = "NONE",
+        prob_a: Sequence[float] | None = None,
+        prob_b: Sequence[float] | None = None,
+        rho: Sequence[float] = (),
+        support_vectors: Sequence[float] | None = None,
+        vectors_per_class: Sequence[int] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.array(classlabels_strings or classlabels_ints, object if classlabels_strings else np.int64)
+        count, x = len(labels), np.atleast_2d(x).astype(np.float64)
+        if not sum(vectors_per_class or ()):
+            scores = x @ np.array(coefficients, np.float64).reshape(count, -1).T + rho[0]
+            return labels[scores.argmax(axis=1)], *_transformed(scores, post_transform)
+        ends = np.cumsum(vectors_per_class or ())
+        supports = np.array(support_vectors, np.float64).reshape(ends[-1], -1)
+        kernels = _kernels(x, supports, kernel_type, kernel_params or (0, 0, 0))
+        weights = np.array(coefficients, np.float64).reshape(count - 1, -1)
+        parts = [range(end - size, end) for end, size in zip(ends, vectors_per_class or (), strict=True)]
+        pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+        scores = np.empty((len(x), len(pairs)))
+        votes = np.zeros((len(x), count), np.int64)
+        for number, (i, j) in enumerate(pairs):
+            mine, others = kernels[:, parts[i]] @ weights[j - 1, parts[i]], kernels[:, parts[j]] @ weights[i, parts[j]]
+            scores[:, number] = mine + others + rho[number]
+            votes[:, i] += scores[:, number] > 0
+            votes[:, j] += scores[:, number] <= 0
+        chosen = labels[votes.argmax(axis=1)]
+        if prob_a and prob_b:
+            odds = np.clip(1 / (1 + np.exp(scores * np.array(prob_a) + np.array(prob_b))), 1e-7, 1 - 1e-7)
+            scores = np.array([_coupled(row, pairs, count) for row in odds]).reshape(len(x), count)
+        elif count == 2:
+            if post_transform != "NONE":
+                raise ValueError(f"post_transform {post_transform} of two classes without prob_a is not defined")
+            scores = np.concatenate([-scores, scores], axis=1)
+        return chosen, *_transformed(scores, post_transform)
+
+
+def _kernels(x: np.ndarray, supports: np.ndarray, kind: str, parameters: Sequence[float]) -> np.ndarray:
+    gamma, coef0, degree = parameters
+    if kind == "RBF":
+        return np.asarray(np.exp(-gamma * np.square(x[:, None, :] - supports[None]).sum(axis=2)))
+    products = x @ supports.T
+    if kind == "LINEAR":
+        return np.asarray(products)
+    shifted = gamma * products + coef0
+    return np.asarray(np.tanh(shifted) if kind == "SIGMOID" else shifted**degree)
+
+
+def _coupled(odds: np.ndarray, pairs: Sequence[tuple[int, int]], count: int) -> np.ndarray:
+    """The probabilities of the classes from those of the pairs, by the second method of Wu, Lin and Weng, stopped like
+    libsvm."""
+    r = np.zeros((count, count))
+    for (i, j), value in zip(pairs, odds, strict=True):
+        r[i, j], r[j, i] = value, 1 - value
+    q = -(r.T * r)
+    np.fill_diagonal(q, np.square(r).sum(axis=0))
+    p = np.full(count, 1 / count)
+    for _ in range(100):
+        product = q @ p
+        total = p @ product
+        if np.abs(product - total).max() < 0.005 / count:
+            break
+        for i in range(count):
+            step = (total - product[i]) / q[i, i]
+            p[i] += step
+            total = (total + step * (step * q[i, i] + 2 * product[i])) / (1 + step) ** 2
+            product = (product + step * q[i]) / (1 + step)
+            p /= 1 + step
+    return p
+
+
+class TreeEnsemble(_MlOperator):
+    # onnx.reference ignores post_transform, ends a set of members at 0, and recurses without end on cycles. By the
+    # schema.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        aggregate_function: int = 1,
+        leaf_targetids: Any = (),
+        leaf_weights: Any = (),
+        membership_values: Any = None,
+        n_targets: int = 0,
+        nodes_falseleafs: Any = (),
+        nodes_falsenodeids: Any = (),
+        nodes_featureids: Any = (),
+        nodes_hitrates: Any = None,
+        nodes_missing_value_tracks_true: Any = None,
+        nodes_modes: Any = (),
+        nodes_splits: Any = (),
+        nodes_trueleafs: Any = (),
+        nodes_truenodeids: Any = (),
+        post_transform: int = 0,
+        tree_roots: Any = (),
+    ) -> tuple[np.ndarray]:
+        tests = {0: np.less_equal, 1: np.less, 2: np.greater_equal, 3: np.greater, 4: np.equal, 5: np.not_equal}
+        modes = [int(mode) for mode in nodes_modes]
+        sets = iter(np.split(np.array(membership_values), np.flatnonzero(np.isnan(membership_values)) + 1)
+                    if membership_values is not None else ())  # fmt: skip
+        members = {node: set(next(sets).tolist()) for node, mode in enumerate(modes) if mode == 6}
+        combine = {2: min, 3: max}.get(aggregate_function, sum)
+        made = np.zeros((len(x), n_targets))
+        for row, scores in zip(x, made, strict=True):
+            found: dict[int, list[float]] = {}
+            for root in tree_roots:
+                node = int(root)
+                for _ in range(len(modes)):  # so that cycles end
+                    value = row[nodes_featureids[node]]
+                    mode = modes[node]
+                    test = bool(float(value) in members[node] if mode == 6 else tests[mode](value, nodes_splits[node]))
+                    if np.isnan(value) and nodes_missing_value_tracks_true:
+                        test = test or bool(nodes_missing_value_tracks_true[node])
+                    ids, leaves = (
+                        (nodes_truenodeids, nodes_trueleafs) if test else (nodes_falsenodeids, nodes_falseleafs)
+                    )
+                    at, is_leaf = int(ids[node]), bool(leaves[node])
+                    if is_leaf:
+                        found.setdefault(int(leaf_targetids[at]), []).append(float(leaf_weights[at]))
+                        break
+                    node = at
+                else:
+                    raise ValueError(f"the tree with root {root} has a cycle")
+            for target, weights in found.items():
+                scores[target] = combine(weights) / (len(tree_roots) if aggregate_function == 0 else 1)
+        transform = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[post_transform]
+        return (_POST_TRANSFORMS[transform](made).astype(x.dtype),)
+
+
 CORRECTIONS: Corrections = (
+    ("ai.onnx.ml", "SVMClassifier", 1, None, SVMClassifier),
+    ("ai.onnx.ml", "TreeEnsemble", 5, None, TreeEnsemble),
     ("ai.onnx.ml", "CategoryMapper", 1, None, CategoryMapper),
     ("ai.onnx.ml", "ZipMap", 1, None, ZipMap),
     ("ai.onnx.ml", "CastMap", 1, None, CastMap),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,24 +72,31 @@ class Split_1(OpRun):
         return tuple(np.split(x, np.cumsum(lengths)[:-1], axis=axis))
 
 
-class Multinomial(OpRun):
-    """Draws classes from unnormalized log probabilities [batch, classes], by inverting the cumulative distribution."""
+class StringNormalizer(OpRun):
+    # onnx.reference removes accents, and compares words of another case as if is_case_sensitive were 1. By the schema.
 
     def _run(
-        self, logits: np.ndarray, dtype: int = 6, sample_size: int = 1, seed: float | None = None
+        self,
+        x: np.ndarray,
+        case_change_action: str = "NONE",
+        is_case_sensitive: int = 0,
+        locale: str | None = None,
+        stopwords: Sequence[str] | None = None,
     ) -> tuple[np.ndarray]:
-        random = np.random.default_rng(None if seed is None else int(np.float32(seed).view(np.uint32)))
-        wide = logits.astype(np.float64)
-        odds = np.cumsum(np.exp(wide - wide.max(axis=1, keepdims=True)), axis=1)
-        draws = random.random((len(logits), sample_size)) * odds[:, -1:]
-        classes = (draws[:, :, None] >= odds[:, None, :]).sum(axis=2)
-        return (classes.astype(dtype_of(dtype)),)
+        def plain(word: str) -> str:
+            return word if is_case_sensitive else word.lower()
+
+        stops = {plain(word) for word in stopwords or ()}
+        changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
+        change = changes[case_change_action]
+        words = [change(word) for word in x.reshape(-1).tolist() if plain(word) not in stops] or [""]
+        return (np.array(words, object).reshape((-1,) if x.ndim == 1 else (1, -1)),)
 
 
 CORRECTIONS: Corrections = (
+    ("", "StringNormalizer", 10, None, StringNormalizer),
     ("", "Cast", 1, 5, Cast_1),
     ("", "CastLike", 24, None, CastLike_24),
     ("", "Split", 1, 1, Split_1),
     ("", "DequantizeLinear", 10, 18, DequantizeLinear_10),
-    ("", "Multinomial", 7, None, Multinomial),
 )

@@ -1,0 +1,182 @@
+"""Nodes that run in Python: operators on strings, sequences, optionals and maps, and random numbers.
+
+Kernels know numbers only. A hosted node (`registry.hosted`) is a function of arrays, lists, dictionaries and None. In
+general, it runs between two segments of a plan, like control flow. Most models have such nodes only at their ends:
+encoders of strings first, labels and maps last. `Ends` takes these out of the plans, so that the numbers between them
+stay one program: nodes that read only inputs and constants run before it, nodes whose results no kernel reads run after
+it.
+
+Labels that are strings are places in a table within plans (`Operator.labels`), and become strings where they leave it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from ...errors import InferenceError, inference_error, raise_out_of_memory
+from ...plugin.profile import ProfileRow
+from ...plugin.request import RepeatingRunner
+from .registry import NodePlan
+
+if TYPE_CHECKING:
+    from ...model.model import Model
+    from .planner import Planner
+    from .runner import CpuRunner
+
+__all__ = ["Ends", "HostedRunner", "run_hosted"]
+
+
+def run_hosted(plan: NodePlan, operands: Sequence[Any]) -> Sequence[Any]:
+    """The outputs of a hosted node. Strings are object arrays of str."""
+    assert plan.operator.host is not None
+    if plan.node.prepared is None:
+        plan.node.prepared = plan.operator.host(plan.node)
+    try:
+        return plan.node.prepared(*operands)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise_out_of_memory(error)
+        raise inference_error(f"{plan}: {error}", error) from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ends:
+    """The hosted nodes at the ends of a model, by index and in order. ``inputs``, ``outputs``: those of the plans
+    between them, as value ids."""
+
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: Model, nodes: Sequence[NodePlan]) -> Ends | None:
+        """None if no node is hosted, or has strings as labels."""
+        if all(plan.operator.host is None and not _has_labels(plan) for plan in nodes):
+            return None
+        is_constant = model.is_constant
+        outer = {int(value) for value in model.input_ids}
+        ready = set(outer)
+        first = []
+        for i, plan in enumerate(nodes):
+            if plan.operator.host is not None and all(v < 0 or v in ready or is_constant[v] for v in plan.inputs):
+                first.append(i)
+                ready.update(v for v in plan.outputs if v >= 0)
+        early = set(first)
+        read_by_kernels: set[int] = set()
+        last = []
+        for i in range(len(nodes) - 1, -1, -1):
+            plan = nodes[i]
+            if i in early:
+                continue
+            if plan.operator.host is not None and not read_by_kernels.intersection(plan.outputs):
+                last.append(i)
+            else:
+                read_by_kernels.update(v for v in plan.inputs if v >= 0)
+        last.reverse()
+        outside = early.union(last)
+        made = {v for i, plan in enumerate(nodes) if i not in outside for v in plan.outputs if v >= 0}
+        needed = dict.fromkeys(int(v) for v in model.output_ids)
+        needed.update((v, None) for i in last for v in nodes[i].inputs)
+        inputs = tuple(sorted(v for v in read_by_kernels if v in ready))
+        return cls(tuple(first), tuple(last), inputs, tuple(v for v in needed if v in made))
+
+    def repeats(self, model: Model, nodes: Sequence[NodePlan]) -> bool:
+        """Whether results are new objects in every run, which share no memory, if those of the plans are.
+
+        ZipMap makes new maps. One output may come from other nodes, if they start from what no output shows."""
+        outputs = {int(value) for value in model.output_ids}
+        if self.first or any(model.is_constant[v] or v in self.inputs for v in outputs):
+            return False
+        others = [nodes[i] for i in self.last if nodes[i].node.op_type != "ai.onnx.ml::ZipMap"]
+        selects = ("ai.onnx.ml::ArrayFeatureExtractor", "Gather")
+        fixed = any(
+            not plan.inputs or plan.inputs[0] < 0 or model.is_constant[plan.inputs[0]]
+            for plan in others
+            if plan.node.op_type not in selects
+        )
+        shown = [v for plan in others for v in plan.outputs if v in outputs]
+        return not fixed and len(shown) <= 1 and not any(outputs.intersection(plan.inputs) for plan in others)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return self.first + self.last
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The parameters of the `Planner` of the plans."""
+        return {"input_ids": self.inputs, "output_ids": self.outputs, "elsewhere": self.nodes}
+
+
+def _has_labels(plan: NodePlan) -> bool:
+    return plan.operator.labels is not None and plan.operator.labels(plan.node.attributes) is not None
+
+
+class HostedRunner(RepeatingRunner):
+    """Runs the nodes of `Ends` around the plans of a model."""
+
+    def __init__(self, core: CpuRunner, planner: Planner, ends: Ends, timed: bool) -> None:
+        self.cancellation = core.cancellation
+        self._core = core
+        self._ends = ends
+        self._nodes = planner.nodes
+        self._labels: Mapping[int, NDArray[Any]] = planner.labels
+        self._inputs = [int(value) for value in planner.model.input_ids]
+        self._outputs = [int(value) for value in planner.model.output_ids]
+        self._timed = timed
+        fixed = {v for i in ends.nodes for v in self._nodes[i].inputs if v >= 0}.union(self._outputs)
+        self._constants = {v: planner.model.constant(v) for v in fixed if planner.model.is_constant[v]}
+        self._positions = [self._inputs.index(v) for v in ends.inputs] if not ends.first else []
+        self._repeats = ends.repeats(planner.model, planner.nodes) and sorted(self._positions) == [
+            *range(len(self._inputs))
+        ]
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        values: dict[int, Any] = {**self._constants, -1: None}
+        values.update(zip(self._inputs, inputs, strict=True))
+        times: dict[int, tuple[int, int]] = {}
+        for i in self._ends.first:
+            self._run(i, values, times)
+        results = self._core.run([values[v] for v in self._ends.inputs]) if self._ends.outputs else ()
+        outputs = self._finished(values, results, times)
+        self._core.host_times.update(times)
+        return outputs
+
+    def run_again(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """See `hetero.plugin.request.RepeatingRunner`."""
+        if not self._repeats:
+            return None
+        results = self._core.run_again([inputs[position] for position in self._positions])
+        return None if results is None else self._finished({**self._constants, -1: None}, results, {})
+
+    def _finished(
+        self, values: dict[int, Any], results: Sequence[NDArray[Any]], times: dict[int, tuple[int, int]]
+    ) -> list[Any]:
+        """The outputs, from the results of the plans."""
+        for value, result in zip(self._ends.outputs, results, strict=True):
+            table = self._labels.get(value)
+            values[value] = result if table is None else table[result]
+        for i in self._ends.last:
+            self._run(i, values, times)
+        return [values[v] for v in self._outputs]
+
+    def _run(self, i: int, values: dict[int, Any], times: dict[int, tuple[int, int]]) -> None:
+        self.cancellation.check()
+        plan = self._nodes[i]
+        if self._timed:
+            wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        try:
+            results = run_hosted(plan, [values[v] for v in plan.inputs])
+        except InferenceError as error:
+            raise self._core.named(error) from error.__cause__
+        if self._timed:
+            times[i] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
+        for value, result in zip(plan.outputs, results, strict=False):
+            values[value] = result
+
+    def profile(self) -> Sequence[ProfileRow]:
+        return self._core.profile()

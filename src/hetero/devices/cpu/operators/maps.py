@@ -1,0 +1,89 @@
+"""Maps of ai.onnx.ml, which run in Python: a map is a dictionary, as in onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import InferenceError
+from ..registry import NOT_TENSOR, Node, hosted
+from .strings import texts
+
+Run = Callable[..., Sequence[Any]]
+_LABELS = {"classlabels_int64s": None, "classlabels_strings": None}
+_MOST_ENTRIES = 1 << 26  # of a row that a map becomes
+
+
+@hosted("ai.onnx.ml::ZipMap", dtypes=("float32",), attributes=_LABELS)
+def _zip_map(node: Node) -> Run:
+    numbers, names = node.get("classlabels_int64s", ()), texts(node, "classlabels_strings")
+    if bool(numbers) == bool(names):
+        raise InferenceError("expected either classlabels_int64s or classlabels_strings")
+    labels = names or list(numbers)
+    count = len(labels)
+
+    def run(x: NDArray[Any]) -> Sequence[Any]:
+        rows = x.reshape(1, -1) if x.ndim == 1 else x
+        if rows.ndim != 2 or rows.shape[1] != count:
+            raise InferenceError(f"x of shape {list(x.shape)} does not fit {count} class labels")
+        listed = rows.tolist()
+        if count == 2:  # displays take half the time of dict(zip())
+            a, b = labels
+            return [[{a: first, b: second} for first, second in listed]]
+        if count == 3:
+            a, b, c = labels
+            return [[{a: first, b: second, c: third} for first, second, third in listed]]
+        return [[dict(zip(labels, row)) for row in listed]]  # noqa: B905 - checked, and this loop is hot
+
+    return run
+
+
+@hosted("ai.onnx.ml::DictVectorizer", dtypes=NOT_TENSOR,
+        attributes={"int64_vocabulary": None, "string_vocabulary": None})  # fmt: skip
+def _dict_vectorizer(node: Node) -> Run:
+    numbers, names = node.get("int64_vocabulary", ()), texts(node, "string_vocabulary")
+    if bool(numbers) == bool(names):
+        raise InferenceError("expected either int64_vocabulary or string_vocabulary")
+    vocabulary = names or list(numbers)
+
+    def run(x: Mapping[Any, Any]) -> Sequence[Any]:
+        if not isinstance(x, Mapping):
+            raise InferenceError(f"expected a map, found {type(x).__name__}")
+        values = list(x.values())
+        dtype: Any = np.asarray(values).dtype if values else np.dtype(np.float32)
+        filler: Any = 0
+        if dtype.kind in "USO":
+            dtype, filler = np.dtype(object), ""
+        elif dtype == np.float64 and not any(isinstance(value, np.float64) for value in values):
+            dtype = np.dtype(np.float32)  # Python numbers
+        return [np.array([[x.get(key, filler) for key in vocabulary]], dtype)]
+
+    return run
+
+
+@hosted("ai.onnx.ml::CastMap", dtypes=NOT_TENSOR, attributes={
+    "cast_to": (b"TO_FLOAT", b"TO_INT64", b"TO_STRING"), "map_form": (b"DENSE", b"SPARSE"), "max_map": None,
+})  # fmt: skip
+def _cast_map(node: Node) -> Run:
+    target = node.get("cast_to", b"TO_FLOAT")
+    dtype: Any = {b"TO_FLOAT": np.float32, b"TO_INT64": np.int64, b"TO_STRING": object}[target]
+    sparse, count = node.get("map_form", b"DENSE") == b"SPARSE", node.get("max_map", 1)
+    if sparse and not 1 <= count <= _MOST_ENTRIES:
+        raise InferenceError(f"attribute max_map is {count}; expected 1 to {_MOST_ENTRIES}")
+    convert: Callable[[Any], Any] = str if target == b"TO_STRING" else float
+
+    def run(x: Mapping[int, Any]) -> Sequence[Any]:
+        if not isinstance(x, Mapping):
+            raise InferenceError(f"expected a map, found {type(x).__name__}")
+        if not sparse:
+            return [np.array([[convert(x[key]) for key in sorted(x)]], object).astype(dtype)]
+        row = np.full((1, count), "" if dtype is object else 0, dtype)
+        for key, value in x.items():
+            if 0 <= key < count:
+                row[0, key] = convert(value)
+        return [row]
+
+    return run

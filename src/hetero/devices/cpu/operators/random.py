@@ -1,0 +1,92 @@
+"""Random operators, which run in Python. `devices.random_numbers` defines them for all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....errors import InferenceError
+from ....model.types import dtype_of
+from ... import random_numbers
+from ..registry import ANY, FLOATS, Node, hosted
+
+Run = Callable[..., Sequence[Any]]
+_HALVES = ("float16", "bfloat16")
+
+
+def _dtype(node: Node, default: int) -> np.dtype[Any] | None:
+    """The attribute dtype. None if it is absent and ``default`` is 0: the type of the input."""
+    number = node.get("dtype", default)
+    dtype = dtype_of(number)
+    if dtype is None and number:
+        raise InferenceError(f"attribute dtype is {number}, which is no element type")
+    return dtype
+
+
+def _result(default: int) -> Callable[[Any], str | None]:
+    def result(attributes: Any) -> str | None:
+        dtype = dtype_of(attributes.get("dtype", default))
+        return None if dtype is None else dtype.name
+
+    return result
+
+
+_NORMAL = {"dtype": None, "mean": None, "scale": None, "seed": None}
+_UNIFORM = {"dtype": None, "low": None, "high": None, "seed": None}
+
+
+def _numbers(node: Node, shape: Sequence[int], dtype: np.dtype[Any]) -> Sequence[Any]:
+    seed = node.get("seed", None)
+    if "Normal" in node.op_type:
+        return [random_numbers.normal(shape, dtype, node.get("mean", 0.0), node.get("scale", 1.0), seed)]
+    return [random_numbers.uniform(shape, dtype, node.get("low", 0.0), node.get("high", 1.0), seed)]
+
+
+@hosted("RandomNormal", attributes=_NORMAL | {"shape": None}, result=_result(1))
+@hosted("RandomUniform", attributes=_UNIFORM | {"shape": None}, result=_result(1))
+def _of_shape(node: Node) -> Run:
+    dtype = _dtype(node, 1)
+    if dtype is None or "shape" not in node.attributes:
+        raise InferenceError("attribute shape is missing, or dtype is 0")
+    shape = node.attributes["shape"]
+    if min(shape, default=0) < 0:
+        raise InferenceError(f"attribute shape is {list(shape)}; expected sizes from 0")
+    return lambda: _numbers(node, shape, dtype)
+
+
+@hosted("RandomNormalLike", dtypes=ANY, attributes=_NORMAL)
+@hosted("RandomUniformLike", dtypes=ANY, attributes=_UNIFORM)
+def _like(node: Node) -> Run:
+    dtype = _dtype(node, 0)
+    return lambda x: _numbers(node, x.shape, x.dtype if dtype is None else dtype)
+
+
+@hosted("Bernoulli", dtypes=(*FLOATS, *_HALVES), attributes={"dtype": None, "seed": None})
+def _bernoulli(node: Node) -> Run:
+    dtype = _dtype(node, 0)
+    return lambda x: [random_numbers.bernoulli(x, x.dtype if dtype is None else dtype, node.get("seed", None))]
+
+
+@hosted("Multinomial", dtypes=(*FLOATS, *_HALVES), attributes={"dtype": None, "sample_size": None, "seed": None},
+        result=_result(6))  # fmt: skip
+def _multinomial(node: Node) -> Run:
+    dtype, count = _dtype(node, 6), node.get("sample_size", 1)
+    if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or count < 1:
+        raise InferenceError(f"dtype {dtype} and sample_size {count}; expected int32 or int64, and 1 or more")
+    return lambda x: [random_numbers.multinomial(x, count, dtype, node.get("seed", None))]
+
+
+@hosted("Dropout", dtypes=((*FLOATS, *_HALVES), (*FLOATS, *_HALVES), ("bool",)), attributes={"seed": None}, since=12,
+        result=0)  # fmt: skip
+def _dropout(node: Node) -> Run:
+    """In training. A ratio of 0, or training_mode False, keeps everything."""
+
+    def run(x: Any, ratio: Any = None, training: Any = None) -> Sequence[Any]:
+        fraction = 0.5 if ratio is None else float(ratio.reshape(-1)[0])
+        if training is None or not training.reshape(-1)[0] or fraction == 0:
+            return [x, np.ones(x.shape, bool)]
+        return random_numbers.dropout(x, fraction, node.get("seed", None))
+
+    return run

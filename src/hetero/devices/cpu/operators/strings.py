@@ -1,0 +1,637 @@
+"""Operators on strings, which run in Python: an array of strings is an object array of str.
+
+Encoders look up each string once in a dictionary. Moves (Reshape, Gather, Concat, ...) are those of NumPy, since an
+object array holds references.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....errors import InferenceError
+from ....model.types import dtype_of
+from ...bounded_patterns import bounded_pattern
+from ..registry import ANY, INDICES, NUMBERS, STRING, Node, hosted
+
+__all__ = ["texts"]
+
+Run = Callable[..., Sequence[Any]]
+Array = NDArray[Any]
+_ML = "ai.onnx.ml::"
+
+
+def texts(node: Node, name: str) -> list[str]:
+    """An attribute that is a list of strings. Raises `InferenceError` if it is not UTF-8."""
+    items = node.get(name, ())
+    try:
+        return [item.decode() for item in items]
+    except UnicodeDecodeError as error:
+        raise InferenceError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
+
+
+def text(node: Node, name: str, default: str) -> str:
+    item = node.get(name, None)
+    if item is None:
+        return default
+    try:
+        return str(item.decode())
+    except UnicodeDecodeError as error:
+        raise InferenceError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
+
+
+def strings(items: Sequence[str], shape: Sequence[int]) -> Array:
+    """An object array, which NumPy does not take for an array of characters."""
+    made = np.empty(len(items), object)
+    made[:] = items
+    return made.reshape(shape)
+
+
+# ---- StringNormalizer and its kin
+
+
+@hosted("StringNormalizer", dtypes=STRING, attributes={
+    "case_change_action": (b"LOWER", b"UPPER", b"NONE"), "is_case_sensitive": (0, 1), "locale": None, "stopwords": None,
+}, result="object")  # fmt: skip
+def _string_normalizer(node: Node) -> Run:
+    """Removes stop words from a vector of strings, then changes the case. If nothing is left, one empty string."""
+    action, sensitive = node.get("case_change_action", b"NONE"), node.get("is_case_sensitive", 0)
+    stop = texts(node, "stopwords")
+    change: Callable[[str], str] | None = {b"LOWER": str.lower, b"UPPER": str.upper}.get(action)
+    stops = frozenset(stop) if sensitive else frozenset(word.lower() for word in stop)
+
+    def run(x: Array) -> Sequence[Any]:
+        if not (x.ndim == 1 or (x.ndim == 2 and x.shape[0] == 1)):
+            raise InferenceError(f"expected strings of shape [C] or [1, C], found {list(x.shape)}")
+        items = x.reshape(-1).tolist()
+        if stops and sensitive:
+            items = [item for item in items if item not in stops]
+        elif stops:
+            items = [item for item in items if item.lower() not in stops]
+        if change is not None:
+            items = list(map(change, items))
+        items = items or [""]
+        return [strings(items, (len(items),) if x.ndim == 1 else (1, len(items)))]
+
+    return run
+
+
+@hosted("StringConcat", dtypes=STRING, result="object")
+def _string_concat(node: Node) -> Run:
+    return lambda x, y: [np.asarray(np.add(x, y), object)]
+
+
+@hosted("StringSplit", dtypes=STRING, attributes={"delimiter": None, "maxsplit": None}, result="object")
+def _string_split(node: Node) -> Run:
+    delimiter, most = text(node, "delimiter", ""), node.get("maxsplit", None)
+    if most is not None and most < 0:
+        raise InferenceError(f"attribute maxsplit is {most}; expected 0 or more")
+
+    def run(x: Array) -> Sequence[Any]:
+        limit = -1 if most is None else most
+        parts = [item.split(delimiter or None, limit) if item else [] for item in x.reshape(-1).tolist()]
+        if not delimiter and limit >= 0:
+            parts = [[part.rstrip() if at == limit else part for at, part in enumerate(row)] for row in parts]
+        longest = max(map(len, parts), default=0)
+        flat = [part for row in parts for part in (*row, *[""] * (longest - len(row)))]
+        counts = np.array([len(row) for row in parts], np.int64).reshape(x.shape)
+        return [strings(flat, (*x.shape, longest)), counts]
+
+    return run
+
+
+@hosted("RegexFullMatch", dtypes=STRING, attributes={"pattern": None}, result="bool")
+def _regex_full_match(node: Node) -> Run:
+    compiled = bounded_pattern("pattern", text(node, "pattern", ""))
+
+    def run(x: Array) -> Sequence[Any]:
+        found = [compiled.fullmatch(item) is not None for item in x.reshape(-1).tolist()]
+        return [np.array(found, bool).reshape(x.shape)]
+
+    return run
+
+
+@hosted("com.microsoft::Tokenizer", dtypes=STRING, attributes=dict.fromkeys((
+    "mark", "mincharnum", "pad_value", "separators", "stopwords", "tokenexp")), result="object")  # fmt: skip
+def _tokenizer(node: Node) -> Run:
+    """The tokens of each string along a new axis: matches of tokenexp, parts between separators, or characters.
+    Tokens of fewer than mincharnum characters are left out."""
+    mark, least, filler = node.get("mark", 0), node.get("mincharnum", 1), text(node, "pad_value", "")
+    if "stopwords" in node.attributes:
+        raise InferenceError("attribute stopwords is not supported")
+    expression, separators = text(node, "tokenexp", ""), texts(node, "separators")
+    if bool(expression) == ("separators" in node.attributes) or least < 1:
+        raise InferenceError("expected either separators or tokenexp, and mincharnum of 1 or more")
+    token = bounded_pattern("tokenexp", expression) if expression else None
+    if separators != [""] and "" in separators:
+        raise InferenceError("attribute separators has an empty string among others")
+    splits = [bounded_pattern("separators", separator) for separator in separators if separator]
+
+    def tokens(item: str) -> list[str]:
+        if token is not None:
+            found = token.findall(item) if not token.groups else [match.group() for match in token.finditer(item)]
+        elif not splits:
+            found = list(item)
+        else:
+            found = [item]
+            for split in splits:
+                parts: list[str] = []
+                for piece in found:
+                    begin = 0
+                    for match in split.finditer(piece):
+                        parts.append(piece[begin : match.start()])
+                        begin = match.end()
+                    parts.append(piece[begin:])
+                found = parts
+        return [part for part in found if len(part) >= least]
+
+    def run(x: Array) -> Sequence[Any]:
+        if x.ndim not in (1, 2):
+            raise InferenceError(f"expected strings of shape [C] or [N, C], found {list(x.shape)}")
+        rows = [tokens(item) for item in x.reshape(-1).tolist()]
+        if mark:
+            rows = [["\x02", *row, "\x03"] for row in rows]
+        longest = max(map(len, rows), default=0)
+        flat = [part for row in rows for part in (*row, *[filler] * (longest - len(row)))]
+        return [strings(flat, (*x.shape, longest))]
+
+    return run
+
+
+# ---- encoders
+
+
+def _table(node: Node, side: str) -> Array | None:
+    """Keys or values of a LabelEncoder; None if absent."""
+    from onnx import numpy_helper
+
+    found: list[Array] = []
+    for suffix, dtype in (("floats", np.float32), ("int64s", np.int64)):
+        if node.get(f"{side}_{suffix}", None) is not None:
+            found.append(np.array(node.get(f"{side}_{suffix}", ()), dtype))
+    if node.get(f"{side}_strings", None) is not None:
+        items = texts(node, f"{side}_strings")
+        found.append(strings(items, (len(items),)))
+    tensor = node.get(f"{side}_tensor", None)
+    if tensor is not None:
+        found.append(_of_str(numpy_helper.to_array(tensor).reshape(-1), f"{side}_tensor"))
+    if len(found) != 1:
+        raise InferenceError(f"LabelEncoder needs one attribute with {side}, found {len(found)}")
+    return found[0]
+
+
+def _of_str(array: Array, name: str) -> Array:
+    if array.dtype != object:
+        return array
+    try:
+        items = [item.decode() if isinstance(item, bytes) else item for item in array.reshape(-1).tolist()]
+    except UnicodeDecodeError as error:
+        raise InferenceError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
+    return strings(items, array.shape)
+
+
+_ENCODER = {f"{side}_{kind}": None for side in ("keys", "values") for kind in ("floats", "int64s", "strings", "tensor")}
+
+
+def _encoder_result(attributes: Any) -> str | None:
+    for suffix, name in (("strings", "object"), ("int64s", "int64"), ("floats", "float32")):
+        if attributes.get(f"values_{suffix}") is not None:
+            return name
+    tensor = attributes.get("values_tensor")
+    dtype = None if tensor is None else dtype_of(tensor.data_type)
+    return None if dtype is None else dtype.name
+
+
+@hosted(f"{_ML}LabelEncoder", dtypes=(*NUMBERS, *STRING), attributes=_ENCODER | {
+    "default_float": None, "default_int64": None, "default_string": None, "default_tensor": None,
+}, since=2, result=_encoder_result)  # fmt: skip
+def _label_encoder(node: Node) -> Run:
+    """A dictionary look-up. From opset 4 on, NaN equals the key NaN."""
+    from onnx import numpy_helper
+
+    keys, values = _table(node, "keys"), _table(node, "values")
+    assert keys is not None
+    assert values is not None
+    if len(keys) != len(values):
+        raise InferenceError(f"LabelEncoder has {len(keys)} keys and {len(values)} values")
+    tensor = node.get("default_tensor", None)
+    default: Any
+    if tensor is not None:
+        given = _of_str(numpy_helper.to_array(tensor), "default_tensor")
+        if given.size != 1 or given.dtype != values.dtype:
+            raise InferenceError(f"attribute default_tensor is {given.dtype}{list(given.shape)}; "
+                                 f"expected one {values.dtype}")  # fmt: skip
+        default = given.reshape(-1)[0]
+    elif values.dtype == object:
+        default = text(node, "default_string", "_Unused")
+    else:
+        default = node.get("default_int64", -1) if values.dtype.kind in "iu" else node.get("default_float", -0.0)
+    count = len(values)
+    table = np.empty(count + 1, values.dtype)
+    table[:count], table[count] = values, default
+    place: dict[Any, int] = {}
+    nan = count
+    for at, key in enumerate(keys.tolist()):
+        if isinstance(key, float) and math.isnan(key):
+            nan = min(nan, at) if node.opset >= 4 else nan
+        elif place.setdefault(key, at) != at:
+            raise InferenceError(f"LabelEncoder with a key that is given twice: {key!r}")
+
+    def run(x: Array) -> Sequence[Any]:
+        if x.dtype != keys.dtype:
+            raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
+        found = [place.get(item, nan if item != item else count) for item in x.reshape(-1).tolist()]
+        return [table[np.array(found, np.intp)].reshape(x.shape)]
+
+    return run
+
+
+@hosted(f"{_ML}LabelEncoder", dtypes=("int64", *STRING), attributes={
+    "classes_strings": None, "default_int64": None, "default_string": None,
+}, until=1)  # fmt: skip
+def _label_encoder_1(node: Node) -> Run:
+    classes = texts(node, "classes_strings")
+    number, default = node.get("default_int64", -1), text(node, "default_string", "_Unused")
+    return _both_ways(classes, list(range(len(classes))), number, default)
+
+
+@hosted(f"{_ML}CategoryMapper", dtypes=("int64", *STRING), attributes={
+    "cats_int64s": None, "cats_strings": None, "default_int64": None, "default_string": None,
+})  # fmt: skip
+def _category_mapper(node: Node) -> Run:
+    names, numbers = texts(node, "cats_strings"), list(node.get("cats_int64s", ()))
+    if len(names) != len(numbers):
+        raise InferenceError(f"attribute cats_strings has {len(names)} entries; expected {len(numbers)} as cats_int64s")
+    return _both_ways(names, numbers, node.get("default_int64", -1), text(node, "default_string", "_Unused"))
+
+
+def _both_ways(names: list[str], numbers: list[int], number: int, name: str) -> Run:
+    """Strings become numbers, and numbers become strings. Of equal keys the last counts, as in onnxruntime."""
+    to_number, to_name = dict(zip(names, numbers, strict=True)), dict(zip(numbers, names, strict=True))
+
+    def run(x: Array) -> Sequence[Any]:
+        items = x.reshape(-1).tolist()
+        if x.dtype == object:
+            return [np.array([to_number.get(item, number) for item in items], np.int64).reshape(x.shape)]
+        return [strings([to_name.get(item, name) for item in items], x.shape)]
+
+    return run
+
+
+@hosted(f"{_ML}OneHotEncoder", dtypes=(*NUMBERS, *STRING), attributes={
+    "cats_int64s": None, "cats_strings": None, "zeros": (0, 1)}, result="float32")  # fmt: skip
+def _one_hot_encoder(node: Node) -> Run:
+    """A row of zeros for an unknown category, or an error if ``zeros`` is 0. Floats are truncated to integers."""
+    names, numbers = texts(node, "cats_strings"), list(node.get("cats_int64s", ()))
+    if bool(names) == bool(numbers):
+        raise InferenceError("expected either cats_int64s or cats_strings")
+    categories: list[Any] = names or numbers
+    count = len(categories)
+    if len(set(categories)) != count:
+        raise InferenceError(f"{count} categories, {len(set(categories))} of them different")
+    place = {key: at for at, key in enumerate(categories)}
+    rows = np.zeros((count + 1, count), np.float32)
+    np.fill_diagonal(rows, 1)
+    zeros = node.get("zeros", 1)
+
+    def run(x: Array) -> Sequence[Any]:
+        if (x.dtype == object) != bool(names):
+            raise InferenceError(f"x is {x.dtype}, but the categories are {'strings' if names else 'int64'}")
+        if x.dtype.kind == "f":
+            x = x.astype(np.int64)
+        found = [place.get(item, count) for item in x.reshape(-1).tolist()]
+        if not zeros and count in found:
+            item = x.reshape(-1)[found.index(count)]
+            raise InferenceError(f"{item!r} is not a category, and zeros is 0")
+        return [rows[np.array(found, np.intp)].reshape(*x.shape, count)]
+
+    return run
+
+
+# ---- TfIdfVectorizer
+
+_MOST_COUNTS = 1 << 22  # counters of the rows that are counted at a time: 32 MiB
+
+
+@hosted("TfIdfVectorizer", dtypes=("int32", "int64", *STRING), attributes=dict.fromkeys((
+    "max_gram_length", "max_skip_count", "min_gram_length", "mode", "ngram_counts", "ngram_indexes", "pool_int64s",
+    "pool_strings", "weights")), result="float32")  # fmt: skip
+def _tf_idf_vectorizer(node: Node) -> Run:
+    """Counts the n-grams of a pool in each row, with up to max_skip_count elements left out between two of its own."""
+    least, most, skips = (
+        node.get(f"{name}", None) for name in ("min_gram_length", "max_gram_length", "max_skip_count")
+    )
+    mode = text(node, "mode", "")
+    counts, indexes = list(node.get("ngram_counts", ())), np.array(node.get("ngram_indexes", ()), np.int64)
+    names, numbers = texts(node, "pool_strings"), list(node.get("pool_int64s", ()))
+    if least is None or most is None or skips is None:
+        raise InferenceError("attributes min_gram_length, max_gram_length and max_skip_count are required")
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise InferenceError(f"attribute mode is {mode!r}; expected TF, IDF or TFIDF")
+    if not 1 <= least <= most or most > max(len(counts), 1):
+        raise InferenceError(
+            f"min_gram_length {least} and max_gram_length {most} do not fit {len(counts)} ngram_counts"
+        )
+    if not 0 <= skips <= 1 << 20:
+        raise InferenceError(f"attribute max_skip_count is {skips}; expected 0 to {1 << 20}")
+    if bool(names) == bool(numbers):
+        raise InferenceError("expected either pool_strings or pool_int64s")
+    pool: list[Any] = names or numbers
+    bounds = [*counts, len(pool)]
+    if bounds[0] != 0 or any(b < a for a, b in itertools.pairwise(bounds)):
+        raise InferenceError(
+            f"attribute ngram_counts is {counts[:8]}; expected ascending places in {len(pool)} entries"
+        )
+    if not len(indexes) or indexes.min() < 0 or indexes.max() >= 1 << 26:
+        raise InferenceError(f"attribute ngram_indexes is empty or has an entry outside 0..{(1 << 26) - 1}")
+    width = int(indexes.max()) + 1
+    weights = np.array(node.get("weights", ()) or np.ones(len(indexes)), np.float32)
+    if len(weights) != len(indexes):
+        raise InferenceError(f"attribute weights has {len(weights)} entries; expected {len(indexes)}")
+    grams: list[dict[Any, int]] = [{} for _ in range(most + 1)]
+    number = 0
+    for size, (begin, end) in enumerate(itertools.pairwise(bounds), 1):
+        if (end - begin) % size:
+            raise InferenceError(f"attribute ngram_counts leaves {end - begin} entries to the {size}-grams")
+        for at in range(begin, end, size):
+            if number >= len(indexes):
+                raise InferenceError(
+                    f"attribute ngram_indexes has {len(indexes)} entries, fewer than the pool's n-grams"
+                )
+            if least <= size <= most:
+                key = pool[at] if size == 1 else tuple(pool[at : at + size])
+                grams[size].setdefault(key, number)
+            number += 1
+    if number != len(indexes):
+        raise InferenceError(f"attribute ngram_indexes has {len(indexes)} entries; expected {number}")
+    by_column = np.zeros(width, np.float32)
+    by_column[indexes] = weights
+
+    columns_of = np.append(indexes, width)  # the last one, for what is no n-gram of the pool, is dropped
+
+    def counts_of(items: list[Any], rows: int, length: int) -> Array:
+        totals = np.zeros(rows * (width + 1), np.int64)
+        for size in range(least, most + 1):
+            known = grams[size]
+            if not known or length < size:
+                continue
+            gaps = 1 if size == 1 else min(skips + 1, (length - 1) // (size - 1))
+            for gap in range(1, gaps + 1):
+                reach = (size - 1) * gap
+                parts = items if size == 1 else zip(*(items[at * gap :] for at in range(size)), strict=False)
+                found = np.array([known.get(part, -1) for part in parts], np.int64)
+                at = np.flatnonzero(found >= 0)
+                at = at[at % length < length - reach]  # others reach into the next row
+                totals += np.bincount(at // length * (width + 1) + columns_of[found[at]], minlength=len(totals))
+        return totals.reshape(rows, width + 1)[:, :width]
+
+    def run(x: Array) -> Sequence[Any]:
+        if x.ndim not in (1, 2) or (x.dtype == object) != bool(names):
+            raise InferenceError(
+                f"x is {x.dtype}{list(x.shape)}; expected rows of {'strings' if names else 'integers'}"
+            )
+        rows = x.reshape(1, -1) if x.ndim == 1 else x
+        made = np.empty((len(rows), width), np.float32)
+        step = max(1, _MOST_COUNTS // (width + 1))
+        for begin in range(0, len(rows), step):
+            part = rows[begin : begin + step]
+            made[begin : begin + step] = counts_of(part.reshape(-1).tolist(), len(part), part.shape[1])
+        if mode == "IDF":
+            made = np.where(made > 0, by_column, np.float32(0))
+        elif mode == "TFIDF":
+            made *= by_column
+        return [made.reshape(width) if x.ndim == 1 else made]
+
+    return run
+
+
+# ---- tensors of strings
+
+
+def _axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise InferenceError(f"axis {axis} is outside {rank} dimensions")
+    return axis % rank
+
+
+_STRING = 8  # of onnx.TensorProto.DataType
+_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16)
+
+
+@hosted("Cast", dtypes=ANY, attributes={"to": (_STRING,), "saturate": None, "round_mode": None}, since=6,
+        result="object")  # fmt: skip
+def _cast_to_strings(node: Node) -> Run:
+    """Floats have up to 8 digits, as in onnxruntime."""
+    if "to" not in node.attributes:
+        raise InferenceError("attribute to is missing")
+    return lambda x: [strings(_as_text(x), x.shape)]
+
+
+def _cast_result(attributes: Any) -> str | None:
+    dtype = dtype_of(attributes.get("to", 0))
+    return None if dtype is None else dtype.name
+
+
+@hosted("Cast", dtypes=STRING, attributes={"to": (*_NUMBERS, _STRING), "saturate": None, "round_mode": None}, since=6,
+        result=_cast_result)  # fmt: skip
+def _cast_strings(node: Node) -> Run:
+    dtype = dtype_of(node.get("to", 0))
+    if dtype is None:
+        raise InferenceError("attribute to is missing")
+
+    def run(x: Array) -> Sequence[Any]:
+        return [x if dtype.hasobject else _as_numbers(x.reshape(-1).tolist(), dtype).reshape(x.shape)]
+
+    return run
+
+
+def _as_text(x: Array) -> list[str]:
+    if x.dtype.kind in "biu":
+        return [str(int(item)) for item in x.reshape(-1).tolist()]
+    made = []
+    for item in x.astype(np.float64).reshape(-1).tolist():
+        if math.isnan(item):
+            made.append("NaN")
+        elif math.isinf(item):
+            made.append("INF" if item > 0 else "-INF")
+        else:
+            made.append(format(item, ".8g"))
+    return made
+
+
+def _as_numbers(items: list[str], dtype: np.dtype[Any]) -> Array:
+    try:
+        if dtype.kind in "iu":
+            return np.array([int(item) for item in items], object).astype(dtype)
+        if dtype.kind == "b":
+            return np.array([bool(float(item)) for item in items], bool)
+        return np.array([float(item) for item in items], np.float64).astype(dtype)
+    except ValueError as error:
+        raise InferenceError(f"a string is not a number: {error}") from error
+
+
+@hosted("Reshape", dtypes=(STRING, ("int64",)), attributes={"allowzero": (0, 1)}, since=5, result=0)
+def _reshape(node: Node) -> Run:
+    def run(x: Array, shape: Array) -> Sequence[Any]:
+        sizes = shape.reshape(-1).tolist()
+        if not node.get("allowzero", 0):
+            if any(size == 0 and at >= x.ndim for at, size in enumerate(sizes)):
+                raise InferenceError(f"shape {sizes} has a 0 beyond the {x.ndim} dimensions of x")
+            sizes = [x.shape[at] if size == 0 else size for at, size in enumerate(sizes)]
+        return [x.reshape(sizes)]
+
+    return run
+
+
+@hosted("Flatten", dtypes=STRING, attributes={"axis": None}, result=0)
+def _flatten(node: Node) -> Run:
+    def run(x: Array) -> Sequence[Any]:
+        axis = node.get("axis", 1)
+        axis = axis + x.ndim if axis < 0 else axis
+        if not 0 <= axis <= x.ndim:
+            raise InferenceError(f"axis {axis} is outside 0..{x.ndim}")
+        return [x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))]
+
+    return run
+
+
+def _axes_of(node: Node, axes: Array | None) -> list[int] | None:
+    if axes is not None:
+        return [int(axis) for axis in axes.reshape(-1)]
+    given = node.get("axes", None)
+    return None if given is None else list(given)
+
+
+@hosted("Squeeze", dtypes=(STRING, ("int64",)), attributes={"axes": None}, result=0)
+def _squeeze(node: Node) -> Run:
+    def run(x: Array, axes: Array | None = None) -> Sequence[Any]:
+        chosen = _axes_of(node, axes)
+        return [np.squeeze(x, None if chosen is None else tuple(_axis(axis, x.ndim) for axis in chosen))]
+
+    return run
+
+
+@hosted("Unsqueeze", dtypes=(STRING, ("int64",)), attributes={"axes": None}, result=0)
+def _unsqueeze(node: Node) -> Run:
+    def run(x: Array, axes: Array | None = None) -> Sequence[Any]:
+        return [np.expand_dims(x, tuple(_axes_of(node, axes) or ()))]
+
+    return run
+
+
+@hosted("Transpose", dtypes=STRING, attributes={"perm": None}, result=0)
+def _transpose(node: Node) -> Run:
+    return lambda x: [np.transpose(x, node.get("perm", None))]
+
+
+@hosted("Concat", dtypes=STRING, attributes={"axis": None}, since=4, result=0)
+def _concat(node: Node) -> Run:
+    if "axis" not in node.attributes:
+        raise InferenceError("attribute axis is missing")
+    return lambda *parts: [np.concatenate(parts, node.attributes["axis"])]
+
+
+@hosted("Gather", dtypes=(STRING, INDICES), attributes={"axis": None}, result=0)
+def _gather(node: Node) -> Run:
+    def run(x: Array, places: Array) -> Sequence[Any]:
+        axis = _axis(node.get("axis", 0), x.ndim)
+        size = x.shape[axis]
+        if places.size and not -size <= places.min() <= places.max() < size:
+            raise InferenceError(f"an index is outside {-size}..{size - 1}, the axis of x {list(x.shape)}")
+        return [np.asarray(np.take(x, places, axis), object)]
+
+    return run
+
+
+@hosted(f"{_ML}ArrayFeatureExtractor", dtypes=(STRING, ("int64",)), result=0)
+def _array_feature_extractor(node: Node) -> Run:
+    def run(x: Array, places: Array) -> Sequence[Any]:
+        rows = x.reshape(1, -1) if x.ndim < 2 else x
+        columns = places.reshape(-1)
+        if not columns.size or not 0 <= columns.min() <= columns.max() < rows.shape[-1]:
+            raise InferenceError(f"columns {columns[:8].tolist()} are empty or outside x of shape {list(x.shape)}")
+        return [rows[..., columns]]
+
+    return run
+
+
+@hosted("Slice", dtypes=(STRING, INDICES), since=10, result=0)
+def _slice(node: Node) -> Run:
+    def run(
+        x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
+    ) -> Sequence[Any]:
+        chosen = range(len(starts)) if axes is None else [_axis(int(axis), x.ndim) for axis in axes]
+        ways = [1] * len(starts) if steps is None else steps.tolist()
+        slices = [slice(None)] * x.ndim
+        for axis, begin, end, step in zip(chosen, starts.tolist(), ends.tolist(), ways, strict=True):
+            if not step or axis >= x.ndim:
+                raise InferenceError("a step of 0, or more axes than x has dimensions")
+            size = x.shape[axis]
+            low, high = (0, size) if step > 0 else (-1, size - 1)
+            bounds = [min(max(place + size if place < 0 else place, low), high) for place in (begin, end)]
+            last = None if bounds[1] < 0 else bounds[1]
+            slices[axis] = slice(bounds[0], last, step)
+        return [x[tuple(slices)]]
+
+    return run
+
+
+@hosted("Split", dtypes=(STRING, ("int64",)), attributes={"axis": None, "split": None, "num_outputs": None}, result=0)
+def _split(node: Node) -> Run:
+    count = node.num_outputs
+
+    def run(x: Array, sizes: Array | None = None) -> Sequence[Any]:
+        axis = _axis(node.get("axis", 0), x.ndim)
+        size = x.shape[axis]
+        given = node.get("split", None) if sizes is None else sizes.tolist()
+        if given is None:
+            step = -(-size // count)
+            given = [max(0, min(step, size - at * step)) for at in range(count)]
+        if sum(given) != size or min(given, default=0) < 0:
+            raise InferenceError(f"split {given[:8]} does not fit an axis of {size} elements")
+        return np.split(x, np.cumsum(given)[:-1], axis)
+
+    return run
+
+
+@hosted("Expand", dtypes=(STRING, ("int64",)), result=0)
+def _expand(node: Node) -> Run:
+    def run(x: Array, shape: Array) -> Sequence[Any]:
+        return [np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist())))]
+
+    return run
+
+
+@hosted("Tile", dtypes=(STRING, ("int64",)), since=6, result=0)
+def _tile(node: Node) -> Run:
+    def run(x: Array, repeats: Array) -> Sequence[Any]:
+        if len(repeats) != x.ndim or (repeats < 0).any() or x.size * math.prod(repeats.tolist()) > 1 << 32:
+            raise InferenceError(f"repeats {repeats.tolist()[:8]} do not fit x of shape {list(x.shape)}")
+        return [np.tile(x, repeats)]
+
+    return run
+
+
+@hosted("Where", dtypes=(("bool",), STRING), result="object")
+def _where(node: Node) -> Run:
+    return lambda condition, x, y: [np.where(condition, x, y)]
+
+
+@hosted("Equal", dtypes=STRING, result="bool")
+def _equal(node: Node) -> Run:
+    return lambda x, y: [np.asarray(np.equal(x, y), bool)]
+
+
+@hosted("Shape", dtypes=STRING, attributes={"start": None, "end": None}, result="int64")
+def _shape(node: Node) -> Run:
+    return lambda x: [np.array(x.shape[node.get("start", 0) : node.get("end", None)], np.int64)]
+
+
+@hosted("Size", dtypes=STRING, result="int64")
+def _size(node: Node) -> Run:
+    return lambda x: [np.array(x.size, np.int64)]

@@ -1,0 +1,47 @@
+"""Operators on text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...bounded_patterns import bounded_pattern
+from .table import Array, definition
+
+__all__: list[str] = []
+
+
+@definition("Tokenizer", accepted={"mark": (0, 1)})
+def tokenizer(
+    x: Array,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: bytes,
+    separators: Sequence[bytes] | None = None,
+    tokenexp: bytes | None = None,
+) -> Array:
+    """The tokens of each string along a new axis: matches of ``tokenexp``, what lies between separators, or characters
+    if the only separator is empty."""
+
+    def tokens(text: str) -> list[str]:
+        if tokenexp is not None:
+            found = [match.group() for match in bounded_pattern("tokenexp", tokenexp.decode()).finditer(text)]
+        elif separators is None or [*separators] == [b""]:
+            found = list(text)
+        else:
+            found = [text]
+            for separator in separators:
+                pattern = bounded_pattern("separators", separator.decode())
+                marked = [pattern.sub("\0", part) for part in found]
+                found = [piece for part in marked for piece in part.split("\0")]
+        kept = [token for token in found if len(token) >= mincharnum]
+        return ["\x02", *kept, "\x03"] if mark else kept
+
+    rows = [tokens(text) for text in x.reshape(-1)]
+    width = max(map(len, rows), default=0)
+    made = np.full((len(rows), width), pad_value.decode(), object)
+    for line, row in zip(made, rows, strict=True):
+        line[: len(row)] = row
+    return made.reshape(*x.shape, width)

@@ -1,0 +1,211 @@
+"""Operators on strings against onnxruntime, or against plain Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from hetero import Core, HeteroError
+
+Array = np.ndarray[Any, Any]
+ML = "ai.onnx.ml"
+DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE")
+
+
+def text(*items: str, shape: tuple[int, ...] = (-1,)) -> Array:
+    return np.array(items, object).reshape(shape)
+
+
+def model_of(
+    op: str, inputs: list[Array], num_outputs: int = 1, domain: str = "", **attributes: Any
+) -> onnx.ModelProto:
+    names = [f"x{i}" for i in range(len(inputs))]
+    outputs = [f"y{i}" for i in range(num_outputs)]
+    ports = [
+        helper.make_tensor_value_info(
+            name,
+            TensorProto.STRING if x.dtype == object else helper.np_dtype_to_tensor_dtype(x.dtype),
+            [None] * x.ndim,
+        )
+        for name, x in zip(names, inputs, strict=True)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, outputs, domain=domain, name="node", **attributes)],
+        "graph",
+        ports,
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+    )
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid(ML, 4), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+def results(model: onnx.ModelProto, device: str, *inputs: Array) -> list[Any]:
+    core = Core()
+    compiled = core.compile_model(core.read_model(model), device)
+    feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    first, second = (list(compiled(feeds)) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+    return first
+
+
+def on_ort(model: onnx.ModelProto, *inputs: Array) -> list[Any]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {f"x{i}": x for i, x in enumerate(inputs)}))
+
+
+def assert_same(found: list[Any], wanted: list[Any]) -> None:
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+WORDS = text("red", "Grün", "", "red", "日本", "other", shape=(3, 2))
+CASES: list[tuple[str, list[Array], dict[str, Any]]] = [
+    ("LabelEncoder", [WORDS], {"keys_strings": ["red", "Grün"], "values_int64s": [4, -2]}),
+    ("LabelEncoder", [WORDS], {"keys_strings": ["red", ""], "values_floats": [0.5, 2], "default_float": -1.0}),
+    ("LabelEncoder", [WORDS], {"keys_strings": ["red"], "values_strings": ["ROT"], "default_string": "?"}),
+    ("LabelEncoder", [np.array([[1, 2], [3, 1]])], {"keys_int64s": [1, 3], "values_strings": ["a", "b"]}),
+    ("LabelEncoder", [np.array([1, np.nan, 3], np.float32)],
+     {"keys_floats": [np.nan, 3.0], "values_strings": ["a", "b"]}),
+    ("OneHotEncoder", [WORDS[:, 0]], {"cats_strings": ["日本", "red"]}),
+    ("CategoryMapper", [WORDS], {"cats_strings": ["red", "日本"], "cats_int64s": [7, 8]}),
+    ("CategoryMapper", [np.array([7, 9])], {"cats_strings": ["red", "日本"], "cats_int64s": [7, 8]}),
+    ("ArrayFeatureExtractor", [WORDS, np.array([1, 0, 1])], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes"), CASES)
+def test_encoders(op: str, inputs: list[Array], attributes: dict[str, Any]) -> None:
+    model = model_of(op, inputs, domain=ML, **attributes)
+    wanted = on_ort(model, *inputs)
+    for device in ("CPU", "HETERO:CPU,TEMPLATE"):
+        assert_same(results(model, device, *inputs), wanted)
+    empty = [inputs[0][:0], *inputs[1:]]
+    assert results(model, "CPU", *empty)[0].size == 0
+
+
+def test_one_hot_encoder_without_zeros() -> None:
+    model = model_of("OneHotEncoder", [WORDS], domain=ML, cats_strings=["red"], zeros=0)
+    with pytest.raises(HeteroError, match="'Grün' is not a category, and zeros is 0"):
+        results(model, "CPU", WORDS)
+
+
+MOVES: list[tuple[str, list[Array], int, dict[str, Any]]] = [
+    ("Reshape", [WORDS, np.array([2, -1])], 1, {}),
+    ("Reshape", [WORDS, np.array([0, 1, -1])], 1, {}),
+    ("Flatten", [WORDS], 1, {"axis": 0}),
+    ("Squeeze", [WORDS[:1], np.array([0])], 1, {}),
+    ("Unsqueeze", [WORDS, np.array([0, -1])], 1, {}),
+    ("Transpose", [WORDS], 1, {"perm": [1, 0]}),
+    ("Concat", [WORDS, WORDS[:1]], 1, {"axis": 0}),
+    ("Gather", [WORDS, np.array([[2, -1]])], 1, {"axis": 0}),
+    ("Slice", [WORDS, np.array([-1]), np.array([-9]), np.array([0]), np.array([-2])], 1, {}),
+    ("Slice", [WORDS, np.array([1]), np.array([99])], 1, {}),
+    ("Split", [WORDS, np.array([1, 2])], 2, {"axis": 0}),
+    ("Expand", [WORDS, np.array([2, 1, 1])], 1, {}),
+    ("Tile", [WORDS, np.array([2, 1])], 1, {}),
+    ("Identity", [WORDS], 1, {}),
+    ("Shape", [WORDS], 1, {"start": 1}),
+    ("Size", [WORDS], 1, {}),
+    ("Equal", [WORDS, text("red")], 1, {}),
+    ("Where", [np.array([[True], [False], [True]]), WORDS, text("x")], 1, {}),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "num_outputs", "attributes"), MOVES)
+def test_moves(op: str, inputs: list[Array], num_outputs: int, attributes: dict[str, Any]) -> None:
+    model = model_of(op, inputs, num_outputs, **attributes)
+    found = results(model, "CPU", *inputs)
+    wanted = results(model, "TEMPLATE", *inputs) if op in ("Tile", "Gather") else on_ort(model, *inputs)
+    assert_same(found, wanted)
+
+
+def test_casts() -> None:
+    numbers = text("1.5", "-2", "inf", "1e3")
+    model = model_of("Cast", [numbers], to=TensorProto.FLOAT)
+    np.testing.assert_array_equal(results(model, "CPU", numbers)[0], np.array([1.5, -2, np.inf, 1e3], np.float32))
+    model = model_of("Cast", [text("12")], to=TensorProto.INT64)
+    assert results(model, "CPU", text("12", "-7"))[0].tolist() == [12, -7]
+    with pytest.raises(HeteroError, match="'node' .*a string is not a number"):
+        results(model, "CPU", text("zwölf"))
+    for x in (np.array([1.5, np.nan, -np.inf, 0.1], np.float32), np.array([3, -4]), np.array([0.1, 1e300])):
+        model = model_of("Cast", [x], to=TensorProto.STRING)
+        assert_same(results(model, "CPU", x), on_ort(model, x))
+
+
+@pytest.mark.parametrize("skips", [0, 1, 5])
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+def test_tf_idf(mode: str, skips: int) -> None:
+    rng = np.random.default_rng(skips)
+    x = rng.choice(["a", "b", "c", "dé"], (7, 9)).astype(object)
+    attributes = {"pool_strings": ["a", "b", "dé", "a", "b", "b", "a", "c", "c", "b", "a", "c"],
+                  "ngram_counts": [0, 3, 9], "ngram_indexes": [0, 3, 1, 5, 2, 4, 6],
+                  "min_gram_length": 1, "max_gram_length": 3, "max_skip_count": skips, "mode": mode,
+                  "weights": [0.5, 2.0, 3.0, 4.0, 0.25, 1.0, 7.0]}  # fmt: skip
+    for inputs in (x, x[0], x[:, :2], x[:0]):
+        model = model_of("TfIdfVectorizer", [inputs], **attributes)
+        found = results(model, "CPU", inputs)
+        if len(inputs):
+            assert_same(found, on_ort(model, inputs))
+
+
+@pytest.mark.parametrize(("attributes", "line"), [
+    ({"tokenexp": "[a-z]+"}, "ab cd-e F"),
+    ({"tokenexp": "[a-z]+", "mincharnum": 2, "mark": 1}, "ab cd-e F"),
+    ({"separators": [""]}, "aéb"),
+    ({"separators": [" ", ";"]}, "a;b c;;d"),
+])  # fmt: skip
+def test_tokenizer(attributes: dict[str, Any], line: str) -> None:
+    attributes = {"mark": 0, "mincharnum": 1, "pad_value": "#"} | attributes
+    x = text(line, "", line + line)
+    model = model_of("Tokenizer", [x], domain="com.microsoft", **attributes)
+    for device in ("CPU", "TEMPLATE"):
+        assert_same(results(model, device, x), on_ort(model, x))
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+b", r"(a|a)*b", r"(a*)*", r"a*a*a*a*a*a*a*b", r"(a)\1", "(", "a" * 5000])
+def test_patterns_without_a_bound_are_refused(pattern: str) -> None:
+    model = model_of("RegexFullMatch", [WORDS], pattern=pattern)
+    with pytest.raises(HeteroError, match="attribute pattern"):
+        results(model, "CPU", WORDS)
+
+
+@pytest.mark.parametrize("pattern", [r"[a-z]+", r"(red|blau)\d{0,3}", r"\w+@\w+\.com"])
+def test_patterns(pattern: str) -> None:
+    words = text("red", "rot", "blau12", "a@b.com", "")
+    (found,) = results(model_of("RegexFullMatch", [words], pattern=pattern), "CPU", words)
+    assert found.tolist() == [re.fullmatch(pattern, word, re.ASCII) is not None for word in words]
+
+
+@pytest.mark.parametrize(("op", "domain", "attributes", "message"), [
+    ("StringNormalizer", "", {"stopwords": [b"\xff"]}, "attribute stopwords has bytes that are not UTF-8"),
+    ("StringSplit", "", {"maxsplit": -3}, "attribute maxsplit is -3"),
+    ("TfIdfVectorizer", "", {"pool_strings": ["a"], "ngram_counts": [0], "ngram_indexes": [1 << 40],
+                             "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "mode": "TF"},
+     "attribute ngram_indexes"),
+    ("TfIdfVectorizer", "", {"pool_strings": ["a"], "ngram_counts": [0, 9], "ngram_indexes": [0],
+                             "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "mode": "TF"},
+     "attribute ngram_counts"),
+    ("TfIdfVectorizer", "", {"pool_strings": ["a", "b"], "ngram_counts": [0], "ngram_indexes": [0],
+                             "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "mode": "TF"},
+     "attribute ngram_indexes has 1 entries"),
+    ("CategoryMapper", ML, {"cats_strings": ["a"], "cats_int64s": [1, 2]}, "attribute cats_strings has 1 entries"),
+])  # fmt: skip
+def test_bad_attributes_are_refused_when_compiling(
+    op: str, domain: str, attributes: dict[str, Any], message: str
+) -> None:
+    core = Core()
+    with pytest.raises(HeteroError, match=message) as caught:
+        core.compile_model(core.read_model(model_of(op, [WORDS[0]], domain=domain, **attributes)), "CPU")
+    assert "'node'" in str(caught.value)

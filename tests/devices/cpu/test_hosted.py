@@ -1,0 +1,261 @@
+"""Models with strings, sequences, optionals and maps: where they run, between which nodes, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, parser
+
+from hetero import Core, HeteroError
+
+Array = np.ndarray[Any, Any]
+ML = "ai.onnx.ml"
+DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "HETERO:CPU,ORT")
+LABELS = ["nein", "ja", "grün"]
+
+
+def classifier(*, ends: str = "", strings: bool = True) -> onnx.ModelProto:
+    """A linear classifier with labels and ZipMap. ``ends``: more nodes, of the label."""
+    rng = np.random.default_rng(0)
+    labels: dict[str, Any] = {"classlabels_strings": LABELS} if strings else {"classlabels_ints": [4, 5, 6]}
+    zipped: dict[str, Any] = {"classlabels_strings": LABELS} if strings else {"classlabels_int64s": [4, 5, 6]}
+    nodes = [
+        helper.make_node("LinearClassifier", ["x"], ["label", "scores"], domain=ML, post_transform="SOFTMAX",
+                         coefficients=rng.normal(size=12).tolist(), intercepts=[0.1, 0.2, 0.3], **labels),
+        helper.make_node("ZipMap", ["scores"], ["maps"], domain=ML, **zipped),
+    ]  # fmt: skip
+    outputs = ["label", "maps"]
+    if ends:
+        nodes.append(helper.make_node(ends, ["label"], ["more"]))
+        outputs.append("more")
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+    )
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    if isinstance(wanted, np.ndarray):
+        assert found.dtype == wanted.dtype
+        if wanted.dtype.kind == "f":
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(found, wanted)
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_same(one, other)
+    elif isinstance(wanted, dict):
+        assert found.keys() == wanted.keys()
+        assert all(found[key] == pytest.approx(value, rel=1e-5, abs=1e-6) for key, value in wanted.items())
+    else:
+        assert found == wanted
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("strings", [True, False])
+def test_labels_and_maps(device: str, strings: bool) -> None:
+    model, rng, core = classifier(strings=strings), np.random.default_rng(1), Core()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    compiled = core.compile_model(core.read_model(model), device)
+    request = compiled.create_infer_request()
+    earlier = []
+    for rows in (1, 1, 5, 5, 2, 1, 3):
+        x = rng.normal(size=(rows, 4)).astype(np.float32)
+        found, wanted = list(request.infer({"x": x})), session.run(None, {"x": x})
+        assert_same(found, list(wanted))
+        earlier.append((found, wanted))
+    for found, wanted in earlier:  # later runs do not write to earlier results
+        assert_same(found, list(wanted))
+
+
+@pytest.mark.parametrize("device", ["CPU", "HETERO:CPU,TEMPLATE"])
+def test_outputs_share_no_memory(device: str) -> None:
+    core = Core()
+    compiled = core.compile_model(core.read_model(classifier(ends="Identity")), device)
+    x = np.ones((2, 4), np.float32)
+    for _ in range(3):
+        label, _, more = compiled(x)
+        label[0] = "changed"
+        assert more[0] in LABELS
+
+
+def test_no_rows() -> None:
+    core = Core()
+    label, maps = core.compile_model(core.read_model(classifier()), "CPU")(np.zeros((0, 4), np.float32))
+    assert label.shape == (0,)
+    assert maps == []
+
+
+def run_all(model: str, feeds: dict[str, Any], devices: Sequence[str] = ("CPU", "TEMPLATE")) -> list[list[Any]]:
+    proto, core, made = parser.parse_model(model), Core(), []
+    for device in devices:
+        compiled = core.compile_model(core.read_model(proto), device)
+        results = [list(compiled(feeds)) for _ in range(2)]
+        assert_same(results[0], results[1])
+        made.append(results[0])
+    return made
+
+
+HEADER = '<ir_version: 9, opset_import: ["" : 18]>\n'
+
+
+def test_sequences_between_kernels() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    mine, theirs = run_all(
+        HEADER
+        + """g (float[n, 4] x) => (float[a, b] y, int64 count) {
+            doubled = Add(x, x)
+            parts = SplitToSequence <axis = 0>(doubled)
+            one = Constant <value = int64 {1}> ()
+            part = SequenceAt(parts, one)
+            more = SequenceInsert(parts, part)
+            fewer = SequenceErase(more, one)
+            count = SequenceLength(fewer)
+            joined = ConcatFromSequence <axis = 0>(fewer)
+            y = Exp(joined)
+        }""",
+        {"x": x},
+    )
+    assert_same(mine, theirs)
+    assert mine[1] == 3
+
+
+def test_strings_in_branches_and_loops() -> None:
+    model = (
+        HEADER
+        + """g (string[n] x, bool c, int64 trips) => (string[m] y, string[k] z) {
+            y = If (c) <then_branch = yes () => (a) { a = StringNormalizer <case_change_action = "UPPER">(x) },
+                        else_branch = no () => (b) { b = Concat <axis = 0>(x, x) }>
+            z = Loop (trips, c, x) <body = body (int64 i, bool go, string[p] old) => (bool next, string[q] new) {
+                next = Identity(go)
+                new = Concat <axis = 0>(old, x)
+            }>
+        }"""
+    )
+    for condition in (True, False):
+        feeds = {"x": np.array(["a", "ü"], object), "c": np.array(condition), "trips": np.array(2)}
+        mine, theirs = run_all(model, feeds)
+        assert_same(mine, theirs)
+        assert len(mine[1]) == (6 if condition else 2)
+
+
+def test_scan_of_opset_8() -> None:
+    model = """<ir_version: 3, opset_import: ["" : 8]>
+        g (int64[2] lengths, float[2, 1] start, float[2, 3, 1] x) => (float[2, 1] last, float[2, 3, 1] sums) {
+            last, sums = Scan <num_scan_inputs = 1, body = body (float[1] old, float[1] item)
+                => (float[1] new, float[1] out) { new = Add(old, item) out = Identity(new) }>(lengths, start, x)
+        }"""
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 9, (2, 3, 1)).astype(np.float32)
+    feeds = {"lengths": np.array([2, 3]), "start": np.ones((2, 1), np.float32), "x": x}
+    mine, theirs = run_all(model, feeds)
+    assert_same(mine, theirs)
+    sums = 1 + x.cumsum(axis=1)
+    np.testing.assert_array_equal(mine[0], [sums[0, 1], sums[1, 2]])
+    assert mine[1][0, 2] == 0
+    feeds["lengths"] = np.array([4, 3])
+    with pytest.raises(HeteroError, match="sequence_lens"):
+        run_all(model, feeds, ["CPU"])
+
+
+def test_hosted_nodes_are_profiled() -> None:
+    core = Core()
+    compiled = core.compile_model(core.read_model(classifier()), "CPU", {"PERF_COUNT": True})
+    request = compiled.create_infer_request()
+    request.infer(np.ones((2, 4), np.float32))
+    rows = {row.layer_type: row for row in request.profiling_info}
+    assert rows["ai.onnx.ml::ZipMap"].status == "EXECUTED"
+    assert rows["ai.onnx.ml::ZipMap"].real_us > 0
+
+
+def test_exported_models_have_the_same_results(tmp_path: Any) -> None:
+    core = Core()
+    compiled = core.compile_model(core.read_model(classifier()), "CPU")
+    x = np.random.default_rng(4).normal(size=(3, 4)).astype(np.float32)
+    path = tmp_path / "model.hetero"
+    compiled.export_model(path)
+    assert_same(list(core.import_model(path, "CPU")(x)), list(compiled(x)))
+
+
+# ---- random numbers
+
+
+def random_model(op: str, like: bool, **attributes: Any) -> onnx.ModelProto:
+    node = helper.make_node(op, ["x"] if like else [], ["y"], name="node", **attributes)
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, None])] if like else []
+    graph = helper.make_graph([node], "graph", ports, [onnx.ValueInfoProto(name="y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+RANDOM: list[tuple[str, bool, dict[str, Any]]] = [
+    ("RandomNormal", False, {"shape": [400, 5], "mean": 2.0, "scale": 3.0}),
+    ("RandomUniform", False, {"shape": [400, 5], "low": -1.0, "high": 3.0, "dtype": TensorProto.DOUBLE}),
+    ("RandomNormalLike", True, {}),
+    ("RandomUniformLike", True, {"dtype": TensorProto.FLOAT16}),
+    ("Bernoulli", True, {}),
+    ("Multinomial", True, {"sample_size": 50, "dtype": TensorProto.INT64}),
+]
+
+
+@pytest.mark.parametrize(("op", "like", "attributes"), RANDOM)
+def test_random_numbers(op: str, like: bool, attributes: dict[str, Any]) -> None:
+    core, x = Core(), np.full((400, 5), 0.25, np.float32)
+    feeds = {"x": x} if like else {}
+    for seed in (None, 0.0, 7.0, -2.5):
+        seeded = attributes if seed is None else attributes | {"seed": seed}
+        first, second = (
+            core.compile_model(core.read_model(random_model(op, like, **seeded)), device)
+            for device in ("CPU", "TEMPLATE")
+        )
+        a, b, other = first(feeds)[0], first(feeds)[0], second(feeds)[0]
+        assert a.dtype == other.dtype
+        assert a.shape == other.shape
+        assert np.array_equal(a, b) == np.array_equal(a, other) == (seed is not None)
+        mean = {"RandomNormal": 2, "RandomUniform": 1, "RandomUniformLike": 0.5, "Bernoulli": 0.25, "Multinomial": 2}
+        assert abs(float(a.astype(np.float64).mean()) - mean.get(op, 0)) < 0.3
+
+
+def test_dropout_in_training() -> None:
+    model = (
+        HEADER
+        + """g (float[n] x, float ratio, bool training) => (float[n] y, bool[n] mask) {
+            y, mask = Dropout <seed = 3>(x, ratio, training)
+        }"""
+    )
+    x = np.arange(1, 2001, dtype=np.float32)
+    feeds = {"x": x, "ratio": np.float32(0.25) * np.ones((), np.float32), "training": np.array(True)}
+    mine, theirs = run_all(model, feeds)
+    assert_same(mine, theirs)
+    np.testing.assert_allclose(mine[0], np.where(mine[1], x / 0.75, 0), rtol=1e-6)
+    assert 0.7 < mine[1].mean() < 0.8
+    feeds["training"] = np.array(False)
+    np.testing.assert_array_equal(run_all(model, feeds, ["CPU"])[0][0], x)
+
+
+@pytest.mark.parametrize(("op", "attributes", "message"), [
+    ("RandomNormal", {"shape": [-1]}, "attribute shape"),
+    ("RandomNormal", {"shape": [2], "dtype": 99}, "attribute dtype is 99"),
+    ("RandomUniform", {}, "attribute shape is missing"),
+    ("Multinomial", {"sample_size": -4}, "sample_size -4"),
+])  # fmt: skip
+def test_bad_random_attributes(op: str, attributes: dict[str, Any], message: str) -> None:
+    core = Core()
+    with pytest.raises(HeteroError, match=message):
+        core.compile_model(core.read_model(random_model(op, op == "Multinomial", **attributes)), "CPU")
+
+
+def test_random_numbers_of_huge_shapes_are_refused() -> None:
+    core = Core()
+    compiled = core.compile_model(core.read_model(random_model("RandomNormal", False, shape=[1 << 40, 1 << 20])), "CPU")
+    with pytest.raises(HeteroError, match="at most"):
+        compiled({})
