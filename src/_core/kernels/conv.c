@@ -25,6 +25,7 @@
  * grouped    conv_grouped.c    output channels        by estimated cost; few channels
  * inside     conv_inside.c     output channels        by estimated cost; packed weights that are known to be finite
  * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
+ * square     conv_square.c     pixels of a row        by depthwise: 3x3 and 5x5 kernels, strides 1 and 2, AVX2
  * narrow     conv_narrow.c     groups                 the same, small planes
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  * dilated    conv_dilated.c    tiles                  the same, with dilations

@@ -68,6 +68,13 @@ void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1);
 /* The estimated cost of a channel, in operations on vectors. */
 #define ht_conv_depthwise_cost HT_KERNEL(conv_depthwise_cost)
 double ht_conv_depthwise_cost(const ht_conv *c);
+/* The same for some square kernels, which it calls. */
+#define ht_conv_square_fits HT_KERNEL(conv_square_fits)
+int ht_conv_square_fits(const ht_conv *c);
+#define ht_conv_square HT_KERNEL(conv_square)
+void ht_conv_square(const ht_conv *c, int64_t group0, int64_t group1);
+#define ht_conv_square_cost HT_KERNEL(conv_square_cost)
+double ht_conv_square_cost(const ht_conv *c);
 /* The same for small planes; groups are split at multiples of VF_LANES. */
 #define ht_conv_narrow_is_better HT_KERNEL(conv_narrow_is_better)
 int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);

@@ -78,6 +78,8 @@ double ht_conv_depthwise_cost(const ht_conv *c)
 {
     const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), planes = (double)(c->out[0] * c->kernel[0]);
     const double read = planes * (double)rows_read(c, c->out[1]), taps = (double)c->taps;
+    if (ht_conv_square_fits(c))
+        return ht_conv_square_cost(c);
     if (in_place(c)) /* fitted to planes of 7 to 40 columns */
         return (double)c->out[1] * (c->stride[1] == 1 ? 4 + vectors * 13 : 12 + vectors * (2 + 1.5 * taps));
     /* A row alone has up to four independent sums, too few to hide the latency of multiply-adds. */
@@ -473,6 +475,10 @@ static void depthwise_in_place(const ht_conv *c, int64_t group0, int64_t group1)
 
 void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1)
 {
+    if (ht_conv_square_fits(c)) {
+        ht_conv_square(c, group0, group1);
+        return;
+    }
     if (in_place(c)) {
         depthwise_in_place(c, group0, group1);
         return;

@@ -5,7 +5,9 @@
  * <= VF_LANES) and takes the others from `other`; p itself may lie before an array. vf_fma rounds once if the machine
  * supports that, else twice. vf_transpose: transposes a square block in place. vf_even, vf_odd: every second lane of a,
  * then of b. vf_zip_low, vf_zip_high: the lanes of a and b alternating, from their first and their second halves.
- * vf_next: lanes 1 and up of a, then lane 0 of b.
+ * vf_next: lanes 1 and up of a, then lane 0 of b. vf_evens, vf_odds: the lanes of vf_even and vf_odd, cheaper and in an
+ * order that vf_ordered undoes. vm_range: true in lanes low .. high - 1. vf_load_where reads the lanes that are true only;
+ * the others are zero.
  * vf_max and vf_min return their second argument if either is NaN (as on x86); vf_max_nan and vf_min_nan return NaN.
  */
 #ifndef HETERO_VEC_H
@@ -49,6 +51,8 @@ HT_INLINE vf vf_load_or(const float *p, int64_t low, int64_t high, vf other)
 {
     return _mm512_mask_loadu_ps(other, (vm)((1u << high) - (1u << low)), p);
 }
+HT_INLINE vm vm_range(int64_t low, int64_t high) { return (vm)((1u << high) - (1u << low)); }
+HT_INLINE vf vf_load_where(const float *p, vm m) { return _mm512_maskz_loadu_ps(m, p); }
 HT_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 HT_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
@@ -144,6 +148,11 @@ HT_INLINE vf vf_load_or(const float *p, int64_t low, int64_t high, vf other)
     const vi lanes = _mm256_andnot_si256(vm_first_(low), vm_first_(high));
     return _mm256_blendv_ps(other, _mm256_maskload_ps(p, lanes), _mm256_castsi256_ps(lanes));
 }
+HT_INLINE vm vm_range(int64_t low, int64_t high)
+{
+    return _mm256_castsi256_ps(_mm256_andnot_si256(vm_first_(low), vm_first_(high)));
+}
+HT_INLINE vf vf_load_where(const float *p, vm m) { return _mm256_maskload_ps(p, _mm256_castps_si256(m)); }
 HT_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 HT_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 HT_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
@@ -194,6 +203,9 @@ HT_INLINE float vf_hmin_(vf a)
 HT_INLINE vf vf_pairs_(vf x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); }
 HT_INLINE vf vf_even(vf a, vf b) { return vf_pairs_(_mm256_shuffle_ps(a, b, 0x88)); }
 HT_INLINE vf vf_odd(vf a, vf b) { return vf_pairs_(_mm256_shuffle_ps(a, b, 0xdd)); }
+HT_INLINE vf vf_evens(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x88); }
+HT_INLINE vf vf_odds(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xdd); }
+HT_INLINE vf vf_ordered(vf x) { return vf_pairs_(x); }
 HT_INLINE vf vf_zip_low(vf a, vf b)
 {
     return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
@@ -263,6 +275,21 @@ HT_INLINE vf vf_load_or(const float *p, int64_t low, int64_t high, vf other)
     for (int64_t i = low; i < high; i++)
         other[i] = p[i];
     return other;
+}
+HT_INLINE vm vm_range(int64_t low, int64_t high)
+{
+    vm m = {0};
+    for (int64_t i = low; i < high; i++)
+        m[i] = -1;
+    return m;
+}
+HT_INLINE vf vf_load_where(const float *p, vm m)
+{
+    vf x = {0};
+    for (int i = 0; i < VF_LANES; i++)
+        if (m[i])
+            x[i] = p[i];
+    return x;
 }
 #if defined(__ARM_NEON)
 HT_INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
@@ -359,6 +386,12 @@ HT_INLINE void vf_transpose(vf r[4])
     r[2] = HT_SHUFFLE(vi, b, d, 0, 1, 4, 5);
     r[3] = HT_SHUFFLE(vi, b, d, 2, 3, 6, 7);
 }
+#endif
+
+#if !defined(__AVX2__) || defined(__AVX512F__)
+HT_INLINE vf vf_evens(vf a, vf b) { return vf_even(a, b); }
+HT_INLINE vf vf_odds(vf a, vf b) { return vf_odd(a, b); }
+HT_INLINE vf vf_ordered(vf x) { return x; }
 #endif
 
 /* Forces a into a register. Otherwise the compiler reloads it for every use, which is slow if the load is unaligned. */

@@ -1,0 +1,196 @@
+/* Depthwise convolution of planes with 3x3 and 5x5 kernels, strides 1 and 2, which reads the input in place.
+ *
+ * Vectors run along an output row. Bands of seven output rows (most images have multiples of seven) are computed
+ * together in registers: each vector of an input row is loaded once per column of the kernel for all rows that it
+ * belongs to, and seven independent sums hide most of the latency of multiply-adds. With stride 2, two loads and two
+ * shuffles give the even and the odd columns, that is two columns of the kernel.
+ * Columns outside the input are masked, in the first vector of a row and in the last two. Rows outside the input are
+ * read from a row of zeros. The last vector of a row ends where the row ends, and the last band where the plane ends,
+ * so they compute some outputs twice.
+ * Cost: pixels * taps / lanes multiply-adds of vectors. Nothing is copied.
+ *
+ * Only with AVX2: AVX-512 has strips of 3x3 (conv_depthwise.c), and the baseline has no masked loads.
+ */
+#include "conv.h"
+
+#define MOST_ROWS 7
+#define MOST_SIZE 5                                 /* of the kernel */
+#define MOST_READ ((MOST_ROWS - 1) * 2 + MOST_SIZE) /* input rows of a band */
+#define SHORT_ROWS 4                                /* of bands where seven would waste more */
+
+int ht_conv_square_fits(const ht_conv *c)
+{
+    const int64_t size = c->kernel[1], stride = c->stride[1];
+    if (VF_LANES != 8 || c->in_channels != 1 || c->kernel[0] != 1 || c->in[0] != 1 || c->out[0] != 1 || c->pad[0] != 0)
+        return 0;
+    if ((size != 3 && size != 5) || c->kernel[2] != size || stride > 2 || c->stride[2] != stride ||
+        c->dilation[1] != 1 || c->dilation[2] != 1)
+        return 0;
+    /* No window lies beside the input, so that only the vectors above are masked. Rows have half a vector of outputs or
+     * more, so that a vector reaches no further than into the next row. */
+    return c->in[2] <= HT_CONV_SCRATCH / 4 && 2 * c->out[2] >= VF_LANES && c->pad[2] < size &&
+           (c->out[2] - 1) * stride + 1 - c->pad[2] <= c->in[2];
+}
+
+/* The rows of the band that begins at row y. */
+static int64_t band_rows(int64_t y, int64_t rows)
+{
+    const int64_t left = rows - y;
+    if (rows < SHORT_ROWS)
+        return 1;
+    return rows < MOST_ROWS || left == 2 * SHORT_ROWS || left <= SHORT_ROWS ? SHORT_ROWS : MOST_ROWS;
+}
+
+/* The constants were fitted to planes of 7 to 56 columns with AVX2. */
+double ht_conv_square_cost(const ht_conv *c)
+{
+    const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), taps = (double)c->taps;
+    const double vector = c->stride[1] == 1 ? 0.65 * taps : 6 + 0.9 * taps;
+    return (double)c->out[1] * (8 + vectors * vector) * (c->out[1] < SHORT_ROWS ? 3 : 1);
+}
+
+/* What is the same for all planes. */
+typedef struct {
+    const ht_conv *conv;
+    int64_t last; /* the first column of a row's last vector */
+    int64_t lanes; /* of the last vector: VF_LANES, or the outputs of a row if these are fewer */
+    vm first_inside[MOST_SIZE + 1], next_inside[MOST_SIZE + 1], last_inside[MOST_SIZE + 1];
+} geometry;
+
+/* Columns inside the input for the vector of outputs from column x on. Stride 1: `inside[k]` are those of column k of the
+ * kernel. Stride 2: columns k and k + 1 of the kernel lie in two vectors, inside[k] and inside[k + 1]; k is even. */
+static void columns_inside(const ht_conv *c, int64_t x, vm *inside)
+{
+    for (int64_t k = 0; k <= c->kernel[2]; k++) {
+        const int64_t at = x * c->stride[2] - c->pad[2] + (c->stride[2] == 2 && k % 2 ? k - 1 + VF_LANES : k);
+        const int64_t low = ht_min64(VF_LANES, ht_max64(0, -at));
+        inside[k] = vm_range(low, ht_max64(low, ht_min64(VF_LANES, c->in[2] - at)));
+    }
+}
+
+HT_INLINE vf load_inside(const float *p, const vm *inside) { return inside ? vf_load_where(p, *inside) : vf_load(p); }
+
+/* The sums of `rows` output rows by VF_LANES columns. read: input rows; at: the first column that is read; inside: NULL, or
+ * the columns inside the input. The lanes of sums with stride 2 are those of vf_evens. */
+HT_INLINE void sum_tile(const float *const *read, int64_t at, const vm *inside, const float *w, float bias, vf *sums,
+                        const int size, const int stride, const int rows)
+{
+#pragma GCC unroll 7
+    for (int r = 0; r < rows; r++)
+        sums[r] = vf_set1(bias);
+#pragma GCC unroll 5
+    for (int k = 0; k < size; k += stride) {
+        const int taps = stride == 2 && k + 1 < size ? 2 : 1;
+        vf weight[2][MOST_SIZE];
+#pragma GCC unroll 5
+        for (int i = 0; i < size; i++) {
+            weight[0][i] = vf_keep(vf_set1(w[i * size + k]));
+            if (taps == 2)
+                weight[1][i] = vf_set1(w[i * size + k + 1]);
+        }
+#pragma GCC unroll 17
+        for (int j = 0; j < (rows - 1) * stride + size; j++) {
+            const float *p = read[j] + at + k;
+            vf x[2];
+            if (stride == 1) {
+                x[0] = vf_keep(load_inside(p, inside ? inside + k : NULL));
+            } else {
+                const vf a = load_inside(p, inside ? inside + k : NULL);
+                const vf b = load_inside(p + VF_LANES, inside ? inside + k + 1 : NULL);
+                x[0] = vf_evens(a, b);
+                x[1] = vf_odds(a, b);
+            }
+#pragma GCC unroll 2
+            for (int t = 0; t < taps; t++)
+#pragma GCC unroll 7
+                for (int r = 0; r < rows; r++)
+                    if (j - r * stride >= 0 && j - r * stride < size)
+                        sums[r] = vf_fma(weight[t][j - r * stride], x[t], sums[r]);
+        }
+    }
+}
+
+/* Output rows [y, y + rows) by columns [x, x + VF_LANES) of channel `map`. */
+HT_INLINE void tile(const geometry *g, const float *const *read, const vm *inside, int64_t map, int64_t y, int64_t x,
+                    const int size, const int stride, const int rows)
+{
+    const ht_conv *c = g->conv;
+    vf sums[MOST_ROWS];
+    sum_tile(read, x * stride - c->pad[2], inside, c->w + map * size * size, c->bias ? c->bias[map] : 0.0f, sums, size,
+             stride, rows);
+    const vf low = vf_set1(c->low), high = vf_set1(c->high);
+    const int64_t width = c->out[2], at = map * c->pixels + y * width + x;
+    /* What a row shorter than a vector stores too much is overwritten by the next row; nothing follows the last one. */
+    const int short_last = g->lanes < VF_LANES && y + rows == c->out[1];
+#pragma GCC unroll 7
+    for (int r = 0; r < rows; r++) {
+        vf sum = stride == 2 ? vf_ordered(sums[r]) : sums[r];
+        if (HT_UNLIKELY(c->addend))
+            sum += vf_load_n(c->addend + at + r * width, g->lanes);
+        sum = vf_min(high, vf_max(low, sum));
+        if (r == rows - 1 && HT_UNLIKELY(short_last))
+            vf_store_n(c->y + at + r * width, g->lanes, sum);
+        else
+            vf_store(c->y + at + r * width, sum);
+    }
+}
+
+HT_INLINE void band(const geometry *g, const float *plane, int64_t map, int64_t y, const int size, const int stride,
+                    const int rows)
+{
+    const ht_conv *c = g->conv;
+    const float *read[MOST_READ];
+    for (int64_t j = 0; j < (rows - 1) * stride + size; j++) {
+        const int64_t in_y = y * stride - c->pad[1] + j;
+        read[j] = in_y >= 0 && in_y < c->in[1] ? plane + in_y * c->in[2] : c->scratch;
+    }
+    tile(g, read, g->first_inside, map, y, 0, size, stride, rows);
+    int64_t x = VF_LANES;
+    /* A vector reads up to `size - 1` columns after those of its first column of the kernel. */
+    const int64_t end = ht_min64(g->last - 1, (c->in[2] + c->pad[2] - size + 1 - VF_LANES * stride) / stride);
+    for (; x <= end; x += VF_LANES)
+        tile(g, read, NULL, map, y, x, size, stride, rows);
+    HT_ASSERT(x + VF_LANES >= g->last);
+    if (x < g->last)
+        tile(g, read, g->next_inside, map, y, x, size, stride, rows);
+    if (g->last > 0)
+        tile(g, read, g->last_inside, map, y, g->last, size, stride, rows);
+}
+
+#define BANDS(size, stride)                                                                                           \
+    static void band_##size##_##stride(const geometry *g, const float *plane, int64_t map, int64_t y, int64_t rows)  \
+    {                                                                                                                 \
+        if (rows == MOST_ROWS)                                                                                        \
+            band(g, plane, map, y, size, stride, MOST_ROWS);                                                          \
+        else if (rows == SHORT_ROWS)                                                                                  \
+            band(g, plane, map, y, size, stride, SHORT_ROWS);                                                         \
+        else                                                                                                          \
+            band(g, plane, map, y, size, stride, 1);                                                                  \
+    }
+BANDS(3, 1) BANDS(3, 2) BANDS(5, 1) BANDS(5, 2)
+
+void ht_conv_square(const ht_conv *c, int64_t group0, int64_t group1)
+{
+    const int64_t width = c->out[2], rows = c->out[1];
+    geometry g = {.conv = c, .last = ht_max64(0, width - VF_LANES), .lanes = ht_min64(width, VF_LANES)};
+    columns_inside(c, 0, g.first_inside);
+    columns_inside(c, ht_max64(0, (g.last - 1) / VF_LANES * VF_LANES), g.next_inside);
+    columns_inside(c, g.last, g.last_inside);
+    memset(c->scratch, 0, (size_t)c->in[2] * sizeof(float));
+    void (*const bands[2][2])(const geometry *, const float *, int64_t, int64_t, int64_t) = {{band_3_1, band_3_2},
+                                                                                             {band_5_1, band_5_2}};
+    void (*const compute)(const geometry *, const float *, int64_t, int64_t, int64_t) =
+        bands[c->kernel[1] == 5][c->stride[1] - 1];
+    int64_t left = HT_PACE;
+    for (int64_t map = group0 * c->out_channels; map < group1 * c->out_channels; map++)
+        for (int64_t y = 0, count; y < rows; y += count) {
+            count = band_rows(y, rows);
+            y = ht_min64(y, rows - count);
+            if (ht_paced_stop(&left, count * width * c->taps))
+                return;
+            compute(&g, c->x + map / c->out_channels * c->in_plane, map, y, count);
+            float *out = c->y + map * c->pixels + y * width;
+            if (!ht_unary_is_clip(c->activation))
+                ht_unary_f32(c->activation, c->p0, c->p1, out, out, count * width);
+        }
+}
