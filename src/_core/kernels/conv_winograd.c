@@ -131,18 +131,29 @@ typedef struct {
     int64_t y, x0, count, first; /* first: index of the first tile within the block */
 } segment;
 
+/* d := columns [at, at + VF_LANES) of the n input rows, with zeros outside [0, size). */
+HT_INLINE void load_rows(const float *const rows[MAX_N], int64_t size, int64_t at, vf d[MAX_N], const int m)
+{
+    if (HT_LIKELY(at >= 0 && at + VF_LANES <= size)) {
+#pragma GCC unroll 6
+        for (int r = 0; r < m + 2; r++)
+            d[r] = vf_load(rows[r] + at);
+        return;
+    }
+    const int64_t low = ht_min64(VF_LANES, ht_max64(0, -at)), high = ht_max64(low, ht_min64(VF_LANES, size - at));
+#pragma GCC unroll 6
+    for (int r = 0; r < m + 2; r++)
+        d[r] = vf_load_or(rows[r] + at, low, high, vf_set1(0.0f));
+}
+
 /* Columns [at, at + m * VF_LANES) of the n input rows, transformed along y and split by column modulo m. */
-HT_INLINE void split_rows(const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m,
-                          const int inside)
+HT_INLINE void split_rows(const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m)
 {
     vf t[MAX_N][4];
 #pragma GCC unroll 4
     for (int k = 0; k < m; k++) {
         vf d[MAX_N];
-#pragma GCC unroll 6
-        for (int r = 0; r < m + 2; r++)
-            d[r] = inside ? vf_load(rows[r] + at + k * VF_LANES)
-                          : ht_load_inside(rows[r], size, at + k * VF_LANES, vf_set1(0.0f));
+        load_rows(rows, size, at + k * VF_LANES, d, m);
         transform_in(d, m);
 #pragma GCC unroll 6
         for (int r = 0; r < m + 2; r++)
@@ -170,9 +181,7 @@ HT_INLINE void split_last(const float *const rows[MAX_N], int64_t size, int64_t 
 {
     vf d[MAX_N];
     float columns[VF_LANES];
-#pragma GCC unroll 6
-    for (int r = 0; r < m + 2; r++)
-        d[r] = ht_load_inside(rows[r], size, at, vf_set1(0.0f));
+    load_rows(rows, size, at, d, m);
     transform_in(d, m);
     for (int r = 0; r < m + 2; r++) {
         vf_store(columns, d[r]);
@@ -189,13 +198,8 @@ HT_INLINE void split_channel(const ht_conv *c, const work *w, const segment *s, 
         const int64_t iy = top + r;
         rows[r] = iy >= 0 && iy < c->in[1] ? plane + iy * size : w->zeros;
     }
-    for (int64_t i = 0; i < s->count; i += VF_LANES) {
-        const int64_t at = begin + i * m;
-        if (at >= 0 && at + m * VF_LANES <= size)
-            split_rows(rows, size, at, dst + i, m, 1);
-        else
-            split_rows(rows, size, at, dst + i, m, 0);
-    }
+    for (int64_t i = 0; i < s->count; i += VF_LANES)
+        split_rows(rows, size, begin + i * m, dst + i, m);
     if (s->count % VF_LANES == 0)
         split_last(rows, size, begin + s->count * m, dst + s->count, m);
 }

@@ -245,6 +245,15 @@ HT_INLINE void quad_body(const quad *q, const int width)
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
             acc[r][j] = vf_set1(0.0f);
+    /* C and the addend are prefetched meanwhile, because a tile ends before the hardware would notice their rows. */
+#pragma GCC unroll 4
+    for (int r = 0; r < QUAD; r++)
+#pragma GCC unroll 2
+        for (int j = 0; j < width; j += 2) {
+            __builtin_prefetch(q->c + r * q->c_row + j * VF_LANES, 1, 3);
+            if (q->addend)
+                __builtin_prefetch(q->addend + r * q->addend_row + j * VF_LANES, 0, 3);
+        }
     const int64_t end = q->k * HT_PANEL;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < end; i += HT_PANEL) {
