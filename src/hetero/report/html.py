@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import json
 import os
 import re
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ..base.files import write_atomically
 from ..base.names import shortened, xml_text
@@ -44,14 +45,14 @@ def report_html(
     default, data of 256 KiB or more are compressed.
     """
     data = {"colors": COLORS, **report_data(plan, profile)}
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = msgspec.json.encode(data)
     if compress is None:
         compress = len(text) >= _COMPRESSED_FROM
     if compress:
-        encoded = base64.b64encode(zlib.compress(text.encode(), 6)).decode()
+        encoded = base64.b64encode(zlib.compress(text, 6)).decode()
         element = f'<script type="application/octet-stream" id="data">{encoded}</script>'
     else:
-        escaped = text.replace("<", "\\u003c")
+        escaped = text.decode().replace("<", "\\u003c")
         element = f'<script type="application/json" id="data">{escaped}</script>'
     template, style, script = _parts()
     policy = (

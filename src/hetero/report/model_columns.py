@@ -5,6 +5,7 @@ The model is not trusted: names are cleaned, and long texts and lists are shorte
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -162,16 +163,16 @@ def _contents(model: Model, value: int) -> str:
 def _attributes(model: Model, order: NDArray[np.int32]) -> tuple[list[tuple[str, ...]], list[int]]:
     """The distinct sets of attributes, as names and values in turn, and the number of each node's set; -1 for none."""
     sets = Numbers[tuple[str, ...]]()
-    numbers = []
-    views = list(model.nodes)
-    for node in order.tolist():
+    numbers = np.full(model.num_nodes, -1)
+    for node, view in enumerate(model.nodes):
         try:
-            attributes = views[node].attributes
+            attributes = view.attributes
         except ModelError as error:
-            attributes = {"unreadable": str(error).encode()}
-        texts = tuple(part for name, value in attributes.items() for part in (shortened(name, 80), _text(value)))
-        numbers.append(sets[texts] if texts else -1)
-    return list(sets), numbers
+            attributes = {"unreadable": str(error).encode("utf-8", "replace")}
+        if attributes:
+            texts = ((shortened(name, 80), _text(value)) for name, value in attributes.items())
+            numbers[node] = sets[tuple(itertools.chain.from_iterable(texts))]
+    return list(sets), numbers[order].tolist()
 
 
 def _text(value: Any) -> str:
