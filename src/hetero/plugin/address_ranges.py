@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 
 import numpy as np
 
-__all__ = ["AddressRanges", "range_of"]
+__all__ = ["AddressRanges", "range_of", "ranges_of"]
 
 
 class AddressRanges:
@@ -51,3 +52,11 @@ def range_of(array: np.ndarray) -> tuple[int, int]:
         else:
             end += reach
     return begin, end
+
+
+def ranges_of(arrays: Iterable[np.ndarray]) -> AddressRanges:
+    """The addresses of several arrays."""
+    ranges = AddressRanges()
+    for array in arrays:
+        ranges.add(*range_of(array))
+    return ranges

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
+from .address_ranges import AddressRanges, range_of, ranges_of
 from .conversion import Unfit, arrays_in, on_device
 from .remote import HOST_DEVICE, ON_DEVICE, RemoteContext, RemoteTensor
 from .tensor import Outputs, keyed_by_name
@@ -69,9 +70,11 @@ class GivenOutputs:
     def fill(self, results: Sequence[Any]) -> None:
         """Copy each result that its runner did not place into its array."""
         elsewhere = {at: results[at] for at, array in self.memory.items() if not _is_same(results[at], array)}
-        for position, result in elsewhere.items():  # a copy below must not change another result
-            if any(np.may_share_memory(result, array) for array in self.memory.values()):
-                elsewhere[position] = result.copy()
+        if elsewhere:  # a copy below must not change another result
+            written = ranges_of(self.memory.values())
+            for position, result in elsewhere.items():
+                if written.overlaps(*range_of(result)):
+                    elsewhere[position] = result.copy()
         for position, result in elsewhere.items():
             np.copyto(self.memory[position], result)
         for position, tensor in self.tensors.items():
@@ -103,7 +106,7 @@ def bind_out(
     memory: dict[int, np.ndarray] = {}
     tensors: dict[int, RemoteTensor] = {}
     kept: set[int] = set()
-    sources = list(arrays_in(inputs))
+    sources, earlier = ranges_of(arrays_in(inputs)), AddressRanges()
     for position, value in _by_position(ports, out):
         if value is ON_DEVICE:
             kept.add(position)
@@ -130,11 +133,13 @@ def bind_out(
             )
         if not array.flags.writeable:
             raise InferenceError(f"{prefix} the array is read-only: {_type(array)}")
-        if any(np.may_share_memory(array, source) for source in sources):
+        place = range_of(array)
+        if sources.overlaps(*place):
             raise InferenceError(f"{prefix} the array overlaps an input")
-        for other, earlier in memory.items():
-            if np.may_share_memory(array, earlier):
-                raise InferenceError(f"{prefix} the array overlaps the one for output {ports[other].name!r}")
+        if earlier.overlaps(*place):
+            other = next(at for at, given in memory.items() if np.may_share_memory(array, given))
+            raise InferenceError(f"{prefix} the array overlaps the one for output {ports[other].name!r}")
+        earlier.add(*place)
         values[position], memory[position] = value, array
     return GivenOutputs(ports, values, memory, tensors, frozenset(kept))
 

@@ -22,7 +22,7 @@ from ..base.notebook import html_table
 from ..base.other_names import OtherNames
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
-from .address_ranges import AddressRanges, range_of
+from .address_ranges import AddressRanges, range_of, ranges_of
 from .cancellation import Cancellation
 from .conversion import arrays_in
 from .executor import StreamExecutor
@@ -610,7 +610,7 @@ def _is_plain(result: Any) -> bool:
 def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
-    arrays = AddressRanges()  # of the inputs and of earlier results
+    arrays = ranges_of(arrays_in(inputs))  # of the inputs and of earlier results
     tensors: dict[int, AddressRanges] = {}  # the same in the memories of devices, by the id of the context
     unplaced: list[RemoteTensor] = []  # tensors whose addresses are unknown
 
@@ -642,8 +642,6 @@ def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
             return result.context.upload(result.numpy())
         return [own(item) for item in result] if isinstance(result, list) else result
 
-    for array in arrays_in(inputs):
-        arrays.add(*range_of(array))
     for value in inputs:
         if isinstance(value, RemoteTensor):
             is_new(value)
