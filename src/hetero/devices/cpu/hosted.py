@@ -18,29 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from ...errors import InferenceError, inference_error, raise_out_of_memory
+from ...errors import InferenceError
 from ...plugin.profile import ProfileRow
 from ...plugin.request import RepeatingRunner
 from .registry import NodePlan
+from .runner import CpuRunner, run_hosted
 
 if TYPE_CHECKING:
     from ...model.model import Model
     from .planner import Planner
-    from .runner import CpuRunner
 
-__all__ = ["Ends", "HostedRunner", "run_hosted"]
-
-
-def run_hosted(plan: NodePlan, operands: Sequence[Any]) -> Sequence[Any]:
-    """The outputs of a hosted node. Strings are object arrays of str."""
-    assert plan.operator.host is not None
-    if plan.node.prepared is None:
-        plan.node.prepared = plan.operator.host(plan.node)
-    try:
-        return plan.node.prepared(*operands)  # type: ignore[no-any-return]
-    except Exception as error:
-        raise_out_of_memory(error)
-        raise inference_error(f"{plan}: {error}", error) from error
+__all__ = ["Ends", "HostedRunner"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

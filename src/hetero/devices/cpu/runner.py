@@ -15,19 +15,18 @@ from numpy.typing import NDArray
 
 from ... import _kernels
 from ..._workspace import Arena, StopFlag, Workspace
-from ...errors import Cancelled, InferenceError, inference_error
+from ...errors import Cancelled, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from .control_flow.run import run_nested
 from .control_flow.trips import StaticBody
-from .hosted import run_hosted
 from .planner import Planner
 from .registry import NodePlan
 from .segment import Segment
 from .tracing import is_readable
 from .values import type_of
 
-__all__ = ["CpuRunner", "PlanCache"]
+__all__ = ["CpuRunner", "PlanCache", "run_hosted"]
 
 MAX_PLANS = 64
 MAX_CALLS = 1 << 16  # kernel calls of all plans: more than MAX_PLANS plans are kept if they are small
@@ -474,6 +473,18 @@ def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequ
     except Exception as error:
         cause = error.__cause__ or error
         raise inference_error(f"{plan}: {error}", cause) from cause
+
+
+def run_hosted(plan: NodePlan, operands: Sequence[Any]) -> Sequence[Any]:
+    """The outputs of a hosted node. Strings are object arrays of str."""
+    assert plan.operator.host is not None
+    if plan.node.prepared is None:
+        plan.node.prepared = plan.operator.host(plan.node)
+    try:
+        return plan.node.prepared(*operands)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise_out_of_memory(error)
+        raise inference_error(f"{plan}: {error}", error) from error
 
 
 class _Bodies:

@@ -327,3 +327,112 @@ def test_threads_do_not_change_results() -> None:
         for threads in (1, 2)
     ]
     np.testing.assert_array_equal(*found)
+
+
+# ---- TreeEnsemble of opset 5
+
+
+def random_ensemble(rng: np.random.Generator, trees: int, targets: int, *, members: bool) -> dict[str, Any]:
+    """Attributes of random trees of up to four levels."""
+    nodes: list[list[Any]] = []
+    leaves: list[tuple[int, float]] = []
+    sets: list[float] = []
+
+    def grow(level: int) -> tuple[int, bool]:
+        if level == 4 or (level and rng.random() < 0.3):
+            leaves.append((int(rng.integers(targets)), float(np.float32(rng.normal()))))
+            return len(leaves) - 1, True
+        at = len(nodes)
+        mode = int(rng.integers(7 if members else 6))
+        if mode == 6:
+            sets.extend([*map(float, rng.choice(np.arange(-3, 4), rng.integers(0, 4), replace=False)), np.nan])
+        nodes.append([mode, int(rng.integers(3)), float(rng.integers(-3, 4)), int(rng.integers(2))])
+        (yes, yes_leaf), (no, no_leaf) = grow(level + 1), grow(level + 1)
+        nodes[at] += [yes, int(yes_leaf), no, int(no_leaf)]
+        return at, False
+
+    roots = [grow(0)[0] for _ in range(trees)]
+    columns = [list(column) for column in zip(*nodes, strict=True)]
+    attributes: dict[str, Any] = {
+        "nodes_modes": helper.make_tensor("m", TensorProto.UINT8, [len(nodes)], columns[0]),
+        "nodes_featureids": columns[1],
+        "nodes_splits": helper.make_tensor("s", TensorProto.FLOAT, [len(nodes)], columns[2]),
+        "nodes_missing_value_tracks_true": columns[3],
+        "nodes_truenodeids": columns[4], "nodes_trueleafs": columns[5],
+        "nodes_falsenodeids": columns[6], "nodes_falseleafs": columns[7],
+        "leaf_targetids": [target for target, _ in leaves],
+        "leaf_weights": helper.make_tensor("w", TensorProto.FLOAT, [len(leaves)], [weight for _, weight in leaves]),
+        "tree_roots": roots, "n_targets": targets,
+    }  # fmt: skip
+    if sets:
+        attributes["membership_values"] = helper.make_tensor("v", TensorProto.FLOAT, [len(sets)], sets)
+    return attributes
+
+
+@pytest.mark.parametrize("aggregate", range(4))
+@pytest.mark.parametrize("members", [False, True])
+def test_ensemble_as_definition(aggregate: int, members: bool) -> None:
+    rng = np.random.default_rng(aggregate)
+    core = Core()
+    for targets in (2, 3):
+        attributes = random_ensemble(rng, 5, targets, members=members) | {"aggregate_function": aggregate}
+        x = rng.integers(-3, 4, (40, 3)).astype(np.float32)
+        x[rng.random(x.shape) < 0.1] = np.nan
+        for transform in (0, 1, 2):
+            model = ml_model("TreeEnsemble", x, opset=5, post_transform=transform, **attributes)
+            ((found,),) = on_cpu(model, x)
+            (wanted,) = core.compile_model(core.read_model(model), "TEMPLATE")(x)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+            if not members and not np.isnan(x).any():
+                np.testing.assert_allclose(found, on_onnxruntime(model, x)[0][0], rtol=1e-5, atol=1e-6)
+
+
+def test_tree_that_is_a_leaf() -> None:
+    attributes = {
+        "nodes_modes": helper.make_tensor("m", TensorProto.UINT8, [1], [0]),
+        "nodes_featureids": [0], "nodes_splits": helper.make_tensor("s", TensorProto.FLOAT, [1], [0.0]),
+        "nodes_truenodeids": [0], "nodes_falsenodeids": [0], "nodes_trueleafs": [1], "nodes_falseleafs": [1],
+        "leaf_targetids": [0], "leaf_weights": helper.make_tensor("w", TensorProto.FLOAT, [1], [2.5]),
+        "tree_roots": [0], "n_targets": 1,
+    }  # fmt: skip
+    x = np.array([[1], [-1], [np.nan]], np.float32)
+    ((found,),) = on_cpu(ml_model("TreeEnsemble", x, opset=5, **attributes), x)
+    assert found.tolist() == [[2.5]] * 3
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"nodes_truenodeids": [0, 0], "nodes_trueleafs": [0, 1]}, "its own descendant"),
+    ({"nodes_truenodeids": [7, 0]}, r"node 0 has the child 7 \(nodes_truenodeids\), which does not exist"),
+    ({"nodes_falsenodeids": [-1, 1]}, r"has the child -1 \(nodes_falsenodeids\)"),
+    ({"tree_roots": [2]}, "attribute tree_roots has 2"),
+    ({"tree_roots": [0, 0]}, "attribute tree_roots names a node twice"),
+    ({"tree_roots": [0, 1]}, "belongs to several trees"),
+    ({"leaf_targetids": [0, 3, 0]}, "ids has 3"),
+    ({"leaf_targetids": [0]}, "attribute leaf_targetids has 1 entries; expected 3"),
+    ({"nodes_featureids": [0, 1 << 40]}, "nodes_featureids"),
+    ({"n_targets": 1 << 40}, "n_targets"),
+    ({"aggregate_function": 9}, "attribute aggregate_function is 9"),
+    ({"membership_values": helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0])}, "membership_values"),
+])  # fmt: skip
+def test_bad_ensembles_are_refused_when_compiling(changes: dict[str, Any], reason: str) -> None:
+    attributes = {
+        "nodes_modes": helper.make_tensor("m", TensorProto.UINT8, [2], [0, 0]),
+        "nodes_featureids": [0, 1], "nodes_splits": helper.make_tensor("s", TensorProto.FLOAT, [2], [0.0, 1.0]),
+        "nodes_truenodeids": [1, 0], "nodes_trueleafs": [0, 1], "nodes_falsenodeids": [2, 1],
+        "nodes_falseleafs": [1, 1], "leaf_targetids": [0, 0, 0], "tree_roots": [0], "n_targets": 1,
+        "leaf_weights": helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0]),
+    } | changes  # fmt: skip
+    with pytest.raises(hetero.UnsupportedModel, match=reason):
+        on_cpu(ml_model("TreeEnsemble", np.zeros((1, 2), np.float32), opset=5, **attributes))
+
+
+def test_labels_that_are_strings() -> None:
+    rng = np.random.default_rng(5)
+    for classes, ids in ((3, [0, 1, 2]), (2, [0]), (2, [1])):
+        nodes, leaves = random_trees(rng, 4, 3, 4)
+        attributes = nodes | leaf_weights(rng, leaves, "class", ids)
+        labels = ["rot", "grün", "blau"][:classes]
+        model = ml_model(
+            "TreeEnsembleClassifier", np.zeros((1, 4), np.float32), 2, classlabels_strings=labels, **attributes
+        )
+        compare(model, inputs(rng, 4, "float32", special=False))
