@@ -15,8 +15,8 @@
  * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of WORK_PER_EDGE steps for each node and
  * edge, at least LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and where
  * paths are found sooner, as long as that gains and until all runs together have taken HALF_RUNS half budgets; then the
- * result is valid but may not be maximal. Steps 5 and 6 take a fixed
- * time, whatever the size, and none if the graph is too large for one of them. */
+ * result is valid but may not be maximal. Steps 5 and 6 take a fixed time, whatever the size, and none if the graph is
+ * too large for one of them. */
 #include <math.h>
 
 #include "levels.h"
@@ -107,8 +107,8 @@ static int contract(improver *s, float heavy, labels *result)
         before = result->count;
         status = hg_coarsen(&g, device, first.out_weight, merged, before, &coarse, s->arena, s->watch);
         if (status == HG_OK)
-            status = hg_contract(&coarse, heavy, INT32_MAX, left < work ? left : work, &open, again, &result->count, &result->maximal, s->arena,
-                                 s->watch);
+            status = hg_contract(&coarse, heavy, INT32_MAX, left < work ? left : work, &open, again, &result->count,
+                                 &result->maximal, s->arena, s->watch);
         if (status == HG_OK)
             status = relabel(k, merged, again, s->watch);
     }
