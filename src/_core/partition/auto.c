@@ -13,16 +13,18 @@
  *    No step before this one looks at weights, so they cannot cost a subgraph.
  *
  * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of WORK_PER_EDGE steps for each node and
- * edge, at least LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller, as long
- * as that gains; then the result is valid but may not be maximal. Steps 5 and 6 take a fixed
- * time, whatever the size, and none if the graph is too large for one of them. */
+ * edge, at least LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and where
+ * paths are found sooner, as long as that gains and until all runs together have taken HALF_RUNS half budgets; then the
+ * result is valid but may not be maximal. Steps 5 and 6 take a fixed time, whatever the size, and none if the graph is
+ * too large for one of them. */
 #include <math.h>
 
 #include "levels.h"
 
 enum {
-    WORK_PER_EDGE = 3,    /* steps of contraction's searches for each node and edge: keeps `auto` linear */
+    WORK_PER_EDGE = 2,    /* steps of a run of contraction for each node and edge: keeps `auto` linear */
     LEAST_WORK = 1 << 18, /* steps, besides: a few milliseconds, in which small graphs are searched to the end */
+    HALF_RUNS = 5,        /* all runs of one contraction together take so many half runs of steps */
 };
 
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
@@ -80,6 +82,7 @@ static int contract(improver *s, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
+    int64_t left = work * HALF_RUNS / 2;
     const int32_t k = result->count;
     int32_t before = k;
     hg_coarse first;
@@ -98,14 +101,14 @@ static int contract(improver *s, float heavy, labels *result)
     const hg_graph g = {.n = k, .m = first.edges, .indptr = first.out_start, .indices = first.out};
     for (int32_t x = 0; x < k && status == HG_OK && !result->maximal; x++)
         device[x] = (uint8_t)first.kind[x];
-    while (status == HG_OK && !result->maximal && before - result->count >= GAINS * before) {
+    while (status == HG_OK && !result->maximal && (left -= work) > 0 && before - result->count >= GAINS * before) {
         hg_coarse coarse;
         hg_arena_release(s->arena, run);
         before = result->count;
         status = hg_coarsen(&g, device, first.out_weight, merged, before, &coarse, s->arena, s->watch);
         if (status == HG_OK)
-            status = hg_contract(&coarse, heavy, INT32_MAX, work, &open, again, &result->count, &result->maximal, s->arena,
-                                 s->watch);
+            status = hg_contract(&coarse, heavy, INT32_MAX, left < work ? left : work, &open, again, &result->count,
+                                 &result->maximal, s->arena, s->watch);
         if (status == HG_OK)
             status = relabel(k, merged, again, s->watch);
     }

@@ -30,7 +30,7 @@ enum { TURN = 8 }; /* edges that one search looks at before the other continues 
 enum {
     /* Steps of an attempt in the first round, at most. Each later round allows eight times as many, so that the budget is
      * spent first on edges that need few steps. */
-    FIRST_LIMIT = 1024,
+    FIRST_LIMIT = 256,
     FAIR_SHARES = 8, /* of the steps left: what an attempt may use of them when they are scarce */
 };
 

@@ -61,19 +61,19 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
     return HG_OK;
 }
 
-/* All that the sweep knows of a node, in half a cache line. */
+/* What the sweep knows of a node besides its link. */
 typedef struct {
-    int32_t link;      /* not absorbed: -1 - the number of successors that keep it from being ready; absorbed: parent of
-                          the union-find */
     int32_t height;    /* the least that its successors allow; of a root: that its subgraph allows */
     int32_t potential; /* of a root: edges from waiting nodes of its own device */
     int32_t foreign;   /* of a root: a member some other device leads to, or -1 */
     int32_t next;      /* those members, in a circle */
-    uint8_t device, closed, rank; /* rank: of a root: the height of its tree, at most */
+    uint8_t closed, rank; /* rank: of a root: the height of its tree, at most */
 } node;
 
 typedef struct {
     const hg_dag *g;
+    int32_t *link; /* not absorbed: -1 - the number of successors that keep the node from being ready; absorbed: parent
+                      of the union-find. Apart from `node`, so that most of what is read of neighbors stays in caches */
     node *node;
     int32_t *ready;              /* a queue: each node is in it once */
     int32_t next_ready, last_ready;
@@ -83,11 +83,11 @@ typedef struct {
     int whole;
 } sweep;
 
-static inline int32_t find(node *nodes, int32_t x)
+static inline int32_t find(int32_t *link, int32_t x)
 {
-    while (nodes[x].link != x) {
-        nodes[x].link = nodes[nodes[x].link].link;
-        x = nodes[x].link;
+    while (link[x] != x) {
+        link[x] = link[link[x]];
+        x = link[x];
     }
     return x;
 }
@@ -100,7 +100,7 @@ static inline void lift(node *v, int32_t height)
 /* One of the successors that p waits for is settled. */
 static inline void settle(sweep *s, int32_t p)
 {
-    if (++s->node[p].link == -1)
+    if (++s->link[p] == -1)
         s->ready[s->last_ready++] = p;
 }
 
@@ -115,17 +115,18 @@ static inline __attribute__((always_inline)) void prefetch(const sweep *s)
     HG_PREFETCH(&g->in_start[ready[STARTS]]);
     HG_PREFETCH(&g->out_start[ready[STARTS]]);
     HG_PREFETCH(&s->node[ready[STARTS]]);
+    HG_PREFETCH(&s->link[ready[STARTS]]);
     HG_PREFETCH(&g->in[g->in_start[ready[ROWS]]]);
     HG_PREFETCH(&g->out[g->out_start[ready[ROWS]]]);
     const int32_t v = ready[NEIGHBORS];
     for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++)
-        HG_PREFETCH(&s->node[g->in[j]]);
+        HG_PREFETCH(&s->link[g->in[j]]);
     for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++)
-        HG_PREFETCH(&s->node[g->out[j]]);
+        HG_PREFETCH(&s->link[g->out[j]]);
 }
 
 /* Two open subgraphs become one, by rank. Returns its root. */
-static int32_t unite(node *nodes, int32_t a, int32_t b)
+static int32_t unite(int32_t *link, node *nodes, int32_t a, int32_t b)
 {
     if (nodes[a].rank > nodes[b].rank) {
         const int32_t higher = a;
@@ -134,7 +135,7 @@ static int32_t unite(node *nodes, int32_t a, int32_t b)
     }
     node *from = &nodes[a], *to = &nodes[b];
     to->rank += to->rank == from->rank;
-    from->link = b;
+    link[a] = b;
     lift(to, from->height);
     to->potential += from->potential;
     if (to->foreign < 0)
@@ -150,25 +151,26 @@ static int32_t unite(node *nodes, int32_t a, int32_t b)
 static void absorb(sweep *s, int32_t v)
 {
     const hg_dag *g = s->g;
-    node *nodes = s->node, *own = &nodes[v];
+    const uint8_t *device = g->device, kind = device[v];
+    node *nodes = s->node;
     int32_t root = v, potential = 0, others = 0;
-    own->link = v;
+    s->link[v] = v;
     for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
         const int32_t p = g->in[j];
-        if (nodes[p].device != own->device) {
+        if (device[p] != kind) {
             others = 1;
             continue;
         }
         potential++;
         settle(s, p);
     }
-    own->foreign = others ? v : -1;
-    own->next = v;
+    nodes[v].foreign = others ? v : -1;
+    nodes[v].next = v;
     for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++) {
         const int32_t t = g->out[j];
-        if (nodes[t].device != own->device)
+        if (device[t] != kind)
             continue;
-        const int32_t c = find(nodes, t);
+        const int32_t c = find(s->link, t);
         node *joined = &nodes[c];
         if (joined->closed) {
             s->whole = 0;
@@ -178,7 +180,7 @@ static void absorb(sweep *s, int32_t v)
         }
         joined->potential--;
         if (c != root)
-            root = unite(nodes, root, c);
+            root = unite(s->link, nodes, root, c);
     }
     nodes[root].potential += potential;
     if (!nodes[root].potential)
@@ -189,7 +191,7 @@ static int64_t close_subgraph(sweep *s, int32_t root)
 {
     const hg_dag *g = s->g;
     node *nodes = s->node;
-    const uint8_t own = nodes[root].device;
+    const uint8_t own = g->device[root];
     const int32_t first = nodes[root].foreign, height = nodes[root].height + 1;
     int64_t work = 1;
     nodes[root].closed = 1;
@@ -200,7 +202,7 @@ static int64_t close_subgraph(sweep *s, int32_t root)
         work += 1 + g->in_start[v + 1] - g->in_start[v];
         for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
             const int32_t p = g->in[j];
-            if (nodes[p].device != own) {
+            if (g->device[p] != own) {
                 lift(&nodes[p], height);
                 settle(s, p);
             }
@@ -215,14 +217,16 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
 {
     const int32_t n = g->n;
     sweep s = {.g = g, .whole = 1};
+    s.link = HG_TAKE(arena, int32_t, n);
     s.node = HG_TAKE(arena, node, n);
     s.ready = HG_TAKE(arena, int32_t, n);
     s.complete = HG_TAKE(arena, int32_t, n);
-    if (!s.node || !s.ready || !s.complete)
+    if (!s.link || !s.node || !s.ready || !s.complete)
         return HG_NO_MEMORY;
     for (int32_t v = 0; v < n; v++) {
-        s.node[v] = (node){.link = -1 - (g->out_start[v + 1] - g->out_start[v]), .device = g->device[v]};
-        if (s.node[v].link == -1)
+        s.node[v] = (node){0};
+        s.link[v] = -1 - (g->out_start[v + 1] - g->out_start[v]);
+        if (s.link[v] == -1)
             s.ready[s.last_ready++] = v;
         if (hg_interrupted(watch, 8))
             return HG_INTERRUPTED;
@@ -236,7 +240,7 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
             }
             else if (s.num_complete) {
                 const int32_t root = s.complete[--s.num_complete];
-                if (s.node[root].link == root && !s.node[root].closed && !s.node[root].potential)
+                if (s.link[root] == root && !s.node[root].closed && !s.node[root].potential)
                     work = 4 * close_subgraph(&s, root);
             } else
                 break;
@@ -244,20 +248,20 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
                 return HG_INTERRUPTED;
         }
         const int32_t v = by_depth[i];
-        if (s.node[v].link >= 0)
+        if (s.link[v] >= 0)
             continue;
         for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++) {
             const int32_t t = g->out[j];
             if (g->device[t] == g->device[v])
                 continue;
-            const int32_t c = find(s.node, t);
+            const int32_t c = find(s.link, t);
             if (!s.node[c].closed && hg_interrupted(watch, 4 * close_subgraph(&s, c)))
                 return HG_INTERRUPTED;
         }
         i++; /* v is ready now; look at it again, and stop when the last one is absorbed */
     }
     for (int32_t v = 0; v < n; v++) {
-        level[v] = -s.node[find(s.node, v)].height;
+        level[v] = -s.node[find(s.link, v)].height;
         if (hg_interrupted(watch, 4))
             return HG_INTERRUPTED;
     }
