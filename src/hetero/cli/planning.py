@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -57,7 +58,8 @@ class Planning:
             raise click.UsageError(f"a plan contains its devices: remove -d {self.device}, or --plan {self.plan_path}")
 
     def config(self) -> dict[str, Any]:
-        """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties."""
+        """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties; mappings as
+        JSON objects."""
         from ..base.properties import PROPERTIES
 
         config: dict[str, Any] = {}
@@ -73,6 +75,11 @@ class Planning:
                     value = int(text)
                 except ValueError as error:
                     raise click.UsageError(f"--property {entry}: {name} takes a whole number") from error
+            elif text.startswith("{") and (known is None or known.type is Mapping):
+                try:
+                    value = json.loads(text)
+                except ValueError as error:
+                    raise click.UsageError(f"--property {entry}: the value is not valid JSON: {error}") from error
             elif known is not None and isinstance(known.type, tuple) and bool in known.type:
                 value = {"TRUE": True, "YES": True, "FALSE": False, "NO": False}.get(text.upper(), text)
             if colon:

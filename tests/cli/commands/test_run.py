@@ -116,6 +116,19 @@ def test_properties(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> No
     assert "KEY=VALUE" in hetero("run", diamond_path, "--property", "NUM_STREAMS", code=2).stderr
 
 
+def test_properties_that_are_mappings(hetero: Invoke, diamond_path: Path) -> None:
+    def run(value: str, device: str = "HETERO:FPGA,CPU", code: int = 0) -> str:
+        return str(hetero("run", diamond_path, "-d", device, "--property", value, code=code).stderr)
+
+    run('DEVICE_PROPERTIES={"CPU": {"INFERENCE_NUM_THREADS": 1}}')
+    assert "did you mean" in run('DEVICE_PROPERTIES={"CPU": {"NUM_STREAM": 1}}', code=1)
+    assert "not valid JSON" in run('DEVICE_PROPERTIES={"CPU": }', code=2)
+    pytest.importorskip("onnxruntime")
+    run('ORT_SESSION_OPTIONS={"enable_mem_pattern": false}', "ORT")
+    run('ORT:ORT_SESSION_OPTIONS={"enable_mem_pattern": false}', "HETERO:ORT,CPU")
+    assert "expected bool, found 1" in run('ORT_SESSION_OPTIONS={"enable_mem_pattern": 1}', "ORT", code=1)
+
+
 def test_plan_and_pins(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     core = library.Core()
     core.plan(core.read_model(diamond_path), "HETERO:FPGA,CPU", pins={"last": "CPU"}).save("plan.json")
