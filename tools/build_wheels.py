@@ -104,7 +104,10 @@ def _build_wheel(python: Path, sdist: Path, name: str, out: Path) -> Path:
         archive.extractall(folder, filter="data")
     [source] = (path for path in folder.iterdir() if path.name != "tools")
     toolchain = _write_toolchain(folder / "tools", python, target, source)
-    settings = [f"--config-setting=cmake.define.CMAKE_TOOLCHAIN_FILE={toolchain}", "--config-setting=install.strip=false"]
+    settings = [
+        f"--config-setting=cmake.define.CMAKE_TOOLCHAIN_FILE={toolchain}",
+        "--config-setting=install.strip=false",
+    ]
     _run(*_build(python), "--wheel", *settings, "--outdir", str(folder / "dist"), str(source))
     [wheel] = (folder / "dist").iterdir()
     named = subprocess.check_output(

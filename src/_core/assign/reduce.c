@@ -55,7 +55,6 @@ typedef struct {
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t add_capacity(int64_t a, int64_t b) { return a + b < INFINITE ? a + b : HG_UNLIMITED; }
-static inline int64_t arc_capacity(int64_t sum) { return sum < INFINITE ? sum : HG_UNLIMITED; }
 
 /* Records a change of v's arcs or excess, and pushes v onto the stack if it should be looked at again. */
 static inline void touch(reducer *r, int32_t v)

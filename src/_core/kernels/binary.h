@@ -24,10 +24,12 @@ typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n,
             _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                               \
             {                                                                                                  \
                 const T x = a[i], y = b[i];                                                                    \
+                (void)y;                                                                                       \
                 out[i] = (R)(EXPR);                                                                            \
             }                                                                                                  \
         } else if (a_step) {                                                                                   \
             const T y = b[0];                                                                                  \
+            (void)y;                                                                                           \
             _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                               \
             {                                                                                                  \
                 const T x = a[i];                                                                              \
@@ -38,6 +40,7 @@ typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n,
             _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                               \
             {                                                                                                  \
                 const T y = b[i];                                                                              \
+                (void)y;                                                                                       \
                 out[i] = (R)(EXPR);                                                                            \
             }                                                                                                  \
         }                                                                                                      \

@@ -360,7 +360,11 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 }
 #define COPY_FLOATS (HT_TILE_ROWS * (HT_LONG_K + 2 * HT_PANEL))
 #else
-static int rows_collide(int64_t a_row, int64_t a_k, int64_t height) { return 0; }
+static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
+{
+    (void)a_row, (void)a_k, (void)height;
+    return 0;
+}
 #define COPY_FLOATS 1
 #endif
 

@@ -266,7 +266,8 @@ ht_team *ht_team_open(int threads)
     memset(team, 0, size);
     pthread_once(&counting, count_forks);
     team->threads = 1;
-    team->home = team->processor = -1;
+    team->home = -1;
+    team->processor = -1;
     team->forks = atomic_load(&forks);
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
