@@ -233,6 +233,46 @@ def test_values_outside_of_windows_are_ignored(variant: str, width: int) -> None
         assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_square(variant: str, size: int, stride: int) -> None:
+    """Every width of up to three vectors and height of bands, with every pad on each side."""
+    rng = np.random.default_rng(0)
+    heights = itertools.cycle(range(1, 20))
+    pads = itertools.cycle(itertools.product(range(size + 1), repeat=2))
+    for width in [*range(1, 28), 57, 112]:
+        for _ in range(4):
+            height, columns, rows = next(heights), next(pads), next(pads)
+            if width + sum(columns) < size or height + sum(rows) < size:
+                continue
+            x = rng.standard_normal((2, 3, height, width), np.float32)
+            w = rng.standard_normal((6, 1, size, size), np.float32)
+            begin, end = (rows[0], columns[0]), (rows[1], columns[1])
+            check(
+                x, w, 3, (stride, stride), (1, 1), begin, end, packed=False, variant=variant,
+                bias=rng.standard_normal(6, np.float32) if width % 2 else None, with_addend=width % 3 == 0,
+                activation=sorted(ACTIVATIONS)[(width + height) % len(ACTIVATIONS)],
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_square_reads_its_own_plane_only(variant: str, size: int, stride: int) -> None:
+    """NaN in the planes before and after, and in every weight but one channel's, reach no other channel's outputs."""
+    rng = np.random.default_rng(0)
+    for width in (7, 8, 13, 24, 31):
+        x = rng.standard_normal((1, 3, 9, width), np.float32)
+        w = rng.standard_normal((3, 1, size, size), np.float32)
+        geometry = (3, (stride, stride), (1, 1), (size // 2, size // 2))
+        expected = naive(x, w, *geometry, (size // 2, size // 2))
+        x[:, ::2] = w[::2] = np.nan
+        found = conv(x, w, expected.shape[2:], *geometry, variant=variant, packed=False)
+        np.testing.assert_allclose(found[:, 1], expected[:, 1], rtol=1e-5, atol=1e-4)
+        assert np.isnan(found[:, ::2]).all()
+
+
 SKIPPING = {  # x, w, strides, dilations, pads before, pads after: kernels with positions in the padding of whole lines
     "7x1": ((1, 20, 17, 17), (50, 20, 7, 1), (1, 1), (1, 1), (3, 0), (3, 0)),
     "1x7": ((1, 20, 17, 17), (50, 20, 1, 7), (1, 1), (1, 1), (0, 3), (0, 3)),
