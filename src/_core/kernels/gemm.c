@@ -78,8 +78,9 @@ static void add_block(const ht_gemm_product *p, const ht_tile *block, int64_t j,
 static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step);
-    for (int64_t j = col0; j < col1; j += n_step) {
-        const int64_t columns = ht_min64(n_step, col1 - j);
+    for (int64_t j = col0, columns; j < col1; j += columns) {
+        /* A few more columns than fit cost less than reading A again. */
+        columns = col1 - j <= n_step + n_step / 2 ? col1 - j : n_step;
         int64_t k0 = 0;
         do {
             if (ht_paced_stop(left, p->m * columns * k_step))

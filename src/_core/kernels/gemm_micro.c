@@ -60,6 +60,10 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < panels; j++)
             __builtin_prefetch(t->c + i * t->c_row + j * HT_PANEL, 1, 3);
+    if (t->epilogue && t->epilogue->addend)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < panels; j++)
+                __builtin_prefetch(t->epilogue->addend + i * t->epilogue->addend_row + j * HT_PANEL, 0, 3);
 
     const float *next = t->next;
     const int64_t next_step = t->next_step;
