@@ -356,6 +356,34 @@ BAD = [np.nan, np.inf, -np.inf, 1e38]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("channels", [3, 16, 40, 130])
+def test_planes_of_every_number_of_pixels(variant: str, channels: int) -> None:
+    """Whole vectors of pixels, and a rest of every length; sums in one block and in several."""
+    rng = np.random.default_rng(0)
+    for pixels, depth in itertools.product([*range(1, 20), 31, 33, 34, 49, 81, 92], (1, 128, 300)):
+        x, w = rng.standard_normal((1, depth, 1, pixels), np.float32), rng.standard_normal((channels, depth, 1, 1), "f")
+        geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
+        bias = rng.standard_normal(channels, np.float32) if pixels % 2 else None
+        check(x, w, *geometry, packed=True, variant=variant, bias=bias, with_addend=pixels % 3 > 0, activation=pixels % 3 % 2)
+        x[..., -1] = np.nan
+        found = conv(x, w, (1, pixels), *geometry[:4], variant=variant, packed=True, activation=1)
+        assert np.isnan(found[..., -1]).all() and np.isfinite(found[..., :-1]).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_results_do_not_depend_on_the_rest_of_the_plane(variant: str) -> None:
+    """The sums of a pixel are the same in a vector of pixels as in the rest of one."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 300, 1, 56), np.float32), rng.standard_normal((400, 300, 1, 1), np.float32)
+    geometry = (1, (1, 1), (1, 1), (0, 0))
+    whole = conv(x, w, (1, 56), *geometry, variant=variant, packed=True)
+    for pixels in range(49, 56):
+        part = np.ascontiguousarray(x[..., :pixels])
+        found = conv(part, w, (1, pixels), *geometry, variant=variant, packed=True)
+        np.testing.assert_array_equal(found, whole[..., :pixels])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("case", [case for case in CASES if "larger" not in case and "1089" not in case])
 def test_bad_inputs_stay_in_their_windows(variant: str, case: str) -> None:
     """Each way of computing a convolution, with a bad value in a corner, in the middle, and in the last pixel."""
