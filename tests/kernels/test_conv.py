@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import packed_convolution
 from hetero import _kernels
 from hetero.errors import InferenceError
 from plain_convolution import ACTIVATIONS, naive
@@ -364,11 +365,25 @@ def test_planes_of_every_number_of_pixels(variant: str, channels: int) -> None:
         x, w = rng.standard_normal((1, depth, 1, pixels), np.float32), rng.standard_normal((channels, depth, 1, 1), "f")
         geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
         bias = rng.standard_normal(channels, np.float32) if pixels % 2 else None
-        check(x, w, *geometry, packed=True, variant=variant, bias=bias, with_addend=pixels % 3 > 0, activation=depth % 2)
+        check(
+            x, w, *geometry, packed=True, variant=variant, bias=bias, with_addend=pixels % 3 > 0, activation=depth % 2
+        )
         x[..., -1] = np.nan
         found = conv(x, w, (1, pixels), *geometry[:4], variant=variant, packed=True, activation=1)
         assert np.isnan(found[..., -1]).all()
         assert np.isfinite(found[..., :-1]).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("pixels", [49, 50, 92, 169, 289])
+def test_threads_give_the_same_bits(variant: str, pixels: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 300, 1, pixels), np.float32), rng.standard_normal((400, 300, 1, 1), np.float32)
+    geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
+    alone = packed_convolution.conv(x, w, *geometry, variant=variant)
+    for threads in (2, 3, 7):
+        team = _kernels.Team(threads)
+        np.testing.assert_array_equal(alone, packed_convolution.conv(x, w, *geometry, variant=variant, team=team))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
