@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import packed_convolution
 from hetero import _kernels
 from hetero.errors import InferenceError
 from plain_convolution import ACTIVATIONS, naive
@@ -353,6 +354,49 @@ def test_one_column_of_many_rows(variant: str) -> None:
 
 
 BAD = [np.nan, np.inf, -np.inf, 1e38]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("channels", [3, 16, 40, 130])
+def test_planes_of_every_number_of_pixels(variant: str, channels: int) -> None:
+    """Whole vectors of pixels, and a rest of every length; sums in one block and in several."""
+    rng = np.random.default_rng(0)
+    for pixels, depth in itertools.product([*range(1, 20), 31, 33, 34, 49, 81, 92], (1, 128, 300)):
+        x, w = rng.standard_normal((1, depth, 1, pixels), np.float32), rng.standard_normal((channels, depth, 1, 1), "f")
+        geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
+        bias = rng.standard_normal(channels, np.float32) if pixels % 2 else None
+        check(
+            x, w, *geometry, packed=True, variant=variant, bias=bias, with_addend=pixels % 3 > 0, activation=depth % 2
+        )
+        x[..., -1] = np.nan
+        found = conv(x, w, (1, pixels), *geometry[:4], variant=variant, packed=True, activation=1)
+        assert np.isnan(found[..., -1]).all()
+        assert np.isfinite(found[..., :-1]).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("pixels", [49, 50, 92, 169, 289])
+def test_threads_give_the_same_bits(variant: str, pixels: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 300, 1, pixels), np.float32), rng.standard_normal((400, 300, 1, 1), np.float32)
+    geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
+    alone = packed_convolution.conv(x, w, *geometry, variant=variant)
+    for threads in (2, 3, 7):
+        team = _kernels.Team(threads)
+        np.testing.assert_array_equal(alone, packed_convolution.conv(x, w, *geometry, variant=variant, team=team))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_results_do_not_depend_on_the_rest_of_the_plane(variant: str) -> None:
+    """The sums of a pixel are the same in a vector of pixels as in the rest of one."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 300, 1, 56), np.float32), rng.standard_normal((400, 300, 1, 1), np.float32)
+    geometry = (1, (1, 1), (1, 1), (0, 0))
+    whole = conv(x, w, (1, 56), *geometry, variant=variant, packed=True)
+    for pixels in range(49, 56):
+        part = np.ascontiguousarray(x[..., :pixels])
+        found = conv(part, w, (1, pixels), *geometry, variant=variant, packed=True)
+        np.testing.assert_array_equal(found, whole[..., :pixels])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -92,6 +92,19 @@ def test_infinities_and_nan(variant: str, name: str, bad: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", [name for name in CASES if "no pixels" not in name])
+def test_padding_holds_nothing_of_the_rows_beside_it(variant: str, name: str) -> None:
+    """Pixels next to the padding of another row, which may be read with it."""
+    x, w, geometry = case_of(name)
+    for column in (0, -1):
+        bad = x.copy()
+        bad[..., column] = np.nan
+        expected = naive(bad, w, *geometry)
+        found = conv(bad, w, *geometry, variant=variant)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * w[0].size)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_skips_kernel_rows_in_the_padding(variant: str) -> None:
     x, w, geometry = case_of("16 channels, 14x14")
     expected = naive(x, w, *geometry)

@@ -49,6 +49,8 @@
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
+/* What direct's tiles take beside wide's of packed weights (HT_QUADS), measured on 1x1 kernels. */
+#define PLAIN_TILES 1.06
 /* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
 #define ONE_PANEL 0.35
 #define TWO_PANELS 0.1
@@ -63,6 +65,19 @@ static double in_tiles(int64_t columns)
     return ((double)panels + (last == 1 ? ONE_PANEL : last == 2 ? TWO_PANELS : 0)) * HT_PANEL;
 }
 
+/* The same for wide, whose tiles of packed weights are narrower with AVX2: see gemm_packed in gemm_micro.c. A single
+ * vector of pixels, and a rest of one panel of output channels, have too few sums to hide the latency of multiply-adds. */
+static double in_wide_tiles(int64_t pixels, int64_t channels)
+{
+    if (!HT_QUADS)
+        return in_tiles(pixels);
+    const int64_t left = pixels % VF_LANES, rest = left <= 2 ? left : left <= 4 ? 4 : 0;
+    const int64_t whole = pixels - left + (left <= 4 ? 0 : VF_LANES);
+    const int64_t rows = ht_ceil_div(channels, HT_PANEL) * HT_PANEL;
+    return (double)(whole == VF_LANES ? 2 * whole : whole) +
+           (rest > 0 ? (double)ht_max64(rest * rows, 4 * HT_PANEL) / (double)channels : 0);
+}
+
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
  * tiles, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
  * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
@@ -73,7 +88,7 @@ static double in_tiles(int64_t columns)
 static int cheapest(const ht_conv *c)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
-    const double padded_pixels = in_tiles(c->pixels), padded_channels = in_tiles(c->out_channels);
+    const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = in_tiles(c->out_channels);
     const double padded_rows = (double)(c->out[0] * c->out[1]) * in_tiles(c->out[2]);
     const double sampled = (c->stride[2] > 2 ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
     double best = padded_pixels * channels * k + sampled * pixels * k;
@@ -82,8 +97,8 @@ static int cheapest(const ht_conv *c)
     const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double kept = ht_conv_direct_kept(c);
-    const double direct = pixels * padded_channels * k * kept + 8 * pixels * channels +
-                          (scattered ? 6 * pixels * k * widths : 0);
+    const double direct = pixels * padded_channels * k * kept * (HT_QUADS && flat ? PLAIN_TILES : 1) +
+                          8 * pixels * channels + (scattered ? 6 * pixels * k * widths : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;
         way = DIRECT;

@@ -16,6 +16,7 @@
 #define SUM_FLOATS (HT_CONV_SCRATCH / 8)
 #define COPY_FLOATS (HT_CONV_SCRATCH / 8)
 #define VECTORS (HT_PANEL / VF_LANES)
+#define MASKED_VECTORS 16 /* of a row up to which its masks are made once */
 
 /* Accumulators fill the register file: 28 of 32, 12 of 16. */
 #if defined(__AVX512F__)
@@ -126,18 +127,30 @@ int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows)
     return ht_ceil_div(c->out[1], ht_ceil_div(c->out[1], rows));
 }
 
-/* The inputs of output rows [y, y + rows): [channel][row][column]. */
+/* The inputs of output rows [y, y + rows): [channel][row][column]. A row that begins and ends inside x with its padding is
+ * read whole, and masked. */
 static void copy_inputs(const ht_conv *c, int64_t y, int64_t rows, float *dst)
 {
     const int64_t height = span(c, 1, rows), width = copied_row(c), top = y * c->stride[1] - c->pad[1];
+    const int maskable = width <= MASKED_VECTORS * VF_LANES;
+    float masks[MASKED_VECTORS * VF_LANES]; /* all bits or none */
+    for (int64_t i = 0; i < width && maskable; i++)
+        memset(masks + i, i >= c->pad[2] && i - c->pad[2] < c->in[2] ? 255 : 0, sizeof *masks);
     const vf zero = vf_set1(0.0f);
     for (int64_t channel = 0; channel < c->in_channels; channel++)
         for (int64_t r = top; r < top + height; r++, dst += width) {
             const int inside = r >= 0 && r < c->in[1];
-            const float *row = c->x + channel * c->in_plane + r * c->in[2];
+            const int64_t row = channel * c->in_plane + r * c->in[2], at = row - c->pad[2];
+            if (HT_LIKELY(maskable && inside && at >= 0 && at + width <= c->in_channels * c->in_plane)) {
+                for (int64_t i = 0; i < width; i += VF_LANES) {
+                    __builtin_prefetch(c->x + row + c->in_plane + i); /* of the next channel */
+                    vf_store(dst + i, vi_as_float(vi_and(vf_bits(vf_load(c->x + at + i)), vf_bits(vf_load(masks + i)))));
+                }
+                continue;
+            }
             for (int64_t i = 0; i < width; i += VF_LANES) {
-                __builtin_prefetch(row + c->in_plane + i); /* of the next channel */
-                vf_store(dst + i, inside ? ht_load_inside(row, c->in[2], i - c->pad[2], zero) : zero);
+                __builtin_prefetch(c->x + row + c->in_plane + i);
+                vf_store(dst + i, inside ? ht_load_inside(c->x + row, c->in[2], i - c->pad[2], zero) : zero);
             }
         }
 }

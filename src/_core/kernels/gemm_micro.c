@@ -288,31 +288,108 @@ static __attribute__((noinline)) void quad_1(const quad *q) { quad_body(q, 1); }
 static __attribute__((noinline)) void quad_2(const quad *q) { quad_body(q, 2); }
 static __attribute__((noinline)) void quad_3(const quad *q) { quad_body(q, 3); }
 
+/* The last columns, if they fill no more than half a vector: then vectors of rows take fewer multiply-adds than a padded
+ * vector of columns. A plane of an odd number of rows and columns leaves one. The products of a sum and their order are
+ * the same. */
+#define REST 4
+#define REST_DEPTH HT_BLOCK_K
+
+/* `panels` panels of rows of A times `columns` columns; b: row-major. Several panels hide the latency of multiply-adds. */
+HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t rows, const int panels,
+                         const int columns)
+{
+    enum { VECTORS_OF_ROWS = HT_PANEL / VF_LANES };
+    vf acc[REST][VECTORS_OF_ROWS][REST];
+#define EACH(statement)                                                                                               \
+    _Pragma("GCC unroll 4") for (int p = 0; p < panels; p++)                                                          \
+        _Pragma("GCC unroll 2") for (int v = 0; v < VECTORS_OF_ROWS; v++)                                             \
+            _Pragma("GCC unroll 4") for (int j = 0; j < columns; j++) statement
+    EACH(acc[p][v][j] = vf_set1(0.0f);)
+    const float *a = q->a;
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < q->k; i++, a += HT_PANEL, b += columns)
+        EACH(acc[p][v][j] = vf_fma(vf_load(a + p * a_panel + v * VF_LANES), vf_set1(b[j]), acc[p][v][j]);)
+    float sums[REST][REST * HT_PANEL];
+    EACH(vf_store(sums[j] + p * HT_PANEL + v * VF_LANES, acc[p][v][j]);)
+#undef EACH
+    for (int64_t row = 0; row < rows; row++)
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) {
+            float *c = q->c + row * q->c_row + j, sum = sums[j][row];
+            if (q->accumulate)
+                sum += *c;
+            if (q->finishes) {
+                if (q->bias)
+                    sum += q->bias[row * q->bias_row];
+                if (q->addend)
+                    sum += q->addend[row * q->addend_row + j];
+                sum = q->low > sum ? q->low : sum; /* keeps NaN */
+                sum = q->high < sum ? q->high : sum;
+            }
+            *c = sum;
+        }
+}
+
+#define REST_FN(panels, columns)                                                                                      \
+    static __attribute__((noinline)) void rest_##panels##x##columns(const quad *q, const float *b, int64_t a_panel,   \
+                                                                    int64_t rows)                                     \
+    {                                                                                                                 \
+        rest_body(q, b, a_panel, rows, panels, columns);                                                              \
+    }
+REST_FN(4, 1) REST_FN(1, 1) REST_FN(2, 2) REST_FN(1, 2) REST_FN(1, 3) REST_FN(1, 4)
+
 /* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. */
 static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns)
 {
+    static const struct {
+        void (*one)(const quad *, const float *, int64_t, int64_t), (*some)(const quad *, const float *, int64_t, int64_t);
+        int64_t panels; /* of rows, by `some` */
+    } rests[REST] = {{rest_1x1, rest_4x1, 4}, {rest_1x2, rest_2x2, 2}, {rest_1x3, rest_1x3, 1}, {rest_1x4, rest_1x4, 1}};
     const ht_epilogue none = {0}, *e = t->epilogue ? t->epilogue : &none;
-    const int64_t vectors = ht_ceil_div(columns, VF_LANES), strips = ht_ceil_div(vectors * VF_LANES * t->k, QUAD_STRIP);
+    const int64_t left = columns % VF_LANES, rest = left <= REST && t->k <= REST_DEPTH ? left : 0;
+    const int64_t vectors = ht_ceil_div(columns - rest, VF_LANES), whole = columns - rest;
+    const int64_t strips = ht_ceil_div(vectors * VF_LANES * t->k, QUAD_STRIP);
     const int64_t strip = ht_max64(1, ht_ceil_div(vectors, ht_max64(1, strips) * QUAD_VECTORS)) * QUAD_VECTORS;
     quad q = {.k = t->k, .c_row = t->c_row, .bias_row = e->bias_row, .addend_row = e->addend_row, .low = e->low,
               .high = e->high, .accumulate = t->accumulate, .finishes = t->epilogue != NULL};
-    for (int64_t v0 = 0; v0 < vectors; v0 += strip)
-        for (int64_t row = 0; row < rows; row += QUAD) {
-            const int64_t v1 = ht_min64(vectors, v0 + strip);
-            q.a = t->a + row / HT_PANEL * a_panel + row % HT_PANEL;
-            q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
-            q.rows = (int)ht_min64(QUAD, rows - row);
-            for (int64_t v = v0, width; v < v1; v += width) {
-                /* Twice two vectors rather than three and one: four sums cannot hide the latency of multiply-adds. */
-                width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
-                for (int64_t j = 0; j < QUAD_VECTORS; j++)
-                    q.b[j] = t->b + (v + j) / 2 * t->b_panel + (v + j) % 2 * VF_LANES;
-                q.c = t->c + row * t->c_row + v * VF_LANES;
-                q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
-                q.last = ht_min64(VF_LANES, columns - (v + width - 1) * VF_LANES);
-                (width == 3 ? quad_3 : width == 2 ? quad_2 : quad_1)(&q);
+    float b[REST * REST_DEPTH];
+    for (int64_t i = 0; i < t->k && rest > 0; i++)
+        for (int64_t j = 0; j < rest; j++)
+            b[i * rest + j] = t->b[whole / HT_PANEL * t->b_panel + i * HT_PANEL + whole % HT_PANEL + j];
+    /* Rows are taken by as many panels as the rest takes, so that it finds them in the L1 cache. */
+    const int64_t together = rest > 0 ? rests[rest - 1].panels * HT_PANEL : rows;
+    for (int64_t v0 = 0, v1; v0 < vectors || v0 == 0; v0 = ht_max64(1, v1)) {
+        v1 = vectors - v0 <= strip + 1 ? vectors : v0 + strip; /* no strip of one vector after others */
+        for (int64_t first = 0; first < rows; first += together) {
+            const int64_t end = ht_min64(rows, first + together);
+            for (int64_t row = first; row < end; row += QUAD) {
+                q.a = t->a + row / HT_PANEL * a_panel + row % HT_PANEL;
+                q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
+                q.rows = (int)ht_min64(QUAD, rows - row);
+                for (int64_t v = v0, width; v < v1; v += width) {
+                    /* Twice two vectors rather than three and one: four sums cannot hide the latency of
+                     * multiply-adds. */
+                    width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
+                    for (int64_t j = 0; j < QUAD_VECTORS; j++)
+                        q.b[j] = t->b + (v + j) / 2 * t->b_panel + (v + j) % 2 * VF_LANES;
+                    q.c = t->c + row * t->c_row + v * VF_LANES;
+                    q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
+                    q.last = ht_min64(VF_LANES, whole - (v + width - 1) * VF_LANES);
+                    (width == 3 ? quad_3 : width == 2 ? quad_2 : quad_1)(&q);
+                }
+            }
+            if (rest == 0 || v1 < vectors)
+                continue;
+            const int64_t step = end - first > HT_PANEL * (rests[rest - 1].panels - 1) ? together : HT_PANEL;
+            for (int64_t row = first; row < end; row += step) {
+                q.a = t->a + row / HT_PANEL * a_panel;
+                q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
+                q.c = t->c + row * t->c_row + whole;
+                q.addend = e->addend ? e->addend + row * e->addend_row + whole : NULL;
+                (step == together ? rests[rest - 1].some : rests[rest - 1].one)(&q, b, a_panel, ht_min64(step, end - row));
             }
         }
+    }
 }
 #endif
 
