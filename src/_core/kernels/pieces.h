@@ -57,8 +57,8 @@ HT_INLINE void piece_transpose(const char *const row[VF_LANES], vf columns[PIECE
 HT_INLINE vf piece_column(piece_table table, int k) { return _mm512_broadcast_f32x8(_mm256_loadu_ps(table[k])); }
 HT_INLINE vf piece_entries(vf column, vi index) { return _mm512_permutexvar_ps(index, column); }
 #else
-/* On Zen, picking takes twice as long from memory as from a register, where the compiler would not leave all columns of a
- * loop: hence volatile. */
+/* On Zen, picking takes twice as long from memory as from a register. `volatile` keeps a loop from loading all columns
+ * before it begins, which then lie in memory again. */
 HT_INLINE vf piece_column(piece_table table, int k)
 {
     vf column = _mm256_loadu_ps(table[k]);
@@ -141,8 +141,8 @@ HT_INLINE vf piece_value(const vf columns[PIECE_COLUMNS], vf t, int once)
 #define PIECES_TOGETHER 1
 #endif
 
-/* piece_value of PIECES_TOGETHER vectors with the same bits. Each column is loaded once for all of them, and their chains
- * of multiply-adds overlap. */
+/* piece_value of PIECES_TOGETHER vectors with the same bits. Each column is loaded once for all of them, and their
+ * chains of multiply-adds overlap. */
 HT_INLINE void piece_values(piece_table table, const vi *index, const vf *t, vf *f)
 {
 #if defined(__AVX2__)
