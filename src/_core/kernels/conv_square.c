@@ -4,6 +4,8 @@
  * together in registers: each vector of an input row is loaded once per column of the kernel for all rows that it
  * belongs to, and seven independent sums hide most of the latency of multiply-adds. With stride 2, two loads and two
  * shuffles give the even and the odd columns, that is two columns of the kernel.
+ * With stride 2 the rows of wide planes are prefetched a band ahead, because a band has more rows than the hardware
+ * follows.
  * Columns outside the input are masked, in the first vector of a row and in the last two. Rows outside the input are
  * read from a row of zeros. The last vector of a row ends where the row ends, and the last band where the plane ends,
  * so they compute some outputs twice.
@@ -16,6 +18,7 @@
 #define MOST_ROWS 7
 #define MOST_SIZE 5                                 /* of the kernel */
 #define MOST_READ ((MOST_ROWS - 1) * 2 + MOST_SIZE) /* input rows of a band */
+#define PAGE_FLOATS 1024                            /* of a band of input rows that the hardware prefetches by itself */
 #define SHORT_ROWS 4                                /* of bands where seven would waste more */
 
 int ht_conv_square_fits(const ht_conv *c)
@@ -148,8 +151,15 @@ HT_INLINE void band(const geometry *g, const float *plane, int64_t map, int64_t 
     int64_t x = VF_LANES;
     /* A vector reads up to `size - 1` columns after those of its first column of the kernel. */
     const int64_t end = ht_min64(g->last - 1, (c->in[2] + c->pad[2] - size + 1 - VF_LANES * stride) / stride);
-    for (; x <= end; x += VF_LANES)
+    const int fetches = stride == 2 && rows * stride * c->in[2] > PAGE_FLOATS;
+    for (; x <= end; x += VF_LANES) {
+        if (fetches) {
+            const float *next = plane + ((y + rows) * stride - c->pad[1]) * c->in[2] + x * stride;
+            for (int j = 0; j < rows * stride; j++, next += c->in[2])
+                __builtin_prefetch(next, 0, 3);
+        }
         tile(g, read, NULL, map, y, x, size, stride, rows);
+    }
     HT_ASSERT(x + VF_LANES >= g->last);
     if (x < g->last)
         tile(g, read, g->next_inside, map, y, x, size, stride, rows);

@@ -52,15 +52,29 @@ HT_INLINE void piece_transpose(const char *const row[VF_LANES], vf columns[PIECE
 }
 #endif
 
+#if defined(__AVX2__)
+#if defined(__AVX512F__) /* the column twice, for indices of four bits */
+HT_INLINE vf piece_column(piece_table table, int k) { return _mm512_broadcast_f32x8(_mm256_loadu_ps(table[k])); }
+HT_INLINE vf piece_entries(vf column, vi index) { return _mm512_permutexvar_ps(index, column); }
+#else
+/* On Zen, picking takes twice as long from memory as from a register. `volatile` keeps a loop from loading all columns
+ * before it begins, which then lie in memory again. */
+HT_INLINE vf piece_column(piece_table table, int k)
+{
+    vf column = _mm256_loadu_ps(table[k]);
+    __asm__ volatile("" : "+x"(column));
+    return column;
+}
+HT_INLINE vf piece_entries(vf column, vi index) { return _mm256_permutevar8x32_ps(column, index); }
+#endif
+#endif
+
 /* The columns of each lane's piece; of `index` the low three bits count. */
 HT_INLINE void piece_columns(piece_table table, vi index, vf columns[PIECE_COLUMNS + 3])
 {
-#if defined(__AVX512F__)
-    for (int k = 0; k < PIECE_COLUMNS; k++) /* the table twice, for indices of four bits */
-        columns[k] = _mm512_permutexvar_ps(index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table[k])));
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
     for (int k = 0; k < PIECE_COLUMNS; k++)
-        columns[k] = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table[k]), index);
+        columns[k] = piece_entries(piece_column(table, k), index);
 #else
     const vi offset = vi_shl(vi_and(index, vi_set1(PIECES - 1)), 6); /* in bytes */
     const char *row[VF_LANES];
@@ -82,10 +96,10 @@ HT_INLINE void piece_columns_by_sign(piece_table negative, piece_table positive,
         columns[k] = _mm512_permutexvar_ps(vi_or(low, high), _mm512_insertf32x8(both, _mm256_loadu_ps(negative[k]), 1));
     }
 #elif defined(__AVX2__)
-    columns[0] = _mm256_permutevar8x32_ps(_mm256_loadu_ps(negative[0]), index);
+    columns[0] = piece_entries(piece_column(negative, 0), index);
     for (int k = 1; k < PIECE_COLUMNS; k++) {
-        const vf below = _mm256_permutevar8x32_ps(_mm256_loadu_ps(negative[k]), index);
-        columns[k] = _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(positive[k]), index), below, v);
+        const vf below = piece_entries(piece_column(negative, k), index);
+        columns[k] = _mm256_blendv_ps(piece_entries(piece_column(positive, k), index), below, v);
     }
 #else
     const vi offset = vi_shl(vi_and(index, vi_set1(PIECES - 1)), 6); /* in bytes */
@@ -119,6 +133,37 @@ HT_INLINE vf piece_value(const vf columns[PIECE_COLUMNS], vf t, int once)
         p = vf_fma(p, z, columns[k]);
     p = once ? fma_once(p, z, columns[2]) : vf_fma(p, z, columns[2]);
     return vf_fma(z, p, vf_max(t * vf_set1(0.5f), columns[1]));
+}
+
+#if defined(__AVX2__)
+#define PIECES_TOGETHER 4 /* vectors */
+#else
+#define PIECES_TOGETHER 1
+#endif
+
+/* piece_value of PIECES_TOGETHER vectors with the same bits. Each column is loaded once for all of them, and their
+ * chains of multiply-adds overlap. */
+HT_INLINE void piece_values(piece_table table, const vi *index, const vf *t, vf *f)
+{
+#if defined(__AVX2__)
+#define EACH _Pragma("GCC unroll 4") for (int j = 0; j < PIECES_TOGETHER; j++)
+    vf z[PIECES_TOGETHER], column = piece_column(table, 0);
+    EACH z[j] = t[j] - piece_entries(column, index[j]);
+    column = piece_column(table, PIECE_COLUMNS - 1);
+    EACH f[j] = piece_entries(column, index[j]);
+#pragma GCC unroll 8
+    for (int k = PIECE_COLUMNS - 2; k > 1; k--) {
+        column = piece_column(table, k);
+        EACH f[j] = vf_fma(f[j], z[j], piece_entries(column, index[j]));
+    }
+    column = piece_column(table, 1);
+    EACH f[j] = vf_fma(z[j], f[j], vf_max(t[j] * vf_set1(0.5f), piece_entries(column, index[j])));
+#undef EACH
+#else
+    vf columns[PIECE_COLUMNS + 3];
+    piece_columns(table, index[0], columns);
+    f[0] = piece_value(columns, t[0], 0);
+#endif
 }
 
 /* The piece of t <= 0 where piece n covers -(n + 1/2) width < t < -(n - 1/2) width, and the last one all below that. */

@@ -13,6 +13,15 @@
  */
 #include "unary_vector.h"
 
+/* LOOP after `many`, a call that computes PIECES_TOGETHER vectors from x on. */
+#define MANY(many, ...)                                                                                              \
+    do {                                                                                                             \
+        enum { COUNT = PIECES_TOGETHER * VF_LANES };                                                                 \
+        for (; COUNT > VF_LANES && n >= COUNT; x += COUNT, y += COUNT, n -= COUNT)                                   \
+            many;                                                                                                    \
+        LOOP(__VA_ARGS__);                                                                                           \
+    } while (0)
+
 #define LOOP(...)                                                                                                    \
     do {                                                                                                             \
         int64_t i = 0;                                                                                               \
@@ -40,7 +49,11 @@ int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n
 {
     const vf a = vf_set1(p0), b = vf_set1(p1);
     if (op == HT_UNARY_SWISH && p0 == 1.0f) /* without a test of alpha per vector */
-        LOOP(silu(v));
+        MANY(silus(x, y), silu(v));
+    if (op == HT_UNARY_GELU_ERF)
+        MANY(gelus(gelu_erf_pieces, -6.25f, x, y), gelu(gelu_erf_pieces, -6.25f, v));
+    if (op == HT_UNARY_GELU_TANH)
+        MANY(gelus(gelu_tanh_pieces, -5.875f, x, y), gelu(gelu_tanh_pieces, -5.875f, v));
     switch (op) {
     case HT_UNARY_NONE:
         if (x != y && n > 0)

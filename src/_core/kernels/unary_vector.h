@@ -60,6 +60,24 @@ HT_INLINE vf gelu(piece_table table, float end, vf v)
     return (v - vf_min(v, zero())) + piece_value(columns, t, 0);
 }
 
+/* gelu of PIECES_TOGETHER vectors; y may be x. */
+HT_INLINE void gelus(piece_table table, float end, const float *x, float *y)
+{
+    vf t[PIECES_TOGETHER], f[PIECES_TOGETHER];
+    vi index[PIECES_TOGETHER];
+#pragma GCC unroll 4
+    for (int j = 0; j < PIECES_TOGETHER; j++) {
+        t[j] = vf_max(vf_set1(end), vf_neg(vf_abs(vf_load(x + j * VF_LANES))));
+        index[j] = piece_even(t[j], 0.75f);
+    }
+    piece_values(table, index, t, f);
+#pragma GCC unroll 4
+    for (int j = 0; j < PIECES_TOGETHER; j++) {
+        const vf v = vf_load(x + j * VF_LANES);
+        vf_store(y + j * VF_LANES, (v - vf_min(v, zero())) + f[j]);
+    }
+}
+
 /* t exp(t), rounded once where subnormal, and e = exp(t), for t < 0. */
 HT_INLINE vf times_exp(vf t, vf *e)
 {
@@ -94,20 +112,46 @@ enum { PIECES_END = -8 };
       -8.06640819e-05f, -1.12430871e-05f, -1.023295e-06f, -1.84240019e-08f)
 static piece_table swish_pieces __attribute__((unused)) = PIECE_TABLE(SWISH_PIECES);
 
-/* Swish with alpha = 1. f is t / (1 + 1 / e) = t e (1 - e + e^2 - ...). */
+/* Swish with alpha = 1. */
+HT_INLINE vf silu_far(vf t, vf f)
+{
+    const vm far = vf_lt(t, vf_set1(PIECES_END));
+    if (HT_UNLIKELY(vm_any(far))) { /* t / (1 + 1 / e) = t e (1 - e + e^2 - ...) */
+        vf e;
+        const vf y = times_exp(t, &e);
+        f = vf_select(far, vf_fnma(y, vf_fnma(e, e, e), y), f);
+    }
+    return f;
+}
+
 HT_INLINE vf silu(vf v)
 {
     vf columns[PIECE_COLUMNS + 3];
     const vf t = vf_neg(vf_abs(v));
     piece_columns(swish_pieces, piece_widening(t, PIECES_WIDTH), columns);
-    vf f = piece_value(columns, t, 0);
-    const vm far = vf_lt(t, vf_set1(PIECES_END));
-    if (HT_UNLIKELY(vm_any(far))) {
-        vf e;
-        const vf y = times_exp(t, &e);
-        f = vf_select(far, vf_fnma(y, vf_fnma(e, e, e), y), f);
+    return (v - vf_min(v, zero())) + silu_far(t, piece_value(columns, t, 0));
+}
+
+/* silu of PIECES_TOGETHER vectors; y may be x. */
+HT_INLINE void silus(const float *x, float *y)
+{
+    vf t[PIECES_TOGETHER], f[PIECES_TOGETHER], least = zero();
+    vi index[PIECES_TOGETHER];
+#pragma GCC unroll 4
+    for (int j = 0; j < PIECES_TOGETHER; j++) {
+        t[j] = vf_neg(vf_abs(vf_load(x + j * VF_LANES)));
+        index[j] = piece_widening(t[j], PIECES_WIDTH);
+        least = vf_min(t[j], least); /* NaN is never far */
     }
-    return (v - vf_min(v, zero())) + f;
+    piece_values(swish_pieces, index, t, f);
+    if (HT_UNLIKELY(vm_any(vf_lt(least, vf_set1(PIECES_END)))))
+        for (int j = 0; j < PIECES_TOGETHER; j++)
+            f[j] = silu_far(vf_neg(vf_abs(vf_load(x + j * VF_LANES))), f[j]);
+#pragma GCC unroll 4
+    for (int j = 0; j < PIECES_TOGETHER; j++) {
+        const vf v = vf_load(x + j * VF_LANES);
+        vf_store(y + j * VF_LANES, (v - vf_min(v, zero())) + f[j]);
+    }
 }
 
 /* Other alpha than 1, also NaN: as the formula says. */
