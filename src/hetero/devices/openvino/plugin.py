@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import Property
-from ...errors import HeteroError, NotSupported, PropertyError, UnsupportedModel, WrongVersion, raise_out_of_memory
+from ...errors import HeteroError, PropertyError, UnsupportedModel, WrongVersion, raise_out_of_memory
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
 from .memory import OpenvinoMemory
@@ -41,7 +41,7 @@ class OpenvinoPlugin(Plugin):
 
     name = "OPENVINO"
     refuses_when_compiling = True
-    computes_on_host = True  # requests exchange arrays, also with OpenVINO's GPU and NPU
+    computes_on_host = True  # unless a GPU or NPU has memory of its own
     properties = (
         *Plugin.properties,
         "RANGE_FOR_ASYNC_INFER_REQUESTS",
@@ -107,14 +107,14 @@ class OpenvinoPlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
-        self.check_host_context(context)
         settings = self.full_config(config)
         device = self._device(settings)
         name = self.device_name(settings["DEVICE_ID"])
         memory = self._memory(device)
-        if context is not None and context is not memory:
-            where = "this machine's memory" if memory is None else f"{memory!r}"
-            raise PropertyError(f"{name} computes in {where}; found {context!r} as context")
+        if memory is None:
+            self.check_host_context(context)
+        elif context is not None and context is not memory:
+            raise PropertyError(f"{name} computes in {memory!r}; found {context!r} as context")
         for port in (*model.inputs, *model.outputs):
             if not port.is_tensor or (port.dtype is not None and not backend.passes(port.dtype)):
                 self._refuse(model, name, refusals(self._core, model, device, {}))
@@ -180,16 +180,13 @@ class OpenvinoPlugin(Plugin):
         return self.get_context_of(str(self.full_config({})["DEVICE_ID"]))
 
     def get_context_of(self, id_: str) -> RemoteContext:
-        context = self._memory(self._device({"DEVICE_ID": id_}))
-        if context is None:
-            raise NotSupported(f"{self.device_name(id_)} has no remote contexts: it computes in this machine's memory")
-        return context
+        return self._memory(self._device({"DEVICE_ID": id_})) or super().get_default_context()
 
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
         unknown = [name for name in parameters if name != "DEVICE_ID"]
         if unknown:
             raise PropertyError(f"{self.name}: a context has the parameter DEVICE_ID, found {unknown[0]!r}")
-        return self.get_context_of(str(parameters.get("DEVICE_ID", "")))
+        return self._memory(self._device({"DEVICE_ID": parameters.get("DEVICE_ID", "")})) or super().create_context({})
 
     def _config(self, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
         """The configuration for OpenVINO."""
