@@ -9,6 +9,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from .assign.affinity import SupportedNodes
@@ -419,27 +420,32 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()
     symbols = {dim for port in model.inputs for dim in port.shape or () if isinstance(dim, str)}
+
+    def is_symbol(name: Any) -> bool:
+        return name in symbols and (name not in ports or not isinstance(shapes[name], Iterable))
+
+    for name in filter(is_symbol, shapes):
+        given: Any = shapes[name]
+        if type(given) is bool or not isinstance(given, Integral) or not 0 <= int(given) < 2**63:
+            raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shown(given)}")
+        sizes[name] = (int(given), name)
     for name, shape in shapes.items():
-        if isinstance(shape, int) and not isinstance(shape, bool) and name in symbols:
-            if not 0 <= shape < 2**63:
-                raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shape}")
-            sizes[name] = (shape, name)
-    for name, shape in shapes.items():
-        if isinstance(shape, int) and not isinstance(shape, bool) and name in symbols:
+        if is_symbol(name):
             continue
         if name not in ports:
             nearest = did_you_mean(name, [*ports, *symbols]) if isinstance(name, str) else ""
-            of_symbols = f"; its symbols: {', '.join(sorted(symbols))}" if symbols else ""
+            known_symbols = f"; its symbols: {', '.join(sorted(symbols))}" if symbols else ""
             raise PropertyError(
                 f"shapes: model {model.name!r} has no input {shown(name)}{nearest}; its inputs: {', '.join(ports)}"
-                f"{of_symbols}"
+                f"{known_symbols}"
             )
         if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
             raise PropertyError(f"shapes: expected a sequence of sizes for {name!r}, found {shown(shape)}")
-        dims, known = tuple(shape), ports[name].shape
+        dims: tuple[Any, ...] = tuple(shape)
+        known = ports[name].shape
         for symbol, size in zip(known or (), dims, strict=False):
-            if isinstance(symbol, str) and isinstance(size, int):
-                first, owner = sizes.setdefault(symbol, (size, name))
+            if isinstance(symbol, str) and isinstance(size, Integral):
+                first, owner = sizes.setdefault(symbol, (int(size), name))
                 if first != size:
                     raise PropertyError(
                         f"shapes: {symbol} = {size} in input {name!r}, and {symbol} = {first} in {owner!r}"

@@ -141,6 +141,8 @@ def test_refused(core: hetero.Core, model: onnx.ModelProto) -> None:
         run({**FILES, "w.bin": bytes(15)})
     with pytest.raises(hetero.ModelError, match=r"'w\.bin' has 0 bytes"):
         run({**FILES, "w.bin": b""})
+    with pytest.raises(ValueError, match="a location twice"):
+        run({**FILES, "./w.bin": b""})
     for wrong in ([("w.bin", b"")], "w.bin", {"w.bin": "text"}, {0: b""}):
         with pytest.raises(TypeError, match="external_data: expected"):
             core.read_model(model, external_data=wrong)  # type: ignore[arg-type]

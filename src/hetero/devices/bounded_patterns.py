@@ -20,6 +20,8 @@ def bounded_pattern(name: str, pattern: str) -> re.Pattern[str]:
     """A compiled pattern. Python's engine backtracks, so patterns that could take unbounded time are refused."""
     if len(pattern) > _MOST_PATTERN:
         raise InferenceError(f"attribute {name} has {len(pattern)} characters; at most {_MOST_PATTERN} are supported")
+    if "[:" in pattern or "{," in pattern:  # a class and literal characters in RE2, other things in Python
+        raise InferenceError(f"attribute {name}, {pattern!r}, has a POSIX class or '{{,', which are not supported")
     trouble = _backtracks(pattern)
     if trouble:
         raise InferenceError(f"attribute {name}, {pattern!r}, {trouble}")

@@ -76,7 +76,10 @@ def _in_memory(external_data: ExternalData | None) -> dict[str, memoryview]:
     for location, contents in external_data.items():
         if not isinstance(location, str) or not isinstance(contents, (bytes, bytearray, memoryview)):
             raise TypeError(f"external_data: expected bytes for a location, got {shown(location)}: {shown(contents)}")
-    return {plain_location(location): _fixed(contents) for location, contents in external_data.items()}
+    given = {plain_location(location): _fixed(contents) for location, contents in external_data.items()}
+    if len(given) < len(external_data):
+        raise ValueError("external_data has a location twice, with and without './'")
+    return given
 
 
 def _fixed(source: bytes | bytearray | memoryview) -> memoryview:

@@ -92,6 +92,8 @@ def test_recurrent_layers_round_the_weights_of_their_inputs(hint: str) -> None:
 def test_weights_that_float16_cannot_hold_stay_float32() -> None:
     x, w = np.ones((4, 8), np.float32), np.full((8, 20), 1e5, np.float32)
     assert (compiled(model_of("MatMul", x, w), "f16")(x)[0] == 8e5).all()
+    small = compiled(model_of("MatMul", x, w * np.float32(1e-13)), "f16")(x)[0]
+    np.testing.assert_allclose(small, 8e-8, rtol=1e-5)
 
 
 @pytest.mark.parametrize("hint", TYPES)

@@ -131,6 +131,10 @@ again."""
 _OBJECT = np.dtype(object)
 
 
+_SMALLEST = {"float16": 2.0**-9}
+"""By type: if the largest weight is smaller, weights of a 32nd of its size are no longer normal numbers."""
+
+
 def is_opaque(value: Value) -> bool:
     """Whether kernels know nothing of a value: strings, sequences, optionals and maps, which only hosted operators
     read. The runner keeps them."""
@@ -280,7 +284,7 @@ class Context:
 
     def stored(self, source: Value, layout: Hashable, make: Callable[[], Value]) -> Value:
         """As `packed` for float32 weights, kept in the type of `Packed.storage`. Weights too large for it stay
-        float32."""
+        float32, and so do weights that are all so small that they would lose digits."""
         storage = self._packed.storage
         if storage is None or not source.shared:
             return self.packed(source, layout, make)
@@ -291,7 +295,8 @@ class Context:
             assert made.data is not None, "made of constants"
             assert half.data is not None
             overflows = np.isinf(half.data).any() and not np.isinf(made.data).any()
-            return made if overflows else half
+            largest = max(made.data.max(), -made.data.min()) if made.size else 0.0
+            return made if overflows or 0 < largest < _SMALLEST.get(storage.name, 0.0) else half
 
         return self.packed(source, (layout, storage.name), halves)
 

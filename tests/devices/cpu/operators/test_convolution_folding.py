@@ -66,6 +66,20 @@ def test_constants_of_other_shapes_stay(op_type: str, shape: tuple[int, ...]) ->
     check(net.model(net(op_type, conv(net, "x", 3), array(*shape))), IMAGE, 2)
 
 
+@pytest.mark.parametrize("op_type", ["Add", "Mul"])
+def test_constants_per_image_stay(op_type: str) -> None:
+    """Before opset 7, `axis` aligns a constant at another axis than the last one."""
+    net = Net((6, 6, 9, 8))
+    model = net.model(net(op_type, conv(net, "x", 3), array(6, 1, 1), broadcast=1, axis=0))
+    model.opset_import[0].version = 6
+    x = {"x": array(6, 6, 9, 8)}
+    found, plain = (
+        next(iter(hetero.compile(model, "CPU", {"DISABLE_TRANSFORMATIONS": disabled})(x).values()))
+        for disabled in (False, True)
+    )
+    np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("factor", [0.0, -1.0, 1e-30, 1e30, np.inf, np.nan])
 def test_extreme_factors(factor: float) -> None:
     """Those that the weights cannot hold stay beside them."""

@@ -144,6 +144,14 @@ def test_casts() -> None:
         assert_same(results(model, "CPU", x), on_ort(model, x))
 
 
+@pytest.mark.parametrize("number", ["1_0", "\u0661", "", "x"])
+@pytest.mark.parametrize("to", [TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL])
+def test_casts_of_what_is_a_number_in_python_only(number: str, to: int) -> None:
+    x = text(number)
+    with pytest.raises(HeteroError, match="a string is not a number"):
+        results(model_of("Cast", [x], to=to), "CPU", x)
+
+
 @pytest.mark.parametrize("skips", [0, 1, 5])
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
 def test_tf_idf(mode: str, skips: int) -> None:
@@ -200,6 +208,12 @@ def test_patterns(pattern: str) -> None:
     ("TfIdfVectorizer", "", {"pool_strings": ["a", "b"], "ngram_counts": [0], "ngram_indexes": [0],
                              "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "mode": "TF"},
      "attribute ngram_indexes has 1 entries"),
+    ("TfIdfVectorizer", "", {"pool_strings": ["a", "b"], "ngram_counts": [0], "ngram_indexes": [0, 0],
+                             "weights": [1.0, 2.0],
+                             "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "mode": "IDF"},
+     "attribute weights has several numbers"),
+    ("RegexFullMatch", "", {"pattern": "[[:alpha:]]+"}, "attribute pattern, .* POSIX class"),
+    ("RegexFullMatch", "", {"pattern": "a{,3}"}, "attribute pattern, .* are not supported"),
     ("CategoryMapper", ML, {"cats_strings": ["a"], "cats_int64s": [1, 2]}, "attribute cats_strings has 1 entries"),
 ])  # fmt: skip
 def test_bad_attributes_are_refused_when_compiling(

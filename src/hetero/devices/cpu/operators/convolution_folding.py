@@ -175,6 +175,8 @@ def _normalization(i: int, plan: NodePlan, constant: _Constant, before: _Sum | N
 
 def _binary(i: int, plan: NodePlan, constant: _Constant, found: Mapping[int, _Sum]) -> _Sum | None:
     """An Add or Mul. ``found``: those of its operands that are sums which it alone reads."""
+    if plan.node.opset < 7 and plan.node.get("axis", None) is not None:
+        return None  # the constant is not aligned at the last axis
     first, second = plan.inputs
     for value, other in ((first, second), (second, first)):
         if value not in found or other == value:

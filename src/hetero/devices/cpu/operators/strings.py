@@ -371,6 +371,8 @@ def _tf_idf_vectorizer(node: Node) -> Run:
         raise InferenceError(f"attribute ngram_indexes has {len(indexes)} entries; expected {number}")
     by_column = np.zeros(width, np.float32)
     by_column[indexes] = weights
+    if mode != "TF" and (by_column[indexes] != weights).any():
+        raise InferenceError("attribute weights has several numbers for one entry of ngram_indexes")
 
     columns_of = np.append(indexes, width)  # the last one, for what is no n-gram of the pool, is dropped
 
@@ -465,12 +467,16 @@ def _as_text(x: Array) -> list[str]:
 
 
 def _as_numbers(items: list[str], dtype: np.dtype[Any]) -> Array:
+    strange = next((item for item in items if "_" in item or not item.isascii()), None)
+    if strange is not None:  # a number in Python only
+        raise InferenceError(f"a string is not a number: {strange!r}")
     try:
         if dtype.kind in "iu":
             return np.array([int(item) for item in items], object).astype(dtype)
         if dtype.kind == "b":
             return np.array([bool(float(item)) for item in items], bool)
-        return np.array([float(item) for item in items], np.float64).astype(dtype)
+        with np.errstate(over="ignore"):
+            return np.array([float(item) for item in items], np.float64).astype(dtype)
     except ValueError as error:
         raise InferenceError(f"a string is not a number: {error}") from error
 
