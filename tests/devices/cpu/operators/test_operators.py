@@ -32,7 +32,7 @@ def outcome_of(core: Core, case: Case, version: int) -> str:
     proto = case.model(version)
     if len(core.query_model(core.read_model(proto), "CPU")) < len(proto.graph.node):
         return "refused"
-    arrays = list(case.feeds().values())
+    arrays = [np.asarray(value) for value in case.feeds().values()]
     wanted = run_on_template(proto, arrays)
     for position, array in enumerate(wanted):
         # Stated, so that compiling needs no shape inference.
