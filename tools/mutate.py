@@ -30,7 +30,8 @@ SWAPS = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"
          "&&": ("||",), "||": ("&&",), "+": ("-",), "-": ("+",)}  # fmt: skip
 # Comments and strings first, so that nothing inside them matches.
 TOKEN = re.compile(
-    r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|[^\n])*|->|\+\+|--|<<=?|>>=?|[-+*/%&|^]=)"""
+    r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|[^\n])*"""
+    r"""|->|\+\+|--|<<=?|>>=?|[-+*/%&|^]=)"""
     r"""|(?P<operator>(?<=\s)(?:<=|>=|==|!=|&&|\|\||<|>|\+|-)(?=\s))|(?P<number>\b\d+\b)|(?P<index>(?<=\w)\[(?=[^\]]))""",
     re.DOTALL | re.MULTILINE,
 )
@@ -73,13 +74,14 @@ def judge(mutant: Mutant, build: str, tests: list[str], seconds: float) -> str:
     source = mutant.path.read_text()
     try:
         mutant.path.write_text(mutant.apply(source))
-        if build and subprocess.run(build, shell=True, cwd=ROOT, capture_output=True).returncode:
+        if build and subprocess.run(build, shell=True, check=False, cwd=ROOT, capture_output=True).returncode:
             return "does not compile"
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
         try:
-            return "killed" if subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds).returncode else "survived"
+            done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, timeout=seconds)
         except subprocess.TimeoutExpired:
             return "killed"
+        return "killed" if done.returncode else "survived"
     finally:
         mutant.path.write_text(source)
 
@@ -91,7 +93,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--build", default="", help="a command that builds the change")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for the tests of one mutant")
-    parser.add_argument("tests", nargs="*", help="other tests than the subject's")
+    parser.add_argument("--tests", nargs="+", default=(), help="other tests than those of the subject")
     chosen = parser.parse_args()
     files, tests = SUBJECTS[chosen.subject]
     everything = [mutant for pattern in files for path in sorted(ROOT.glob(pattern)) for mutant in mutants(path)]
@@ -99,14 +101,15 @@ def main() -> int:
     counts = {"killed": 0, "survived": 0, "does not compile": 0}
     try:
         for mutant in sample:
-            verdict = judge(mutant, chosen.build, chosen.tests or list(tests), chosen.timeout)
+            verdict = judge(mutant, chosen.build, list(chosen.tests or tests), chosen.timeout)
             counts[verdict] += 1
             print(f"{verdict:16} {mutant.describe(mutant.path.read_text())}", flush=True)
     finally:
         if chosen.build:
-            subprocess.run(chosen.build, shell=True, cwd=ROOT, capture_output=True)
-    print(f"{chosen.subject}, seed {chosen.seed}: {counts['killed']} of {counts['killed'] + counts['survived']} mutants "
-          f"killed; {counts['does not compile']} did not compile; {len(everything)} mutants in all")  # fmt: skip
+            subprocess.run(chosen.build, shell=True, check=False, cwd=ROOT, capture_output=True)
+    judged = counts["killed"] + counts["survived"]
+    print(f"{chosen.subject}, seed {chosen.seed}: {counts['killed']} of {judged} mutants killed; "
+          f"{counts['does not compile']} did not compile; {len(everything)} mutants in all")  # fmt: skip
     return bool(counts["survived"])
 
 

@@ -36,8 +36,9 @@ class Case:
     """A model, and the inputs of each call to one compiled model.
 
     ``tolerance``: of floating-point results, relative to the largest finite one of the output, or with ``elementwise``
-    to each element. Everything else must match exactly. ``judges``: what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits a judge if
-    ONNX does not define the result and that judge is known to choose another one.
+    to each element. Everything else must match exactly.
+    ``judges``: what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits a judge if ONNX
+    does not define the result and that judge is known to choose another one.
     ``properties``: for every compilation on `CPU`. ``manner``: how the model is called there: ``in turn``, by one
     caller; ``asynchronous``, by three callers whose inferences overlap; ``threads``, by two threads.
     """

@@ -21,8 +21,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+import hetero.devices.cpu.plugin  # noqa: F401  registers the operators
 from fuzz.differential import Case, Known
-from hetero.devices.cpu import plugin as _  # noqa: F401  registers the operators
 from hetero.devices.cpu.registry import OPERATORS, find
 
 __all__ = ["DRAWS", "ELSEWHERE", "KNOWN", "case"]
@@ -31,7 +31,25 @@ Array = np.ndarray[Any, Any]
 Dim = int | str
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
 FREQUENCY = np.array([1, 3, 4, 4, 3, 2, 2, 2, 1, 1, 1, 1], float) / 25
-EXTREME = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1e-30, 1e30, -1e38, 3e38, 88.8, -104.0)
+EXTREME = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -2.5,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-40,
+    -1e-40,
+    1e-30,
+    1e30,
+    -1e38,
+    3e38,
+    88.8,
+    -104.0,
+)
 NOT_FINITE = (np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40)
 
 
@@ -138,7 +156,9 @@ class Maker:
             info = ml_dtypes.iinfo(dtype)
             if style in ("extreme", "huge"):
                 some = [info.min, info.max, 0, 1, info.max // 2, info.min // 2, max(info.min, -1), info.max - 1]
-                full = self.rng.integers(int(info.min), int(info.max), shape, np.uint64 if info.min == 0 else np.int64, endpoint=True)
+                full = self.rng.integers(
+                    int(info.min), int(info.max), shape, np.uint64 if info.min == 0 else np.int64, endpoint=True
+                )
                 at = self.rng.random(shape) < 0.4
                 made = np.where(at, np.asarray(some, full.dtype)[self.rng.integers(len(some), size=shape)], full)
                 return np.asarray(made).astype(dtype)
@@ -235,10 +255,11 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 @draws(
-    *("Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor HardSwish Identity IsNaN Log Mish").split(),
-    *("Neg Not Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh com.microsoft::Gelu").split(),
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp",
+    "Floor", "HardSwish", "Identity", "IsNaN", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid",
+    "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "com.microsoft::Gelu",
     *ACTIVATIONS,
-)
+)  # fmt: skip
 def _unary(m: Maker) -> None:
     m.elementwise = True
     names = ACTIVATIONS.get(m.op, ())
@@ -277,8 +298,9 @@ def _is_inf(m: Maker) -> None:
 
 
 @draws(
-    *("Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or Sub Xor").split(),
-)
+    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
+    "LessOrEqual", "Mul", "Or", "Sub", "Xor",
+)  # fmt: skip
 def _binary(m: Maker) -> None:
     m.elementwise = True
     dtype, dims = m.dtype(), m.dims()
@@ -323,7 +345,10 @@ def _pow(m: Maker) -> None:
     other = m.dtype(at=1) if m.opset >= 12 and m.chance(0.5) else dtype
     dims = m.dims()
     if m.chance(0.5):
-        exponent = m.this(np.full(m.pick((), (1,)), m.pick(2, 0, 1, 3, 0.5, -1, -0.5, -2) if is_float(other) else m.pick(0, 1, 2, 3)), other)
+        exponent = m.this(
+            np.full(m.pick((), (1,)), m.pick(2, 0, 1, 3, 0.5, -1, -0.5, -2) if is_float(other) else m.pick(0, 1, 2, 3)),
+            other,
+        )
     else:
         exponent = m.x(other, m.lower(dims))
     if dtype.kind in "iu" and is_float(other):  # C defines no cast of what int cannot hold
@@ -335,7 +360,10 @@ def _pow(m: Maker) -> None:
 @draws("BitShift")
 def _shift(m: Maker) -> None:
     dtype, dims = m.dtype("uint8", "uint16", "uint32", "uint64"), m.dims()
-    m.node([m.x(dtype, dims, "extreme"), m.whole(0, 8 * dtype.itemsize, dtype, m.lower(dims))], direction=m.pick("LEFT", "RIGHT"))
+    m.node(
+        [m.x(dtype, dims, "extreme"), m.whole(0, 8 * dtype.itemsize, dtype, m.lower(dims))],
+        direction=m.pick("LEFT", "RIGHT"),
+    )
 
 
 @draws("PRelu")
@@ -392,7 +420,11 @@ def _cast(m: Maker) -> None:
 def _bit_cast(m: Maker) -> None:
     m.opset = m.version = 26
     source = m.dtype()
-    same = [name for name in sorted(OPERATORS["BitCast"][0].dtypes[0]) if dtype_of(name).itemsize == source.itemsize and name != "bool"]
+    same = [
+        name
+        for name in sorted(OPERATORS["BitCast"][0].dtypes[0])
+        if dtype_of(name).itemsize == source.itemsize and name != "bool"
+    ]
     if source == np.bool_:
         raise Undefined
     m.node([m.x(source, m.dims())], to=helper.np_dtype_to_tensor_dtype(dtype_of(m.pick(*same))))
@@ -401,7 +433,10 @@ def _bit_cast(m: Maker) -> None:
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
 
-@draws(*(f"Reduce{name}" for name in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()))
+@draws(
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
 def _reduce(m: Maker) -> None:
     dims = m.dims()
     m.tolerance = 1e-3  # sums of either sign cancel
@@ -475,7 +510,9 @@ def _top_k(m: Maker) -> None:
 @draws("Transpose")
 def _transpose(m: Maker) -> None:
     dims = m.dims(rank=int(m.rng.integers(0, 6)))
-    m.node([m.x(m.dtype(), dims)], perm=[int(a) for a in m.rng.permutation(len(dims))] if m.chance(0.8) and dims else None)
+    m.node(
+        [m.x(m.dtype(), dims)], perm=[int(a) for a in m.rng.permutation(len(dims))] if m.chance(0.8) and dims else None
+    )
 
 
 @draws("Reshape")
@@ -538,7 +575,9 @@ def _expand(m: Maker) -> None:
     x = m.x(m.dtype(), m.lower(dims))
     moves = any(isinstance(dim, str) for dim in dims)
     lowered = m.lower(dims)
-    m.node([x, m.put(lambda call: np.array(m.shape(lowered, call), np.int64), (len(lowered),), False if moves else None)])
+    m.node(
+        [x, m.put(lambda call: np.array(m.shape(lowered, call), np.int64), (len(lowered),), False if moves else None)]
+    )
 
 
 @draws("Tile")
@@ -584,14 +623,21 @@ def _slice(m: Maker) -> None:
     ends = (-(2**63), -9, -3, -2, -1, 0, 1, 2, 3, 5, 9, 2**63 - 1)
     starts, stops = ([int(m.pick(*ends)) for _ in axes] for _ in range(2))
     if m.opset < 10:
-        m.node([m.x(m.dtype(), dims)], starts=starts, ends=stops, axes=axes if m.chance(0.8) or len(axes) < len(dims) else None)
+        m.node(
+            [m.x(m.dtype(), dims)],
+            starts=starts,
+            ends=stops,
+            axes=axes if m.chance(0.8) or len(axes) < len(dims) else None,
+        )
         return
     steps = [int(m.pick(1, 1, 2, 3, -1, -2, 7, -99)) for _ in axes]
     axes = [a - len(dims) if m.chance(0.3) and m.opset >= 11 else a for a in axes]
     dtype = m.pick(np.int32, np.int64)
     if dtype == np.int32:
         starts, stops = ([int(np.clip(n, -(2**31), 2**31 - 1)) for n in each] for each in (starts, stops))
-    m.node([m.x(m.dtype(), dims), m.this(starts, dtype), m.this(stops, dtype), m.this(axes, dtype), m.this(steps, dtype)])
+    m.node(
+        [m.x(m.dtype(), dims), m.this(starts, dtype), m.this(stops, dtype), m.this(axes, dtype), m.this(steps, dtype)]
+    )
 
 
 @draws("Pad")
@@ -684,7 +730,12 @@ def _scatter(m: Maker) -> None:
         raise Undefined
 
     def distinct(call: int) -> Array:
-        order = np.argsort(m.rng.random([*m.shape([*own], call)[: axis % len(dims)], size, *m.shape(own, call)[axis % len(dims) + 1 :]]), axis % len(dims))
+        order = np.argsort(
+            m.rng.random(
+                [*m.shape([*own], call)[: axis % len(dims)], size, *m.shape(own, call)[axis % len(dims) + 1 :]]
+            ),
+            axis % len(dims),
+        )
         return np.take(order, range(own[axis]), axis).astype(np.int64)
 
     repeated = reduction not in (None, "none") and m.version >= 16 and m.chance(0.5)
@@ -745,7 +796,11 @@ def _one_hot(m: Maker) -> None:
     depth = int(m.rng.integers(1, 6))
     values = m.dtype(at=2)
     m.node(
-        [m.whole(-depth - 1, depth + 2, m.dtype("int32", "int64", "float32"), dims), m.this(m.pick(depth, [depth]), m.pick(np.int64, np.float32)), m.x(values, (2,))],
+        [
+            m.whole(-depth - 1, depth + 2, m.dtype("int32", "int64", "float32"), dims),
+            m.this(m.pick(depth, [depth]), m.pick(np.int64, np.float32)),
+            m.x(values, (2,)),
+        ],
         **m.sometimes(axis=int(m.rng.integers(-len(dims) - 1, len(dims) + 1))),
     )
 
@@ -754,7 +809,11 @@ def _one_hot(m: Maker) -> None:
 def _reverse(m: Maker) -> None:
     dims = m.dims(rank=int(m.rng.integers(2, 5)))
     batch = m.pick(0, 1)
-    m.node([m.x(m.dtype(), dims), m.whole(1, _size(m, dims, 1 - batch) + 1, np.int64, (dims[batch],))], batch_axis=batch, time_axis=1 - batch)
+    m.node(
+        [m.x(m.dtype(), dims), m.whole(1, _size(m, dims, 1 - batch) + 1, np.int64, (dims[batch],))],
+        batch_axis=batch,
+        time_axis=1 - batch,
+    )
     if _size(m, dims, 1 - batch) == 0:
         raise Undefined
 
@@ -767,7 +826,9 @@ def _trilu(m: Maker) -> None:
 
 @draws("EyeLike")
 def _eye(m: Maker) -> None:
-    m.node([m.x(m.dtype(), m.dims(rank=2))], **m.sometimes(k=m.pick(-20, -1, 0, 1, 3, 2**40), dtype=m.pick(1, 7, 11, 6, 9)))
+    m.node(
+        [m.x(m.dtype(), m.dims(rank=2))], **m.sometimes(k=m.pick(-20, -1, 0, 1, 3, 2**40), dtype=m.pick(1, 7, 11, 6, 9))
+    )
 
 
 @draws("ConstantOfShape")
@@ -865,8 +926,8 @@ def _gemm(m: Maker) -> None:
 @draws("Einsum")
 def _einsum(m: Maker) -> None:
     equation = m.pick(
-        "ij,jk->ik", "ij,jk", "ii->i", "ii", "ij->ji", "bij,bjk->bik", "...ij,...jk->...ik", "i,j->ij", "ij->", "ij,ij->j",
-        "bhid,bhjd->bhij", "i,i->", "ijk->kij", "...i->...", "ij,kj->ik", "ij,ik,il->jkl",
+        "ij,jk->ik", "ij,jk", "ii->i", "ii", "ij->ji", "bij,bjk->bik", "...ij,...jk->...ik", "i,j->ij", "ij->",
+        "ij,ij->j", "bhid,bhjd->bhij", "i,i->", "ijk->kij", "...i->...", "ij,kj->ik", "ij,ik,il->jkl",
     )  # fmt: skip
     sizes = {letter: m.size() for letter in "ijkbhdl"}
     dtype = m.dtype()
@@ -936,7 +997,15 @@ def _conv_transpose(m: Maker) -> None:
     if m.chance(0.3) and "strides" in attributes:
         attributes["output_padding"] = [int(m.rng.integers(0, s)) for s in attributes["strides"]]
     bias = [m.x(dtype, (group * outer,))] if m.chance(0.5) else []
-    m.node([m.x(dtype, [m.pick("N", 1), group * inner, *image]), m.x(dtype, [group * inner, outer, *kernel], "plain"), *bias], group=group, **attributes)
+    m.node(
+        [
+            m.x(dtype, [m.pick("N", 1), group * inner, *image]),
+            m.x(dtype, [group * inner, outer, *kernel], "plain"),
+            *bias,
+        ],
+        group=group,
+        **attributes,
+    )
 
 
 @draws("AveragePool", "MaxPool", "LpPool")
@@ -970,7 +1039,11 @@ def _lrn(m: Maker) -> None:
     dims = [m.pick("N", 1), m.pick(1, 3, 8), *m.fixed(m.pick(1, 2, 2))]
     if len(dims) != 4:
         m.judges = ("TEMPLATE",)  # onnxruntime takes four dimensions only
-    m.node([m.x(m.dtype(), dims)], size=m.pick(1, 3, 5, 2, 4), **m.sometimes(alpha=0.3, beta=m.pick(0.5, 0.75, 1.0, 0.3), bias=2.0))
+    m.node(
+        [m.x(m.dtype(), dims)],
+        size=m.pick(1, 3, 5, 2, 4),
+        **m.sometimes(alpha=0.3, beta=m.pick(0.5, 0.75, 1.0, 0.3), bias=2.0),
+    )
 
 
 @draws("InstanceNormalization", "BatchNormalization", "GroupNormalization")
@@ -1039,7 +1112,10 @@ def _resize(m: Maker) -> None:
     scales = [1.0] * (rank - 2) + [m.pick(0.5, 0.6, 1.0, 1.5, 2.0, 2.7, 3.0) for _ in range(2)]
     if any(int(size * scale) < 1 for size, scale in zip(dims, scales, strict=True)):
         raise Undefined
-    attributes = {"mode": mode, "coordinate_transformation_mode": m.pick("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")}
+    attributes = {
+        "mode": mode,
+        "coordinate_transformation_mode": m.pick("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
+    }
     if mode == "nearest":
         attributes |= m.sometimes(nearest_mode=m.pick("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
     elif mode == "cubic":
@@ -1086,13 +1162,21 @@ def _grid_sample(m: Maker) -> None:
 def _affine_grid(m: Maker) -> None:
     spatial = m.pick(2, 3)
     n = m.pick(1, 2)
-    m.node([m.x(m.dtype(), [n, spatial, spatial + 1], "plain"), m.this([n, 3, *m.fixed(spatial)])], align_corners=m.pick(0, 1, None))
+    m.node(
+        [m.x(m.dtype(), [n, spatial, spatial + 1], "plain"), m.this([n, 3, *m.fixed(spatial)])],
+        align_corners=m.pick(0, 1, None),
+    )
 
 
 @draws("RoiAlign")
 def _roi_align(m: Maker) -> None:
     dtype, count, n = m.dtype("float32", "float64"), m.size(), m.pick(1, 2)
-    rois = m.put(lambda _: np.concatenate([c := m.rng.uniform(0, 5, (count, 2)), c + m.rng.uniform(0.1, 5, (count, 2))], 1).astype(dtype), (count, 4))
+    rois = m.put(
+        lambda _: np.concatenate(
+            [c := m.rng.uniform(0, 5, (count, 2)), c + m.rng.uniform(0.1, 5, (count, 2))], 1
+        ).astype(dtype),
+        (count, 4),
+    )
     m.node(
         [m.x(dtype, [n, m.pick(1, 3), *m.fixed(2, 4, 9)], "plain"), rois, m.whole(0, n, np.int64, (count,))],
         **m.sometimes(mode=m.pick("avg", "avg", "max"), output_height=m.pick(1, 2, 3), output_width=m.pick(1, 2, 4),
@@ -1109,9 +1193,18 @@ def _nms(m: Maker) -> None:
         low = m.rng.integers(0, 8, (n, boxes, 2))
         return np.concatenate([low, low + m.rng.integers(1, 8, (n, boxes, 2))], 2).astype(np.float32)
 
-    scores = m.put(lambda _: m.rng.permutation(n * classes * boxes).reshape(n, classes, boxes).astype(np.float32) / 100, (n, classes, boxes))
+    scores = m.put(
+        lambda _: m.rng.permutation(n * classes * boxes).reshape(n, classes, boxes).astype(np.float32) / 100,
+        (n, classes, boxes),
+    )
     m.node(
-        [m.put(make, (n, boxes, 4)), scores, m.this(m.pick(0, 1, 3, 100)), m.this(m.pick(0.0, 0.3, 0.7, 1.0), np.float32), m.this(m.pick(0.0, 0.1, 0.5), np.float32)],
+        [
+            m.put(make, (n, boxes, 4)),
+            scores,
+            m.this(m.pick(0, 1, 3, 100)),
+            m.this(m.pick(0.0, 0.3, 0.7, 1.0), np.float32),
+            m.this(m.pick(0.0, 0.1, 0.5), np.float32),
+        ],
         **m.sometimes(center_point_box=m.pick(0, 1)),
     )
 
@@ -1136,7 +1229,11 @@ def _recurrent(m: Maker) -> None:
         raise Undefined
     dtype = m.dtype("float32")
     m.style = "plain"
-    inputs = [m.x(dtype, (time, batch, width)), m.x(dtype, (d, gates * hidden, width)), m.x(dtype, (d, gates * hidden, hidden))]
+    inputs = [
+        m.x(dtype, (time, batch, width)),
+        m.x(dtype, (d, gates * hidden, width)),
+        m.x(dtype, (d, gates * hidden, hidden)),
+    ]
     inputs.append(m.x(dtype, (d, 2 * gates * hidden)) if m.chance(0.7) else "")
     inputs.append(m.whole(1, _size(m, (time,), 0) + 1, np.int32, (batch,)) if m.chance(0.3) else "")
     inputs.append(m.x(dtype, (d, batch, hidden)) if m.chance(0.5) else "")
@@ -1186,7 +1283,11 @@ def _qlinear_unary(m: Maker) -> None:
     dtype = m.dtype()
     alpha = m.pick(0.1, 0.01, 1.5) if m.op_type == "QLinearLeakyRelu" else None
     constant = True  # onnxruntime takes constant parameters only
-    inputs = [m.x(dtype, m.dims(), "extreme", False), m.within(0.01, 0.3, np.float32, (), constant), m.x(dtype, (), "extreme", constant)]
+    inputs = [
+        m.x(dtype, m.dims(), "extreme", False),
+        m.within(0.01, 0.3, np.float32, (), constant),
+        m.x(dtype, (), "extreme", constant),
+    ]
     m.node([*inputs, m.within(0.01, 0.3, np.float32, (), constant), m.x(dtype, (), "extreme", constant)], alpha=alpha)
 
 
@@ -1241,7 +1342,10 @@ def _imputer(m: Maker) -> None:
     dtype = m.dtype("float32", "int64")
     count = m.pick(1, width)
     if dtype == np.float32:
-        options: dict[str, Any] = {"imputed_value_floats": [float(n) for n in range(count)], "replaced_value_float": m.pick(math.nan, 0.5, 0.0)}
+        options: dict[str, Any] = {
+            "imputed_value_floats": [float(n) for n in range(count)],
+            "replaced_value_float": m.pick(math.nan, 0.5, 0.0),
+        }
         m.style = "extreme"
     else:
         options = {"imputed_value_int64s": list(range(count)), "replaced_value_int64": m.pick(0, -1, 2)}
@@ -1294,10 +1398,26 @@ def _linear_classifier(m: Maker) -> None:
 def _trees(m: Maker) -> None:
     m.version = m.pick(1, 3)
     dims, width = _rows(m)
-    columns: dict[str, list[Any]] = {key: [] for key in ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids", "missing_value_tracks_true")}
+    columns: dict[str, list[Any]] = {
+        key: []
+        for key in (
+            "treeids",
+            "nodeids",
+            "featureids",
+            "modes",
+            "values",
+            "truenodeids",
+            "falsenodeids",
+            "missing_value_tracks_true",
+        )
+    }
     targets: dict[str, list[Any]] = {key: [] for key in ("treeids", "nodeids", "ids", "weights")}
     n_targets = m.pick(1, 2, 3)
-    modes = m.pick(("BRANCH_LEQ",), ("BRANCH_LEQ",), ("BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_LEQ"))
+    modes = m.pick(
+        ("BRANCH_LEQ",),
+        ("BRANCH_LEQ",),
+        ("BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_LEQ"),
+    )
     tracks = m.chance(0.3)
     for tree in range(m.pick(1, 2, 5, 20)):
         depth = m.pick(0, 1, 2, 3, 6)
@@ -1310,9 +1430,13 @@ def _trees(m: Maker) -> None:
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
             if leaf:
-                for column, value in zip(targets.values(), (tree, node, int(m.rng.integers(n_targets)), float(m.rng.normal())), strict=True):
+                for column, value in zip(
+                    targets.values(), (tree, node, int(m.rng.integers(n_targets)), float(m.rng.normal())), strict=True
+                ):
                     column.append(value)
-    options = {f"nodes_{key}": value for key, value in columns.items()} | {f"target_{key}": value for key, value in targets.items()}
+    options = {f"nodes_{key}": value for key, value in columns.items()} | {
+        f"target_{key}": value for key, value in targets.items()
+    }
     if not tracks:
         del options["nodes_missing_value_tracks_true"]
     m.style = m.pick("ties", "extreme")
@@ -1347,47 +1471,111 @@ def _rotary(m: Maker) -> None:
 
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(
-        ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",),
+        (
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "DynamicQuantizeLinear",
+            "QLinearConv",
+            "QLinearMatMul",
+        ),
         "drawn by integers.py",
     ),
     **dict.fromkeys(
-        ("If", "Loop", "Scan",),
+        (
+            "If",
+            "Loop",
+            "Scan",
+        ),
         "drawn by graphs.py",
     ),
     **dict.fromkeys(
-        ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout",),
+        (
+            "Bernoulli",
+            "Multinomial",
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+            "Dropout",
+        ),
         "random numbers; tests/devices/cpu/test_hosted.py",
     ),
     **dict.fromkeys(
-        ("ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence", "ai.onnx.ml::ZipMap",),
+        (
+            "ConcatFromSequence",
+            "SequenceAt",
+            "SequenceErase",
+            "SequenceInsert",
+            "SequenceLength",
+            "SplitToSequence",
+            "ai.onnx.ml::ZipMap",
+        ),
         "sequences and maps; tests/devices/cpu/test_hosted.py",
     ),
     **dict.fromkeys(
-        ("Optional", "OptionalGetElement", "OptionalHasElement", "SequenceConstruct", "SequenceEmpty", "SequenceMap", "StringConcat", "ai.onnx.ml::TreeEnsemble", "ai.onnx.ml::CastMap", "ai.onnx.ml::DictVectorizer",),
+        (
+            "Optional",
+            "OptionalGetElement",
+            "OptionalHasElement",
+            "SequenceConstruct",
+            "SequenceEmpty",
+            "SequenceMap",
+            "StringConcat",
+            "ai.onnx.ml::TreeEnsemble",
+            "ai.onnx.ml::CastMap",
+            "ai.onnx.ml::DictVectorizer",
+        ),
         "ONNX's node tests, tests/devices/cpu/test_backend.py, as far as ONNX has some",
     ),
     **dict.fromkeys(
-        ("RegexFullMatch", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "com.microsoft::Tokenizer", "ai.onnx.ml::CategoryMapper", "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::OneHotEncoder",),
+        (
+            "RegexFullMatch",
+            "StringNormalizer",
+            "StringSplit",
+            "TfIdfVectorizer",
+            "com.microsoft::Tokenizer",
+            "ai.onnx.ml::CategoryMapper",
+            "ai.onnx.ml::LabelEncoder",
+            "ai.onnx.ml::OneHotEncoder",
+        ),
         "strings; tests/devices/cpu/operators/test_strings.py",
     ),
     **dict.fromkeys(
-        ("DeformConv", "MaxRoiPool",),
+        (
+            "DeformConv",
+            "MaxRoiPool",
+        ),
         "tests/helpers/operator_cases.py",
     ),
     **dict.fromkeys(
-        ("ai.onnx.ml::SVMClassifier", "ai.onnx.ml::SVMRegressor",),
+        (
+            "ai.onnx.ml::SVMClassifier",
+            "ai.onnx.ml::SVMRegressor",
+        ),
         "tests/devices/cpu/operators/test_svm.py",
     ),
     **dict.fromkeys(
-        ("com.microsoft::Attention", "com.microsoft::EmbedLayerNormalization",),
+        (
+            "com.microsoft::Attention",
+            "com.microsoft::EmbedLayerNormalization",
+        ),
         "tests/devices/cpu/operators/test_onnxruntime.py",
     ),
     **dict.fromkeys(
-        ("com.microsoft::GatherBlockQuantized", "com.microsoft::MatMulNBits",),
+        (
+            "com.microsoft::GatherBlockQuantized",
+            "com.microsoft::MatMulNBits",
+        ),
         "tests/devices/cpu/operators/test_nbits.py",
     ),
     **dict.fromkeys(
-        ("com.microsoft::QGemm", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConcat", "com.microsoft::QLinearGlobalAveragePool", "com.microsoft::QLinearSoftmax",),
+        (
+            "com.microsoft::QGemm",
+            "com.microsoft::QLinearAveragePool",
+            "com.microsoft::QLinearConcat",
+            "com.microsoft::QLinearGlobalAveragePool",
+            "com.microsoft::QLinearSoftmax",
+        ),
         "tests/devices/cpu/operators/test_onnxruntime_quantized.py",
     ),
     "ai.onnx.ml::TreeEnsembleClassifier": "tests/devices/cpu/operators/test_trees.py",
@@ -1438,9 +1626,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "onnxruntime",
         "it reduces integers in floating point",
-        lambda case: (
-            case.model.graph.node[0].op_type.startswith("Reduce") and bool(_types(case) & {"int32", "int64"})
-        ),
+        lambda case: case.model.graph.node[0].op_type.startswith("Reduce") and bool(_types(case) & {"int32", "int64"}),
     ),
     Known(
         "onnxruntime",
@@ -1461,13 +1647,19 @@ KNOWN: tuple[Known, ...] = (
             and any(a.name == "base_values" for a in case.model.graph.node[0].attribute)
         ),
     ),
-    Known("TEMPLATE", "by ONNX's text, auto_pad VALID with ceil_mode has one window less", lambda case: _valid_ceil(case)),
-    Known("onnxruntime", "by ONNX's text, auto_pad VALID with ceil_mode has one window less", lambda case: _valid_ceil(case)),
+    Known("TEMPLATE", "by ONNX's text, auto_pad VALID with ceil_mode has one window less", _valid_ceil),
+    Known(
+        "onnxruntime",
+        "by ONNX's text, auto_pad VALID with ceil_mode has one window less",
+        _valid_ceil,
+    ),
     Known("onnxruntime", "it refuses NaN", lambda case: _is("Binarizer")(case) and _constants_extreme(case)),
     Known(
         "onnxruntime",
         "it refuses normalization of nothing",
-        lambda case: _is("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")(case) and _is_empty(case),
+        lambda case: (
+            _is("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")(case) and _is_empty(case)
+        ),
     ),
     Known(
         "onnxruntime",
@@ -1477,9 +1669,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "onnxruntime",
         "it refuses dilations with auto_pad, or ignores them",
-        lambda case: (
-            {"auto_pad", "dilations"} <= {attribute.name for attribute in case.model.graph.node[0].attribute}
-        ),
+        lambda case: {"auto_pad", "dilations"} <= {attribute.name for attribute in case.model.graph.node[0].attribute},
     ),
     Known(
         "onnxruntime",
@@ -1510,7 +1700,10 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "TEMPLATE",
         "onnx.reference fails for an empty batch",
-        lambda case: _is("MaxPool", "GridSample", "GatherND", "Col2Im", "GlobalAveragePool", "Normalizer")(case) and _is_empty(case),
+        lambda case: (
+            _is("MaxPool", "GridSample", "GatherND", "Col2Im", "GlobalAveragePool", "Normalizer")(case)
+            and _is_empty(case)
+        ),
     ),
 )
 
@@ -1559,6 +1752,4 @@ def _finish(m: Maker) -> Case:
         m.judges = ("TEMPLATE",)
     if any(operand.arrays[0].dtype.name in ("bfloat16", "float16") for operand in m.operands.values()):
         m.elementwise = False  # TEMPLATE rounds each step
-    return Case(
-        model, calls, f"{m.op}, opset {m.version}, {m.style}", m.tolerance, m.judges, elementwise=m.elementwise
-    )
+    return Case(model, calls, f"{m.op}, opset {m.version}, {m.style}", m.tolerance, m.judges, elementwise=m.elementwise)

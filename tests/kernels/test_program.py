@@ -143,7 +143,7 @@ def test_arena_layout_never_overlaps_the_living(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_arena_layout_is_best_fit(seed: int) -> None:
-    """Each buffer takes the smallest gap that holds it, the first among equals, and all that is dead is free by then."""
+    """Each buffer takes the smallest gap that holds it, the first among equals, and what is dead is free by then."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 90))
     first = np.sort(rng.integers(0, 60, count))

@@ -172,7 +172,9 @@ def test_a_cache_is_written_from_its_start_without_indices(mode: str, batch: int
     update = -np.ones((batch, 2, 3), np.float32)
     ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("cache", "update")]
     node = helper.make_node("TensorScatter", ["cache", "update"], ["y"], axis=1, mode=mode)
-    graph = helper.make_graph([node], "cache", ports, [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
+    graph = helper.make_graph(
+        [node], "cache", ports, [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
     expected = cache.copy()
     expected[:, :2] = -1

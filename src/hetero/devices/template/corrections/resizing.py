@@ -37,7 +37,11 @@ class Resize(UpstreamResize):  # type: ignore[misc]
         if mode == "nearest":
             return (_nearest(x, roi, scales, sizes, **attributes),)
         coordinate_mode = attributes.get("coordinate_transformation_mode")
-        if coordinate_mode in ("tf_crop_and_resize", "pytorch_half_pixel") and not attributes.get("antialias") and x.size:
+        if (
+            coordinate_mode in ("tf_crop_and_resize", "pytorch_half_pixel")
+            and not attributes.get("antialias")
+            and x.size
+        ):
             if coordinate_mode == "tf_crop_and_resize" and roi is None:
                 raise ValueError("tf_crop_and_resize requires a roi")
             return (_interpolated(x, roi, scales, sizes, mode, **attributes),)
