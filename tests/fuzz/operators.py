@@ -393,6 +393,8 @@ def _clip(m: Maker) -> None:
     m.elementwise = True
     dtype, dims = m.dtype(), m.dims()
     if m.version < 11:
+        if dtype.name == "bfloat16":  # not of these versions, whose default limits it does not have
+            raise Undefined
         m.node([m.x(dtype, dims)], **m.sometimes(min=m.pick(-1.0, 0.0, 2.0), max=m.pick(1.0, 6.0, -2.0)))
         return
     low = m.x(dtype, ()) if m.chance(0.7) else ""
@@ -1110,6 +1112,8 @@ def _resize(m: Maker) -> None:
     rank = m.pick(2, 4, 4, 4, 3)
     dims = [1, m.pick(1, 2), *m.fixed(rank - 2, 1, 9)] if rank > 2 else list(m.fixed(2, 1, 9))
     scales = [1.0] * (rank - 2) + [m.pick(0.5, 0.6, 1.0, 1.5, 2.0, 2.7, 3.0) for _ in range(2)]
+    if mode == "cubic" and rank == 3:
+        raise Undefined  # onnxruntime refuses it when it runs
     if any(int(size * scale) < 1 for size, scale in zip(dims, scales, strict=True)):
         raise Undefined
     attributes = {
