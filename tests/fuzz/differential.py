@@ -35,9 +35,10 @@ Feeds = Mapping[str, np.ndarray]
 class Case:
     """A model, and the inputs of each call to one compiled model.
 
-    ``tolerance``: of floating-point results, relative to the largest finite one of the output. Everything else must
-    match exactly. ``judges``: what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits a judge if
-    ONNX does not define the result and that judge is known to choose another one.
+    ``tolerance``: of floating-point results, relative to the largest finite one of the output, or with ``elementwise``
+    to each element. Everything else must match exactly.
+    ``judges``: what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits a judge if ONNX
+    does not define the result and that judge is known to choose another one.
     ``properties``: for every compilation on `CPU`. ``manner``: how the model is called there: ``in turn``, by one
     caller; ``asynchronous``, by three callers whose inferences overlap; ``threads``, by two threads.
     """
@@ -49,6 +50,7 @@ class Case:
     judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     manner: str = "in turn"
+    elementwise: bool = False
 
     def has(self, op_type: str) -> bool:
         """Whether the model, or a body in it, has a node of that operator."""
@@ -329,25 +331,30 @@ def _compared(case: Case, name: str, cpu: Answer, other: Answer, tolerance: floa
                 yield f"call {call}: only {one} fails: {text}"
             continue
         for output, one, two in zip(names, mine, theirs, strict=True):
-            told = difference(one, np.asarray(two), tolerance)
+            told = difference(one, np.asarray(two), tolerance, case.elementwise)
             if told:
                 yield f"call {call}, output {output!r}: CPU and {name}: {told}"
 
 
-def difference(mine: np.ndarray, theirs: np.ndarray, tolerance: float) -> str:
-    """How two arrays differ; empty if they do not. ``tolerance`` is relative to the largest finite number."""
+def difference(mine: np.ndarray, theirs: np.ndarray, tolerance: float, elementwise: bool = False) -> str:
+    """How two arrays differ; empty if they do not. ``tolerance`` is relative to the largest finite number,
+    or with ``elementwise`` to each number."""
     if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
         return f"{mine.dtype}{list(mine.shape)} and {theirs.dtype}{list(theirs.shape)}"
+    rough = {2: 1e-2, 1: 1.5e-1}.get(mine.dtype.itemsize, tolerance)
+    if mine.dtype.name == "bfloat16":
+        rough = 5e-2  # TEMPLATE rounds each step to eight bits
+        mine, theirs = mine.astype(np.float32), theirs.astype(np.float32)
     if mine.dtype.kind in "biuOUS" or not tolerance:
         same = mine == theirs
         if mine.dtype.kind == "f":
             same |= np.isnan(mine) & np.isnan(theirs)
     else:
         one, two = mine.astype(np.float64), theirs.astype(np.float64)
-        rough = {2: 1e-2, 1: 1.5e-1}.get(mine.dtype.itemsize, tolerance)
         largest = max((float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in (one, two)), default=0.0)
-        with np.errstate(invalid="ignore"):
-            same = (one == two) | (np.abs(one - two) <= max(rough * largest, SMALLEST))
+        scale: Any = np.abs(two) if elementwise else largest
+        with np.errstate(invalid="ignore", over="ignore"):
+            same = (one == two) | (np.abs(one - two) <= np.maximum(rough * scale, SMALLEST))
         same |= np.isnan(one) & np.isnan(two)
     wrong = int(np.count_nonzero(~np.asarray(same)))
     if not wrong:

@@ -6,12 +6,15 @@ python tests/fuzz/run.py graphs --minutes 30       as long as one likes
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fuzz import differential, run
+from fuzz import differential, operators, run
+from hetero.devices.cpu.registry import HOSTED, OPERATORS
 
 ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
 
@@ -21,6 +24,14 @@ def test_some_cases(kind: str) -> None:
     tally, told = run.fuzz(kind, cases=30 if kind == "sizes" else 150, seed=1)  # cases of `sizes` make the most calls
     assert not told, told[0]
     assert tally.seen["refused by CPU"] < tally.cases / 4, tally
+
+
+def test_every_operator_of_the_cpu_is_drawn_or_tested_elsewhere() -> None:
+    assert not set(operators.DRAWS) & set(operators.ELSEWHERE)
+    assert set(operators.DRAWS) | set(operators.ELSEWHERE) == set(OPERATORS) | set(HOSTED)
+    for reason in operators.ELSEWHERE.values():
+        for path in re.findall(r"tests/[\w/.]+", reason):
+            assert (Path(__file__).parents[2] / path).exists(), path
 
 
 @pytest.mark.fuzz

@@ -141,6 +141,27 @@ def test_arena_layout_never_overlaps_the_living(data: st.DataObject) -> None:
     assert total <= padded.sum()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_arena_layout_is_best_fit(seed: int) -> None:
+    """Each buffer takes the smallest gap that holds it, the first among equals, and what is dead is free by then."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 90))
+    first = np.sort(rng.integers(0, 60, count))
+    last = first + rng.integers(0, 40, count)
+    size = rng.choice([0, 1, 64, 100, 128, 1000, 4096], count)
+    offsets, total = _program.arena_layout(first, last, size)
+    padded = [-(-int(n) // 64) * 64 for n in size]
+    assert total == max((offset + n for offset, n in zip(offsets, padded, strict=True) if n), default=0)
+    for b in range(count):
+        taken = sorted((int(offsets[a]), padded[a]) for a in range(b) if last[a] >= first[b] and padded[a])
+        end, gaps = 0, []
+        for offset, n in taken:
+            if offset - end >= padded[b] > 0:
+                gaps.append((offset - end, end))
+            end = offset + n
+        assert offsets[b] == (min(gaps)[1] if gaps else end)
+
+
 def test_arena_layout_refuses_what_it_cannot_place() -> None:
     def layout(first: list[int], last: list[int], size: list[int]) -> None:
         _program.arena_layout(np.array(first, np.int64), np.array(last, np.int64), np.array(size, np.int64))

@@ -48,7 +48,7 @@ typedef struct {
         }                                                                                                            \
         case HT_RESIZE_PYTORCH_HALF_PIXEL:                                                                           \
             if (a->length <= 1)                                                                                      \
-                return -half;                                                                                        \
+                return 0;                                                                                            \
             return (y + half) / s - half;                                                                            \
         default: return (y + half) / s - half;                                                                       \
         }                                                                                                            \

@@ -162,3 +162,22 @@ def test_batch_norm_by_the_batch(shape: tuple[int, ...], momentum: float) -> Non
     found = hetero.compile(proto, "CPU")({"x": x})
     for name, array in zip(("y", "m", "v"), expected, strict=True):
         np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+@pytest.mark.parametrize("batch", [1, 2, 17])
+def test_a_cache_is_written_from_its_start_without_indices(mode: str, batch: int) -> None:
+    """Each batch is written at 0, not only the first one."""
+    cache = np.arange(batch * 5 * 3, dtype=np.float32).reshape(batch, 5, 3)
+    update = -np.ones((batch, 2, 3), np.float32)
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("cache", "update")]
+    node = helper.make_node("TensorScatter", ["cache", "update"], ["y"], axis=1, mode=mode)
+    graph = helper.make_graph(
+        [node], "cache", ports, [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+    expected = cache.copy()
+    expected[:, :2] = -1
+    core = Core()
+    found = core.compile_model(core.read_model(proto), "CPU")({"cache": cache, "update": update})["y"]
+    np.testing.assert_array_equal(found, expected)

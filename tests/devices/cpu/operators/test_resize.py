@@ -43,7 +43,7 @@ def test_images(data: st.DataObject) -> None:
         attributes["nearest_mode"] = data.draw(st.sampled_from(["floor", "ceil", "round_prefer_ceil"]))
     if mode == "cubic":
         attributes["exclude_outside"] = data.draw(st.sampled_from([0, 1]))
-    sizes = np.array([*shape[:2], *(data.draw(st.integers(2, 20)) for _ in "hw")])
+    sizes = np.array([*shape[:2], *(data.draw(st.integers(1, 20)) for _ in "hw")])
     if attributes.get("nearest_mode") == "round_prefer_ceil" and coordinates != "align_corners":
         # Which side a tie falls to that the rounded scale makes none, ONNX leaves open; onnxruntime itself differs.
         assume(not any(map(_has_rounded_tie, shape[2:], sizes[2:].tolist())))
@@ -62,6 +62,18 @@ def test_places_that_are_whole_numbers_but_for_rounding(size: int, coordinates: 
         sizes = np.array([1, length])
         attributes = {"coordinate_transformation_mode": coordinates, "nearest_mode": "floor"}
         assert_as_onnxruntime("Resize", [x, None, None, sizes], opset=19, mode="nearest", **attributes)
+
+
+@pytest.mark.parametrize("outside", [0, 1])
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_one_element_by_pytorchs_half_pixels(device: str, outside: int) -> None:
+    """The place of a single element is 0, not amid the first and one before it."""
+    x = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 2, 2)
+    attributes = {"coordinate_transformation_mode": "pytorch_half_pixel", "exclude_outside": outside}
+    feeds = {"x": x, "scales": np.array([1, 1, 0.6, 0.5], np.float32)}
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="cubic", **attributes)]
+    result = Core().compile_model(model(nodes, feeds, ["y"], 19), device).create_infer_request().infer(feeds)
+    np.testing.assert_allclose(next(iter(result.values())), [[[[1.0]]]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])

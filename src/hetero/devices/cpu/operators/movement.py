@@ -481,11 +481,12 @@ def _tensor_scatter(context: Context, node: Node, inputs: Sequence[Value | None]
     if length > size or (places is not None and places.shape != (batch,)):
         raise InferenceError(f"update {list(update.shape)} or write_indices does not fit a cache {list(cache.shape)}")
     steps = context.reshaped(context.counting(length), (1, length))
-    first = context.scalar(0, _INT64) if places is None else context.reshaped(places, (batch, 1))
-    at = context.call("add", [first, steps], (batch, length), _INT64)
+    at, rows = steps, 1
+    if places is not None:
+        at, rows = context.call("add", [context.reshaped(places, (batch, 1)), steps], (batch, length), _INT64), batch
     if node.get("mode", b"linear") == b"circular" and size:
-        at = context.call("mod", [at, context.scalar(size, _INT64)], (batch, length), _INT64)
+        at = context.call("mod", [at, context.scalar(size, _INT64)], (rows, length), _INT64)
     walk = [0] * cache.rank
-    walk[0], walk[axis] = length, 1
+    walk[0], walk[axis] = 0 if places is None else length, 1
     indices = strided(context, at, 0, update.shape, walk)
     return [context.call("scatter_elements", [cache, indices, update], cache.shape, cache.dtype, [axis, 0])]

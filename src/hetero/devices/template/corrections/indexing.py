@@ -223,7 +223,24 @@ class RoiAlign_10(UpstreamRoiAlign):  # type: ignore[misc]
         )  # fmt: skip
 
 
+class AffineGrid(OpRun):
+    # With align_corners onnx.reference puts an axis of one element at -1, onnxruntime at 1. It also returns float32 for
+    # any type. Compared with onnxruntime.
+
+    def _run(self, theta: np.ndarray, size: np.ndarray, align_corners: int = 0) -> tuple[np.ndarray, ...]:
+        places = []
+        for length in map(int, size[2:]):
+            if align_corners:
+                places.append(np.linspace(-1, 1, length) if length > 1 else np.ones(length))
+            else:
+                places.append((2 * np.arange(length) + 1) / max(length, 1) - 1)
+        grid = np.meshgrid(*places, indexing="ij")
+        points = np.stack([*grid[::-1], np.ones_like(grid[0])], axis=-1)
+        return (np.einsum("nij,...j->n...i", theta.astype(np.float64), points).astype(theta.dtype),)
+
+
 CORRECTIONS: Corrections = (
+    ("", "AffineGrid", 20, None, AffineGrid),
     ("", "Scatter", 9, 10, Scatter),
     ("", "GatherElements", 11, None, GatherElements),
     ("", "ScatterElements", 16, None, ScatterElements),

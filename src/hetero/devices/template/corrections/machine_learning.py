@@ -14,6 +14,7 @@ from .table import Corrections
 
 __all__ = ["CORRECTIONS"]
 
+UpstreamLinearClassifier: Any = load_op("ai.onnx.ml", "LinearClassifier", None)
 UpstreamSVMRegressor: Any = load_op("ai.onnx.ml", "SVMRegressor", None)
 UpstreamTreeEnsembleRegressor: Any = load_op("ai.onnx.ml", "TreeEnsembleRegressor", None)
 
@@ -226,6 +227,35 @@ class LinearRegressor(_MlOperator):
         return _transformed(scores, post_transform)
 
 
+class LinearClassifier(UpstreamLinearClassifier):  # type: ignore[misc]
+    # onnx.reference keeps float64 and fails without intercepts. Where two classes share one row of coefficients,
+    # onnxruntime, and so this, applies no transform but LOGISTIC, and adds 1 to the first class's score otherwise.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        classlabels_ints: Sequence[int] | None = None,
+        classlabels_strings: Sequence[str] | None = None,
+        coefficients: Sequence[float] = (),
+        intercepts: Sequence[float] | None = None,
+        multi_class: int = 0,
+        post_transform: str = "NONE",
+    ) -> tuple[np.ndarray, np.ndarray]:
+        x = np.atleast_2d(x).astype(np.float32)
+        shares = len(coefficients) == x.shape[1] and len(classlabels_ints or classlabels_strings or ()) == 2
+        label, scores = super()._run(
+            x,
+            classlabels_ints=classlabels_ints,
+            classlabels_strings=classlabels_strings,
+            coefficients=coefficients,
+            intercepts=intercepts or [0.0],
+            post_transform="NONE" if shares and post_transform != "LOGISTIC" else post_transform,
+        )
+        if shares and post_transform != "LOGISTIC":
+            scores = scores + np.array([1, 0], np.float32)
+        return label, scores.astype(np.float32)
+
+
 class SVMRegressor(UpstreamSVMRegressor):  # type: ignore[misc]
     def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray]:
         (scores,) = super()._run(x, post_transform="NONE", **attributes)
@@ -233,8 +263,24 @@ class SVMRegressor(UpstreamSVMRegressor):  # type: ignore[misc]
 
 
 class TreeEnsembleRegressor(UpstreamTreeEnsembleRegressor):  # type: ignore[misc]
-    def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray]:
-        (scores,) = super()._run(x, post_transform="NONE", **attributes)
+    # onnx.reference sums in the type of the input, so it rounds each leaf's weight if that is an integer. The least and
+    # the largest of no leaves is the end of the type there. Compared with onnxruntime.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        post_transform: str = "NONE",
+        aggregate_function: str = "SUM",
+        base_values: Sequence[float] | None = None,
+        **attributes: Any,
+    ) -> tuple[np.ndarray]:
+        x = x.astype(np.result_type(x.dtype, np.float32))
+        (scores,) = super()._run(x, post_transform="NONE", aggregate_function=aggregate_function, **attributes)
+        if aggregate_function in ("MIN", "MAX"):
+            limits = np.finfo(scores.dtype)
+            scores[scores == (limits.max if aggregate_function == "MIN" else limits.min)] = 0
+        if base_values is not None:
+            scores += np.array(base_values, scores.dtype)
         return _transformed(scores, post_transform)
 
 
@@ -376,7 +422,20 @@ class TreeEnsemble(_MlOperator):
         return (_POST_TRANSFORMS[transform](made).astype(x.dtype),)
 
 
+class FeatureVectorizer(_MlOperator):
+    # onnx.reference keeps the type of the inputs; the result is float32 by the schema.
+
+    def _run(self, *inputs: np.ndarray, inputdimensions: Sequence[int] = ()) -> tuple[np.ndarray]:
+        columns = []
+        for x, width in zip(inputs, inputdimensions, strict=False):
+            rows = (x.reshape(-1, 1) if x.ndim == 1 else x)[:, :width]
+            columns.append(np.pad(rows, ((0, 0), (0, width - rows.shape[1]))).astype(np.float32))
+        return (np.concatenate(columns, axis=1),)
+
+
 CORRECTIONS: Corrections = (
+    ("ai.onnx.ml", "FeatureVectorizer", 1, None, FeatureVectorizer),
+    ("ai.onnx.ml", "LinearClassifier", 1, None, LinearClassifier),
     ("ai.onnx.ml", "SVMClassifier", 1, None, SVMClassifier),
     ("ai.onnx.ml", "TreeEnsemble", 5, None, TreeEnsemble),
     ("ai.onnx.ml", "CategoryMapper", 1, None, CategoryMapper),

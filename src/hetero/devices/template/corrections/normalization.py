@@ -125,19 +125,43 @@ class LogSoftmax(OpRun):
 
 class LRN(OpRun):
     # onnx.reference loops over the batch instead of the channels, so it normalizes only as many channels as there are
-    # images. It also supports only 4-D input. Compared with onnxruntime over sizes and ranks.
+    # images. It also supports only 4-D input. Compared with onnxruntime over sizes and ranks. Each window is summed by
+    # itself: with running sums, as in onnxruntime, NaN reaches channels that do not see it.
 
     def _run(
         self, x: np.ndarray, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1
     ) -> tuple[np.ndarray]:
-        channels = x.shape[1]
         before, after = (size - 1) // 2, size // 2
-        sums = np.zeros((x.shape[0], channels + 1, *x.shape[2:]), np.float64)
-        np.cumsum(np.square(x, dtype=np.float64), axis=1, out=sums[:, 1:])
-        last = np.minimum(np.arange(channels) + after + 1, channels)
-        first = np.maximum(np.arange(channels) - before, 0)
-        energy = sums[:, last] - sums[:, first]
+        widths = [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)]
+        squares = np.pad(np.square(x.astype(np.float64)), widths)
+        energy = np.lib.stride_tricks.sliding_window_view(squares, before + after + 1, axis=1).sum(axis=-1)
         return ((x / (bias + alpha / size * energy) ** beta).astype(x.dtype),)
+
+
+class LayerNormalization(OpRun):
+    # onnx.reference computes in the type of x and returns the statistics in it; the schema has them, and the first
+    # stage, in the type `stash_type`, or float64 for float64.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        scale: np.ndarray,
+        bias: np.ndarray | None = None,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        stash_type: int = 1,
+    ) -> tuple[np.ndarray, ...]:
+        if stash_type != 1:
+            raise NotImplementedError(f"LayerNormalization with stash_type {stash_type}")
+        axes = tuple(range(axis % x.ndim, x.ndim))
+        wide = x.astype(np.result_type(x.dtype, np.float32))
+        mean = wide.mean(axis=axes, keepdims=True)
+        centered = wide - mean
+        inverse = 1 / np.sqrt(np.square(centered).mean(axis=axes, keepdims=True) + epsilon)
+        y = (centered * inverse).astype(x.dtype) * scale
+        if bias is not None:
+            y = y + bias
+        return y.astype(x.dtype), mean.astype(np.float32), inverse.astype(np.float32)
 
 
 class LpNormalization(OpRun):
@@ -173,6 +197,7 @@ CORRECTIONS: Corrections = (
     ("", "Hardmax", 1, 12, _coerced("Hardmax", _hardmax)),
     ("", "BatchNormalization", 1, 6, BatchNormalizationUntil6),
     ("", "BatchNormalization", 7, 13, BatchNormalizationInference),
+    ("", "LayerNormalization", 17, None, LayerNormalization),
     ("", "LRN", 1, None, LRN),
     ("", "LpNormalization", 1, None, LpNormalization),
     ("", "Dropout", 1, 9, DropoutUntil9),

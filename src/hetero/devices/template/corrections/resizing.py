@@ -20,7 +20,8 @@ class Resize(UpstreamResize):  # type: ignore[misc]
     # In nearest mode, onnx.reference computes coordinates in double precision, where 1.5 / 0.6f - 0.5 is not 2, and so
     # selects other elements than all backends, which use float32. It also treats an integer coordinate as the one
     # before. For tf_crop_and_resize it uses the unrounded length that the scales give instead of the result's length,
-    # and so reads other elements. Found by comparing with onnxruntime over coordinate modes and roundings.
+    # and so reads other elements. For pytorch_half_pixel it takes -0.5 as the coordinate where one element is left, the
+    # specification 0. Found by comparing with onnxruntime over coordinate modes and roundings.
 
     def _run(
         self,
@@ -35,11 +36,15 @@ class Resize(UpstreamResize):  # type: ignore[misc]
         sizes = None if sizes is None or not sizes.size else sizes
         if mode == "nearest":
             return (_nearest(x, roi, scales, sizes, **attributes),)
-        cropped = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-        if cropped and not attributes.get("antialias") and x.size:
-            if roi is None:
+        coordinate_mode = attributes.get("coordinate_transformation_mode")
+        if (
+            coordinate_mode in ("tf_crop_and_resize", "pytorch_half_pixel")
+            and not attributes.get("antialias")
+            and x.size
+        ):
+            if coordinate_mode == "tf_crop_and_resize" and roi is None:
                 raise ValueError("tf_crop_and_resize requires a roi")
-            return (_cropped(x, roi, scales, sizes, mode, **attributes),)
+            return (_interpolated(x, roi, scales, sizes, mode, **attributes),)
         result: tuple[np.ndarray, ...] = super()._run(x, roi, scales, sizes, mode=mode, **attributes)
         return result
 
@@ -79,32 +84,38 @@ def _nearest(
     return result
 
 
-def _cropped(
+def _interpolated(
     x: np.ndarray,
-    roi: np.ndarray,
+    roi: np.ndarray | None,
     scales: np.ndarray | None,
     sizes: np.ndarray | None,
     mode: str,
     axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
     cubic_coeff_a: float = -0.75,
     exclude_outside: int = 0,
     extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch",
     **_: Any,
 ) -> np.ndarray:
-    """Interpolates the region ``roi`` of ``x``, one axis after the other. Any axis may be cropped."""
+    """Interpolates ``x``, or its region ``roi`` for tf_crop_and_resize, one axis after the other."""
     resized_axes = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
-    _factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
+    factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
     result = x.astype(np.float64)
     outside = np.zeros((), np.bool_)
     for position, (axis, length) in enumerate(zip(resized_axes, lengths, strict=True)):
-        size, start, end = x.shape[axis], float(roi[position]), float(roi[position + len(resized_axes)])
-        if length > 1:
-            places = start * (size - 1) + np.arange(length) * (end - start) * (size - 1) / (length - 1)
+        size = x.shape[axis]
+        if roi is not None and coordinate_transformation_mode == "tf_crop_and_resize":
+            start, end = float(roi[position]), float(roi[position + len(resized_axes)])
+            if length > 1:
+                places = start * (size - 1) + np.arange(length) * (end - start) * (size - 1) / (length - 1)
+            else:
+                places = np.full(length, 0.5 * (start + end) * (size - 1))
+            beyond = (places < 0) | (places > size - 1)
+            outside = outside | beyond.reshape(-1, *(1,) * (x.ndim - axis - 1))
         else:
-            places = np.full(length, 0.5 * (start + end) * (size - 1))
-        beyond = (places < 0) | (places > size - 1)
-        outside = outside | beyond.reshape(-1, *(1,) * (x.ndim - axis - 1))
+            places = coordinates(coordinate_transformation_mode, size, length, factors[position], None)
+            places = places.astype(np.float64)
         taps = np.floor(places.clip(-2, size + 1))[:, None] + np.arange(-1, 3)
         distance = np.abs(taps - places.clip(-2, size + 1)[:, None])
         if mode == "cubic":
@@ -158,7 +169,7 @@ def coordinates(
             resized = np.float32(length) if is_ratio else np.float32(scale * np.float32(size))
             return y * np.float32(size - 1) / (resized - 1) if resized != 1 else np.zeros_like(y)
         case "pytorch_half_pixel":
-            return (y + half) / scale - half if length > 1 else np.full_like(y, -0.5)
+            return (y + half) / scale - half if length > 1 else np.zeros_like(y)
         case "half_pixel":
             return (y + half) / scale - half
         case "half_pixel_symmetric":

@@ -1,0 +1,114 @@
+"""Corrections of onnx.reference that the fuzzer of operators led to: TEMPLATE against onnxruntime, or known results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+from hetero import Core
+
+
+def _model(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes: Any) -> onnx.ModelProto:
+    domain, _, op_type = op.rpartition("::")
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    ]
+    names = [f"y{n}" for n in range(outputs)]
+    node = helper.make_node(op_type, list(feeds), names, domain=domain, **attributes)
+    graph = helper.make_graph([node], "one", inputs, [helper.make_empty_tensor_value_info(name) for name in names])
+    imports = [helper.make_opsetid("", 22), helper.make_opsetid("ai.onnx.ml", 3)]
+    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=imports, ir_version=10))
+
+
+def _run(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes: Any) -> list[np.ndarray]:
+    core = Core()
+    model = core.read_model(_model(op, feeds, outputs, **attributes))
+    return list(core.compile_model(model, "TEMPLATE")(feeds).arrays())
+
+
+def _as_onnxruntime(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes: Any) -> None:
+    session = onnxruntime.InferenceSession(
+        _model(op, feeds, outputs, **attributes).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for mine, theirs in zip(_run(op, feeds, outputs, **attributes), session.run(None, feeds), strict=True):
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-3, -3), (-9, -2), (1, -2), (0, 9), (2, 1)])
+def test_shape_with_ends_beyond_the_rank(start: int, end: int) -> None:
+    _as_onnxruntime("Shape", {"x": np.zeros((2, 3), np.float32)}, start=start, end=end)
+
+
+@pytest.mark.parametrize("size", [(1, 3, 1, 3), (1, 3, 1, 2, 1), (2, 3, 4, 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_affine_grid(size: tuple[int, ...], dtype: type) -> None:
+    axes = len(size) - 2
+    theta = np.random.default_rng(1).random((size[0], axes, axes + 1)).astype(dtype)
+    for align_corners in (0, 1):
+        _as_onnxruntime("AffineGrid", {"theta": theta, "size": np.array(size)}, align_corners=align_corners)
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "MIN", "MAX"])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_trees(aggregate: str, dtype: type) -> None:
+    """Leaves keep their fractions for integer inputs, and a target without leaves is 0, as in onnxruntime."""
+    x = np.array([[0, 3], [2, -1]], dtype)
+    (found,) = _run(
+        "ai.onnx.ml::TreeEnsembleRegressor", {"x": x}, n_targets=2, aggregate_function=aggregate,
+        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[1.0, 0.0, 0.0], nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0],
+        target_weights=[0.75, -1.5],
+    )  # fmt: skip
+    np.testing.assert_array_equal(found, [[0.75, 0], [-1.5, 0]])
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_linear_classifiers(transform: str, rows: int, dtype: type) -> None:
+    _as_onnxruntime(
+        "ai.onnx.ml::LinearClassifier", {"x": np.array([[0.5], [-1]]).astype(dtype)}, 2, classlabels_ints=[3, 4],
+        coefficients=[-2.4, 1.1][:rows], intercepts=[-0.1, 0.2][:rows], post_transform=transform,
+    )  # fmt: skip
+
+
+def test_features_become_float32() -> None:
+    feeds = {"a": np.array([[1, 2], [3, 4]]), "b": np.array([[5], [6]])}
+    (found,) = _run("ai.onnx.ml::FeatureVectorizer", feeds, inputdimensions=[2, 1])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, [[1, 2, 5], [3, 4, 6]])
+
+
+def test_lrn_keeps_nan_within_its_window() -> None:
+    x = np.array([1, 2, np.nan, 3, 1, 2], np.float32).reshape(1, 6, 1, 1)
+    (found,) = _run("LRN", {"x": x}, size=3)
+    np.testing.assert_array_equal(np.isnan(found.ravel()), [False, True, True, True, False, False])
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"), [("ReduceSum", 400.0), ("ReduceL1", 400.0), ("ReduceMean", 1.0), ("ReduceL2", 20.0)]
+)
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_half_precision_adds_in_float32(op: str, expected: float, dtype: type) -> None:
+    """In bfloat16 a sum of ones ends at 256."""
+    (found,) = _run(op, {"x": np.ones(400).astype(dtype)})
+    assert found.dtype == dtype
+    assert float(found[0]) == pytest.approx(expected, rel=4e-3)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float64])
+def test_statistics_of_layer_normalization_are_float32(dtype: type) -> None:
+    x = np.array([[1, 2, 3, 6]]).astype(dtype)
+    y, mean, inverse = _run("LayerNormalization", {"x": x, "scale": np.ones(4).astype(dtype)}, 3)
+    assert (y.dtype, mean.dtype, inverse.dtype) == (np.dtype(dtype), np.float32, np.float32)
+    np.testing.assert_allclose(mean, [[3]])
+    np.testing.assert_allclose(inverse, [[1 / np.sqrt(3.5)]], rtol=1e-5)

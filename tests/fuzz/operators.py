@@ -1,0 +1,1759 @@
+"""Every operator that `CPU` has: one node, or one with others around it, over the types that it claims.
+
+`DRAWS` has for each operator how its inputs and attributes are drawn, `ELSEWHERE` names the operators that another
+generator draws, or tests hold; `test_operators.py` checks that each claimed operator is in one of the two.
+
+Dimensions may be 0, 1 or change from call to call; any operand may be a constant; operators are drawn in several
+opsets; inputs may hold NaN, infinities, denormal and huge numbers where the result does not depend on the order of
+sums. Operators that compute one element from one element are compared element by element.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import hetero.devices.cpu.plugin  # noqa: F401  registers the operators
+from fuzz.differential import Case, Known
+from hetero.devices.cpu.registry import OPERATORS, find
+
+__all__ = ["DRAWS", "ELSEWHERE", "KNOWN", "case"]
+
+Array = np.ndarray[Any, Any]
+Dim = int | str
+SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
+FREQUENCY = np.array([1, 3, 4, 4, 3, 2, 2, 2, 1, 1, 1, 1], float) / 25
+EXTREME = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -2.5,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-40,
+    -1e-40,
+    1e-30,
+    1e30,
+    -1e38,
+    3e38,
+    88.8,
+    -104.0,
+)
+NOT_FINITE = (np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40)
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name)) if name in ("bfloat16", "int4", "uint4") else np.dtype(name)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
+@dataclasses.dataclass
+class Operand:
+    name: str
+    arrays: list[Array]  # one for each call
+    dims: tuple[Dim, ...]
+    is_constant: bool
+
+
+class Maker:
+    """Draws one case."""
+
+    def __init__(self, rng: np.random.Generator, op: str) -> None:
+        self.rng = rng
+        self.op = op
+        self.domain, _, self.op_type = op.rpartition("::")
+        self.opset = int(rng.choice([7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24]))
+        if self.domain:
+            self.opset = 21
+        if self.domain == "ai.onnx.ml":
+            self.version = int(rng.choice([1, 2, 3, 4, 5]))
+        elif self.domain:
+            self.version = 1
+        else:
+            self.version = self.opset
+        self.calls: list[dict[str, int]] = [
+            {"N": self.size(), "M": self.size(), "ONE": 1} for _ in range(int(rng.integers(1, 4)))
+        ]
+        self.style = self.pick("plain", "plain", "ties", "extreme", "huge")
+        self.constants = self.pick(0.0, 0.3, 1.0)
+        """How likely an operand is a constant."""
+        self.operands: dict[str, Operand] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.outputs: list[str] = []
+        self.judges: tuple[str, ...] = ("TEMPLATE", "onnxruntime")
+        self.elementwise = False
+        self.tolerance = 2e-5
+
+    # -- choosing
+
+    def pick(self, *items: Any) -> Any:
+        return items[int(self.rng.integers(len(items)))]
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
+
+    def size(self) -> int:
+        return int(self.rng.choice(SIZES, p=FREQUENCY))
+
+    def dims(self, rank: int | None = None, least: int = 0) -> tuple[Dim, ...]:
+        """Dimensions; some change from call to call."""
+        rank = int(self.rng.integers(least, 5)) if rank is None else rank
+        made: list[Dim] = []
+        for _ in range(rank):
+            made.append(self.pick("N", "M") if self.chance(0.15) else self.size())
+        return tuple(made)
+
+    def fixed(self, rank: int, low: int = 1, high: int = 6) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.rng.integers(low, high, rank))
+
+    def shape(self, dims: Sequence[Dim], call: int) -> tuple[int, ...]:
+        return tuple(dim if isinstance(dim, int) else self.calls[call][dim] for dim in dims)
+
+    def lower(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Dimensions that broadcast to ``dims``."""
+        kept = dims[int(self.rng.integers(len(dims) + 1)) if self.chance(0.3) else 0 :]
+        return tuple(1 if self.chance(0.25) else dim for dim in kept)
+
+    def axis(self, rank: int) -> int:
+        return int(self.rng.integers(-rank, rank)) if self.opset >= 11 or self.domain else int(self.rng.integers(rank))
+
+    def axes(self, rank: int) -> list[int]:
+        chosen = self.rng.permutation(rank)[: int(self.rng.integers(rank + 1))]
+        return [int(a) - (rank if self.chance(0.4) and self.opset >= 11 else 0) for a in chosen]
+
+    def dtype(self, *among: str, at: int = 0) -> np.dtype[Any]:
+        """A type that the operator takes at this position."""
+        entry = find(self.op, self.version)
+        if entry is None:
+            raise Undefined
+        accepted = sorted(entry.dtypes[min(at, len(entry.dtypes) - 1)])
+        names = [name for name in accepted if name not in ("object", "not a tensor") and (not among or name in among)]
+        if not names:
+            raise Undefined
+        return dtype_of("float32" if "float32" in names and self.chance(0.4) else self.pick(*names))
+
+    # -- values
+
+    def numbers(self, dtype: np.dtype[Any], shape: Sequence[int], style: str = "") -> Array:
+        style = style or self.style
+        if dtype == np.bool_:
+            return np.asarray(self.rng.random(shape) < 0.5)
+        if dtype.kind in "iu" or dtype.name in ("int4", "uint4"):
+            info = ml_dtypes.iinfo(dtype)
+            if style in ("extreme", "huge"):
+                some = [info.min, info.max, 0, 1, info.max // 2, info.min // 2, max(info.min, -1), info.max - 1]
+                full = self.rng.integers(
+                    int(info.min), int(info.max), shape, np.uint64 if info.min == 0 else np.int64, endpoint=True
+                )
+                at = self.rng.random(shape) < 0.4
+                made = np.where(at, np.asarray(some, full.dtype)[self.rng.integers(len(some), size=shape)], full)
+                return np.asarray(made).astype(dtype)
+            return np.asarray(self.rng.integers(max(int(info.min), -4), 6, shape)).astype(dtype)
+        if style == "ties":
+            return np.asarray(self.rng.integers(-5, 6, shape) / 2).astype(dtype)
+        made = np.asarray(self.rng.standard_normal(shape))
+        if style == "extreme":
+            at = self.rng.random(shape) < self.pick(0.05, 0.3, 1.0)
+            made = np.where(at, self.rng.choice(EXTREME if self.elementwise else NOT_FINITE, shape), made)
+        elif style == "huge" and self.elementwise:
+            made = made * 10.0 ** self.rng.uniform(-40, 38, shape)
+        with np.errstate(over="ignore", under="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return np.asarray(made).astype(dtype)
+
+    def put(self, make: Callable[[int], Array], dims: Sequence[Dim], constant: bool | None = None) -> str:
+        """An operand whose array of each call ``make`` returns."""
+        arrays = [np.asarray(make(call)) for call in range(len(self.calls))]
+        moves = any(isinstance(dim, str) for dim in dims)
+        is_constant = not moves and (self.chance(self.constants) if constant is None else constant)
+        if is_constant:
+            arrays = [arrays[0]] * len(arrays)
+        name = f"x{len(self.operands)}"
+        self.operands[name] = Operand(name, arrays, tuple(dims), is_constant)
+        return name
+
+    def x(self, dtype: Any, dims: Sequence[Dim], style: str = "", constant: bool | None = None) -> str:
+        """An operand of random numbers."""
+        dtype = np.dtype(dtype)
+        return self.put(lambda call: self.numbers(dtype, self.shape(dims, call), style), dims, constant)
+
+    def within(self, low: float, high: float, dtype: Any, dims: Sequence[Dim], constant: bool | None = None) -> str:
+        return self.put(
+            lambda call: np.asarray(self.rng.uniform(low, high, self.shape(dims, call))).astype(dtype), dims, constant
+        )
+
+    def whole(self, low: int, high: int, dtype: Any, dims: Sequence[Dim], constant: bool | None = None) -> str:
+        """Integers from ``low`` below ``high``."""
+        return self.put(
+            lambda call: np.asarray(self.rng.integers(low, max(high, low + 1), self.shape(dims, call))).astype(dtype),
+            dims,
+            constant,
+        )
+
+    def this(self, value: Any, dtype: Any = np.int64, constant: bool | None = None) -> str:
+        """An operand with this value in each call; without transformations of it, mostly a constant."""
+        array = np.asarray(value, dtype)
+        return self.put(lambda _: array, array.shape, self.chance(0.7) if constant is None else constant)
+
+    # -- nodes
+
+    def node(self, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> None:
+        """The node under test. Attributes that the version does not have, and None, are omitted."""
+        if onnx.defs.has(self.op_type, self.domain):
+            try:
+                schema = onnx.defs.get_schema(self.op_type, self.version, self.domain)
+            except Exception as error:
+                raise Undefined from error
+            attributes = {name: value for name, value in attributes.items() if name in schema.attributes}
+            if len(inputs) > schema.max_input or len(inputs) < schema.min_input or schema.deprecated:
+                raise Undefined
+            outputs = min(outputs, schema.max_output)
+        attributes = {name: value for name, value in attributes.items() if value is not None}
+        self.outputs = [f"y{n}" for n in range(outputs)]
+        self.nodes.append(helper.make_node(self.op_type, inputs, self.outputs, domain=self.domain, **attributes))
+
+    def sometimes(self, **attributes: Any) -> dict[str, Any]:
+        return {name: value for name, value in attributes.items() if self.chance(0.6)}
+
+
+class Undefined(Exception):
+    """What was drawn does not exist in the version that was drawn."""
+
+
+Draw = Callable[[Maker], None]
+DRAWS: dict[str, Draw] = {}
+
+
+def draws(*names: str) -> Callable[[Draw], Draw]:
+    def add(draw: Draw) -> Draw:
+        DRAWS.update(dict.fromkeys(names, draw))
+        return draw
+
+    return add
+
+
+# ---- element by element ----------------------------------------------------------------------------------------------
+
+ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "Elu": ("alpha",), "Celu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",),
+    "Selu": ("alpha", "gamma"), "Shrink": ("bias", "lambd"), "Swish": ("alpha",), "ThresholdedRelu": ("alpha",),
+}  # fmt: skip
+
+
+@draws(
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp",
+    "Floor", "HardSwish", "Identity", "IsNaN", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid",
+    "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "com.microsoft::Gelu",
+    *ACTIVATIONS,
+)  # fmt: skip
+def _unary(m: Maker) -> None:
+    m.elementwise = True
+    names = ACTIVATIONS.get(m.op, ())
+    values = {name: float(m.pick(0.0, 1.0, -1.0, 0.3, 2.5, 1e3)) for name in names}
+    if m.op == "Shrink":
+        values["lambd"] = abs(values["lambd"])  # else both conditions hold
+    elif m.op == "Celu":
+        values["alpha"] = values["alpha"] or 0.5  # it divides
+    m.node([m.x(m.dtype(), m.dims())], **m.sometimes(**values))
+
+
+@draws("Gelu")
+def _gelu(m: Maker) -> None:
+    m.elementwise = True
+    m.node([m.x(m.dtype(), m.dims())], approximate=m.pick("none", "tanh", None))
+
+
+@draws("com.microsoft::QuickGelu")
+def _quick_gelu(m: Maker) -> None:
+    m.elementwise = True
+    m.node([m.x(m.dtype(), m.dims())], **m.sometimes(alpha=m.pick(1.0, 1.702, -1.0, 0.0)))
+
+
+@draws("com.microsoft::FastGelu", "com.microsoft::BiasGelu")
+def _bias_gelu(m: Maker) -> None:
+    dtype, dims = m.dtype(), m.dims(least=1)
+    bias = [m.x(dtype, dims[-1:])] if m.op_type == "BiasGelu" or m.chance(0.5) else []
+    m.node([m.x(dtype, dims), *bias])
+
+
+@draws("IsInf")
+def _is_inf(m: Maker) -> None:
+    m.style = "extreme"
+    m.elementwise = True
+    m.node([m.x(m.dtype(), m.dims())], **m.sometimes(detect_negative=m.pick(0, 1), detect_positive=m.pick(0, 1)))
+
+
+@draws(
+    "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
+    "LessOrEqual", "Mul", "Or", "Sub", "Xor",
+)  # fmt: skip
+def _binary(m: Maker) -> None:
+    m.elementwise = True
+    dtype, dims = m.dtype(), m.dims()
+    if m.chance(0.1) and not m.op.endswith("OrEqual") and not m.op.startswith("Bitwise"):
+        m.version = m.opset = 6
+        start = int(m.rng.integers(len(dims) + 1))
+        end = int(m.rng.integers(start, len(dims) + 1))
+        other = tuple(1 if m.chance(0.1) else dim for dim in dims[start:end])
+        m.node([m.x(dtype, dims), _divisor(m, dtype, other)], broadcast=1, axis=start)
+        return
+    inputs = [m.x(dtype, m.lower(dims) if m.chance(0.3) else dims), ""]
+    inputs[1] = inputs[0] if m.chance(0.05) and m.op != "Div" else _divisor(m, dtype, m.lower(dims))
+    if m.chance(0.5) and m.op != "Div":
+        inputs.reverse()
+    m.node(inputs)
+
+
+def _divisor(m: Maker, dtype: np.dtype[Any], dims: Sequence[Dim]) -> str:
+    """Another operand; if it divides integers, never 0 nor -1, for which C defines no result."""
+    if m.op not in ("Div", "Mod") or is_float(dtype):
+        return m.x(dtype, dims)
+
+    def make(call: int) -> Array:
+        made = m.numbers(dtype, m.shape(dims, call))
+        return np.where((made == 0) | (made == np.array(-1).astype(dtype)), np.array(3, dtype), made).astype(dtype)
+
+    return m.put(make, dims)
+
+
+@draws("Mod")
+def _mod(m: Maker) -> None:
+    m.elementwise = True
+    dtype, dims = m.dtype(), m.dims()
+    fmod = 1 if is_float(dtype) else m.pick(0, 1)
+    m.node([m.x(dtype, dims), _divisor(m, dtype, m.lower(dims))], fmod=fmod)
+
+
+@draws("Pow")
+def _pow(m: Maker) -> None:
+    m.elementwise = True
+    dtype = m.dtype()
+    other = m.dtype(at=1) if m.opset >= 12 and m.chance(0.5) else dtype
+    dims = m.dims()
+    if m.chance(0.5):
+        exponent = m.this(
+            np.full(m.pick((), (1,)), m.pick(2, 0, 1, 3, 0.5, -1, -0.5, -2) if is_float(other) else m.pick(0, 1, 2, 3)),
+            other,
+        )
+    else:
+        exponent = m.x(other, m.lower(dims))
+    if dtype.kind in "iu" and is_float(other):  # C defines no cast of what int cannot hold
+        m.node([m.whole(0, 4, dtype, dims), m.this(m.pick(0.5, 1, 2, 3), other)])
+        return
+    m.node([m.x(dtype, dims), exponent])
+
+
+@draws("BitShift")
+def _shift(m: Maker) -> None:
+    dtype, dims = m.dtype("uint8", "uint16", "uint32", "uint64"), m.dims()
+    m.node(
+        [m.x(dtype, dims, "extreme"), m.whole(0, 8 * dtype.itemsize, dtype, m.lower(dims))],
+        direction=m.pick("LEFT", "RIGHT"),
+    )
+
+
+@draws("PRelu")
+def _prelu(m: Maker) -> None:
+    m.elementwise = True
+    dtype, dims = m.dtype(), m.dims()
+    m.node([m.x(dtype, dims), m.x(dtype, m.lower(dims))])
+
+
+@draws("Sum", "Max", "Min", "Mean")
+def _variadic(m: Maker) -> None:
+    m.elementwise = m.op in ("Max", "Min")
+    if m.version < 8:  # Max, Min, Mean and Sum broadcast from 8 on
+        raise Undefined
+    dtype, dims = m.dtype(*(("float32", "float64", "float16", "bfloat16") if m.op == "Mean" else ())), m.dims()
+    m.node([m.x(dtype, dims if n == 0 else m.lower(dims)) for n in range(int(m.rng.integers(1, 5)))])
+
+
+@draws("Where")
+def _where(m: Maker) -> None:
+    dtype, dims = m.dtype(at=1), m.dims()
+    m.node([m.x(np.bool_, m.lower(dims)), m.x(dtype, m.lower(dims)), m.x(dtype, dims)])
+
+
+@draws("Clip")
+def _clip(m: Maker) -> None:
+    m.elementwise = True
+    dtype, dims = m.dtype(), m.dims()
+    if m.version < 11:
+        if dtype.name == "bfloat16":  # not of these versions, whose default limits it does not have
+            raise Undefined
+        m.node([m.x(dtype, dims)], **m.sometimes(min=m.pick(-1.0, 0.0, 2.0), max=m.pick(1.0, 6.0, -2.0)))
+        return
+    low = m.x(dtype, ()) if m.chance(0.7) else ""
+    high = m.x(dtype, ()) if m.chance(0.7) else ""
+    m.node([m.x(dtype, dims), low, high])
+
+
+@draws("Cast", "CastLike")
+def _cast(m: Maker) -> None:
+    m.elementwise = True
+    source, to = m.dtype(), m.dtype()
+    if to.kind in "iu" and is_float(source):  # C defines no other casts of floats
+        x = m.within(0 if to.kind == "u" else -100, 100, source, m.dims())
+    else:
+        x = m.x(source, m.dims())
+    if to.name == "bfloat16":
+        m.judges = ("TEMPLATE",)
+    if m.op == "CastLike":
+        m.node([x, m.x(to, (1,))])
+    else:
+        m.node([x], to=helper.np_dtype_to_tensor_dtype(to))
+
+
+@draws("BitCast")
+def _bit_cast(m: Maker) -> None:
+    m.opset = m.version = 26
+    source = m.dtype()
+    same = [
+        name
+        for name in sorted(OPERATORS["BitCast"][0].dtypes[0])
+        if dtype_of(name).itemsize == source.itemsize and name != "bool"
+    ]
+    if source == np.bool_:
+        raise Undefined
+    m.node([m.x(source, m.dims())], to=helper.np_dtype_to_tensor_dtype(dtype_of(m.pick(*same))))
+
+
+# ---- reductions ------------------------------------------------------------------------------------------------------
+
+
+@draws(
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+def _reduce(m: Maker) -> None:
+    dims = m.dims()
+    m.tolerance = 1e-3  # sums of either sign cancel
+    axes = m.axes(len(dims)) if m.chance(0.8) else None
+    keep = m.pick(0, 1, None)
+    noop = m.pick(0, 1, None)
+    if m.op == "ReduceLogSum":
+        x = m.within(0.1, 3, m.dtype(), dims)
+    else:
+        x = m.x(m.dtype(), dims)
+    if m.opset >= (13 if m.op == "ReduceSum" else 18):
+        m.node([x] if axes is None else [x, m.this(axes)], keepdims=keep, noop_with_empty_axes=noop)
+    else:
+        m.node([x], axes=axes or None, keepdims=keep)
+
+
+@draws("ArgMax", "ArgMin")
+def _arg(m: Maker) -> None:
+    dims = m.dims(least=1)
+    if m.style == "extreme":  # onnx says nothing about NaN
+        m.style = "ties"
+    m.node(
+        [m.x(m.dtype(), dims)],
+        **m.sometimes(axis=m.axis(len(dims)), keepdims=m.pick(0, 1), select_last_index=m.pick(0, 1)),
+    )
+
+
+@draws("Softmax", "LogSoftmax", "Hardmax")
+def _softmax(m: Maker) -> None:
+    dims = m.dims(least=1 if m.version >= 13 else 2)
+    if m.style == "extreme" and m.op == "Hardmax":
+        m.style = "ties"
+    m.node([m.x(m.dtype(), dims)], **m.sometimes(axis=m.axis(len(dims))))
+
+
+@draws("LpNormalization")
+def _lp(m: Maker) -> None:
+    dims = m.dims(least=1)
+    m.node([m.x(m.dtype(), dims)], **m.sometimes(axis=m.axis(len(dims)), p=m.pick(1, 2)))
+
+
+@draws("CumSum", "CumProd")
+def _cumulate(m: Maker) -> None:
+    if m.op == "CumProd":
+        m.opset = m.version = 26
+    dims = m.dims(least=1)
+    axis = m.this(m.axis(len(dims)), m.pick(np.int32, np.int64))
+    m.node([m.x(m.dtype(), dims), axis], **m.sometimes(exclusive=m.pick(0, 1), reverse=m.pick(0, 1)))
+
+
+@draws("TopK")
+def _top_k(m: Maker) -> None:
+    dims = m.dims(least=1)
+    axis = m.axis(len(dims))
+    low = min(m.shape(dims, call)[axis] for call in range(len(m.calls)))
+    k = int(m.rng.integers(low + 1))
+    if m.style == "extreme":
+        m.style = "huge"
+    options = m.sometimes(axis=axis, largest=m.pick(0, 1))
+    if "axis" not in options:
+        k = min(k, *(m.shape(dims, call)[-1] for call in range(len(m.calls))), 100)
+    if m.version < 10:
+        m.node([m.x(m.dtype(), dims)], 2, k=max(k, 1), **options)
+    else:
+        m.node([m.x(m.dtype(), dims), m.this([k])], 2, **options)
+
+
+# ---- movement --------------------------------------------------------------------------------------------------------
+
+
+@draws("Transpose")
+def _transpose(m: Maker) -> None:
+    dims = m.dims(rank=int(m.rng.integers(0, 6)))
+    m.node(
+        [m.x(m.dtype(), dims)], perm=[int(a) for a in m.rng.permutation(len(dims))] if m.chance(0.8) and dims else None
+    )
+
+
+@draws("Reshape")
+def _reshape(m: Maker) -> None:
+    dims = m.dims(rank=int(m.rng.integers(1, 5)))
+    x = m.x(m.dtype(), dims)
+
+    def make(call: int) -> Array:
+        shape = m.shape(dims, call)
+        order = list(shape)
+        match kind:
+            case "flat":
+                order = [-1] if 0 not in shape else [0] if len(shape) == 1 else [math.prod(shape)]
+            case "ones":
+                order = [1, *order, 1]
+            case "merge" if len(shape) > 1:
+                order = [shape[0] * shape[1], *shape[2:]]
+            case "zero" if 0 not in shape:
+                order = [0, *shape[1:]]
+            case "rest" if 0 not in shape:
+                order = [*shape[:-1], -1]
+        return np.array(order, np.int64)
+
+    kind = m.pick("flat", "ones", "merge", "zero", "rest")
+    moves = any(isinstance(dim, str) for dim in dims)
+    allow = 1 if any(0 in m.shape(dims, call) for call in range(len(m.calls))) else m.pick(None, 0)
+    if allow and (kind == "zero" or m.opset < 14):
+        raise Undefined
+    m.node([x, m.put(make, (int(make(0).size),), False if moves else None)], allowzero=allow)
+
+
+@draws("Flatten")
+def _flatten(m: Maker) -> None:
+    dims = m.dims(least=1)
+    low = -len(dims) if m.opset >= 11 else 0
+    m.node([m.x(m.dtype(), dims)], **m.sometimes(axis=int(m.rng.integers(low, len(dims) + 1))))
+
+
+@draws("Squeeze", "Unsqueeze")
+def _squeeze(m: Maker) -> None:
+    dims = list(m.dims(rank=int(m.rng.integers(0, 4))))
+    axes = sorted(int(a) for a in m.rng.permutation(len(dims) + 2)[:2])
+    if m.op == "Squeeze":
+        for axis in axes:
+            dims.insert(axis, 1)
+        rank = len(dims)
+    else:
+        rank = len(dims) + 2
+    axes = [a - rank if m.chance(0.3) and m.opset >= 11 else a for a in axes]
+    x = m.x(m.dtype(), dims)
+    if m.opset >= 13:
+        m.node([x, m.this(axes)])
+    else:
+        m.node([x], axes=axes)
+
+
+@draws("Expand")
+def _expand(m: Maker) -> None:
+    dims = m.dims()
+    x = m.x(m.dtype(), m.lower(dims))
+    moves = any(isinstance(dim, str) for dim in dims)
+    lowered = m.lower(dims)
+    m.node(
+        [x, m.put(lambda call: np.array(m.shape(lowered, call), np.int64), (len(lowered),), False if moves else None)]
+    )
+
+
+@draws("Tile")
+def _tile(m: Maker) -> None:
+    dims = m.dims()
+    m.node([m.x(m.dtype(), dims), m.whole(0, 4, np.int64, (len(dims),))])
+
+
+@draws("Concat")
+def _concat(m: Maker) -> None:
+    dtype, dims = m.dtype(), m.dims(least=1)
+    axis = m.axis(len(dims))
+    inputs = []
+    for _ in range(int(m.rng.integers(1, 5))):
+        own = list(dims)
+        own[axis] = m.pick("N", m.size())
+        inputs.append(m.x(dtype, own) if not inputs or m.chance(0.9) else inputs[0])
+    m.node(inputs, axis=axis)
+
+
+@draws("Split")
+def _split(m: Maker) -> None:
+    dims = list(m.dims(least=1))
+    axis = m.axis(len(dims))
+    parts = [m.size() for _ in range(int(m.rng.integers(1, 5)))]
+    if m.chance(0.4):
+        parts = [max(parts[0], 1)] * len(parts)
+        dims[axis] = sum(parts)
+        m.node([m.x(m.dtype(), dims)], len(parts), axis=axis, num_outputs=len(parts))
+        return
+    dims[axis] = sum(parts)
+    x = m.x(m.dtype(), dims)
+    if m.opset >= 13:
+        m.node([x, m.this(parts)], len(parts), axis=axis)
+    else:
+        m.node([x], len(parts), axis=axis, split=parts)
+
+
+@draws("Slice")
+def _slice(m: Maker) -> None:
+    dims = m.dims(least=1)
+    axes = [int(a) for a in m.rng.permutation(len(dims))[: int(m.rng.integers(1, len(dims) + 1))]]
+    ends = (-(2**63), -9, -3, -2, -1, 0, 1, 2, 3, 5, 9, 2**63 - 1)
+    starts, stops = ([int(m.pick(*ends)) for _ in axes] for _ in range(2))
+    if m.opset < 10:
+        m.node(
+            [m.x(m.dtype(), dims)],
+            starts=starts,
+            ends=stops,
+            axes=axes if m.chance(0.8) or len(axes) < len(dims) else None,
+        )
+        return
+    steps = [int(m.pick(1, 1, 2, 3, -1, -2, 7, -99)) for _ in axes]
+    axes = [a - len(dims) if m.chance(0.3) and m.opset >= 11 else a for a in axes]
+    dtype = m.pick(np.int32, np.int64)
+    if dtype == np.int32:
+        starts, stops = ([int(np.clip(n, -(2**31), 2**31 - 1)) for n in each] for each in (starts, stops))
+    m.node(
+        [m.x(m.dtype(), dims), m.this(starts, dtype), m.this(stops, dtype), m.this(axes, dtype), m.this(steps, dtype)]
+    )
+
+
+@draws("Pad")
+def _pad(m: Maker) -> None:
+    dtype = m.dtype()
+    dims = [dim if dim != 0 or m.chance(0.3) else 2 for dim in m.dims(rank=int(m.rng.integers(1, 5)))]
+    mode = m.pick("constant", "constant", "edge", "reflect", "wrap")
+    if mode != "constant" and any(0 in m.shape(dims, call) for call in range(len(m.calls))):
+        raise Undefined
+    least = [min(m.shape(dims, call)[a] for call in range(len(m.calls))) for a in range(len(dims))]
+    high = [3 if mode in ("constant", "edge") else size if mode == "wrap" else size - 1 for size in least]
+    low = -1 if mode == "constant" and min(least) > 2 else 0
+    pads = [int(m.rng.integers(low, max(h, 0) + 1)) for h in high * 2]
+    if m.opset < 11:
+        if mode == "wrap":
+            raise Undefined
+        m.node([m.x(dtype, dims)], pads=pads, mode=mode)
+        return
+    inputs = [m.x(dtype, dims)]
+    rank = len(dims)
+    if m.opset >= 18 and m.chance(0.3):
+        axes = [int(a) for a in m.rng.permutation(rank)]
+        pads = [pads[a] for a in axes] + [pads[rank + a] for a in axes]
+        inputs += [m.this(pads), m.x(dtype, ()), m.this([a - rank if m.chance(0.4) else a for a in axes])]
+    else:
+        inputs += [m.this(pads), *([m.x(dtype, ())] if m.chance(0.5) else [])]
+    if mode == "wrap" and m.opset < 19:
+        raise Undefined
+    m.node(inputs, mode=mode)
+
+
+def _indices(m: Maker, size: int, dims: Sequence[Dim], dtype: Any = None) -> str:
+    if size == 0:
+        raise Undefined
+    low = -size if m.opset >= 11 else 0
+    return m.whole(low, size, dtype or m.pick(np.int32, np.int64), dims)
+
+
+def _size(m: Maker, dims: Sequence[Dim], axis: int) -> int:
+    """The smallest size that the dimension has in any call."""
+    return min(m.shape(dims, call)[axis] for call in range(len(m.calls)))
+
+
+@draws("Gather")
+def _gather(m: Maker) -> None:
+    dims = m.dims(least=1)
+    axis = m.axis(len(dims))
+    m.node([m.x(m.dtype(), dims), _indices(m, _size(m, dims, axis), m.dims(rank=m.pick(0, 1, 1, 2)))], axis=axis)
+
+
+@draws("GatherElements")
+def _gather_elements(m: Maker) -> None:
+    dims = m.dims(least=1)
+    axis = m.axis(len(dims))
+    own = [m.pick(dim, 1) if dim != 0 else 0 for dim in dims]
+    own[axis] = m.size()
+    m.node([m.x(m.dtype(), dims), _indices(m, _size(m, dims, axis), own)], axis=axis)
+
+
+@draws("GatherND")
+def _gather_nd(m: Maker) -> None:
+    dims = m.dims(least=1)
+    batch = int(m.rng.integers(0, len(dims))) if m.opset >= 12 else 0
+    depth = int(m.rng.integers(1, len(dims) - batch + 1))
+    sizes = [_size(m, dims, batch + n) for n in range(depth)]
+    if 0 in sizes:
+        raise Undefined
+    own = [*dims[:batch], *m.dims(rank=m.pick(0, 1, 2))]
+
+    def make(call: int) -> Array:
+        shape = m.shape(own, call)
+        return np.stack([m.rng.integers(-size if m.opset >= 11 else 0, size, shape) for size in sizes], -1)
+
+    m.node([m.x(m.dtype(), dims), m.put(make, [*own, depth])], batch_dims=batch)
+
+
+@draws("Scatter", "ScatterElements")
+def _scatter(m: Maker) -> None:
+    dims = m.dims(least=1)
+    if m.op == "Scatter":
+        m.opset = m.version = m.pick(9, 10)
+    dtype, axis = m.dtype(), m.axis(len(dims))
+    size = _size(m, dims, axis)
+    own = [dim if isinstance(dim, str) else int(m.rng.integers(0, dim + 1)) for dim in dims]
+    own[axis] = int(m.rng.integers(0, size + 1))
+    if size == 0:
+        raise Undefined
+    reduction = m.pick(None, "none", "add", "mul", "max", "min")
+    if dtype == np.bool_ and reduction not in (None, "none"):
+        raise Undefined
+
+    def distinct(call: int) -> Array:
+        order = np.argsort(
+            m.rng.random(
+                [*m.shape([*own], call)[: axis % len(dims)], size, *m.shape(own, call)[axis % len(dims) + 1 :]]
+            ),
+            axis % len(dims),
+        )
+        return np.take(order, range(own[axis]), axis).astype(np.int64)
+
+    repeated = reduction not in (None, "none") and m.version >= 16 and m.chance(0.5)
+    m.node(
+        [m.x(dtype, dims), _indices(m, size, own, np.int64) if repeated else m.put(distinct, own), m.x(dtype, own)],
+        axis=axis, reduction=reduction,
+    )  # fmt: skip
+
+
+@draws("ScatterND")
+def _scatter_nd(m: Maker) -> None:
+    dims = m.dims(least=1)
+    dtype = m.dtype()
+    depth = int(m.rng.integers(1, len(dims) + 1))
+    sizes = [_size(m, dims, n) for n in range(depth)]
+    total = math.prod(sizes)
+    if total == 0:
+        raise Undefined
+    count = int(m.rng.integers(0, min(total, 9) + 1))
+    reduction = m.pick(None, "none", "add", "mul", "max", "min")
+    repeated = reduction not in (None, "none") and m.version >= 16
+
+    def make(_: int) -> Array:
+        flat = m.rng.integers(0, total, count) if repeated else m.rng.permutation(total)[:count]
+        return np.stack(np.unravel_index(flat, sizes), -1).astype(np.int64)
+
+    m.node([m.x(dtype, dims), m.put(make, (count, depth)), m.x(dtype, [count, *dims[depth:]])], reduction=reduction)
+
+
+@draws("Compress")
+def _compress(m: Maker) -> None:
+    dims = m.dims(least=1)
+    axis = m.axis(len(dims)) if m.chance(0.7) else None
+    size = math.prod(m.shape(dims, 0)) if axis is None else _size(m, dims, axis)
+    if axis is None and len(m.calls) > 1:
+        size = min(math.prod(m.shape(dims, call)) for call in range(len(m.calls)))
+    m.node([m.x(m.dtype(), dims), m.x(np.bool_, (int(m.rng.integers(0, size + 1)),))], axis=axis)
+
+
+@draws("NonZero")
+def _non_zero(m: Maker) -> None:
+    m.node([m.x(m.dtype(), m.dims(least=1))])
+
+
+@draws("Size")
+def _shape_of(m: Maker) -> None:
+    m.node([m.x(m.dtype(), m.dims())])
+
+
+@draws("Shape")
+def _shape(m: Maker) -> None:
+    m.node([m.x(m.dtype(), m.dims())], **m.sometimes(start=int(m.rng.integers(-6, 6)), end=int(m.rng.integers(-6, 6))))
+
+
+@draws("OneHot")
+def _one_hot(m: Maker) -> None:
+    dims = m.dims(rank=int(m.rng.integers(1, 4)))
+    depth = int(m.rng.integers(1, 6))
+    values = m.dtype(at=2)
+    m.node(
+        [
+            m.whole(-depth - 1, depth + 2, m.dtype("int32", "int64", "float32"), dims),
+            m.this(m.pick(depth, [depth]), m.pick(np.int64, np.float32)),
+            m.x(values, (2,)),
+        ],
+        **m.sometimes(axis=int(m.rng.integers(-len(dims) - 1, len(dims) + 1))),
+    )
+
+
+@draws("ReverseSequence")
+def _reverse(m: Maker) -> None:
+    dims = m.dims(rank=int(m.rng.integers(2, 5)))
+    batch = m.pick(0, 1)
+    m.node(
+        [m.x(m.dtype(), dims), m.whole(1, _size(m, dims, 1 - batch) + 1, np.int64, (dims[batch],))],
+        batch_axis=batch,
+        time_axis=1 - batch,
+    )
+    if _size(m, dims, 1 - batch) == 0:
+        raise Undefined
+
+
+@draws("Trilu")
+def _trilu(m: Maker) -> None:
+    k = [m.this(m.pick(-20, -3, -1, 0, 1, 2, 30, 2**62, -(2**62)))] if m.chance(0.7) else []
+    m.node([m.x(m.dtype(), m.dims(least=2)), *k], **m.sometimes(upper=m.pick(0, 1)))
+
+
+@draws("EyeLike")
+def _eye(m: Maker) -> None:
+    m.node(
+        [m.x(m.dtype(), m.dims(rank=2))], **m.sometimes(k=m.pick(-20, -1, 0, 1, 3, 2**40), dtype=m.pick(1, 7, 11, 6, 9))
+    )
+
+
+@draws("ConstantOfShape")
+def _constant_of_shape(m: Maker) -> None:
+    dtype = m.pick(np.float32, np.int64, np.bool_, np.float64, np.int8, np.uint16, np.float16)
+    value = numpy_helper.from_array(m.numbers(np.dtype(dtype), (1,))) if m.chance(0.8) else None
+    m.node([m.whole(0, 4, np.int64, (int(m.rng.integers(0, 4)),))], value=value)
+
+
+@draws("Range")
+def _range(m: Maker) -> None:
+    dtype = m.dtype()
+    start, step = m.pick(-3, 0, 1, 7), m.pick(1, 2, 3, -1, -2, 5)
+    limit = start + step * m.pick(-1, 0, 1, 4, 9) + m.pick(0, 1)
+    scale = m.pick(1, 0.25, 0.1) if is_float(dtype) else 1
+    m.node([m.this(start * scale, dtype), m.this(limit * scale, dtype), m.this(step * scale, dtype)])
+
+
+@draws("DepthToSpace", "SpaceToDepth")
+def _depth(m: Maker) -> None:
+    block = m.pick(1, 2, 3)
+    n, c, h, w = m.pick("N", 1, 2), m.pick(1, 2, 3), m.pick(1, 2, 3), m.pick(1, 2, 4)
+    dims = (n, c * block * block, h, w) if m.op == "DepthToSpace" else (n, c, h * block, w * block)
+    mode = m.pick(None, "DCR", "CRD") if m.op == "DepthToSpace" else None
+    m.node([m.x(m.dtype(), dims)], blocksize=block, mode=mode)
+
+
+@draws("Unique")
+def _unique(m: Maker) -> None:
+    dims = m.dims(least=1)
+    m.style = "ties"
+    m.node([m.x(m.dtype(), dims)], m.pick(1, 2, 3, 4), **m.sometimes(axis=m.axis(len(dims)), sorted=m.pick(0, 1)))
+
+
+@draws("TensorScatter")
+def _tensor_scatter(m: Maker) -> None:
+    m.opset = m.version = 24
+    rank = int(m.rng.integers(2, 5))
+    dims = [dim if dim != 0 else 2 for dim in m.dims(rank=rank)]
+    axis = int(m.rng.integers(1, rank))
+    size = _size(m, dims, axis)
+    dims[axis] = max(size, 1)
+    count = int(m.rng.integers(1, dims[axis] + 1))
+    update = [*dims]
+    update[axis] = count
+    mode = m.pick("linear", "circular", None)
+    high = dims[axis] if mode == "circular" else dims[axis] - count + 1
+    dtype = m.dtype()
+    where = [m.whole(0, high, np.int64, (dims[0],))] if m.chance(0.8) else []
+    m.node([m.x(dtype, dims), m.x(dtype, update), *where], axis=m.pick(axis, axis - rank), mode=mode)
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+@draws("MatMul", "MatMulInteger", "com.microsoft::FusedMatMul")
+def _matmul(m: Maker) -> None:
+    k = m.size()
+    lead = m.dims(rank=m.pick(0, 0, 1, 2))
+    one = [*m.lower(lead), m.size(), k]
+    two = [*m.lower(lead), k, m.size()]
+    attributes: dict[str, Any] = {}
+    if m.op == "com.microsoft::FusedMatMul":
+        attributes = m.sometimes(alpha=m.pick(1.0, 0.0, -0.5, 3.0), transA=m.pick(0, 1), transB=m.pick(0, 1))
+        if attributes.get("transA"):
+            one[-2:] = one[:-3:-1]
+        if attributes.get("transB"):
+            two[-2:] = two[:-3:-1]
+    elif m.chance(0.2):
+        one = one[-1:]
+    elif m.chance(0.2):
+        two = two[-2:-1]
+    dtype = m.dtype()
+    inputs = [m.x(dtype, one), m.x(dtype if m.op != "MatMulInteger" else m.dtype(at=1), two)]
+    if m.op == "MatMulInteger" and m.chance(0.6):
+        kinds = [m.operands[name].arrays[0].dtype for name in inputs]
+        inputs += [m.x(kinds[0], ()), *([m.x(kinds[1], ())] if m.chance(0.7) else [])]
+    if m.chance(0.05) and one == two and dtype == m.dtype():
+        inputs[1] = inputs[0]
+    m.node(inputs, **attributes)
+
+
+@draws("Gemm")
+def _gemm(m: Maker) -> None:
+    rows, k, columns = m.pick("N", m.size()), m.size(), m.size()
+    a, b = m.pick(0, 1), m.pick(0, 1)
+    dtype = m.dtype()
+    inputs = [m.x(dtype, (k, rows) if a else (rows, k)), m.x(dtype, (columns, k) if b else (k, columns))]
+    if m.opset < 11 or m.chance(0.7):
+        inputs.append(m.x(dtype, m.lower((rows, columns))))
+    scale = (1.0, 0.0, -1.0, 2.0) if dtype.kind in "iu" else (1.0, 0.0, -0.5, 2.5)
+    m.node(inputs, transA=a, transB=b, **m.sometimes(alpha=m.pick(*scale), beta=m.pick(*scale)))
+
+
+@draws("Einsum")
+def _einsum(m: Maker) -> None:
+    equation = m.pick(
+        "ij,jk->ik", "ij,jk", "ii->i", "ii", "ij->ji", "bij,bjk->bik", "...ij,...jk->...ik", "i,j->ij", "ij->",
+        "ij,ij->j", "bhid,bhjd->bhij", "i,i->", "ijk->kij", "...i->...", "ij,kj->ik", "ij,ik,il->jkl",
+    )  # fmt: skip
+    sizes = {letter: m.size() for letter in "ijkbhdl"}
+    dtype = m.dtype()
+    inputs = []
+    for term in equation.split("->")[0].split(","):
+        dims = [sizes[letter] for letter in term.replace("...", "")]
+        inputs.append(m.x(dtype, [*([2, 3] if "..." in term else []), *dims]))
+    m.node(inputs, equation=equation)
+
+
+@draws("Det")
+def _det(m: Maker) -> None:
+    size = m.pick(1, 2, 3, 5)
+    m.tolerance = 1e-3
+    m.node([m.x(m.dtype("float32", "float64"), [*m.dims(rank=m.pick(0, 1, 2)), size, size], "plain")])
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+def _window(m: Maker, n: int, least: int = 1) -> tuple[list[int], dict[str, Any], list[int]]:
+    """A kernel, the attributes of the window, and a size of the image that holds it."""
+    kernel = [int(m.rng.integers(least, 5)) for _ in range(n)]
+    strides, dilations = [int(m.rng.integers(1, 4)) for _ in range(n)], [m.pick(1, 1, 2, 3) for _ in range(n)]
+    attributes: dict[str, Any] = {"kernel_shape": kernel}
+    attributes |= m.sometimes(strides=strides, dilations=dilations)
+    if m.chance(0.3):
+        attributes["auto_pad"] = m.pick("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET")
+    else:
+        attributes |= m.sometimes(pads=[int(m.rng.integers(0, k)) for k in kernel * 2])
+    used = attributes.get("dilations", [1] * n)
+    image = [(k - 1) * d + 1 + int(m.rng.integers(0, 12)) for k, d in zip(kernel, used, strict=True)]
+    return kernel, attributes, image
+
+
+@draws("Conv", "ConvInteger", "com.microsoft::FusedConv")
+def _conv(m: Maker) -> None:
+    n = m.pick(1, 2, 2, 2, 3)
+    kernel, attributes, image = _window(m, n)
+    if m.chance(0.2):
+        kernel[:] = [1] * n
+        attributes.pop("pads", None)
+    group, inner, outer = m.pick(1, 1, 2, 3, 5), m.pick(1, 1, 2, 3, 8), m.pick(1, 1, 2, 4, 9)
+    dtype = m.dtype()
+    inputs = [m.x(dtype, ["N" if m.chance(0.3) else 1, group * inner, *image]), ""]
+    weights = "plain" if m.op != "ConvInteger" else m.style  # an infinite weight times the padding is NaN, or skipped
+    inputs[1] = m.x(dtype if m.op != "ConvInteger" else m.dtype(at=1), [group * outer, inner, *kernel], weights)
+    attributes["group"] = group
+    if m.op == "ConvInteger":
+        if m.chance(0.6):
+            inputs.append(m.x(dtype, ()))
+    elif m.chance(0.6):
+        inputs.append(m.x(dtype, (group * outer,)))
+    if m.op_type == "FusedConv":
+        attributes["activation"] = m.pick("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
+        values = {"LeakyRelu": [0.3], "Clip": [-0.5, 0.7], "HardSigmoid": [0.3, 0.6]}.get(attributes["activation"])
+        attributes["activation_params"] = values
+    m.node(inputs, **attributes)
+
+
+@draws("ConvTranspose")
+def _conv_transpose(m: Maker) -> None:
+    n = m.pick(1, 2, 2, 3)
+    kernel, attributes, image = _window(m, n)
+    group, inner, outer = m.pick(1, 1, 2, 3), m.pick(1, 2, 3), m.pick(1, 2, 4)
+    dtype = m.dtype()
+    if m.chance(0.3) and "strides" in attributes:
+        attributes["output_padding"] = [int(m.rng.integers(0, s)) for s in attributes["strides"]]
+    bias = [m.x(dtype, (group * outer,))] if m.chance(0.5) else []
+    m.node(
+        [
+            m.x(dtype, [m.pick("N", 1), group * inner, *image]),
+            m.x(dtype, [group * inner, outer, *kernel], "plain"),
+            *bias,
+        ],
+        group=group,
+        **attributes,
+    )
+
+
+@draws("AveragePool", "MaxPool", "LpPool")
+def _pool(m: Maker) -> None:
+    n = m.pick(1, 2, 2, 3)
+    _, attributes, image = _window(m, n)
+    attributes |= m.sometimes(ceil_mode=m.pick(0, 1))
+    outputs = 1
+    if m.op == "AveragePool":
+        attributes |= m.sometimes(count_include_pad=m.pick(0, 1))
+    elif m.op == "LpPool":
+        attributes |= m.sometimes(p=m.pick(1, 2, 3))
+    else:
+        outputs = m.pick(1, 2)
+        attributes |= m.sometimes(storage_order=m.pick(0, 1)) if outputs == 2 else {}
+        if m.style == "extreme":
+            m.style = "huge"
+    m.node([m.x(m.dtype(), [m.pick("N", 1, 2), m.pick(1, 2, 9), *image])], outputs, **attributes)
+
+
+@draws("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def _global(m: Maker) -> None:
+    if m.style == "extreme" and m.op == "GlobalMaxPool":
+        m.style = "huge"
+    dims = [m.pick("N", 1), m.pick(1, 3), *m.fixed(m.pick(1, 2, 3))]
+    m.node([m.x(m.dtype(), dims)], **(m.sometimes(p=m.pick(1, 2, 3)) if m.op == "GlobalLpPool" else {}))
+
+
+@draws("LRN")
+def _lrn(m: Maker) -> None:
+    dims = [m.pick("N", 1), m.pick(1, 3, 8), *m.fixed(m.pick(1, 2, 2))]
+    if len(dims) != 4:
+        m.judges = ("TEMPLATE",)  # onnxruntime takes four dimensions only
+    m.node(
+        [m.x(m.dtype(), dims)],
+        size=m.pick(1, 3, 5, 2, 4),
+        **m.sometimes(alpha=0.3, beta=m.pick(0.5, 0.75, 1.0, 0.3), bias=2.0),
+    )
+
+
+@draws("InstanceNormalization", "BatchNormalization", "GroupNormalization")
+def _norm(m: Maker) -> None:
+    groups = m.pick(1, 2, 3)
+    channels = groups * m.pick(1, 2, 3)
+    dtype = m.dtype()
+    rank = m.pick(1, 2, 3) if m.op != "BatchNormalization" else m.pick(0, 1, 2, 3)
+    x = m.x(dtype, [m.pick("N", 1, 2), channels, *m.fixed(rank)], "plain")
+    length = groups if m.op == "GroupNormalization" and m.opset < 21 else channels
+    inputs = [x, m.x(dtype, (length,), "plain"), m.x(dtype, (length,), "plain")]
+    if m.op == "BatchNormalization":
+        inputs += [m.x(dtype, (channels,), "plain"), m.within(0.1, 2, dtype, (channels,))]
+    m.node(inputs, num_groups=groups, **m.sometimes(epsilon=m.pick(1e-5, 1e-2, 0.1)))
+
+
+@draws("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+def _layer_norm(m: Maker) -> None:
+    if m.op == "RMSNormalization":
+        m.opset = m.version = 23
+    dims = m.dims(least=1)
+    axis = m.axis(len(dims)) if m.op != "SimplifiedLayerNormalization" else -1
+    own = dims[axis:]
+    dtype = m.dtype()
+    inputs = [m.x(dtype, dims), m.x(dtype, own)]
+    if m.op == "LayerNormalization" and m.chance(0.6):
+        inputs.append(m.x(dtype, own))
+    outputs = m.pick(1, 1, 2, 3) if m.op == "LayerNormalization" else 1
+    m.node(inputs, outputs, axis=axis, **m.sometimes(epsilon=m.pick(1e-5, 1e-2, 0.1)))
+
+
+@draws("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization")
+def _skip_norm(m: Maker) -> None:
+    dtype, width = m.dtype("float32"), m.pick(1, 4, 8, 17)
+    dims = [m.pick("N", 2), m.pick("M", 3), width]
+    inputs = [m.x(dtype, dims, "plain"), m.x(dtype, dims, "plain"), m.x(dtype, (width,))]
+    if m.op.endswith("SkipLayerNormalization"):
+        inputs.append(m.x(dtype, (width,)))
+    if m.chance(0.5):
+        inputs.append(m.x(dtype, (width,)))
+    m.node(inputs, **m.sometimes(epsilon=m.pick(1e-5, 1e-2)))
+
+
+@draws("Col2Im")
+def _col2im(m: Maker) -> None:
+    kernel, attributes, image = _window(m, m.pick(1, 2, 2))
+    attributes = {name: value for name, value in attributes.items() if name in ("strides", "pads", "dilations")}
+    n = len(kernel)
+    pads, dilations = attributes.get("pads", [0] * 2 * n), attributes.get("dilations", [1] * n)
+    strides = attributes.get("strides", [1] * n)
+    places = math.prod(
+        (image[a] + pads[a] + pads[a + n] - dilations[a] * (kernel[a] - 1) - 1) // strides[a] + 1 for a in range(n)
+    )
+    dims = [m.pick("N", 1), m.pick(1, 3) * math.prod(kernel), places]
+    m.node([m.x(m.dtype(), dims), m.this(image), m.this(kernel)], **attributes)
+
+
+@draws("Resize")
+def _resize(m: Maker) -> None:
+    if m.opset < 11:
+        raise Undefined
+    m.style = "plain"  # a weight of 0 may be left out
+    mode = m.pick("nearest", "linear", "cubic")
+    rank = m.pick(2, 4, 4, 4, 3)
+    dims = [1, m.pick(1, 2), *m.fixed(rank - 2, 1, 9)] if rank > 2 else list(m.fixed(2, 1, 9))
+    scales = [1.0] * (rank - 2) + [m.pick(0.5, 0.6, 1.0, 1.5, 2.0, 2.7, 3.0) for _ in range(2)]
+    if mode == "cubic" and rank == 3:
+        raise Undefined  # onnxruntime refuses it when it runs
+    if any(int(size * scale) < 1 for size, scale in zip(dims, scales, strict=True)):
+        raise Undefined
+    attributes = {
+        "mode": mode,
+        "coordinate_transformation_mode": m.pick("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
+    }
+    if mode == "nearest":
+        attributes |= m.sometimes(nearest_mode=m.pick("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
+    elif mode == "cubic":
+        attributes |= m.sometimes(cubic_coeff_a=m.pick(-0.75, -0.5), exclude_outside=m.pick(0, 1))
+    elif m.opset >= 18:
+        attributes |= m.sometimes(antialias=m.pick(0, 1))
+    roi = m.this([], np.float32, True) if m.opset < 13 else ""
+    x = m.x(m.dtype("float32") if mode != "nearest" else m.dtype("float32", "uint8", "int8", "int32"), dims)
+    if m.chance(0.5):
+        m.node([x, roi, m.this(scales, np.float32)], **attributes)
+    else:
+        sizes = [int(size * scale) for size, scale in zip(dims, scales, strict=True)]
+        m.node([x, roi, m.this([], np.float32, True) if m.opset < 13 else "", m.this(sizes)], **attributes)
+
+
+@draws("Upsample")
+def _upsample(m: Maker) -> None:
+    m.opset = m.version = m.pick(7, 8, 9)
+    m.style = "plain"  # a weight of 0 may be left out
+    mode = m.pick("nearest", "linear")
+    scales = [1.0, 1.0, m.pick(1.0, 1.5, 2.0, 3.0), m.pick(1.0, 2.0, 2.5)]
+    x = m.x(m.dtype("float32"), [1, 2, *m.fixed(2)])
+    if m.version == 9:
+        m.node([x, m.this(scales, np.float32)], mode=mode)
+    else:
+        m.node([x], mode=mode, scales=scales)
+
+
+@draws("GridSample")
+def _grid_sample(m: Maker) -> None:
+    n = m.pick("N", 1, 2)
+    spatial = 3 if m.opset >= 20 and m.chance(0.3) else 2
+    dtype = m.dtype("float32", "float64")
+    names = ("linear", "nearest", "cubic") if m.opset >= 20 else ("bilinear", "nearest", "bicubic")
+    mode = m.pick(*names[: 2 if spatial == 3 else 3])
+    grid = m.within(-1.6, 1.6, dtype, [n, *m.fixed(spatial), spatial])
+    m.node(
+        [m.x(dtype, [n, m.pick(1, 3), *m.fixed(spatial, 2, 7)], "plain"), grid],
+        mode=mode, padding_mode=m.pick("zeros", "border", "reflection", None), align_corners=m.pick(0, 1, None),
+    )  # fmt: skip
+
+
+@draws("AffineGrid")
+def _affine_grid(m: Maker) -> None:
+    spatial = m.pick(2, 3)
+    n = m.pick(1, 2)
+    m.node(
+        [m.x(m.dtype(), [n, spatial, spatial + 1], "plain"), m.this([n, 3, *m.fixed(spatial)])],
+        align_corners=m.pick(0, 1, None),
+    )
+
+
+@draws("RoiAlign")
+def _roi_align(m: Maker) -> None:
+    dtype, count, n = m.dtype("float32", "float64"), m.size(), m.pick(1, 2)
+    rois = m.put(
+        lambda _: np.concatenate(
+            [c := m.rng.uniform(0, 5, (count, 2)), c + m.rng.uniform(0.1, 5, (count, 2))], 1
+        ).astype(dtype),
+        (count, 4),
+    )
+    m.node(
+        [m.x(dtype, [n, m.pick(1, 3), *m.fixed(2, 4, 9)], "plain"), rois, m.whole(0, n, np.int64, (count,))],
+        **m.sometimes(mode=m.pick("avg", "avg", "max"), output_height=m.pick(1, 2, 3), output_width=m.pick(1, 2, 4),
+                      sampling_ratio=m.pick(0, 1, 2, 3), spatial_scale=m.pick(1.0, 0.5),
+                      coordinate_transformation_mode=m.pick("half_pixel", "output_half_pixel")),
+    )  # fmt: skip
+
+
+@draws("NonMaxSuppression")
+def _nms(m: Maker) -> None:
+    n, boxes, classes = m.pick(1, 2), m.pick(1, 5, 12), m.pick(1, 3)
+
+    def make(_: int) -> Array:
+        low = m.rng.integers(0, 8, (n, boxes, 2))
+        return np.concatenate([low, low + m.rng.integers(1, 8, (n, boxes, 2))], 2).astype(np.float32)
+
+    scores = m.put(
+        lambda _: m.rng.permutation(n * classes * boxes).reshape(n, classes, boxes).astype(np.float32) / 100,
+        (n, classes, boxes),
+    )
+    m.node(
+        [
+            m.put(make, (n, boxes, 4)),
+            scores,
+            m.this(m.pick(0, 1, 3, 100)),
+            m.this(m.pick(0.0, 0.3, 0.7, 1.0), np.float32),
+            m.this(m.pick(0.0, 0.1, 0.5), np.float32),
+        ],
+        **m.sometimes(center_point_box=m.pick(0, 1)),
+    )
+
+
+@draws("MaxUnpool")
+def _unpool(m: Maker) -> None:
+    h, w = m.fixed(2, 1, 5)
+    indices = m.put(lambda _: m.rng.permutation(4 * h * w)[: h * w].reshape(1, 1, h, w).astype(np.int64), (1, 1, h, w))
+    m.node([m.x(m.dtype(), (1, 1, h, w)), indices], kernel_shape=[2, 2], strides=[2, 2])
+
+
+# ---- recurrence and transforms ---------------------------------------------------------------------------------------
+
+
+@draws("RNN", "GRU", "LSTM")
+def _recurrent(m: Maker) -> None:
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[m.op]
+    direction = m.pick("forward", "reverse", "bidirectional")
+    d, hidden, width = 2 if direction == "bidirectional" else 1, m.pick(1, 3, 8), m.pick(1, 4, 7)
+    time, batch = m.pick("N", 1, 4), m.pick("M", 1, 3)
+    if min(_size(m, (time, batch), 0), _size(m, (time, batch), 1)) == 0:
+        raise Undefined
+    dtype = m.dtype("float32")
+    m.style = "plain"
+    inputs = [
+        m.x(dtype, (time, batch, width)),
+        m.x(dtype, (d, gates * hidden, width)),
+        m.x(dtype, (d, gates * hidden, hidden)),
+    ]
+    inputs.append(m.x(dtype, (d, 2 * gates * hidden)) if m.chance(0.7) else "")
+    inputs.append(m.whole(1, _size(m, (time,), 0) + 1, np.int32, (batch,)) if m.chance(0.3) else "")
+    inputs.append(m.x(dtype, (d, batch, hidden)) if m.chance(0.5) else "")
+    if m.op == "LSTM":
+        inputs.append(m.x(dtype, (d, batch, hidden)) if m.chance(0.5) else "")
+        inputs.append(m.x(dtype, (d, 3 * hidden)) if m.chance(0.3) else "")
+    while not inputs[-1]:
+        inputs.pop()
+    options = m.sometimes(clip=m.pick(0.5, 2.0)) if m.chance(0.2) else {}
+    if m.op == "GRU":
+        options |= m.sometimes(linear_before_reset=m.pick(0, 1))
+    m.node(inputs, m.pick(1, 2, 3 if m.op == "LSTM" else 2), hidden_size=hidden, direction=direction, **options)
+
+
+@draws("DFT")
+def _dft(m: Maker) -> None:
+    if m.opset < 17:
+        raise Undefined
+    dims = [*m.fixed(m.pick(2, 3), 1, 9), m.pick(1, 2)]
+    dtype = m.dtype("float32")
+    axis = int(m.rng.integers(0, len(dims) - 1))
+    inverse = m.pick(0, 1)
+    onesided = m.pick(0, 1) if not inverse and dims[-1] == 1 else 0
+    length = m.this(m.pick(dims[axis], dims[axis] + 2, max(1, dims[axis] - 1))) if m.chance(0.4) else ""
+    inputs = [m.x(dtype, dims, "plain"), length, *([m.this(axis)] if m.opset >= 20 else [])]
+    m.node(inputs, inverse=inverse, onesided=onesided, **({"axis": axis} if m.opset < 20 else {}))
+
+
+# ---- quantized -------------------------------------------------------------------------------------------------------
+
+
+def _scale(m: Maker, dims: Sequence[Dim] = (), dtype: Any = np.float32) -> str:
+    return m.within(0.01, 0.3, dtype, dims)
+
+
+@draws("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul")
+def _qlinear(m: Maker) -> None:
+    dtype, dims = m.dtype(), m.dims()
+    inputs = []
+    for own in (dims, m.lower(dims)):
+        inputs += [m.x(dtype, own, "extreme"), _scale(m), m.x(dtype, (), "extreme")]
+    m.node([*inputs, _scale(m), m.x(dtype, (), "extreme")])
+
+
+@draws("com.microsoft::QLinearSigmoid", "com.microsoft::QLinearLeakyRelu")
+def _qlinear_unary(m: Maker) -> None:
+    dtype = m.dtype()
+    alpha = m.pick(0.1, 0.01, 1.5) if m.op_type == "QLinearLeakyRelu" else None
+    constant = True  # onnxruntime takes constant parameters only
+    inputs = [
+        m.x(dtype, m.dims(), "extreme", False),
+        m.within(0.01, 0.3, np.float32, (), constant),
+        m.x(dtype, (), "extreme", constant),
+    ]
+    m.node([*inputs, m.within(0.01, 0.3, np.float32, (), constant), m.x(dtype, (), "extreme", constant)], alpha=alpha)
+
+
+@draws("com.microsoft::DynamicQuantizeMatMul", "com.microsoft::MatMulIntegerToFloat")
+def _float_products(m: Maker) -> None:
+    k, columns = m.pick(1, 4, 9, 33), m.pick(1, 3, 8, 17)
+    weights = dtype_of(m.pick("int8", "uint8"))
+    lead = [m.pick("N", 1, 2), m.pick(1, 5)]
+    dynamic = m.op_type == "DynamicQuantizeMatMul"
+    data = np.dtype(np.float32) if dynamic else dtype_of("uint8")
+    own = (columns,) if m.chance(0.3) else ()
+    inputs = [m.x(data, [*lead, k], "plain" if dynamic else "extreme"), m.x(weights, (k, columns), "extreme")]
+    inputs += [] if dynamic else [_scale(m)]
+    inputs.append(_scale(m, own))
+    inputs += [] if dynamic else [m.x(data, (), "extreme") if m.chance(0.5) else ""]
+    inputs.append(m.x(weights, own, "extreme") if m.chance(0.5) else "")
+    inputs.append(m.x(np.float32, (columns,), "plain") if m.chance(0.5) else "")
+    while not inputs[-1]:
+        inputs.pop()
+    m.tolerance = 1e-2 if dynamic else 2e-5  # onnxruntime rounds ties of the quantized input otherwise
+    m.node(inputs)
+
+
+# ---- machine learning ------------------------------------------------------------------------------------------------
+
+
+def _rows(m: Maker) -> tuple[tuple[Dim, ...], int]:
+    width = int(m.rng.integers(1, 6))
+    return (m.pick("N", 1, 3), width), width
+
+
+@draws("ai.onnx.ml::Binarizer")
+def _binarizer(m: Maker) -> None:
+    m.node([m.x(m.dtype(), m.dims(rank=2))], threshold=m.pick(0.0, 0.5, -1.0, None))
+
+
+@draws("ai.onnx.ml::Normalizer")
+def _normalizer(m: Maker) -> None:
+    m.node([m.x(m.dtype(), m.dims(rank=m.pick(1, 2)), "ties")], norm=m.pick("MAX", "L1", "L2", None))
+
+
+@draws("ai.onnx.ml::Scaler")
+def _scaler(m: Maker) -> None:
+    dims, width = _rows(m)
+    make = lambda: [float(v) for v in m.rng.normal(size=m.pick(1, width))]  # noqa: E731
+    m.node([m.x(m.dtype(), dims, "plain")], offset=make(), scale=make())
+
+
+@draws("ai.onnx.ml::Imputer")
+def _imputer(m: Maker) -> None:
+    dims, width = _rows(m)
+    dtype = m.dtype("float32", "int64")
+    count = m.pick(1, width)
+    if dtype == np.float32:
+        options: dict[str, Any] = {
+            "imputed_value_floats": [float(n) for n in range(count)],
+            "replaced_value_float": m.pick(math.nan, 0.5, 0.0),
+        }
+        m.style = "extreme"
+    else:
+        options = {"imputed_value_int64s": list(range(count)), "replaced_value_int64": m.pick(0, -1, 2)}
+    m.node([m.x(dtype, dims)], **options)
+
+
+@draws("ai.onnx.ml::FeatureVectorizer")
+def _feature_vectorizer(m: Maker) -> None:
+    widths = [int(m.rng.integers(1, 5)) for _ in range(m.pick(1, 2, 3))]
+    dtype = m.dtype()
+    m.judges = ("TEMPLATE",)  # onnxruntime may end the process
+    m.node([m.x(dtype, ("N", width), "plain") for width in widths], inputdimensions=widths)
+
+
+@draws("ai.onnx.ml::ArrayFeatureExtractor")
+def _extractor(m: Maker) -> None:
+    dims, width = _rows(m)
+    m.node([m.x(m.dtype("float32", "float64", "int32", "int64"), dims), m.whole(0, width, np.int64, (1, m.pick(1, 3)))])
+
+
+POST = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+
+@draws("ai.onnx.ml::LinearRegressor")
+def _linear_regressor(m: Maker) -> None:
+    dims, width = _rows(m)
+    targets = m.pick(1, 3)
+    make = lambda count: [float(v) for v in m.rng.normal(size=count)]  # noqa: E731
+    m.node(
+        [m.x(m.dtype(), dims, "plain")],
+        coefficients=make(targets * width), targets=targets, intercepts=make(targets) if m.chance(0.7) else None,
+        post_transform=m.pick(*POST[:1] * 3),
+    )  # fmt: skip
+
+
+@draws("ai.onnx.ml::LinearClassifier")
+def _linear_classifier(m: Maker) -> None:
+    dims, width = _rows(m)
+    classes = m.pick(2, 3, 4)
+    rows = classes if classes > 2 or m.chance(0.5) else 1
+    make = lambda count: [float(v) for v in m.rng.normal(size=count)]  # noqa: E731
+    m.node(
+        [m.x(m.dtype(), dims, "plain")], 2, coefficients=make(rows * width), intercepts=make(rows),
+        classlabels_ints=[int(n) for n in m.rng.permutation(classes) + 3], post_transform=m.pick(*POST[:4]),
+        multi_class=m.pick(0, 1),
+    )  # fmt: skip
+
+
+@draws("ai.onnx.ml::TreeEnsembleRegressor")
+def _trees(m: Maker) -> None:
+    m.version = m.pick(1, 3)
+    dims, width = _rows(m)
+    columns: dict[str, list[Any]] = {
+        key: []
+        for key in (
+            "treeids",
+            "nodeids",
+            "featureids",
+            "modes",
+            "values",
+            "truenodeids",
+            "falsenodeids",
+            "missing_value_tracks_true",
+        )
+    }
+    targets: dict[str, list[Any]] = {key: [] for key in ("treeids", "nodeids", "ids", "weights")}
+    n_targets = m.pick(1, 2, 3)
+    modes = m.pick(
+        ("BRANCH_LEQ",),
+        ("BRANCH_LEQ",),
+        ("BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_LEQ"),
+    )
+    tracks = m.chance(0.3)
+    for tree in range(m.pick(1, 2, 5, 20)):
+        depth = m.pick(0, 1, 2, 3, 6)
+        count = 2 ** (depth + 1) - 1
+        for node in range(count):
+            leaf = 2 * node + 1 >= count
+            row = (tree, node, 0 if leaf else int(m.rng.integers(width)), "LEAF" if leaf else m.pick(*modes),
+                   0.0 if leaf else float(m.pick(0.0, 0.5, -1.0, 1.5)), 0 if leaf else 2 * node + 1,
+                   0 if leaf else 2 * node + 2, int(tracks and m.chance(0.5)))  # fmt: skip
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+            if leaf:
+                for column, value in zip(
+                    targets.values(), (tree, node, int(m.rng.integers(n_targets)), float(m.rng.normal())), strict=True
+                ):
+                    column.append(value)
+    options = {f"nodes_{key}": value for key, value in columns.items()} | {
+        f"target_{key}": value for key, value in targets.items()
+    }
+    if not tracks:
+        del options["nodes_missing_value_tracks_true"]
+    m.style = m.pick("ties", "extreme")
+    m.node([m.x(m.dtype(), dims)], n_targets=n_targets, aggregate_function=m.pick("SUM", "AVERAGE", "MIN", "MAX", None),
+           base_values=[0.5] * n_targets if m.chance(0.3) else None, post_transform="NONE", **options)  # fmt: skip
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+
+@draws("com.microsoft::MultiHeadAttention")
+def _mha(m: Maker) -> None:
+    heads, size = m.pick(1, 2, 3), m.pick(2, 4, 8)
+    b, s, k = m.pick(1, 2), m.pick(1, 3, "N"), m.pick(1, 4)
+    if isinstance(s, str) and _size(m, (s,), 0) == 0:
+        raise Undefined
+    width = heads * size
+    inputs = [m.x(np.float32, (b, n, width), "plain", False) for n in (s, k, k)]
+    if m.chance(0.3):
+        inputs.append(m.x(np.float32, (3 * width,), "plain"))
+    m.node(inputs, num_heads=heads, **m.sometimes(scale=m.pick(0.3, 1.0)))
+
+
+@draws("com.microsoft::RotaryEmbedding")
+def _rotary(m: Maker) -> None:
+    heads, half = m.pick(1, 2), m.pick(1, 2, 4)
+    b, s, longest = m.pick(1, 2), m.pick(1, 3), 9
+    ids = m.whole(0, longest - s, np.int64, (1,)) if m.chance(0.5) else m.whole(0, longest, np.int64, (b, s))
+    caches = [m.x(np.float32, (longest, half), "plain") for _ in range(2)]
+    m.node([m.x(np.float32, (b, s, heads * 2 * half), "plain"), ids, *caches], interleaved=m.pick(0, 1, None))
+
+
+ELSEWHERE: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "DynamicQuantizeLinear",
+            "QLinearConv",
+            "QLinearMatMul",
+        ),
+        "drawn by integers.py",
+    ),
+    **dict.fromkeys(
+        (
+            "If",
+            "Loop",
+            "Scan",
+        ),
+        "drawn by graphs.py",
+    ),
+    **dict.fromkeys(
+        (
+            "Bernoulli",
+            "Multinomial",
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+            "Dropout",
+        ),
+        "random numbers; tests/devices/cpu/test_hosted.py",
+    ),
+    **dict.fromkeys(
+        (
+            "ConcatFromSequence",
+            "SequenceAt",
+            "SequenceErase",
+            "SequenceInsert",
+            "SequenceLength",
+            "SplitToSequence",
+            "ai.onnx.ml::ZipMap",
+        ),
+        "sequences and maps; tests/devices/cpu/test_hosted.py",
+    ),
+    **dict.fromkeys(
+        (
+            "Optional",
+            "OptionalGetElement",
+            "OptionalHasElement",
+            "SequenceConstruct",
+            "SequenceEmpty",
+            "SequenceMap",
+            "StringConcat",
+            "ai.onnx.ml::TreeEnsemble",
+            "ai.onnx.ml::CastMap",
+            "ai.onnx.ml::DictVectorizer",
+        ),
+        "ONNX's node tests, tests/devices/cpu/test_backend.py, as far as ONNX has some",
+    ),
+    **dict.fromkeys(
+        (
+            "RegexFullMatch",
+            "StringNormalizer",
+            "StringSplit",
+            "TfIdfVectorizer",
+            "com.microsoft::Tokenizer",
+            "ai.onnx.ml::CategoryMapper",
+            "ai.onnx.ml::LabelEncoder",
+            "ai.onnx.ml::OneHotEncoder",
+        ),
+        "strings; tests/devices/cpu/operators/test_strings.py",
+    ),
+    **dict.fromkeys(
+        (
+            "DeformConv",
+            "MaxRoiPool",
+        ),
+        "tests/helpers/operator_cases.py",
+    ),
+    **dict.fromkeys(
+        (
+            "ai.onnx.ml::SVMClassifier",
+            "ai.onnx.ml::SVMRegressor",
+        ),
+        "tests/devices/cpu/operators/test_svm.py",
+    ),
+    **dict.fromkeys(
+        (
+            "com.microsoft::Attention",
+            "com.microsoft::EmbedLayerNormalization",
+        ),
+        "tests/devices/cpu/operators/test_onnxruntime.py",
+    ),
+    **dict.fromkeys(
+        (
+            "com.microsoft::GatherBlockQuantized",
+            "com.microsoft::MatMulNBits",
+        ),
+        "tests/devices/cpu/operators/test_nbits.py",
+    ),
+    **dict.fromkeys(
+        (
+            "com.microsoft::QGemm",
+            "com.microsoft::QLinearAveragePool",
+            "com.microsoft::QLinearConcat",
+            "com.microsoft::QLinearGlobalAveragePool",
+            "com.microsoft::QLinearSoftmax",
+        ),
+        "tests/devices/cpu/operators/test_onnxruntime_quantized.py",
+    ),
+    "ai.onnx.ml::TreeEnsembleClassifier": "tests/devices/cpu/operators/test_trees.py",
+    "com.microsoft::DynamicQuantizeLSTM": "tests/devices/cpu/operators/test_dynamic_quantize_lstm.py",
+    "com.microsoft::GroupQueryAttention": "tests/devices/cpu/operators/test_grouped_query.py",
+    "STFT": "tests/devices/cpu/operators/test_fourier.py",
+}
+"""Operators that this generator does not draw, and where they are tested."""
+
+
+def _types(case: Case) -> set[str]:
+    """Of the operands."""
+    graph = case.model.graph
+    numbers = {value.type.tensor_type.elem_type for value in graph.input} | {t.data_type for t in graph.initializer}
+    return {helper.tensor_dtype_to_np_dtype(number).name for number in numbers}
+
+
+def _is(*op_types: str) -> Callable[[Case], bool]:
+    return lambda case: case.model.graph.node[0].op_type in op_types
+
+
+def _constants_extreme(case: Case) -> bool:
+    given = [array for feeds in case.calls for array in feeds.values()]
+    constants = map(numpy_helper.to_array, case.model.graph.initializer)
+    return any(is_float(a.dtype) and not np.isfinite(a.astype(np.float64)).all() for a in (*given, *constants))
+
+
+def _valid_ceil(case: Case) -> bool:
+    values = {a.name: helper.get_attribute_value(a) for a in case.model.graph.node[0].attribute}
+    return values.get("auto_pad") not in (None, b"NOTSET") and values.get("ceil_mode") == 1
+
+
+def _is_empty(case: Case) -> bool:
+    return any(not array.size for feeds in case.calls for array in feeds.values()) or any(
+        0 in tensor.dims for tensor in case.model.graph.initializer
+    )
+
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        "onnxruntime",
+        "its products of uint8 with int8 saturate 16-bit sums of two on processors without VNNI",
+        lambda case: (
+            _is("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "ConvInteger")(case)
+            and bool(_types(case) & {"int8"})
+        ),
+    ),
+    Known(
+        "onnxruntime",
+        "it reduces integers in floating point",
+        lambda case: case.model.graph.node[0].op_type.startswith("Reduce") and bool(_types(case) & {"int32", "int64"}),
+    ),
+    Known(
+        "onnxruntime",
+        "its maxima and minima of NaN depend on the place of NaN",
+        lambda case: _is("ReduceMax", "ReduceMin", "Max", "Min")(case) and _constants_extreme(case),
+    ),
+    Known(
+        "onnxruntime",
+        "it subtracts 1 from an exponential, so that it rounds small arguments to 0",
+        _is("Selu", "Elu", "Celu"),
+    ),
+    Known(
+        "onnxruntime",
+        "it adds no base value to targets without leaves, which ONNX does not define",
+        lambda case: (
+            _is("TreeEnsembleRegressor")(case)
+            and any(a.s in (b"MIN", b"MAX") for a in case.model.graph.node[0].attribute)
+            and any(a.name == "base_values" for a in case.model.graph.node[0].attribute)
+        ),
+    ),
+    Known("TEMPLATE", "by ONNX's text, auto_pad VALID with ceil_mode has one window less", _valid_ceil),
+    Known(
+        "onnxruntime",
+        "by ONNX's text, auto_pad VALID with ceil_mode has one window less",
+        _valid_ceil,
+    ),
+    Known("onnxruntime", "it refuses NaN", lambda case: _is("Binarizer")(case) and _constants_extreme(case)),
+    Known(
+        "onnxruntime",
+        "it refuses normalization of nothing",
+        lambda case: (
+            _is("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")(case) and _is_empty(case)
+        ),
+    ),
+    Known(
+        "onnxruntime",
+        "it computes Einsum of integers in floating point",
+        lambda case: _is("Einsum")(case) and bool(_types(case) & {"int32", "int64"}),
+    ),
+    Known(
+        "onnxruntime",
+        "it refuses dilations with auto_pad, or ignores them",
+        lambda case: {"auto_pad", "dilations"} <= {attribute.name for attribute in case.model.graph.node[0].attribute},
+    ),
+    Known(
+        "onnxruntime",
+        "it refuses reductions of half precision when it runs",
+        lambda case: _is("ScatterND", "ScatterElements")(case) and "float16" in _types(case),
+    ),
+    Known(
+        "onnxruntime",
+        "its running sum of LRN carries NaN to channels beyond the window",
+        lambda case: _is("LRN")(case) and _constants_extreme(case),
+    ),
+    Known("onnxruntime", "its Col2Im of one dimension ignores dilations", _is("Col2Im")),
+    Known(
+        "TEMPLATE",
+        "onnx.reference fills dilated kernels with zeros, so NaN and infinities reach elements between the taps",
+        lambda case: (
+            _is("Conv", "FusedConv")(case)
+            and any(a.name == "dilations" for a in case.model.graph.node[0].attribute)
+            and _constants_extreme(case)
+        ),
+    ),
+    Known(
+        "TEMPLATE",
+        "onnx.reference fails for NaN in trees",
+        lambda case: _is("TreeEnsembleRegressor")(case) and _constants_extreme(case),
+    ),
+    Known("onnxruntime", "the mean of nothing is 0 there", lambda case: _is("ReduceMean")(case) and _is_empty(case)),
+    Known(
+        "TEMPLATE",
+        "onnx.reference fails for an empty batch",
+        lambda case: (
+            _is("MaxPool", "GridSample", "GatherND", "Col2Im", "GlobalAveragePool", "Normalizer")(case)
+            and _is_empty(case)
+        ),
+    ),
+)
+
+
+def case(rng: np.random.Generator) -> Case:
+    names = sorted(DRAWS)
+    while True:
+        m = Maker(rng, names[int(rng.integers(len(names)))])
+        try:
+            DRAWS[m.op](m)
+        except Undefined:
+            continue
+        return _finish(m)
+
+
+def _makes_bfloat16(m: Maker) -> bool:
+    return any(attribute.i == onnx.TensorProto.BFLOAT16 for attribute in m.nodes[0].attribute)
+
+
+def _finish(m: Maker) -> Case:
+    inputs, constants = [], []
+    read = {name for node in m.nodes for name in node.input}
+    for operand in m.operands.values():
+        if operand.name not in read:
+            continue
+        if operand.is_constant:
+            constants.append(numpy_helper.from_array(operand.arrays[0], operand.name))
+            continue
+        first = operand.arrays[0]
+        dims = [
+            size if all(array.shape[axis] == size for array in operand.arrays) else f"{operand.name}_{axis}"
+            for axis, size in enumerate(first.shape)
+        ]
+        inputs.append(helper.make_tensor_value_info(operand.name, helper.np_dtype_to_tensor_dtype(first.dtype), dims))
+    outputs = [helper.make_empty_tensor_value_info(name) for name in m.outputs]
+    graph = helper.make_graph(m.nodes, "operators", inputs, outputs, constants)
+    imports = [helper.make_opsetid("", m.opset)]
+    if m.domain:
+        imports.append(helper.make_opsetid(m.domain, m.version))
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=imports, ir_version=10))
+    variable = [operand for operand in m.operands.values() if operand.name in read and not operand.is_constant]
+    calls = [{operand.name: operand.arrays[call] for operand in variable} for call in range(len(m.calls))]
+    if any(operand.arrays[0].dtype.name == "bfloat16" for operand in m.operands.values()):
+        m.judges = ("TEMPLATE",)  # onnxruntime has no arrays of this type
+    if m.op == "BitCast" and _makes_bfloat16(m):
+        m.judges = ("TEMPLATE",)
+    if any(operand.arrays[0].dtype.name in ("bfloat16", "float16") for operand in m.operands.values()):
+        m.elementwise = False  # TEMPLATE rounds each step
+    return Case(model, calls, f"{m.op}, opset {m.version}, {m.style}", m.tolerance, m.judges, elementwise=m.elementwise)
