@@ -16,6 +16,7 @@ __all__ = ["CORRECTIONS"]
 
 UpstreamLinearClassifier: Any = load_op("ai.onnx.ml", "LinearClassifier", None)
 UpstreamSVMRegressor: Any = load_op("ai.onnx.ml", "SVMRegressor", None)
+UpstreamTreeEnsembleClassifier: Any = load_op("ai.onnx.ml", "TreeEnsembleClassifier", None)
 UpstreamTreeEnsembleRegressor: Any = load_op("ai.onnx.ml", "TreeEnsembleRegressor", None)
 
 
@@ -262,6 +263,20 @@ class SVMRegressor(UpstreamSVMRegressor):  # type: ignore[misc]
         return _transformed(scores, post_transform)
 
 
+class TreeEnsembleClassifier(UpstreamTreeEnsembleClassifier):  # type: ignore[misc]
+    # Where two classes share one score, onnxruntime, and so this, applies no softmax to it and its complement.
+
+    def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray, np.ndarray]:
+        labels = attributes.get("classlabels_strings") or attributes.get("classlabels_int64s") or ()
+        shares = len(labels) == 2 and len(set(attributes.get("class_ids") or ())) == 1
+        made: tuple[np.ndarray, np.ndarray] = super()._run(
+            x,
+            post_transform="NONE" if shares and post_transform.startswith("SOFTMAX") else post_transform,
+            **attributes,
+        )
+        return made
+
+
 class TreeEnsembleRegressor(UpstreamTreeEnsembleRegressor):  # type: ignore[misc]
     # onnx.reference sums in the type of the input, so it rounds each leaf's weight if that is an integer. The least and
     # the largest of no leaves is the end of the type there. Compared with onnxruntime.
@@ -438,6 +453,7 @@ CORRECTIONS: Corrections = (
     ("ai.onnx.ml", "LinearClassifier", 1, None, LinearClassifier),
     ("ai.onnx.ml", "SVMClassifier", 1, None, SVMClassifier),
     ("ai.onnx.ml", "TreeEnsemble", 5, None, TreeEnsemble),
+    ("ai.onnx.ml", "TreeEnsembleClassifier", 1, None, TreeEnsembleClassifier),
     ("ai.onnx.ml", "CategoryMapper", 1, None, CategoryMapper),
     ("ai.onnx.ml", "ZipMap", 1, None, ZipMap),
     ("ai.onnx.ml", "CastMap", 1, None, CastMap),
