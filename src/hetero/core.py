@@ -18,7 +18,7 @@ from .assign.memory.limits import MaxMemory, parse_limits
 from .assign.pins import check_pins
 from .assign.request import Request, with_device_types
 from .base.collection import collection_paused
-from .base.device_string import LIST_DEVICES, DeviceString, parse_device, string_of_list
+from .base.device_string import CONTROL_FLOW, LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.guard import guarded
 from .base.notebook import html_table
 from .base.other_names import OtherNames
@@ -26,7 +26,7 @@ from .base.properties import Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
 from .compiling.device_list import DeviceListPlugin
-from .compiling.requests import resolve_request
+from .compiling.requests import resolve_request, with_control_flow
 from .errors import (
     DeviceUnavailable,
     ExtensionError,
@@ -163,8 +163,9 @@ class Core(OtherNames):
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
         and `PropertyError` for an invalid device string, pin, limit or plan.
         """
-        request = self._request(device, _with_limits(config, max_memory), pins)
-        model = self._with_types(with_shapes(as_model(model), shapes), request.devices if request.cuts else ())
+        model = as_model(model)
+        request = with_control_flow(self._request(device, _with_limits(config, max_memory), pins), model)
+        model = self._with_types(with_shapes(model, shapes), request.devices if request.cuts else ())
         if isinstance(device, PlanRecord):
             return bind_plan(model, device, request)
         if isinstance(request.whole.plugin, DeviceListPlugin) and not request.whole.plugin.plans:
@@ -193,8 +194,9 @@ class Core(OtherNames):
         with ``HETERO:…`` ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
         `DeviceUnavailable`, and the plugin's own errors.
         """
-        request = self._request(device, _with_limits(config, max_memory), pins)
-        model = self._with_types(with_shapes(as_model(model), shapes), request.devices if request.cuts else ())
+        model = as_model(model)
+        request = with_control_flow(self._request(device, _with_limits(config, max_memory), pins), model)
+        model = self._with_types(with_shapes(model, shapes), request.devices if request.cuts else ())
         plan = device if isinstance(device, PlanRecord) else None
         compile_anew = functools.partial(compile_model, model, request, plan, context)
         if context is not None or not request.settings.get("CACHE_DIR"):
@@ -233,11 +235,11 @@ class Core(OtherNames):
 
     @property
     def available_devices(self) -> list[str]:
-        """The available devices, including ids. HETERO, MULTI and AUTO, which run over other devices, are not
-        listed."""
+        """The available devices, including ids. HETERO, MULTI, AUTO and CONTROL_FLOW, which run over other devices, are
+        not listed."""
         available = []
         for name in self._registry.names():
-            if name in LIST_DEVICES:
+            if name in LIST_DEVICES or name == CONTROL_FLOW:
                 continue
             info = self._registry.device(name)
             if not info.unavailable:
@@ -404,6 +406,7 @@ class Core(OtherNames):
         if isinstance(device, PlanRecord):
             if pins:
                 raise PropertyError("a plan already contains its pins; pass pins to Core.plan(model, device, pins=...)")
+            pins = device.pins  # those of nodes in nested graphs apply when these are compiled
             device = string_of_list(device.devices)
         check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .base.device_string import LIST_DEVICES, is_device_name
+from .base.device_string import CONTROL_FLOW, LIST_DEVICES, is_device_name
 from .base.formatting import byte_size
 from .base.guard import guarded
 from .base.importable import import_name, imported
@@ -50,6 +50,7 @@ _BUILT_IN = {
     "HETERO": "hetero.devices.hetero:create_plugin",
     "MULTI": "hetero.devices.multi:create_plugin",
     "AUTO": "hetero.devices.auto:create_plugin",
+    "CONTROL_FLOW": "hetero.devices.control_flow:create_plugin",
 }
 # Device names in OpenVINO, onnxruntime and PyTorch, and their equivalents in hetero.
 _ELSEWHERE = {
@@ -220,7 +221,7 @@ class Registry:
             raise_out_of_memory(error)
             return DeviceInfo(name, (), "", f"its plugin failed: {type(error).__name__}: {error}", origin)
         info = DeviceInfo(name, ids, description, "", origin)
-        if name in LIST_DEVICES:
+        if name in LIST_DEVICES or name == CONTROL_FLOW:
             return info
         with contextlib.suppress(Exception):  # a device whose author did not expect these questions is still available
             info = dataclasses.replace(info, threads=_threads_of(plugin))

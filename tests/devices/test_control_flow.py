@@ -1,9 +1,12 @@
-"""If, Loop and Scan over HETERO: one vertex each, captures as inputs, the nodes around them on other devices."""
+"""If, Loop and Scan over HETERO: one vertex each, captures as inputs, the nodes around them on other devices; and the
+device CONTROL_FLOW, which cuts their nested graphs."""
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,18 @@ import onnxruntime
 import pytest
 
 import hetero
+from hetero.assign.costs.measured import Costs
+from hetero.devices.control_flow import ControlFlowModel
+from hetero.devices.template.plugin import TemplatePlugin
+from hetero.model.bodies import BODY_ATTRIBUTES, bodies_of, body_nodes
 from hetero.model.model import Model
+from hetero.plugin import Plugin, Support
+from hetero.plugin.profile import total_us, with_bodies_summed
+from hetero.registry import Registry
+from hetero.report.data import report_data
+from hetero.report.trace import to_trace
+from hetero.testing import ContractCase, PluginContract
+from hetero.testing.cases import make_model
 from template_runs import difference, node_tests, value_of
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
@@ -361,3 +375,385 @@ def test_sequences_go_in_and_out() -> None:
     assert "2 arrays" in repr(out)
     with pytest.raises(hetero.InferenceError, match="input 's' is missing; expected a list of float32 arrays"):
         compiled({"x": X})
+
+
+# -- the device CONTROL_FLOW
+
+
+def inner_keys(model: Model) -> list[str]:
+    """The keys of all nodes in nested graphs."""
+    return [
+        key
+        for node in model.nodes
+        if node.op_type in BODY_ATTRIBUTES and not node.domain
+        for key, _ in body_nodes(model, node.index)
+    ]
+
+
+def cut_models(compiled: Any) -> list[ControlFlowModel]:
+    """The submodels on CONTROL_FLOW, also those inside bodies."""
+    found = []
+    for submodel in compiled.submodels:
+        if isinstance(submodel, ControlFlowModel):
+            found.append(submodel)
+            for body in submodel.bodies.values():
+                found += cut_models(body)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bodies_cut_in_every_other_node_give_what_onnxruntime_gives(case: str) -> None:
+    text, feeds = CASES[case]
+    proto = onnx.parser.parse_model(HEAD + text)
+    wanted = on_onnxruntime(proto, feeds)
+    core = hetero.Core()
+    model = core.read_model(proto)
+    keys = inner_keys(model)
+    if not keys:
+        return
+    used = set()
+    for first, step in ((0, 1), (0, 2), (1, 2), (0, 3)):
+        pins = dict.fromkeys(keys[first::step], "TEMPLATE")
+        if not pins:
+            continue
+        compiled = core.compile_model(model, "HETERO:ORT,TEMPLATE", pins=pins)
+        cut = cut_models(compiled)
+        assert cut
+        assert compiled.plan.notes
+        for one in cut:
+            for body in one.bodies.values():
+                used.update(body.plan.affinity.items())
+        for _ in range(2):  # results of one run are not written by the next
+            for one_feed, expected in zip(feeds, wanted, strict=True):
+                found = compiled(one_feed).values()
+                for result, value in zip(found, expected, strict=True):
+                    assert difference(result, value, 1e-5, 1e-6) is None, pins
+    assert {device for _, device in used} >= {"TEMPLATE"}
+
+
+def test_the_backend_tests_run_with_cut_bodies() -> None:
+    core = hetero.Core()
+    ran = 0
+    for parameters in _backend_tests():
+        (test,) = parameters.values
+        model = core.read_model(test.model)
+        keys = inner_keys(model)
+        if not keys:  # SequenceMap, which is not cut
+            continue
+        compiled = core.compile_model(model, "HETERO:ORT,TEMPLATE", pins=dict.fromkeys(keys[1::2] or keys, "TEMPLATE"))
+        assert cut_models(compiled), test.name
+        ran += 1
+        for inputs, outputs in test.data_sets:
+            feeds = {port.name: value_of(value) for port, value in zip(compiled.inputs, inputs, strict=True)}
+            for result, value in zip(compiled(feeds).values(), outputs, strict=True):
+                assert difference(result, value, test.rtol, test.atol) is None, test.name
+    assert ran > 10
+
+
+LOOP = """
+g (float[2,3] x, int64 n) => (float[2,3] y, float[k,2,3] scan) <float[3,3] w = {1, 0, 0, 0, 2, 0, 0, 0, 3}>
+{
+    a = Exp (x)
+    y, scan = Loop (n, , a) <body = b (int64 i, bool c, float[2,3] s) => (bool c2, float[2,3] s2, float[2,3] r) {
+        c2 = Identity (c)
+        m = MatMul (s, w)
+        s2 = Add (m, a)
+        r = Relu (m)
+    }>
+}"""
+
+
+def loop_model(core: hetero.Core, text: str = LOOP) -> Model:
+    proto = onnx.parser.parse_model(HEAD + text)
+    for node in proto.graph.node:
+        node.name = f"{node.op_type.lower()}"
+    return core.read_model(proto)
+
+
+def by_numpy(x: np.ndarray, trips: int) -> tuple[np.ndarray, np.ndarray]:
+    a = state = np.exp(x)
+    rows = []
+    for _ in range(trips):
+        m = state @ np.diag([1, 2, 3]).astype(np.float32)
+        state = m + a
+        rows.append(np.maximum(m, 0))
+    return state, np.stack(rows) if rows else np.empty((0, 2, 3), np.float32)
+
+
+def test_what_a_cut_loop_computes_and_counts() -> None:
+    core = hetero.Core()
+    model = loop_model(core)
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    compiled = core.compile_model(model, "HETERO:CPU,TEMPLATE", {"PERF_COUNT": True}, pins={"loop/m": "TEMPLATE"})
+    assert compiled.plan.devices == ("CPU", "TEMPLATE", "CONTROL_FLOW")
+    assert compiled.plan.affinity == {"exp": "CPU", "loop": "CONTROL_FLOW"}
+    assert compiled.plan.notes == {"loop": "body in 4 subgraphs, 3 on CPU, 1 on TEMPLATE"}
+    assert "loop: body in 4 subgraphs" in str(compiled.plan)
+    assert "pinned to CONTROL_FLOW by 'loop/m'; body in 4" in str(compiled.plan.explain("loop"))
+    assert not any("no node" in warning.message for warning in compiled.plan.warnings)
+    request = compiled.create_infer_request()
+    for trips in (3, 0, 1, 50, 0, 2):
+        outputs = request.infer({"x": x, "n": np.int64(trips)})
+        for found, expected in zip(outputs, by_numpy(x, trips), strict=True):
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+        rows = {row.node: row for row in request.profiling_info}
+        assert f"{trips} iteration" in rows["loop"].exec_type
+        assert ("loop/m" in rows) == (trips > 0)
+        if trips:
+            assert rows["loop/m"].exec_type.endswith("on TEMPLATE")
+            assert rows["loop/s2"].exec_type.endswith("on CPU")
+            assert {row.subgraph for row in request.profiling_info} == {1, 2}
+    assert '"loop/m"' in to_trace(request.profiling_info)
+    summed = with_bodies_summed(request.profiling_info)
+    assert [row.node for row in summed] == ["exp", "loop"]
+    assert total_us(summed) == pytest.approx(total_us(request.profiling_info))
+    text = json.dumps(report_data(compiled.plan, request.profiling_info))
+    assert str(round(1000 * summed[1].real_us)) in text
+    (costs,) = [
+        one
+        for one in Costs.from_profile(model, ["CPU", "CONTROL_FLOW"], [request.profiling_info]).measurements
+        if one.device == "CONTROL_FLOW"
+    ]
+    assert costs.nodes["loop"].mean_us == pytest.approx(summed[1].real_us)
+
+
+def test_priority_alone_cuts_a_loop_only_if_a_device_gains_nodes() -> None:
+    core = hetero.Core()
+    model = loop_model(core)
+    plan = core.plan(model, "HETERO:CONTROL_FLOW,CPU,TEMPLATE")  # the CPU runs the loop as a whole
+    assert plan.affinity == {"exp": "CPU", "loop": "CPU"}
+    reasons = plan.explain("loop").asked[0].refusal
+    assert reasons == "all nodes of its bodies would run on CPU, which supports the Loop as a whole"
+    core.register_plugin("NPU", _OnlyMatMul)
+    plan = core.plan(model, "HETERO:NPU,CONTROL_FLOW,CPU")
+    assert plan.affinity == {"exp": "CPU", "loop": "CONTROL_FLOW"}
+    assert plan.notes == {"loop": "body in 4 subgraphs, 1 on NPU, 3 on CPU"}
+    assert core.plan(model, "HETERO:NPU,CPU").affinity == {"exp": "CPU", "loop": "CPU"}  # nobody asked
+    x = np.ones((2, 3), np.float32)
+    for found, expected in zip(core.compile_model(model, plan)([x, np.int64(4)]), by_numpy(x, 4), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+class _OnlyMatMul(TemplatePlugin):
+    name = "NPU"
+
+    def query_model(self, model: Model, config: Any) -> Support:
+        refused = {node.index: "not a MatMul" for node in model.nodes if node.op_type != "MatMul"}
+        return Support.from_reasons(model.num_nodes, refused)
+
+
+@pytest.mark.parametrize(
+    ("pins", "placed"),
+    [
+        ({"loop/.*": "TEMPLATE"}, "TTTT"),
+        ({"op:Relu": "TEMPLATE"}, "CCCT"),
+        ({"loop": "TEMPLATE", "loop/m": "CPU"}, "TCTT"),  # all of it, except
+        ({"loop": "CONTROL_FLOW", "loop/r": "TEMPLATE"}, "CCCT"),
+        ({"loop/m": "TEMPLATE", "loop/.*": "CPU"}, "CTCC"),  # keys override expressions
+    ],
+)
+def test_pins_inside_a_body(pins: dict[str, str], placed: str) -> None:
+    core = hetero.Core()
+    compiled = core.compile_model(loop_model(core), "HETERO:CPU,TEMPLATE", pins=pins)
+    (submodel,) = cut_models(compiled)
+    affinity = submodel.bodies["loop.body"].plan.affinity
+    assert "".join(affinity[f"loop/{name}"][0] for name in ("c2", "m", "s2", "r")) == placed
+
+
+def test_pins_that_match_the_graph_itself_leave_bodies_whole() -> None:
+    core = hetero.Core()
+    model = loop_model(core)
+    assert core.plan(model, "HETERO:CPU,TEMPLATE", pins={"loop.*": "TEMPLATE"}).affinity["loop"] == "TEMPLATE"
+    with pytest.raises(hetero.PropertyError, match=r"inside a graph of 'loop' \(Loop\): write 'loop/s2'"):
+        core.plan(model, "HETERO:CPU,TEMPLATE", pins={"s2": "TEMPLATE"})
+    with pytest.raises(hetero.PropertyError, match="not in the list CPU, TEMPLATE, CONTROL_FLOW"):
+        core.plan(model, "HETERO:CPU,TEMPLATE", pins={"loop/m": "FPGA"})
+
+
+def test_a_saved_plan_and_an_export_cut_the_same(tmp_path: Path) -> None:
+    core = hetero.Core()
+    model = loop_model(core)
+    plan = core.plan(model, "HETERO:CPU,TEMPLATE", pins={"loop/m": "TEMPLATE"})
+    plan.save(tmp_path / "plan.json")
+    x = np.ones((2, 3), np.float32)
+    compiled = core.compile_model(model, hetero.Plan.load(tmp_path / "plan.json"))
+    compiled.export_model(tmp_path / "loop.hetero")
+    for again in (compiled, hetero.Core().import_model(tmp_path / "loop.hetero")):
+        (submodel,) = cut_models(again)
+        assert submodel.bodies["loop.body"].plan.affinity["loop/m"] == "TEMPLATE"
+        for found, expected in zip(again([x, np.int64(3)]), by_numpy(x, 3), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for _ in range(2):
+        cached = core.compile_model(
+            model, "HETERO:CPU,TEMPLATE", {"CACHE_DIR": str(tmp_path / "cache")}, pins={"loop/m": "TEMPLATE"}
+        )
+        assert cached([x, np.int64(2)])[0].tolist() == compiled([x, np.int64(2)])[0].tolist()
+    assert cached.get_property("LOADED_FROM_CACHE")
+
+
+def test_errors_of_a_body_name_the_loop_and_the_node() -> None:
+    core = hetero.Core()
+    text = """
+    g (float[k] x, int64 n) => (float[m] y)
+    {
+        y = Loop (n, , x) <body = b (int64 i, bool c, float[p] s) => (bool c2, float[q] t) {
+            c2 = Identity (c)
+            u = Concat <axis = 0> (s, s)
+            t = Add (u, x)
+        }>
+    }"""
+    compiled = core.compile_model(loop_model(core, text), "HETERO:CPU,TEMPLATE", pins={"loop/t": "TEMPLATE"})
+    with pytest.raises(hetero.InferenceError, match="loop/t") as caught:
+        compiled({"x": np.ones(3, np.float32), "n": np.int64(2)})
+    notes = "\n".join(caught.value.__notes__)
+    assert "in run 1 of 'body' of Loop 'loop'" in notes
+    assert compiled({"x": np.ones(1, np.float32), "n": np.int64(0)})[0].tolist() == [1]
+    model = loop_model(core, text.replace("Concat <axis = 0> (s, s)", "Mystery (s, s)"))
+    with pytest.raises(hetero.UnsupportedModel, match=r"its inner node 'loop/u': CPU: .*Mystery"):
+        core.plan(model, "HETERO:CPU,CONTROL_FLOW,TEMPLATE")
+
+
+def test_scanned_results_of_different_shapes_are_an_error_that_names_the_node() -> None:
+    core = hetero.Core()
+    text = """
+    g (float[k] x, int64 n) => (float[m] y, float[j, o] r)
+    {
+        y, r = Loop (n, , x) <body = b (int64 i, bool c, float[p] s) => (bool c2, float[q] t, float[z] v) {
+            c2 = Identity (c)
+            t = Concat <axis = 0> (s, s)
+            v = Neg (t)
+        }>
+    }"""
+    compiled = core.compile_model(loop_model(core, text), "HETERO:CPU,TEMPLATE", pins={"loop/v": "TEMPLATE"})
+    y, rows = compiled({"x": X, "n": np.int64(1)}).values()
+    assert y.tolist() == [*X, *X]
+    assert rows.tolist() == [[*-X, *-X]]
+    with pytest.raises(hetero.InferenceError, match=r"node 'loop' \(Loop\)"):
+        compiled({"x": X, "n": np.int64(2)})
+
+
+def test_a_cut_loop_without_an_end_is_cancelled() -> None:
+    core = hetero.Core()
+    text = """
+    g (float[2] x) => (float[2] y)
+    {
+        y = Loop (, , x) <body = b (int64 i, bool c, float[2] s) => (bool c2, float[2] t) {
+            c2 = Identity (c)
+            t = Cos (s)
+        }>
+    }"""
+    compiled = core.compile_model(loop_model(core, text), "HETERO:CPU,TEMPLATE", pins={"loop/t": "TEMPLATE"})
+    request = compiled.create_infer_request()
+    request.start_async({"x": np.ones(2, np.float32)})
+    assert not request.wait(200)
+    request.cancel()
+    with pytest.raises(hetero.Cancelled):
+        request.wait(10_000)
+
+
+def test_iteration_and_condition_of_rank_1() -> None:
+    core = hetero.Core()
+    text = """
+    g (float[2] x, int64[1] n) => (float[2] y, int64[m, 1] r)
+    {
+        y, r = Loop (n, , x) <body = b (int64[1] i, bool[1] c, float[2] s) => (bool[1] c2, float[2] t, int64[1] j) {
+            c2 = Identity (c)
+            f = CastLike (i, s)
+            t = Add (s, f)
+            j = Identity (i)
+        }>
+    }"""
+    compiled = core.compile_model(loop_model(core, text), "HETERO:CPU,TEMPLATE", pins={"loop/t": "TEMPLATE"})
+    y, counted = compiled({"x": np.zeros(2, np.float32), "n": np.array([4])}).values()
+    assert (y.tolist(), counted.tolist()) == ([6, 6], [[0], [1], [2], [3]])
+
+
+def test_bodies_as_models() -> None:
+    core = hetero.Core()
+    model = loop_model(core)
+    (body,) = bodies_of(model, 1)
+    assert (body.attribute, body.captures) == ("body", ("a",))
+    assert [port.name for port in body.model.inputs] == ["i", "c", "s", "a"]
+    assert [port.name for port in body.model.outputs] == ["c2", "s2", "r"]
+    assert body.model.keys == ("loop/c2", "loop/m", "loop/s2", "loop/r")
+    w = body.model.value_id("w")  # a constant outside is one inside
+    assert np.array_equal(body.model.constant(w), np.diag([1, 2, 3]).astype(np.float32))
+    assert body_nodes(model, 1) == [
+        ("loop/c2", "Identity"), ("loop/m", "MatMul"), ("loop/s2", "Add"), ("loop/r", "Relu")
+    ]  # fmt: skip
+
+
+def test_captured_weights_are_not_copied() -> None:
+    core = hetero.Core()
+    weights = np.ones((64, 64), np.float32)
+    body = onnx.parser.parse_graph("b () => (float[64,64] z) { z = Mul (x, w) }")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("If", ["c"], ["y"], "if", then_branch=body, else_branch=body)],
+        "g",
+        [
+            onnx.helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []),
+            onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [64, 64]),
+        ],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [64, 64])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = core.read_model(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    for body_of in bodies_of(model, 0):
+        inner = body_of.model.constant(body_of.model.value_id("w"), aligned=False)
+        outer = model.constant(model.value_id("w"), aligned=False)
+        assert np.shares_memory(inner, outer)
+
+
+def contract_cases() -> tuple[ContractCase, ...]:
+    """Models of control flow only, over float32 inputs."""
+    power = onnx.parser.parse_graph(
+        "b (int64 i, bool c, float[a,d] s) => (bool c2, float[a,d] t, float[a,d] u)"
+        "{ c2 = Identity (c)  t = Mul (s, x)  u = Neg (t) }"
+    )
+    total = onnx.parser.parse_graph(
+        "b (float[3] s, float[3] x) => (float[3] t, float[3] u) { t = Add (s, x)  u = Identity (t) }"
+    )
+    loop = onnx.helper.make_node("Loop", ["n", "", "x"], ["y", "all"], "loop", body=power)
+    scan = onnx.helper.make_node("Scan", ["s", "x"], ["last", "sums"], "scan", body=total, num_scan_inputs=1)
+    rng = np.random.default_rng(7)
+
+    def feed(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+        return {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
+
+    return (
+        ContractCase(
+            "powers in a Loop",
+            make_model([loop], {"x": ["m", 3]}, {"y": ["m", 3], "all": ["k", "m", 3]}, {"n": np.array(3)}),
+            [feed(x=(m, 3)) for m in (1, 4, 2)],
+            lambda given: {"y": given["x"] ** 4, "all": -np.stack([given["x"] ** power for power in (2, 3, 4)])},
+        ),
+        ContractCase(
+            "running sums in a Scan",
+            make_model([scan], {"s": [3], "x": ["m", 3]}, {"last": [3], "sums": ["m", 3]}),
+            [feed(s=(3,), x=(m, 3)) for m in (1, 5)],
+            lambda given: {
+                "last": given["s"] + given["x"].sum(0),
+                "sums": given["s"] + given["x"].cumsum(0, np.float32),
+            },
+        ),
+    )
+
+
+class TestContract(PluginContract):
+    """The contract suite on models of control flow."""
+
+    config = {"MULTI_DEVICE_PRIORITIES": "TEMPLATE,CPU", "PINS": {".*/[tu]": "CPU"}}  # noqa: RUF012
+
+    @pytest.fixture
+    def plugin(self) -> Iterator[Plugin]:
+        registry = Registry()
+        yield registry.plugin("CONTROL_FLOW")
+        assert registry
+
+    def may_forward(self, plugin: Plugin, name: str) -> bool:
+        return any(plugin.plugin_of(device).declares(name) for device in ("TEMPLATE", "CPU", "HETERO"))
+
+    def cases(self) -> tuple[ContractCase, ...]:
+        return contract_cases()

@@ -10,12 +10,17 @@ A pin maps one of these to a device:
   DequantizeLinear;
 - a regular expression that matches a whole key (``/head/.*``).
 
+A pin that matches no node of the main graph can match nodes in the nested graphs of an If, Loop or Scan, whose keys are
+``<key of the outer node>/<name>``. The outer node then goes to the device CONTROL_FLOW, which applies the pin.
+
 A key overrides the key of an enclosing call, which overrides the others. Of these, a later one overrides an earlier
 one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import heapq
 import re
 from collections.abc import Mapping, Sequence
@@ -23,9 +28,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..base.device_string import CONTROL_FLOW
 from ..base.expressions import matching
 from ..errors import PropertyError, did_you_mean, shown
-from ..model.functions import may_hold_graphs
+from ..model.bodies import BODY_ATTRIBUTES, body_nodes
 from .memory.values import reads_of
 
 if TYPE_CHECKING:
@@ -39,6 +45,8 @@ __all__ = [
     "device_number",
     "find_nodes",
     "find_pinned",
+    "needs_control_flow",
+    "pins_of_body",
     "placed_numbers",
     "resolve_pins",
     "stated_numbers",
@@ -47,8 +55,6 @@ __all__ = [
 OPERATOR_PREFIX = "op:"
 WEIGHT_PREFIX = "weight:"
 
-_MOST_BODIES = 1_000  # nodes with nested graphs in which a hint looks for a name
-_GRAPH_ATTRIBUTE = 5  # onnx.AttributeProto.GRAPH
 _MOST_KEYS_TO_GUESS_FROM = 10_000  # difflib is slow
 
 
@@ -75,7 +81,7 @@ def resolve_pins(
 
     Raises `PropertyError` for a device outside the list, and for a pin that matches nothing, with the nearest key.
     """
-    matcher = PinMatcher(model, enclosing)
+    matcher = PinMatcher(model, enclosing, devices)
     for pin, device in pins.items():
         _match(matcher, model, pin, device_number(device, devices, f"pin {pin!r}"), "pin")
     return matcher.pinned()
@@ -108,7 +114,7 @@ def find_pinned(
 ) -> tuple[dict[int, tuple[int, str]], list[str]]:
     """As `resolve_pins`, without raising for invalid pins. Also returns the pins that match nothing: they may name
     nodes inside calls."""
-    matcher = PinMatcher(model, enclosing)
+    matcher = PinMatcher(model, enclosing, devices)
     unmatched = []
     for pin, device in pins.items():
         try:
@@ -117,6 +123,30 @@ def find_pinned(
         except re.error:
             unmatched.append(pin)
     return matcher.pinned(), unmatched
+
+
+def needs_control_flow(model: Model, pins: Mapping[str, str]) -> bool:
+    """Whether a pin matches nodes in nested graphs only, so that it requires the device CONTROL_FLOW."""
+    if not pins or not _with_bodies(model):
+        return False
+    matcher = PinMatcher(model, None, (CONTROL_FLOW,))
+    for pin in pins:
+        with contextlib.suppress(re.error):  # `resolve_pins` raises for it
+            matcher.match(pin, 0)
+    return bool(matcher.inside)
+
+
+def pins_of_body(body: Model, outer_key: str, pins: Mapping[str, str], devices: Sequence[str]) -> dict[str, str]:
+    """The pins that apply in a nested graph of the node ``outer_key``. A pin of that node applies to the whole graph,
+    except to nodes with a pin of their own."""
+    whole = {
+        f"{re.escape(outer_key)}/.*": device
+        for pin, device in pins.items()
+        if pin == outer_key and device != CONTROL_FLOW
+    }
+    further = {pin: device for pin, device in pins.items() if pin != outer_key and device in devices}
+    _, unmatched = find_pinned(body, further, (*devices, CONTROL_FLOW))
+    return whole | {pin: device for pin, device in further.items() if pin not in unmatched}
 
 
 def placed_numbers(
@@ -154,11 +184,17 @@ def device_number(device: str, devices: Sequence[str], whose: str) -> int:
 class PinMatcher:
     """Collects the nodes that pins match.
 
-    ``enclosing``: node -> keys of the calls of functions that contained it, the outermost first.
+    ``enclosing``: node -> keys of the calls of functions that contained it, the outermost first. ``devices``: the
+    list; pins can match nodes in nested graphs if it has the device CONTROL_FLOW.
     """
 
-    def __init__(self, model: Model, enclosing: Mapping[int, Sequence[str]] | None) -> None:
+    def __init__(
+        self, model: Model, enclosing: Mapping[int, Sequence[str]] | None, devices: Sequence[str] = ()
+    ) -> None:
         self._model = model
+        self._control_flow = devices.index(CONTROL_FLOW) if CONTROL_FLOW in devices else None
+        self.inside: dict[int, tuple[int, str]] = {}
+        """The nodes with nested graphs that pins match inside: the number of CONTROL_FLOW, and the pin."""
         self._inside: dict[str, list[int]] = {}  # key of a call -> the nodes it became
         self._depth: dict[str, int] = {}
         for node, calls in (enclosing or {}).items():
@@ -172,6 +208,21 @@ class PinMatcher:
     def match(self, pin: str, number: int) -> bool:
         """Assign the nodes that the pin matches to a device number. Returns whether it matches any. Raises
         `re.error`."""
+        return self._match_outside(pin, number) or self._match_inside(pin)
+
+    def _match_inside(self, pin: str) -> bool:
+        """Assign the nodes in whose nested graphs the pin matches a node to CONTROL_FLOW."""
+        if self._control_flow is None:
+            return False
+        outer = _outer_nodes(self._inner, pin)
+        self.inside.update(dict.fromkeys(outer, (self._control_flow, pin)))
+        return bool(outer)
+
+    @functools.cached_property
+    def _inner(self) -> list[tuple[int, str, str]]:
+        return _inner_nodes(self._model)
+
+    def _match_outside(self, pin: str, number: int) -> bool:
         model = self._model
         node = model.find_key(pin)
         if node is not None:
@@ -203,7 +254,7 @@ class PinMatcher:
         by_call: dict[int, tuple[int, str]] = {}
         for _, call, number in sorted(self._by_call):  # inner calls override outer ones
             by_call.update(dict.fromkeys(self._inside[call], (number, call)))
-        return self._by_pattern | by_call | self._by_key
+        return self._by_pattern | by_call | self._by_key | self.inside
 
 
 def _of_operators(model: Model, pattern: str) -> list[int]:
@@ -251,20 +302,35 @@ def _nearest(model: Model, pin: str) -> str:
     return did_you_mean(pin, model.keys[:_MOST_KEYS_TO_GUESS_FROM])
 
 
+def _with_bodies(model: Model) -> list[int]:
+    """The nodes whose nested graphs can be cut."""
+    numbers = [number for number, op_type in enumerate(model.op_types) if op_type in BODY_ATTRIBUTES]
+    return np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist() if numbers else []
+
+
+def _inner_nodes(model: Model) -> list[tuple[int, str, str]]:
+    """The nodes in nested graphs: the outer node, the key, the operator."""
+    return [(node, key, op) for node in _with_bodies(model) for key, op in body_nodes(model, node)]
+
+
+def _outer_nodes(inner: Sequence[tuple[int, str, str]], pin: str) -> list[int]:
+    """The outer nodes with inner nodes that a pin matches."""
+    if not inner:
+        return []
+    if pin.startswith(OPERATOR_PREFIX):
+        texts, pattern = [op for _, _, op in inner], pin.removeprefix(OPERATOR_PREFIX)
+    else:
+        texts, pattern = [key for _, key, _ in inner], pin
+    places = [place for place, text in enumerate(texts) if text == pattern] or matching(pattern, texts)
+    return sorted({inner[place][0] for place in places})
+
+
 def _inside_a_body(model: Model, pin: str) -> str:
-    """The hint for a pin that names a node of a nested graph, such as the body of a Loop."""
-    for node in np.flatnonzero(may_hold_graphs(model))[:_MOST_BODIES].tolist():
-        graphs = [
-            attribute.g for attribute in model.nodes[node].proto().attribute if attribute.type == _GRAPH_ATTRIBUTE
-        ]
-        while graphs:
-            for inner in graphs.pop().node:
-                if pin == inner.name or pin in inner.output:
-                    key, op = model.key_of(node), model.op_types[model.op_type_of[node]]
-                    return (
-                        f": it is inside a graph of {key!r} ({op}), which runs on one device as a whole, so pin {key!r}"
-                    )
-                graphs += [attribute.g for attribute in inner.attribute if attribute.type == _GRAPH_ATTRIBUTE]
+    """The hint for a pin that names a node of a nested graph without the key of its outer node."""
+    for node, key, _ in _inner_nodes(model):
+        if key == pin or key.endswith(f"/{pin}"):
+            outer, op = model.key_of(node), model.op_types[model.op_type_of[node]]
+            return f": it is inside a graph of {outer!r} ({op}): write {key!r}"
     return ""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import PropertyError, did_you_mean, shown
 
 __all__ = [
+    "CONTROL_FLOW",
     "LIST_DEVICES",
     "DeviceString",
     "check_listed",
@@ -25,6 +26,9 @@ __all__ = [
 
 LIST_DEVICES = ("HETERO", "MULTI", "AUTO")
 """The devices that run over a list of other devices. The first cuts models for them."""
+
+CONTROL_FLOW = "CONTROL_FLOW"
+"""The device that cuts nested graphs for the other devices of a list. Unlike `LIST_DEVICES`, it can be in one."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")

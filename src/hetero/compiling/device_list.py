@@ -59,6 +59,9 @@ class DeviceListPlugin(Plugin):
     )
     """Properties of this device only, even if its devices declare them too."""
 
+    can_be_listed: ClassVar[bool] = False
+    """Whether the device can be in the list of HETERO."""
+
     plans: ClassVar[bool] = True
     """Whether hetero plans models for this device. If False, the device decides while it compiles."""
 
@@ -138,7 +141,8 @@ class DeviceListPlugin(Plugin):
         from .importing import check_part, plugin_for
 
         for part in reader.parts:
-            if isinstance(plugin_for(part, self.plugin_of), DeviceListPlugin):
+            plugin = plugin_for(part, self.plugin_of)
+            if isinstance(plugin, DeviceListPlugin) and not plugin.can_be_listed:
                 raise Corrupt(f"{reader.label}: a part was compiled for a list of devices, expected a single device")
         # The list may have devices without a part, which ``DEVICE_PROPERTIES`` may name.
         listed = self.full_config(self.own(config))["MULTI_DEVICE_PRIORITIES"]

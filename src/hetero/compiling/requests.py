@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..assign.memory.limits import limits_of, parse_limits
+from ..assign.pins import needs_control_flow
 from ..assign.request import AssignmentRules, Request
-from ..base.device_string import DeviceString
+from ..base.device_string import CONTROL_FLOW, DeviceString
 from ..plugin.caller import configure
 from ..plugin.contract import Plugin
 from .device_list import DeviceListPlugin
 
-__all__ = ["CuttingPlugin", "resolve_request"]
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["CuttingPlugin", "resolve_request", "with_control_flow"]
 
 _MAX_MEMORY = "MAX_MEMORY"
 
@@ -43,3 +47,15 @@ def resolve_request(
     limits = limits_of([name], given, {name: plugin.memory_bytes(name)}, [name], plugin.available_bytes)
     settings = plugin.full_config({key: value for key, value in own.items() if plugin.declares(key)})
     return Request(whole, settings, (whole,), AssignmentRules(limits=limits), pins or {})
+
+
+def with_control_flow(request: Request, model: Model) -> Request:
+    """The request with the device CONTROL_FLOW at the end of its list if pins name nodes in nested graphs of the model.
+    Returns the same object otherwise."""
+    plugin = request.whole.plugin
+    if not isinstance(plugin, CuttingPlugin) or CONTROL_FLOW in request.names:
+        return request
+    if not needs_control_flow(model, request.pins):
+        return request
+    listed = f"{request.settings['MULTI_DEVICE_PRIORITIES']},{CONTROL_FLOW}"
+    return plugin.request({**request.whole.config, "MULTI_DEVICE_PRIORITIES": listed}, request.pins)

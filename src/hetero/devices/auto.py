@@ -21,7 +21,7 @@ import numpy as np
 
 from ..assign.assigning import resolve_model
 from ..assign.request import Request, with_device_types
-from ..base.device_string import LIST_DEVICES, parse_device, parse_device_list
+from ..base.device_string import CONTROL_FLOW, LIST_DEVICES, parse_device, parse_device_list
 from ..base.difference import difference
 from ..base.formatting import duration
 from ..base.log import tell
@@ -72,7 +72,8 @@ _AGREEING = 1e-3
 _AGREEING_OF = {"float16": 2.0**-6, "bfloat16": 2.0**-3, "float8": 1.0}
 # Requests with other shapes than those under trial, after which the trial starts again with their shapes.
 _MOST_OTHER_SHAPES = 20
-_NOT_BY_DEFAULT = ("CPU", "TEMPLATE", "RAY")  # CPU comes first; TEMPLATE is a reference; RAY needs a cluster
+# CPU comes first; TEMPLATE is a reference; RAY needs a cluster; CONTROL_FLOW runs over others
+_NOT_BY_DEFAULT = ("CPU", "TEMPLATE", "RAY", CONTROL_FLOW)
 
 
 class AutoPlugin(DeviceListPlugin):

@@ -6,18 +6,22 @@ patterns; those that Python could not match in polynomial time are refused.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import InferenceError
 
-__all__ = ["bounded_pattern"]
+__all__ = ["all_matches", "bounded_pattern"]
 
 _MOST_PATTERN = 1 << 12
 
 
-def bounded_pattern(name: str, pattern: str) -> re.Pattern[str]:
-    """A compiled pattern. Python's engine backtracks, so patterns that could take unbounded time are refused."""
+def bounded_pattern(name: str, pattern: str, longest: bool = False) -> re.Pattern[str]:
+    """A compiled pattern. Python's engine backtracks, so patterns that could take unbounded time are refused.
+
+    ``longest``: refuse patterns that may have a longer match where Python finds another one first."""
     if len(pattern) > _MOST_PATTERN:
         raise InferenceError(f"attribute {name} has {len(pattern)} characters; at most {_MOST_PATTERN} are supported")
     if "[:" in pattern or "{," in pattern:  # a class and literal characters in RE2, other things in Python
@@ -25,6 +29,11 @@ def bounded_pattern(name: str, pattern: str) -> re.Pattern[str]:
     trouble = _backtracks(pattern)
     if trouble:
         raise InferenceError(f"attribute {name}, {pattern!r}, {trouble}")
+    if longest and _variable_parts(pattern) > 1:
+        raise InferenceError(
+            f"attribute {name}, {pattern!r}, has alternatives, or several repetitions, so Python may not find the "
+            "longest match; at most one greedy repetition is supported"
+        )
     return re.compile(pattern, re.ASCII)  # as RE2: only ASCII characters are in \w, \d and \s
 
 
@@ -68,3 +77,79 @@ def _backtracks(pattern: str) -> str | None:
     if trouble is None and repeats > 6:
         return f"has {repeats} repetitions; at most 6 are supported, because each may multiply the time"
     return trouble
+
+
+def _variable_parts(pattern: str) -> int:
+    """The number of greedy repetitions. Alternatives and lazy repetitions count as two, because Python does not try the
+    longest first. With at most one, Python's match at a place is the longest one there."""
+    from re import _parser as parser  # type: ignore[attr-defined]
+
+    def visit(items: Any) -> int:
+        count = 0
+        for op, argument in items:
+            name = str(op)
+            if name == "BRANCH":
+                count += 2
+            elif name in ("MAX_REPEAT", "MIN_REPEAT"):
+                low, high, inner = argument
+                if low != high:
+                    count += 1 if name == "MAX_REPEAT" else 2
+                count += visit(inner)
+            elif name == "SUBPATTERN":
+                count += visit(argument[-1])
+        return count
+
+    return visit(parser.parse(pattern))
+
+
+def all_matches(pattern: re.Pattern[str]) -> Callable[[str], list[str]]:
+    """A function that lists the matches of ``pattern`` in a string, as `re.finditer` does.
+
+    A class of characters, and a run of one or more of them, which most tokenizers use, take a third of the time: a
+    table says for each character whether the class has it. If the class has white space, `str.split` would split runs.
+    """
+    kind = _class_or_run(pattern)
+    if kind == "class":
+        table = _Table(pattern, None)
+        return lambda text: list(text.translate(table))
+    if kind == "run" and not any(pattern.fullmatch(character) for character in _white_space()):
+        table = _Table(pattern, " ")
+        return lambda text: text.translate(table).split()
+    if pattern.groups:
+        return lambda text: [match.group() for match in pattern.finditer(text)]
+    return pattern.findall
+
+
+def _class_or_run(pattern: re.Pattern[str]) -> str | None:
+    """ "class": the pattern is one character of a class; "run": it is one or more of them, as many as possible."""
+    from re import _parser as parser  # type: ignore[attr-defined]
+
+    def is_class(items: Any) -> bool:
+        return len(items) == 1 and str(items[0][0]) in ("IN", "ANY", "LITERAL", "NOT_LITERAL")
+
+    items = parser.parse(pattern.pattern)
+    if is_class(items):
+        return "class"
+    if len(items) == 1 and str(items[0][0]) == "MAX_REPEAT":
+        low, high, inner = items[0][1]
+        if low == 1 and high == parser.MAXREPEAT and is_class(inner):
+            return "run"
+    return None
+
+
+@functools.cache
+def _white_space() -> list[str]:
+    """What `str.split` splits at. No white space of Unicode has a larger code."""
+    return [character for character in map(chr, range(0x3001)) if character.isspace()]
+
+
+class _Table(dict[int, "int | str | None"]):
+    """For `str.translate`: keeps characters that match, and replaces others. Filled as characters occur."""
+
+    def __init__(self, pattern: re.Pattern[str], other: str | None) -> None:
+        self._pattern = pattern
+        self._other = other
+
+    def __missing__(self, code: int) -> int | str | None:
+        self[code] = made = code if self._pattern.fullmatch(chr(code)) else self._other
+        return made

@@ -17,6 +17,7 @@ from ..assign.constraint_settings import least_of, parse_groups, parse_least
 from ..assign.costs.measured import Costs
 from ..assign.memory.limits import limits_of, parse_limits
 from ..assign.request import AssignmentRules, Objective, ProcessorUse, Request
+from ..base.device_string import CONTROL_FLOW
 from ..base.machine import usable_processors
 from ..base.properties import MOST, PROPERTIES, Property, up_to
 from ..compiling.compile import compile_model
@@ -25,7 +26,7 @@ from ..compiling.hetero_model import PAYLOAD_VERSION, HeteroCompiledModel, wired
 from ..compiling.requests import CuttingPlugin
 from ..errors import Corrupt, PropertyError
 from ..plan import LoadedPlan
-from ..plugin.caller import ConfiguredDevice
+from ..plugin.caller import ConfiguredDevice, configure
 from ..plugin.contract import CompiledModel, RemoteContext, Support
 from ..plugin.executor import DeviceExecutors
 from .profile import ProfilePlugin
@@ -131,6 +132,7 @@ class HeteroPlugin(CuttingPlugin):
         settings = self.full_config(self.own(config))
         objective = _objective_of(settings)
         devices, skipped = self.available(config, settings)
+        devices = [self._with_pins(device, pins or {}) for device in devices]
         limits = limits_of(
             [device.name for device in devices],
             parse_limits(settings[_MAX_MEMORY.name]),
@@ -151,6 +153,21 @@ class HeteroPlugin(CuttingPlugin):
             rules = dataclasses.replace(rules, costs=_costs_of(settings), speeds=speeds, processors=processors)
         whole = ConfiguredDevice(f"{self.name}:{settings['MULTI_DEVICE_PRIORITIES']}", self, config)
         return Request(whole, settings, tuple(devices), rules, pins or {}, skipped, cuts=True)
+
+    def device_of(self, name: str, config: Mapping[str, Any]) -> ConfiguredDevice:
+        """CONTROL_FLOW runs over the same list, with the same properties."""
+        if name != CONTROL_FLOW:
+            return super().device_of(name, config)
+        plugin = self.plugin_of(name)
+        with self._property_lock:
+            merged = {**self._table.assigned, **config}
+        own = merged.get("DEVICE_PROPERTIES", {}).get(name, {})
+        return configure(plugin, {**merged, **own}, name)
+
+    def _with_pins(self, device: ConfiguredDevice, pins: Mapping[str, str]) -> ConfiguredDevice:
+        if device.name != CONTROL_FLOW or "PINS" in device.config:
+            return device
+        return dataclasses.replace(device, config={**device.config, "PINS": dict(pins)})
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", PAYLOAD_VERSION)

@@ -183,8 +183,13 @@ class ModelFile:
 
     def node_body(self, node: int) -> memoryview:
         """The bytes of a node's NodeProto."""
+        begin, end = self.node_range(node)
+        return self.data[begin:end]
+
+    def node_range(self, node: int) -> tuple[int, int]:
+        """The first byte and the end of a node's NodeProto in the file."""
         starts, headers, ends = self._node_places
-        return self.data[starts[node] + headers[node] : ends[node]]
+        return starts[node] + headers[node], ends[node]
 
     @functools.cached_property
     def _node_places(self) -> tuple[memoryview, memoryview, memoryview]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from .._onnx import read_attributes
 from ..base.formatting import counted
 from ..errors import ModelError, raise_out_of_memory
 from .rows import Rows
@@ -23,7 +24,7 @@ __all__ = ["Initializer", "Initializers", "NodeView", "Nodes"]
 _FROM_SPARSE, _FROM_NODE = 1, 2
 
 
-_ATTRIBUTE_TAG = b"\x2a"  # of NodeProto.attribute; the byte may also occur in names
+_ATTRIBUTE_FIELD = 5  # NodeProto.attribute
 
 
 class NodeView:
@@ -82,13 +83,16 @@ class NodeView:
     def attributes(self) -> Mapping[str, Any]:
         """Name -> value, as `onnx.helper.get_attribute_value` returns it: numbers, bytes, lists, TensorProto, ..."""
         if self._attributes is None:
-            attributes: dict[str, Any] = {}
-            # Most nodes have no attributes, and searching their bytes is faster than parsing.
-            may_have_any = self._proto is not None or _ATTRIBUTE_TAG in self._body()
-            for attribute in self.proto().attribute if may_have_any else ():
-                if attribute.name in attributes:
-                    raise self._error(f"attribute {attribute.name!r} is given twice")
-                attributes[attribute.name] = _attribute_value(attribute)
+            file = self._model.file
+            begin, end = file.node_range(self._model.file_node(self.index))
+            # Tensors, graphs and types, and errors, are left to protobuf.
+            attributes = read_attributes(file.data, begin, end, _ATTRIBUTE_FIELD)
+            if attributes is None:
+                attributes = {}
+                for attribute in self.proto().attribute:
+                    if attribute.name in attributes:
+                        raise self._error(f"attribute {attribute.name!r} is given twice")
+                    attributes[attribute.name] = _attribute_value(attribute)
             self._attributes = attributes
         return types.MappingProxyType(self._attributes)
 

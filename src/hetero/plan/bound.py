@@ -110,6 +110,11 @@ class BoundPlan(PlanRecord):
         nodes = np.flatnonzero((affinity.device_of > 0) | (affinity.origin > 0))
         return {keys[node]: affinity.reason(node) for node in nodes.tolist()}
 
+    @property
+    def notes(self) -> Mapping[str, str]:
+        model = self.assignment.model
+        return {model.key_of(node): note for node, note in self.assignment.affinity.notes().items()}
+
     @functools.cached_property
     @memory_errors()
     def values(self) -> tuple[BoundaryValue, ...]:

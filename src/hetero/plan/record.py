@@ -70,6 +70,12 @@ class PlanRecord(abc.ABC):
         """Node key -> reason, for the nodes that are pinned or not on the first device of the list."""
 
     @property
+    def notes(self) -> Mapping[str, str]:
+        """Node key -> how its device runs the node, for devices that say so, such as CONTROL_FLOW. Empty for a loaded
+        plan, whose `reasons` contain these texts."""
+        return {}
+
+    @property
     @abc.abstractmethod
     def values(self) -> tuple[BoundaryValue, ...]:
         """The tensors that pass between subgraphs, ordered by the subgraph that makes them."""

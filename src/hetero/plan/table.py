@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plan_table"]
 
 _HEAD, _TAIL = 20, 10  # subgraphs shown if there are many
-_MOST_WARNINGS = 10
+_MOST_NOTES = _MOST_WARNINGS = 10
 
 
 def plan_table(plan: PlanRecord) -> str:
@@ -58,6 +58,12 @@ def _lines(plan: PlanRecord) -> Iterator[str]:
     if plan.latency is not None and plan.latency.overlaps and len(plan.latency.begin_s) == plan.num_subgraphs:
         yield ""
         yield from _timeline(plan, plan.latency)
+    notes = list(plan.notes.items())
+    if notes:
+        yield ""
+        yield from (f"{short(key)}: {note}" for key, note in notes[:_MOST_NOTES])
+        if len(notes) > _MOST_NOTES:
+            yield f"and {counted(len(notes) - _MOST_NOTES, 'node')} more with notes"
     warnings = plan.warnings
     if warnings:
         yield ""

@@ -120,7 +120,7 @@ def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
     for number in np.flatnonzero(used == 0).tolist():
         device, support = affinity.devices[number], affinity.supports[number]
         takes = int(np.count_nonzero(support.mask))
-        if not model.num_nodes:
+        if not model.num_nodes or affinity.notes():  # it may have nodes of a body
             continue
         if takes:
             origins = affinity.origin[support.mask]

@@ -78,21 +78,26 @@ class Support:
     ``mask``: bool[num_nodes], True where the device supports the node. ``reasons``: node index -> reason, one entry for
     every False. ``units``: sets of supported nodes that the device runs as one operation, such as a Conv between
     DequantizeLinear and QuantizeLinear. Plans give the device a node of a unit only in a subgraph that contains one of
-    its units as a whole.
+    its units as a whole. ``notes``: node index -> how the device runs the node, for users to see in plans.
     """
 
     mask: NDArray[np.bool_]
     reasons: Mapping[int, str]
     units: Sequence[NDArray[np.int32]] = ()
+    notes: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_reasons(
-        cls, num_nodes: int, reasons: Mapping[int, str], units: Sequence[NDArray[np.int32]] = ()
+        cls,
+        num_nodes: int,
+        reasons: Mapping[int, str],
+        units: Sequence[NDArray[np.int32]] = (),
+        notes: Mapping[int, str] | None = None,
     ) -> Support:
         """Supports every node without an entry in ``reasons``."""
         mask = np.ones(num_nodes, np.bool_)
         mask[list(reasons)] = False
-        return cls(mask, reasons, units)
+        return cls(mask, reasons, units, notes or {})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from ..base.device_string import CONTROL_FLOW
 from ..base.formatting import byte_size, counted, duration
 from ..base.lanes import Box, lanes_svg
 from ..base.names import shortened
@@ -22,6 +23,7 @@ __all__ = [
     "format_profile",
     "profile_svg",
     "total_us",
+    "with_bodies_summed",
 ]
 
 EXECUTED = "EXECUTED"
@@ -146,6 +148,20 @@ class Profile(tuple[ProfileRow, ...]):
     def _repr_svg_(self) -> str | None:
         """A timeline for notebooks. None if there are no counters; notebooks then show the text."""
         return profile_svg(self) if self else None
+
+
+def with_bodies_summed(rows: Iterable[ProfileRow]) -> list[ProfileRow]:
+    """The rows of a model's own nodes. The row of a node on CONTROL_FLOW gets the times of the nodes in its bodies,
+    whose rows follow it."""
+    found: list[ProfileRow] = []
+    for row in rows:
+        outer = found[-1] if found and found[-1].exec_type.startswith(CONTROL_FLOW) else None
+        if outer is not None and row.subgraph == outer.subgraph and row.node.startswith(f"{outer.node}/"):
+            real, cpu = outer.real_us + row.real_us, outer.cpu_us + row.cpu_us
+            found[-1] = dataclasses.replace(outer, real_us=real, cpu_us=cpu)
+        else:
+            found.append(row)
+    return found
 
 
 def total_us(rows: Iterable[ProfileRow]) -> float:

@@ -16,7 +16,7 @@ from ..assign.affinity import Affinity
 from ..assign.predictions import PredictedPipeline
 from ..base.names import clean
 from ..plan import BoundaryValue, Plan, PlanRecord
-from ..plugin.profile import EXECUTED, Profile, ProfileRow
+from ..plugin.profile import EXECUTED, Profile, ProfileRow, with_bodies_summed
 from .model_columns import model_columns, type_text
 from .numbers import Numbers
 
@@ -201,8 +201,9 @@ def _predicted_stages(pipeline: PredictedPipeline) -> Iterator[tuple[int, int, f
 
 def _rows_by_place(profile: Profile, keys: Sequence[str], plan: PlanRecord) -> list[ProfileRow | None]:
     """The row of each node. Keys are looked up within their subgraph, or if it did not run alone, anywhere."""
-    anywhere = {row.node: row for row in profile}
-    by_key = {(row.subgraph, row.node): row for row in profile}
+    own = with_bodies_summed(profile)
+    anywhere = {row.node: row for row in own}
+    by_key = {(row.subgraph, row.node): row for row in own}
     numbers = [number for number, part in enumerate(plan.subgraphs, start=1) for _ in part.nodes]
     return [by_key.get((number, key)) or anywhere.get(key) for number, key in zip(numbers, keys, strict=True)]
 

@@ -138,21 +138,29 @@ class ParallelRun:
         assert self._left == 0
 
     def _take(self, device: str | None) -> int | None:
-        """A ready step that can run now, of ``device`` or of any device. Offers the others to their devices, except
-        short ones that the calling thread runs sooner than another thread wakes up."""
+        """A ready step that can run now, of ``device`` or of any device.
+
+        The others have to be started by another thread. If the calling thread waits, it is woken for the first one; no
+        second thread wakes for that step. The rest are offered to their devices, except short ones that the calling
+        thread runs sooner than another thread wakes up.
+        """
         if self._error is not None:
             return None
         taken = None
+        left_to_caller = None  # a device
         caller_is_free = self._caller_waits
         for number in self._ready:
             where = self._graph.devices[number]
-            if where in self._busy:
+            if where in self._busy or where == left_to_caller:
                 continue
             if taken is None and device in (None, where):
                 taken = number
                 self._busy.add(where)
                 if device is None:
                     caller_is_free = self._seconds[number] < HAND_OVER_SECONDS
+            elif self._caller_waits and left_to_caller is None:
+                left_to_caller = where
+                self._changed.notify()
             elif where not in self._offered and (not caller_is_free or self._seconds[number] >= HAND_OVER_SECONDS):
                 self._offered.add(where)
                 try:
@@ -187,7 +195,6 @@ class ParallelRun:
                 if self._waits_for[follower] == 0:
                     self._ready.append(follower)
             self._ready.sort()
-        self._changed.notify_all()
 
     def help(self, device: str) -> None:
         """Run ready steps of a device in its executor's thread."""
@@ -195,6 +202,8 @@ class ParallelRun:
             self._offered.discard(device)
             while (number := self._take(device)) is not None:
                 self._step(number)
+            if not self._busy:
+                self._changed.notify()  # the end, an error, or offers that no thread has accepted
 
 
 class _Offer:

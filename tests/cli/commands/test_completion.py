@@ -31,7 +31,7 @@ def complete(line: str) -> list[str]:
 def test_completion(diamond_path: Path) -> None:
     assert complete("hetero co") == ["compare", "completion"]
     assert complete("hetero run -d H") == ["HETERO:"]
-    assert complete("hetero run -d HETERO:FPGA,C") == ["HETERO:FPGA,CPU"]
+    assert complete("hetero run -d HETERO:FPGA,C") == ["HETERO:FPGA,CPU", "HETERO:FPGA,CONTROL_FLOW"]
     assert "HETERO:FPGA,FPGA" not in complete("hetero run -d HETERO:FPGA,")
     assert complete(f"hetero split {diamond_path} --pin op:Cl") == ["op:Clip="]
     assert complete(f"hetero split {diamond_path} -d HETERO:FPGA,CPU --pin op:LRN=C") == ["op:LRN=CPU"]
@@ -51,7 +51,7 @@ def test_completion_script(shell: str, hetero: Invoke) -> None:
     [
         ("hetero com", ["compare", "completion"]),
         ("hetero run -d H", ["HETERO:"]),
-        ("hetero run -d HETERO:FPGA,C", ["FPGA,CPU"]),
+        ("hetero run -d HETERO:FPGA,C", ["FPGA,CPU", "FPGA,CONTROL_FLOW"]),
         ("hetero run -d HETERO:FPGA,CPU m.onnx --json --p", ["--plan", "--pin", "--property", "--profile"]),
         ("hetero plan diamond.onnx --pin op:Cl", ["Clip="]),
         ("hetero plan diamond.onnx -d HETERO:FPGA,CPU --what-if FPGA=LRN,Cl", ["LRN,Clip"]),

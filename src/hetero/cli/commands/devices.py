@@ -18,6 +18,7 @@ _LISTS = {
     "HETERO": "one model on a list of devices, by priority: HETERO:FPGA,CPU",
     "MULTI": "requests distributed over a list of devices: MULTI:CPU,ORT",
     "AUTO": "the fastest device or split of a list, found while requests run: AUTO:ORT,CPU",
+    "CONTROL_FLOW": "If, Loop and Scan with their bodies cut, in a list: HETERO:ORT.CUDA,CONTROL_FLOW,CPU",
 }
 
 

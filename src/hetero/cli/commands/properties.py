@@ -12,6 +12,9 @@ from ..planning import Planning, profile_option
 
 __all__ = ["command"]
 
+_ALL = "SUPPORTED_PROPERTIES"
+"""The property whose value, the names in the tables, would make all lines of a table hundreds of characters wide."""
+
 
 @new_command()
 @click.argument("device", shell_complete=complete_device)
@@ -44,7 +47,12 @@ def command(device: str, profiles: tuple[str, ...], as_json: bool) -> None:
         return
     for title, writable in (("can be set", True), ("read-only", False)):
         rows = [
-            (entry.name, _text(value), ", ".join(str(choice) or "''" for choice in entry.choices or ()), entry.doc)
+            (
+                entry.name,
+                f"{len(value)} names" if entry.name == _ALL else _text(value),
+                ", ".join(str(choice) or "''" for choice in entry.choices or ()),
+                entry.doc,
+            )
             for entry, value in found
             if entry.writable == writable
         ]
