@@ -247,6 +247,6 @@ def test_a_pin_inside_a_loop_names_the_loop(core: hetero.Core) -> None:
     nodes = [helper.make_node("Loop", ["", "yes", "x"], ["y"], "loop", body=body)]
     weights = {"yes": np.array(False)}
     model = core.read_model(make_model(nodes, {"x": (4,)}, weights=weights))
-    for name in ("keep", "on", "deep"):
-        with pytest.raises(PropertyError, match=r"inside a graph of 'loop' \(Loop\), which runs on one device as a wh"):
+    for name, key in (("keep", "loop/keep"), ("choice", "loop/choice"), ("deep", "loop/choice/deep")):
+        with pytest.raises(PropertyError, match=rf"inside a graph of 'loop' \(Loop\): write '{key}'"):
             core.plan(model, DEVICES, pins={name: "CPU"})

@@ -232,16 +232,18 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
             return HG_INTERRUPTED;
     }
     for (int32_t i = n; i-- > 0;) {
-        for (;;) {
+        for (int closing = 0;;) {
             int64_t work = 8;
-            if (s.next_ready < s.last_ready) {
-                prefetch(&s);
-                absorb(&s, s.ready[s.next_ready++]);
-            }
-            else if (s.num_complete) {
+            /* All complete subgraphs close before any node that becomes ready joins: many ready nodes at a time can be
+             * fetched from memory early, and those of neighboring subgraphs are often neighbors in memory. */
+            closing = s.num_complete && (closing || s.next_ready == s.last_ready);
+            if (closing) {
                 const int32_t root = s.complete[--s.num_complete];
                 if (s.link[root] == root && !s.node[root].closed && !s.node[root].potential)
                     work = 4 * close_subgraph(&s, root);
+            } else if (s.next_ready < s.last_ready) {
+                prefetch(&s);
+                absorb(&s, s.ready[s.next_ready++]);
             } else
                 break;
             if (hg_interrupted(watch, work))

@@ -5,11 +5,19 @@
  *    makespan is at least the sum over nodes of the least y[lane] * work. If the speeds of the devices have the same
  *    ratio at all nodes, the weights 1 / (work of all nodes) give total work over total speed; otherwise,
  *    multiplicative updates improve the weights.
- * Both plus the cheapest launch. Transfers are left out. O(readers + nodes * devices * rounds). */
+ * 3. For each lane, the nodes that only this lane takes: they run one after the other. The first of them starts after the
+ *    shortest path to one of them, and the shortest path from one of them remains after the last.
+ * All plus the cheapest launch. Transfers are left out. O(readers + nodes * devices * rounds). */
 #include "schedule.h"
 
 enum { ROUNDS = 24 };
 static const double COST_PER_BOUND = 6.4e7; /* nodes * devices * rounds: about 0.1 s */
+static const double LEAST_WORK = 1e-300;    /* seconds of a lane, so that its weight is finite */
+
+/* The nodes that only one lane takes, all that remains after each of them, and all that comes before it. */
+typedef struct {
+    double work, head, tail; /* seconds; head, tail: the least over the nodes */
+} only_here;
 
 static double weighted_work(const hg_machine *m, const double *weight, double *load)
 {
@@ -37,15 +45,20 @@ int hg_makespan_bound(const hg_machine *m, double *bound, hg_arena *arena, hg_wa
 {
     const hg_costs *costs = m->costs;
     *bound = 0;
-    double *after = HG_TAKE(arena, double, m->n);
-    if (!after)
+    double *after = HG_TAKE(arena, double, m->n), *least_of = HG_TAKE(arena, double, m->n);
+    int16_t *only_lane = HG_TAKE(arena, int16_t, m->n); /* -1: several lanes take the node */
+    if (!after || !least_of || !only_lane)
         return HG_NO_MEMORY;
+    only_here only[HG_MOST_LANES];
+    for (int lane = 0; lane < HG_MOST_LANES; lane++)
+        only[lane] = (only_here){0, INFINITY, INFINITY};
     uint8_t is_used[HG_MOST_LANES] = {0};
     double lane_work[HG_MOST_LANES] = {0}, path = 0, launch = INFINITY;
     int64_t units = 0;
     for (int32_t i = m->n - 1; i >= 0; i--) {
         const int32_t v = hg_node_at(m, i);
         double longest = 0, least = INFINITY;
+        int lane = -1, takers = 0;
         for (int32_t j = m->made_start[v]; j < m->made_start[v + 1]; j++) {
             const int32_t value = m->made[j];
             for (int32_t r = costs->indptr[value]; r < costs->indptr[value + 1]; r++) {
@@ -59,6 +72,7 @@ int hg_makespan_bound(const hg_machine *m, double *bound, hg_arena *arena, hg_wa
             const double w = costs->work[(int64_t)d * costs->n + v];
             least = w < least ? w : least;
             if (isfinite(w)) {
+                lane = !takers++ || lane == m->lane[d] ? m->lane[d] : -1;
                 is_used[m->lane[d]] = 1;
                 lane_work[m->lane[d]] += w;
                 launch = m->launch[d] < launch ? m->launch[d] : launch;
@@ -66,15 +80,39 @@ int hg_makespan_bound(const hg_machine *m, double *bound, hg_arena *arena, hg_wa
         }
         after[v] = longest + least;
         path = after[v] > path ? after[v] : path;
+        least_of[v] = least;
+        only_lane[v] = (int16_t)lane;
+        if (lane >= 0) {
+            only[lane].work += least;
+            only[lane].tail = longest < only[lane].tail ? longest : only[lane].tail;
+        }
         if (hg_interrupted_after(watch, &units, 4 + 2 * costs->k))
             return HG_INTERRUPTED;
     }
     if (!m->n)
         return HG_OK;
+    double *ready = after; /* when the inputs of each node are there, at the earliest */
+    for (int32_t i = 0; i < m->n; i++) {
+        const int32_t v = hg_node_at(m, i);
+        double at = 0;
+        for (int32_t j = m->read_start[v]; j < m->read_start[v + 1]; j++) {
+            const int32_t u = costs->producer[m->read[j]];
+            if (u < m->n && u != v && ready[u] + least_of[u] > at)
+                at = ready[u] + least_of[u];
+        }
+        ready[v] = at;
+        if (only_lane[v] >= 0 && at < only[only_lane[v]].head)
+            only[only_lane[v]].head = at;
+        if (hg_interrupted_after(watch, &units, 4 + 2 * (int64_t)(m->read_start[v + 1] - m->read_start[v])))
+            return HG_INTERRUPTED;
+    }
+    for (int lane = 0; lane < HG_MOST_LANES; lane++)
+        if (only[lane].head + only[lane].work + only[lane].tail > path && isfinite(only[lane].head))
+            path = only[lane].head + only[lane].work + only[lane].tail;
     double weight[HG_MOST_LANES] = {0}, load[HG_MOST_LANES], best = 0, sum = 0;
     for (int lane = 0; lane < HG_MOST_LANES; lane++)
         if (is_used[lane])
-            sum += weight[lane] = 1 / (lane_work[lane] > 0 ? lane_work[lane] : 1e-300);
+            sum += weight[lane] = 1 / (lane_work[lane] > LEAST_WORK ? lane_work[lane] : LEAST_WORK);
     const double affordable = COST_PER_BOUND / ((double)m->n * costs->k);
     const int rounds = affordable < 2 ? 2 : affordable > ROUNDS ? ROUNDS : (int)affordable;
     for (int round = 0; round < rounds && sum > 0; round++) {

@@ -108,7 +108,21 @@ class Affinity:
         return None if support.mask[node] else support.reasons.get(node, _NO_REASON)
 
     def reason(self, node: int) -> str:
-        """Why the node is on its device, as text."""
+        """Why the node is on its device, as text, and how the device runs it if the device says so."""
+        note = self.note(node)
+        return f"{self._reason(node)}; {note}" if note else self._reason(node)
+
+    def note(self, node: int) -> str:
+        """How the device of the node runs it, as the device says; usually empty."""
+        number = int(self.device_of[node])
+        return self.supports[number].notes.get(node, "") if number < len(self.supports) else ""
+
+    def notes(self) -> Mapping[int, str]:
+        """Node -> `note`, for the nodes that have one."""
+        nodes = sorted({node for support in self.supports for node in support.notes})
+        return {node: note for node in nodes if (note := self.note(node))}
+
+    def _reason(self, node: int) -> str:
         number = int(self.device_of[node])
         device = self.devices[number]
         origin = int(self.origin[node])

@@ -172,6 +172,33 @@ def test_beside_an_exact_solver(seed):
     assert found.latency <= 1.6 * exact + 1e-3
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_lower_bound_of_pinned_nodes(seed):
+    """Most nodes have one device, some devices share a lane: the bound stays below the exact minimum."""
+    rng = np.random.default_rng(seed)
+    n, k = 8, int(rng.integers(2, 4))
+    edges = [(a, b) for a in range(n) for b in range(a + 1, n) if rng.random() < 0.25]
+    work = rng.random((k, n))
+    pinned = rng.random(n) < 0.8
+    work[(rng.integers(0, k, n) != np.arange(k)[:, None]) & pinned] = np.inf
+    exact = least_makespan_of_nodes(make_case(edges, work))
+    assert make_case(edges, work).scheduler.lower_bound() <= exact + 1e-3
+    one_lane = make_case(edges, work, lane=np.zeros(k, np.uint8))
+    fastest = work.min(axis=0).sum()
+    assert one_lane.scheduler.lower_bound() == pytest.approx(fastest)
+
+
+def test_lower_bound_of_a_device_that_waits():
+    """Node 0 on one device, then 1 and 2 on another, then 3 on the first: no two of them can overlap with the rest."""
+    first, second = [1, np.inf, np.inf, 4], [np.inf, 2, 3, np.inf]
+    case = make_case([(0, 1), (0, 2), (1, 3), (2, 3)], np.array([first, second]), launch=0.5)
+    assert case.scheduler.lower_bound() == pytest.approx(1 + 2 + 3 + 4 + 0.5)
+    # A second node before the two lets them start at once, and one after them may be short.
+    edges = [(0, 1), (4, 2), (1, 3), (2, 5)]
+    case = make_case(edges, np.array([[*first, 0.5, 0.25], [*second, np.inf, np.inf]]))
+    assert case.scheduler.lower_bound() == pytest.approx(max(1 + 2 + 4, 0.5 + 2 + 3 + 0.25))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_never_slower_than_the_known_plans(seed):
     rng = np.random.default_rng(seed)
@@ -217,12 +244,13 @@ def test_forced_to_one_after_the_other():
     assert found.latency == pytest.approx(11)
 
 
-@pytest.mark.parametrize("work", [np.zeros((2, 6)), np.ones((2, 6)), np.full((2, 6), 1e-300)])
+@pytest.mark.parametrize("work", [np.zeros((2, 6)), np.ones((2, 6)), np.full((2, 6), 1e-300), np.full((2, 6), 5e-324)])
 def test_costs_without_differences(work):
     case = make_case([(i, i + 1) for i in range(5)], work)
     found = least_makespan(case.scheduler, [np.zeros(6, np.int32)])
     assert found.partition.num_subgraphs == 1
     assert found.latency == pytest.approx(work[0].sum())
+    assert case.scheduler.lower_bound() <= found.latency
 
 
 def test_no_nodes_and_one():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from ...base.files import read_file, write_atomically
 from ...errors import HeteroError, PropertyError, did_you_mean, file_error
 from ...model.identity import graph_digest
-from ...plugin.profile import NOT_RUN, OPTIMIZED_OUT, ProfileRow
+from ...plugin.profile import NOT_RUN, OPTIMIZED_OUT, ProfileRow, with_bodies_summed
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -125,9 +125,8 @@ class Costs:
         totals: dict[str, float] = {}
         for rows in runs:
             sums: dict[str, float] = {}
-            for row in rows:
-                if row.status == NOT_RUN or row.exec_type.startswith("simulated"):
-                    continue
+            measured = (row for row in rows if row.status != NOT_RUN and not row.exec_type.startswith("simulated"))
+            for row in with_bodies_summed(measured):
                 name = device if isinstance(device, str) else _device_of(device, row)
                 per_node = times.setdefault(name, {})
                 fused = row.status == OPTIMIZED_OUT
