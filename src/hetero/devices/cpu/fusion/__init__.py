@@ -7,10 +7,22 @@ fused call stands for the node that does most of its work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 
-from ..values import Call
-from . import activations, attention, chains, conversions, epilogues, layer_norm, padding, views
+from ..values import Call, Context
+from . import (
+    activations,
+    attention,
+    chains,
+    conversions,
+    epilogues,
+    gathered,
+    layer_norm,
+    padding,
+    pointwise_depthwise,
+    transposed,
+    views,
+)
 from .graph import CallGraph
 
 __all__ = ["PASSES", "fuse"]
@@ -19,19 +31,21 @@ PASSES = (
     activations.recognize,
     layer_norm.recognize,
     attention.recognize,
+    transposed.absorb_transposes,
     padding.absorb,
     epilogues.absorb,
+    pointwise_depthwise.join,
     layer_norm.add_before,
     chains.fuse_elementwise,
     views.join_copies,
 )
 
 
-def fuse(calls: Sequence[Call], kept: Collection[int], new_storage: Callable[[], int]) -> list[Call]:
-    """Return the calls after all passes. ``kept``: storages that are read after the segment. ``new_storage``: returns a
-    number that no storage has."""
-    placed = conversions.place_conversions(calls, kept, chains.may_join, new_storage)
+def fuse(context: Context, kept: Collection[int]) -> list[Call]:
+    """Return the calls of ``context`` after all passes. ``kept``: storages that are read after the segment."""
+    placed = conversions.place_conversions(context.calls, kept, chains.may_join, context.new_storage)
     graph = CallGraph(placed, kept)
+    gathered.multiply_in_place(graph, context)
     for run in PASSES:
         run(graph)
     return graph.result()

@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from .... import _kernels
 from ..values import Call, Value
 from .graph import CallGraph
+from .views import dense_steps, steps_through
 
 __all__ = ["recognize"]
 
@@ -260,7 +260,7 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
         return None
     ndim = product.ints[9]
     steps = product.ints[10 + (1 + which) * ndim : 10 + (2 + which) * ndim] if ndim else (0,) * len(batch)
-    dense = _dense_steps(value.shape)
+    dense = dense_steps(value.shape)
     strides, offset, factor = list(dense), 0, 1.0
     at, passed = value, list[int]()
     while at.data is None:
@@ -275,7 +275,7 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
                 break
             at, factor = Value(source.dtype, at.shape, None, source.storage, source.shared), factor * number
         elif call.kernel == "copy_strided" and call.inputs[0] is not None and offset == 0:
-            through = _through(call, value.shape, strides)
+            through = steps_through(call, value.shape, strides)
             if through is None or (packed and 1 not in through[-2:]):
                 break
             at, strides, offset = call.inputs[0], through, call.ints[0]
@@ -294,30 +294,6 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
     return _Matrices(at, factor, offset, strides[-2], strides[-1], along, passed)
 
 
-def _through(copy: Call, shape: tuple[int, ...], strides: Sequence[int]) -> list[int] | None:
-    """Translate strides over the result of a copy to strides over its source.
-
-    None unless each axis (``shape``, ``strides``) longer than 1 is one axis of the copy, of the same size and with a
-    step of 0 or more."""
-    rank = copy.ints[1]
-    counts, steps = copy.ints[2 : 2 + rank], copy.ints[2 + rank :]
-    place = {step: axis for axis, step in enumerate(_dense_steps(counts)) if counts[axis] > 1}
-    source_steps = []
-    for size, stride in zip(shape, strides, strict=True):
-        axis = place.get(stride, -1)
-        if size == 1 or stride == 0:
-            source_steps.append(0 if size > 1 else 1)
-        elif axis < 0 or counts[axis] != size or steps[axis] < 0:
-            return None
-        else:
-            source_steps.append(steps[axis])
-    return source_steps
-
-
-def _dense_steps(shape: Sequence[int]) -> list[int]:
-    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-
-
 def _broadcast_steps(shape: tuple[int, ...], full: tuple[int, ...]) -> list[int] | None:
     """The stride along each axis of ``full``, 0 along broadcast axes; None if ``shape`` does not broadcast to it."""
     if len(shape) > len(full):
@@ -325,7 +301,7 @@ def _broadcast_steps(shape: tuple[int, ...], full: tuple[int, ...]) -> list[int]
     padded = (1,) * (len(full) - len(shape)) + shape
     if any(size not in (1, full_size) for size, full_size in zip(padded, full, strict=True)):
         return None
-    return [0 if size == 1 else step for size, step in zip(padded, _dense_steps(padded), strict=True)]
+    return [0 if size == 1 else step for size, step in zip(padded, dense_steps(padded), strict=True)]
 
 
 Mask = tuple[Value | None, list[int]]
@@ -401,13 +377,13 @@ def _result(graph: CallGraph, value: Value, shape: tuple[int, ...], removed: lis
 
     If the only reader is a strided copy that takes each element once, starts at offset 0 and keeps the columns dense,
     the result is written in that copy's layout, and the copy is added to ``removed``."""
-    dense = _dense_steps(shape)
+    dense = dense_steps(shape)
     reader = graph.only_reader(value)
     copy = None if reader is None else graph.call(reader)
     if reader is not None and copy is not None and copy.kernel == "copy_strided" and copy.ints[0] == 0:
         rank = copy.ints[1]
         counts, steps = copy.ints[2 : 2 + rank], copy.ints[2 + rank :]
-        to = _dense_steps(counts)
+        to = dense_steps(counts)
         places = {
             step: (count, to[axis]) for axis, (count, step) in enumerate(zip(counts, steps, strict=True)) if count > 1
         }

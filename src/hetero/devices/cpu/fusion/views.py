@@ -1,13 +1,16 @@
-"""A strided copy of a strided copy is one strided copy: a Slice of a Slice, a Transpose that undoes another."""
+"""A strided copy of a strided copy is one strided copy: a Slice of a Slice, a Transpose that undoes another. Strides
+through copies."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
+from ..values import Call
 from .graph import CallGraph
 
-__all__ = ["compose", "join_copies"]
+__all__ = ["compose", "dense_steps", "join_copies", "steps_through"]
 
 
 def join_copies(graph: CallGraph) -> None:
@@ -62,3 +65,27 @@ def compose(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | No
         return None  # it crosses from one row into the next
     offset = first[0] + sum(at * step for at, step in zip(begin, steps, strict=True))
     return (offset, second[1], *second[2 : 2 + second[1]], *composed)
+
+
+def steps_through(copy: Call, shape: tuple[int, ...], strides: Sequence[int]) -> list[int] | None:
+    """Translate strides over the result of a copy to strides over its source.
+
+    None unless each axis (``shape``, ``strides``) longer than 1 is one axis of the copy, of the same size and with a
+    step of 0 or more."""
+    rank = copy.ints[1]
+    counts, steps = copy.ints[2 : 2 + rank], copy.ints[2 + rank :]
+    place = {step: axis for axis, step in enumerate(dense_steps(counts)) if counts[axis] > 1}
+    source_steps = []
+    for size, stride in zip(shape, strides, strict=True):
+        axis = place.get(stride, -1)
+        if size == 1 or stride == 0:
+            source_steps.append(0 if size > 1 else 1)
+        elif axis < 0 or counts[axis] != size or steps[axis] < 0:
+            return None
+        else:
+            source_steps.append(steps[axis])
+    return source_steps
+
+
+def dense_steps(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]

@@ -1,0 +1,94 @@
+"""A 1x1 convolution and the depthwise convolution of its result become one call.
+
+Contract: the same sums; the result of the 1x1 convolution is never in memory.
+
+Conditions:
+
+- The depthwise convolution alone reads the result of the 1x1 convolution, once, in its own shape, and it is not read
+  after the segment.
+- Both are float32 with two spatial axes. Each may have a bias and an activation, neither has an addend.
+- The 1x1 convolution has one group, weights that are packed as panels, no strides, no pads, at most `_MOST_CHANNELS`
+  input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns.
+- The depthwise convolution has one output channel for each input channel and no dilations. Each row of windows contains
+  a row of its input. Its kernel and its rows are small enough for conv_depthwise.c (`_MOST_TAPS`, `_MOST_COPIED`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..values import Call
+from .graph import CallGraph
+from .matching import maker_of
+
+__all__ = ["join"]
+
+_MOST_CHANNELS = 160
+"""Of the input. With more, fewer rows fit the L2 cache at a time, so more of them are computed twice."""
+
+_LEAST_CHANNELS = 16
+"""Of the result of the 1x1 convolution: a panel of weights."""
+
+_LEAST_COLUMNS = 12
+"""Of the image: in narrower ones, a depthwise convolution alone has channels in the vector lanes, which is faster."""
+
+_MOST_TAPS = 1024
+"""Of the depthwise kernel: MAX_TAPS of conv_depthwise.c."""
+
+_MOST_COPIED = 1 << 17
+"""Input elements of four rows of windows, of which conv_depthwise.c makes a padded copy. Its scratch memory holds twice
+as many."""
+
+
+def join(graph: CallGraph) -> None:
+    for position, call in graph:
+        if call.kernel != "conv" or call.inputs[0] is None or call.inputs[0].rank != 4:
+            continue
+        pointwise = maker_of(graph, call.inputs[0], ("conv",))
+        if pointwise is None or not (_is_pointwise(pointwise[1]) and _is_depthwise(call)):
+            continue
+        graph.remove(pointwise[0])
+        graph.replace(position, _joined(pointwise[1], call))
+
+
+def _is_pointwise(call: Call) -> bool:
+    x, y = call.inputs[0], call.outputs[0]
+    assert x is not None
+    group, packing, _, *window = call.ints[:15]
+    return (
+        y.dtype == np.float32
+        and call.inputs[3] is None
+        and (group, packing) == (1, 1)
+        and window[:9] == [1, 1, 1, 1, 1, 1, 0, 0, 0]
+        and x.shape[2:] == y.shape[2:]
+        and 1 <= x.shape[1] <= _MOST_CHANNELS
+        and y.shape[1] >= _LEAST_CHANNELS
+        and y.shape[2] >= 1
+        and y.shape[3] >= _LEAST_COLUMNS
+    )
+
+
+def _is_depthwise(call: Call) -> bool:
+    x, y = call.inputs[0], call.outputs[0]
+    assert x is not None
+    group, packing, _, *window = call.ints[:15]
+    _, height, width, _, stride, step, _, pad, _ = window[:9]
+    return (
+        y.dtype == np.float32
+        and call.inputs[3] is None
+        and packing == 0
+        and x.shape[1] == y.shape[1] == group
+        and window[9:] == [1, 1, 1]
+        and height * width <= _MOST_TAPS
+        and (3 * stride + height) * ((y.shape[3] + 32) * step + width) <= _MOST_COPIED
+        and pad < height
+        and (y.shape[2] - 1) * stride - pad < x.shape[2]
+    )
+
+
+def _joined(pointwise: Call, depthwise: Call) -> Call:
+    inputs = (*pointwise.inputs[:3], *depthwise.inputs[1:3])
+    window = depthwise.ints[3:15]
+    ints = (pointwise.ints[2], depthwise.ints[2], *window[1:3], *window[4:6], *window[7:9])
+    floats = (*pointwise.floats, *depthwise.floats)
+    return Call("pointwise_depthwise", inputs, depthwise.outputs, ints, floats, pointwise.node, pointwise.label)

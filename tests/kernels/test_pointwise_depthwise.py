@@ -1,0 +1,155 @@
+"""pointwise_depthwise against two plain convolutions in float64, in every instruction set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _kernels
+from hetero.errors import InferenceError
+from packed_convolution import Array, numbers
+from plain_convolution import ACTIVATIONS, naive
+
+VARIANTS = _kernels.variants()
+SCRATCH = (1 << 20) + (512 << 10)
+
+
+def packed(w: Array, variant: str | None) -> Array:
+    maps, k = w.shape[0], w.shape[1]
+    return _kernels.call(
+        "pack_b", [w], [((-(-maps // 16) * 16 * k,), np.float32)], [1, k, maps, 1], variant=variant or VARIANTS[-1]
+    )[0]
+
+
+def joined(
+    x: Array,
+    w1: Array,
+    w2: Array,
+    strides: tuple[int, int],
+    begin: tuple[int, int],
+    out: tuple[int, int],
+    *,
+    bias1: Array | None = None,
+    bias2: Array | None = None,
+    activations: tuple[int, int] = (0, 0),
+    variant: str | None = None,
+    scratch: int = SCRATCH,
+    maps: int | None = None,
+    **options: Any,
+) -> Array:
+    variant = variant or VARIANTS[-1]
+    ints = [*activations, *w2.shape[2:], *strides, *begin]
+    return _kernels.call(
+        "pointwise_depthwise",
+        [x, packed(w1, variant), bias1, w2, bias2],
+        [((x.shape[0], w1.shape[0] if maps is None else maps, *out), np.float32)],
+        ints,
+        [-1, 2, -1, 2],
+        scratch,
+        variant,
+        **options,
+    )[0]
+
+
+def expected(
+    x: Array, w1: Array, w2: Array, strides: Any, begin: Any, end: Any, bias1: Any, bias2: Any, activations: Any
+) -> Array:
+    maps = w1.shape[0]
+    middle = naive(x, w1, 1, (1, 1), (1, 1), (0, 0), (0, 0))
+    if bias1 is not None:
+        middle = middle + bias1.reshape(-1, 1, 1)
+    y = naive(ACTIVATIONS[activations[0]](middle), w2, maps, strides, (1, 1), begin, end)
+    if bias2 is not None:
+        y = y + bias2.reshape(-1, 1, 1)
+    return ACTIVATIONS[activations[1]](y)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_random_geometry(variant: str, data: st.DataObject) -> None:
+    draw = data.draw
+    channels, maps = draw(st.sampled_from([1, 5, 24, 130, 300])), draw(st.sampled_from([1, 15, 16, 17, 40]))
+    kernel = [draw(st.sampled_from([1, 2, 3, 5, 7])) for _ in range(2)]
+    strides = tuple(draw(st.sampled_from([1, 1, 2, 3])) for _ in range(2))
+    sizes = [draw(st.sampled_from([1, 2, 7, 12, 16, 33, 56])) for _ in range(2)]
+    begin = (draw(st.integers(0, kernel[0] - 1)), draw(st.integers(0, kernel[1] + 1)))
+    end = [
+        max(draw(st.integers(0, k - 1)), k - n - b) for k, n, b in zip(kernel, sizes, begin, strict=True)
+    ]  # fmt: skip
+    out = tuple((n + b + e - k) // s + 1 for n, b, e, k, s in zip(sizes, begin, end, kernel, strides, strict=True))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    x = rng.standard_normal((draw(st.sampled_from([0, 1, 1, 2])), channels, *sizes), np.float32)
+    w1 = rng.standard_normal((maps, channels, 1, 1), np.float32) / np.float32(channels**0.5)
+    w2 = rng.standard_normal((maps, 1, *kernel), np.float32)
+    bias1, bias2 = (numbers(maps, seed=i) if draw(st.booleans()) else None for i in range(2))
+    activations = tuple(draw(st.sampled_from(sorted(ACTIVATIONS))) for _ in range(2))
+    if (out[0] - 1) * strides[0] - begin[0] >= sizes[0]:
+        return  # a row of windows within the padding: refused
+    wanted = expected(x, w1, w2, strides, begin, end, bias1, bias2, activations)
+    least = SCRATCH if sizes[0] * sizes[1] * channels < 60000 else 8 << 20
+    found = joined(
+        x, w1, w2, strides, begin, out, bias1=bias1, bias2=bias2, activations=activations, variant=variant,
+        scratch=draw(st.sampled_from([least, 16 << 20])), team=_kernels.Team(draw(st.sampled_from([1, 1, 3]))),
+    )  # fmt: skip
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
+@pytest.mark.parametrize("size", [3, 5])
+def test_same_for_every_number_of_bands(variant: str, strides: tuple[int, int], size: int) -> None:
+    """Less scratch memory and more threads make more bands, which have the same bits."""
+    x, w1, w2 = numbers(2, 24, 50, 33), numbers(40, 24, 1, 1, seed=1), numbers(40, 1, size, size, seed=2)
+    out = tuple((n - 1) // s + 1 for n, s in zip(x.shape[2:], strides, strict=True))
+    arguments = (x, w1, w2, strides, (size // 2, size // 2), out)
+    options: dict[str, Any] = {"bias2": numbers(40, seed=5), "activations": (8, 1), "variant": variant}
+    alone = joined(*arguments, **options, scratch=8 << 20)
+    for scratch in (SCRATCH, (1 << 20) + (80 << 10)):
+        for threads in (1, 2, 3, 7):
+            found = joined(*arguments, **options, scratch=scratch, team=_kernels.Team(threads))
+            assert np.array_equal(alone, found)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_bad_inputs_stay_in_their_windows(variant: str, stride: int) -> None:
+    x, w1, w2 = numbers(1, 8, 20, 24), numbers(16, 8, 1, 1, seed=1), numbers(16, 1, 3, 3, seed=2)
+    x[0, 0, 0, 0], x[0, 3, 9, 11], x[0, 7, 19, 23] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        wanted = expected(x, w1, w2, (stride, stride), (1, 1), (1, 1), None, None, (0, 0))
+    found = joined(x, w1, w2, (stride, stride), (1, 1), wanted.shape[2:], variant=variant)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_array_equal(found[np.isinf(wanted)], wanted[np.isinf(wanted)])
+    finite = np.isfinite(wanted)
+    assert not finite.all()
+    np.testing.assert_allclose(found[finite], wanted[finite], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"scratch": 1 << 20},
+        {"begin": (3, 1)},
+        {"out": (10, 20)},
+        {"w2": numbers(15, 1, 3, 3)},
+        {"w1": numbers(40, 4, 1, 1)},
+        {"bias1": numbers(15)},
+        {"bias2": numbers(17)},
+        {"strides": (0, 1)},
+        {"x": numbers(1, 4, 0, 20), "out": (1, 20)},
+        {"x": numbers(1, 0, 8, 20), "w1": numbers(16, 0, 1, 1)},
+    ],
+)
+def test_rejected(bad: dict[str, Any]) -> None:
+    good: dict[str, Any] = {
+        "x": numbers(1, 4, 8, 20), "w1": numbers(16, 4, 1, 1), "w2": numbers(16, 1, 3, 3), "strides": (1, 1),
+        "begin": (1, 1), "out": (8, 20), "maps": 16,
+    }  # fmt: skip
+    joined(**good)
+    with pytest.raises(InferenceError):
+        joined(**{**good, **bad})
