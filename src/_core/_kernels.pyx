@@ -140,7 +140,14 @@ cdef dict _dtype_codes = {
 
 
 # Kernels that read weights in place from a file, at any address, which avoids a copy of all weights.
-cdef object _TAKE_ANY_ADDRESS = frozenset(["pack_b", "pack_winograd"])
+# The operand that these kernels read bytewise, so that its elements need not be aligned. Weights in protobuf files
+# usually are not, and a copy of an embedding table would take more memory than all else.
+cdef dict _BYTEWISE = {"pack_b": 0, "pack_winograd": 0, "gather": 0, "gather_nd": 0}
+
+
+def bytewise_operand(name):
+    """The operand of kernel ``name`` whose elements need not be aligned; -1 if there is none."""
+    return _BYTEWISE.get(name, -1)
 
 
 cdef void *data_of(array) except NULL:
@@ -294,8 +301,8 @@ def _array_in(memory, shape, dtype):
 def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=None, variant=None, Team team=None, memory=None):
     """Run one kernel on NumPy arrays and return its outputs as a list of new arrays.
 
-    ``inputs``: arrays; None for an absent optional input. An array is copied if it is not C-contiguous, or not aligned,
-    unless the kernel packs weights. ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``: as
+    ``inputs``: arrays; None for an absent optional input. An array is copied if it is not C-contiguous, or not aligned
+    (except for `bytewise_operand`). ``output_specs``: a pair (shape, dtype) per output. ``ints``, ``floats``: as
     documented in the kernel's source. ``scratch_bytes``: None = as much as the kernel can use. ``variant``: an
     instruction set of `variants`; None = the one in use. ``team``: threads to use, if free. ``memory``: function from a
     number of bytes to a uint8 array for an output; None = new memory.
@@ -305,8 +312,9 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=None, var
     """
     cdef int kernel = kernel_number(name)
     cdef int number = _chosen if variant is None else _variant_number(variant, "variant")
-    cdef bint anywhere = name in _TAKE_ANY_ADDRESS
-    arrays = [None if array is None else np.require(array, requirements="C" if anywhere else "CA") for array in inputs]
+    cdef int anywhere = _BYTEWISE.get(name, -1)
+    arrays = [None if array is None else np.require(array, requirements="C" if position == anywhere else "CA")
+              for position, array in enumerate(inputs)]
     outputs = [np.empty(shape, dtype) if memory is None else _array_in(memory, shape, dtype)
                for shape, dtype in output_specs]
     cdef int num_in = len(arrays), num_out = len(outputs), num_ints = len(ints), num_floats = len(floats), position
@@ -330,7 +338,7 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=None, var
         for position in range(num_in):
             operands[position] = NULL
             if arrays[position] is not None:
-                _describe_array(&tensors[position], arrays[position], anywhere)
+                _describe_array(&tensors[position], arrays[position], position == anywhere)
                 operands[position] = &tensors[position]
         for position in range(num_out):
             _describe_array(&tensors[num_in + position], outputs[position])

@@ -15,6 +15,8 @@ from libc.string cimport memcpy
 from hetero._kernels cimport chosen_kernel, data_of, describe_type, in_place_rule, kernel_number, scratch_of
 from kernels_c cimport *
 
+from hetero._kernels import bytewise_operand
+
 # The places of tensors in a program.
 ARENA, CONSTANT, INPUT, OUTPUT, LATE = IN_ARENA, IN_CONSTANT, IN_INPUT, IN_OUTPUT, IS_LATE
 
@@ -194,7 +196,7 @@ cdef class Program:
     `INPUT`, `OUTPUT` (number: position) or `LATE`. Tensors may share memory. ``calls``: (kernel name, input
     tensors (-1: absent), output tensors, ints, floats, label) each, in order; str(label), computed only when needed, names
     the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch` objects as a
-    seventh entry. ``constants``: arrays, kept alive, not written. ``inputs``, ``outputs``: (shape, dtype) each.
+    seventh entry. ``constants``: arrays, kept alive, not written; aligned, except for `bytewise_operand`. ``inputs``, ``outputs``: (shape, dtype) each.
     ``arena_bytes``: the arena's size.
 
     ``sizes``: for a program that also runs for other sizes. The shapes, ints, offsets and the arena's size are then those
@@ -205,7 +207,8 @@ cdef class Program:
 
     def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes, Sizes sizes=None, int first_call=0):
         cdef int position, operand = 0, int_position = 0, float_position = 0
-        self.constants = tuple(np.require(array, requirements="CA") for array in constants)
+        self.constants = tuple(np.require(array, requirements="C") for array in constants)
+        unaligned = set()  # tensors
         self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
         self.output_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in outputs)
         self.labels = tuple(entry[5] for entry in calls)
@@ -242,6 +245,8 @@ cdef class Program:
                 if self.constants[number].nbytes != self.tensors[position].size * dtype.itemsize:
                     raise ValueError(f"tensor {position}: constant {number} has another size")
                 self.tensors[position].data = data_of(self.constants[number])
+                if not self.constants[number].flags.aligned:
+                    unaligned.add(position)
         for position, (name, ins, outs, int_values, float_values, *_) in enumerate(calls):
             if self.branches[position] is None:
                 self.kernels[position] = kernel_number(name)
@@ -261,6 +266,11 @@ cdef class Program:
             self.calls[position].num_ints, self.calls[position].num_floats = len(int_values), len(float_values)
             self.calls[position].ints = self.ints + int_position
             self.calls[position].floats = self.floats + float_position
+            if unaligned:
+                bytewise = bytewise_operand(name)
+                for number, tensor in enumerate(ins):
+                    if tensor in unaligned and number != bytewise:
+                        raise ValueError(f"call {position}: operand {number} is not aligned")
             for tensor in (*ins, *outs):
                 if not -1 <= tensor < self.num_tensors:
                     raise ValueError(f"call {position}: no tensor {tensor}")

@@ -375,6 +375,31 @@ def test_planes_of_every_number_of_pixels(variant: str, channels: int) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("maps", [5, 16, 33, 49, 64, 65, 97, 112, 160])
+@pytest.mark.parametrize("width", [3, 49, 64, 97, 112, 150])
+def test_every_number_of_panels(variant: str, maps: int, width: int) -> None:
+    """Channels and pixels of a row that leave a tile of one panel, which ht_next_columns avoids."""
+    rng = np.random.default_rng(maps)
+    x, bias = rng.standard_normal((1, 3, 5, 2 * width), np.float32), rng.standard_normal(maps, np.float32)
+    for kernel, stride, pad in [(3, 2, 1), (1, 1, 0), (3, 1, 1), (2, 2, 0)]:
+        w = rng.standard_normal((maps, 3, kernel, kernel), np.float32)
+        pads, strides = [pad, pad], [stride, stride]
+        check(x, w, 1, strides, [1, 1], pads, pads, packed=True, variant=variant, bias=bias, with_addend=True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("width", [1, 7, 16, 33])
+@pytest.mark.parametrize("before", [0, 5, 40])
+@pytest.mark.parametrize("after", [0, 5, 40])
+def test_padding_wider_than_vectors(variant: str, width: int, before: int, after: int) -> None:
+    """Rows copied with zeros on both sides; a NaN reaches only the outputs whose windows hold it."""
+    rng = np.random.default_rng(width)
+    x, w = rng.standard_normal((1, 20, 3, width), np.float32), rng.standard_normal((96, 20, 3, 3), np.float32)
+    x[0, 7, 1, width // 2] = np.nan
+    check(x, w, 1, [2, 2], [1, 1], [1, before], [1, after + 2], packed=True, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("pixels", [49, 50, 92, 169, 289])
 def test_threads_give_the_same_bits(variant: str, pixels: int) -> None:
     rng = np.random.default_rng(0)
@@ -388,9 +413,10 @@ def test_threads_give_the_same_bits(variant: str, pixels: int) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_results_do_not_depend_on_the_rest_of_the_plane(variant: str) -> None:
-    """The sums of a pixel are the same in a vector of pixels as in the rest of one."""
+    """The sums of a pixel are the same in a vector of pixels as in the rest of one, and in each algorithm for so few
+    input channels."""
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((1, 300, 1, 56), np.float32), rng.standard_normal((400, 300, 1, 1), np.float32)
+    x, w = rng.standard_normal((1, 120, 1, 56), np.float32), rng.standard_normal((400, 120, 1, 1), np.float32)
     geometry = (1, (1, 1), (1, 1), (0, 0))
     whole = conv(x, w, (1, 56), *geometry, variant=variant, packed=True)
     for pixels in range(49, 56):

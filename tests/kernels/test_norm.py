@@ -1,4 +1,4 @@
-"""layer_norm, batch_norm, instance_norm and lrn against NumPy in float64."""
+"""layer_norm, batch_norm and lrn against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_layer_norm_of_nan_stays_in_its_row(variant: str) -> None:
     np.testing.assert_array_equal(np.isnan(found).any(axis=1), [False, True, False])
 
 
-# ---- batch_norm, instance_norm
+# ---- batch_norm
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -90,15 +90,6 @@ def test_batch_norm(variant: str, shape: tuple[int, int, int]) -> None:
     expected = (x - column(mean)) / np.sqrt(column(variance) + 1e-3) * column(scale) + column(bias)
     found = one("batch_norm", [x, scale, bias, mean, variance], list(shape), [1e-3], variant)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_instance_norm(variant: str, width: int) -> None:
-    x, scale, bias = normal(2, 3, width) + 1, normal(3, seed=1), normal(3, seed=2)
-    expected = naive_layer_norm(x, scale[:, None], bias[:, None], 1e-3, False)
-    found = one("instance_norm", [x, scale, bias], [2, 3, width], [1e-3], variant)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 # ---- lrn
@@ -130,7 +121,6 @@ def test_rejected() -> None:
         ("layer_norm", [x, normal(5), None], [4, 6], [1e-5]),
         ("layer_norm", [x, normal(6), None, normal(3, 6)], [4, 6], [1e-5]),
         ("batch_norm", [x, *[normal(5)] * 4], [4, 6, 1], [1e-5]),
-        ("instance_norm", [x, normal(6), normal(5)], [4, 6, 1], [1e-5]),
         ("lrn", [x], [4, 6, 1, 0], [1, 0.75, 1]),
     ]
     for name, inputs, ints, floats in wrong:

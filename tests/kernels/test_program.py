@@ -176,3 +176,20 @@ def test_arena_layout_refuses_what_it_cannot_place() -> None:
     ):
         with pytest.raises(ValueError):
             layout(*arguments)
+
+
+def test_constants_that_are_not_aligned() -> None:
+    """Only kernels that read an operand bytewise take them."""
+    rows = np.zeros(4 * 12 + 1, np.uint8)[1:].view(np.float32).reshape(4, 3)
+    rows[:] = np.arange(12).reshape(4, 3)
+    assert not rows.flags.aligned
+    index = np.dtype(np.int64)
+    tensors = [(F, (4, 3), 1, 0), (index, (2,), 2, 0), (F, (2, 3), 3, 0)]
+    specs = [((2,), index)], [((2, 3), F)]
+    program = _program.Program(tensors, [("gather", [0, 1], [2], (0,), (), "")], (rows,), *specs, 0)
+    (found,) = _workspace.Workspace(program).run([np.array([3, -4])])
+    np.testing.assert_array_equal(found, rows[[3, 0]])
+    tensors = [(F, (4, 3), 1, 0), (F, (4, 3), 2, 0), (F, (4, 3), 3, 0)]
+    specs = [((4, 3), F)], [((4, 3), F)]
+    with pytest.raises(ValueError, match="operand 0 is not aligned"):
+        _program.Program(tensors, [("add", [0, 1], [2], (), (), "")], (rows,), *specs, 0)

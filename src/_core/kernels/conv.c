@@ -25,7 +25,7 @@
  * grouped    conv_grouped.c    output channels        by estimated cost; few channels
  * inside     conv_inside.c     output channels        by estimated cost; packed weights that are known to be finite
  * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
- * square     conv_square.c     pixels of a row        by depthwise: 3x3 and 5x5 kernels, strides 1 and 2, AVX2
+ * square     conv_square.c     pixels of a row        by depthwise: 3x3 and 5x5 kernels, strides 1 and 2
  * narrow     conv_narrow.c     groups                 the same, small planes
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  * dilated    conv_dilated.c    tiles                  the same, with dilations
@@ -57,12 +57,14 @@
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, WINOGRAD, DILATED };
 
-/* The columns whose products take as long as those of `columns` in tiles, whose last may be narrow: each element of A is
- * loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32 and 64. */
+/* The columns whose products take as long as those of `columns` in tiles, the last of which may be narrower
+ * (ht_next_columns): each element of A is loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32
+ * and 64. */
 static double in_tiles(int64_t columns)
 {
     const int64_t panels = ht_ceil_div(columns, HT_PANEL), last = panels % HT_TILE_PANELS;
-    return ((double)panels + (last == 1 ? ONE_PANEL : last == 2 ? TWO_PANELS : 0)) * HT_PANEL;
+    const double longer = last == 0 ? 0 : last == 2 ? TWO_PANELS : panels == 1 ? ONE_PANEL : 2 * TWO_PANELS;
+    return ((double)panels + longer) * HT_PANEL;
 }
 
 /* The same for wide, whose tiles of packed weights are narrower with AVX2: see gemm_packed in gemm_micro.c. A single

@@ -19,7 +19,7 @@
 #define WIDTH HT_CONV_DIRECT_CHANNELS          /* output channels at a time */
 #define BLOCK_PIXELS 384                       /* pixels per block: their sums take 48 kB, within the L2 cache */
 #define SUMS ((BLOCK_PIXELS + VF_LANES) * WIDTH) /* the transposition reads whole vectors */
-#define COPY_FLOATS (HT_CONV_SCRATCH / 4 - SUMS)
+#define COPY_FLOATS (HT_CONV_SCRATCH / 4 - SUMS - VF_LANES) /* a copied row is written in whole vectors */
 #define MAX_TAPS 1024                          /* kernel positions: bounds an array of steps on the stack (16 kB) */
 
 static int64_t span(const ht_conv *c, int d, int64_t outputs)
@@ -170,19 +170,37 @@ typedef struct {
     int64_t stride[3]; /* from one output to the next */
 } source;
 
+/* dst[i] = row[at + i] for i in [low, high), 0 for the others of `width`. Up to VF_LANES - 1 more are overwritten. */
+HT_INLINE void copy_row(const float *row, int64_t at, int64_t low, int64_t high, int64_t width, float *dst)
+{
+    int64_t i = 0;
+    for (; i < low; i++)
+        dst[i] = 0.0f;
+    for (; i + VF_LANES <= high; i += VF_LANES)
+        vf_store(dst + i, vf_load(row + at + i));
+    if (i < high) {
+        vf_store(dst + i, vf_load_n(row + at + i, high - i));
+        i += VF_LANES;
+    }
+    for (; i < width; i += VF_LANES)
+        vf_store(dst + i, vf_set1(0.0f));
+}
+
 static source copy_padded(const ht_conv *c, int64_t z, int64_t y, int64_t x, int64_t rows, int64_t columns, float *dst)
 {
     const int64_t height = span(c, 1, rows), width = span(c, 2, columns);
     const source s = {dst, 0, c->kernel[0] * height * width, height * width, width, {0, c->stride[1] * width, c->stride[2]}};
     const int64_t in_y = y * c->stride[1] - c->pad[1], in_x = x * c->stride[2] - c->pad[2];
+    int64_t low, high; /* columns inside the input */
+    ht_valid_range(in_x, 1, c->in[2], width, &low, &high);
     for (int64_t channel = 0; channel < c->in_channels; channel++)
         for (int64_t kz = 0; kz < c->kernel[0]; kz++) {
             const int64_t iz = z * c->stride[0] - c->pad[0] + kz * c->dilation[0];
             for (int64_t r = 0; r < height; r++, dst += width) {
                 const int64_t iy = in_y + r;
                 const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
-                ht_sample_row(inside ? c->x + ((channel * c->in[0] + iz) * c->in[1] + iy) * c->in[2] : NULL, c->in[2],
-                              in_x, 1, width, dst);
+                const int64_t row = inside ? ((channel * c->in[0] + iz) * c->in[1] + iy) * c->in[2] : 0;
+                copy_row(c->x + row, in_x, low, inside ? high : low, width, dst);
             }
         }
     return s;
@@ -365,8 +383,9 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
     const int64_t block_channels = ht_max64(1, HT_BLOCK_K / c->taps);
     const int64_t blocks = ht_ceil_div(c->in_channels, block_channels);
     const int64_t step = ht_ceil_div(c->in_channels, blocks);
-    for (int64_t m = m0; m < m1; m += WIDTH) {
-        const int64_t channels = ht_min64(WIDTH, m1 - m), panels = ht_ceil_div(channels, HT_PANEL);
+    for (int64_t m = m0, channels; m < m1; m += channels) {
+        channels = ht_next_columns(m1 - m, WIDTH);
+        const int64_t panels = ht_ceil_div(channels, HT_PANEL);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t c0 = block * step, depth = ht_min64(step, c->in_channels - c0);
             const float *w = c->w + m * c->depth_k + c0 * c->taps * HT_PANEL;
@@ -374,8 +393,8 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
                                .columns = WIDTH, .accumulate = block > 0};
             /* The next block of weights, or the first block of the next channels. */
             const int last = block + 1 == blocks;
-            prefetch fetch = {last ? c->w + (m + WIDTH) * c->depth_k : w + depth * c->taps * HT_PANEL,
-                              last && m + WIDTH >= m1 ? 0 : panels, step * c->taps, 0};
+            prefetch fetch = {last ? c->w + (m + channels) * c->depth_k : w + depth * c->taps * HT_PANEL,
+                              last && m + channels >= m1 ? 0 : panels, step * c->taps, 0};
             const int skip = num_skipped > 0 && all_finite(c, w, panels, depth, skipped, num_skipped);
             if (num_skipped > 0 && !skip && !copied) {
                 s = copy_padded(c, z, y, x, rows, columns, sums + SUMS);

@@ -111,7 +111,6 @@ static void find_steps(const ht_conv *c, const layout *l, ht_step *steps)
 static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilogue *epilogue, int64_t m, int64_t height,
                            int64_t x0, int64_t x1, int64_t at)
 {
-    const int64_t step = HT_TILE_PANELS * HT_PANEL;
     ht_tile t = *row;
     ht_epilogue e;
     t.a += m / HT_PANEL * HT_PANEL * c->depth_k + m % HT_PANEL;
@@ -120,11 +119,11 @@ static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilog
         e.bias = e.bias ? e.bias + m : NULL;
         t.epilogue = &e;
     }
-    for (int64_t x = x0; x < x1; x += step) {
+    for (int64_t x = x0; x < x1; x += t.columns) {
         const int64_t first = m * c->pixels + at + x;
         t.b = t.next = row->b + x;
         t.c = c->y + first;
-        t.columns = ht_min64(step, x1 - x);
+        t.columns = ht_next_columns(x1 - x, HT_TILE_PANELS * HT_PANEL);
         if (epilogue)
             e.addend = c->addend ? c->addend + first : NULL;
         (c->taps > 1 ? ht_stepped_tile_fns : ht_tile_fns)[height - 1][(t.columns - 1) / HT_PANEL](&t);
@@ -136,17 +135,19 @@ static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilog
 static void multiply_row(const ht_conv *c, const ht_tile *row, const ht_epilogue *epilogue, int64_t at)
 {
     const int64_t step = HT_TILE_PANELS * HT_PANEL, strip = ht_max64(1, STRIP_FLOATS / (row->k * step)) * step;
-    for (int64_t x = 0; x < c->out[2]; x += strip)
+    for (int64_t x = 0, columns; x < c->out[2]; x += columns) {
+        columns = ht_next_columns(c->out[2] - x, strip);
         for (int64_t panel = 0; panel < c->out_channels; panel += HT_PANEL) {
             const int64_t channels = ht_min64(HT_PANEL, c->out_channels - panel);
             const int64_t tiles = ht_ceil_div(channels, HT_TILE_ROWS);
             int64_t m = panel;
             for (int64_t tile = 0; tile < tiles; tile++) {
                 const int64_t height = channels / tiles + (tile < channels % tiles);
-                multiply_tiles(c, row, epilogue, m, height, x, ht_min64(x + strip, c->out[2]), at);
+                multiply_tiles(c, row, epilogue, m, height, x, x + columns, at);
                 m += height;
             }
         }
+    }
 }
 
 void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)

@@ -11,7 +11,8 @@
  * so they compute some outputs twice.
  * Cost: pixels * taps / lanes multiply-adds of vectors. Nothing is copied.
  *
- * Only with AVX2: AVX-512 has strips of 3x3 (conv_depthwise.c), and the baseline has no masked loads.
+ * With AVX2; with AVX-512 only 5x5 kernels on wide rows, because narrower ones waste too many lanes, and 3x3 kernels
+ * have strips (conv_depthwise.c). Not with the baseline, which has no masked loads.
  */
 #include "conv.h"
 
@@ -24,7 +25,10 @@
 int ht_conv_square_fits(const ht_conv *c)
 {
     const int64_t size = c->kernel[1], stride = c->stride[1];
-    if (VF_LANES != 8 || c->in_channels != 1 || c->kernel[0] != 1 || c->in[0] != 1 || c->out[0] != 1 || c->pad[0] != 0)
+    const int64_t least = stride == 1 ? 14 : 28; /* columns of a result for AVX-512 */
+    if (VF_LANES < 8 || (VF_LANES == 16 && (size != 5 || c->out[2] < least)))
+        return 0;
+    if (c->in_channels != 1 || c->kernel[0] != 1 || c->in[0] != 1 || c->out[0] != 1 || c->pad[0] != 0)
         return 0;
     if ((size != 3 && size != 5) || c->kernel[2] != size || stride > 2 || c->stride[2] != stride ||
         c->dilation[1] != 1 || c->dilation[2] != 1)
@@ -181,6 +185,8 @@ BANDS(3, 1) BANDS(3, 2) BANDS(5, 1) BANDS(5, 2)
 
 void ht_conv_square(const ht_conv *c, int64_t group0, int64_t group1)
 {
+    if (VF_LANES < 8) /* ht_conv_square_fits says no, and the bands take long to compile */
+        return;
     const int64_t width = c->out[2], rows = c->out[1];
     geometry g = {.conv = c, .last = ht_max64(0, width - VF_LANES), .lanes = ht_min64(width, VF_LANES)};
     columns_inside(c, 0, g.first_inside);

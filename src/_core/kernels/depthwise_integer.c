@@ -99,8 +99,10 @@ typedef uint16_t words8 __attribute__((vector_size(16)));
  * them, each with a quad of its own. Otherwise as int16: elements 0 and 2 of every quad of a vector, then 1 and 3. */
 enum {
     MAX_TERMS = HT_VNNI ? 3 : 1,                   /* -255 to 255 */
-    WEIGHT_BYTES = HT_VNNI ? HT_QUAD : 2 * HT_QUAD /* of a channel's quad */
+    WEIGHT_BYTES = HT_VNNI ? HT_QUAD : 2 * HT_QUAD, /* of a channel's quad */
+    ROOM_TERMS = 3 /* in the scratch memory, whose size does not depend on the instruction set: see scratch.c */
 };
+_Static_assert(MAX_TERMS * WEIGHT_BYTES <= ROOM_TERMS * HT_QUAD && MAX_TERMS <= ROOM_TERMS, "the weights fit");
 
 /* Returns the number of quads that are multiplied. */
 static int64_t spread(const uint8_t *packed, int64_t quads, uint8_t *to)
@@ -197,14 +199,15 @@ typedef struct {
     int32_t *sums;         /* for int32 results, layout as `turned` */
 } room;
 
-/* Where each part of the scratch memory begins: at[part]; at[PARTS] is their size. */
+/* Where each part of the scratch memory begins: at[part]; at[PARTS] is their size. It is the same for every instruction
+ * set, because scratch.c asks the baseline's: room for weights as ROOM_TERMS bytes also holds them as int16. */
 enum { PARTS = 4 };
 static void find_parts(const layout *l, int to_bytes, int64_t at[PARTS + 1])
 {
     const int64_t results = l->rows * l->out[1] * BLOCK, image = l->strip * l->in[1] * BLOCK;
     const int64_t sizes[PARTS] = {l->strip * l->width * BLOCK + SLACK, ht_max64(to_bytes ? results : 4 * results, image) + SLACK,
-                                  MAX_TERMS * l->quads * BLOCK * WEIGHT_BYTES,
-                                  MAX_TERMS * l->quads * HT_QUAD * (int64_t)sizeof(int64_t)};
+                                  ROOM_TERMS * l->quads * BLOCK * HT_QUAD,
+                                  ROOM_TERMS * l->quads * HT_QUAD * (int64_t)sizeof(int64_t)};
     at[0] = 0;
     for (int i = 0; i < PARTS; i++)
         at[i + 1] = at[i] + (sizes[i] + 63) / 64 * 64;
@@ -313,7 +316,7 @@ static void convolve_part(void *context, int64_t part, int thread)
     const layout *l = &j->l;
     room r;
     room_of(l, j->call->out[0]->dtype != HT_INT32, ht_scratch(j->call, thread), &r);
-    for (int64_t i = 0; i < MAX_TERMS * l->quads * HT_QUAD; i++) { /* taps past the last have weight zero */
+    for (int64_t i = 0; i < MAX_TERMS * l->quads * HT_QUAD; i++) { /* taps past the last weigh zero */
         const int64_t tap = i % (l->quads * HT_QUAD), ky = tap / l->kernel[1], kx = tap % l->kernel[1];
         r.taps[i] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * BLOCK : 0;
     }

@@ -9,7 +9,9 @@
  *
  * matmul: y = activation(alpha * A x B + beta * bias + addend), for every index of the batch.
  *   in: A[m][k] (or [k][m] when trans_a); B[k][n] (or [n][k] when trans_b, or packed); bias or NULL; addend (of y's
- *   shape) or NULL.
+ *   shape) or NULL; indices or left out, only for float32: B then has as many matrices as it has elements for, the
+ *   strides of B lead to an element of `indices` (int32 or int64), and that element numbers the matrix; negative ones
+ *   count from the end, and one outside gives HT_ERR_INDEX.
  *   out: y[batch][m][n]. y overlaps no input.
  *   ints: m, n, k, trans_a, trans_b, b_packed, bias_row, bias_col (strides of bias in elements: (0, 1) a bias per
  *   column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
@@ -26,6 +28,7 @@
 #include "blocks.h"
 #include "gemm_product.h"
 #include "half_vec.h"
+#include "indices.h"
 #include "unary.h"
 
 #define MOST_ROWS (512 * HT_TILE_ROWS) /* rows of a block: bounds the work between two checks for a stop */
@@ -186,6 +189,8 @@ typedef struct {
     ht_gemm_product first;
     ht_batch batch;
     ht_blocks blocks;
+    const ht_tensor *indices; /* NULL: B has one matrix for each stride */
+    int64_t count, elements;  /* matrices of B, if there are indices, and elements of each */
 } multiplication;
 
 static void multiply_part(void *context, int64_t part, int thread)
@@ -199,7 +204,9 @@ static void multiply_part(void *context, int64_t part, int thread)
         ht_gemm_product p = job->first;
         p.m = block.rows;
         p.a += ht_batch_offset(&job->batch, job->batch.a_strides, block.matrix) + block.row * p.a_row;
-        const int64_t b_at = ht_batch_offset(&job->batch, job->batch.b_strides, block.matrix);
+        int64_t b_at = ht_batch_offset(&job->batch, job->batch.b_strides, block.matrix);
+        if (job->indices)
+            b_at = ht_index_at(job->indices, b_at, job->count) * job->elements;
         p.b = p.b ? p.b + b_at : NULL;
         p.halves = p.halves ? p.halves + b_at : NULL;
         const int64_t y_at = (block.matrix * p.rows + block.row) * p.n;
@@ -229,13 +236,22 @@ static int multiply(const ht_call *call, const ht_batch matrices)
     ht_unary_clip_range(activation, p.p0, p.p1, &p.epilogue.low, &p.epilogue.high);
 
     const int64_t batch = ht_batch_size(&matrices);
+    const int64_t b_elements = p.k * (p.b_packed ? ht_ceil_div(p.n, HT_PANEL) * HT_PANEL : p.n);
+    const ht_tensor *indices = call->num_in > 4 ? call->in[4] : NULL;
     if (y->size != batch * p.m * p.n || (addend && addend->size != y->size))
         return HT_ERR_OPERAND;
+    if (indices) {
+        if (y->dtype != HT_FLOAT32 || !ht_is_index_type(indices->dtype) || b_elements <= 0 || b->size % b_elements != 0)
+            return HT_ERR_OPERAND;
+        for (int64_t i = 0; i < indices->size; i++)
+            if (ht_index_at(indices, i, b->size / b_elements) < 0)
+                return HT_ERR_INDEX;
+    }
     if (y->size == 0)
         return HT_OK;
-    const int64_t b_elements = p.k * (p.b_packed ? ht_ceil_div(p.n, HT_PANEL) * HT_PANEL : p.n);
     if (!ht_batch_fits(&matrices, matrices.a_strides, p.m * p.k, a->size) ||
-        !ht_batch_fits(&matrices, matrices.b_strides, b_elements, b->size) || ints[6] < 0 || ints[7] < 0 || ints[7] > 1 ||
+        !ht_batch_fits(&matrices, matrices.b_strides, indices ? 1 : b_elements, indices ? indices->size : b->size) ||
+        ints[6] < 0 || ints[7] < 0 || ints[7] > 1 ||
         (bias && (p.m - 1) * ints[6] + (p.n - 1) * ints[7] >= bias->size))
         return HT_ERR_OPERAND;
     const int32_t dtype = y->dtype;
@@ -260,7 +276,8 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         p.y = (float *)y->data;
         p.epilogue.bias = bias && beta != 0 ? (const float *)bias->data : NULL;
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
-        multiplication job = {.call = call, .first = p, .batch = matrices};
+        multiplication job = {.call = call, .first = p, .batch = matrices, .indices = indices,
+                              .count = indices ? b->size / b_elements : 0, .elements = b_elements};
         const int64_t tile_columns = p.rows <= 3 ? HT_PANEL : HT_TILE_PANELS * HT_PANEL;
         const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
         job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, tile_columns, MOST_ROWS,

@@ -183,12 +183,18 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
 }
 
 #if HT_QUADS
-/* With packed A, tiles of four rows by three vectors fill 16 registers: a panel of 16 rows divides evenly by four, not by
- * six, and seven loads serve twelve multiply-adds. All operands step by HT_PANEL floats per k. Columns are counted in
- * vectors, so only the last vector is padded. */
-#define QUAD 4
+/* With packed A, tiles of four rows by three vectors fill 16 registers, and eight rows 32: a panel of 16 rows divides
+ * evenly by four and eight, not by six, and seven loads serve twelve multiply-adds. All operands step by HT_PANEL floats
+ * per k. Columns are counted in vectors, so only the last vector is padded. */
 #define QUAD_VECTORS 3
-#define QUAD_STRIP 3072 /* floats of B that stay in the L1 cache beside a panel of A */
+#if defined(__AVX512F__)
+#define QUAD 8
+#define QUAD_STRIP (HT_BLOCK_N * HT_LONG_K) /* floats of B in a strip: all, from the L2 cache; a panel of A stays in L1 */
+#else
+#define QUAD 4
+#define QUAD_STRIP 3072 /* these stay in the L1 cache beside a panel of A */
+#endif
+#define PANEL_VECTORS (HT_PANEL / VF_LANES)
 
 /* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. */
 typedef struct {
@@ -207,7 +213,7 @@ HT_INLINE void quad_finish(const quad *q, vf acc[QUAD][QUAD_VECTORS], int64_t ro
 #define AT(pointer, stride) (pointer) + (row + r) * (stride) + (at + j) * VF_LANES
 #define LOAD(p) (j + 1 < width || last == VF_LANES ? vf_load(p) : vf_load_n(p, last))
 #define EACH                                                                                                          \
-    _Pragma("GCC unroll 4") for (int r = 0; r < rows; r++)                                                            \
+    _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)                                                            \
         _Pragma("GCC unroll 3") for (int j = 0; j < width; j++)
     if (q->accumulate)
         EACH acc[r][j] += LOAD(AT(q->c, q->c_row));
@@ -244,16 +250,16 @@ HT_INLINE void quad_body(const quad *q, const int width)
 {
     vf acc[QUAD][QUAD_VECTORS];
     const float *a = q->a, *b0 = q->b[0], *b1 = q->b[1], *b2 = q->b[2];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < QUAD; r++)
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
             acc[r][j] = vf_set1(0.0f);
     /* C and the addend are prefetched meanwhile, because a tile ends before the hardware would notice their rows. */
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < QUAD; r++)
-#pragma GCC unroll 2
-        for (int j = 0; j < width; j += 2) {
+#pragma GCC unroll 3
+        for (int j = 0; j < width; j += 16 / VF_LANES) {
             __builtin_prefetch(q->c + r * q->c_row + j * VF_LANES, 1, 3);
             if (q->addend)
                 __builtin_prefetch(q->addend + r * q->addend_row + j * VF_LANES, 0, 3);
@@ -263,7 +269,7 @@ HT_INLINE void quad_body(const quad *q, const int width)
     for (int64_t i = 0; i < end; i += HT_PANEL) {
         const vf bv[QUAD_VECTORS] = {vf_load(b0 + i), width > 1 ? vf_load(b1 + i) : vf_set1(0.0f),
                                      width > 2 ? vf_load(b2 + i) : vf_set1(0.0f)};
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < QUAD; r++) {
             const vf av = vf_set1(a[i + r]);
 #pragma GCC unroll 3
@@ -276,7 +282,7 @@ HT_INLINE void quad_body(const quad *q, const int width)
         return;
     }
     vf sums[QUAD * QUAD_VECTORS];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < QUAD; r++)
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
@@ -292,24 +298,24 @@ static __attribute__((noinline)) void quad_3(const quad *q) { quad_body(q, 3); }
  * vector of columns. A plane of an odd number of rows and columns leaves one. The products of a sum and their order are
  * the same. */
 #define REST 4
-#define REST_DEPTH HT_BLOCK_K
+#define REST_DEPTH 384
+#define REST_PANELS(columns) ((columns) == 1 ? 8 / PANEL_VECTORS : (columns) == 2 ? 4 / PANEL_VECTORS : 2 / PANEL_VECTORS)
 
 /* `panels` panels of rows of A times `columns` columns; b: row-major. Several panels hide the latency of multiply-adds. */
 HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t rows, const int panels,
                          const int columns)
 {
-    enum { VECTORS_OF_ROWS = HT_PANEL / VF_LANES };
-    vf acc[REST][VECTORS_OF_ROWS][REST];
+    vf acc[8][PANEL_VECTORS][REST];
 #define EACH(statement)                                                                                               \
-    _Pragma("GCC unroll 4") for (int p = 0; p < panels; p++)                                                          \
-        _Pragma("GCC unroll 2") for (int v = 0; v < VECTORS_OF_ROWS; v++)                                             \
+    _Pragma("GCC unroll 8") for (int p = 0; p < panels; p++)                                                          \
+        _Pragma("GCC unroll 2") for (int v = 0; v < PANEL_VECTORS; v++)                                             \
             _Pragma("GCC unroll 4") for (int j = 0; j < columns; j++) statement
     EACH(acc[p][v][j] = vf_set1(0.0f);)
     const float *a = q->a;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < q->k; i++, a += HT_PANEL, b += columns)
         EACH(acc[p][v][j] = vf_fma(vf_load(a + p * a_panel + v * VF_LANES), vf_set1(b[j]), acc[p][v][j]);)
-    float sums[REST][REST * HT_PANEL];
+    float sums[REST][8 * HT_PANEL];
     EACH(vf_store(sums[j] + p * HT_PANEL + v * VF_LANES, acc[p][v][j]);)
 #undef EACH
     for (int64_t row = 0; row < rows; row++)
@@ -330,13 +336,15 @@ HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t
         }
 }
 
-#define REST_FN(panels, columns)                                                                                      \
-    static __attribute__((noinline)) void rest_##panels##x##columns(const quad *q, const float *b, int64_t a_panel,   \
-                                                                    int64_t rows)                                     \
+#define REST_FN(name, panels, columns)                                                                                \
+    static __attribute__((noinline)) void name(const quad *q, const float *b, int64_t a_panel, int64_t rows)           \
     {                                                                                                                 \
         rest_body(q, b, a_panel, rows, panels, columns);                                                              \
     }
-REST_FN(4, 1) REST_FN(1, 1) REST_FN(2, 2) REST_FN(1, 2) REST_FN(1, 3) REST_FN(1, 4)
+#define REST_FNS(columns)                                                                                             \
+    REST_FN(rest_some_##columns, REST_PANELS(columns), columns)                                                       \
+    REST_FN(rest_one_##columns, 1, columns)
+REST_FNS(1) REST_FNS(2) REST_FNS(3) REST_FNS(4)
 
 /* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. */
 static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns)
@@ -344,7 +352,10 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
     static const struct {
         void (*one)(const quad *, const float *, int64_t, int64_t), (*some)(const quad *, const float *, int64_t, int64_t);
         int64_t panels; /* of rows, by `some` */
-    } rests[REST] = {{rest_1x1, rest_4x1, 4}, {rest_1x2, rest_2x2, 2}, {rest_1x3, rest_1x3, 1}, {rest_1x4, rest_1x4, 1}};
+    } rests[REST] = {{rest_one_1, rest_some_1, REST_PANELS(1)},
+                     {rest_one_2, rest_some_2, REST_PANELS(2)},
+                     {rest_one_3, rest_some_3, REST_PANELS(3)},
+                     {rest_one_4, rest_some_4, REST_PANELS(4)}};
     const ht_epilogue none = {0}, *e = t->epilogue ? t->epilogue : &none;
     const int64_t left = columns % VF_LANES, rest = left <= REST && t->k <= REST_DEPTH ? left : 0;
     const int64_t vectors = ht_ceil_div(columns - rest, VF_LANES), whole = columns - rest;
@@ -371,7 +382,7 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
                      * multiply-adds. */
                     width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
                     for (int64_t j = 0; j < QUAD_VECTORS; j++)
-                        q.b[j] = t->b + (v + j) / 2 * t->b_panel + (v + j) % 2 * VF_LANES;
+                        q.b[j] = t->b + (v + j) / PANEL_VECTORS * t->b_panel + (v + j) % PANEL_VECTORS * VF_LANES;
                     q.c = t->c + row * t->c_row + v * VF_LANES;
                     q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
                     q.last = ht_min64(VF_LANES, whole - (v + width - 1) * VF_LANES);
@@ -406,7 +417,8 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
     const int64_t chunk = a_panel ? HT_PANEL : rows, width = HT_TILE_PANELS * HT_PANEL;
     /* With a short k the panels of several tiles fit, so that C is written in longer runs. */
     const int64_t strip = ht_max64(1, STRIP_FLOATS / ht_max64(1, origin->k * width)) * width;
-    for (int64_t j0 = 0; j0 < columns; j0 += strip)
+    for (int64_t j0 = 0, strip_columns; j0 < columns; j0 += strip_columns) {
+        strip_columns = ht_next_columns(columns - j0, strip);
         for (int64_t start = 0; start < rows; start += chunk) {
             const int64_t count = ht_min64(chunk, rows - start), tiles = ht_ceil_div(count, HT_TILE_ROWS);
             const int64_t base = count / tiles, extra = count % tiles;
@@ -416,12 +428,13 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                 const int64_t ahead = start == 0 && tile < HT_TILE_PANELS ? origin->next_step : 0;
                 ht_tile t = *origin;
                 t.a += start / HT_PANEL * a_panel + (row - start * (a_panel > 0)) * t.a_row;
-                for (int64_t j = j0; j < ht_min64(j0 + strip, columns); j += width) {
-                    t.columns = ht_min64(columns - j, width);
+                for (int64_t j = j0; j < j0 + strip_columns; j += t.columns) {
+                    t.columns = ht_next_columns(j0 + strip_columns - j, width);
                     t.b = origin->b + (j / HT_PANEL) * t.b_panel;
                     t.c = origin->c + row * t.c_row + j;
                     /* The first tiles of a strip of panels prefetch the next strip. */
-                    const float *next = j + width < columns ? t.b + HT_TILE_PANELS * t.b_panel : origin->next;
+                    const int64_t panels = ht_ceil_div(t.columns, HT_PANEL);
+                    const float *next = j + t.columns < columns ? t.b + panels * t.b_panel : origin->next;
                     t.next = ahead && next ? next + tile * t.b_panel : t.b;
                     t.next_step = ahead && next ? ahead : 0;
                     run_tile(&t, origin->epilogue, height, row, j);
@@ -429,6 +442,7 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                 row += height;
             }
         }
+    }
 }
 
 /* Would the rows of a tile of A evict each other from the L1 cache? They do if they lie a multiple of 4096 bytes apart:
@@ -451,7 +465,7 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns)
 {
-    const int64_t width = HT_TILE_PANELS * HT_PANEL, tiles_across = ht_ceil_div(columns, width);
+    const int64_t width = HT_TILE_PANELS * HT_PANEL;
     const int64_t tiles = ht_ceil_div(rows, HT_TILE_ROWS), base = rows / tiles, extra = rows % tiles;
     const int64_t k = origin->k, copied_row = ht_ceil_div(k, HT_PANEL) * HT_PANEL + HT_PANEL;
     const int copies = rows_collide(origin->a_row, origin->a_k, base + (extra > 0));
@@ -470,8 +484,8 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
             t.a = copied;
             t.a_row = copied_row;
         }
-        for (int64_t j = 0; j < columns; j += width) {
-            t.columns = ht_min64(columns - j, width);
+        for (int64_t j = 0; j < columns; j += t.columns) {
+            t.columns = ht_next_columns(columns - j, width);
             t.b = origin->b + j / HT_PANEL * origin->b_panel;
             t.c = origin->c + row * origin->c_row + j;
             /* The first tiles prefetch the next block of B, one panel each. */
@@ -480,7 +494,7 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
             t.next_step = fetches && ahead < next_columns ? HT_PANEL : 0;
             /* Rows that are about to be copied are too short for the hardware prefetcher. */
             if (copies && tile + 1 < tiles)
-                for (const int64_t end = (j / width + 1) * HT_TILE_ROWS / tiles_across; fetched < end; fetched++)
+                for (const int64_t end = (j + t.columns) * HT_TILE_ROWS / columns; fetched < end; fetched++)
                     for (int64_t i = 0; i < k; i += HT_PANEL)
                         __builtin_prefetch(a + (height + fetched) * origin->a_row + i, 0, 2);
             run_tile(&t, origin->epilogue, height, row, j);

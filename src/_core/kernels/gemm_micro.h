@@ -42,8 +42,8 @@
 #define HT_TILE_ENTRY(prefix, rows) {HT_ENTRIES_1(prefix, rows)},
 #endif
 
-/* Does ht_gemm_block compute tiles of 4 rows and 3 vectors if A is packed? See gemm_micro.c. */
-#if defined(__AVX2__) && !defined(__AVX512F__)
+/* Does ht_gemm_block compute tiles of 4 or 8 rows and 3 vectors if A is packed? See gemm_micro.c. */
+#if defined(__AVX2__)
 #define HT_QUADS 1
 #else
 #define HT_QUADS 0
@@ -61,6 +61,15 @@
 #define HT_ENTRIES_1(prefix, rows) prefix##rows##x1
 #define HT_ENTRIES_2(prefix, rows) HT_ENTRIES_1(prefix, rows), prefix##rows##x2
 #define HT_ENTRIES_3(prefix, rows) HT_ENTRIES_2(prefix, rows), prefix##rows##x3
+
+/* How many of `left` columns come next, if at most `most` whole tiles' columns fit: tiles of two and two panels rather than
+ * three and one, because a tile of one panel loads almost as much for a third of the multiply-adds. */
+HT_INLINE int64_t ht_next_columns(int64_t left, int64_t most)
+{
+    HT_ASSERT(left > 0 && most % (HT_TILE_PANELS * HT_PANEL) == 0);
+    const int one_panel_remains = HT_TILE_PANELS == 3 && left > most && left <= most + HT_PANEL;
+    return one_panel_remains ? most - HT_PANEL : ht_min64(left, most);
+}
 
 /* Applied to each finished sum s, in this order: s * alpha, + beta * bias, + addend, max(low, .), min(high, .). NaN is
  * kept. */

@@ -1,5 +1,6 @@
 /* group_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, with mean and variance over a group of channels
- * of one image, and scale and bias per channel. Source: Wu and He, Group Normalization, 2018.
+ * of one image, and scale and bias per channel; with one channel in each group, instance normalization. Subtracting the
+ * mean first makes equal elements exactly the bias. Source: Wu and He, Group Normalization, 2018.
  *
  * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y. ints: n, c, inner, groups. floats: epsilon.
  * Sums as in rows.h; the variance about the mean in a second pass, to avoid cancellation. Makes three passes over a

@@ -81,13 +81,13 @@
     X(cumprod) \
     X(bitcast) \
     X(conv) \
+    X(pointwise_depthwise) \
     X(pack_winograd) \
     X(max_pool) \
     X(average_pool) \
     X(softmax) \
     X(batch_norm) \
     X(layer_norm) \
-    X(instance_norm) \
     X(lrn) \
     X(reduce) \
     X(arg_extreme) \

@@ -1,5 +1,5 @@
-/* Normalizations: batch_norm, layer_norm, instance_norm, lrn. All float32; sums as in rows.h, the variance about the
- * mean in a second pass, to avoid cancellation.
+/* Normalizations: batch_norm, layer_norm, lrn. All float32; sums as in rows.h, the variance about the mean in a second
+ * pass, to avoid cancellation.
  *
  * batch_norm: y = (x - mean) / sqrt(var + epsilon) * scale + bias per channel.
  *   in x[n][c][inner], scale[c], bias[c], mean[c], var[c]; out y; y may be x. ints: n, c, inner. floats: epsilon.
@@ -7,8 +7,6 @@
  *   in x[rows][width], scale[width], bias[width] or NULL, then optionally addend[rows][width]: then x + addend is
  *   normalized. out y (may be x or addend), then optionally x + addend itself. ints: rows, width, and optionally 1 to
  *   skip subtracting the mean and divide by the root mean square. floats: epsilon.
- * instance_norm: rows of one channel share scale and bias.
- *   in x[n * c][width], scale[c], bias[c]; out y. ints: n, c, width. floats: epsilon.
  * lrn: y = x / (k + alpha / size * sum of squares of the nearest `size` channels)^beta.
  *   in x[n][c][inner]; out y, not x. ints: n, c, inner, size. floats: alpha, beta, k.
  */
@@ -34,13 +32,6 @@ static void scale_row(const float *x, float *y, int64_t n, float factor, float o
         vf_store(y + i, vf_fma(vf_load(x + i), f, o));
     if (i < n)
         vf_store_n(y + i, n - i, vf_fma(vf_load_n(x + i, n - i), f, o));
-}
-
-/* Mean and biased variance. */
-static void moments(const float *x, int64_t n, float *mean, double *variance)
-{
-    *mean = (float)(ht_row_sum(x, n) / (double)n);
-    *variance = ht_row_scatter(x, n, *mean) / (double)n;
 }
 
 /* A call whose rows (planes, columns) the threads divide. */
@@ -288,39 +279,6 @@ int HT_KERNEL(layer_norm)(const ht_call *call)
     if (sum && sum->dtype != HT_FLOAT32)
         return HT_ERR_DTYPE;
     return run_rows(call, rows, 8 * (double)call->in[0]->size, layer_norm_part);
-}
-
-static void instance_norm_part(void *context, int64_t part, int thread)
-{
-    const rows_of_call *job = (const rows_of_call *)context;
-    const ht_call *call = job->call;
-    const int64_t c = call->ints[1], width = call->ints[2], end = ht_part_begin(job->rows, job->parts, part + 1);
-    int64_t left = HT_PACE;
-    (void)thread;
-    for (int64_t row = ht_part_begin(job->rows, job->parts, part); row < end; row++) {
-        if (ht_paced_stop(&left, width))
-            return;
-        const float *x = (const float *)call->in[0]->data + row * width;
-        float mean;
-        double variance;
-        moments(x, width, &mean, &variance);
-        const double factor = ((const float *)call->in[1]->data)[row % c] / sqrt(variance + call->floats[0]);
-        const double offset = ((const float *)call->in[2]->data)[row % c] - mean * factor;
-        scale_row(x, (float *)call->out[0]->data + row * width, width, (float)factor, (float)offset);
-    }
-}
-
-int HT_KERNEL(instance_norm)(const ht_call *call)
-{
-    if (call->num_ints != 3)
-        return HT_ERR_OPERAND;
-    const int64_t n = call->ints[0], c = call->ints[1], width = call->ints[2];
-    const int status = all_float32(call, 3, 3, 1, n * c * width);
-    if (status != HT_OK)
-        return status;
-    if (call->in[1]->size != c || call->in[2]->size != c)
-        return HT_ERR_OPERAND;
-    return run_rows(call, n * c, 8 * (double)call->in[0]->size, instance_norm_part);
 }
 
 /* x / s^beta; the exponents that trained models use need only square roots. */

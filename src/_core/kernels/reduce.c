@@ -115,6 +115,8 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         typedef unsigned_type wide;                                                                                   \
         if (step == 0 && fast_##suffix(operation, x, y, n))                                                           \
             return;                                                                                                   \
+        if (sizeof(type) == 1 && operation != MAX && operation != MIN) /* see supports */                             \
+            return;                                                                                                   \
         switch (operation) {                                                                                          \
         case MAX: ROW(type, step, ACCUMULATE_MAX, SAME, lowest)                                                       \
         case MIN: ROW(type, step, ACCUMULATE_MIN, SAME, highest)                                                      \

@@ -4,6 +4,7 @@
 #include "elements.h"
 #include "kernels.h"
 #include "layouts.h"
+#include "pointwise_depthwise.h"
 
 #include <hetero/custom_op.h>
 
@@ -87,6 +88,17 @@ static int64_t of_conv(const ht_call *call)
         bytes += 4 * (channels * in + maps * out + 32);
     }
     return bytes;
+}
+
+static int64_t of_pointwise_depthwise(const ht_call *call)
+{
+    if (!has_sizes(call, 2, 6) || !has_input(call, 0, 4) || call->num_out != 1 || call->out[0]->ndim != 4)
+        return 0;
+    const int64_t *x = call->in[0]->dims, height = call->ints[2], stride = call->ints[4];
+    const int64_t least = min64(call->out[0]->dims[2], HT_POINTWISE_LEAST_ROWS);
+    const int64_t rows = ht_pointwise_rows_read(least, height, stride, x[2]);
+    const int64_t bytes = ht_pointwise_bytes(x[1], ht_size_product(rows, x[3]));
+    return bytes > LARGEST ? 0 : HT_CONV_SCRATCH + max64(HT_POINTWISE_BYTES, bytes);
 }
 
 /* With channels in the lanes (pool_lanes.c), if that is faster. */
@@ -192,6 +204,7 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call)
     switch (kernel) {
     case NUMBER_gemm: case NUMBER_matmul: return of_product(call);
     case NUMBER_conv: return of_conv(call);
+    case NUMBER_pointwise_depthwise: return of_pointwise_depthwise(call);
     case NUMBER_max_pool: case NUMBER_average_pool: return of_pool(call);
     case NUMBER_matmul_integer: return of_matmul_integer(call);
     case NUMBER_matmul_nbits_bytes: return of_matmul_nbits_bytes(call);

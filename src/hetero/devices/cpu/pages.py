@@ -27,6 +27,9 @@ class Pages:
     A product of few rows reads its weights once per run. In pages of 4 KiB, it spends a fifth of its time on
     translating addresses, and filling the memory takes 512 page faults instead of one. The first 4 MiB come from NumPy:
     a processor caches the translations for that much, and a huge page would be partly unused. Thread-safe.
+
+    Arrays are aligned to 64 bytes: with AVX-512, each load of a vector that is not would read two cache lines, and
+    products would take a fifth longer.
     """
 
     def __init__(self) -> None:
@@ -36,12 +39,11 @@ class Pages:
         self._used = 0
 
     def take(self, num_bytes: int) -> NDArray[Any]:
-        """``num_bytes`` of uninitialized memory as uint8. Aligned to 64 bytes if it is in huge pages, else as NumPy
-        aligns it."""
+        """``num_bytes`` of uninitialized memory as uint8."""
         with self._lock:
             self._taken += num_bytes
             if _ADVICE is None or self._taken <= _FIRST_BYTES:
-                return np.empty(num_bytes, np.uint8)
+                return _aligned(np.empty(num_bytes + _ALIGNMENT, np.uint8), _ALIGNMENT)[:num_bytes]
             if self._used + num_bytes > len(self._chunk):
                 self._chunk, self._used = _chunk(max(_CHUNK, num_bytes)), 0
             begin = self._used
@@ -56,6 +58,9 @@ def _chunk(num_bytes: int) -> NDArray[Any]:
     assert _ADVICE is not None
     with contextlib.suppress(OSError):  # a system without huge pages
         memory.madvise(_ADVICE)
-    array = np.frombuffer(memory, np.uint8)
-    begin = -array.__array_interface__["data"][0] % _HUGE_PAGE
-    return array[begin : begin + whole]
+    return _aligned(np.frombuffer(memory, np.uint8), _HUGE_PAGE)[:whole]
+
+
+def _aligned(memory: NDArray[Any], alignment: int) -> NDArray[Any]:
+    """``memory`` from its first aligned byte on."""
+    return memory[-memory.__array_interface__["data"][0] % alignment :]
