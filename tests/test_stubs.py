@@ -18,6 +18,7 @@ MODULES = (
     "hetero._schedule",
     "hetero._closure",
     "hetero._kernels",
+    "hetero._ngrams",
     "hetero._program",
     "hetero._workspace",
     "hetero._checksum",

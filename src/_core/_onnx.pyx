@@ -415,6 +415,131 @@ def read_varints(const uint8_t[::1] data not None, int64_t begin, int64_t end, i
         free(values.data)
 
 
+cdef enum:  # AttributeProto.type, and the fields of AttributeProto
+    ONE_FLOAT = 1
+    ONE_INT = 2
+    ONE_STRING = 3
+    MANY_FLOATS = 6
+    MANY_INTS = 7
+    MANY_STRINGS = 8
+    FIELD_NAME = 1
+    FIELD_F = 2
+    FIELD_I = 3
+    FIELD_S = 4
+    FIELD_FLOATS = 7
+    FIELD_INTS = 8
+    FIELD_STRINGS = 9
+    FIELD_DOC = 13
+    FIELD_TYPE = 20
+
+
+cdef inline float _float(const uint8_t *bytes_):
+    cdef float number
+    memcpy(&number, bytes_, 4)
+    return number
+
+
+cdef tuple _attribute(ht_cursor body):
+    """(name, value) of an AttributeProto with a number, a string or a list of these; None for any other message."""
+    cdef ht_field field
+    cdef const uint8_t *at
+    cdef uint64_t number
+    cdef float single
+    cdef int64_t kind = 0, integer = 0
+    cdef bytes name = None, string = b""
+    cdef double f = 0.0
+    cdef list floats = [], ints = [], strings = []
+    while body.at < body.end:
+        if ht_next(&body, &field) != NULL:
+            return None
+        if field.wire == HT_LEN:
+            if field.number == FIELD_NAME:
+                name = field.begin[:field.end - field.begin]
+            elif field.number == FIELD_S:
+                string = field.begin[:field.end - field.begin]
+            elif field.number == FIELD_STRINGS:
+                strings.append(<bytes>field.begin[:field.end - field.begin])
+            elif field.number == FIELD_INTS:
+                at = field.begin
+                while at < field.end:
+                    at = ht_varint(at, field.end, &number)
+                    if at == NULL:
+                        return None
+                    ints.append(<int64_t>number)
+            elif field.number == FIELD_FLOATS:
+                if (field.end - field.begin) % 4:
+                    return None
+                at = field.begin
+                while at < field.end:
+                    floats.append(_float(at))
+                    at += 4
+            elif field.number != FIELD_DOC:
+                return None
+        elif field.wire == HT_VARINT:
+            if field.number == FIELD_I:
+                integer = <int64_t>field.value
+            elif field.number == FIELD_INTS:
+                ints.append(<int64_t>field.value)
+            elif field.number == FIELD_TYPE:
+                kind = <int64_t>field.value
+            else:
+                return None
+        elif field.wire == HT_FIXED32:
+            single = _float(field.end - 4)
+            if field.number == FIELD_F:
+                f = single
+            elif field.number == FIELD_FLOATS:
+                floats.append(single)
+            else:
+                return None
+        else:
+            return None
+    if name is None:
+        return None
+    try:
+        text = name.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    if kind == ONE_INT:
+        return text, integer
+    if kind == MANY_INTS:
+        return text, ints
+    if kind == ONE_FLOAT:
+        return text, f
+    if kind == MANY_FLOATS:
+        return text, floats
+    if kind == ONE_STRING:
+        return text, string
+    return (text, strings) if kind == MANY_STRINGS else None
+
+
+def read_attributes(const uint8_t[::1] data not None, int64_t begin, int64_t end, int number):
+    """Name -> value of the attributes in the repeated field ``number`` of the message in bytes [begin, end), as
+    `onnx.helper.get_attribute_value` returns them. None if there is an attribute of another type than numbers, strings
+    and lists of these, a reference, a repeated name, or anything malformed: the caller then parses the message with
+    protobuf, which reports errors. Raises IndexError for a range outside the data."""
+    cdef ht_cursor cursor, body
+    cdef ht_field field
+    cdef dict attributes = {}
+    _check_range(data, begin, end)
+    cursor.at = &data[0] + begin
+    cursor.end = &data[0] + end
+    while cursor.at < cursor.end:
+        if ht_next(&cursor, &field) != NULL:
+            return None
+        if field.number != number:
+            continue
+        if field.wire != HT_LEN:
+            return None
+        body.at = field.begin
+        body.end = field.end
+        attribute = _attribute(body)
+        if attribute is None or attribute[0] in attributes:
+            return None
+        attributes[attribute[0]] = attribute[1]
+    return attributes
+
+
 def unpack_bits(const uint8_t[::1] data not None, int bits, Py_ssize_t count):
     """uint8[count]: elements of 2, 4 or 6 bits, stored with the lowest bits first, each in the low bits of a byte.
     Raises ValueError for another width, or if ``data`` is too short."""

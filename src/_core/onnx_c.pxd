@@ -18,9 +18,13 @@ cdef extern from "onnx/index.h" nogil:
     ctypedef struct ht_field:
         int number
         int wire
+        uint64_t value
         const uint8_t *begin
         const uint8_t *end
+    int HT_VARINT
     int HT_LEN
+    int HT_FIXED32
+    const uint8_t *ht_varint(const uint8_t *at, const uint8_t *end, uint64_t *value)
     const char *ht_next(ht_cursor *cursor, ht_field *field)
     ctypedef struct ht_error:
         char message[160]

@@ -259,3 +259,82 @@ def test_random_numbers_of_huge_shapes_are_refused() -> None:
     compiled = core.compile_model(core.read_model(random_model("RandomNormal", False, shape=[1 << 40, 1 << 20])), "CPU")
     with pytest.raises(HeteroError, match="at most"):
         compiled({})
+
+
+def encoder(*, ends: str = "") -> onnx.ModelProto:
+    """Strings are encoded, scaled and classified. ``ends``: an output that starts at the input: its node."""
+    nodes = [
+        helper.make_node("LabelEncoder", ["x"], ["code"], domain=ML, keys_strings=["a", "b", "c"],
+                         values_floats=[1.0, 2.0, 3.0], default_float=-1.0),
+        helper.make_node("Concat", ["code", "number"], ["row"], axis=1),
+        helper.make_node("LinearRegressor", ["row"], ["y"], domain=ML, coefficients=[2.0, 10.0], intercepts=[0.5]),
+    ]  # fmt: skip
+    outputs = ["y"]
+    if ends == "code":
+        outputs.append("code")
+    elif ends:
+        nodes.append(helper.make_node(ends, ["x"], ["more"]))
+        outputs.append("more")
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [
+            helper.make_tensor_value_info("x", TensorProto.STRING, ["n", 1]),
+            helper.make_tensor_value_info("number", TensorProto.FLOAT, ["n", 1]),
+        ],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+    )
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+@pytest.mark.parametrize("ends", ["", "code", "Identity", "Transpose"])
+def test_repeated_calls_with_strings(ends: str) -> None:
+    """Later calls skip checks; what they may not skip is done."""
+    compiled = Core().compile_model(Core().read_model(encoder(ends=ends)), "CPU")
+    code = {"a": 1, "b": 2, "c": 3}
+
+    def expected(x: Array, number: Array) -> Array:
+        return np.array([[2 * code.get(item, -1) + 10 * n[0] + 0.5] for item, n in zip(x[:, 0], number, strict=True)])
+
+    x, number = np.array([["a"], ["c"]], object), np.ones((2, 1), np.float32)
+    kept = []
+    for letter in "abcxa":
+        x[0, 0], number[1, 0] = letter, ord(letter)  # the caller writes to its arrays between calls
+        outputs = compiled({"x": x, "number": number})
+        kept.append((outputs["y"], expected(x, number), [array.copy() for array in outputs.arrays()], outputs.arrays()))
+    for found, wanted, before, after in kept:
+        np.testing.assert_array_equal(found, wanted)
+        for old, new in zip(before, after, strict=True):
+            np.testing.assert_array_equal(old, new)  # later calls and the caller's writes do not change results
+    for other in (
+        np.array([["b"], ["c"]]),
+        np.array([[b"b"], ["c"]], object),
+        np.array([[np.str_("b")], ["c"]], object),
+    ):
+        np.testing.assert_array_equal(
+            compiled({"x": other, "number": number})["y"], expected(np.array([["b"], ["c"]]), number)
+        )
+        np.testing.assert_array_equal(compiled({"x": x, "number": number})["y"], expected(x, number))
+    for bad in (np.array([[1], ["c"]], object), np.array([[None], ["c"]], object)):
+        with pytest.raises(HeteroError, match="Python objects"):
+            compiled({"x": bad, "number": number})
+        np.testing.assert_array_equal(compiled({"x": x, "number": number})["y"], expected(x, number))
+    wide = np.ones((2, 1))
+    with pytest.raises(HeteroError, match="float64"):
+        compiled({"x": x, "number": wide})
+    for rows in (1, 3, 0, 2, 2):
+        x, number = np.full((rows, 1), "b", object), np.full((rows, 1), rows, np.float32)
+        np.testing.assert_array_equal(compiled({"x": x, "number": number})["y"], expected(x, number).reshape(rows, 1))
+
+
+def test_repeated_calls_whose_sizes_follow_from_strings() -> None:
+    """The plans get other sizes in each call."""
+    proto = parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 20]>
+        m (string[1] x) => (int64[n] y) { parts, counts = StringSplit(x)  size = Shape(parts)  y = Add(size, size) }
+    """)
+    compiled = Core().compile_model(Core().read_model(proto), "CPU")
+    for text in ("a b", "a b", "a b c", "a", "a b c d", "a b c d"):
+        found = compiled({"x": np.array([text], object)})["y"]
+        np.testing.assert_array_equal(found, [2, 2 * len(text.split())])

@@ -47,6 +47,11 @@ def test_shape_with_ends_beyond_the_rank(start: int, end: int) -> None:
     _as_onnxruntime("Shape", {"x": np.zeros((2, 3), np.float32)}, start=start, end=end)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, 3])
+def test_flatten_of_nothing(axis: int) -> None:
+    _as_onnxruntime("Flatten", {"x": np.zeros((0, 2, 3), np.float32)}, axis=axis)
+
+
 @pytest.mark.parametrize("size", [(1, 3, 1, 3), (1, 3, 1, 2, 1), (2, 3, 4, 5)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_affine_grid(size: tuple[int, ...], dtype: type) -> None:

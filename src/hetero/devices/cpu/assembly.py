@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import _program
+from ... import _kernels, _program
 from ..._sizes import hint, is_symbolic
 from ...model.constants import release_pages
 from .memory import Buffers, Parts, assign_buffers, place_in_arena
@@ -152,7 +152,7 @@ class _Tensors:
         self.constants: list[NDArray[Any]] = []
         self.tensors: list[tuple[Any, ...]] = []
         self.values: list[Value] = []
-        self.number: dict[int, int] = {}  # id of a value -> its tensor
+        self.number: dict[int, int] = {}  # id of a value (~id of an unaligned one) -> its tensor
         self.buffers: Buffers | None = None
         self.offsets: Sequence[int] = ()
         self.buffer_of: dict[int, tuple[int, int]] = {}  # tensor -> its buffer, and where it begins
@@ -162,19 +162,24 @@ class _Tensors:
         self.tensors.append((value.dtype, tuple(map(hint, value.shape)), *place))
         return len(self.tensors) - 1
 
-    def number_of(self, value: Value | None) -> int:
+    def number_of(self, value: Value | None, bytewise: bool = False) -> int:
+        """``bytewise``: whether the kernel reads the operand bytewise. A constant then stays in the file, even if its
+        elements are not aligned; other kernels that read it get a tensor of their own, with a copy."""
         if value is None:
             return -1
-        if id(value) not in self.number:
-            self.number[id(value)] = self.add(value, self._place_of(value))
-        return self.number[id(value)]
+        unaligned = bytewise and value.data is not None and not value.data.flags.aligned
+        key = ~id(value) if unaligned else id(value)
+        if key not in self.number:
+            self.number[key] = self.add(value, self._place_of(value, unaligned))
+        return self.number[key]
 
-    def _place_of(self, value: Value) -> tuple[int, int]:
+    def _place_of(self, value: Value, unaligned: bool) -> tuple[int, int]:
         if value.data is not None:
-            if id(value.data) not in self._constant_number:
-                self._constant_number[id(value.data)] = len(self.constants)
-                self.constants.append(_aligned(value, self._packed))
-            return (_program.CONSTANT, self._constant_number[id(value.data)])
+            key = ~id(value.data) if unaligned else id(value.data)
+            if key not in self._constant_number:
+                self._constant_number[key] = len(self.constants)
+                self.constants.append(value.data if unaligned else _aligned(value, self._packed))
+            return (_program.CONSTANT, self._constant_number[key])
         if value.storage in self._place:
             return self._place[value.storage]
         assert self.buffers is not None
@@ -182,11 +187,15 @@ class _Tensors:
         self.buffer_of[len(self.tensors)] = (buffer, begin)
         return (_program.ARENA, self.offsets[buffer] + hint(begin))
 
+    def _operands_of(self, call: Call) -> list[int]:
+        bytewise = _kernels.bytewise_operand(call.kernel)
+        return [self.number_of(value, at == bytewise) for at, value in enumerate(call.inputs)]
+
     def entries(self, calls: Sequence[Call], labels: Sequence[object]) -> list[tuple[Any, ...]]:
         return [
             (
                 call.kernel,
-                [self.number_of(value) for value in call.inputs],
+                self._operands_of(call),
                 [self.number_of(value) for value in call.outputs],
                 tuple(map(hint, call.ints)),
                 call.floats,

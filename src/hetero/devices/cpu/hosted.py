@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InferenceError
@@ -76,11 +77,15 @@ class Ends:
     def repeats(self, model: Model, nodes: Sequence[NodePlan]) -> bool:
         """Whether results are new objects in every run, which share no memory, if those of the plans are.
 
-        ZipMap makes new maps. One output may come from other nodes, if they start from what no output shows."""
+        ZipMap makes new maps. One output may come from other nodes after the plans, if they start from what no output
+        shows, and from neither inputs nor results of nodes before the plans."""
         outputs = {int(value) for value in model.output_ids}
-        if self.first or any(model.is_constant[v] or v in self.inputs for v in outputs):
+        before = {int(value) for value in model.input_ids}.union(*(nodes[i].outputs for i in self.first))
+        if any(model.is_constant[v] or v in before for v in outputs):
             return False
         others = [nodes[i] for i in self.last if nodes[i].node.op_type != "ai.onnx.ml::ZipMap"]
+        if any(before.intersection(plan.inputs) for plan in others):
+            return False
         selects = ("ai.onnx.ml::ArrayFeatureExtractor", "Gather")
         fixed = any(
             not plan.inputs or plan.inputs[0] < 0 or model.is_constant[plan.inputs[0]]
@@ -119,16 +124,16 @@ class HostedRunner(RepeatingRunner):
         fixed = {v for i in ends.nodes for v in self._nodes[i].inputs if v >= 0}.union(self._outputs)
         self._constants = {v: planner.model.constant(v) for v in fixed if planner.model.is_constant[v]}
         self._positions = [self._inputs.index(v) for v in ends.inputs] if not ends.first else []
-        self._repeats = ends.repeats(planner.model, planner.nodes) and sorted(self._positions) == [
-            *range(len(self._inputs))
-        ]
+        self._types: list[tuple[Any, Any]] = []  # of the inputs of the last run
+        self._repeats = not timed and ends.repeats(planner.model, planner.nodes)
+        if not ends.first and sorted(self._positions) != [*range(len(self._inputs))]:
+            self._repeats = False
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        values: dict[int, Any] = {**self._constants, -1: None}
-        values.update(zip(self._inputs, inputs, strict=True))
         times: dict[int, tuple[int, int]] = {}
-        for i in self._ends.first:
-            self._run(i, values, times)
+        if self._ends.first and self._repeats:
+            self._types = [_type_of(value) for value in inputs]
+        values = self._before(inputs, times)
         results = self._core.run([values[v] for v in self._ends.inputs]) if self._ends.outputs else ()
         outputs = self._finished(values, results, times)
         self._core.host_times.update(times)
@@ -138,8 +143,25 @@ class HostedRunner(RepeatingRunner):
         """See `hetero.plugin.request.RepeatingRunner`."""
         if not self._repeats:
             return None
-        results = self._core.run_again([inputs[position] for position in self._positions])
-        return None if results is None else self._finished({**self._constants, -1: None}, results, {})
+        if not self._ends.first:
+            results = self._core.run_again([inputs[position] for position in self._positions])
+            return None if results is None else self._finished({**self._constants, -1: None}, results, {})
+        if not all(map(_has_type, inputs, self._types)):
+            return None
+        values = self._before(inputs, {})
+        results = self._core.run_again([values[v] for v in self._ends.inputs])
+        if results is None:  # the sizes in the plans depend on data: otherwise, nodes would often run twice
+            self._repeats = False
+            return None
+        return self._finished(values, results, {})
+
+    def _before(self, inputs: Sequence[Any], times: dict[int, tuple[int, int]]) -> dict[int, Any]:
+        """The values that are known before the plans run."""
+        values: dict[int, Any] = {**self._constants, -1: None}
+        values.update(zip(self._inputs, inputs, strict=True))
+        for i in self._ends.first:
+            self._run(i, values, times)
+        return values
 
     def _finished(
         self, values: dict[int, Any], results: Sequence[NDArray[Any]], times: dict[int, tuple[int, int]]
@@ -168,3 +190,16 @@ class HostedRunner(RepeatingRunner):
 
     def profile(self) -> Sequence[ProfileRow]:
         return self._core.profile()
+
+
+def _type_of(value: Any) -> tuple[Any, Any]:
+    """What `_has_type` compares; no value has the type of one that is not an array."""
+    return (value.dtype, value.shape) if type(value) is np.ndarray else (None, None)
+
+
+def _has_type(value: Any, expected: tuple[Any, Any]) -> bool:
+    """Whether ``value`` is an array of this dtype and shape, so that it needs no further checks: elements of an array
+    of objects must be `str` itself."""
+    if type(value) is not np.ndarray or value.dtype != expected[0] or value.shape != expected[1]:
+        return False
+    return not value.dtype.hasobject or set(map(type, value.flat)) <= {str}

@@ -26,7 +26,7 @@ Each value that a segment must return is one of: known (`Segment.known`), an out
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -118,12 +118,15 @@ class Planner:
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
         """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
-        indices of all of them.
+        indices of all of them. A large result is dropped when all nodes that read it are folded.
 
         A node that fails is not folded. It fails in the run that reaches it, because a branch that is never taken may
         divide by zero."""
         folded = set(known)
         is_constant = self.model.is_constant.data  # gives plain bools, faster than the array gives scalars
+        readers = Counter(value for plan in self.nodes for value in plan.inputs)
+        readers.update(self.output_ids)
+        made: set[int] = set()
         for i, plan in enumerate(self.nodes):
             if i in known or i in self._unread or not plan.outputs:  # `nbits.rewritten` empties nodes
                 continue
@@ -144,7 +147,12 @@ class Planner:
                 if value >= 0:
                     assert result.data is not None, "all operands are known"
                     self._constants[value] = Value(result.dtype, result.shape, _read_only(result.data), shared=True)
+                    made.add(value)
             folded.add(i)
+            readers.subtract(plan.inputs)
+            for value in made.intersection(plan.inputs):
+                if readers[value] == 0 and _num_bytes(self._constants.get(value)) > _SMALL_BYTES:
+                    del self._constants[value]
         return frozenset(folded)
 
     def _is_constant(self, value: int) -> bool:
@@ -254,7 +262,7 @@ class Planner:
         return self._packed
 
     def stored_constants(self) -> Mapping[int, Value]:
-        """Folded values, and the constants of the model that were read so far, by value id."""
+        """By value id: folded values, except those that `_fold` dropped, and constants that were read so far."""
         return self._constants
 
     def descendants(self) -> Iterator[tuple[tuple[tuple[int, int], ...], Planner]]:
@@ -436,7 +444,7 @@ class Planner:
         calls: Sequence[Call] = context.calls
         parts: Parts = {}
         if self._transform:
-            calls = fuse(calls, output_of_storage, context.new_storage)
+            calls = fuse(context, output_of_storage)
             calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
         program, node_of, tensor_of = assemble(
             calls,
@@ -470,6 +478,11 @@ class Planner:
             host_outputs,
             open_axes,
         )
+
+
+def _num_bytes(value: Value | None) -> int:
+    """The bytes of a known value; 0 if there is none."""
+    return 0 if value is None or value.data is None else value.data.nbytes
 
 
 def _read_only(data: NDArray[Any]) -> NDArray[Any]:

@@ -167,7 +167,8 @@ def _folded_of(writer: PayloadWriter, planner: Planner, max_bytes: int) -> _Fold
     stored: set[int] = set()
     for i in sorted(planner.folded, reverse=True):  # the readers of a result come before the node that computes it
         results = {value for value in planner.nodes[i].outputs if value in read and value >= 0}
-        if all(_data_of(known[value]).nbytes <= max_bytes for value in results):
+        # The planner drops large results that only folded nodes read; an import computes them again, if it needs them.
+        if all(value in known and _data_of(known[value]).nbytes <= max_bytes for value in results):
             replaced.append(i)
             stored |= results
         else:

@@ -19,7 +19,7 @@ import onnx
 from ...model.types import dtype_of
 from .program import Program, Refused, Scope
 
-__all__ = ["CONTROL_FLOW"]
+__all__ = ["RULES"]
 
 
 class _Operator:
@@ -177,7 +177,7 @@ class SequenceMap(_Operator):
         return outputs
 
 
-CONTROL_FLOW: dict[tuple[str, str], type[Any]] = {
+RULES: dict[tuple[str, str], type[Any]] = {
     ("", "If"): If,
     ("", "Loop"): Loop,
     ("", "Scan"): Scan,

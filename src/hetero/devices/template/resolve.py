@@ -23,7 +23,7 @@ from onnx.reference.op_run import OpRun, RuntimeContextError
 from ...errors import did_you_mean, raise_out_of_memory
 from ...extension.binding import BoundOp, bind
 from .contrib import matched
-from .control_flow import CONTROL_FLOW
+from .control_flow import RULES
 from .corrections import correction
 from .program import Program, Refused, Scope
 
@@ -158,7 +158,7 @@ def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
     if function not in scope.library.functions and (domain not in _LOADERS or _is_unknown(node, domain)):
         bound = _bind_foreign(node, scope, domain)
         return bound if isinstance(bound, str) else None
-    if version is not None and function not in scope.library.functions and (domain, node.op_type) not in CONTROL_FLOW:
+    if version is not None and function not in scope.library.functions and (domain, node.op_type) not in RULES:
         known = find(domain, node.op_type, version)
         if isinstance(known, str):
             return known
@@ -189,7 +189,7 @@ def implementation(node: onnx.NodeProto, scope: Scope) -> tuple[Callable[..., Se
     version = scope.version_of(domain)
     if version is None:
         raise Refused(f"the model does not import an opset of domain {domain!r}")
-    control = CONTROL_FLOW.get((domain, node.op_type))
+    control = RULES.get((domain, node.op_type))
     if control is not None and onnx.defs.has(node.op_type, version, domain):
         operator = control(node, scope, version)
         return operator, operator.captures

@@ -107,6 +107,23 @@ def test_array_feature_extractor(dtype: str) -> None:
             on_cpu(extractor(np.zeros((1, 3), dtype), [place]), np.zeros((2, 3), dtype))
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_array_feature_extractor_of_computed_columns(dtype: str) -> None:
+    """The columns are data: one program computes them and the result, and a wrong one is an error of the run."""
+    model = ml_model("ArrayFeatureExtractor", np.zeros((1, 3), dtype))
+    model.graph.node[0].input.append("places")
+    model.graph.input.append(helper.make_tensor_value_info("places", TensorProto.INT64, ["count"]))
+    compiled = hetero.Core().compile_model(hetero.Core().read_model(model), "CPU")
+    (rows,) = (batch for batch in batches(3, dtype)[:1])
+    for places in ([0], [2, 0, 2], [1, 1], [0]):
+        found = compiled({"x": rows, "places": np.array(places)})["y0"]
+        np.testing.assert_array_equal(found, rows[:, places])
+    assert len(compiled._plans.segments()) <= 2  # type: ignore[attr-defined]
+    for place in (-1, -3, 3, 2**63 - 1, -(2**63)):
+        with pytest.raises(hetero.InferenceError, match="ArrayFeatureExtractor"):
+            compiled({"x": rows, "places": np.array([0, place])})
+
+
 def test_feature_vectorizer() -> None:
     def make(sizes: list[int]) -> onnx.ModelProto:
         node = helper.make_node("FeatureVectorizer", ["x", "x"], ["y0"], domain=ML, inputdimensions=sizes)

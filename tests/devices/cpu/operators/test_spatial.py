@@ -231,3 +231,18 @@ def test_group_norm_in_every_variant(variant: str, inner: int) -> None:
         "group_norm", [x, scale, bias], [(x.shape, x.dtype)], [2, 6, inner, 3], [1e-5], variant=variant
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 100])
+def test_instance_normalization(size: int) -> None:
+    """Equal elements become exactly the bias: no cancellation where the variance is 0."""
+    rng = np.random.default_rng(size)
+    x, scale, bias = f(rng, 2, 3, size) * 100, f(rng, 3), f(rng, 3)
+    x[1] = 12345.678
+    rows = x.astype(np.float64)
+    normal = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5) if size else rows
+    node = helper.make_node("InstanceNormalization", ["x", "scale", "bias"], ["y"])
+    feeds = {"x": x, "scale": scale, "bias": bias}
+    (found,) = run(model([node], feeds, ["y"], 17), feeds)
+    np.testing.assert_allclose(found, normal * scale[:, None] + bias[:, None], rtol=1e-4, atol=1e-5)
+    assert np.array_equal(found[1], np.broadcast_to(bias[:, None], (3, size)))

@@ -9,9 +9,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from hetero import Core, HeteroError
+from hetero._ngrams import NGrams
 
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
@@ -168,8 +171,50 @@ def test_tf_idf(mode: str, skips: int) -> None:
             assert_same(found, on_ort(model, inputs))
 
 
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_ngrams(data: st.DataObject) -> None:
+    """Against a count of each n-gram by itself."""
+    alphabet = data.draw(st.sampled_from(["ab", "abcdefgh", [0, 1, -5, 2**40]]))
+    token = st.sampled_from(alphabet)
+    pool = data.draw(st.lists(st.lists(token, min_size=1, max_size=4).map(tuple), max_size=12, unique=True))
+    width = len(pool) + 2
+    columns = {gram: data.draw(st.integers(0, width - 1)) for gram in pool}
+    rows, length = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 9))
+    unknown = "?" if isinstance(alphabet, str) else 7
+    items = data.draw(st.lists(st.one_of(token, st.just(unknown)), min_size=rows * length, max_size=rows * length))
+    least = data.draw(st.integers(1, 3))
+    most, skips = data.draw(st.integers(least, 4)), data.draw(st.integers(0, 20))
+    found, expected = np.zeros((rows, width), np.int64), np.zeros((rows, width), np.int64)
+    NGrams(columns, width).count(items, length, least, most, skips, found)
+    for row in range(rows):
+        line = items[row * length : (row + 1) * length]
+        for size in range(least, most + 1):
+            for gap in range(1, 2 if size == 1 else skips + 2):
+                for begin in range(length - (size - 1) * gap):
+                    gram = tuple(line[begin : begin + (size - 1) * gap + 1 : gap])
+                    if gram in columns:
+                        expected[row, columns[gram]] += 1
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_ngrams_refuse_wrong_sizes() -> None:
+    grams = NGrams({("a",): 1}, 2)
+    for items, length, width in ((["a"], 2, 2), (["a", "b"], 2, 3), ([], 1, 2)):
+        with pytest.raises(ValueError, match="do not fit"):
+            grams.count(items, length, 1, 1, 0, np.zeros((1, width), np.int64))
+    with pytest.raises(ValueError, match="column 2 is outside"):
+        NGrams({("a",): 2}, 2)
+    empty = np.zeros((1, 2), np.int64)
+    NGrams({}, 2).count(["a", "b"], 2, 1, 3, 5, empty)
+    assert not empty.any()
+
+
 @pytest.mark.parametrize(("attributes", "line"), [
     ({"tokenexp": "[a-z]+"}, "ab cd-e F"),
+    ({"tokenexp": "."}, "ab\ncd-\r e\x85\u2028F"),
+    ({"tokenexp": "[^a]"}, "ab\ncd a-"),
+    ({"tokenexp": "[^a]+", "mincharnum": 2}, "ab c\nd aa-"),
     ({"tokenexp": "[a-z]+", "mincharnum": 2, "mark": 1}, "ab cd-e F"),
     ({"separators": [""]}, "aéb"),
     ({"separators": [" ", ";"]}, "a;b c;;d"),
@@ -178,6 +223,26 @@ def test_tokenizer(attributes: dict[str, Any], line: str) -> None:
     attributes = {"mark": 0, "mincharnum": 1, "pad_value": "#"} | attributes
     x = text(line, "", line + line)
     model = model_of("Tokenizer", [x], domain="com.microsoft", **attributes)
+    for device in ("CPU", "TEMPLATE"):
+        assert_same(results(model, device, x), on_ort(model, x))
+
+
+@pytest.mark.parametrize("pattern", ["a|ab", "(a|ab)(c|bcd)", "[a-z]+?", "a?(ab)?", "a*b*"])
+def test_tokens_that_may_not_be_the_longest(pattern: str) -> None:
+    """onnxruntime takes the longest match, Python the first one that it finds."""
+    for name, value in (("tokenexp", pattern), ("separators", [pattern])):
+        model = model_of("Tokenizer", [text("ab")], domain="com.microsoft", mark=0, mincharnum=1, pad_value="#",
+                         **{name: value})  # fmt: skip
+        for device in ("CPU", "TEMPLATE"):
+            with pytest.raises(HeteroError, match="longest match"):
+                results(model, device, text("ab"))
+
+
+@pytest.mark.parametrize("pattern", ["a|b", "ab?", "[ab]*b", "(ab)?", "x{2}", r"\bab\w*", "[^b]+b", "(a)b{1,2}"])
+def test_tokens_that_are_the_longest(pattern: str) -> None:
+    source = np.random.default_rng(0)
+    x = text(*("".join(source.choice([*"abx "], 9)) for _ in range(20)))
+    model = model_of("Tokenizer", [x], domain="com.microsoft", mark=0, mincharnum=1, pad_value="#", tokenexp=pattern)
     for device in ("CPU", "TEMPLATE"):
         assert_same(results(model, device, x), on_ort(model, x))
 

@@ -111,10 +111,16 @@ def _array_feature_extractor(context: Context, node: Node, inputs: Sequence[Valu
         raise InferenceError(f"cannot extract {y.size} columns of x of shape {list(x.shape)}")
     if x.rank == 1:
         x = context.reshaped(x, (1, x.size))
-    places = np.asarray(context.known(y)).reshape(-1)
-    outside = [int(place) for place in places if not 0 <= place < x.shape[-1]]
-    if outside:
-        raise InferenceError(f"column {outside[0]} is outside 0..{x.shape[-1] - 1}, the columns of {list(x.shape)}")
+    if context.is_known(y):
+        places = np.asarray(context.known(y)).reshape(-1)
+        outside = [int(place) for place in places if not 0 <= place < x.shape[-1]]
+        if outside:
+            raise InferenceError(f"column {outside[0]} is outside 0..{x.shape[-1] - 1}, the columns of {list(x.shape)}")
+    else:
+        # Gather counts negative indices from the end; here they are errors. As the largest index they are one.
+        negative = binary(context, "less", y, context.scalar(0, _INT64), _BOOL)
+        largest = context.scalar(np.iinfo(np.int64).max, _INT64)
+        y = context.call("where", [negative, largest, y], y.shape, _INT64)
     shape = (*x.shape[:-1], y.size)
     return [context.call("gather", [x, context.reshaped(y, (y.size,))], shape, x.dtype, [x.rank - 1])]
 

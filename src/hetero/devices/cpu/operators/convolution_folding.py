@@ -28,17 +28,20 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ....model.constants import release_pages
 from ..registry import NodePlan
 from ..values import Value
 
 __all__ = ["Folded", "fold"]
 
+_BLOCK = 1 << 15  # weights that are added up at a time, in float64: a part of the L2 cache
 _LARGEST_SCALE = 2.0**64
 """The largest scale of a channel. Its product with a weight below this magnitude does not overflow."""
 
@@ -249,17 +252,32 @@ def _operands(made: _Sum) -> tuple[Value, Value] | None:
 def _sum_of_weights(branches: Sequence[_Branch]) -> Value:
     largest = branches[0]
     assert largest.weights is not None
-    total = np.zeros(largest.weights.shape)
+    shape = largest.weights.shape
+    array = np.empty(shape, np.float32)
+    offsets = [_offset(largest, branch) for branch in branches]
+    step = max(1, _BLOCK // max(1, math.prod(shape[1:])))
+    for begin in range(0, shape[0], step):
+        array[begin : begin + step] = _sum_of_rows(branches, offsets, slice(begin, min(begin + step, shape[0])))
     for branch in branches:
-        offset = _offset(largest, branch)
+        if branch.weights is not None and branch.weights.data is not None:
+            release_pages(branch.weights.data)
+    return Value(array.dtype, array.shape, array, shared=True)
+
+
+def _sum_of_rows(branches: Sequence[_Branch], offsets: Sequence[tuple[int, ...] | None], rows: slice) -> _Array:
+    """The sum of the weights of these output channels, in float64. ``offsets``: of each kernel in the first one."""
+    largest = branches[0]
+    assert largest.weights is not None
+    total = np.zeros((rows.stop - rows.start, *largest.weights.shape[1:]))
+    for branch, offset in zip(branches, offsets, strict=True):
         assert offset is not None, "each kernel lies inside the largest"
+        scale = branch.scale[rows]
         if branch.weights is None:
-            rows = np.arange(branch.num_outputs)
-            own: list[Any] = [rows, rows % total.shape[1]]
-            total[(*own, *offset)] += branch.scale
+            channels = np.arange(rows.start, rows.stop) % total.shape[1]
+            own: list[Any] = [np.arange(len(channels)), channels]
+            total[(*own, *offset)] += scale
         else:
             assert branch.weights.data is not None
             taps: list[Any] = [slice(at, at + size) for at, size in zip(offset, branch.kernel, strict=True)]
-            total[(..., *taps)] += (branch.weights.data.T * branch.scale).T
-    array = total.astype(np.float32)
-    return Value(array.dtype, array.shape, array, shared=True)
+            total[(..., *taps)] += branch.weights.data[rows] * scale.reshape(-1, *(1,) * (total.ndim - 1))
+    return total

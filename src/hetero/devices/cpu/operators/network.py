@@ -119,7 +119,7 @@ class Products:
     def steps(self, left_matrix: int, right_matrix: int) -> list[int]:
         """The stride of each batch axis in elements, 0 if broadcast: of the left operand, then of the right one.
         ``left_matrix``, ``right_matrix``: elements of one matrix."""
-        return _batch_steps(self.left, self.batch, left_matrix) + _batch_steps(self.right, self.batch, right_matrix)
+        return batch_steps(self.left, self.batch, left_matrix) + batch_steps(self.right, self.batch, right_matrix)
 
 
 def products_of(a: Value, b: Value) -> Products:
@@ -141,7 +141,7 @@ def products_of(a: Value, b: Value) -> Products:
     return Products(m, n, k, batch, left[:-2], right[:-2], shape)
 
 
-def _batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[int]:
+def batch_steps(own: Sequence[int], batch: Sequence[int], matrix: int) -> list[int]:
     padded = [1] * (len(batch) - len(own)) + list(own)
     return [0 if size == 1 else step * matrix for size, step in zip(padded, strides_of(padded), strict=True)]
 
@@ -348,8 +348,9 @@ def _instance_norm(context: Context, node: Node, inputs: Sequence[Value | None])
     x, scale, bias = (_required(value) for value in inputs)
     if x.rank < 3 or scale.shape != (x.shape[1],) or bias.shape != (x.shape[1],):
         raise InferenceError(f"scale {list(scale.shape)} or bias {list(bias.shape)} does not fit {list(x.shape)}")
-    ints = [x.shape[0], x.shape[1], math.prod(x.shape[2:])]
-    return [context.call("instance_norm", [x, scale, bias], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
+    channels = x.shape[1]
+    ints = [x.shape[0], channels, math.prod(x.shape[2:]), channels or 1]  # each channel is a group
+    return [context.call("group_norm", [x, scale, bias], x.shape, x.dtype, ints, [node.get("epsilon", 1e-5)])]
 
 
 @operator("GroupNormalization", dtypes=F32, attributes={"epsilon": None, "num_groups": None, "stash_type": (1,)})

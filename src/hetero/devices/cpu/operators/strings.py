@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...._ngrams import NGrams
 from ....errors import InferenceError
 from ....model.types import dtype_of
-from ...bounded_patterns import bounded_pattern
+from ...bounded_patterns import all_matches, bounded_pattern
 from ..registry import ANY, INDICES, NUMBERS, STRING, Node, hosted
 
 __all__ = ["texts"]
@@ -127,14 +128,16 @@ def _tokenizer(node: Node) -> Run:
     expression, separators = text(node, "tokenexp", ""), texts(node, "separators")
     if bool(expression) == ("separators" in node.attributes) or least < 1:
         raise InferenceError("expected either separators or tokenexp, and mincharnum of 1 or more")
-    token = bounded_pattern("tokenexp", expression) if expression else None
+    if expression == ".":  # in onnxruntime, also line ends, which RE2's "." does not match
+        expression, separators = "", [""]
+    matches = all_matches(bounded_pattern("tokenexp", expression, longest=True)) if expression else None
     if separators != [""] and "" in separators:
         raise InferenceError("attribute separators has an empty string among others")
-    splits = [bounded_pattern("separators", separator) for separator in separators if separator]
+    splits = [bounded_pattern("separators", separator, longest=True) for separator in separators if separator]
 
     def tokens(item: str) -> list[str]:
-        if token is not None:
-            found = token.findall(item) if not token.groups else [match.group() for match in token.finditer(item)]
+        if matches is not None:
+            found = matches(item)
         elif not splits:
             found = list(item)
         else:
@@ -148,6 +151,8 @@ def _tokenizer(node: Node) -> Run:
                         begin = match.end()
                     parts.append(piece[begin:])
                 found = parts
+        if least == 1:
+            return list(filter(None, found))
         return [part for part in found if len(part) >= least]
 
     def run(x: Array) -> Sequence[Any]:
@@ -157,7 +162,10 @@ def _tokenizer(node: Node) -> Run:
         if mark:
             rows = [["\x02", *row, "\x03"] for row in rows]
         longest = max(map(len, rows), default=0)
-        flat = [part for row in rows for part in (*row, *[filler] * (longest - len(row)))]
+        flat: list[str] = []
+        for row in rows:
+            flat += row
+            flat += [filler] * (longest - len(row))
         return [strings(flat, (*x.shape, longest))]
 
     return run
@@ -364,8 +372,7 @@ def _tf_idf_vectorizer(node: Node) -> Run:
                     f"attribute ngram_indexes has {len(indexes)} entries, fewer than the pool's n-grams"
                 )
             if least <= size <= most:
-                key = pool[at] if size == 1 else tuple(pool[at : at + size])
-                grams[size].setdefault(key, number)
+                grams[size].setdefault(tuple(pool[at : at + size]), number)
             number += 1
     if number != len(indexes):
         raise InferenceError(f"attribute ngram_indexes has {len(indexes)} entries; expected {number}")
@@ -374,23 +381,13 @@ def _tf_idf_vectorizer(node: Node) -> Run:
     if mode != "TF" and (by_column[indexes] != weights).any():
         raise InferenceError("attribute weights has several numbers for one entry of ngram_indexes")
 
-    columns_of = np.append(indexes, width)  # the last one, for what is no n-gram of the pool, is dropped
+    columns = {gram: int(indexes[number]) for known in grams for gram, number in known.items()}
+    pool_of_grams = NGrams(columns, width)
 
     def counts_of(items: list[Any], rows: int, length: int) -> Array:
-        totals = np.zeros(rows * (width + 1), np.int64)
-        for size in range(least, most + 1):
-            known = grams[size]
-            if not known or length < size:
-                continue
-            gaps = 1 if size == 1 else min(skips + 1, (length - 1) // (size - 1))
-            for gap in range(1, gaps + 1):
-                reach = (size - 1) * gap
-                parts = items if size == 1 else zip(*(items[at * gap :] for at in range(size)), strict=False)
-                found = np.array([known.get(part, -1) for part in parts], np.int64)
-                at = np.flatnonzero(found >= 0)
-                at = at[at % length < length - reach]  # others reach into the next row
-                totals += np.bincount(at // length * (width + 1) + columns_of[found[at]], minlength=len(totals))
-        return totals.reshape(rows, width + 1)[:, :width]
+        counts = np.zeros((rows, width), np.int64)
+        pool_of_grams.count(items, length, least, most, skips, counts)
+        return counts
 
     def run(x: Array) -> Sequence[Any]:
         if x.ndim not in (1, 2) or (x.dtype == object) != bool(names):
@@ -399,7 +396,7 @@ def _tf_idf_vectorizer(node: Node) -> Run:
             )
         rows = x.reshape(1, -1) if x.ndim == 1 else x
         made = np.empty((len(rows), width), np.float32)
-        step = max(1, _MOST_COUNTS // (width + 1))
+        step = max(1, _MOST_COUNTS // width)
         for begin in range(0, len(rows), step):
             part = rows[begin : begin + step]
             made[begin : begin + step] = counts_of(part.reshape(-1).tolist(), len(part), part.shape[1])

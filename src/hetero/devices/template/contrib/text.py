@@ -26,14 +26,15 @@ def tokenizer(
     if the only separator is empty."""
 
     def tokens(text: str) -> list[str]:
-        if tokenexp is not None:
-            found = [match.group() for match in bounded_pattern("tokenexp", tokenexp.decode()).finditer(text)]
+        if tokenexp not in (None, b"."):  # in onnxruntime, "." is any character, also a line end
+            pattern = bounded_pattern("tokenexp", tokenexp.decode(), longest=True)
+            found = [match.group() for match in pattern.finditer(text)]
         elif separators is None or [*separators] == [b""]:
             found = list(text)
         else:
             found = [text]
             for separator in separators:
-                pattern = bounded_pattern("separators", separator.decode())
+                pattern = bounded_pattern("separators", separator.decode(), longest=True)
                 marked = [pattern.sub("\0", part) for part in found]
                 found = [piece for part in marked for piece in part.split("\0")]
         kept = [token for token in found if len(token) >= mincharnum]

@@ -1,0 +1,95 @@
+"""Counts the n-grams of a pool in rows of tokens, for TfIdfVectorizer.
+
+The pool is a trie over the numbers of its tokens. A token costs one look-up in a dictionary, and each n-gram that begins
+with it one step per token in a hash table of the trie's edges.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+import numpy as np
+
+
+cdef extern from "Python.h":
+    PyObject *_item "PyDict_GetItemWithError"(object table, object key) except? NULL
+    long long _number "PyLong_AsLongLong"(PyObject *number) except? -1
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class NGrams:
+    """``grams``: n-gram, a tuple of hashable tokens -> its column, from 0 to ``width`` - 1. Immutable."""
+
+    cdef dict _tokens  # token -> its number, from 1
+    cdef int64_t[::1] _edges  # node * (tokens + 1) + token, or -1: an open hash table
+    cdef int32_t[::1] _ends  # the node that an edge leads to
+    cdef int32_t[::1] _columns  # of the n-gram that ends at a node, or -1
+    cdef int64_t _width
+    cdef int _shift
+
+    def __init__(self, dict grams not None, int64_t width):
+        tokens = {}
+        edges = {}
+        columns = [-1]
+        self._tokens = tokens
+        self._width = width
+        for gram in grams:
+            for token in gram:
+                tokens.setdefault(token, len(tokens) + 1)
+        for gram, column in grams.items():
+            if not 0 <= column < width:
+                raise ValueError(f"column {column} is outside 0..{width - 1}")
+            node = 0
+            for token in gram:
+                edge = node * (len(tokens) + 1) + tokens[token]
+                node = edges.setdefault(edge, len(columns))
+                if node == len(columns):
+                    columns.append(-1)
+            columns[node] = column
+        bits = max(2, (2 * len(edges)).bit_length())
+        self._shift = 64 - bits
+        self._columns = np.array(columns, np.int32)
+        self._edges = np.full(1 << bits, -1, np.int64)
+        self._ends = np.zeros(1 << bits, np.int32)
+        cdef int64_t at
+        for edge, node in edges.items():
+            at = self._place(edge)
+            self._edges[at], self._ends[at] = edge, node
+
+    cdef inline int64_t _place(self, int64_t edge) noexcept:
+        """Where an edge is in the hash table, or the free place where it would be."""
+        cdef int64_t at = <int64_t>((<uint64_t>edge * <uint64_t>0x9E3779B97F4A7C15) >> self._shift)
+        while self._edges[at] != edge and self._edges[at] >= 0:
+            at = (at + 1) & (self._edges.shape[0] - 1)
+        return at
+
+    def count(self, list items not None, int64_t length, int64_t least, int64_t most, int64_t skips,
+              int64_t[:, ::1] counts not None):
+        """Add to ``counts`` [rows, width] how often each n-gram of ``least`` to ``most`` tokens occurs in each row of
+        ``length`` items. Between two tokens of an n-gram, the same number of items is left out, from 0 to ``skips``.
+        """
+        cdef int64_t rows = counts.shape[0], row, i, gap, at, depth, edge, node
+        cdef int64_t alphabet = len(self._tokens) + 1
+        cdef int32_t[::1] numbers = np.empty(length, np.int32)
+        cdef PyObject *number
+        if len(items) != rows * length or counts.shape[1] != self._width:
+            raise ValueError(f"{len(items)} items do not fit {rows} rows of {length}")
+        for row in range(rows):
+            for i in range(length):
+                number = _item(self._tokens, items[row * length + i])
+                numbers[i] = 0 if number is NULL else <int32_t>_number(number)
+            for gap in range(1, 2 if most == 1 else min(skips + 1, max(length - 1, 1)) + 1):
+                PyErr_CheckSignals()
+                for i in range(length):
+                    node, at, depth = 0, i, 1
+                    while depth <= most and at < length and numbers[at]:
+                        edge = self._place(node * alphabet + numbers[at])
+                        if self._edges[edge] < 0:
+                            break
+                        node = self._ends[edge]
+                        if depth >= least and (depth > 1 or gap == 1) and self._columns[node] >= 0:
+                            counts[row, self._columns[node]] += 1
+                        at += gap
+                        depth += 1

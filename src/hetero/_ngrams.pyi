@@ -1,0 +1,11 @@
+# Types only. The docstrings are in src/_core/_ngrams.pyx, where help() finds them.
+
+from collections.abc import Hashable
+from typing import Any, final
+
+from numpy.typing import NDArray
+
+@final
+class NGrams:
+    def __init__(self, grams: dict[tuple[Hashable, ...], int], width: int) -> None: ...
+    def count(self, items: list[Any], length: int, least: int, most: int, skips: int, counts: NDArray[Any]) -> None: ...
