@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime
 
@@ -32,3 +34,41 @@ def both(model: onnx.ModelProto, inputs: dict[str, Any], device: str = "CPU", th
     for work in works.values():
         work()
     return works
+
+
+def unoptimized_results(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:
+    """onnxruntime's results without optimizations of the graph."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def largest_difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
+    """The largest difference of a result relative to its largest expected value. Infinity if results that are not
+    floats, shapes, or the places of NaN and infinities differ. Sequences of maps compare as the arrays of their keys
+    and values."""
+    pairs = zip(map(_arrays, found), map(_arrays, expected), strict=True)
+    return max((_difference(a, b) for one, other in pairs for a, b in zip(one, other, strict=True)), default=0.0)
+
+
+def _arrays(value: Any) -> list[np.ndarray]:
+    maps = [value] if isinstance(value, dict) else value
+    if isinstance(maps, list) and all(isinstance(each, dict) for each in maps):
+        return [np.array([list(each) for each in maps]), np.array([list(each.values()) for each in maps])]
+    return [np.asarray(each) for each in value] if isinstance(value, list) else [np.asarray(value)]
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> float:
+    if found.shape != expected.shape or found.dtype.kind != expected.dtype.kind:
+        return np.inf
+    if expected.dtype.kind != "f":
+        return 0.0 if np.array_equal(found, expected) else np.inf
+    finite = np.isfinite(expected)
+    if not np.array_equal(found[~finite], expected[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
+        return np.inf
+    if not finite.any():
+        return 0.0
+    a, b = found[finite].astype(np.float64), expected[finite].astype(np.float64)
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
