@@ -501,7 +501,9 @@ def _top_k(m: Maker) -> None:
     if "axis" not in options:
         k = min(k, *(m.shape(dims, call)[-1] for call in range(len(m.calls))), 100)
     if m.version < 10:
-        m.node([m.x(m.dtype(), dims)], 2, k=max(k, 1), **options)
+        if not k:
+            raise Undefined
+        m.node([m.x(m.dtype(), dims)], 2, k=k, **options)
     else:
         m.node([m.x(m.dtype(), dims), m.this([k])], 2, **options)
 
@@ -1612,6 +1614,18 @@ def _valid_ceil(case: Case) -> bool:
     return values.get("auto_pad") not in (None, b"NOTSET") and values.get("ceil_mode") == 1
 
 
+def _skips(case: Case) -> bool:
+    """Whether a pool with auto_pad skips elements, which makes padding negative."""
+    values = {a.name: helper.get_attribute_value(a) for a in case.model.graph.node[0].attribute}
+    kernel = values.get("kernel_shape", [])
+    strides = values.get("strides", [1] * len(kernel))
+    return (
+        _is("MaxPool", "AveragePool", "LpPool")(case)
+        and values.get("auto_pad", b"").startswith(b"SAME")
+        and any(stride > size for stride, size in zip(strides, kernel, strict=True))
+    )
+
+
 def _is_empty(case: Case) -> bool:
     return any(not array.size for feeds in case.calls for array in feeds.values()) or any(
         0 in tensor.dims for tensor in case.model.graph.initializer
@@ -1644,12 +1658,31 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         "onnxruntime",
-        "it adds no base value to targets without leaves, which ONNX does not define",
+        "it adds no base value to targets that no leaf of the row adds to; by ONNX, base values join every prediction",
         lambda case: (
             _is("TreeEnsembleRegressor")(case)
-            and any(a.s in (b"MIN", b"MAX") for a in case.model.graph.node[0].attribute)
             and any(a.name == "base_values" for a in case.model.graph.node[0].attribute)
         ),
+    ),
+    Known(
+        "onnxruntime",
+        "its align_corners rounds lengths of scales before it maps corners; ONNX's node tests do not",
+        lambda case: (
+            _is("Resize")(case)
+            and any(a.s == b"align_corners" for a in case.model.graph.node[0].attribute)
+            and not case.model.graph.node[0].input[3:]
+        ),
+    ),
+    Known(
+        "onnxruntime",
+        "it has no MatMul of unsigned integers without elements",
+        lambda case: _is("MatMul")(case) and _is_empty(case) and bool(_types(case) & {"uint32", "uint64"}),
+    ),
+    Known("onnxruntime", "it refuses auto_pad where strides exceed the kernel of a pool", _skips),
+    Known(
+        "onnxruntime",
+        "its Softplus of float16 overflows in the exponential",
+        lambda case: _is("Softplus")(case) and "float16" in _types(case),
     ),
     Known("TEMPLATE", "by ONNX's text, auto_pad VALID with ceil_mode has one window less", _valid_ceil),
     Known(
