@@ -110,6 +110,8 @@ def _build_wheel(python: Path, sdist: Path, name: str, out: Path) -> Path:
     ]
     _run(*_build(python), "--wheel", *settings, "--outdir", str(folder / "dist"), str(source))
     [wheel] = (folder / "dist").iterdir()
+    if "musl" in target.zig:
+        _rename_libc(python, wheel, target.processor)
     named = subprocess.check_output(
         [str(python), "-m", "wheel", "tags", "--remove", "--platform-tag", target.tags, str(wheel)],
         text=True,
@@ -117,6 +119,17 @@ def _build_wheel(python: Path, sdist: Path, name: str, out: Path) -> Path:
     )
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(wheel.with_name(named.split()[-1]), out))
+
+
+def _rename_libc(python: Path, wheel: Path, processor: str) -> None:
+    """Let the libraries of a wheel need musl's libc by the name that every system with musl has: zig writes the name
+    that only musl's developer files have, which auditwheel refuses."""
+    _run(str(python), "-m", "wheel", "unpack", "--dest", str(wheel.parent / "unpacked"), str(wheel))
+    [tree] = (wheel.parent / "unpacked").iterdir()
+    libraries = sorted(map(str, tree.rglob("*.so")))
+    _run("patchelf", "--replace-needed", "libc.so", f"libc.musl-{processor}.so.1", *libraries)
+    _run(str(python), "-m", "wheel", "pack", "--dest-dir", str(wheel.parent), str(tree))
+    shutil.rmtree(wheel.parent / "unpacked")
 
 
 def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -> Path:
