@@ -57,8 +57,8 @@ def bodies_of(model: Model, index: int) -> list[Body]:
 
 
 class BodyNode(NamedTuple):
-    """A node in a nested graph. ``op``: the operator, with its domain unless that is ONNX's. ``constants``: the names of
-    the constants that it reads, of its graph or an outer one."""
+    """A node in a nested graph. ``op``: the operator, with its domain unless that is ONNX's. ``constants``: the names
+    of the constants that it reads, of its graph or an outer one."""
 
     key: str
     op: str
