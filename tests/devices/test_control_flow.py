@@ -4,6 +4,7 @@ device CONTROL_FLOW, which cuts their nested graphs."""
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -533,6 +534,34 @@ def test_priority_alone_cuts_a_loop_only_if_a_device_gains_nodes() -> None:
     x = np.ones((2, 3), np.float32)
     for found, expected in zip(core.compile_model(model, plan)([x, np.int64(4)]), by_numpy(x, 4), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_costs_decide_whether_a_body_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = hetero.Core()
+
+    def planned(size: int | str, pins: dict[str, str] | None = None) -> tuple[str, str]:
+        text = f"""
+        g (float[{size},{size}] x, int64 n) => (float[{size},{size}] y)
+        {{
+            y = Loop (n, , x) <body = b (int64 i, bool c, float[{size},{size}] s)
+                => (bool c2, float[{size},{size}] t) {{
+                c2 = Identity (c)
+                m = MatMul (s, x)
+                t = Tanh (m)
+            }}>
+        }}"""
+        model = loop_model(core, text)
+        plan = core.plan(model, "HETERO:FPGA,CONTROL_FLOW,CPU", {"ASSIGNMENT": "COST"}, pins=pins)
+        return plan.affinity["loop"], plan.reasons["loop"]
+
+    assert planned(1024)[0] == "CONTROL_FLOW"
+    assert planned(4)[0] == "CPU"
+    assert planned("k")[0] == "CPU"  # unknown sizes count as small
+    monkeypatch.setattr("hetero.devices.control_flow._RUN_S", 10.0)
+    device, reason = planned(1024)
+    assert device == "CPU"
+    assert re.search(r"CONTROL_FLOW: by cost, an iteration takes 10 s cut and [\d.]+ ms on CPU alone", reason)
+    assert planned(1024, {"loop/m": "FPGA"})[0] == "CONTROL_FLOW"
 
 
 class _OnlyMatMul(TemplatePlugin):
