@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 __all__ = ["Core", "compile", "load", "with_shapes"]
 
 _CALLBACKS = "CACHE_ENCRYPTION_CALLBACKS"
-Shapes: TypeAlias = Mapping["str | Port", "int | Sequence[int | str | None]"]
+_Size: TypeAlias = "int | Sequence[int | str | None]"
+Shapes: TypeAlias = Mapping[str, _Size] | Mapping[Port, _Size]
 """Input -> shape, or symbol -> size. A dimension that is None or a symbol is unknown."""
 
 
@@ -422,20 +423,22 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         return model
     if not isinstance(shapes, Mapping):
         raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
-    shapes = {name.name if isinstance(name, Port) else name: shape for name, shape in shapes.items()}
+    given_for: dict[str, _Size] = {
+        name.name if isinstance(name, Port) else name: shape for name, shape in shapes.items()
+    }
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()
     symbols = {dim for port in model.inputs for dim in port.shape or () if isinstance(dim, str)}
 
     def is_symbol(name: Any) -> bool:
-        return name in symbols and (name not in ports or not isinstance(shapes[name], Iterable))
+        return name in symbols and (name not in ports or not isinstance(given_for[name], Iterable))
 
-    for name in filter(is_symbol, shapes):
-        given: Any = shapes[name]
+    for name in filter(is_symbol, given_for):
+        given: Any = given_for[name]
         if type(given) is bool or not isinstance(given, Integral) or not 0 <= int(given) < 2**63:
             raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shown(given)}")
         sizes[name] = (int(given), name)
-    for name, shape in shapes.items():
+    for name, shape in given_for.items():
         if is_symbol(name):
             continue
         if name not in ports:
