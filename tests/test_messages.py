@@ -27,6 +27,8 @@ CASES = {
     "hetero:CPU": "unknown device 'hetero' (did you mean HETERO?)",
     "HETERO:fpga,CPU": "unknown device 'fpga' (did you mean FPGA?)",
     "HETERO:FPGA,CPPU": "unknown device 'CPPU' (did you mean CPU?)",
+    "CUDAExecutionProvider": "unknown device 'CUDAExecutionProvider': onnxruntime's CUDAExecutionProvider is ORT.CUDA;",
+    "BATCH": "unknown device 'BATCH': hetero does not join requests to batches; concatenate the inputs;",
     "TEMPLTE": "unknown device 'TEMPLTE' (did you mean TEMPLATE?)",
     "HETERO:CPU,FPGA,CPU": "CPU is listed twice",
     "HETERO:FPGA,CPU,": "the list has an empty entry; remove the spare comma",

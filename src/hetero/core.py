@@ -19,6 +19,7 @@ from .assign.pins import check_pins
 from .assign.request import Request, with_device_types
 from .base.collection import collection_paused
 from .base.device_string import CONTROL_FLOW, LIST_DEVICES, DeviceString, parse_device, string_of_list
+from .base.formatting import shape_text
 from .base.guard import guarded
 from .base.notebook import html_table
 from .base.other_names import OtherNames
@@ -44,6 +45,7 @@ from .extension.table import CustomOps, describe_ops
 from .extension.types import with_custom_types
 from .model.model import Model
 from .model.read import ExternalData, ModelSource, as_model, read_model
+from .model.types import Port
 from .plan import Plan, PlanRecord, bind_plan, make_plan
 from .plugin.caller import ConfiguredDevice, configure
 from .plugin.contract import CompiledModel, Plugin, RemoteContext
@@ -56,7 +58,8 @@ if TYPE_CHECKING:
 __all__ = ["Core", "compile", "load", "with_shapes"]
 
 _CALLBACKS = "CACHE_ENCRYPTION_CALLBACKS"
-Shapes: TypeAlias = Mapping[str, "int | Sequence[int | str | None]"]
+_Size: TypeAlias = "int | Sequence[int | str | None]"
+Shapes: TypeAlias = Mapping[str, _Size] | Mapping[Port, _Size]
 """Input -> shape, or symbol -> size. A dimension that is None or a symbol is unknown."""
 
 
@@ -420,19 +423,22 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         return model
     if not isinstance(shapes, Mapping):
         raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
+    given_for: dict[str, _Size] = {
+        name.name if isinstance(name, Port) else name: shape for name, shape in shapes.items()
+    }
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()
     symbols = {dim for port in model.inputs for dim in port.shape or () if isinstance(dim, str)}
 
     def is_symbol(name: Any) -> bool:
-        return name in symbols and (name not in ports or not isinstance(shapes[name], Iterable))
+        return name in symbols and (name not in ports or not isinstance(given_for[name], Iterable))
 
-    for name in filter(is_symbol, shapes):
-        given: Any = shapes[name]
+    for name in filter(is_symbol, given_for):
+        given: Any = given_for[name]
         if type(given) is bool or not isinstance(given, Integral) or not 0 <= int(given) < 2**63:
             raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shown(given)}")
         sizes[name] = (int(given), name)
-    for name, shape in shapes.items():
+    for name, shape in given_for.items():
         if is_symbol(name):
             continue
         if name not in ports:
@@ -457,8 +463,8 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
             typed = typed.with_types({name: (None, dims)})
         except ModelError as error:
             raise_out_of_memory(error)
-            shape_text = "unknown" if known is None else str(list(known))
-            reason = f"whose shape is {shape_text}" if ports[name].is_tensor else "which is not a tensor"
+            is_tensor = ports[name].is_tensor
+            reason = f"whose shape is {shape_text(known, 'unknown')}" if is_tensor else "which is not a tensor"
             raise PropertyError(f"shapes: {shown(list(dims))} does not fit input {name!r}, {reason}") from error
     # A symbol has the same size in every input.
     more = {

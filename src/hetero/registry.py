@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -60,8 +61,10 @@ _ELSEWHERE = {
     "CUDA": "an NVIDIA GPU is ORT.CUDA (pip install onnxruntime-gpu)",
     "TENSORRT": "onnxruntime's TensorRT is ORT.TENSORRT (pip install onnxruntime-gpu)",
     "ROCM": "an AMD GPU is ORT.ROCM (pip install onnxruntime-rocm)",
+    "BATCH": "hetero does not join requests to batches; concatenate the inputs",
     "ONNXRUNTIME": "onnxruntime is ORT (pip install 'hetero[onnxruntime]')",
 }
+_PROVIDER = re.compile("(\\w+)ExecutionProvider", re.IGNORECASE)
 Factory = Callable[[], Plugin]
 
 
@@ -339,6 +342,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     """The error message for an unknown device name."""
     listed = f"known devices: {', '.join(known)}"
     named_elsewhere = _ELSEWHERE.get(name.upper())
+    if named_elsewhere is None and (provider := _PROVIDER.fullmatch(name)):
+        named_elsewhere = f"onnxruntime's {name} is ORT.{provider[1].upper()}"
     if named_elsewhere is not None:
         return f"unknown device {name!r}: {named_elsewhere}; {listed}"
     return f"unknown device {name!r}{did_you_mean(name, known)}; {listed}"

@@ -229,6 +229,8 @@ def test_a_symbol_in_shapes_holds_for_all_inputs():
     model = CORE.read_model(make_model([node], {"x": ["batch", 4], "z": ["batch", 1]}))
     ports = CORE.compile_model(model, "CPU", shapes={"z": (7, 1)}).inputs
     assert [port.shape for port in ports] == [(7, 4), (7, 1)]
+    ports = CORE.compile_model(model, "CPU", shapes={model.inputs[1]: (7, 1)}).inputs
+    assert [port.shape for port in ports] == [(7, 4), (7, 1)]
     with pytest.raises(PropertyError, match="batch = 6 in input 'z', and batch = 7 in 'x'"):
         CORE.plan(model, "CPU", shapes={"x": (7, 4), "z": (6, 1)})
 
@@ -241,7 +243,7 @@ def test_a_symbol_in_shapes_holds_for_all_inputs():
         ({1: (1, 4)}, "no input 1"),
         ({"x": "1x4"}, "expected a sequence of sizes"),
         ({"x": 4}, "expected a sequence of sizes"),
-        ({"x": (1, 5)}, r"\[1, 5\] does not fit input 'x', whose shape is \['batch', 4\]"),
+        ({"x": (1, 5)}, r"\[1, 5\] does not fit input 'x', whose shape is \[batch, 4\]"),
         ({"x": (1, 4, 1)}, "does not fit input 'x'"),
         ({"x": (-1, 4)}, "does not fit input 'x'"),
         ({"x": (1.5, 4)}, "does not fit input 'x'"),

@@ -62,6 +62,8 @@ KINDS = {
     "ir.xml": (b'<?xml version="1.0"?>\n<net name="x" version="11"/>', "an OpenVINO IR", "converted from"),
     "bare.xml": (b'\n<net name="x" version="11"/>', "an OpenVINO IR", "converted from"),
     "other.xml": (b"<?xml version='1.0'?><a/>", "an XML file", "ONNX file"),
+    "other.json": (b'{"a": 1}', "a JSON file", "ONNX file"),
+    "list.json": (b"[\n  {}]", "a JSON file", "ONNX file"),
     "lfs.onnx": (b"version https://git-lfs.github.com/spec/v1\noid sha256:a\n", "a Git LFS pointer", "git lfs pull"),
     "page.onnx": (b"\n<!DOCTYPE html><html></html>", "an HTML page", "download"),
     "page2.onnx": (b"<HTML><body>404</body></HTML>", "an HTML page", "download"),

@@ -4,6 +4,7 @@ device CONTROL_FLOW, which cuts their nested graphs."""
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -386,7 +387,7 @@ def inner_keys(model: Model) -> list[str]:
         key
         for node in model.nodes
         if node.op_type in BODY_ATTRIBUTES and not node.domain
-        for key, _ in body_nodes(model, node.index)
+        for key, _, _ in body_nodes(model, node.index)
     ]
 
 
@@ -535,6 +536,34 @@ def test_priority_alone_cuts_a_loop_only_if_a_device_gains_nodes() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_costs_decide_whether_a_body_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = hetero.Core()
+
+    def planned(size: int | str, pins: dict[str, str] | None = None) -> tuple[str, str]:
+        text = f"""
+        g (float[{size},{size}] x, int64 n) => (float[{size},{size}] y)
+        {{
+            y = Loop (n, , x) <body = b (int64 i, bool c, float[{size},{size}] s)
+                => (bool c2, float[{size},{size}] t) {{
+                c2 = Identity (c)
+                m = MatMul (s, x)
+                t = Tanh (m)
+            }}>
+        }}"""
+        model = loop_model(core, text)
+        plan = core.plan(model, "HETERO:FPGA,CONTROL_FLOW,CPU", {"ASSIGNMENT": "COST"}, pins=pins)
+        return plan.affinity["loop"], plan.reasons["loop"]
+
+    assert planned(1024)[0] == "CONTROL_FLOW"
+    assert planned(4)[0] == "CPU"
+    assert planned("k")[0] == "CPU"  # unknown sizes count as small
+    monkeypatch.setattr("hetero.devices.control_flow._RUN_S", 10.0)
+    device, reason = planned(1024)
+    assert device == "CPU"
+    assert re.search(r"CONTROL_FLOW: by cost, an iteration takes 10 s cut and [\d.]+ ms on CPU alone", reason)
+    assert planned(1024, {"loop/m": "FPGA"})[0] == "CONTROL_FLOW"
+
+
 class _OnlyMatMul(TemplatePlugin):
     name = "NPU"
 
@@ -559,6 +588,73 @@ def test_pins_inside_a_body(pins: dict[str, str], placed: str) -> None:
     (submodel,) = cut_models(compiled)
     affinity = submodel.bodies["loop.body"].plan.affinity
     assert "".join(affinity[f"loop/{name}"][0] for name in ("c2", "m", "s2", "r")) == placed
+
+
+WEIGHTS = """
+g (float[2,3] x, int64 n) => (float[2,3] y, float[2,3] z) <float[3] w = {1, 2, 3}, float[3] both = {4, 5, 6}>
+{
+    y = Loop (n, , x) <body = b (int64 i, bool c, float[2,3] s) => (bool c2, float[2,3] s2)
+        <float[3] own = {0.5, 0.5, 0.5}, int8[3] packed = {1, 2, 3}, float[3] unread = {1, 1, 1}> {
+        c2 = Identity (c)
+        m = Mul (s, w)
+        a = Add (m, own)
+        scale = Constant <value = float {0.25}> ()
+        d = DequantizeLinear (packed, scale)
+        e = Sub (a, d)
+        o = If (c) <then_branch = t () => (float[2,3] o1) { o1 = Add (e, both) },
+                    else_branch = f () => (float[2,3] o2) { o2 = Mul (e, own) }>
+        s2 = Tanh (o)
+    }>
+    z = Add (y, both)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("pin", "expected"),
+    [
+        ("weight:w", {"loop/m"}),  # a constant outside
+        ("weight:own", {"loop/a", "loop/o/o2"}),  # of the body, read at two depths
+        ("weight:pack.*", {"loop/d", "loop/e"}),  # dequantized
+        ("weight:scale", {"loop/d", "loop/e"}),  # a Constant node
+        ("weight:both", {"add", "loop/o/o1"}),  # read in the graph, too
+        ("weight:w|own", {"loop/m", "loop/a", "loop/o/o2"}),
+    ],
+)
+def test_a_pin_by_weight_selects_its_readers_in_bodies(pin: str, expected: set[str]) -> None:
+    core = hetero.Core()
+    model = loop_model(core, WEIGHTS)
+    compiled = core.compile_model(model, "HETERO:CPU,TEMPLATE", pins={pin: "TEMPLATE"})
+    placed = dict(compiled.plan.affinity)
+    pending = cut_models(compiled)
+    while pending:
+        for body in pending.pop().bodies.values():
+            placed |= body.plan.affinity
+            pending += cut_models(body)
+    assert {key for key, device in placed.items() if device == "TEMPLATE"} == expected
+    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3), "n": np.int64(3)}
+    for found, whole in zip(compiled(feeds), core.compile_model(model, "CPU")(feeds), strict=True):
+        np.testing.assert_allclose(found, whole, rtol=1e-5)
+
+
+def test_pins_by_weight_that_leave_bodies_whole() -> None:
+    core = hetero.Core()
+    model = loop_model(core, WEIGHTS)
+    for pin, hint in {"weight:unread": "", "weight:owm": r" \(did you mean weight:own\?\)"}.items():
+        with pytest.raises(hetero.PropertyError, match=f"pin '{pin}' matches no node{hint}"):
+            core.plan(model, "HETERO:CPU,TEMPLATE", pins={pin: "TEMPLATE"})
+    read = WEIGHTS.replace("Loop (n, , x)", "Loop (n, , q)").replace("{\n    y", "{\n    q = Add (x, w)\n    y", 1)
+    plan = core.plan(loop_model(core, read), "HETERO:CPU,TEMPLATE", pins={"weight:own|unread": "TEMPLATE"})
+    assert plan.affinity["loop"] == "CONTROL_FLOW"
+    text = """
+    g (float[3] x, int64 n) => (float[3] y) <float[3] w = {1, 2, 3}>
+    {
+        y = Loop (n, , w) <body = b (int64 i, bool c, float[3] s) => (bool c2, float[3] t) {
+            c2 = Identity (c)
+            t = Add (s, x)
+        }>
+    }"""  # the Loop itself reads the weight
+    plan = core.plan(loop_model(core, text), "HETERO:CPU,TEMPLATE", pins={"weight:w": "TEMPLATE"})
+    assert plan.affinity == {"loop": "TEMPLATE"}
 
 
 def test_pins_that_match_the_graph_itself_leave_bodies_whole() -> None:
@@ -680,7 +776,7 @@ def test_bodies_as_models() -> None:
     w = body.model.value_id("w")  # a constant outside is one inside
     assert np.array_equal(body.model.constant(w), np.diag([1, 2, 3]).astype(np.float32))
     assert body_nodes(model, 1) == [
-        ("loop/c2", "Identity"), ("loop/m", "MatMul"), ("loop/s2", "Add"), ("loop/r", "Relu")
+        ("loop/c2", "Identity", ()), ("loop/m", "MatMul", ("w",)), ("loop/s2", "Add", ()), ("loop/r", "Relu", ())
     ]  # fmt: skip
 
 

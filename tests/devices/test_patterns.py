@@ -343,10 +343,14 @@ def test_wrong_limits(tmp_path: Path, limits: str) -> None:
     ("limits", "shape", "refused"),
     [
         ("static = true", (1, 8, 4, 4), None),
-        ("static = true", ("n", 8, 4, 4), r"known sizes, found \[n, 8, 4, 4\]"),
+        (
+            "static = true",
+            ("n", 8, 4, 4),
+            r"only with known sizes \(set with shapes=.* or --shape\), found unknown ones in '",
+        ),
         ("max_size = { 0 = 2 }", (2, 8, 4, 4), None),
         ("max_size = { 0 = 2 }", (3, 8, 4, 4), "at most 2 along axis 0, found 3"),
-        ("max_size = { 0 = 2 }", ("n", 8, 4, 4), "at most 2 along axis 0, found n"),
+        ("max_size = { 0 = 2 }", ("n", 8, 4, 4), "at most 2 along axis 0, found an unknown one in '"),
         ("max_size = { 4 = 1 }", (3, 8, 4, 4), None),
         ("align = { 1 = 8 }", (1, 8, 4, 4), None),
         ("align = { 1 = 8 }", (1, 0, 4, 4), None),

@@ -149,6 +149,32 @@ def test_sizes_of_inputs_are_those_of_their_symbols_everywhere(make_model: Make)
     assert types_of(empty, "ab") == [ValueType(FLOAT, (0, 5)), ValueType(FLOAT, (0, 10))]
 
 
+def test_sizes_of_inputs_reach_values_that_are_declared_with_open_dims(make_model: Make) -> None:
+    """onnxruntime's optimizer and quantizer declare inner values with symbols of their own, or without sizes."""
+
+    def model_of(*infos: onnx.ValueInfoProto) -> Model:
+        nodes = [
+            oh.make_node("Relu", ["x"], ["a"]),
+            oh.make_node("Concat", ["a", "a"], ["b"], axis=1),
+            oh.make_node("Relu", ["b"], ["y"]),
+        ]
+        inputs = [oh.make_tensor_value_info("x", 1, [None, "?"])]
+        return read_model(make_model(nodes, inputs, [oh.make_tensor_value_info("y", 1, [-1, None])], value_info=infos))
+
+    a, b = ("a", 1, ["unk__0", "unk__1"]), ("b", 1, [None, None])
+    model = model_of(oh.make_tensor_value_info(*a), oh.make_tensor_value_info(*b))
+    assert [kind.shape for kind in types_of(model, "aby")] == [("unk__0", "unk__1"), (None, None), (None, None)]
+    sized = model.with_types({"x": (None, (3, 5))})
+    assert [kind.shape for kind in types_of(sized, "aby")] == [(3, 5), (3, 10), (3, 10)]
+    assert not sized.outputs[0].declared
+    again = read_model(sized.with_inferred_types().to_bytes())
+    assert [kind.shape for kind in types_of(again, "aby")] == [(3, 5), (3, 10), (3, 10)]
+    half = model.with_types({"x": (None, (3, None))})
+    assert [kind.shape for kind in types_of(half, "a")] == [(3, "unk__1")]
+    wrong = model_of(oh.make_tensor_value_info("a", 1, [7, "unk__1"])).with_types({"x": (None, (3, 5))})
+    assert [kind.shape for kind in types_of(wrong, "a")] == [(7, "unk__1")]  # as declared, where inference fails
+
+
 def test_symbols_that_inputs_contradict_stay(make_model: Make) -> None:
     inputs = [oh.make_tensor_value_info("x", 1, ["n", 2]), oh.make_tensor_value_info("z", 1, ["n"])]
     infos = [oh.make_tensor_value_info("a", 1, ["n", 2])]

@@ -442,19 +442,26 @@ def test_map_raises_in_turn_and_cancels_the_rest(doubling: CompiledModel, gated:
 def test_futures_can_be_cancelled(doubling: CompiledModel, gated: Gated) -> None:
     running, queued = doubling.submit(X), doubling.submit(X)
     assert gated.begun.acquire(timeout=LONG)
+    assert repr(queued) == "<InferenceFuture: pending>"
     assert queued.cancel()
     assert running.cancel()
     done, _ = concurrent.futures.wait([running, queued], timeout=LONG)
     assert done == {running, queued}
     assert running.cancelled()
+    assert repr(running) == "<InferenceFuture: cancelled>"
     gated.gate.set()
-    assert doubling.submit(X).result(LONG)
+    future = doubling.submit(X)
+    assert future.result(LONG)
+    assert repr(future) == f"<InferenceFuture: {future.result()!r}>"
     assert running.cancel()  # once more changes nothing
 
 
 def test_futures_of_bad_inputs(compiled: CompiledModel) -> None:
     with pytest.raises(hetero.InferenceError, match="expected float32"):
         compiled.submit(X.astype(np.int8)).result(LONG)
+    future = compiled.submit(X.astype(np.int8))
+    assert future.exception(LONG) is not None
+    assert repr(future) == "<InferenceFuture: failed with InferenceError>"
     assert compiled.submit(X).exception(LONG) is None
 
 

@@ -343,10 +343,12 @@ def test_names_that_are_hard_to_group(core: hetero.Core, opened: Open) -> None:
     flat = [f"Relu_{i}" for i in range(500)]
     deep = ["/".join(["a"] * 3000) + f"/{i}" for i in range(500)]
     cyclic = [f"{'ab'[i % 2]}/{i}" for i in range(500)]
-    counts = []
+    counts, brief = [], []
     for names in (flat, deep, cyclic):
         page = opened(core.plan(core.read_model(chain(names, every=1000)), "HETERO:CPU,TEMPLATE"))
         counts.append(page.evaluate("[heteroReport.graph.scene.count, heteroReport.graph.scene.lines(0)[0]]"))
+        brief.append(page.evaluate("heteroReport.graph.scene.brief(0)"))
+    assert (brief[0], brief[2]) == ("0 … 4", "a")
     assert counts[0] == [100, "Relu_0 … Relu_4"]
     assert counts[1][0] == 100
     assert counts[2][0] == 2

@@ -37,7 +37,7 @@ __all__ = [
 
 _NO_REASON = "not supported, without a reason"
 _MOST_LINES = 20  # of a message
-_MOST_KEYS = 5  # of a line
+_MOST_KEYS = 3  # of a line
 
 
 class Origin(enum.IntEnum):

@@ -11,7 +11,8 @@ A pin maps one of these to a device:
 - a regular expression that matches a whole key (``/head/.*``).
 
 A pin that matches no node of the main graph can match nodes in the nested graphs of an If, Loop or Scan, whose keys are
-``<key of the outer node>/<name>``. The outer node then goes to the device CONTROL_FLOW, which applies the pin.
+``<key of the outer node>/<name>``. The outer node then goes to the device CONTROL_FLOW, which applies the pin. So does
+a node that a ``weight:`` pin matches only because its nested graphs read the constant.
 
 A key overrides the key of an enclosing call, which overrides the others. Of these, a later one overrides an earlier
 one.
@@ -23,7 +24,7 @@ import contextlib
 import functools
 import heapq
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ import numpy as np
 from ..base.device_string import CONTROL_FLOW
 from ..base.expressions import matching
 from ..errors import PropertyError, did_you_mean, shown
-from ..model.bodies import BODY_ATTRIBUTES, body_nodes
+from ..model.bodies import BODY_ATTRIBUTES, BodyNode, body_nodes
 from .memory.values import reads_of
 
 if TYPE_CHECKING:
@@ -210,16 +211,16 @@ class PinMatcher:
         `re.error`."""
         return self._match_outside(pin, number) or self._match_inside(pin)
 
-    def _match_inside(self, pin: str) -> bool:
-        """Assign the nodes in whose nested graphs the pin matches a node to CONTROL_FLOW."""
+    def _match_inside(self, pin: str, among: Container[int] | None = None) -> bool:
+        """Assign the nodes in whose nested graphs the pin matches a node to CONTROL_FLOW. ``among``: only these."""
         if self._control_flow is None:
             return False
-        outer = _outer_nodes(self._inner, pin)
+        outer = [node for node in _outer_nodes(self._inner, pin) if among is None or node in among]
         self.inside.update(dict.fromkeys(outer, (self._control_flow, pin)))
         return bool(outer)
 
     @functools.cached_property
-    def _inner(self) -> list[tuple[int, str, str]]:
+    def _inner(self) -> list[tuple[int, BodyNode]]:
         return _inner_nodes(self._model)
 
     def _match_outside(self, pin: str, number: int) -> bool:
@@ -236,9 +237,12 @@ class PinMatcher:
             self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
             return bool(matches)
         if pin.startswith(WEIGHT_PREFIX):
-            matches = _of_weights(model, pin.removeprefix(WEIGHT_PREFIX))
+            matches, captured = _of_weights(model, pin.removeprefix(WEIGHT_PREFIX))
+            if captured and self._control_flow is not None:
+                self._match_inside(pin, captured)
+                matches = [node for node in matches if node not in self.inside]
             self._by_pattern.update(dict.fromkeys(matches, (number, pin)))
-            return bool(matches)
+            return bool(matches or captured)
         calls, constants = list(self._inside), sorted(model.constant_keys)
         first_call, first_constant = model.num_nodes, model.num_nodes + len(calls)
         matches = matching(pin, [*model.keys, *calls, *constants])
@@ -266,14 +270,21 @@ def _of_operators(model: Model, pattern: str) -> list[int]:
     return np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist()
 
 
-def _of_weights(model: Model, pattern: str) -> list[int]:
+def _of_weights(model: Model, pattern: str) -> tuple[list[int], set[int]]:
     """The nodes that read the constant ``pattern``, or constants whose names match it as an expression; where such a
-    node depends on constants only, also the readers of its results."""
+    node depends on constants only, also the readers of its results. Also returns those of them that can be cut and
+    whose nested graphs alone read such a constant."""
     constants = np.flatnonzero(model.is_constant).tolist()
     names = list(map(model.value_name, constants))
-    chosen = [names.index(pattern)] if pattern in names else matching(pattern, names)
+    chosen = np.array(constants, np.int64)[[names.index(pattern)] if pattern in names else matching(pattern, names)]
     value, node = reads_of(model)
-    pending = np.unique(node[np.isin(value, np.array(constants, np.int64)[chosen])]).tolist()
+    pending = np.unique(node[np.isin(value, chosen)]).tolist()
+    captured = {
+        reader
+        for reader in pending
+        if model.op_types[model.op_type_of[reader]] in BODY_ATTRIBUTES
+        and not np.isin(model.node_inputs[reader], chosen).any()
+    }
     found = set(pending)
     made_from_constants: set[int] = set()
     heapq.heapify(pending)  # nodes are in topological order
@@ -283,16 +294,19 @@ def _of_weights(model: Model, pattern: str) -> list[int]:
         if all(at < 0 or model.is_constant[at] or int(model.producer[at]) in made_from_constants for at in read):
             made_from_constants.add(reader)
             for further in model.graph.successors(reader).tolist():
+                captured.discard(further)  # it also reads a result of the constant
                 if further not in found:
                     found.add(further)
                     heapq.heappush(pending, further)
-    return sorted(found)
+    return sorted(found), captured
 
 
 def _nearest(model: Model, pin: str) -> str:
     """The hint for a pin that matches nothing."""
     if pin.startswith(WEIGHT_PREFIX):
-        names = [model.value_name(value) for value in np.flatnonzero(model.is_constant)[:_MOST_KEYS_TO_GUESS_FROM]]
+        names = [model.value_name(value) for value in np.flatnonzero(model.is_constant).tolist()]
+        names += [name for _, inner in _inner_nodes(model) for name in inner.constants]
+        names = names[:_MOST_KEYS_TO_GUESS_FROM]
         nearest = did_you_mean(pin, [WEIGHT_PREFIX + name for name in names])
         return nearest or ": expected the name of a constant that a node reads, or a regular expression for such names"
     if pin.startswith(OPERATOR_PREFIX):
@@ -308,26 +322,30 @@ def _with_bodies(model: Model) -> list[int]:
     return np.flatnonzero(np.isin(model.op_type_of, numbers)).tolist() if numbers else []
 
 
-def _inner_nodes(model: Model) -> list[tuple[int, str, str]]:
-    """The nodes in nested graphs: the outer node, the key, the operator."""
-    return [(node, key, op) for node in _with_bodies(model) for key, op in body_nodes(model, node)]
+def _inner_nodes(model: Model) -> list[tuple[int, BodyNode]]:
+    """The nodes in nested graphs, each after its outer node."""
+    return [(node, inner) for node in _with_bodies(model) for inner in body_nodes(model, node)]
 
 
-def _outer_nodes(inner: Sequence[tuple[int, str, str]], pin: str) -> list[int]:
+def _outer_nodes(inner: Sequence[tuple[int, BodyNode]], pin: str) -> list[int]:
     """The outer nodes with inner nodes that a pin matches."""
-    if not inner:
-        return []
     if pin.startswith(OPERATOR_PREFIX):
-        texts, pattern = [op for _, _, op in inner], pin.removeprefix(OPERATOR_PREFIX)
+        texts = [(node, each.op) for node, each in inner]
+    elif pin.startswith(WEIGHT_PREFIX):
+        texts = [(node, name) for node, each in inner for name in each.constants]
     else:
-        texts, pattern = [key for _, key, _ in inner], pin
-    places = [place for place, text in enumerate(texts) if text == pattern] or matching(pattern, texts)
-    return sorted({inner[place][0] for place in places})
+        texts = [(node, each.key) for node, each in inner]
+    if not texts:
+        return []
+    pattern = pin.removeprefix(OPERATOR_PREFIX).removeprefix(WEIGHT_PREFIX)
+    places = [place for place, (_, text) in enumerate(texts) if text == pattern]
+    places = places or matching(pattern, [text for _, text in texts])
+    return sorted({texts[place][0] for place in places})
 
 
 def _inside_a_body(model: Model, pin: str) -> str:
     """The hint for a pin that names a node of a nested graph without the key of its outer node."""
-    for node, key, _ in _inner_nodes(model):
+    for node, (key, _, _) in _inner_nodes(model):
         if key == pin or key.endswith(f"/{pin}"):
             outer, op = model.key_of(node), model.op_types[model.op_type_of[node]]
             return f": it is inside a graph of {outer!r} ({op}): write {key!r}"

@@ -129,6 +129,8 @@ def _text_kind(head: bytes) -> tuple[str, str] | None:
         return "a plan", "pass it as the device, after Plan.load, and the ONNX file as the model"
     if text.startswith(b"<?xml"):
         return "an XML file", "pass the ONNX file"
+    if re.match(rb"[{[]\s*[\"{[\]}]", text):
+        return "a JSON file", "pass the ONNX file"
     return None
 
 

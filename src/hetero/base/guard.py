@@ -29,22 +29,21 @@ def guarded(
     """Returns what ``call`` returns. Errors of hetero and `MemoryError` get a note; all others become a ``kind`` that
     names ``device``, the ``stage`` (``query_model``, ...) and its ``subject``. Raises `PluginTimeout` after
     ``timeout_ms``, unless that is 0."""
+    work = f"{stage} {subject}".rstrip()
     try:
         return call() if timeout_ms == 0 else within(timeout_ms, call)
     except _TimeOver:
-        raise PluginTimeout(
-            f"{device} did not finish {stage} {subject} within {timeout_ms} ms (PLUGIN_TIMEOUT_MS)"
-        ) from None
+        raise PluginTimeout(f"{device} did not finish {work} within {timeout_ms} ms (PLUGIN_TIMEOUT_MS)") from None
     except HeteroError as error:
-        error.add_note(f"in {stage} {subject}, by {device}")
+        error.add_note(f"in {work}, by {device}")
         raise
     except Exception as error:
         try:
             raise_out_of_memory(error)
         except MemoryError as short:
-            short.add_note(f"in {stage} {subject}, by {device}")
+            short.add_note(f"in {work}, by {device}")
             raise
-        raise kind(f"{device} failed in {stage} {subject}: {type(error).__name__}: {error}") from error
+        raise kind(f"{device} failed in {work}: {type(error).__name__}: {error}") from error
 
 
 def within(timeout_ms: int, call: Callable[[], Result]) -> Result:

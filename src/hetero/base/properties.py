@@ -66,6 +66,7 @@ class Property:
             raise PropertyError(
                 f"property {self.name}: expected one of "
                 f"{', '.join(str(choice) or repr(choice) for choice in self.choices)}, found {shown(value)}"
+                f"{did_you_mean(value, map(str, self.choices))}"
             )
         if self.accepts is not None and not self.accepts(value):
             raise PropertyError(f"property {self.name}: {shown(value)} is out of range; {self.doc}")

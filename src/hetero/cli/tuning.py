@@ -25,6 +25,7 @@ __all__ = ["Trial", "Tuning", "summary"]
 _COST_SHARE = 0.35  # of the time, for measuring the costs of nodes
 _COST_RUNS = 3
 _LEAST_RUNS = 5  # of each candidate that is not left out
+_MORE_RUNS = 2  # of a candidate that seems hopeless: one run may be slow because of another process
 _HOPELESS = 3.0  # a candidate whose fastest warm-up run takes this many times the best one is not measured further
 # Candidates within this factor of the fastest count as equal, because medians of a busy machine vary by as much; of
 # these, the plan with the fewest subgraphs is the best.
@@ -187,7 +188,7 @@ class Tuning:
             outputs = trial.compiled(self._arrays)
         except HeteroError as error:
             raise_out_of_memory(error)
-            trial.state, trial.reason = "failed", str(error).partition("\n")[0]
+            trial.state, trial.reason = "failed", str(error).partition("\n")[0].removesuffix(":")
             return False
         if reference is not None:
             found = [difference(name, outputs[name], value, *self._tolerances) for name, value in reference.items()]
@@ -228,13 +229,14 @@ class Tuning:
         for trial in running:
             assert trial.contender is not None
             trial.contender.warm_up(1)
-            begin = time.perf_counter()
-            trial.contender.warm_up(1)
-            fastest[id(trial)] = time.perf_counter() - begin
+            fastest[id(trial)] = _seconds_of_a_run(trial)
         if not running:
             return
         best = min(fastest.values())
         for trial in running:
+            for _ in range(_MORE_RUNS):
+                if fastest[id(trial)] > _HOPELESS * best and self.elapsed_s + fastest[id(trial)] < self._seconds:
+                    fastest[id(trial)] = min(fastest[id(trial)], _seconds_of_a_run(trial))
             if fastest[id(trial)] > _HOPELESS * best:
                 assert trial.contender is not None
                 trial.state, trial.contender.first = "slow", fastest[id(trial)]
@@ -257,6 +259,13 @@ class Tuning:
         least = min(map(ratio, measured))
         equal = [trial for trial in measured if ratio(trial) <= least * _EQUAL]
         return min(equal, key=lambda trial: (0 if trial.plan is None else trial.plan.num_subgraphs, ratio(trial)))
+
+
+def _seconds_of_a_run(trial: Trial) -> float:
+    assert trial.contender is not None
+    begin = time.perf_counter()
+    trial.contender.warm_up(1)
+    return time.perf_counter() - begin
 
 
 def _is_same(one: Plan | None, other: Plan) -> bool:

@@ -486,7 +486,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+    return text.partition("\n")[0].removesuffix(":")
 
 
 class _Compiling:

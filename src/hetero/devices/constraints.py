@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.formatting import shape_text
-
 if TYPE_CHECKING:
     import onnx.defs
 
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from ..model.types import ValueType
 
 __all__ = ["OpConstraints", "refusals"]
+
+_SET = "set with shapes={...} or --shape"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _misfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> s
     if is_constant or not (constraints.static or constraints.max_size or constraints.align):
         return None
     if constraints.static and (kind.shape is None or not all(isinstance(dim, int) for dim in kind.shape)):
-        return f"known sizes, found {shape_text(kind.shape, '(any shape)')}"
+        return f"known sizes ({_SET}), found unknown ones"
     for limits, required in ((constraints.max_size, "at most"), (constraints.align, "a multiple of")):
         for axis, number in limits.items():
             if kind.shape is None:
@@ -134,8 +134,9 @@ def _misfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> s
             size = kind.shape[axis]
             fits = isinstance(size, int) and (size <= number if limits is constraints.max_size else size % number == 0)
             if not fits:
-                found = "an unknown size" if size is None else size
-                return f"a size of {required} {number} along axis {axis}, found {found}"
+                if not isinstance(size, int):
+                    return f"a known size ({_SET}) of {required} {number} along axis {axis}, found an unknown one"
+                return f"a size of {required} {number} along axis {axis}, found {size}"
     return None
 
 

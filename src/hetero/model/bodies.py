@@ -24,7 +24,7 @@ from .write import header_of
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["BODY_ATTRIBUTES", "Body", "bodies_of", "body_nodes"]
+__all__ = ["BODY_ATTRIBUTES", "Body", "BodyNode", "bodies_of", "body_nodes"]
 
 BODY_ATTRIBUTES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 """Control-flow operator -> the attributes with its nested graphs."""
@@ -56,20 +56,41 @@ def bodies_of(model: Model, index: int) -> list[Body]:
     return found
 
 
-def body_nodes(model: Model, index: int) -> list[tuple[str, str]]:
-    """The key and the operator of each node in the nested graphs of an If, Loop or Scan, at any depth."""
-    return list(_nodes_inside(model.nodes[index].proto(), model.key_of(index)))
+class BodyNode(NamedTuple):
+    """A node in a nested graph. ``op``: the operator, with its domain unless that is ONNX's. ``constants``: the names
+    of the constants that it reads, of its graph or an outer one."""
+
+    key: str
+    op: str
+    constants: tuple[str, ...]
 
 
-def _nodes_inside(node: onnx.NodeProto, key: str) -> Iterator[tuple[str, str]]:
+def body_nodes(model: Model, index: int) -> list[BodyNode]:
+    """The nodes in the nested graphs of an If, Loop or Scan, at any depth."""
+    captured = model.node_captures[index]
+    constants = {model.value_name(value) for value in captured[model.is_constant[captured]].tolist()}
+    return list(_nodes_inside(model.nodes[index].proto(), model.key_of(index), constants))
+
+
+def _nodes_inside(node: onnx.NodeProto, key: str, outer: set[str]) -> Iterator[BodyNode]:
     for attribute in node.attribute:
         if attribute.type == _GRAPH_ATTRIBUTE and attribute.name in BODY_ATTRIBUTES.get(node.op_type, ()):
-            for inner, name in zip(attribute.g.node, _names_of(attribute.g), strict=True):
-                if inner.op_type == "Constant" and not inner.domain:
+            graph = attribute.g
+            stored = {tensor.name for tensor in graph.initializer}
+            stored.update(sparse.values.name for sparse in graph.sparse_initializer)
+            stored.update(name for inner in graph.node if _is_constant(inner) for name in inner.output)
+            constants = outer - {info.name for info in graph.input} | stored
+            for inner, name in zip(graph.node, _names_of(graph), strict=True):
+                if _is_constant(inner):
                     continue  # not a node of the body's model
                 inner_key = _joined(key, name)
-                yield inner_key, f"{inner.domain}::{inner.op_type}" if inner.domain else inner.op_type
-                yield from _nodes_inside(inner, inner_key)
+                op = f"{inner.domain}::{inner.op_type}" if inner.domain else inner.op_type
+                yield BodyNode(inner_key, op, tuple(read for read in inner.input if read in constants))
+                yield from _nodes_inside(inner, inner_key, constants)
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and not node.domain
 
 
 def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> Body:

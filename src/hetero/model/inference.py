@@ -67,9 +67,9 @@ class _StatedTypes:
 class ValueTypes:
     """Types of a file's values, by value id of the file. Threads may share an object.
 
-    ``supplied``: types from the user, merged with those in the file; they take precedence. ``sized``: types in which
-    these determine the symbols that the file declares. They count as inferred, because some files use one symbol for
-    different sizes.
+    ``supplied``: types from the user, merged with those in the file; they take precedence. ``sized``: types with open
+    dims in the file that follow from the supplied sizes, where known with these sizes. They count as inferred, because
+    some files use one symbol for different sizes.
     """
 
     def __init__(
@@ -111,21 +111,23 @@ class ValueTypes:
         return ValueTypes(self._file, self._constants, supplied, self._with_sizes(supplied))
 
     def _with_sizes(self, supplied: Mapping[int, ValueType]) -> dict[int, ValueType]:
-        """Types of node outputs that are declared with symbols, if ``supplied`` has sizes for the same symbols of
-        inputs: within a graph, a symbol is one size. Other symbols stay for inference to resolve."""
+        """Types of node outputs that are declared with open dims, if ``supplied`` has sizes for open dims of inputs.
+        Within a graph, a symbol is one size. Other open dims stay for inference to resolve."""
         sizes: dict[str, int | None] = {}
+        is_narrowed = False
         for value, known in supplied.items():
             declared = self._declared.find(value)[0]
             if self._producer[value] < 0 and declared.shape is not None and known.shape is not None:
                 for symbol, size in zip(declared.shape, known.shape, strict=False):
+                    is_narrowed |= symbol is None and isinstance(size, int)
                     if isinstance(symbol, str) and isinstance(size, int):
                         sizes[symbol] = size if sizes.setdefault(symbol, size) == size else None
-        if not any(size is not None for size in sizes.values()):
+        if not is_narrowed and all(size is None for size in sizes.values()):
             return {}
         sized = {}
         for value in np.flatnonzero(self._file.value_info >= 0).tolist():
             known = self._declared.find(value)[0]
-            if value in supplied or self._producer[value] < 0 or not _has_symbols(known):
+            if value in supplied or self._producer[value] < 0 or not _is_open(known):
                 continue
             assert known.shape is not None
             shape = tuple(_sized(dim, sizes) if isinstance(dim, str) else dim for dim in known.shape)
@@ -215,7 +217,7 @@ class ValueTypes:
         if supplied is not None:
             declared, message = supplied, b""
         complete = declared.dtype is not None and declared.shape is not None
-        if dtype == _NO_TENSOR or (complete and (sized is None or not _has_symbols(sized))):
+        if dtype == _NO_TENSOR or (complete and (sized is None or not _is_open(sized))):
             return declared, message
         if self._producer[value] < 0:  # inference finds nothing for graph inputs
             return declared, message
@@ -344,8 +346,8 @@ def _sized(symbol: str, sizes: Mapping[str, int | None]) -> int | str:
     return symbol if size is None else size
 
 
-def _has_symbols(known: ValueType) -> bool:
-    return known.shape is not None and any(isinstance(dim, str) for dim in known.shape)
+def _is_open(known: ValueType) -> bool:
+    return known.shape is not None and not all(isinstance(dim, int) for dim in known.shape)
 
 
 def _refined(stated: ValueType, more: ValueType) -> ValueType | None:

@@ -18,6 +18,16 @@ class InferenceFuture(concurrent.futures.Future[Outputs]):
         self._request = request
         self.run: AsyncRun | None = None
 
+    def __repr__(self) -> str:
+        if not self.done():
+            state = "running" if self.running() else "pending"
+        elif self.cancelled():
+            state = "cancelled"
+        else:
+            error = self.exception()
+            state = repr(self.result()) if error is None else f"failed with {type(error).__name__}"
+        return f"<{type(self).__name__}: {state}>"
+
     def cancel(self) -> bool:
         if self.cancelled():
             return True

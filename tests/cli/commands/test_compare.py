@@ -239,13 +239,18 @@ def test_the_first_node_that_diverges(
     assert f"First node that differs: {faulty[0]} (Relu), which computes" in text
 
 
-def test_nodes_that_all_agree(wrong: type[Wrong], hetero_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_all_agree(
+    wrong: type[Wrong], hetero_json: Json, hetero: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chain(4, "chain.onnx")
+    compare = ("compare", "chain.onnx", "-d", "WRONG", "-d", "CPU", "--nodes")
     for most in (2000, 3):
         monkeypatch.setattr("hetero.cli.divergence._MOST_VALUES", most)
-        found = hetero_json("compare", "chain.onnx", "-d", "WRONG", "-d", "CPU", "--nodes")
+        found = hetero_json(*compare)
         assert found["passed"]
         assert found["first_node"] is None
+        assert found["each_node"] == (most == 2000)
+        assert ("Only the outputs were compared" in hetero(*compare).stdout) == (most == 3)
 
 
 def test_bisection_of_a_difference_that_disappears_and_comes_back(
@@ -270,6 +275,14 @@ def test_nodes_over_several_devices(hetero_json: Json, hetero: Invoke, diamond_p
     assert found["first_node"] is None
     both = hetero("compare", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "--nodes", "--boundaries", code=2)
     assert "give --boundaries or --nodes" in both.stderr
+
+
+def test_nodes_of_separate_parts_on_one_device(hetero_json: Json) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"], "a"), helper.make_node("Abs", ["z"], ["w"], "b")]
+    onnx.save(make_model(nodes, inputs={"x": [4], "z": [4]}, outputs=("y", "w")), "m.onnx")
+    found = hetero_json("compare", "m.onnx", "-d", "CPU", "-d", "TEMPLATE", "--nodes")
+    assert {value["name"] for value in found["values"]} == {"y", "w"}
+    assert found["passed"]
 
 
 def test_with_outputs_leaves_constants_out() -> None:

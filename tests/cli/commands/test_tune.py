@@ -13,7 +13,7 @@ from onnx import helper
 
 import hetero as library
 from command_line import Invoke, Json
-from hetero.cli.tuning import Tuning
+from hetero.cli.tuning import Trial, Tuning
 from hetero.plugin import CompiledModel, Plugin, Support
 from model_zoo import make_model
 
@@ -75,6 +75,8 @@ def test_the_plan_is_written_and_runs(hetero: Invoke, hetero_json: Json, diamond
     ]  # fmt: skip
     assert states["CPU alone"] == "measured"
     assert states["FPGA alone"] == "failed"  # LRN
+    (reason,) = [entry["reason"] for entry in found["candidates"] if entry["plan"] == "FPGA alone"]
+    assert reason.endswith("in the list [FPGA]")
     assert states["by priority CPU, FPGA"] == "same"
     best = next(entry for entry in found["candidates"] if entry["plan"] == found["best"])
     assert best["state"] == "measured"
@@ -112,6 +114,21 @@ def test_a_slow_candidate_is_not_measured_for_long(core: library.Core, quick: Qu
     assert trial.median_s is not None
     assert trial.median_s >= 0.05
     assert tuning.best.name == "CPU alone"  # type: ignore[attr-defined]
+
+
+def test_one_slow_run_does_not_rule_a_candidate_out(
+    core: library.Core, quick: Quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = []
+
+    def seconds(trial: Trial) -> float:
+        timed.append(trial.name)
+        return 0.1 if timed.count(trial.name) == 1 and trial.name == "QUICK alone" else 1e-3
+
+    monkeypatch.setattr("hetero.cli.tuning._seconds_of_a_run", seconds)
+    tuning = tuned(core, "QUICK,CPU", seconds=1)
+    assert {trial.name: trial.state for trial in tuning.trials}["QUICK alone"] == "measured"
+    assert timed.count("QUICK alone") == 2
 
 
 def test_the_time_bounds_the_candidates(core: library.Core, quick: Quick) -> None:

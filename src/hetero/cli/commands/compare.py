@@ -45,11 +45,11 @@ def command(
 
     A value passes if |difference| ≤ atol + rtol · |reference| for each element. Non-float values must match exactly.
     The worst values come first, each with the smallest tolerance that would pass. The exit code is 3 if a value fails.
-    With --nodes, models of more than 2,000 values are bisected.
+    With --nodes, models of more than 2,000 values are bisected if an output differs.
     """
     from ..inputs import InputChoice
     from ..session import Session
-    from ..text import print_json
+    from ..text import print_json, print_line
 
     if boundaries and nodes:
         raise click.UsageError("give --boundaries or --nodes")
@@ -58,9 +58,9 @@ def command(
     session.state_sizes(InputChoice(**choice))
     inputs = InputChoice(**choice).make(session.inputs)
     task = (session, judged, reference, planning.config(), inputs)
-    divergence = None
+    divergence, each_node = None, False
     if nodes:
-        differences, divergence = _at_nodes(*task, (rtol, atol))
+        differences, divergence, each_node = _at_nodes(*task, (rtol, atol))
     else:
         differences = _differences(*task, boundaries, (rtol, atol))
     passed = all(entry.passes for entry in differences)
@@ -78,12 +78,15 @@ def command(
                 "inputs": [entry.as_json() for entry in inputs],
                 "values": [entry.as_json() for entry in differences],
                 **({"first_node": None if divergence is None else divergence.as_json()} if nodes else {}),
+                **({"each_node": each_node} if nodes else {}),
             }
         )
     else:
         _print(differences, judged.label or "", reference, (rtol, atol))
         if divergence is not None:
             _print_divergence(divergence)
+        elif nodes and not each_node:
+            print_line("Only the outputs were compared, because the model has too many or too large values")
     if not passed:
         raise SystemExit(DIFFERS)
 
@@ -110,15 +113,16 @@ def _at_nodes(
     config: dict[str, Any],
     inputs: Sequence[Any],
     tolerances: tuple[float, float],
-) -> tuple[list[Difference], Divergence | None]:
-    """The values compared, the worst first, and the first node that diverges. A model with many values is bisected, and
-    so is a model that differs only without extra outputs; then the values are its outputs and those of that node."""
+) -> tuple[list[Difference], Divergence | None, bool]:
+    """The values compared, the worst first, the first node that diverges, and whether each node was compared. A model
+    with many values is bisected, and so is a model that differs only without extra outputs; then the values are its
+    outputs and those of that node."""
     from ...base.device_string import string_of_list
     from ..divergence import Prober, compare_nodes, find_divergence, has_few_values
     from ..progress import progress
 
     plan = session.plan(judged, config)
-    config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
+    config = {"PARTITION_POLICY": plan.policy, **config} if len(plan.devices) > 1 else config
     devices = string_of_list(plan.devices) if len(plan.devices) > 1 else plan.devices[0]
     model = plan.assignment.model
     if len(plan.devices) > 1:
@@ -128,7 +132,8 @@ def _at_nodes(
     with progress("Comparing") as tell:
         outputs = list(prober.compare(list(model.output_ids), keep=True).values())
         differences, divergence = outputs, None
-        if has_few_values(model):
+        each_node = has_few_values(model)
+        if each_node:
             tell(0.3)
             differences, divergence = compare_nodes(prober)
             differences += [entry for entry in outputs if not entry.passes and divergence is None]
@@ -136,7 +141,7 @@ def _at_nodes(
             divergence = find_divergence(prober, tell)
             differences = outputs + (list(divergence.differences) if divergence is not None else [])
     unique = {entry.name: entry for entry in reversed(differences)}
-    return sorted(unique.values(), key=lambda entry: (entry.passes, -entry.badness)), divergence
+    return sorted(unique.values(), key=lambda entry: (entry.passes, -entry.badness)), divergence, each_node
 
 
 def _differences(

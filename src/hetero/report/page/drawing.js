@@ -151,14 +151,15 @@ function distanceTo(course, x, y) {
   return least;
 }
 
-/** Text cut to a width, the middle left out; measured once per text and width. */
+/** Text cut to a width, the middle left out; measured once per text and width. Brief text replaces it before it is cut. */
 const fitting = new Map();
-function fitted(context, text, width) {
+function fitted(context, text, width, brief = text) {
   const key = `${context.font}|${Math.round(width)}|${text}`;
   let found = fitting.get(key);
   if (found === undefined) {
+    found = context.measureText(text).width > width ? brief : text;
+    text = found;
     let most = text.length;
-    found = text;
     while (most > 2 && context.measureText(found).width > width) {
       most = Math.max(2, Math.min(most - 1, Math.floor((most * width) / context.measureText(found).width)));
       found = elided(text, most);

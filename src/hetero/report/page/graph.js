@@ -283,7 +283,7 @@ class GraphView {
       context.textBaseline = "alphabetic";
       context.textAlign = "left";
       context.font = `600 13px ${FONT}`;
-      context.fillText(fitted(context, first, room), x + 15, y + boxHeight / 2 - 3);
+      context.fillText(fitted(context, first, room, scene.brief?.(i)), x + 15, y + boxHeight / 2 - 3);
       context.font = `12px ${FONT}`;
       context.fillText(fitted(context, second, room), x + 15, y + boxHeight / 2 + 13);
     } else if (view.scale > 0.2 && scene.short(i)) {
@@ -291,7 +291,7 @@ class GraphView {
       context.textAlign = "center";
       context.textBaseline = "middle";
       context.fillStyle = readable(mixed(color, colors.ground, 0.85));
-      context.fillText(fitted(context, scene.short(i), boxWidth - 6), x + boxWidth / 2, y + boxHeight / 2 + 1);
+      context.fillText(fitted(context, scene.short(i), boxWidth - 6, scene.brief?.(i)), x + boxWidth / 2, y + boxHeight / 2 + 1);
     }
     context.globalAlpha = 1;
   }

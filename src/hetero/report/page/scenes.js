@@ -144,6 +144,12 @@ class NodeScene {
     return { node: () => this.data.op(box.node), group: () => this.label(box.group), subgraph: () => String(box.subgraph + 1), more: () => "…" }[box.kind]();
   }
 
+  /** The end of a group's name, which tells it from its neighbors: "19 … 38" of "layer.19 … 38". */
+  brief(i) {
+    const { kind, group } = this.boxes[i];
+    return kind === "group" && !this.boxes[i].isNear ? this.label(group).replace(/[^ ]*[./_](?=[^./_ ]+( … |$))/g, "") : undefined;
+  }
+
   /** The share of time, or of a group on several devices the share of each. */
   bars(i) {
     const box = this.boxes[i];
