@@ -544,9 +544,11 @@ def _gather(node: Node) -> Run:
     def run(x: Array, places: Array) -> Sequence[Any]:
         axis = _axis(node.get("axis", 0), x.ndim)
         size = x.shape[axis]
-        if places.size and not -size <= places.min() <= places.max() < size:
-            raise InferenceError(f"an index is outside {-size}..{size - 1}, the axis of x {list(x.shape)}")
-        return [np.asarray(np.take(x, places, axis), object)]
+        try:
+            return [np.asarray(x.take(places, axis), object)]
+        except IndexError as error:
+            reason = f"an index is outside {-size}..{size - 1}, the axis of x {list(x.shape)}"
+            raise InferenceError(reason) from error
 
     return run
 
