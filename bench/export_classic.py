@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -178,6 +179,26 @@ MODELS: dict[str, Case] = {
         CLASSES,
         texts,
     ),
+    "text_bayes": (
+        lambda: pipeline.make_pipeline(
+            compose.ColumnTransformer([("text", feature_extraction.text.CountVectorizer(), 0)]),
+            naive_bayes.MultinomialNB(),
+        ),
+        CLASSES,
+        texts,
+    ),
+    "stacking": (
+        lambda: ensemble.StackingClassifier(
+            [("logistic", linear_model.LogisticRegression(max_iter=200)), ("bayes", naive_bayes.GaussianNB())], cv=2
+        ),
+        CLASSES,
+        numbers,
+    ),
+    "normalizer": (
+        lambda: pipeline.make_pipeline(preprocessing.Normalizer(), linear_model.LogisticRegression(max_iter=200)),
+        CLASSES,
+        numbers,
+    ),
     "calibrated": (
         lambda: calibration.CalibratedClassifierCV(naive_bayes.GaussianNB(), cv=2),
         CLASSES,
@@ -205,7 +226,11 @@ def exported(name: str, fitted: Any, x: Array) -> bytes:
 
     kind = FloatTensorType if x.dtype == np.float32 else StringTensorType
     types = [("x", kind([None, x.shape[1]]))]
-    return to_onnx(fitted, initial_types=types, target_opset=OPSETS).SerializeToString()
+    made = to_onnx(fitted, initial_types=types, target_opset=OPSETS)
+    for node in made.graph.node:
+        if node.op_type == "StringNormalizer":  # its default locale may not be installed
+            node.attribute.append(onnx.helper.make_attribute("locale", "C"))
+    return made.SerializeToString()
 
 
 def export(name: str, to: Path) -> float:

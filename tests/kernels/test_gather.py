@@ -68,3 +68,21 @@ def test_indices_outside_their_axis_are_reported(index: int) -> None:
     ]:
         with pytest.raises(InferenceError, match=f"kernel {name}: an index is outside its axis"):
             _kernels.call(name, ins, [(out, "float32")], ints)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64"])
+@pytest.mark.parametrize("inner", [(), (1,), (2,), (4,)])
+@pytest.mark.parametrize("count", [0, 1, 3, 16, 17])
+def test_few_of_many_rows(variant: str, dtype: str, inner: tuple[int, ...], count: int) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 200, (2500, 5, *inner)).astype(dtype)
+    for index_type in ("int32", "int64"):
+        indices = rng.integers(-5, 5, count).astype(index_type)
+        expected = np.take(x, indices, 1)
+        (found,) = _kernels.call("gather", [x, indices], [(expected.shape, dtype)], [1], variant=variant)
+        np.testing.assert_array_equal(found, expected)
+        if count:
+            indices[-1] = 5
+            with pytest.raises(InferenceError, match="an index is outside its axis"):
+                _kernels.call("gather", [x, indices], [(expected.shape, dtype)], [1], variant=variant)

@@ -107,3 +107,28 @@ def test_empty() -> None:
     for code, expected in [(0, 0), (2, -np.inf), (3, np.inf), (4, 1)]:
         np.testing.assert_array_equal(reduce(x, code, (0,), VARIANTS[0]), np.full(3, expected))
     assert reduce(x, 0, (1,), VARIANTS[0]).shape == (0,)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("code", range(len(OPERATIONS)), ids=[name for name, _ in OPERATIONS])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+def test_short_rows(variant: str, code: int, length: int) -> None:
+    name, function = OPERATIONS[code]
+    rng = np.random.default_rng(3)
+    for dtype in ("float32", "float64", "int32", "int64", "int8", "uint8"):
+        kind = np.dtype(dtype).kind
+        if (kind != "f" and name in ("root", "logarithm")) or (dtype.endswith("t8") and name not in ("max", "min")):
+            continue
+        if kind == "f":
+            x = rng.normal(0, 1, (3001, length)).astype(dtype)
+            x[::7, -1], x[::5, 0], x[::11] = np.nan, -0.0, np.inf
+        else:
+            limits = np.iinfo(dtype)
+            x = rng.integers(limits.min, limits.max, (3001, length), dtype, endpoint=True)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            if kind == "f":
+                expected = function(x.astype(np.float64), axis=1)
+                tolerance = 1e-5 if dtype == "float32" else 1e-14
+                np.testing.assert_allclose(reduce(x, code, (1,), variant), expected, rtol=tolerance, atol=tolerance)
+            elif name != "mean":  # numpy's is not of integers
+                np.testing.assert_array_equal(reduce(x, code, (1,), variant), function(x, axis=1).astype(dtype))

@@ -6,12 +6,36 @@
 
 #include <string.h>
 
-enum { PIECE = 4096 }; /* bytes of the result that a thread copies at least */
+enum {
+    PIECE = 4096,  /* bytes of the result that a thread copies at least */
+    BLOCK = 16384, /* bytes of short rows that are copied operand by operand, within the L1 cache */
+};
 
 typedef struct {
     const ht_call *call;
     int64_t inner_bytes, row, bytes, parts; /* row: bytes of the result for one outer index; bytes: all of them */
 } concatenation;
+
+/* Copies `count` whole rows of the result, operand by operand. */
+static void copy_rows(const concatenation *job, int64_t outer, int64_t count)
+{
+    const ht_call *call = job->call;
+    char *to = (char *)call->out[0]->data + outer * job->row;
+    for (int k = 0; k < call->num_in; k++) {
+        const int64_t row = call->in[k]->dims[call->ints[0]] * job->inner_bytes;
+        const char *from = (const char *)call->in[k]->data + outer * row;
+        if (row == 4)
+            for (int64_t i = 0; i < count; i++)
+                memcpy(to + i * job->row, from + 4 * i, 4);
+        else if (row == 8)
+            for (int64_t i = 0; i < count; i++)
+                memcpy(to + i * job->row, from + 8 * i, 8);
+        else
+            for (int64_t i = 0; i < count; i++)
+                ht_long_copy(to + i * job->row, from + row * i, row);
+        to += row;
+    }
+}
 
 /* Copies a range of the result's bytes. */
 static void concat_part(void *context, int64_t part, int thread)
@@ -24,8 +48,16 @@ static void concat_part(void *context, int64_t part, int thread)
     char *to = (char *)call->out[0]->data;
     int64_t left = HT_PACE;
     (void)thread;
-    for (int64_t outer = begin / job->row; outer * job->row < end; outer++) {
+    for (int64_t outer = begin / job->row, rows; outer * job->row < end; outer += rows) {
         int64_t at = outer * job->row;
+        rows = ht_min64(end - at, BLOCK) / job->row;
+        if (at >= begin && rows > 1) {
+            if (ht_paced_stop(&left, rows * job->row))
+                return;
+            copy_rows(job, outer, rows);
+            continue;
+        }
+        rows = 1;
         for (int k = 0; k < call->num_in; k++) {
             const int64_t row = call->in[k]->dims[axis] * job->inner_bytes;
             const int64_t first = ht_max64(begin, at), last = ht_min64(end, at + row);

@@ -29,7 +29,10 @@ static int check(const ht_call *call)
     return ht_element_bytes(call->in[0]->dtype) ? HT_OK : HT_ERR_DTYPE;
 }
 
-enum { SOME = 1024 }; /* rows copied between two checks of whether the run must stop */
+enum {
+    SOME = 1024, /* rows copied between two checks of whether the run must stop */
+    FEW = 16,    /* indices, at most, that are checked once for all rows */
+};
 
 /* Copies the rows that indices `begin` to `end` select. Returns 0 if one is outside [-size, size). */
 static int move_rows(const ht_tensor *indices, int64_t begin, int64_t end, int64_t size, const char *from, char *out,
@@ -48,8 +51,40 @@ static int move_rows(const ht_tensor *indices, int64_t begin, int64_t end, int64
 typedef struct {
     const ht_call *call;
     int64_t size, bytes, rows, parts; /* size: of the axis */
+    int picks;                        /* few pieces of 4 or 8 bytes, see pick_part; rows then counts the outer elements */
     _Atomic int status;
 } gathering;
+
+/* out = pieces of BYTES bytes: those at the same places of each of the adjacent rows of `step` bytes. */
+#define PICK(BYTES)                                                                                                   \
+    static void pick_##BYTES(const char *from, int64_t step, const int64_t *places, int64_t count, int64_t rows,      \
+                             char *out)                                                                               \
+    {                                                                                                                 \
+        for (int64_t row = 0; row < rows; row++, from += step)                                                        \
+            for (int64_t i = 0; i < count; i++, out += BYTES)                                                         \
+                memcpy(out, from + BYTES * places[i], BYTES);                                                         \
+    }
+PICK(4)
+PICK(8)
+
+/* A part of a gather of few pieces from each of many rows: the indices are checked once. */
+static void pick_part(const gathering *job, int64_t begin, int64_t end, const int64_t *places)
+{
+    const ht_tensor *indices = job->call->in[1];
+    const char *from = (const char *)job->call->in[0]->data;
+    char *out = (char *)job->call->out[0]->data;
+    const int64_t count = indices->size, step = job->size * job->bytes;
+    int64_t left = HT_PACE;
+    for (int64_t row = begin, some; row < end; row += some) {
+        some = ht_min64(SOME, end - row);
+        if (job->bytes == 4)
+            pick_4(from + row * step, step, places, count, some, out + row * count * 4);
+        else
+            pick_8(from + row * step, step, places, count, some, out + row * count * 8);
+        if (ht_paced_stop(&left, some * count))
+            return;
+    }
+}
 
 static void gather_part(void *context, int64_t part, int thread)
 {
@@ -59,6 +94,16 @@ static void gather_part(void *context, int64_t part, int thread)
     const int64_t last = ht_part_begin(job->rows, job->parts, part + 1);
     int64_t left = HT_PACE;
     (void)thread;
+    if (job->picks) {
+        int64_t places[FEW];
+        for (int64_t i = 0; i < indices->size; i++)
+            if ((places[i] = ht_index_at(indices, i, job->size)) < 0) {
+                job->status = HT_ERR_INDEX;
+                return;
+            }
+        pick_part(job, ht_part_begin(job->rows, job->parts, part), last, places);
+        return;
+    }
     for (int64_t row = ht_part_begin(job->rows, job->parts, part), end; row < last; row = end) {
         const int64_t outer = row / indices->size, i = row % indices->size;
         end = ht_min64(last, ht_min64(row + some, (outer + 1) * indices->size));
@@ -88,6 +133,11 @@ int HT_KERNEL(gather)(const ht_call *call)
     if (call->out[0]->size != job.rows * inner)
         return HT_ERR_OPERAND;
     job.parts = ht_min64(job.rows, ht_wanted(call, (double)job.rows * (8 + (double)job.bytes)));
+    if (outer > 1 && indices->size <= FEW && (job.bytes == 4 || job.bytes == 8)) {
+        job.picks = 1;
+        job.rows = outer;
+        job.parts = ht_min64(job.rows, job.parts);
+    }
     ht_parallel(call->team, job.parts, gather_part, &job);
     return job.status;
 }

@@ -82,8 +82,10 @@ DEFINE_MAX(double, -INFINITY)
 DEFINE_MAX(int8_t, INT8_MIN)
 DEFINE_MAX(uint8_t, 0)
 
-/* Bytes without dilations or indices: the rows of the windows are combined first, then their columns. */
-enum { COLUMNS = 2048 }; /* of x at a time, in the L1 cache */
+/* Bytes without dilations or indices. A block of x is copied, with the least number around it, and combined along its
+ * whole length, by columns, then by rows: each window's result then lies where the window begins. So every loop is long,
+ * also where the rows of x are short. */
+enum { BLOCK = 1 << 13 }; /* bytes; two blocks are in the L1 cache */
 
 typedef struct {
     const ht_call *call;
@@ -91,35 +93,82 @@ typedef struct {
     int64_t planes, parts;
 } byte_pool;
 
+/* The outputs along an axis whose windows fit `room`, at least 1. */
+static int64_t outputs_within(const ht_window *w, int axis, int64_t room)
+{
+    return ht_min64(w->out[axis], (room - w->kernel[axis]) / w->stride[axis] + 1);
+}
+
 #define DEFINE_MAX_BYTES(T, LEAST)                                                                                   \
-    static void row_##T(const ht_window *w, const T *plane, const int64_t o[2], T *y)                                \
+    static void larger_##T(const T *restrict a, const T *restrict b, T *restrict to, int64_t count)                  \
     {                                                                                                                \
-        T rows[COLUMNS];                                                                                             \
-        int64_t a[2], b[2], at[2];                                                                                   \
-        const int64_t stride = w->stride[2], kernel = w->kernel[2], pad = w->pad[2];                                 \
-        const int64_t chunk = (COLUMNS - kernel) / stride + 1;                                                       \
-        for (int axis = 0; axis < 2; axis++)                                                                         \
-            at[axis] = taps_inside(w, axis, o[axis], &a[axis], &b[axis]);                                            \
-        for (int64_t first = 0; first < w->out[2]; first += chunk) {                                                 \
-            const int64_t end = ht_min64(first + chunk, w->out[2]);                                                  \
-            const int64_t low = ht_min64(w->in[2], ht_max64(0, first * stride - pad));                               \
-            const int64_t high = ht_max64(low, ht_min64(w->in[2], (end - 1) * stride - pad + kernel));               \
-            for (int64_t i = 0; i < high - low; i++)                                                                 \
-                rows[i] = LEAST;                                                                                     \
-            for (int64_t z = at[0] + a[0]; z < at[0] + b[0]; z++)                                                    \
-                for (int64_t r = at[1] + a[1]; r < at[1] + b[1]; r++) {                                              \
-                    const T *from = plane + (z * w->in[1] + r) * w->in[2] + low;                                     \
-                    for (int64_t i = 0; i < high - low; i++)                                                         \
-                        rows[i] = from[i] > rows[i] ? from[i] : rows[i];                                             \
-                }                                                                                                    \
-            for (int64_t x = first; x < end; x++) {                                                                  \
-                const int64_t from = ht_max64(low, x * stride - pad), to = ht_min64(high, x * stride - pad + kernel); \
-                T best = LEAST;                                                                                      \
-                for (int64_t i = from; i < to; i++)                                                                  \
-                    best = rows[i - low] > best ? rows[i - low] : best;                                              \
-                y[x] = best;                                                                                         \
-            }                                                                                                        \
+        for (int64_t i = 0; i < count; i++)                                                                          \
+            to[i] = a[i] > b[i] ? a[i] : b[i];                                                                       \
+    }                                                                                                                \
+    /* The largest of `taps` elements of *from, `step` apart, from each on. Swaps *from and *to; the result is *from. */ \
+    static int64_t combine_##T(T **from, T **to, int64_t size, int64_t taps, int64_t step)                           \
+    {                                                                                                                \
+        for (int64_t done = 1, more; done < taps; done += more) {                                                    \
+            more = ht_min64(done, taps - done);                                                                      \
+            size -= more * step;                                                                                     \
+            larger_##T(*from, *from + more * step, *to, size);                                                       \
+            T *const made = *to;                                                                                     \
+            *to = *from;                                                                                             \
+            *from = made;                                                                                            \
         }                                                                                                            \
+        return size;                                                                                                 \
+    }                                                                                                                \
+    /* Copies `rows` rows of `pitch` columns of the plane x, from row and column `at` on, each the largest of the rows \
+     * with which it shares a window of depth z. */                                                                  \
+    static void gather_##T(const ht_window *w, const T *x, int64_t z, const int64_t at[2], int64_t rows,             \
+                           int64_t pitch, T *block)                                                                  \
+    {                                                                                                                \
+        int64_t a, b, first, last, low, high;                                                                        \
+        const int64_t at_z = taps_inside(w, 0, z, &a, &b);                                                           \
+        ht_valid_range(at[0], 1, w->in[1], rows, &first, &last);                                                     \
+        ht_valid_range(at[1], 1, w->in[2], pitch, &low, &high);                                                      \
+        memset(block, LEAST, (size_t)(rows * pitch));                                                                \
+        for (int64_t row = first; low < high && row < last; row++)                                                   \
+            for (int64_t tap = a; tap < b; tap++) {                                                                  \
+                const T *from = x + ((at_z + tap) * w->in[1] + at[0] + row) * w->in[2] + at[1] + low;                \
+                T *to = block + row * pitch + low;                                                                   \
+                if (tap == a)                                                                                        \
+                    memcpy(to, from, (size_t)(high - low));                                                          \
+                else                                                                                                 \
+                    for (int64_t i = 0; i < high - low; i++)                                                         \
+                        to[i] = from[i] > to[i] ? from[i] : to[i];                                                   \
+            }                                                                                                        \
+    }                                                                                                                \
+    static void plane_##T(const ht_window *w, const T *x, T *y)                                                      \
+    {                                                                                                                \
+        T memory[2 * BLOCK];                                                                                         \
+        const int64_t columns = outputs_within(w, 2, BLOCK / w->kernel[1]), stride = w->stride[2];                   \
+        const int64_t pitch = (columns - 1) * stride + w->kernel[2], lines = outputs_within(w, 1, BLOCK / pitch);    \
+        const int64_t rows = (lines - 1) * w->stride[1] + w->kernel[1];                                              \
+        for (int64_t z = 0; z < w->out[0]; z++, y += w->out[1] * w->out[2])                                          \
+            for (int64_t top = 0; top < w->out[1]; top += lines)                                                     \
+                for (int64_t left = 0; left < w->out[2]; left += columns) {                                          \
+                    const int64_t at[2] = {top * w->stride[1] - w->pad[1], left * stride - w->pad[2]};               \
+                    const int64_t height = ht_min64(lines, w->out[1] - top), width = ht_min64(columns, w->out[2] - left); \
+                    T *from = memory, *to = memory + BLOCK;                                                          \
+                    if (ht_stopping())                                                                               \
+                        return;                                                                                      \
+                    gather_##T(w, x, z, at, rows, pitch, from);                                                      \
+                    const int64_t size = combine_##T(&from, &to, rows * pitch, w->kernel[2], 1);                     \
+                    combine_##T(&from, &to, size, w->kernel[1], pitch);                                              \
+                    for (int64_t line = 0; line < height; line++) {                                                  \
+                        const T *made = from + line * w->stride[1] * pitch;                                          \
+                        T *restrict row = y + (top + line) * w->out[2] + left;                                       \
+                        if (stride == 1)                                                                             \
+                            memcpy(row, made, (size_t)width);                                                        \
+                        else if (stride == 2)                                                                        \
+                            for (int64_t i = 0; i < width; i++)                                                      \
+                                row[i] = made[2 * i];                                                                \
+                        else                                                                                         \
+                            for (int64_t i = 0; i < width; i++)                                                      \
+                                row[i] = made[i * stride];                                                           \
+                    }                                                                                                \
+                }                                                                                                    \
     }
 DEFINE_MAX_BYTES(int8_t, INT8_MIN)
 DEFINE_MAX_BYTES(uint8_t, 0)
@@ -130,20 +179,14 @@ static void max_bytes_part(void *context, int64_t part, int thread)
     const byte_pool *job = (const byte_pool *)context;
     const ht_window *w = job->w;
     const int is_signed = job->call->in[0]->dtype == HT_INT8;
-    const int64_t end = ht_part_begin(job->planes, job->parts, part + 1), out_size = w->out[0] * w->out[1] * w->out[2];
+    const int64_t end = ht_part_begin(job->planes, job->parts, part + 1);
     for (int64_t plane = ht_part_begin(job->planes, job->parts, part); plane < end; plane++) {
-        const int64_t from = plane * w->in_size;
-        int64_t to = plane * out_size, o[2];
-        for (o[0] = 0; o[0] < w->out[0]; o[0]++)
-            for (o[1] = 0; o[1] < w->out[1]; o[1]++, to += w->out[2]) {
-                if (ht_stopping())
-                    return;
-                if (is_signed)
-                    row_int8_t(w, (const int8_t *)job->call->in[0]->data + from, o, (int8_t *)job->call->out[0]->data + to);
-                else
-                    row_uint8_t(w, (const uint8_t *)job->call->in[0]->data + from, o,
-                                (uint8_t *)job->call->out[0]->data + to);
-            }
+        const char *x = (const char *)job->call->in[0]->data + plane * w->in_size;
+        char *y = (char *)job->call->out[0]->data + plane * w->out_size;
+        if (is_signed)
+            plane_int8_t(w, (const int8_t *)x, (int8_t *)y);
+        else
+            plane_uint8_t(w, (const uint8_t *)x, (uint8_t *)y);
     }
 }
 
@@ -151,8 +194,8 @@ static void max_bytes_part(void *context, int64_t part, int thread)
 static int max_bytes(const ht_call *call, const ht_window *w)
 {
     const int32_t dtype = call->in[0]->dtype;
-    if ((dtype != HT_INT8 && dtype != HT_UINT8) || call->num_out != 1 || w->kernel[2] > COLUMNS / 2 ||
-        w->kernel[0] * w->kernel[1] > 1 << 10)
+    if ((dtype != HT_INT8 && dtype != HT_UINT8) || call->num_out != 1 || w->kernel[0] > 1 << 10 ||
+        w->kernel[1] > BLOCK || w->kernel[2] > BLOCK || w->kernel[1] * w->kernel[2] > BLOCK)
         return 0;
     for (int axis = 0; axis < 3; axis++)
         if (w->dilation[axis] != 1)

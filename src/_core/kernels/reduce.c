@@ -81,6 +81,15 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
     }                                                                                                                 \
     break;
 
+enum { SHORT_ROW = 4 };
+
+/* One element of y after another, with the elements of its row in order. */
+#define SHORT(combine, map)                                                                                           \
+    for (int64_t i = 0; i < rows; i++)                                                                                \
+        for (int64_t j = 0; j < n; j++)                                                                               \
+            y[i] = combine(y[i], map(x[i * n + j]));                                                                  \
+    break;
+
 /* Reduces a whole row of float32 to one number with rows.h; returns 0 for operations that it lacks. */
 static int fast_f32(int operation, const float *x, float *y, int64_t n)
 {
@@ -127,6 +136,21 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         default: ROW(type, step, ACCUMULATE_SUM, SAME, 0)                                                             \
         }                                                                                                             \
     }                                                                                                                 \
+    /* Adjacent rows of few elements, each reduced to one of y. */                                                     \
+    HT_INLINE void short_rows_##suffix(int operation, const type *x, type *y, int64_t rows, const int64_t n)           \
+    {                                                                                                                 \
+        typedef type value;                                                                                           \
+        typedef unsigned_type wide;                                                                                   \
+        switch (operation) {                                                                                          \
+        case MAX: SHORT(ACCUMULATE_MAX, SAME)                                                                         \
+        case MIN: SHORT(ACCUMULATE_MIN, SAME)                                                                         \
+        case PRODUCT: SHORT(ACCUMULATE_PRODUCT, SAME)                                                                 \
+        case ROOT:                                                                                                    \
+        case SQUARES: SHORT(ACCUMULATE_SUM, SQUARE)                                                                   \
+        case MAGNITUDES: SHORT(ACCUMULATE_SUM, MAGNITUDE)                                                             \
+        default: SHORT(ACCUMULATE_SUM, SAME)                                                                          \
+        }                                                                                                             \
+    }                                                                                                                 \
     /* Reduces `rows` rows of p->size[0] elements, which begin `pitch` elements apart. */                             \
     static void reduce_##suffix(int operation, const plan *p, const void *from, int64_t rows, int64_t pitch, void *to, \
                                 int64_t y_size)                                                                       \
@@ -139,6 +163,20 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         int64_t index[HT_MAX_DIMS] = {0}, at = 0;                                                                     \
         const int64_t n = p->size[0];                                                                                 \
         int64_t left = HT_PACE;                                                                                       \
+        if (p->rank == 2 && p->step[0] == 0 && n >= 2 && n <= SHORT_ROW && pitch == n) {                              \
+            for (int64_t row = 0, some; row < rows; row += some) {                                                    \
+                some = ht_min64(HT_PIECE, rows - row);                                                                \
+                if (ht_paced_stop(&left, n * some))                                                                   \
+                    return;                                                                                           \
+                if (n == 2)                                                                                           \
+                    short_rows_##suffix(operation, x + 2 * row, y + row, some, 2);                                    \
+                else if (n == 3)                                                                                      \
+                    short_rows_##suffix(operation, x + 3 * row, y + row, some, 3);                                    \
+                else                                                                                                  \
+                    short_rows_##suffix(operation, x + 4 * row, y + row, some, 4);                                    \
+            }                                                                                                         \
+            return;                                                                                                   \
+        }                                                                                                             \
         for (int64_t row = 0; row < rows; row++) {                                                                    \
             if (ht_paced_stop(&left, n))                                                                              \
                 return;                                                                                               \

@@ -640,7 +640,9 @@ def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
                 return result
             assert result.context is not None
             return result.context.upload(result.numpy())
-        return [own(item) for item in result] if isinstance(result, list) else result
+        if isinstance(result, list):  # a sequence; often of thousands of maps, which hold no arrays
+            return list(result) if set(map(type, result)) == {dict} else [own(item) for item in result]
+        return result
 
     for value in inputs:
         if isinstance(value, RemoteTensor):

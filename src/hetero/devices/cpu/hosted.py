@@ -146,9 +146,10 @@ class HostedRunner(RepeatingRunner):
         if not self._ends.first:
             results = self._core.run_again([inputs[position] for position in self._positions])
             return None if results is None else self._finished({**self._constants, -1: None}, results, {})
-        if not all(map(_has_type, inputs, self._types)):
+        arrays = list(map(_as_type, inputs, self._types))
+        if any(array is None for array in arrays):
             return None
-        values = self._before(inputs, {})
+        values = self._before(arrays, {})
         results = self._core.run_again([values[v] for v in self._ends.inputs])
         if results is None:  # the sizes in the plans depend on data: otherwise, nodes would often run twice
             self._repeats = False
@@ -193,13 +194,15 @@ class HostedRunner(RepeatingRunner):
 
 
 def _type_of(value: Any) -> tuple[Any, Any]:
-    """What `_has_type` compares; no value has the type of one that is not an array."""
+    """What `_as_type` compares; no value has the type of one that is not an array."""
     return (value.dtype, value.shape) if type(value) is np.ndarray else (None, None)
 
 
-def _has_type(value: Any, expected: tuple[Any, Any]) -> bool:
-    """Whether ``value`` is an array of this dtype and shape, so that it needs no further checks: elements of an array
-    of objects must be `str` itself."""
-    if type(value) is not np.ndarray or value.dtype != expected[0] or value.shape != expected[1]:
-        return False
-    return not value.dtype.hasobject or set(map(type, value.flat)) <= {str}
+def _as_type(value: Any, expected: tuple[Any, Any]) -> NDArray[Any] | None:
+    """``value`` as an array of this dtype and shape that needs no further checks; None if it is another one. Strings of
+    a fixed width become `str`; elements of an array of objects must be `str` itself."""
+    if type(value) is not np.ndarray or value.shape != expected[1]:
+        return None
+    if value.dtype != expected[0]:
+        return value.astype(object) if value.dtype.kind == "U" and expected[0].hasobject else None
+    return value if not value.dtype.hasobject or set(map(type, value.flat)) <= {str} else None

@@ -147,6 +147,32 @@ def test_label_encoder(opset: int) -> None:
         compare(ml_model("LabelEncoder", ints[0], opset=opset, keys_int64s=[5, -2, 0, 7], **values), ints)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("keys", [
+    [5], [5, -2, 0, 7], [3, 2, 1], [0, (1 << 16) - 1], [0, 1 << 16], ["min", 0], [0, "max"], ["min + 1"],
+    ["max - 1", 9],
+])  # fmt: skip
+def test_label_encoder_of_integers(dtype: str, keys: list[Any]) -> None:
+    """Keys near each other and far from each other, also at the ends of their type."""
+    limits = np.iinfo(dtype)
+    named = {"min": limits.min, "min + 1": limits.min + 1, "max": limits.max, "max - 1": limits.max - 1}
+    keys = [named.get(key, key) for key in keys]
+    around = [place for key in keys for place in (key - 1, key, key + 1) if limits.min <= place <= limits.max]
+    x = np.array([[*around, limits.min, limits.max, 0, 1, -1]], dtype)
+    values = [2.5 * (i + 1) for i in range(len(keys))]
+    model = ml_model(
+        "LabelEncoder",
+        x,
+        opset=4,
+        keys_tensor=numpy_helper.from_array(np.array(keys, dtype)),
+        values_tensor=numpy_helper.from_array(np.array(values, np.float32)),
+        default_tensor=numpy_helper.from_array(np.array([-7], np.float32)),
+    )
+    wanted = [[dict(zip(keys, values, strict=True)).get(int(item), -7.0) for item in x[0]]]
+    for (found,), given in zip(on_cpu(model, x, x[:0], x), (wanted, wanted[:0], wanted), strict=True):
+        np.testing.assert_array_equal(found, np.reshape(given, (-1, x.shape[1])))
+
+
 def test_label_encoder_of_tensors() -> None:
     def tensor(values: list[float], kind: int) -> onnx.TensorProto:
         return helper.make_tensor("t", kind, [len(values)], values)

@@ -286,6 +286,63 @@ def test_convolutions(types: tuple[str, str], attributes: dict[str, Any], consta
     assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
 
+@pytest.mark.parametrize(
+    ("shape", "filters", "attributes"),
+    [
+        ((1, 8, 6, 7), (8, 8, 3, 3), {"dilations": [9, 9], "pads": [9, 9, 9, 9]}),  # only the tap in the middle
+        ((1, 40, 6, 7), (40, 40, 3, 3), {"dilations": [6, 7], "pads": [6, 7, 6, 7]}),
+        ((1, 40, 6, 7), (40, 40, 3, 3), {"dilations": [5, 6], "pads": [5, 6, 5, 6]}),  # the last that read the image
+        ((2, 40, 6, 7), (40, 40, 3, 3), {"dilations": [9, 9], "pads": [18, 0, 0, 18]}),
+        ((1, 8, 6, 7), (8, 8, 3, 2), {"dilations": [9, 8], "pads": [10, 3, 20, 11], "strides": [2, 3]}),
+        ((1, 4, 5), (8, 4, 3), {"dilations": [5], "pads": [3, 7]}),  # no first tap: its pads would become negative
+        ((1, 4, 2, 2), (8, 2, 4, 4), {"pads": [3, 3, 3, 3], "group": 2}),
+        ((1, 4, 3), (4, 4, 2), {"pads": [9, 9], "strides": [20]}),  # no window reads the image
+        ((1, 8, 3, 3), (8, 1, 3, 3), {"dilations": [4, 4], "pads": [4, 4, 4, 4], "group": 8}),
+        ((1, 4, 3, 3, 4), (4, 4, 3, 1, 3), {"dilations": [4, 1, 2], "pads": [4, 0, 2, 4, 0, 2]}),
+        ((0, 4, 3, 3), (4, 4, 3, 3), {"dilations": [4, 4], "pads": [4, 4, 4, 4]}),
+    ],
+)
+def test_filters_larger_than_the_image(
+    shape: tuple[int, ...], filters: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(11)
+    feeds = {
+        "x": random_bytes(rng, "uint8", *shape),
+        "w": random_bytes(rng, "int8", *filters),
+        "x_zero": np.array(77, np.uint8),
+        "w_zero": np.array(-5, np.int8),
+    }
+    wide = {
+        "x": feeds["x"].astype(np.float32) - np.float32(feeds["x_zero"]),
+        "w": feeds["w"].astype(np.float32) - np.float32(feeds["w_zero"]),
+    }
+    (wanted,) = onnxruntime_gives(model_of("Conv", wide, **attributes), wide)
+    for constants in [(), ("w", "w_zero")]:
+        (sums,) = run(model_of("ConvInteger", feeds, constants, **attributes), feeds)
+        assert np.array_equal(sums, wanted)
+    scales = {name: np.array(1, np.float32) for name in ("x_scale", "w_scale", "y_scale")}
+    order = ("x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero")
+    linear = {name: (feeds | scales | {"y_zero": np.array(100, np.uint8)})[name] for name in order}
+    (found,) = run(model_of("QLinearConv", linear, ("w", "w_zero", "w_scale"), **attributes), linear)
+    assert np.array_equal(found, np.clip(wanted + 100, 0, 255))
+
+
+def test_filters_larger_than_images_of_changing_sizes() -> None:
+    rng = np.random.default_rng(12)
+    w, zero = random_bytes(rng, "int8", 8, 8, 3, 3), np.array(9, np.uint8)
+    node = helper.make_node("ConvInteger", ["x", "w", "zero"], ["y"], dilations=[6, 6], pads=[6, 6, 6, 6])
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, ["n", 8, "h", "w"])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)
+    constants = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(zero, "zero")]
+    graph = helper.make_graph([node], "g", [x], [y], constants)
+    compiled = Core().compile_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "CPU")
+    for sizes in [(1, 20, 20), (1, 5, 5), (2, 5, 20), (1, 6, 7), (1, 7, 6), (1, 1, 1), (1, 20, 20), (0, 5, 5)]:
+        image = random_bytes(rng, "uint8", sizes[0], 8, *sizes[1:])
+        floats = {"x": image.astype(np.float32) - 9, "w": w.astype(np.float32)}
+        (wanted,) = onnxruntime_gives(model_of("Conv", floats, dilations=[6, 6], pads=[6, 6, 6, 6]), floats)
+        assert np.array_equal(compiled({"x": image})["y"], wanted), sizes
+
+
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
 @pytest.mark.parametrize(
     ("shape", "maps", "kernel", "attributes"),

@@ -37,6 +37,7 @@ _FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(kind) for kind in ("float32", "flo
 _ISNAN = unary_code("ISNAN")
 _TYPES = (*FLOATS, "int32", "int64")
 _MOST_KEYS = 4096  # of an encoder; each input is compared with all of them
+_MOST_PLACES = 1 << 16  # of a table of all integers between two keys
 
 
 def _wide(x: Value) -> np.dtype[Any]:
@@ -192,6 +193,15 @@ def _label_encoder_refusal(model: Model, view: NodeView) -> str | None:
     return tables if isinstance(tables, str) else None
 
 
+def _is_dense(keys: NDArray[Any]) -> bool:
+    """Whether a table from below the least key to above the largest is small, and its ends are of the keys' type."""
+    if keys.dtype not in (_INT64, np.dtype(np.int32)):
+        return False
+    limits = np.iinfo(keys.dtype)
+    least, largest = int(keys.min()), int(keys.max())
+    return limits.min < least and largest < limits.max and largest - least < _MOST_PLACES
+
+
 def _label_encoder_result(attributes: Mapping[str, Any]) -> str | None:
     if attributes.get("values_tensor") is not None:
         dtype = dtype_of(attributes["values_tensor"].data_type)
@@ -204,7 +214,8 @@ def _label_encoder_result(attributes: Mapping[str, Any]) -> str | None:
 } | {"default_float": None, "default_int64": None, "default_string": None, "default_tensor": None},
     since=2, check=_label_encoder_refusal, result=_label_encoder_result)  # fmt: skip
 def _label_encoder(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Each input is compared with all keys. From opset 4 on, NaN equals the key NaN; before, it equals no key."""
+    """Integers near each other are places in a table, whose ends have the default. Otherwise each input is compared
+    with all keys. From opset 4 on, NaN equals the key NaN; before, it equals no key."""
     x = _required(inputs[0])
     tables = _tables(node.attributes)
     assert not isinstance(tables, str), "checked by _label_encoder_refusal"
@@ -212,6 +223,13 @@ def _label_encoder(context: Context, node: Node, inputs: Sequence[Value | None])
     if x.dtype != keys.dtype:
         raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
     count = len(keys)
+    if _is_dense(keys):
+        lowest, highest = (context.scalar(int(end), keys.dtype) for end in (keys.min() - 1, keys.max() + 1))
+        table = np.full(int(keys.max() - keys.min()) + 3, default[0], values.dtype)
+        table[keys - (keys.min() - 1)] = values
+        place = binary(context, "min", binary(context, "max", x, lowest), highest)
+        place = binary(context, "sub", place, lowest)
+        return [context.call("gather", [context.constant(table), place], x.shape, values.dtype, [0])]
     flat = context.reshaped(x, (x.size, 1))
     same = binary(context, "equal", flat, context.constant(keys), _BOOL)
     if keys.dtype.kind == "f" and np.isnan(keys).any() and node.opset >= 4:

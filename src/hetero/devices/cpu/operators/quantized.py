@@ -7,7 +7,8 @@ A constant right operand or filter is packed once per compiled model, together w
 too. The layouts count in quads: four bytes that one lane of a vector instruction multiplies and adds up
 (kernels/integer_micro.h).
 
-A convolution takes the first of these ways that applies (`_integer_convolution`):
+A convolution with constant weights first loses the taps that only read padding (`_without_padding`). Then it takes the
+first of these ways that applies (`_integer_convolution`):
 
 1. `depthwise_integer`: one input channel per group, up to two spatial axes, enough channels, and padded rows that fit
    its memory (`_is_depthwise`).
@@ -34,7 +35,7 @@ from ....model.types import dtype_of
 from ..registry import F32, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast
-from .movement import axis_of, expanded, strided, transposed
+from .movement import axis_of, expanded, strided, strides_of, transposed
 from .network import WINDOW, convolution_of, products_of, three
 
 if TYPE_CHECKING:
@@ -359,6 +360,7 @@ def _integer_convolution(
     if weights_zero.size != 1 and weights_zero.shape != (outputs,):
         raise InferenceError(f"a zero point of shape {list(weights_zero.shape)} does not fit {list(weights.shape)}")
     sizes = three(shape[2:], 1)
+    weights, window = _without_padding(context, weights, window, x.shape, sizes)
     ints = [group, channels, *window, *sizes]
     operands: list[Value | None] = [zero, bias]
     dtype = _INT32
@@ -383,6 +385,36 @@ def _integer_convolution(
 
     filters = _as_constant(context, weights, weights_zero, ("pack_filters",), pack)
     return context.call("conv_integer", [pixels, filters, *operands], shape, dtype, ints)
+
+
+def _without_padding(
+    context: Context, weights: Value, window: Sequence[int], image: Sequence[int], sizes: Sequence[int]
+) -> tuple[Value, Sequence[int]]:
+    """Constant filters without the taps at their ends that only ever read padding, and their window. Padding adds
+    nothing to a sum, because it is the zero point of the image. ``sizes``: three, of the result.
+
+    A dilated filter that is larger than its image has many such taps. At least one tap remains, and the pads before
+    do not become negative."""
+    if not weights.shared or 0 in image or 0 in sizes:
+        return weights, window
+    kernel, strides, before, dilations = (list(window[i : i + 3]) for i in range(0, 12, 3))
+    first, extents = [0, 0, 0], three(image[2:], 1)
+    for axis, (size, count, pad, step) in enumerate(zip(extents, sizes, before, dilations, strict=True)):
+        end, reach = kernel[axis], (count - 1) * strides[axis]
+        while end > 1 and (end - 1) * step - pad >= size:  # no window reaches back to the image
+            end -= 1
+        while first[axis] < end - 1 and reach + first[axis] * step < pad and before[axis] >= step:
+            first[axis] += 1
+            before[axis] -= step
+        kernel[axis] = end - first[axis]
+    if kernel == list(window[:3]):
+        return weights, window
+    steps = strides_of(weights.shape)
+    rank = weights.rank - 2
+    offset = sum(start * step for start, step in zip(first[3 - rank :], steps[2:], strict=True))
+    shape = (*weights.shape[:2], *kernel[3 - rank :])
+    kept = context.packed(weights, ("taps", *first, *kernel), lambda: strided(context, weights, offset, shape, steps))
+    return kept, [*kernel, *strides, *before, *dilations]
 
 
 def _is_short(x: Value, weights: Value, weights_zero: Value, shape: Sequence[int], ints: Sequence[int]) -> bool:

@@ -541,12 +541,16 @@ def _concat(node: Node) -> Run:
 
 @hosted("Gather", dtypes=(STRING, INDICES), attributes={"axis": None}, result=0)
 def _gather(node: Node) -> Run:
+    given = node.get("axis", 0)
+
     def run(x: Array, places: Array) -> Sequence[Any]:
-        axis = _axis(node.get("axis", 0), x.ndim)
-        size = x.shape[axis]
-        if places.size and not -size <= places.min() <= places.max() < size:
-            raise InferenceError(f"an index is outside {-size}..{size - 1}, the axis of x {list(x.shape)}")
-        return [np.asarray(np.take(x, places, axis), object)]
+        axis = _axis(given, x.ndim)
+        try:
+            return [np.asarray(x.take(places, axis), object)]
+        except IndexError as error:
+            size = x.shape[axis]
+            reason = f"an index is outside {-size}..{size - 1}, the axis of x {list(x.shape)}"
+            raise InferenceError(reason) from error
 
     return run
 
