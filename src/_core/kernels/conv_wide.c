@@ -63,7 +63,8 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
                                .addend_row = c->pixels, .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
         const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
                            .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
-                           .k = k1 - k0, .accumulate = block > 0, .epilogue = block == blocks - 1 ? &e : NULL};
+                           .k = k1 - k0, .accumulate = block > 0, .next = block < blocks - 1 ? c->w + k1 * HT_PANEL : NULL,
+                           .epilogue = block == blocks - 1 ? &e : NULL};
         ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
     }
     if (!ht_unary_is_clip(c->activation))

@@ -201,7 +201,8 @@ typedef struct {
     const float *a, *b[QUAD_VECTORS];
     float *c;
     const float *bias, *addend;
-    int64_t k, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
+    const float *next; /* the panel of A after this one: `fetch` lines of it are prefetched into the L2 cache */
+    int64_t k, fetch, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
     float low, high;
     int rows, accumulate, finishes;
 } quad;
@@ -264,19 +265,27 @@ HT_INLINE void quad_body(const quad *q, const int width)
             if (q->addend)
                 __builtin_prefetch(q->addend + r * q->addend_row + j * VF_LANES, 0, 3);
         }
-    const int64_t end = q->k * HT_PANEL;
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < end; i += HT_PANEL) {
-        const vf bv[QUAD_VECTORS] = {vf_load(b0 + i), width > 1 ? vf_load(b1 + i) : vf_set1(0.0f),
-                                     width > 2 ? vf_load(b2 + i) : vf_set1(0.0f)};
-#pragma GCC unroll 8
-        for (int r = 0; r < QUAD; r++) {
-            const vf av = vf_set1(a[i + r]);
-#pragma GCC unroll 3
-            for (int j = 0; j < width; j++)
-                acc[r][j] = vf_fma(av, bv[j], acc[r][j]);
-        }
+    const int64_t end = q->k * HT_PANEL, fetch = q->fetch * HT_PANEL;
+    const float *next = q->next;
+    int64_t i = 0;
+#define STEP                                                                                                          \
+    do {                                                                                                              \
+        const vf bv[QUAD_VECTORS] = {vf_load(b0 + i), width > 1 ? vf_load(b1 + i) : vf_set1(0.0f),                    \
+                                     width > 2 ? vf_load(b2 + i) : vf_set1(0.0f)};                                    \
+        _Pragma("GCC unroll 8") for (int r = 0; r < QUAD; r++) {                                                      \
+            const vf av = vf_set1(a[i + r]);                                                                          \
+            _Pragma("GCC unroll 3") for (int j = 0; j < width; j++)                                                   \
+                acc[r][j] = vf_fma(av, bv[j], acc[r][j]);                                                             \
+        }                                                                                                             \
+    } while (0)
+    for (; i < fetch; i += HT_PANEL) {
+        STEP;
+        __builtin_prefetch(next + i, 0, 2);
     }
+#pragma GCC unroll 4
+    for (; i < end; i += HT_PANEL)
+        STEP;
+#undef STEP
     if (HT_LIKELY(q->rows == QUAD && q->last == VF_LANES)) {
         quad_finish(q, acc, 0, 0, QUAD, width, VF_LANES);
         return;
@@ -374,7 +383,14 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
         for (int64_t first = 0; first < rows; first += together) {
             const int64_t end = ht_min64(rows, first + together);
             for (int64_t row = first; row < end; row += QUAD) {
-                q.a = t->a + row / HT_PANEL * a_panel + row % HT_PANEL;
+                const int64_t panel = row / HT_PANEL;
+                q.a = t->a + panel * a_panel + row % HT_PANEL;
+                /* Weights come from memory or the L3 cache, so each panel is prefetched while the one before is in use:
+                 * all tiles of a panel take equal parts. */
+                const float *next = v0 > 0 ? NULL : (panel + 1) * HT_PANEL < rows ? t->a + (panel + 1) * a_panel : t->next;
+                int64_t fetched = row % HT_PANEL * t->k / HT_PANEL;
+                const int64_t fetch_end = (row % HT_PANEL + QUAD) * t->k / HT_PANEL;
+                const int64_t share = ht_ceil_div(fetch_end - fetched, ht_max64(1, ht_ceil_div(v1 - v0, QUAD_VECTORS)));
                 q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
                 q.rows = (int)ht_min64(QUAD, rows - row);
                 for (int64_t v = v0, width; v < v1; v += width) {
@@ -386,6 +402,9 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
                     q.c = t->c + row * t->c_row + v * VF_LANES;
                     q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
                     q.last = ht_min64(VF_LANES, whole - (v + width - 1) * VF_LANES);
+                    q.fetch = next ? ht_min64(share, fetch_end - fetched) : 0;
+                    q.next = next ? next + fetched * HT_PANEL : NULL;
+                    fetched += q.fetch;
                     (width == 3 ? quad_3 : width == 2 ? quad_2 : quad_1)(&q);
                 }
             }

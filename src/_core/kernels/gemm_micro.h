@@ -115,7 +115,7 @@ extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
  * next_step > 0: B's panels come from memory, so each is prefetched while the one before is in use; `next` is the
  * address to prefetch after the last, or NULL.
  * a_panel > 0: A is packed too, like a B that is A's transpose: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every
- * a_panel. */
+ * a_panel. With next_step == 0, `next` is then the panel of A that is used after the last, or NULL. */
 #define ht_gemm_block HT_KERNEL(gemm_block)
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns);
 
