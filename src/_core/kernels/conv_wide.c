@@ -3,7 +3,7 @@
  * Row k of the im2col matrix is one (channel, kernel position), column p one output pixel. A block of at most
  * DEPTH rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
  * is in the cache; the whole matrix is never stored. A 1x1 kernel without strides and padding reads the input's rows in
- * place.
+ * place, and the first tiles of the product pack them.
  * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element is gathered once per kernel
  * position.
  */

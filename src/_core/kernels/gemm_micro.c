@@ -378,8 +378,8 @@ HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t
     REST_FN(rest_one_##columns, 1, columns)
 REST_FNS(1) REST_FNS(2) REST_FNS(3) REST_FNS(4)
 
-/* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. from: NULL, or the rows of a B that
- * the first tiles of rows pack, from_row apart; then t->b is written. */
+/* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. from: NULL, or the rows, from_row
+ * apart, of a B that the first tiles of rows pack; then t->b is written. */
 static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns, const float *from,
                         int64_t from_row)
 {
