@@ -361,7 +361,8 @@ BAD = [np.nan, np.inf, -np.inf, 1e38]
 def test_planes_of_every_number_of_pixels(variant: str, channels: int) -> None:
     """Whole vectors of pixels, and a rest of every length; sums in one block and in several."""
     rng = np.random.default_rng(0)
-    for pixels, depth in itertools.product([*range(1, 20), 31, 33, 34, 49, 81, 92], (1, 128, 300)):
+    sizes = itertools.product([*range(1, 20), 31, 33, 34, 49, 81, 92], (1, 128, 300))
+    for pixels, depth in [*sizes, (97, 33), (112, 420), (145, 128), (530, 40), (613, 390)]:
         x, w = rng.standard_normal((1, depth, 1, pixels), np.float32), rng.standard_normal((channels, depth, 1, 1), "f")
         geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
         bias = rng.standard_normal(channels, np.float32) if pixels % 2 else None

@@ -3,7 +3,7 @@
  * Row k of the im2col matrix is one (channel, kernel position), column p one output pixel. A block of at most
  * DEPTH rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
  * is in the cache; the whole matrix is never stored. A 1x1 kernel without strides and padding reads the input's rows in
- * place.
+ * place, and the first tiles of the product pack them.
  * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element is gathered once per kernel
  * position.
  */
@@ -19,10 +19,6 @@
 static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
     const int64_t depth = k1 - k0, count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);
-    if (c->taps == 1 && !c->padded && c->in_plane == c->pixels) {
-        ht_pack_panels(c->x + k0 * c->in_plane + p0, c->in_plane, 0, depth, count, dst, depth);
-        return;
-    }
     float row[HT_BLOCK_N] __attribute__((aligned(64)));
     for (int64_t p = count; p < panels * HT_PANEL; p++)
         row[p] = 0.0f;
@@ -55,16 +51,23 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
 
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
 {
+    const int in_place = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
     const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH)), step = ht_ceil_div(c->depth_k, blocks);
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
-        pack_pixels(c, k0, k1, p0, p1, c->scratch);
         const ht_epilogue e = {.bias = c->bias, .bias_row = 1, .addend = c->addend ? c->addend + p0 : NULL,
                                .addend_row = c->pixels, .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
         const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
                            .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
-                           .k = k1 - k0, .accumulate = block > 0, .epilogue = block == blocks - 1 ? &e : NULL};
-        ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
+                           .k = k1 - k0, .accumulate = block > 0, .next = block < blocks - 1 ? c->w + k1 * HT_PANEL : NULL,
+                           .epilogue = block == blocks - 1 ? &e : NULL};
+        if (in_place) {
+            ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, c->scratch, c->depth_k * HT_PANEL,
+                            c->out_channels, p1 - p0);
+        } else {
+            pack_pixels(c, k0, k1, p0, p1, c->scratch);
+            ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
+        }
     }
     if (!ht_unary_is_clip(c->activation))
         for (int64_t m = 0; m < c->out_channels; m++) {

@@ -360,9 +360,12 @@ static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t c
  * would leave most of a product's columns empty. The sums are the same. */
 static void multiply_few(const ht_conv *c, const work *w, int64_t channel, int64_t channels, int64_t tiles)
 {
+    enum { LEAST_ROWS = 4 }; /* with three panels they hide the latency of multiply-adds */
     float sums[HT_PANEL][WIDTH] __attribute__((aligned(64))); /* [tile][channel] */
     const int64_t count = positions(w->m), panels = ht_ceil_div(channels, HT_PANEL);
-    const int64_t heights = ht_ceil_div(tiles, HT_TILE_ROWS), panel = count * c->in_channels * HT_PANEL;
+    /* Each of the first tiles of rows prefetches one panel of the next weights, so there are as many if possible. */
+    const int64_t heights = ht_max64(ht_ceil_div(tiles, HT_TILE_ROWS), ht_min64(panels, tiles / LEAST_ROWS));
+    const int64_t panel = count * c->in_channels * HT_PANEL;
     const int64_t blocks = ht_ceil_div(c->in_channels, HT_BLOCK_K), step = ht_ceil_div(c->in_channels, blocks);
     const float *weights = c->w + channel * count * c->in_channels;
     for (int64_t position = 0; position < count; position++) {

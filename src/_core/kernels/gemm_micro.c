@@ -196,12 +196,16 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
 #endif
 #define PANEL_VECTORS (HT_PANEL / VF_LANES)
 
-/* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. */
+/* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. from: of tiles that pack B
+ * only, the first row of its columns in place. */
 typedef struct {
-    const float *a, *b[QUAD_VECTORS];
+    const float *a, *from;
+    int64_t from_row;
+    float *b[QUAD_VECTORS];
     float *c;
     const float *bias, *addend;
-    int64_t k, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
+    const float *next; /* the panel of A after this one: `fetch` lines of it are prefetched into the L2 cache */
+    int64_t k, fetch, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
     float low, high;
     int rows, accumulate, finishes;
 } quad;
@@ -223,7 +227,10 @@ HT_INLINE void quad_finish(const quad *q, vf acc[QUAD][QUAD_VECTORS], int64_t ro
             EACH acc[r][j] += vf_set1(q->bias[(row + r) * q->bias_row]);
         if (q->addend)
             EACH acc[r][j] += LOAD(AT(q->addend, q->addend_row));
-        EACH acc[r][j] = vf_min(high, vf_max(low, acc[r][j]));
+        if (q->low > -INFINITY)
+            EACH acc[r][j] = vf_max(low, acc[r][j]);
+        if (q->high < INFINITY)
+            EACH acc[r][j] = vf_min(high, acc[r][j]);
     }
     EACH {
         if (j + 1 < width || last == VF_LANES)
@@ -246,10 +253,14 @@ static __attribute__((noinline)) void quad_finish_edge(const quad *q, const vf *
         }
 }
 
-HT_INLINE void quad_body(const quad *q, const int width)
+/* packs: reads B from q->from and writes it to q->b. Its rows are too many for the hardware to prefetch, so each step
+ * prefetches as much of the next tile as it reads. */
+HT_INLINE void quad_body(const quad *q, const int width, const int packs)
 {
     vf acc[QUAD][QUAD_VECTORS];
-    const float *a = q->a, *b0 = q->b[0], *b1 = q->b[1], *b2 = q->b[2];
+    const float *a = q->a, *from = q->from;
+    float *b0 = q->b[0], *b1 = q->b[1], *b2 = q->b[2];
+    const int64_t from_row = q->from_row;
 #pragma GCC unroll 8
     for (int r = 0; r < QUAD; r++)
 #pragma GCC unroll 3
@@ -264,19 +275,39 @@ HT_INLINE void quad_body(const quad *q, const int width)
             if (q->addend)
                 __builtin_prefetch(q->addend + r * q->addend_row + j * VF_LANES, 0, 3);
         }
-    const int64_t end = q->k * HT_PANEL;
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < end; i += HT_PANEL) {
-        const vf bv[QUAD_VECTORS] = {vf_load(b0 + i), width > 1 ? vf_load(b1 + i) : vf_set1(0.0f),
-                                     width > 2 ? vf_load(b2 + i) : vf_set1(0.0f)};
-#pragma GCC unroll 8
-        for (int r = 0; r < QUAD; r++) {
-            const vf av = vf_set1(a[i + r]);
-#pragma GCC unroll 3
-            for (int j = 0; j < width; j++)
-                acc[r][j] = vf_fma(av, bv[j], acc[r][j]);
-        }
+    const int64_t end = q->k * HT_PANEL, fetch = q->fetch * HT_PANEL;
+    const float *next = q->next;
+    int64_t i = 0;
+#define B_AT(j) (packs ? from + (j) * VF_LANES : (j) == 0 ? b0 + i : (j) == 1 ? b1 + i : b2 + i)
+#define STEP                                                                                                          \
+    do {                                                                                                              \
+        const vf bv[QUAD_VECTORS] = {vf_load(B_AT(0)), width > 1 ? vf_load(B_AT(1)) : vf_set1(0.0f),                  \
+                                     width > 2 ? vf_load(B_AT(2)) : vf_set1(0.0f)};                                   \
+        if (packs) {                                                                                                  \
+            vf_store(b0 + i, bv[0]);                                                                                  \
+            if (width > 1)                                                                                            \
+                vf_store(b1 + i, bv[1]);                                                                              \
+            if (width > 2)                                                                                            \
+                vf_store(b2 + i, bv[2]);                                                                              \
+            for (int j = 0; j < width; j += 16 / VF_LANES)                                                            \
+                __builtin_prefetch(from + (width + j) * VF_LANES, 0, 3);                                              \
+            from += from_row;                                                                                         \
+        }                                                                                                             \
+        _Pragma("GCC unroll 8") for (int r = 0; r < QUAD; r++) {                                                      \
+            const vf av = vf_set1(a[i + r]);                                                                          \
+            _Pragma("GCC unroll 3") for (int j = 0; j < width; j++)                                                   \
+                acc[r][j] = vf_fma(av, bv[j], acc[r][j]);                                                             \
+        }                                                                                                             \
+    } while (0)
+    for (; i < fetch; i += HT_PANEL) {
+        STEP;
+        __builtin_prefetch(next + i, 0, 2);
     }
+#pragma GCC unroll 4
+    for (; i < end; i += HT_PANEL)
+        STEP;
+#undef STEP
+#undef B_AT
     if (HT_LIKELY(q->rows == QUAD && q->last == VF_LANES)) {
         quad_finish(q, acc, 0, 0, QUAD, width, VF_LANES);
         return;
@@ -290,9 +321,10 @@ HT_INLINE void quad_body(const quad *q, const int width)
     quad_finish_edge(q, sums, width);
 }
 
-static __attribute__((noinline)) void quad_1(const quad *q) { quad_body(q, 1); }
-static __attribute__((noinline)) void quad_2(const quad *q) { quad_body(q, 2); }
-static __attribute__((noinline)) void quad_3(const quad *q) { quad_body(q, 3); }
+#define QUAD_FNS(width)                                                                                               \
+    static __attribute__((noinline)) void quad_##width(const quad *q) { quad_body(q, width, 0); }                     \
+    static __attribute__((noinline)) void packing_quad_##width(const quad *q) { quad_body(q, width, 1); }
+QUAD_FNS(1) QUAD_FNS(2) QUAD_FNS(3)
 
 /* The last columns, if they fill no more than half a vector: then vectors of rows take fewer multiply-adds than a padded
  * vector of columns. A plane of an odd number of rows and columns leaves one. The products of a sum and their order are
@@ -346,9 +378,13 @@ HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t
     REST_FN(rest_one_##columns, 1, columns)
 REST_FNS(1) REST_FNS(2) REST_FNS(3) REST_FNS(4)
 
-/* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. */
-static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns)
+/* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. from: NULL, or the rows, from_row
+ * apart, of a B that the first tiles of rows pack; then t->b is written. */
+static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns, const float *from,
+                        int64_t from_row)
 {
+    static void (*const tiles[2][QUAD_VECTORS])(const quad *) = {
+        {quad_1, quad_2, quad_3}, {packing_quad_1, packing_quad_2, packing_quad_3}};
     static const struct {
         void (*one)(const quad *, const float *, int64_t, int64_t), (*some)(const quad *, const float *, int64_t, int64_t);
         int64_t panels; /* of rows, by `some` */
@@ -362,7 +398,16 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
     const int64_t strips = ht_ceil_div(vectors * VF_LANES * t->k, QUAD_STRIP);
     const int64_t strip = ht_max64(1, ht_ceil_div(vectors, ht_max64(1, strips) * QUAD_VECTORS)) * QUAD_VECTORS;
     quad q = {.k = t->k, .c_row = t->c_row, .bias_row = e->bias_row, .addend_row = e->addend_row, .low = e->low,
-              .high = e->high, .accumulate = t->accumulate, .finishes = t->epilogue != NULL};
+              .high = e->high, .accumulate = t->accumulate, .finishes = t->epilogue != NULL, .from_row = from_row};
+    /* The first `packing` vectors are packed by tiles. Those read whole vectors, so columns of the last tile, if it has
+     * others too, and of the rest are packed first, in whole panels. */
+    float *const packed = (float *)(uintptr_t)t->b;
+    const int64_t last_tile = vectors > QUAD_VECTORS && vectors % QUAD_VECTORS > 0 ? 2 : ht_min64(vectors, QUAD_VECTORS);
+    const int64_t packing = !from ? 0 : whole % VF_LANES == 0 ? vectors : vectors - last_tile;
+    const int64_t first_panel = packing / PANEL_VECTORS;
+    if (from && packing * VF_LANES < columns)
+        ht_pack_panels(from + first_panel * HT_PANEL, from_row, 0, t->k, columns - first_panel * HT_PANEL,
+                       packed + first_panel * t->b_panel, t->b_panel / HT_PANEL);
     float b[REST * REST_DEPTH];
     for (int64_t i = 0; i < t->k && rest > 0; i++)
         for (int64_t j = 0; j < rest; j++)
@@ -374,7 +419,14 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
         for (int64_t first = 0; first < rows; first += together) {
             const int64_t end = ht_min64(rows, first + together);
             for (int64_t row = first; row < end; row += QUAD) {
-                q.a = t->a + row / HT_PANEL * a_panel + row % HT_PANEL;
+                const int64_t panel = row / HT_PANEL;
+                q.a = t->a + panel * a_panel + row % HT_PANEL;
+                /* Weights come from memory or the L3 cache, so each panel is prefetched while the one before is in use:
+                 * all tiles of a panel take equal parts. */
+                const float *next = v0 > 0 ? NULL : (panel + 1) * HT_PANEL < rows ? t->a + (panel + 1) * a_panel : t->next;
+                int64_t fetched = row % HT_PANEL * t->k / HT_PANEL;
+                const int64_t fetch_end = (row % HT_PANEL + QUAD) * t->k / HT_PANEL;
+                const int64_t share = ht_ceil_div(fetch_end - fetched, ht_max64(1, ht_ceil_div(v1 - v0, QUAD_VECTORS)));
                 q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
                 q.rows = (int)ht_min64(QUAD, rows - row);
                 for (int64_t v = v0, width; v < v1; v += width) {
@@ -382,11 +434,16 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
                      * multiply-adds. */
                     width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
                     for (int64_t j = 0; j < QUAD_VECTORS; j++)
-                        q.b[j] = t->b + (v + j) / PANEL_VECTORS * t->b_panel + (v + j) % PANEL_VECTORS * VF_LANES;
+                        q.b[j] = packed + (v + j) / PANEL_VECTORS * t->b_panel + (v + j) % PANEL_VECTORS * VF_LANES;
                     q.c = t->c + row * t->c_row + v * VF_LANES;
                     q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
                     q.last = ht_min64(VF_LANES, whole - (v + width - 1) * VF_LANES);
-                    (width == 3 ? quad_3 : width == 2 ? quad_2 : quad_1)(&q);
+                    q.fetch = next ? ht_min64(share, fetch_end - fetched) : 0;
+                    q.next = next ? next + fetched * HT_PANEL : NULL;
+                    fetched += q.fetch;
+                    const int packs = row == 0 && v + width <= packing;
+                    q.from = packs ? from + v * VF_LANES : NULL;
+                    tiles[packs][width - 1](&q);
                 }
             }
             if (rest == 0 || v1 < vectors)
@@ -410,7 +467,7 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
     const ht_epilogue *e = origin->epilogue;
     const int simple = !e || (e->bias_col == 0 && e->alpha == 1 && e->beta == 1);
     if (a_panel > 0 && origin->b_k == HT_PANEL && origin->next_step == 0 && simple) {
-        gemm_packed(origin, a_panel, rows, columns);
+        gemm_packed(origin, a_panel, rows, columns, NULL, 0);
         return;
     }
 #endif
@@ -443,6 +500,24 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
             }
         }
     }
+}
+
+void ht_gemm_packing(const ht_tile *origin, const float *b, int64_t ldb, float *packed, int64_t a_panel, int64_t rows,
+                     int64_t columns)
+{
+    ht_tile t = *origin;
+    t.b = packed;
+    t.b_k = HT_PANEL;
+    t.b_panel = t.k * HT_PANEL;
+#if HT_QUADS
+    const ht_epilogue *e = t.epilogue;
+    if (!e || (e->bias_col == 0 && e->alpha == 1 && e->beta == 1)) {
+        gemm_packed(&t, a_panel, rows, columns, b, ldb);
+        return;
+    }
+#endif
+    ht_pack_panels(b, ldb, 0, t.k, columns, packed, t.k);
+    ht_gemm_block(&t, a_panel, rows, columns);
 }
 
 /* Would the rows of a tile of A evict each other from the L1 cache? They do if they lie a multiple of 4096 bytes apart:

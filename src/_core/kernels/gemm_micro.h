@@ -115,11 +115,17 @@ extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
  * next_step > 0: B's panels come from memory, so each is prefetched while the one before is in use; `next` is the
  * address to prefetch after the last, or NULL.
  * a_panel > 0: A is packed too, like a B that is A's transpose: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every
- * a_panel. */
+ * a_panel. With next_step == 0, `next` is then the panel of A that is used after the last, or NULL. */
 #define ht_gemm_block HT_KERNEL(gemm_block)
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns);
 
-/* The same for a block of B in (or on its way to) the L2 cache, and k up to HT_LONG_K: a tile of rows of A stays in L1
+/* The same for packed A and a row-major B, which is packed into `packed` (k * HT_PANEL floats for each panel) while the
+ * first rows of A are multiplied by it. Reads no element after the last of b. */
+#define ht_gemm_packing HT_KERNEL(gemm_packing)
+void ht_gemm_packing(const ht_tile *origin, const float *b, int64_t ldb, float *packed, int64_t a_panel, int64_t rows,
+                     int64_t columns);
+
+/* ht_gemm_block for a block of B in (or on its way to) the L2 cache, and k up to HT_LONG_K: a tile of rows of A stays in L1
  * while the panels of B stream past. next_step > 0: `next` is the start of the next block of B (with the same b_panel);
  * next_columns of it are prefetched. */
 #define ht_gemm_rows HT_KERNEL(gemm_rows)

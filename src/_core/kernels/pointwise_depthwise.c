@@ -89,7 +89,10 @@ static void compute_band(const convolutions *job, int64_t unit, float *scratch)
             const int64_t k0 = ht_part_begin(k, blocks, block), k1 = ht_part_begin(k, blocks, block + 1);
             const ht_tile t = {.a = job->w + m * k + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL,
                                .b = packed + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = k * HT_PANEL, .c = expanded,
-                               .c_row = plane, .k = k1 - k0, .accumulate = block > 0, .epilogue = k1 == k ? &e : NULL};
+                               .c_row = plane, .k = k1 - k0, .accumulate = block > 0, .epilogue = k1 == k ? &e : NULL,
+                               .next = k1 < k                        ? job->w + m * k + k1 * HT_PANEL
+                                       : m + count < whole->out_channels ? job->w + (m + count) * k
+                                                                         : NULL};
             ht_gemm_block(&t, k * HT_PANEL, count, pixels);
         }
         for (int64_t i = 0; i < count; i += together)
