@@ -1,8 +1,15 @@
-/* Division of matrix products among threads. */
+/* Division of matrix products and convolutions among threads. */
 #ifndef HETERO_BLOCKS_H
 #define HETERO_BLOCKS_H
 
 #include "vec.h"
+
+/* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because what else runs on the machine slows
+ * down one processor or the other. */
+#define HT_LATE 0.2
+
+/* The time that `units` equal units take, in units. */
+HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_ceil_div(units, threads) + HT_LATE; }
 
 /* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are whole tiles,
  * except at the end of a matrix, and differ by at most one tile, the larger ones first. */

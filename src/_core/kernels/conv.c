@@ -36,6 +36,7 @@
  * threads: all ways but Winograd's sum the products of an output in the order channel, kernel position, in blocks of
  * a length that depends on the way alone, and Winograd's sums do not depend on the division either.
  */
+#include "blocks.h"
 #include "conv.h"
 #include "layouts.h"
 
@@ -341,10 +342,6 @@ static void convolve_shared(const convolution *job)
         ht_parallel(team, s.parts, repair_part, &s);
 }
 
-/* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because what else runs on the machine slows
- * down one processor or the other. */
-#define LATE 0.2
-
 /* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the least time. `preparation`: what a
  * chunk costs apart from its columns, in columns. */
 static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, int64_t fewest, double preparation,
@@ -356,7 +353,7 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
     double least = INFINITY;
     for (int64_t chunks = fewest; wanted > 1 && chunks <= most; chunks++) {
         const double chunk = preparation + (double)ht_ceil_div(columns, chunks);
-        const double time = ((double)ht_ceil_div(blocks * chunks, threads) + LATE) * chunk;
+        const double time = ht_rounds(blocks * chunks, threads) * chunk;
         if (time <= least * 1.001) {
             least = time;
             best = chunks;
@@ -393,7 +390,7 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
             const double columns = fmin(all_columns, (double)ht_ceil_div(job->columns, chunks) / per_tile);
             const double unit = (columns + NARROW_TILES) * ((double)(rows * c->out[2]) + WEIGHTS * TILE_PIXELS) / pixels +
                                 COPY * rows_read / (double)c->out[1];
-            const double time = ((double)ht_ceil_div(images * bands * chunks, threads) + LATE) * unit;
+            const double time = ht_rounds(images * bands * chunks, threads) * unit;
             if (time <= least * 1.001) {
                 least = time;
                 job->bands = job->blocks = bands;
