@@ -27,17 +27,19 @@
  * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
  * square     conv_square.c     pixels of a row        by depthwise: 3x3 and 5x5 kernels, strides 1 and 2
  * narrow     conv_narrow.c     groups                 the same, small planes
+ * row        gemv.c            output channels        one output pixel, whose window is the whole input
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
+ * some groups of one image; row: a chunk; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
  * divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of
- * threads: all ways but Winograd's sum the products of an output in the order channel, kernel position, in blocks of
- * a length that depends on the way alone, and Winograd's sums do not depend on the division either.
+ * threads: all ways but row and Winograd's sum the products of an output in the order channel, kernel position, in blocks of
+ * a length that depends on the way alone, and the sums of these two do not depend on the division either.
  */
 #include "blocks.h"
 #include "conv.h"
+#include "gemm_product.h"
 #include "layouts.h"
 
 #define TLB_FLOATS (64 * 1024) /* of 64 pages */
@@ -55,8 +57,10 @@
 /* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
 #define ONE_PANEL 0.35
 #define TWO_PANELS 0.1
+/* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
+#define READING 2
 
-enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, WINOGRAD, DILATED };
+enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD, DILATED };
 
 /* The columns whose products take as long as those of `columns` in tiles, the last of which may be narrower
  * (ht_next_columns): each element of A is loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32
@@ -138,7 +142,7 @@ typedef struct {
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS, GROUPED */
     int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
-    int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, INSIDE, ROWS) or pixels (WIDE) */
+    int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, INSIDE, ROWS, ROW) or pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
     int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
@@ -200,6 +204,18 @@ static void convolve_rows(const convolution *job, const ht_conv *c, int64_t bloc
     ht_conv_rows(&some, job->block_rows, block);
 }
 
+/* ROW: output channels [m0, m1) of the only pixel, from all elements of x in their order. */
+static void convolve_row(const ht_conv *c, int64_t m0, int64_t m1)
+{
+    const ht_gemm_product p = {.a = c->x, .a_k = 1, .b = c->w, .b_packed = 1, .y = c->y, .m = 1, .n = c->out_channels,
+                               .k = c->depth_k, .rows = 1,
+                               .epilogue = {.bias = c->bias, .bias_col = 1, .addend = c->addend, .alpha = 1, .beta = 1,
+                                            .low = c->low, .high = c->high}};
+    ht_gemv_packed(&p, m0, m1);
+    if (!ht_unary_is_clip(c->activation))
+        ht_unary_f32(c->activation, c->p0, c->p1, c->y + m0, c->y + m0, m1 - m0);
+}
+
 /* Output rows [first, last) of a convolution of one plane that copies its inputs (DIRECT). */
 static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
 {
@@ -239,6 +255,8 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     else if (job->way == INSIDE)
         ht_conv_inside(&c, ht_part_begin(c.pixels, job->blocks, block), ht_part_begin(c.pixels, job->blocks, block + 1),
                        first_channel(job, chunk), first_channel(job, chunk + 1));
+    else if (job->way == ROW)
+        convolve_row(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == GROUPED)
         ht_conv_grouped(&c, job->block_rows, block);
     else if (job->way == ROWS)
@@ -405,7 +423,17 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
 static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
-    const int64_t parts_wanted = ht_wanted(job->call, cost), images = batch * job->group;
+    const int64_t images = batch * job->group;
+    if (job->way == ROW) {
+        job->grain = HT_PANEL;
+        job->columns = ht_ceil_div(c->out_channels, HT_PANEL);
+        job->blocks = 1;
+        job->chunks = ht_min64(job->columns, ht_ceil_div(ht_parts(job->call, images * job->columns, READING * cost), images));
+        job->units = images * job->chunks;
+        job->parts = ht_parts(job->call, job->units, READING * cost);
+        return;
+    }
+    const int64_t parts_wanted = ht_wanted(job->call, cost);
     job->blocks = job->chunks = 1;
     job->grain = parts_wanted > 1 ? HT_PANEL : TILE_PIXELS;
     const double per_tile = TILE_PIXELS / (double)job->grain; /* columns */
@@ -543,6 +571,8 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.tile = winograd;
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
+    else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
+        job.way = ROW;
     else
         job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* the others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k);
