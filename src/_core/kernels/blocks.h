@@ -57,4 +57,13 @@ HT_INLINE ht_block ht_block_of(const ht_blocks *b, int64_t unit)
                       ht_min64(b->n, ht_part_begin(b->wide, b->column_blocks, i + 1) * b->tile_columns) - column};
 }
 
+/* The unit that a thread of the team probably takes after `unit` of a part, or -1: the caller takes parts in ascending
+ * order, the other threads in descending order (team.c). A hint for prefetching. */
+HT_INLINE int64_t ht_next_unit(int64_t units, int64_t parts, int64_t part, int64_t unit, int thread)
+{
+    if (thread == 0 || unit + 1 < ht_part_begin(units, parts, part + 1))
+        return unit + 1 < units ? unit + 1 : -1;
+    return part > 0 ? ht_part_begin(units, parts, part - 1) : -1;
+}
+
 #endif
