@@ -238,14 +238,28 @@ static void convolve_direct(const convolution *job, const ht_conv *c, int64_t bl
     ht_conv_direct(&band, 0, m0, m1);
 }
 
-static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
+/* DIRECT: which weights the unit `following` begins with, for prefetching; -1: unknown. */
+static void expect_weights(const convolution *job, int64_t following, ht_conv *c)
+{
+    if (following < 0)
+        return;
+    const int64_t chunk = following % job->chunks, m = first_channel(job, chunk);
+    const int64_t panels = ht_ceil_div(first_channel(job, chunk + 1) - m, HT_PANEL);
+    c->next = convolution_of(job, following / job->chunks / job->blocks, NULL).w + m * c->depth_k;
+    c->next_panels = ht_min64(panels, HT_TILE_PANELS);
+}
+
+/* following: the unit that this thread probably computes next, or -1. */
+static void convolve_unit(const convolution *job, int64_t unit, int64_t following, float *scratch)
 {
     if (job->way == DEPTHWISE || job->way == NARROW) {
         convolve_groups(job, unit, scratch);
         return;
     }
     const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
-    const ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
+    ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
+    if (job->way == DIRECT)
+        expect_weights(job, following, &c);
     if (job->way == DILATED)
         ht_conv_dilated(&c, job->tile, block);
     else if (job->way == WINOGRAD)
@@ -270,7 +284,8 @@ static void convolve_part(void *context, int64_t part, int thread)
     const convolution *job = (const convolution *)context;
     const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
     for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end && !ht_stopping(); unit++)
-        convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
+        convolve_unit(job, unit, ht_next_unit(job->units, job->parts, part, unit, thread),
+                      (float *)ht_scratch(job->call, thread));
 }
 
 /* WINOGRAD: the blocks that all threads share. The transformed inputs of shared block i are in the scratch memory of
