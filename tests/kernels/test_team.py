@@ -88,6 +88,26 @@ def test_convolutions(shape, batch):
     assert_no_split_matters("conv", [x, w, bias, addend], [((batch, maps, *out), np.float32)], ints, [0, 0], scratch)
 
 
+@pytest.mark.parametrize(
+    ("heads", "m", "n", "d"), [(3, 197, 197, 64), (6, 50, 33, 32), (1, 1000, 70, 16), (40, 24, 9, 8)]
+)
+def test_attention(heads, m, n, d):
+    q, k, v, addend = (
+        normal(heads, m, d),
+        normal(heads, n, d, seed=1),
+        normal(heads, n, d, seed=2),
+        normal(m, n, seed=3),
+    )
+    ints = [m, n, d, d, 1, 1, d, 1, d, 1, d, 1, d, 0, 0, n, 0, 0, 0, 0, 0, 0, 0, 1, heads]
+    ints += [m * d, n * d, n * d, m * d, 0, 0, 0, 0]
+    scratch = 4 * (d * -(-n // 16) * 16 + n * -(-d // 16) * 16 + max(24, min(m, 8192 // n)) * n)
+    (y,) = assert_no_split_matters(
+        "attention", [q, k, v, None, addend, None, None], [((heads, m, d), np.float32)], ints, [0.5, 0, 0], scratch
+    )
+    scores = np.exp(0.5 * q.astype(np.float64) @ k.transpose(0, 2, 1) + addend)
+    assert np.allclose(y, scores / scores.sum(-1, keepdims=True) @ v, atol=1e-4)
+
+
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(("channels", "maps", "size"), [(64, 64, 30), (200, 40, 14), (24, 130, 61)])
 def test_winograd(tile, channels, maps, size):
