@@ -238,15 +238,19 @@ static void convolve_direct(const convolution *job, const ht_conv *c, int64_t bl
     ht_conv_direct(&band, 0, m0, m1);
 }
 
-/* DIRECT: which weights the unit `following` begins with, for prefetching; -1: unknown. */
-static void expect_weights(const convolution *job, int64_t following, ht_conv *c)
+/* DIRECT: which weights the unit after `unit` begins with, for prefetching, if they may have left the cache. -1: unknown. */
+static void expect_weights(const convolution *job, int64_t unit, int64_t following, ht_conv *c)
 {
+    enum { KEPT = 64 * 1024 }; /* floats that stay in the L2 cache */
     if (following < 0)
         return;
     const int64_t chunk = following % job->chunks, m = first_channel(job, chunk);
-    const int64_t panels = ht_ceil_div(first_channel(job, chunk + 1) - m, HT_PANEL);
-    c->next = convolution_of(job, following / job->chunks / job->blocks, NULL).w + m * c->depth_k;
-    c->next_panels = ht_min64(panels, HT_TILE_PANELS);
+    const int64_t channels = first_channel(job, chunk + 1) - m;
+    const float *w = convolution_of(job, following / job->chunks / job->blocks, NULL).w;
+    if (w == c->w && chunk == unit % job->chunks && channels * c->depth_k <= KEPT)
+        return;
+    c->next = w + m * c->depth_k;
+    c->next_panels = ht_min64(ht_ceil_div(channels, HT_PANEL), HT_TILE_PANELS);
 }
 
 /* following: the unit that this thread probably computes next, or -1. */
@@ -259,7 +263,7 @@ static void convolve_unit(const convolution *job, int64_t unit, int64_t followin
     const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
     ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
     if (job->way == DIRECT)
-        expect_weights(job, following, &c);
+        expect_weights(job, unit, following, &c);
     if (job->way == DILATED)
         ht_conv_dilated(&c, job->tile, block);
     else if (job->way == WINOGRAD)
