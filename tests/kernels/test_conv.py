@@ -116,6 +116,9 @@ CASES = {  # x, w, group, stride, dilation, pad
     "1x1 with pads": ((1, 16, 6, 6), (16, 16, 1, 1), 1, 1, 1, 1),
     "long rows": ((1, 3, 2, 1200), (17, 3, 3, 3), 1, 1, 1, 1),
     "one output pixel": ((1, 64, 7, 7), (40, 64, 7, 7), 1, 1, 1, 0),
+    "one output pixel of a larger input": ((1, 9, 8, 8), (40, 9, 7, 7), 1, 2, 1, 0),
+    "one output pixel, padded": ((1, 9, 1, 1), (40, 9, 3, 3), 1, 1, 1, 1),
+    "one output pixel, dilated": ((1, 9, 5, 5), (40, 9, 3, 3), 1, 1, 2, 0),
     "two columns": ((1, 40, 30, 2), (32, 40, 3, 3), 1, 1, 1, 1),
     "copy too large for a block": ((1, 600, 12, 60), (16, 600, 5, 5), 1, 1, 2, 4),
     "kernel of 1089 taps": ((1, 1, 40, 40), (2, 1, 33, 33), 1, 1, 1, 0),
@@ -157,6 +160,28 @@ def test_cases(variant: str, case: str) -> None:
         check(
             x, w, group, [stride] * 2, [dilation] * 2, [pad] * 2, [pad] * 2, packed=packed, variant=variant, bias=bias
         )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+@pytest.mark.parametrize(("channels", "maps", "group", "kernel"), [(48, 40, 1, 1), (6, 50, 2, 5), (1, 17, 1, 1)])
+def test_windows_as_large_as_the_input(
+    variant: str, activation: int, channels: int, maps: int, group: int, kernel: int
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, group * channels, kernel, kernel), np.float32)
+    w = rng.standard_normal((group * maps, channels, kernel, kernel), np.float32)
+    geometry: list[list[int]] = [[2, 2], [1, 1], [0, 0], [0, 0]]
+    for packed, with_addend in itertools.product((False, True), repeat=2):
+        check(
+            x, w, group, *geometry, packed=packed, variant=variant, activation=activation, with_addend=with_addend,
+            bias=rng.standard_normal(group * maps, np.float32),
+        )  # fmt: skip
+    x[1, 0, 0, 0], w[group * maps - 1] = np.inf, np.nan  # the other images and output channels do not see them
+    found = conv(x, w, (1, 1), group, *geometry[:3], variant=variant, packed=True, activation=0)
+    assert np.isfinite(found[[0, 2], :-1]).all()
+    assert np.isnan(found[:, -1]).all()
+    assert not np.isfinite(found[1, : maps - (group == 1)]).any()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -102,12 +102,16 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 @pytest.mark.parametrize("size", [3, 5])
-def test_same_for_every_number_of_bands(variant: str, strides: tuple[int, int], size: int) -> None:
-    """Less scratch memory and more threads make more bands, which have the same bits."""
-    x, w1, w2 = numbers(2, 24, 50, 33), numbers(40, 24, 1, 1, seed=1), numbers(40, 1, size, size, seed=2)
+@pytest.mark.parametrize("image", [(2, 24, 50, 33), (1, 24, 14, 14), (1, 40, 3, 12)])
+def test_same_for_every_division(variant: str, strides: tuple[int, int], size: int, image: tuple[int, ...]) -> None:
+    """Less scratch memory makes more bands, more threads make more bands or chunks of channels; all have the same
+    bits. Images of few rows are divided by channels."""
+    maps = 40 if image[0] > 1 else 169
+    w1, w2 = numbers(maps, image[1], 1, 1, seed=1), numbers(maps, 1, size, size, seed=2)
+    x = numbers(*image)
     out = tuple((n - 1) // s + 1 for n, s in zip(x.shape[2:], strides, strict=True))
     arguments = (x, w1, w2, strides, (size // 2, size // 2), out)
-    options: dict[str, Any] = {"bias2": numbers(40, seed=5), "activations": (8, 1), "variant": variant}
+    options: dict[str, Any] = {"bias2": numbers(maps, seed=5), "activations": (8, 1), "variant": variant}
     alone = joined(*arguments, **options, scratch=8 << 20)
     for scratch in (SCRATCH, (1 << 20) + (80 << 10)):
         for threads in (1, 2, 3, 7):

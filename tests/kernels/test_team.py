@@ -69,6 +69,8 @@ CONVOLUTIONS = [
     (130, 9, 1, 48, 3, 1, 1),
     (384, 200, 1, (3, 80), 1, 1, 0),
     (96, 50, 1, (1, 160), 1, 1, 0),
+    (240, 500, 1, 1, 1, 1, 0),
+    (48, 1100, 4, 7, 7, 1, 0),
 ]
 
 
@@ -84,6 +86,26 @@ def test_convolutions(shape, batch):
     scratch = (1 << 20) + 4 * group * -(-maps // group // 16) * 16 * depth
     ints = [group, 0, 0, 1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1]
     assert_no_split_matters("conv", [x, w, bias, addend], [((batch, maps, *out), np.float32)], ints, [0, 0], scratch)
+
+
+@pytest.mark.parametrize(
+    ("heads", "m", "n", "d"), [(3, 197, 197, 64), (6, 50, 33, 32), (1, 1000, 70, 16), (40, 24, 9, 8)]
+)
+def test_attention(heads, m, n, d):
+    q, k, v, addend = (
+        normal(heads, m, d),
+        normal(heads, n, d, seed=1),
+        normal(heads, n, d, seed=2),
+        normal(m, n, seed=3),
+    )
+    ints = [m, n, d, d, 1, 1, d, 1, d, 1, d, 1, d, 0, 0, n, 0, 0, 0, 0, 0, 0, 0, 1, heads]
+    ints += [m * d, n * d, n * d, m * d, 0, 0, 0, 0]
+    scratch = 4 * (d * -(-n // 16) * 16 + n * -(-d // 16) * 16 + max(24, min(m, 8192 // n)) * n)
+    (y,) = assert_no_split_matters(
+        "attention", [q, k, v, None, addend, None, None], [((heads, m, d), np.float32)], ints, [0.5, 0, 0], scratch
+    )
+    scores = np.exp(0.5 * q.astype(np.float64) @ k.transpose(0, 2, 1) + addend)
+    assert np.allclose(y, scores / scores.sum(-1, keepdims=True) @ v, atol=1e-4)
 
 
 @pytest.mark.parametrize("tile", [2, 4])

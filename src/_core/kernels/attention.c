@@ -12,8 +12,10 @@
  * floats: alpha, the number that replaces scores, the number that replaces results.
  * scratch: 4 bytes times d ceil16(n) + n ceil16(e) + rows n, with rows = max(24, min(m, 8192 / n)).
  *
- * Threads take blocks of rows, which do not depend on the number of threads; neither do the results.
+ * Threads take blocks of rows, so many that all threads get as many rows. Each thread packs the keys and values of a matrix
+ * when its first block comes. No result depends on the other rows of its block.
  */
+#include "blocks.h"
 #include "elements.h"
 #include "gemm_micro.h"
 #include "softmax.h"
@@ -28,7 +30,8 @@ typedef struct {
     const ht_call *call;
     int64_t m, n, d, e;
     const int64_t *row, *column, *offset, *dims, *strides; /* strides: [OPERANDS][ndim] */
-    int64_t ndim, batch, block_rows, blocks, parts;
+    int64_t ndim, batch, blocks, parts;
+    int64_t packed[HT_MAX_THREADS]; /* by thread: the matrix whose keys and values are in its scratch memory, or -1 */
 } attention;
 
 static int64_t start_of(const attention *job, int operand, int64_t i)
@@ -82,7 +85,7 @@ static void put(const attention *job, int operand, int64_t i, int64_t first, int
 
 static void attention_part(void *context, int64_t part, int thread)
 {
-    const attention *job = (const attention *)context;
+    attention *job = (attention *)context;
     const ht_call *call = job->call;
     const int64_t m = job->m, n = job->n, d = job->d, e = job->e;
     const int64_t *row = job->row, *column = job->column;
@@ -91,16 +94,15 @@ static void attention_part(void *context, int64_t part, int thread)
     const float *data[OPERANDS] = {call->in[Q]->data, call->in[K]->data, call->in[V]->data};
     for (int k = BIAS; k <= ADDEND; k++)
         data[k] = call->in[k - 1] ? call->in[k - 1]->data : NULL;
-    int64_t packed = -1;
     const int64_t end = ht_part_begin(job->batch * job->blocks, job->parts, part + 1);
     for (int64_t unit = ht_part_begin(job->batch * job->blocks, job->parts, part); unit < end && !ht_stopping(); unit++) {
-        const int64_t i = unit / job->blocks, first = unit % job->blocks * job->block_rows;
-        const int64_t rows = ht_min64(job->block_rows, m - first);
-        if (i != packed) {
+        const int64_t i = unit / job->blocks, first = ht_part_begin(m, job->blocks, unit % job->blocks);
+        const int64_t rows = ht_part_begin(m, job->blocks, unit % job->blocks + 1) - first;
+        if (i != job->packed[thread]) {
             const float *k = data[K] + start_of(job, K, i), *v = data[V] + start_of(job, V, i);
             ht_pack_panels(k, column[K] == 1 ? row[K] : column[K], column[K] == 1, d, n, keys, d);
             ht_pack_panels(v, column[V] == 1 ? row[V] : column[V], column[V] != 1, n, e, values, n);
-            packed = i;
+            job->packed[thread] = i;
         }
         ht_epilogue epilogue = {.alpha = (float)call->floats[0], .beta = 1.0f, .low = -INFINITY, .high = INFINITY,
                                 .bias_row = row[BIAS], .bias_col = column[BIAS], .addend_row = row[ADDEND]};
@@ -134,6 +136,30 @@ static int lies_inside(const attention *job, int operand, const ht_tensor *x, in
     return !__builtin_mul_overflow(rows - 1, job->row[operand], &down) &&
            !__builtin_mul_overflow(columns - 1, job->column[operand], &across) &&
            !__builtin_add_overflow(last, down, &last) && !__builtin_add_overflow(last, across, &last) && last < x->size;
+}
+
+/* Sets the number of blocks of each matrix that takes the least time, at least as many as the scratch memory asks for, and
+ * of parts, for each of which a thread works at least 3 µs. */
+static void divide(attention *job)
+{
+    enum { PART = 100000 }; /* multiply-adds */
+    const double cost = (double)(job->batch * job->m) * (double)job->n * (double)(job->d + job->e);
+    const int64_t fewest = ht_ceil_div(job->m, ht_attention_rows(job->m, job->n)), wanted = ht_wanted(job->call, cost);
+    const int64_t threads = job->call->team ? ht_team_threads(job->call->team) : 1;
+    double least = INFINITY;
+    job->blocks = fewest;
+    for (int64_t blocks = fewest; wanted > 1 && blocks < fewest + threads && blocks * HT_TILE_ROWS <= job->m; blocks++) {
+        const double time = ht_rounds(job->batch * blocks, threads) * (double)ht_ceil_div(job->m, blocks);
+        if (time < least) {
+            least = time;
+            job->blocks = blocks;
+        }
+    }
+    const int64_t units = job->batch * job->blocks;
+    const int64_t most = ht_max64(wanted, cost < (double)PART * HT_MAX_PARTS ? (int64_t)(cost / PART) : HT_MAX_PARTS);
+    job->parts = wanted > 1 ? ht_min64(units, most) : 1;
+    for (int64_t i = 0; i < threads; i++)
+        job->packed[i] = -1;
 }
 
 int HT_KERNEL(attention)(const ht_call *call)
@@ -173,13 +199,9 @@ int HT_KERNEL(attention)(const ht_call *call)
     }
     if ((column[K] != 1 && row[K] != 1) || (column[V] != 1 && row[V] != 1))
         return HT_ERR_OPERAND;
-    job.block_rows = ht_attention_rows(job.m, job.n);
     if (call->scratch_bytes < ht_scratch_attention(job.m, job.n, job.d, job.e))
         return HT_ERR_OPERAND;
-    job.blocks = ht_ceil_div(job.m, job.block_rows);
-    /* Only as many parts as the threads can use: each part packs its keys and values again. */
-    job.parts = ht_min64(job.batch * job.blocks,
-                         ht_wanted(call, (double)(job.batch * job.m) * (double)job.n * (double)(job.d + job.e)));
+    divide(&job);
     ht_parallel(call->team, job.parts, attention_part, &job);
     return HT_OK;
 }

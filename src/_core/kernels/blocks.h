@@ -1,8 +1,15 @@
-/* Division of matrix products among threads. */
+/* Division of matrix products and convolutions among threads. */
 #ifndef HETERO_BLOCKS_H
 #define HETERO_BLOCKS_H
 
 #include "vec.h"
+
+/* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because what else runs on the machine slows
+ * down one processor or the other. */
+#define HT_LATE 0.2
+
+/* The time that `units` equal units take, in units. */
+HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_ceil_div(units, threads) + HT_LATE; }
 
 /* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are whole tiles,
  * except at the end of a matrix, and differ by at most one tile, the larger ones first. */
@@ -48,6 +55,15 @@ HT_INLINE ht_block ht_block_of(const ht_blocks *b, int64_t unit)
     return (ht_block){unit / b->column_blocks / b->row_blocks, row,
                       ht_min64(b->m, ht_part_begin(b->tall, b->row_blocks, j + 1) * b->tile_rows) - row, column,
                       ht_min64(b->n, ht_part_begin(b->wide, b->column_blocks, i + 1) * b->tile_columns) - column};
+}
+
+/* The unit that a thread of the team probably takes after `unit` of a part, or -1: the caller takes parts in ascending
+ * order, the other threads in descending order (team.c). A hint for prefetching. */
+HT_INLINE int64_t ht_next_unit(int64_t units, int64_t parts, int64_t part, int64_t unit, int thread)
+{
+    if (thread == 0 || unit + 1 < ht_part_begin(units, parts, part + 1))
+        return unit + 1 < units ? unit + 1 : -1;
+    return part > 0 ? ht_part_begin(units, parts, part - 1) : -1;
 }
 
 #endif

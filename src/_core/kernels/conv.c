@@ -27,16 +27,19 @@
  * depthwise  conv_depthwise.c  pixels of a row        a group has one input channel, few output channels
  * square     conv_square.c     pixels of a row        by depthwise: 3x3 and 5x5 kernels, strides 1 and 2
  * narrow     conv_narrow.c     groups                 the same, small planes
+ * row        gemv.c            output channels        one output pixel, whose window is the whole input
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
+ * some groups of one image; row: a chunk; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
  * divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of
- * threads: all ways but Winograd's sum the products of an output in the order channel, kernel position, in blocks of
- * a length that depends on the way alone, and Winograd's sums do not depend on the division either.
+ * threads: all ways but row and Winograd's sum the products of an output in the order channel, kernel position, in blocks of
+ * a length that depends on the way alone, and the sums of these two do not depend on the division either.
  */
+#include "blocks.h"
 #include "conv.h"
+#include "gemm_product.h"
 #include "layouts.h"
 
 #define TLB_FLOATS (64 * 1024) /* of 64 pages */
@@ -54,8 +57,10 @@
 /* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
 #define ONE_PANEL 0.35
 #define TWO_PANELS 0.1
+/* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
+#define READING 2
 
-enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, WINOGRAD, DILATED };
+enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD, DILATED };
 
 /* The columns whose products take as long as those of `columns` in tiles, the last of which may be narrower
  * (ht_next_columns): each element of A is loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32
@@ -137,7 +142,7 @@ typedef struct {
     int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
     int64_t block_rows;            /* ROWS, GROUPED */
     int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
-    int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, INSIDE, ROWS) or pixels (WIDE) */
+    int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, INSIDE, ROWS, ROW) or pixels (WIDE) */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
     int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
@@ -199,6 +204,18 @@ static void convolve_rows(const convolution *job, const ht_conv *c, int64_t bloc
     ht_conv_rows(&some, job->block_rows, block);
 }
 
+/* ROW: output channels [m0, m1) of the only pixel, from all elements of x in their order. */
+static void convolve_row(const ht_conv *c, int64_t m0, int64_t m1)
+{
+    const ht_gemm_product p = {.a = c->x, .a_k = 1, .b = c->w, .b_packed = 1, .y = c->y, .m = 1, .n = c->out_channels,
+                               .k = c->depth_k, .rows = 1,
+                               .epilogue = {.bias = c->bias, .bias_col = 1, .addend = c->addend, .alpha = 1, .beta = 1,
+                                            .low = c->low, .high = c->high}};
+    ht_gemv_packed(&p, m0, m1);
+    if (!ht_unary_is_clip(c->activation))
+        ht_unary_f32(c->activation, c->p0, c->p1, c->y + m0, c->y + m0, m1 - m0);
+}
+
 /* Output rows [first, last) of a convolution of one plane that copies its inputs (DIRECT). */
 static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
 {
@@ -221,14 +238,32 @@ static void convolve_direct(const convolution *job, const ht_conv *c, int64_t bl
     ht_conv_direct(&band, 0, m0, m1);
 }
 
-static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
+/* DIRECT: which weights the unit after `unit` begins with, for prefetching, if they may have left the cache. -1: unknown. */
+static void expect_weights(const convolution *job, int64_t unit, int64_t following, ht_conv *c)
+{
+    enum { KEPT = 64 * 1024 }; /* floats that stay in the L2 cache */
+    if (following < 0)
+        return;
+    const int64_t chunk = following % job->chunks, m = first_channel(job, chunk);
+    const int64_t channels = first_channel(job, chunk + 1) - m;
+    const float *w = convolution_of(job, following / job->chunks / job->blocks, NULL).w;
+    if (w == c->w && chunk == unit % job->chunks && channels * c->depth_k <= KEPT)
+        return;
+    c->next = w + m * c->depth_k;
+    c->next_panels = ht_min64(ht_ceil_div(channels, HT_PANEL), HT_TILE_PANELS);
+}
+
+/* following: the unit that this thread probably computes next, or -1. */
+static void convolve_unit(const convolution *job, int64_t unit, int64_t following, float *scratch)
 {
     if (job->way == DEPTHWISE || job->way == NARROW) {
         convolve_groups(job, unit, scratch);
         return;
     }
     const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
-    const ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
+    ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
+    if (job->way == DIRECT)
+        expect_weights(job, unit, following, &c);
     if (job->way == DILATED)
         ht_conv_dilated(&c, job->tile, block);
     else if (job->way == WINOGRAD)
@@ -238,6 +273,8 @@ static void convolve_unit(const convolution *job, int64_t unit, float *scratch)
     else if (job->way == INSIDE)
         ht_conv_inside(&c, ht_part_begin(c.pixels, job->blocks, block), ht_part_begin(c.pixels, job->blocks, block + 1),
                        first_channel(job, chunk), first_channel(job, chunk + 1));
+    else if (job->way == ROW)
+        convolve_row(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == GROUPED)
         ht_conv_grouped(&c, job->block_rows, block);
     else if (job->way == ROWS)
@@ -251,7 +288,8 @@ static void convolve_part(void *context, int64_t part, int thread)
     const convolution *job = (const convolution *)context;
     const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
     for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end && !ht_stopping(); unit++)
-        convolve_unit(job, unit, (float *)ht_scratch(job->call, thread));
+        convolve_unit(job, unit, ht_next_unit(job->units, job->parts, part, unit, thread),
+                      (float *)ht_scratch(job->call, thread));
 }
 
 /* WINOGRAD: the blocks that all threads share. The transformed inputs of shared block i are in the scratch memory of
@@ -341,10 +379,6 @@ static void convolve_shared(const convolution *job)
         ht_parallel(team, s.parts, repair_part, &s);
 }
 
-/* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because what else runs on the machine slows
- * down one processor or the other. */
-#define LATE 0.2
-
 /* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the least time. `preparation`: what a
  * chunk costs apart from its columns, in columns. */
 static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, int64_t fewest, double preparation,
@@ -356,7 +390,7 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
     double least = INFINITY;
     for (int64_t chunks = fewest; wanted > 1 && chunks <= most; chunks++) {
         const double chunk = preparation + (double)ht_ceil_div(columns, chunks);
-        const double time = ((double)ht_ceil_div(blocks * chunks, threads) + LATE) * chunk;
+        const double time = ht_rounds(blocks * chunks, threads) * chunk;
         if (time <= least * 1.001) {
             least = time;
             best = chunks;
@@ -393,7 +427,7 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
             const double columns = fmin(all_columns, (double)ht_ceil_div(job->columns, chunks) / per_tile);
             const double unit = (columns + NARROW_TILES) * ((double)(rows * c->out[2]) + WEIGHTS * TILE_PIXELS) / pixels +
                                 COPY * rows_read / (double)c->out[1];
-            const double time = ((double)ht_ceil_div(images * bands * chunks, threads) + LATE) * unit;
+            const double time = ht_rounds(images * bands * chunks, threads) * unit;
             if (time <= least * 1.001) {
                 least = time;
                 job->bands = job->blocks = bands;
@@ -408,7 +442,17 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
 static void divide(convolution *job, int64_t batch, double cost)
 {
     const ht_conv *c = &job->image;
-    const int64_t parts_wanted = ht_wanted(job->call, cost), images = batch * job->group;
+    const int64_t images = batch * job->group;
+    if (job->way == ROW) {
+        job->grain = HT_PANEL;
+        job->columns = ht_ceil_div(c->out_channels, HT_PANEL);
+        job->blocks = 1;
+        job->chunks = ht_min64(job->columns, ht_ceil_div(ht_parts(job->call, images * job->columns, READING * cost), images));
+        job->units = images * job->chunks;
+        job->parts = ht_parts(job->call, job->units, READING * cost);
+        return;
+    }
+    const int64_t parts_wanted = ht_wanted(job->call, cost);
     job->blocks = job->chunks = 1;
     job->grain = parts_wanted > 1 ? HT_PANEL : TILE_PIXELS;
     const double per_tile = TILE_PIXELS / (double)job->grain; /* columns */
@@ -546,6 +590,8 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.tile = winograd;
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
+    else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
+        job.way = ROW;
     else
         job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* the others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k);

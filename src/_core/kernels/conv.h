@@ -24,6 +24,8 @@ typedef struct {
     int activation;
     float p0, p1, low, high;
     float *scratch;
+    const float *next;          /* direct: the packed weights that this thread probably reads next, or NULL; they are */
+    int64_t next_panels;        /* prefetched: so many panels */
 } ht_conv;
 
 /* Computes output pixels [p0, p1), at most HT_BLOCK_N, for any shape. Columns are output pixels: im2col blocks are

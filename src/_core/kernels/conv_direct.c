@@ -391,10 +391,10 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
             const float *w = c->w + m * c->depth_k + c0 * c->taps * HT_PANEL;
             const ht_tile t = {.a_k = s.channel, .b = w, .b_k = HT_PANEL, .b_panel = c->depth_k * HT_PANEL, .k = depth,
                                .columns = WIDTH, .accumulate = block > 0};
-            /* The next block of weights, or the first block of the next channels. */
-            const int last = block + 1 == blocks;
-            prefetch fetch = {last ? c->w + (m + channels) * c->depth_k : w + depth * c->taps * HT_PANEL,
-                              last && m + channels >= m1 ? 0 : panels, step * c->taps, 0};
+            /* The next block of weights, or the first block of the next channels, which may be those of another call. */
+            const int last = block + 1 == blocks, ends = last && m + channels >= m1;
+            prefetch fetch = {ends ? c->next : last ? c->w + (m + channels) * c->depth_k : w + depth * c->taps * HT_PANEL,
+                              ends ? c->next_panels : panels, step * c->taps, 0};
             const int skip = num_skipped > 0 && all_finite(c, w, panels, depth, skipped, num_skipped);
             if (num_skipped > 0 && !skip && !copied) {
                 s = copy_padded(c, z, y, x, rows, columns, sums + SUMS);

@@ -90,9 +90,14 @@ static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, i
                 return;
             ht_tile t = {.b = p->b + j * p->k + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = p->k * HT_PANEL,
                          .k = ht_min64(k_step, p->k - k0), .next_step = HT_PANEL};
-            const int last = k0 + t.k == p->k;
-            t.next = last ? p->b + (j + columns) * p->k : t.b + t.k * HT_PANEL;
-            add_block(p, &t, j, columns, k0, last ? ht_min64(n_step, col1 - j - columns) : columns);
+            int64_t next_columns = columns;
+            t.next = t.b + t.k * HT_PANEL;
+            if (k0 + t.k == p->k) {
+                const int ends = j + columns == col1;
+                t.next = ends ? p->next : p->b + (j + columns) * p->k;
+                next_columns = ht_min64(n_step, ends ? p->next_columns : col1 - j - columns);
+            }
+            add_block(p, &t, j, columns, k0, next_columns);
             k0 += t.k;
         } while (k0 < p->k);
     }
@@ -193,6 +198,13 @@ typedef struct {
     int64_t count, elements;  /* matrices of B, if there are indices, and elements of each */
 } multiplication;
 
+/* Where the B of a matrix of the batch begins. */
+static int64_t offset_of_b(const multiplication *job, int64_t matrix)
+{
+    const int64_t at = ht_batch_offset(&job->batch, job->batch.b_strides, matrix);
+    return job->indices ? ht_index_at(job->indices, at, job->count) * job->elements : at;
+}
+
 static void multiply_part(void *context, int64_t part, int thread)
 {
     const multiplication *job = (const multiplication *)context;
@@ -201,12 +213,16 @@ static void multiply_part(void *context, int64_t part, int thread)
     const int64_t end = ht_part_begin(blocks->units, blocks->parts, part + 1);
     for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++) {
         const ht_block block = ht_block_of(blocks, unit);
+        const int64_t following = ht_next_unit(blocks->units, blocks->parts, part, unit, thread);
         ht_gemm_product p = job->first;
         p.m = block.rows;
         p.a += ht_batch_offset(&job->batch, job->batch.a_strides, block.matrix) + block.row * p.a_row;
-        int64_t b_at = ht_batch_offset(&job->batch, job->batch.b_strides, block.matrix);
-        if (job->indices)
-            b_at = ht_index_at(job->indices, b_at, job->count) * job->elements;
+        if (following >= 0 && p.b && p.b_packed) {
+            const ht_block next = ht_block_of(blocks, following);
+            p.next = p.b + offset_of_b(job, next.matrix) + next.column * p.k;
+            p.next_columns = next.columns;
+        }
+        const int64_t b_at = offset_of_b(job, block.matrix);
         p.b = p.b ? p.b + b_at : NULL;
         p.halves = p.halves ? p.halves + b_at : NULL;
         const int64_t y_at = (block.matrix * p.rows + block.row) * p.n;

@@ -22,6 +22,8 @@ typedef struct {
     int activation;
     float p0, p1;
     float *scratch;
+    const float *next;    /* packed B of which this thread probably reads `next_columns` columns next, to be prefetched */
+    int64_t next_columns; /* 0: unknown */
 } ht_gemm_product;
 
 /* Columns [col0, col1) for one to three rows of A. B is packed, or a row-major B[n][k] with row-major A. Applies only

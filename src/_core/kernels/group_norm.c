@@ -4,9 +4,33 @@
  *
  * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y. ints: n, c, inner, groups. floats: epsilon.
  * Sums as in rows.h; the variance about the mean in a second pass, to avoid cancellation. Makes three passes over a
- * group, which usually stays in cache.
+ * group, which usually stays in cache. Threads take groups or, if there are few, share each pass over a group: the blocks
+ * of rows.h, whose sums are added in the same order, then the rows of channels.
  */
 #include "rows.h"
+
+enum { MOST_BLOCKS = 4096 }; /* of a group that threads share: their sums are on the stack */
+
+/* y of elements [begin, end) of channel k of the group `row`. */
+static void normalize(const ht_call *call, int64_t row, int64_t k, int64_t begin, int64_t end, float mean, float inverse)
+{
+    const int64_t inner = call->ints[2], groups = call->ints[3], channels = call->ints[1] / groups;
+    const int64_t channel = row % groups * channels + k, at = (row * channels + k) * inner + begin, count = end - begin;
+    const float *x = (const float *)call->in[0]->data + at;
+    float *y = (float *)call->out[0]->data + at;
+    const vf center = vf_set1(mean), factor = vf_set1(((const float *)call->in[1]->data)[channel] * inverse);
+    const vf offset = vf_set1(((const float *)call->in[2]->data)[channel]);
+    int64_t i = 0;
+    HT_LONG_STEPS(i, VF_LANES, count)
+        vf_store(y + i, vf_fma(vf_load(x + i) - center, factor, offset));
+    if (i < count)
+        vf_store_n(y + i, count - i, vf_fma(vf_load_n(x + i, count - i) - center, factor, offset));
+}
+
+static float inverse_deviation(const ht_call *call, double variance)
+{
+    return (float)(1.0 / sqrt(variance + call->floats[0]));
+}
 
 typedef struct {
     const ht_call *call;
@@ -17,30 +41,74 @@ static void group_norm_part(void *context, int64_t part, int thread)
 {
     const group_norms *job = (const group_norms *)context;
     const ht_call *call = job->call;
-    const int64_t inner = call->ints[2], groups = call->ints[3], channels = call->ints[1] / groups;
-    const int64_t width = channels * inner, end = ht_part_begin(job->rows, job->parts, part + 1);
-    const float *scale = call->in[1]->data, *bias = call->in[2]->data;
+    const int64_t inner = call->ints[2], channels = call->ints[1] / call->ints[3], width = channels * inner;
+    const int64_t end = ht_part_begin(job->rows, job->parts, part + 1);
     int64_t left = HT_PACE;
     (void)thread;
     for (int64_t row = ht_part_begin(job->rows, job->parts, part); row < end; row++) {
         if (ht_paced_stop(&left, width))
             return;
         const float *x = (const float *)call->in[0]->data + row * width;
-        float *y = (float *)call->out[0]->data + row * width;
         const float mean = (float)(ht_row_sum(x, width) / (double)width);
-        const double variance = ht_row_scatter(x, width, mean) / (double)width;
-        const float inverse = (float)(1.0 / sqrt(variance + call->floats[0]));
-        const vf center = vf_set1(mean);
-        for (int64_t k = 0; k < channels; k++, x += inner, y += inner) {
-            const int64_t channel = row % groups * channels + k;
-            const vf factor = vf_set1(scale[channel] * inverse), offset = vf_set1(bias[channel]);
-            int64_t i = 0;
-            HT_LONG_STEPS(i, VF_LANES, inner)
-                vf_store(y + i, vf_fma(vf_load(x + i) - center, factor, offset));
-            if (i < inner)
-                vf_store_n(y + i, inner - i, vf_fma(vf_load_n(x + i, inner - i) - center, factor, offset));
-        }
+        const float inverse = inverse_deviation(call, ht_row_scatter(x, width, mean) / (double)width);
+        for (int64_t k = 0; k < channels; k++)
+            normalize(call, row, k, 0, inner, mean, inverse);
     }
+}
+
+/* A group that threads share. */
+typedef struct {
+    const ht_call *call;
+    const float *x;
+    int64_t row, width, blocks, parts;
+    int scatter;         /* sum the squares about the mean, not the elements */
+    float mean, inverse;
+    ht_row_units units;  /* rows: channels */
+    float sums[MOST_BLOCKS];
+} shared_group;
+
+static void sum_part(void *context, int64_t part, int thread)
+{
+    shared_group *job = (shared_group *)context;
+    (void)thread;
+    const int64_t end = ht_part_begin(job->blocks, job->parts, part + 1);
+    for (int64_t block = ht_part_begin(job->blocks, job->parts, part); block < end; block++) {
+        const float *x = job->x + block * HT_ROW_BLOCK;
+        const int64_t n = ht_min64(HT_ROW_BLOCK, job->width - block * HT_ROW_BLOCK);
+        job->sums[block] = (float)(job->scatter ? ht_row_scatter(x, n, job->mean) : ht_row_sum(x, n));
+    }
+}
+
+static void normalize_part(void *context, int64_t part, int thread)
+{
+    const shared_group *job = (const shared_group *)context;
+    ht_row_walk walk = ht_walk_rows(&job->units, part);
+    (void)thread;
+    do
+        normalize(job->call, job->row, walk.row, ht_walk_begin(&walk), ht_walk_end(&walk), job->mean, job->inverse);
+    while (ht_walk_next(&walk));
+}
+
+/* The sum of the whole group; undefined if the run must end. */
+static double shared_sum(shared_group *job, int scatter)
+{
+    job->scatter = scatter;
+    ht_parallel(job->call->team, job->parts, sum_part, job);
+    double total = 0;
+    for (int64_t block = 0; block < job->blocks && !(block == 0 && ht_stopping()); block++)
+        total += job->sums[block];
+    return total;
+}
+
+static void normalize_shared(shared_group *job, int64_t channels, int64_t inner)
+{
+    const double cost = 3 * (double)job->width;
+    job->parts = ht_parts(job->call, job->blocks, cost);
+    job->mean = (float)(shared_sum(job, 0) / (double)job->width);
+    job->parts = ht_parts(job->call, job->blocks, cost);
+    job->inverse = inverse_deviation(job->call, shared_sum(job, 1) / (double)job->width);
+    job->units = ht_divide_rows(job->call, channels, inner, cost);
+    ht_parallel(job->call->team, job->units.parts, normalize_part, job);
 }
 
 int HT_KERNEL(group_norm)(const ht_call *call)
@@ -58,7 +126,17 @@ int HT_KERNEL(group_norm)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (call->in[0]->size == 0)
         return HT_OK;
-    group_norms job = {call, n * groups, ht_parts(call, n * groups, 8 * (double)call->in[0]->size)};
+    const double cost = 8 * (double)call->in[0]->size;
+    const int64_t width = c / groups * inner, blocks = ht_ceil_div(width, HT_ROW_BLOCK);
+    if (n * groups < ht_wanted(call, cost) && blocks > 1 && blocks <= MOST_BLOCKS) {
+        for (int64_t row = 0; row < n * groups && !ht_stopping(); row++) {
+            shared_group job = {.call = call, .x = (const float *)call->in[0]->data + row * width, .row = row,
+                                .width = width, .blocks = blocks};
+            normalize_shared(&job, c / groups, inner);
+        }
+        return HT_OK;
+    }
+    group_norms job = {call, n * groups, ht_parts(call, n * groups, cost)};
     ht_parallel(call->team, job.parts, group_norm_part, &job);
     return HT_OK;
 }

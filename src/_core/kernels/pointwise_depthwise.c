@@ -3,7 +3,8 @@
  *
  * The result of the 1x1 convolution, which may be several times as large as x and y, is never in memory: of a band of
  * its rows, some channels at a time are computed in the L2 cache and read there. The inputs of a band are packed once
- * for all channels. The rows of two bands overlap by the height of the kernel - stride, and are computed for each.
+ * for all channels of a unit. The rows of two bands overlap by the height of the kernel - stride, and are computed for
+ * each.
  *
  * in: x[N][C][H][W]; w1 by pack_b with ints (1, C, M, 1); bias1[M] or NULL; w2[M][1][height][width]; bias2[M] or NULL.
  * out: y[N][M][rows][columns]; overlaps no input.
@@ -13,15 +14,22 @@
  * scratch: HT_CONV_SCRATCH bytes, and the packed inputs and HT_POINTWISE_CHANNELS channels of a band, at least of
  *   min(rows, HT_POINTWISE_LEAST_ROWS) output rows. Bands are as high as it allows.
  *
- * Division: units are bands of images. The sums do not depend on the bands, because these have several rows if the
+ * Division: units are bands of images times chunks of channels, by the numbers of both that take the least time: more
+ * bands compute more rows twice, and more chunks pack more inputs. The sums do not depend on the bands, because these have several rows if the
  * result does: conv_depthwise.c adds up the products of a single row in another order.
  */
+#include "blocks.h"
 #include "conv.h"
 #include "layouts.h"
 #include "pointwise_depthwise.h"
 
 /* Of the channels that get their activation together, just before they are read: 16 kB, a part of the L1 cache. */
 #define L1_FLOATS 4096
+
+/* What packing an input element takes, in multiply-adds of the 1x1 convolution, and what a multiply-add of the depthwise
+ * convolution takes. */
+#define PACKING 10
+#define DEPTHWISE 3
 
 typedef struct {
     ht_conv depthwise; /* of the first image and all rows; x is not set */
@@ -30,7 +38,7 @@ typedef struct {
     int activation;
     float p0, p1, low, high;
     const ht_call *call;
-    int64_t bands, units, parts;
+    int64_t bands, chunks, units, parts;
 } convolutions;
 
 /* Rows [*first, *end) of the input of the depthwise convolution that output rows [y0, y1) need. Returns how many
@@ -59,10 +67,15 @@ static void convolve_channels(const convolutions *job, const ht_conv *band, floa
     ht_conv_depthwise(&c, 0, count);
 }
 
-static void compute_band(const convolutions *job, int64_t unit, float *scratch)
+static void compute_unit(const convolutions *job, int64_t unit, float *scratch)
 {
     const ht_conv *whole = &job->depthwise;
-    const int64_t image = unit / job->bands, band = unit % job->bands, width = whole->in[2], k = job->channels;
+    const int64_t chunk = unit % job->chunks, band = unit / job->chunks % job->bands;
+    const int64_t image = unit / job->chunks / job->bands, width = whole->in[2], k = job->channels;
+    const int64_t panels = ht_ceil_div(whole->out_channels, HT_POINTWISE_CHANNELS);
+    const int64_t m0 = ht_part_begin(panels, job->chunks, chunk) * HT_POINTWISE_CHANNELS;
+    const int64_t m1 = ht_min64(whole->out_channels,
+                                ht_part_begin(panels, job->chunks, chunk + 1) * HT_POINTWISE_CHANNELS);
     const int64_t y0 = ht_part_begin(whole->out[1], job->bands, band);
     const int64_t y1 = ht_part_begin(whole->out[1], job->bands, band + 1);
     int64_t first, end;
@@ -80,8 +93,8 @@ static void compute_band(const convolutions *job, int64_t unit, float *scratch)
     c.pad[1] = padding;
     c.scratch = scratch;
     const int64_t together = ht_max64(1, L1_FLOATS / plane);
-    for (int64_t m = 0; m < whole->out_channels && !ht_stopping(); m += HT_POINTWISE_CHANNELS) {
-        const int64_t count = ht_min64(HT_POINTWISE_CHANNELS, whole->out_channels - m);
+    for (int64_t m = m0; m < m1 && !ht_stopping(); m += HT_POINTWISE_CHANNELS) {
+        const int64_t count = ht_min64(HT_POINTWISE_CHANNELS, m1 - m);
         const ht_epilogue e = {.bias = job->bias ? job->bias + m : NULL, .bias_row = 1, .alpha = 1, .beta = 1,
                                .low = job->low, .high = job->high};
         const int64_t blocks = ht_max64(1, ht_ceil_div(k, HT_BLOCK_K));
@@ -106,7 +119,7 @@ static void compute_part(void *context, int64_t part, int thread)
     const convolutions *job = (const convolutions *)context;
     const int64_t end = ht_part_begin(job->units, job->parts, part + 1);
     for (int64_t unit = ht_part_begin(job->units, job->parts, part); unit < end && !ht_stopping(); unit++)
-        compute_band(job, unit, (float *)ht_scratch(job->call, thread));
+        compute_unit(job, unit, (float *)ht_scratch(job->call, thread));
 }
 
 /* Does a band of so many output rows fit the scratch memory? */
@@ -114,6 +127,37 @@ static int band_fits(const ht_conv *c, int64_t channels, int64_t rows, int64_t s
 {
     const int64_t read = ht_pointwise_rows_read(rows, c->kernel[1], c->stride[1], c->in[1]);
     return ht_pointwise_bytes(channels, ht_size_product(read, c->in[2])) <= scratch_bytes - HT_CONV_SCRATCH;
+}
+
+/* Sets the numbers of bands, at least `fewest`, and chunks that take the least time. */
+static void divide(convolutions *job, int64_t batch, int64_t fewest, double cost)
+{
+    const ht_conv *c = &job->depthwise;
+    const int64_t wanted = ht_ceil_div(ht_wanted(job->call, cost), batch);
+    const int64_t most_bands = ht_max64(fewest, ht_min64(wanted, c->out[1] / HT_POINTWISE_LEAST_ROWS));
+    const int64_t panels = ht_ceil_div(c->out_channels, HT_POINTWISE_CHANNELS);
+    const int64_t threads = job->call->team ? ht_team_threads(job->call->team) : 1;
+    double least = INFINITY;
+    job->bands = fewest;
+    job->chunks = 1;
+    for (int64_t bands = fewest; wanted > 1 && bands <= most_bands; bands++) {
+        const int64_t rows = ht_ceil_div(c->out[1], bands);
+        const double read = (double)(ht_pointwise_rows_read(rows, c->kernel[1], c->stride[1], c->in[1]) * c->in[2]);
+        const double packing = read * (double)job->channels * PACKING;
+        const double panel = HT_POINTWISE_CHANNELS *
+                             (read * (double)job->channels + (double)(rows * c->out[2] * c->taps) * DEPTHWISE);
+        for (int64_t chunks = 1; chunks <= ht_min64(panels, ht_ceil_div(wanted, bands)); chunks++) {
+            const double unit = packing + (double)ht_ceil_div(panels, chunks) * panel;
+            const double time = ht_rounds(batch * bands * chunks, threads) * unit;
+            if (time < least) {
+                least = time;
+                job->bands = bands;
+                job->chunks = chunks;
+            }
+        }
+    }
+    job->units = batch * job->bands * job->chunks;
+    job->parts = ht_parts(job->call, job->units, cost);
 }
 
 int HT_KERNEL(pointwise_depthwise)(const ht_call *call)
@@ -163,10 +207,7 @@ int HT_KERNEL(pointwise_depthwise)(const ht_call *call)
     ht_unary_clip_range(job.activation, job.p0, job.p1, &job.low, &job.high);
     const double cost = (double)x->dims[2] * (double)x->dims[3] * (double)(batch * maps) * (double)k +
                         (double)y->size * (double)c.taps;
-    const int64_t wanted = ht_ceil_div(ht_wanted(call, cost), batch);
-    job.bands = ht_max64(bands, ht_min64(wanted, c.out[1] / least));
-    job.units = batch * job.bands;
-    job.parts = ht_parts(call, job.units, cost);
+    divide(&job, batch, bands, cost);
     ht_parallel(call->team, job.parts, compute_part, &job);
     return HT_OK;
 }
