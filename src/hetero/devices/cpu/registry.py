@@ -266,7 +266,7 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
     out_ends, out_values = all_outputs.indptr.tolist(), all_outputs.values.tolist()
     for index, (op, view) in enumerate(zip(model.op_type_of.tolist(), model.nodes, strict=True)):
         entry = operators[op]
-        attributes = view.attributes
+        attributes = view.stored_attributes
         inputs = in_values[in_ends[index] : in_ends[index + 1]]
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
         reason: str | None
