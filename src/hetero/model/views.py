@@ -97,8 +97,8 @@ class NodeView:
 
     @property
     def stored_attributes(self) -> Mapping[str, Any]:
-        """Like `attributes`, but a tensor may be a `StoredTensor`, so that most nodes with tensors need no protobuf. See
-        `array_of`."""
+        """Like `attributes`, but a tensor may be a `StoredTensor`, so that most nodes with tensors need no protobuf.
+        `array_of` reads both."""
         if self._stored is None:
             attributes = self._read() if self._attributes is None else None
             if attributes is None:

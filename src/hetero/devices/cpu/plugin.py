@@ -9,8 +9,6 @@ import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ... import _kernels
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory, host_memory

@@ -145,7 +145,8 @@ def operator(
 
     def add(lower: Lowering) -> Lowering:
         for name in names:
-            entry = Operator(lower, tuple(per_input), attributes or {}, since, until, check, result, nested, labels=labels)  # type: ignore[arg-type]
+            types: tuple[Collection[str], ...] = tuple(per_input)  # type: ignore[arg-type]
+            entry = Operator(lower, types, attributes or {}, since, until, check, result, nested, labels=labels)
             for adapt in ADAPTERS:
                 entry = adapt(name, entry)
             OPERATORS.setdefault(name, []).append(entry)
