@@ -419,6 +419,7 @@ cdef enum:  # AttributeProto.type, and the fields of AttributeProto
     ONE_FLOAT = 1
     ONE_INT = 2
     ONE_STRING = 3
+    ONE_TENSOR = 4
     MANY_FLOATS = 6
     MANY_INTS = 7
     MANY_STRINGS = 8
@@ -426,6 +427,7 @@ cdef enum:  # AttributeProto.type, and the fields of AttributeProto
     FIELD_F = 2
     FIELD_I = 3
     FIELD_S = 4
+    FIELD_T = 5
     FIELD_FLOATS = 7
     FIELD_INTS = 8
     FIELD_STRINGS = 9
@@ -439,14 +441,16 @@ cdef inline float _float(const uint8_t *bytes_):
     return number
 
 
-cdef tuple _attribute(ht_cursor body):
-    """(name, value) of an AttributeProto with a number, a string or a list of these; None for any other message."""
+cdef tuple _attribute(const uint8_t *base, ht_cursor body):
+    """(name, value) of an AttributeProto with a number, a string, a list of these, or a tensor, whose value is the range
+    of its bytes after ``base``; None for any other message."""
     cdef ht_field field
     cdef const uint8_t *at
     cdef uint64_t number
     cdef float single
     cdef int64_t kind = 0, integer = 0
     cdef bytes name = None, string = b""
+    cdef object tensor = None
     cdef double f = 0.0
     cdef list floats = [], ints = [], strings = []
     while body.at < body.end:
@@ -459,6 +463,8 @@ cdef tuple _attribute(ht_cursor body):
                 string = field.begin[:field.end - field.begin]
             elif field.number == FIELD_STRINGS:
                 strings.append(<bytes>field.begin[:field.end - field.begin])
+            elif field.number == FIELD_T and tensor is None:  # protobuf merges messages that are given twice
+                tensor = range(field.begin - base, field.end - base)
             elif field.number == FIELD_INTS:
                 at = field.begin
                 while at < field.end:
@@ -510,14 +516,17 @@ cdef tuple _attribute(ht_cursor body):
         return text, floats
     if kind == ONE_STRING:
         return text, string
-    return (text, strings) if kind == MANY_STRINGS else None
+    if kind == MANY_STRINGS:
+        return text, strings
+    return (text, tensor) if kind == ONE_TENSOR and tensor is not None else None
 
 
 def read_attributes(const uint8_t[::1] data not None, int64_t begin, int64_t end, int number):
     """Name -> value of the attributes in the repeated field ``number`` of the message in bytes [begin, end), as
-    `onnx.helper.get_attribute_value` returns them. None if there is an attribute of another type than numbers, strings
-    and lists of these, a reference, a repeated name, or anything malformed: the caller then parses the message with
-    protobuf, which reports errors. Raises IndexError for a range outside the data."""
+    `onnx.helper.get_attribute_value` returns them; for a tensor, the ``range`` of the bytes of its message, which is not
+    checked. None if there is an attribute of another type than numbers, strings, lists of these and tensors, a
+    reference, a repeated name, or anything malformed: the caller then parses the message with protobuf, which reports
+    errors. Raises IndexError for a range outside the data."""
     cdef ht_cursor cursor, body
     cdef ht_field field
     cdef dict attributes = {}
@@ -533,7 +542,7 @@ def read_attributes(const uint8_t[::1] data not None, int64_t begin, int64_t end
             return None
         body.at = field.begin
         body.end = field.end
-        attribute = _attribute(body)
+        attribute = _attribute(&data[0], body)
         if attribute is None or attribute[0] in attributes:
             return None
         attributes[attribute[0]] = attribute[1]

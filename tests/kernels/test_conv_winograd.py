@@ -264,6 +264,8 @@ def test_rejected() -> None:
     ("channels", "maps", "size", "tile"),
     [
         (64, 64, (56, 56), 4),
+        (256, 256, (17, 16), 4),
+        (256, 256, (16, 16), 2),  # one panel of tiles
         (512, 512, (7, 7), 2),
         (3, 32, (416, 416), 0),
         (1, 1, (1, 1), 0),
@@ -328,10 +330,10 @@ def fitted_tile(channels: int, maps: int, size: tuple[int, int], dilations: tupl
         positions = (tile + 2) ** 2
         together = 32 if positions * channels * 32 * 4 <= 640 << 10 else 16
         weights = 4 * positions * channels * maps
-        if tile == 4 and weights > 12 << 20:
-            continue
         down, across = -(-height // tile), -(-width // tile)
         tiles = down * across
+        if tile == 4 and (weights > 12 << 20 or tiles <= 16):
+            continue
         blocks, rest = divmod(tiles, together)
         panels = blocks * together / 16 + -(-rest // 16)
         read = weights * -(-tiles // together) / (10 if weights < 16 << 20 else 4)

@@ -14,6 +14,7 @@ import onnx.helper as oh
 import pytest
 
 from hetero.errors import ModelError
+from hetero.model.constants import StoredTensor, array_of
 from hetero.model.read import read_model
 
 
@@ -310,3 +311,48 @@ def test_the_file_around_the_graph(branching_model: onnx.ModelProto) -> None:
     data = proto.SerializeToString().replace("ü".encode(), b"\xff\xff")
     with pytest.raises(ModelError, match="is not UTF-8"):
         read_model(data).doc_string  # noqa: B018
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16", "uint8"])
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 3)])
+def test_tensors_in_attributes_are_read_from_the_file(dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    node = oh.make_node("Any", [], ["y"], domain="test", value=onnx.numpy_helper.from_array(array), n=3)
+    graph = oh.make_graph([node], "g", [], [oh.make_tensor_value_info("y", 1, None)])
+    model = read_model(oh.make_model(graph, opset_imports=[oh.make_opsetid("test", 1)]).SerializeToString())
+    view = model.nodes[0]
+    stored = view.stored_attributes
+    assert isinstance(stored["value"], StoredTensor)
+    assert (stored["n"], stored["value"].data_type) == (3, view.attributes["value"].data_type)
+    assert isinstance(view.attributes["value"], onnx.TensorProto)
+    for tensor in (stored["value"], view.attributes["value"]):
+        found = array_of(tensor)
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(found, array)
+
+
+def test_other_tensors_in_attributes_are_left_to_protobuf() -> None:
+    raw = onnx.numpy_helper.from_array(np.ones(2, np.float32))
+    external = onnx.TensorProto()
+    external.CopyFrom(raw)
+    external.ClearField("raw_data")
+    external.data_location = onnx.TensorProto.EXTERNAL
+    external.external_data.add(key="location", value="weights")
+    short = onnx.TensorProto()
+    short.CopyFrom(raw)
+    short.raw_data = raw.raw_data[:-1]
+    typed, strings = oh.make_tensor("", 1, [2], [1.0, 2.0]), oh.make_tensor("", 8, [1], [b"a"])
+    parts = [
+        onnx.AttributeProto(name="value", type=4, t=t).SerializeToString() for t in (external, short, typed, strings)
+    ]
+    for attribute in parts:
+        node = onnx.NodeProto(op_type="Any", output=["y"], domain="test")
+        body = b"\x2a" + bytes([len(attribute)]) + attribute
+        head = node.SerializeToString() + body
+        node.MergeFromString(body)
+        graph = onnx.GraphProto(name="g", output=[oh.make_tensor_value_info("y", 1, None)]).SerializeToString()
+        graph += b"\x0a" + bytes([len(head)]) + head
+        model = onnx.ModelProto(ir_version=8, opset_import=[oh.make_opsetid("test", 1)]).SerializeToString()
+        view = read_model(model + b"\x3a" + bytes([len(graph)]) + graph).nodes[0]
+        assert view.stored_attributes["value"] == node.attribute[0].t
+        assert view.attributes["value"] == node.attribute[0].t

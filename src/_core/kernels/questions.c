@@ -137,8 +137,8 @@ static int64_t ask_winograd_tile(const int64_t *a)
     double cost = gain * plain_cost(channels, maps, height, width, taps);
     int64_t tile = 0;
     for (int64_t m = 4; m >= 2; m -= 2) {
-        if (m == 4 && 4.0 * 36 * (double)channels * (double)maps > MAX_BYTES)
-            continue;
+        if (m == 4 && (4.0 * 36 * (double)channels * (double)maps > MAX_BYTES || tiles_of(height, width, m) <= HT_PANEL))
+            continue; /* of one panel of tiles, the weights take 2.25 times the memory for at most a seventh of the time */
         const double of_tile = winograd_cost(channels, maps, height, width, m);
         if (of_tile < cost) {
             cost = of_tile;

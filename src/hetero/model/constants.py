@@ -18,7 +18,7 @@ from .external import ExternalFiles, Location, parse_location
 from .file import ModelFile
 from .types import ValueType, dtype_of, element_bits
 
-__all__ = ["Constants", "LentArrays", "raw_size", "release_pages"]
+__all__ = ["Constants", "LentArrays", "StoredTensor", "array_of", "raw_size", "release_pages"]
 
 # ht_data_kind of _core/onnx/tensor.h
 _RAW, _PACKED, _TYPED, _EXTERNAL, _SPARSE, _ATTRIBUTE = range(6)
@@ -244,6 +244,40 @@ class LentArrays:
 
     def raw(self, number: int) -> memoryview:
         return self._arrays[number].reshape(-1).view(np.uint8).data
+
+
+class StoredTensor:
+    """A TensorProto in an attribute, as its bytes in the file, so that no protobuf message is made for it. Its elements
+    are stored as raw data. ``data_type``: as in TensorProto."""
+
+    __slots__ = ("_data", "_dims", "data_type")
+
+    def __init__(self, data: memoryview, data_type: int, dims: tuple[int, ...]) -> None:
+        self._data = data
+        self._dims = dims
+        self.data_type = data_type
+
+    @classmethod
+    def of(cls, file: memoryview, message: range) -> StoredTensor | None:
+        """The tensor in these bytes of the file; None if it is malformed or stored otherwise than as raw data."""
+        try:
+            data_type, dims, kind, begin, end = read_tensor(file, message.start, message.stop)
+        except ValueError:
+            return None
+        return cls(file[begin:end], data_type, dims) if kind == _RAW else None
+
+    def numpy(self) -> NDArray[Any]:
+        """A copy of the elements. Raises ValueError if NumPy has no such type."""
+        return _from_raw(self._data, self.data_type, self._dims).copy()
+
+
+def array_of(tensor: Any) -> NDArray[Any]:
+    """The elements of a tensor in a node's attribute, a `StoredTensor` or a TensorProto."""
+    if isinstance(tensor, StoredTensor):
+        return tensor.numpy()
+    from onnx import numpy_helper
+
+    return numpy_helper.to_array(tensor)
 
 
 def release_pages(array: NDArray[Any]) -> None:

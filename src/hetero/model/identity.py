@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,8 @@ __all__ = ["graph_digest"]
 def graph_digest(model: Model) -> str:
     """The SHA-256 of operators, node keys, names of inputs and outputs, and edges. It does not depend on weights,
     attributes, or how the model was read. O(nodes + edges)."""
+    import hashlib  # late: loads OpenSSL, 3 ms and 3 MB
+
     digest = hashlib.sha256()
 
     def add(data: bytes) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .._onnx import read_attributes
 from ..base.formatting import counted
 from ..errors import ModelError, raise_out_of_memory
+from .constants import StoredTensor
 from .rows import Rows
 from .types import Ragged
 
@@ -30,13 +31,14 @@ _ATTRIBUTE_FIELD = 5  # NodeProto.attribute
 class NodeView:
     """One node, read from the file on access. Views of the same node of the same model are equal."""
 
-    __slots__ = ("_attributes", "_model", "_proto", "index")
+    __slots__ = ("_attributes", "_model", "_proto", "_stored", "index")
 
     def __init__(self, model: Rows, index: int) -> None:
         self._model = model
         self.index = index
         self._proto: onnx.NodeProto | None = None
         self._attributes: dict[str, Any] | None = None
+        self._stored: dict[str, Any] | None = None
 
     @property
     def key(self) -> str:
@@ -83,11 +85,8 @@ class NodeView:
     def attributes(self) -> Mapping[str, Any]:
         """Name -> value, as `onnx.helper.get_attribute_value` returns it: numbers, bytes, lists, TensorProto, ..."""
         if self._attributes is None:
-            file = self._model.file
-            begin, end = file.node_range(self._model.file_node(self.index))
-            # Tensors, graphs and types, and errors, are left to protobuf.
-            attributes = read_attributes(file.data, begin, end, _ATTRIBUTE_FIELD)
-            if attributes is None:
+            attributes = self._read()
+            if attributes is None or any(isinstance(value, range) for value in attributes.values()):
                 attributes = {}
                 for attribute in self.proto().attribute:
                     if attribute.name in attributes:
@@ -95,6 +94,30 @@ class NodeView:
                     attributes[attribute.name] = _attribute_value(attribute)
             self._attributes = attributes
         return types.MappingProxyType(self._attributes)
+
+    @property
+    def stored_attributes(self) -> Mapping[str, Any]:
+        """Like `attributes`, but a tensor may be a `StoredTensor`, so that most nodes with tensors need no protobuf.
+        `array_of` reads both."""
+        if self._stored is None:
+            attributes = self._read() if self._attributes is None else None
+            if attributes is None:
+                return self.attributes
+            for name, value in attributes.items():
+                if isinstance(value, range):
+                    tensor = StoredTensor.of(self._model.file.data, value)
+                    if tensor is None:
+                        return self.attributes
+                    attributes[name] = tensor
+            self._stored = attributes
+        return types.MappingProxyType(self._stored)
+
+    def _read(self) -> dict[str, Any] | None:
+        """Numbers, strings, lists of these, and the ranges of tensors in the file; None if an attribute is something
+        else, or malformed, which is left to protobuf."""
+        file = self._model.file
+        begin, end = file.node_range(self._model.file_node(self.index))
+        return read_attributes(file.data, begin, end, _ATTRIBUTE_FIELD)
 
     def proto(self) -> onnx.NodeProto:
         """The parsed NodeProto. Do not change it."""

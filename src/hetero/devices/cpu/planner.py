@@ -40,9 +40,8 @@ from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
 from .fusion import fuse
 from .memory import Parts, join
-from .operators import convolution_folding, nbits
+from .operators import convolution_folding
 from .operators.convolution_folding import Folded
-from .qdq import rewrite
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
@@ -101,7 +100,10 @@ class Planner:
         self.unfit: deque[str] = deque(maxlen=16)  # why the last plans for symbols failed
         self.num_unfit = 0
         self.nodes, self._unread = nodes, frozenset[int]()  # nodes whose results other nodes compute
-        if transform:
+        if transform and any(plan.node.op_type in ("QuantizeLinear", "DequantizeLinear") for plan in nodes):
+            from .operators import nbits  # few models need these modules
+            from .qdq import rewrite
+
             nodes = nbits.rewritten(model, nodes, self.output_ids)
             self.nodes, self._unread = rewrite(nodes, self.output_ids, self.constant, self._is_constant)
         self._unread |= frozenset(elsewhere)

@@ -9,15 +9,13 @@ import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
-import numpy as np
-
 from ... import _kernels
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import STREAM_PROPERTIES, streams_and_threads
 from ...errors import UnsupportedModel
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
+from ...model.types import dtype_of
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
 from .hosted import Ends, HostedRunner
 from .operators.custom import Expansions
@@ -37,7 +35,7 @@ __all__ = ["CpuModel", "CpuPlugin", "create_plugin"]
 
 MAX_THREADS = _kernels.constant("MAX_THREADS")
 _SHAPING = ("DISABLE_TRANSFORMATIONS", "INFERENCE_PRECISION_HINT")  # properties that change results; exported
-_STORAGE = {"f32": None, "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}  # of packed weights
+_STORAGE = {"f32": 0, "bf16": 16, "f16": 10}  # of packed weights, as onnx.TensorProto.DataType; 0: float32
 
 
 class CpuPlugin(Plugin):
@@ -202,7 +200,7 @@ class CpuModel(CompiledModel):
         self._team = team
         self._processors = processors
         self._custom_ops = custom_ops
-        packed = Packed(_STORAGE[settings["INFERENCE_PRECISION_HINT"]])
+        packed = Packed(dtype_of(_STORAGE[settings["INFERENCE_PRECISION_HINT"]]))
         transform = not settings["DISABLE_TRANSFORMATIONS"]
         self._ends = Ends.of(model, nodes)
         if stored is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ...model.types import Dim
 
 __all__ = [
+    "ADAPTERS",
     "ANY",
     "ANYTHING",
     "BOOL",
@@ -31,6 +33,8 @@ __all__ = [
     "FLOATS",
     "HOSTED",
     "INDICES",
+    "LATER",
+    "LATER_HOSTED",
     "NOT_TENSOR",
     "NUMBERS",
     "OPERATORS",
@@ -46,7 +50,9 @@ __all__ = [
     "Types",
     "dtype_trouble",
     "examine",
+    "forms_of",
     "hosted",
+    "load_all",
     "operator",
 ]
 
@@ -114,6 +120,13 @@ OPERATORS: dict[str, list[Operator]] = {}
 HOSTED: dict[str, list[Operator]] = {}
 """Operators that run in Python, for nodes that no kernel supports."""
 
+LATER: dict[str, str] = {}
+"""Name of an operator -> the module that registers it in `OPERATORS`, and is imported when a model has the operator."""
+LATER_HOSTED: list[str] = []
+"""The modules that register `HOSTED`. They are imported when a model has a node without a kernel."""
+ADAPTERS: list[Callable[[str, Operator], Operator]] = []
+"""Each makes of every operator that is registered, by name, the one that `OPERATORS` gets."""
+
 
 def operator(
     *names: str,
@@ -132,9 +145,11 @@ def operator(
 
     def add(lower: Lowering) -> Lowering:
         for name in names:
-            OPERATORS.setdefault(name, []).append(
-                Operator(lower, tuple(per_input), attributes or {}, since, until, check, result, nested, labels=labels)  # type: ignore[arg-type]
-            )
+            types: tuple[Collection[str], ...] = tuple(per_input)  # type: ignore[arg-type]
+            entry = Operator(lower, types, attributes or {}, since, until, check, result, nested, labels=labels)
+            for adapt in ADAPTERS:
+                entry = adapt(name, entry)
+            OPERATORS.setdefault(name, []).append(entry)
         return lower
 
     return add
@@ -165,8 +180,21 @@ def _run_by_host(context: Context, node: Node, inputs: Sequence[Value | None]) -
     raise NeedsHost
 
 
+def forms_of(op_type: str) -> Sequence[Operator]:
+    """All supported forms of an operator; empty if there is no kernel."""
+    if op_type in LATER:
+        importlib.import_module(LATER[op_type])
+    return OPERATORS.get(op_type, ())
+
+
+def load_all() -> None:
+    """Import the modules of all operators, so that `OPERATORS` and `HOSTED` are complete."""
+    for module in (*LATER.values(), *LATER_HOSTED):
+        importlib.import_module(module)
+
+
 def find(op_type: str, opset: int) -> Operator | None:
-    return next((entry for entry in OPERATORS.get(op_type, ()) if entry.since <= opset <= entry.until), None)
+    return next((entry for entry in forms_of(op_type) if entry.since <= opset <= entry.until), None)
 
 
 class NodePlan:
@@ -266,7 +294,7 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
     out_ends, out_values = all_outputs.indptr.tolist(), all_outputs.values.tolist()
     for index, (op, view) in enumerate(zip(model.op_type_of.tolist(), model.nodes, strict=True)):
         entry = operators[op]
-        attributes = view.attributes
+        attributes = view.stored_attributes
         inputs = in_values[in_ends[index] : in_ends[index + 1]]
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
         reason: str | None
@@ -314,7 +342,9 @@ def _hosted(
     if _split(op_type) in model.functions:
         return None
     reason = None
-    has_kernel = op_type in OPERATORS
+    has_kernel = bool(forms_of(op_type))
+    for module in LATER_HOSTED:
+        importlib.import_module(module)
     for entry in HOSTED.get(op_type, ()):
         if not entry.since <= opset <= entry.until:
             continue
@@ -345,12 +375,13 @@ def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
     if (domain, op_type) in model.functions:
         return f"{op_type} is a function of the model"
     name = f"{domain}::{op_type}" if domain else op_type
-    if name not in OPERATORS:
+    forms = forms_of(name)
+    if not forms:
         return f"no kernel for {name}"
     opset = model.opsets.get(domain, 0)
     entry = find(name, opset)
     if entry is None:
-        versions = ", ".join(f"{entry.since} to {entry.until}" for entry in OPERATORS[name])
+        versions = ", ".join(f"{entry.since} to {entry.until}" for entry in forms)
         return f"{name} of opset {opset}; kernels exist for opsets {versions}"
     return entry
 

@@ -7,7 +7,6 @@ comes with new sizes (`_sizes.SizeTrace`)."""
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -87,7 +86,11 @@ class Value:
     @property
     def scale_key(self) -> bytes | None:
         """A digest of the scale for the key of a packed constant. It is the same in every process."""
-        return None if self.scale is None else hashlib.sha256(self.scale.tobytes()).digest()[:16]
+        if self.scale is None:
+            return None
+        import hashlib  # late: loads OpenSSL, 3 ms and 3 MB
+
+        return hashlib.sha256(self.scale.tobytes()).digest()[:16]
 
 
 @dataclasses.dataclass(slots=True)

@@ -1,63 +1,52 @@
 """Lowerings of operators to kernel calls, by theme. Each module registers its operators when it is imported.
 
-`halves` must come last: it wraps operators of the other modules for float16 and bfloat16.
+Most models have only operators of the first modules. The others are imported when a model needs them, because importing
+all of them would take longer than compiling a small model.
 """
 
-from . import (
-    classic,
-    convolution,
-    convolution_folding,
-    deformable,
-    einsum,
-    elementwise,
-    fourier,
-    grouped_query,
-    maps,
-    movement,
-    nbits,
-    network,
-    onnxruntime,
-    onnxruntime_quantized,
-    quantized,
-    random,
-    recurrent,
-    resize,
-    sampling,
-    selection,
-    sequences,
-    spatial,
-    strings,
-    svm,
-    trees,
-)
+from .. import registry
+from . import convolution, elementwise, halves, movement, network
 
-from . import halves  # isort: skip
+__all__ = ["convolution", "elementwise", "halves", "movement", "network"]
 
-__all__ = [
-    "classic",
-    "convolution",
-    "convolution_folding",
-    "deformable",
-    "einsum",
-    "elementwise",
-    "fourier",
-    "grouped_query",
-    "halves",
-    "maps",
-    "movement",
-    "nbits",
-    "network",
-    "onnxruntime",
-    "onnxruntime_quantized",
-    "quantized",
-    "random",
-    "recurrent",
-    "resize",
-    "sampling",
-    "selection",
-    "sequences",
-    "spatial",
-    "strings",
-    "svm",
-    "trees",
-]
+_LATER = {
+    "classic": (
+        "ai.onnx.ml::ArrayFeatureExtractor", "ai.onnx.ml::Binarizer", "ai.onnx.ml::FeatureVectorizer",
+        "ai.onnx.ml::Imputer", "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::LinearClassifier",
+        "ai.onnx.ml::LinearRegressor", "ai.onnx.ml::Normalizer", "ai.onnx.ml::OneHotEncoder", "ai.onnx.ml::Scaler",
+    ),
+    "einsum": ("Einsum",),
+    "fourier": ("DFT", "STFT"),
+    "grouped_query": ("com.microsoft::GroupQueryAttention",),
+    "nbits": ("com.microsoft::GatherBlockQuantized", "com.microsoft::MatMulNBits"),
+    "onnxruntime": (
+        "SimplifiedLayerNormalization", "com.microsoft::Attention", "com.microsoft::BiasGelu",
+        "com.microsoft::EmbedLayerNormalization", "com.microsoft::FastGelu", "com.microsoft::FusedConv",
+        "com.microsoft::FusedMatMul", "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention",
+        "com.microsoft::QuickGelu", "com.microsoft::RotaryEmbedding", "com.microsoft::SkipLayerNormalization",
+        "com.microsoft::SkipSimplifiedLayerNormalization",
+    ),
+    "onnxruntime_quantized": (
+        "com.microsoft::DynamicQuantizeMatMul", "com.microsoft::MatMulIntegerToFloat", "com.microsoft::QGemm",
+        "com.microsoft::QLinearAdd", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConcat",
+        "com.microsoft::QLinearGlobalAveragePool", "com.microsoft::QLinearLeakyRelu", "com.microsoft::QLinearMul",
+        "com.microsoft::QLinearSigmoid", "com.microsoft::QLinearSoftmax",
+    ),
+    "quantized": (
+        "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
+        "QuantizeLinear",
+    ),
+    "recurrent": ("GRU", "LSTM", "RNN", "com.microsoft::DynamicQuantizeLSTM"),
+    "resize": ("Resize", "Upsample"),
+    "sampling": ("AffineGrid", "Det", "GridSample", "NonMaxSuppression", "RoiAlign"),
+    "selection": (
+        "Compress", "EyeLike", "Hardmax", "NonZero", "OneHot", "ReverseSequence", "TopK", "Trilu", "Unique",
+    ),
+    "spatial": ("Col2Im", "ConvTranspose", "GlobalLpPool", "LpPool", "MaxUnpool"),
+    "svm": ("ai.onnx.ml::SVMClassifier", "ai.onnx.ml::SVMRegressor"),
+    "trees": (
+        "ai.onnx.ml::TreeEnsemble", "ai.onnx.ml::TreeEnsembleClassifier", "ai.onnx.ml::TreeEnsembleRegressor",
+    ),
+}  # fmt: skip
+registry.LATER.update((name, f"{__name__}.{module}") for module, names in _LATER.items() for name in names)
+registry.LATER_HOSTED += [f"{__name__}.{module}" for module in ("deformable", "maps", "random", "sequences", "strings")]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InferenceError
+from ....model.constants import array_of
 from ....model.types import dtype_of
 from ..registry import FLOATS, NUMBERS, Node, operator
 from ..values import Context, Value
@@ -149,8 +150,6 @@ def _feature_vectorizer(context: Context, node: Node, inputs: Sequence[Value | N
 
 def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | str:
     """Keys, values and the default of a LabelEncoder, or the reason why it is refused."""
-    from onnx import numpy_helper
-
     found: dict[str, list[NDArray[Any]]] = {"keys": [], "values": []}
     for side, arrays in found.items():
         if attributes.get(f"{side}_strings") is not None:
@@ -159,7 +158,7 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
             if attributes.get(f"{side}_{suffix}") is not None:
                 arrays.append(np.array(attributes[f"{side}_{suffix}"], dtype))
         if attributes.get(f"{side}_tensor") is not None:
-            arrays.append(numpy_helper.to_array(attributes[f"{side}_tensor"]).reshape(-1))
+            arrays.append(array_of(attributes[f"{side}_tensor"]).reshape(-1))
         if len(arrays) != 1:
             return f"LabelEncoder needs one attribute with {side}, found {len(arrays)}"
     (keys,), (values,) = found["keys"], found["values"]
@@ -175,7 +174,7 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
         return "LabelEncoder with a key that is given twice"
     tensor = attributes.get("default_tensor")
     if tensor is not None:
-        default = numpy_helper.to_array(tensor).reshape(-1)
+        default = array_of(tensor).reshape(-1)
         if default.size != 1 or default.dtype != values.dtype:
             return f"LabelEncoder with a default of {default.dtype}[{default.size}] for values of {values.dtype}"
     elif attributes.get("values_tensor") is not None:
@@ -189,7 +188,7 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
 
 
 def _label_encoder_refusal(model: Model, view: NodeView) -> str | None:
-    tables = _tables(view.attributes)
+    tables = _tables(view.stored_attributes)
     return tables if isinstance(tables, str) else None
 
 

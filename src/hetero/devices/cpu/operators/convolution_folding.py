@@ -256,19 +256,27 @@ def _sum_of_weights(branches: Sequence[_Branch]) -> Value:
     array = np.empty(shape, np.float32)
     offsets = [_offset(largest, branch) for branch in branches]
     step = max(1, _BLOCK // max(1, math.prod(shape[1:])))
+    # The same memory for all blocks: new memory of this size would come from the system, page by page.
+    total, product = np.empty((step, *shape[1:])), np.empty(step * math.prod(shape[1:]))
     for begin in range(0, shape[0], step):
-        array[begin : begin + step] = _sum_of_rows(branches, offsets, slice(begin, min(begin + step, shape[0])))
+        rows = slice(begin, min(begin + step, shape[0]))
+        _add_rows(branches, offsets, rows, total[: rows.stop - begin], product)
+        array[rows] = total[: rows.stop - begin]
     for branch in branches:
         if branch.weights is not None and branch.weights.data is not None:
             release_pages(branch.weights.data)
     return Value(array.dtype, array.shape, array, shared=True)
 
 
-def _sum_of_rows(branches: Sequence[_Branch], offsets: Sequence[tuple[int, ...] | None], rows: slice) -> _Array:
-    """The sum of the weights of these output channels, in float64. ``offsets``: of each kernel in the first one."""
-    largest = branches[0]
-    assert largest.weights is not None
-    total = np.zeros((rows.stop - rows.start, *largest.weights.shape[1:]))
+def _add_rows(
+    branches: Sequence[_Branch],
+    offsets: Sequence[tuple[int, ...] | None],
+    rows: slice,
+    total: _Array,
+    product: _Array,
+) -> None:
+    """Write the sum of the weights of these output channels to ``total``. ``offsets``: of each kernel in the first one.
+    ``product``: memory for as many numbers as in ``total``."""
     for branch, offset in zip(branches, offsets, strict=True):
         assert offset is not None, "each kernel lies inside the largest"
         scale = branch.scale[rows]
@@ -276,8 +284,13 @@ def _sum_of_rows(branches: Sequence[_Branch], offsets: Sequence[tuple[int, ...] 
             channels = np.arange(rows.start, rows.stop) % total.shape[1]
             own: list[Any] = [np.arange(len(channels)), channels]
             total[(*own, *offset)] += scale
-        else:
-            assert branch.weights.data is not None
-            taps: list[Any] = [slice(at, at + size) for at, size in zip(offset, branch.kernel, strict=True)]
-            total[(..., *taps)] += branch.weights.data[rows] * scale.reshape(-1, *(1,) * (total.ndim - 1))
-    return total
+            continue
+        assert branch.weights.data is not None
+        weights, column = branch.weights.data[rows], scale.reshape(-1, *(1,) * (total.ndim - 1))
+        if branch is branches[0]:  # its kernel is the largest and covers all
+            np.multiply(weights, column, out=total)
+            continue
+        taps: list[Any] = [slice(at, at + size) for at, size in zip(offset, branch.kernel, strict=True)]
+        scaled = product[: weights.size].reshape(weights.shape)
+        np.multiply(weights, column, out=scaled)
+        total[(..., *taps)] += scaled

@@ -16,14 +16,14 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from ....errors import InferenceError
-from ..registry import OPERATORS, Lowering, Node, Operator, name_of
+from ..registry import ADAPTERS, OPERATORS, Lowering, Node, Operator, name_of
 from ..values import Context, Value
 from .elementwise import cast
 
 _HALVES = ("float16", "bfloat16")
 _F32 = np.dtype(np.float32)
 
-_OPERATORS = (
+_OPERATORS = frozenset((
     # elementwise
     "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Div",
     "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf",
@@ -45,7 +45,7 @@ _OPERATORS = (
     "com.microsoft::BiasGelu", "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
     "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
     "com.microsoft::SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization",
-)  # fmt: skip
+))  # fmt: skip
 
 
 def _wide(context: Context, value: Value | None) -> Value | None:
@@ -74,8 +74,11 @@ def _with_halves(dtypes: Collection[str]) -> Collection[str]:
     return (*dtypes, *_HALVES) if "float32" in dtypes and "float16" not in dtypes else dtypes
 
 
-for _name in _OPERATORS:
-    OPERATORS[_name] = [
-        dataclasses.replace(entry, lower=_computed_in_float32(entry), dtypes=tuple(map(_with_halves, entry.dtypes)))
-        for entry in OPERATORS[_name]
-    ]
+def _adapted(name: str, entry: Operator) -> Operator:
+    if name not in _OPERATORS:
+        return entry
+    return dataclasses.replace(entry, lower=_computed_in_float32(entry), dtypes=tuple(map(_with_halves, entry.dtypes)))
+
+
+OPERATORS.update((name, [_adapted(name, entry) for entry in forms]) for name, forms in OPERATORS.items())
+ADAPTERS.append(_adapted)  # for operators that are registered later

@@ -11,6 +11,7 @@ import numpy as np
 from .... import _kernels
 from ...._sizes import whole
 from ....errors import InferenceError
+from ....model.constants import array_of
 from ....model.types import dtype_of
 from ..registry import ANY, INDICES, NUMBERS, Node, operator
 from ..values import MAX_DIMS, Context, Value
@@ -334,7 +335,7 @@ def _scatter_nd(context: Context, node: Node, inputs: Sequence[Value | None]) ->
 
 
 def _fill_refusal(model: Model, view: NodeView) -> str | None:
-    value = view.attributes.get("value")
+    value = view.stored_attributes.get("value")
     dtype = None if value is None else dtype_of(value.data_type)
     if value is not None and (dtype is None or dtype.name not in ANY):
         return "ConstantOfShape of an unsupported element type"
@@ -349,11 +350,9 @@ def _fill_result(attributes: Mapping[str, Any]) -> str | None:
 
 @operator("ConstantOfShape", dtypes=("int64",), attributes={"value": None}, check=_fill_refusal, result=_fill_result)
 def _constant_of_shape(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    from onnx import numpy_helper
-
     shape = [whole(size) for size in context.known(_required(inputs[0]))]
     tensor = node.get("value", None)
-    value = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor).reshape(-1)
+    value = np.zeros(1, np.float32) if tensor is None else array_of(tensor).reshape(-1)
     if value.size != 1:
         raise InferenceError(f"value has {value.size} elements, expected 1")
     return [context.call("fill", [context.constant(value)], shape, value.dtype)]

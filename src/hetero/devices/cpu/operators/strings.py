@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...._ngrams import NGrams
 from ....errors import InferenceError
+from ....model.constants import array_of
 from ....model.types import dtype_of
 from ...bounded_patterns import all_matches, bounded_pattern
 from ..registry import ANY, INDICES, NUMBERS, STRING, Node, hosted
@@ -176,8 +177,6 @@ def _tokenizer(node: Node) -> Run:
 
 def _table(node: Node, side: str) -> Array | None:
     """Keys or values of a LabelEncoder; None if absent."""
-    from onnx import numpy_helper
-
     found: list[Array] = []
     for suffix, dtype in (("floats", np.float32), ("int64s", np.int64)):
         if node.get(f"{side}_{suffix}", None) is not None:
@@ -187,7 +186,7 @@ def _table(node: Node, side: str) -> Array | None:
         found.append(strings(items, (len(items),)))
     tensor = node.get(f"{side}_tensor", None)
     if tensor is not None:
-        found.append(_of_str(numpy_helper.to_array(tensor).reshape(-1), f"{side}_tensor"))
+        found.append(_of_str(array_of(tensor).reshape(-1), f"{side}_tensor"))
     if len(found) != 1:
         raise InferenceError(f"LabelEncoder needs one attribute with {side}, found {len(found)}")
     return found[0]
@@ -220,8 +219,6 @@ def _encoder_result(attributes: Any) -> str | None:
 }, since=2, result=_encoder_result)  # fmt: skip
 def _label_encoder(node: Node) -> Run:
     """A dictionary look-up. From opset 4 on, NaN equals the key NaN."""
-    from onnx import numpy_helper
-
     keys, values = _table(node, "keys"), _table(node, "values")
     assert keys is not None
     assert values is not None
@@ -230,7 +227,7 @@ def _label_encoder(node: Node) -> Run:
     tensor = node.get("default_tensor", None)
     default: Any
     if tensor is not None:
-        given = _of_str(numpy_helper.to_array(tensor), "default_tensor")
+        given = _of_str(array_of(tensor), "default_tensor")
         if given.size != 1 or given.dtype != values.dtype:
             raise InferenceError(f"attribute default_tensor is {given.dtype}{list(given.shape)}; "
                                  f"expected one {values.dtype}")  # fmt: skip

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from .... import _kernels
 from ....errors import InferenceError
+from ....model.constants import array_of
 from ..registry import Node, operator
 from ..values import Context, Value
 from .elementwise import _required, cast
@@ -68,12 +69,6 @@ class Trees:
     every_leaf: bool
 
 
-def _tensor(value: Any) -> NDArray[Any]:
-    from onnx import numpy_helper
-
-    return numpy_helper.to_array(value)
-
-
 def _numbers(attributes: Mapping[str, Any], name: str, dtype: Any, count: int | None = None) -> NDArray[Any] | None:
     """An attribute, or its form as a tensor; None if both are absent or empty."""
     value = attributes.get(name)
@@ -81,7 +76,7 @@ def _numbers(attributes: Mapping[str, Any], name: str, dtype: Any, count: int | 
     if tensor is not None:
         if value:
             raise InferenceError(f"attributes {name} and {name}_as_tensor are both given")
-        value = _tensor(tensor).reshape(-1)
+        value = array_of(tensor).reshape(-1)
     if value is None or not len(value):
         return None
     array = np.asarray(value)
@@ -361,7 +356,7 @@ def _scores(context: Context, node: Node, x: Value, kind: str, targets: int) -> 
 def _refusing(check: Callable[[Mapping[str, Any]], str | None]) -> Callable[[Model, NodeView], str | None]:
     def refusal(model: Model, view: NodeView) -> str | None:
         try:
-            return check(view.attributes)
+            return check(view.stored_attributes)
         except InferenceError as error:
             return str(error)
 
@@ -434,7 +429,7 @@ def as_regressor(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
     def numbers(name: str, count: int | None = None, dtype: Any = np.int64) -> NDArray[Any]:
         value = attributes.get(name)
-        array = np.asarray(() if value is None else _tensor(value) if hasattr(value, "data_type") else value)
+        array = np.asarray(() if value is None else array_of(value) if hasattr(value, "data_type") else value)
         array = array.reshape(-1)
         if not len(array) or (count is not None and len(array) != count):
             raise InferenceError(f"attribute {name} has {len(array)} entries; expected {count or 'at least 1'}")
@@ -526,7 +521,7 @@ def as_regressor(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _member_sets(attributes: Mapping[str, Any], count: int) -> list[NDArray[np.float64]]:
     """The members of each set; sets end with NaN."""
     value = attributes.get("membership_values")
-    numbers = np.zeros(0) if value is None else _tensor(value).reshape(-1).astype(np.float64)
+    numbers = np.zeros(0) if value is None else array_of(value).reshape(-1).astype(np.float64)
     ends = np.flatnonzero(np.isnan(numbers))
     if len(ends) != count or (len(ends) and ends[-1] != len(numbers) - 1) or (len(numbers) and not len(ends)):
         raise InferenceError(f"attribute membership_values has {len(ends)} sets, each with NaN at its end; "
