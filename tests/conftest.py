@@ -18,16 +18,39 @@ from hetero.plugin.profile import Profile
 from model_zoo import light, make_model, minilm
 from report_cases import HOSTILE_NAMES, chain
 
+# Their slow tests take the longest. They begin before the other slow ones, so that no process waits for one at the end.
+LONGEST = (
+    "devices/template/test_against_onnxruntime.py",
+    "devices/cpu/operators/test_operators.py",
+    "plugin/test_cancellation.py",
+    "docs/test_snippets.py",
+    "docs/test_site.py",
+    "test_stubs.py",
+    "devices/cpu/test_backend.py",
+    "devices/ort/test_plugin.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist would begin with the groups that have the most tests
+        config.option.loadscopereorder = False
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first: a broken build shows within seconds.
 
     With ``-n``, each process takes whole groups: the quick or the slow tests of a file, which share its fixtures, or
     all tests of RAY, whose clusters would meet each other."""
-    items.sort(key=is_slow)
+    items.sort(key=turn)
     for item in items:
         group = "RAY" if item.path.match("devices/ray/*") else f"{item.path}, slow: {is_slow(item)}"
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def turn(item: pytest.Item) -> int:
+    if not is_slow(item):
+        return 0
+    return 1 if any(item.path.match(name) for name in LONGEST) else 2
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -37,8 +37,8 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_for_ten_seconds(target: Path, seeds: Path) -> None:
-    told = fuzzing.run(target, 10, seeds, seed=1)
+def test_for_four_seconds(target: Path, seeds: Path) -> None:
+    told = fuzzing.run(target, 4, seeds, seed=1)
     assert told["runs"] > 1000
     assert told["edges"] > 1000
     assert told["corpus"] > told["seeds"] > 100

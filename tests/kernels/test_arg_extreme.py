@@ -30,7 +30,7 @@ def test_arg_extreme(variant: str, dtype: str, minimum: bool, last: bool) -> Non
         np.testing.assert_array_equal(found, expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_arg_extreme_of_any_length(data: st.DataObject) -> None:
     """With equal entries, and NaN, of which the first (or last) counts as extreme, as in NumPy."""

@@ -49,7 +49,7 @@ def test_cases(variant: str, name: str, finite: int) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_random_geometry(variant: str, data: st.DataObject) -> None:
     draw = data.draw

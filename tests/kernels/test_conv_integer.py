@@ -38,7 +38,7 @@ def naive_convolution(
     return y
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     group=st.integers(1, 3),
@@ -98,7 +98,7 @@ def test_convolutions(
     assert np.array_equal(found, requantized(wanted, scale[:, None, None], y_zero))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     channels=st.sampled_from([8, 15, 16, 33, 64, 65, 130]),

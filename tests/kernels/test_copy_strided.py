@@ -34,7 +34,7 @@ def test_transposes(dtype: str, variant: str) -> None:
             np.testing.assert_array_equal(copy_view(x, x.transpose(axes), variant), x.transpose(axes))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_transposes_of_parts(data: st.DataObject) -> None:
     """Tiles, their edges and sides too short for them; views that begin anywhere and leave gaps."""
@@ -55,7 +55,7 @@ def test_transposes_keep_every_bit_of_nan(variant: str) -> None:
     np.testing.assert_array_equal(found.view(np.uint32), x.T.copy().view(np.uint32))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_slices_flips_and_broadcasts(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))

@@ -15,7 +15,7 @@ VARIANTS = _kernels.variants()
 DTYPES = ["uint8", "float16", "float32", "int64"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_gather_family(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))

@@ -78,7 +78,7 @@ def naive(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_random_windows(variant: str, data: st.DataObject) -> None:
     draw = data.draw

@@ -104,7 +104,7 @@ def value_of(expression: Expression, numbers: tuple[Any, ...], answers: list[boo
 NUMBERS = st.lists(st.integers(0, 12) | st.integers(0, 1 << 40), min_size=3, max_size=3)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(EXPRESSION, min_size=1, max_size=4), NUMBERS, st.lists(NUMBERS, min_size=1, max_size=4))
 def test_a_plan_holds_where_python_takes_the_same_way(
     expressions: list[Expression], seen: list[int], others: list[list[int]]

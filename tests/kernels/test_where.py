@@ -12,7 +12,7 @@ from kernel_arrays import NUMERIC, broadcastable, random_array
 VARIANTS = _kernels.variants()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_where_broadcasts_as_numpy(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([*NUMERIC, "bool", "float16"]))

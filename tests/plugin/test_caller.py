@@ -26,7 +26,7 @@ from model_zoo import make_model
 
 X = np.float32([[1, -2, 3], [-4, 5, 6]])
 Y = -np.maximum(X, 0)
-LONG = 30
+LONG = 120  # seconds after which a test has hung
 TIMEOUT = {"PLUGIN_TIMEOUT_MS": 200}
 
 
@@ -39,6 +39,7 @@ class Bad(Plugin):
         super().__init__()
         self.fault = ("", "")
         self.gate = threading.Event()  # what hangs waits for it
+        self.hangs = threading.Event()
 
     def given(self, stage: str, right: Any, wrong: Mapping[str, Callable[[], Any]]) -> Any:
         where, how = self.fault
@@ -46,6 +47,7 @@ class Bad(Plugin):
             if how == "raises":
                 raise ValueError("bad weather")
             if how == "hangs":
+                self.hangs.set()
                 self.gate.wait()
             elif how in wrong:
                 return wrong[how]()
@@ -308,6 +310,7 @@ def test_multi_leaves_a_hanging_device_alone(
     bad.fault = ("infer", "hangs")
     stuck = [compiled.create_infer_request() for _ in range(2)]
     stuck[0].start_async(X)  # on BAD, the first of the list
+    assert bad.hangs.wait(LONG)
     time.sleep(0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -444,7 +447,7 @@ WAYS = {
     "infer": """
 bad.fault = ("infer", "hangs")
 core.compile_model(model, "BAD").submit(X)
-time.sleep(0.2)
+assert bad.hangs.wait({long})
 """,
     "query": """
 bad.fault = ("query", "hangs")
@@ -460,20 +463,24 @@ bad.fault = ("compile", "hangs")
 def compile():
     core.compile_model(model, "HETERO:BAD,CPU", pins={"second": "CPU"})
 threading.Thread(target=compile, daemon=True).start()
-time.sleep(0.5)
+assert bad.hangs.wait({long})
 """,
 }
 
 
 def script(way: str) -> str:
     here = Path(__file__).parent
-    return HANGING.format(paths=[str(here), str(here.parent / "helpers")]) + way + 'print("end", flush=True)\n'
+    return (
+        HANGING.format(paths=[str(here), str(here.parent / "helpers")])
+        + way.replace("{long}", str(LONG))
+        + 'print("end", flush=True)\n'
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_interpreter_exits_while_a_plugin_hangs(way: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", script(WAYS[way])], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script(WAYS[way])], capture_output=True, text=True, timeout=LONG, check=False
     )
     assert done.stdout == "end\n", done.stderr
     assert done.returncode == 0, done.stderr
@@ -485,18 +492,17 @@ def test_ctrl_c_ends_a_compilation_that_hangs() -> None:
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 bad.fault = ("compile", "hangs")
-print("begin", flush=True)
+threading.Thread(target=lambda: bad.hangs.wait() and print("hangs", flush=True), daemon=True).start()
 core.compile_model(model, "HETERO:BAD,CPU", pins={"second": "CPU"})
 """
     with subprocess.Popen(
         [sys.executable, "-c", script(hanging)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "begin\n"
-        time.sleep(0.5)
+        assert process.stdout.readline() == "hangs\n"
         process.send_signal(signal.SIGINT)
         try:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=LONG)
         finally:
             process.kill()
     assert "KeyboardInterrupt" in errors

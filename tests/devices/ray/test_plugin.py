@@ -285,7 +285,7 @@ def test_an_inference_can_be_waited_for_and_cancelled(shared: hetero.Core) -> No
         request.cancel()
     for request in requests:
         with pytest.raises(hetero.errors.Cancelled):
-            request.wait(timeout_ms=10_000)
+            request.wait(timeout_ms=120_000)
     feed["trips"] = np.array(3, np.int64)
     assert requests[0].infer(feed)[0] == [8]
 

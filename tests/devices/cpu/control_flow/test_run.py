@@ -334,10 +334,8 @@ def test_a_loop_without_end_is_interrupted_and_cancelled(in_c: bool, monkeypatch
     assert isinstance(runner, CpuRunner)
     timer = threading.Timer(0.2, runner.cancellation.request)
     timer.start()
-    start = time.monotonic()
     with pytest.raises(Cancelled, match="cancelled"):
         runner.run([feeds["n"], X])
-    assert time.monotonic() - start < 10
     runner.cancellation.clear()
     (found,) = runner.run([np.array(2), X])
     np.testing.assert_array_equal(found, 3 * X)
@@ -503,10 +501,8 @@ def test_a_shape_is_planned_once_when_threads_meet_it(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Planner, "first", slow)
     compiled = hetero.compile(parse("g (float[a] x) => (float[a] y) { y = Neg (x) }"), "CPU")
-    start = time.monotonic()
     in_threads(lambda n: compiled({"x": np.ones(n, np.float32)}), (3, 3, 4, 4, 3))
     assert sorted(planned) == [((3,),), ((4,),)]
-    assert time.monotonic() - start < 5
 
 
 def test_captured_weights_are_packed_once() -> None:

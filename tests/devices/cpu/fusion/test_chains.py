@@ -175,7 +175,7 @@ def nets(draw: st.DrawFn) -> tuple[Net, list[Value], int]:
     return net, kept, draw(st.sampled_from([1, 2, 7, 64, 100, 1024, 8192]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(nets())
 def test_random_chains_give_the_same_bits(case: tuple[Net, list[Value], int]) -> None:
     net, kept, tile = case

@@ -65,7 +65,7 @@ def test_operators_agree_with_the_reference() -> None:
                 continue  # TEMPLATE compares scores after PROBIT, which are NaN; onnxruntime those before
             outcomes[str(case), version] = outcome_of(core, case, version)
     assert not {key: text for key, text in outcomes.items() if text not in ("same", "refused")}
-    assert Counter(outcomes.values())["same"] > 4900
+    assert Counter(outcomes.values())["same"] > 6500
 
 
 @pytest.mark.parametrize("opset", [6, 7, 16])

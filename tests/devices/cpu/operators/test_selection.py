@@ -41,7 +41,7 @@ def test_top_k_of_long_rows_and_nan(variant: str, largest: int) -> None:
     np.testing.assert_array_equal(values, x[expected])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_top_k_of_every_type_and_length(data: st.DataObject) -> None:
     """Against a stable sort; with equal entries, entries of equal upper bits, -0, infinities, NaN, runs of both kinds,

@@ -171,7 +171,7 @@ def test_tf_idf(mode: str, skips: int) -> None:
             assert_same(found, on_ort(model, inputs))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_ngrams(data: st.DataObject) -> None:
     """Against a count of each n-gram by itself."""
