@@ -561,6 +561,26 @@ def test_pins_inside_a_body(pins: dict[str, str], placed: str) -> None:
     assert "".join(affinity[f"loop/{name}"][0] for name in ("c2", "m", "s2", "r")) == placed
 
 
+def test_a_pin_of_a_node_with_a_body_without_nodes() -> None:
+    core = hetero.Core()
+    text = """
+    g (float[2] x, int64 n, bool b) => (float[2] y)
+    {
+        y = Loop (n, , x) <body = b (int64 i, bool c, float[2] s) => (bool c2, float[2] t) {
+            c2 = Identity (c)
+            t = If (b) <
+                then_branch = t () => (float[2] k) { k = Constant <value_floats = [1.0, 2.0]> () },
+                else_branch = e () => (float[2] v) { v = Neg (s) }>
+        }>
+    }"""
+    for key in ("loop", "loop/t"):
+        compiled = core.compile_model(loop_model(core, text), "HETERO:CPU,TEMPLATE,CONTROL_FLOW", pins={
+            "loop/c2": "CPU", key: "TEMPLATE"})  # fmt: skip
+        for branch, wanted in ((True, [1, 2]), (False, [-3, -4])):
+            found = compiled({"x": np.array([3, 4], np.float32), "n": np.int64(3), "b": np.array(branch)})
+            assert found[0].tolist() == wanted
+
+
 def test_pins_that_match_the_graph_itself_leave_bodies_whole() -> None:
     core = hetero.Core()
     model = loop_model(core)
