@@ -62,6 +62,24 @@ def test_real_models(core: hetero.Core, real_model: Load, tmp_path: pathlib.Path
     assert bits(hetero.load(tmp_path / "m.hetero")(inputs)) == expected
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "HETERO:TEMPLATE,CPU"])
+def test_scalars_that_are_stored_keep_their_shape(core: hetero.Core, tmp_path: pathlib.Path, device: str) -> None:
+    """Constants that are outputs, and a result that was computed during compilation."""
+    nodes = [
+        helper.make_node("Constant", [], ["a"], value_float=2.5),
+        helper.make_node("Neg", ["w"], ["b"]),
+        helper.make_node("Exp", ["x"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "abwy"]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3])
+    graph = helper.make_graph(nodes, "g", [x], outputs, [numpy_helper.from_array(np.array(-3, np.float32), "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = core.compile_model(core.read_model(model), device)
+    compiled.export_model(tmp_path / "m.hetero")
+    a, b, w, _ = core.import_model(tmp_path / "m.hetero", device)(np.ones(3, np.float32)).values()
+    assert [(array.shape, float(array)) for array in (a, b, w)] == [((), 2.5), ((), 3), ((), -3)]
+
+
 def test_exporting_again_gives_the_same_file(core: hetero.Core) -> None:
     compiled = core.compile_model(core.read_model(network()), "CPU")
     compiled(X)

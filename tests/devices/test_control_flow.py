@@ -657,6 +657,26 @@ def test_pins_by_weight_that_leave_bodies_whole() -> None:
     assert plan.affinity == {"loop": "TEMPLATE"}
 
 
+def test_a_pin_of_a_node_with_a_body_without_nodes() -> None:
+    core = hetero.Core()
+    text = """
+    g (float[2] x, int64 n, bool b) => (float[2] y)
+    {
+        y = Loop (n, , x) <body = b (int64 i, bool c, float[2] s) => (bool c2, float[2] t) {
+            c2 = Identity (c)
+            t = If (b) <
+                then_branch = t () => (float[2] k) { k = Constant <value_floats = [1.0, 2.0]> () },
+                else_branch = e () => (float[2] v) { v = Neg (s) }>
+        }>
+    }"""
+    for key in ("loop", "loop/t"):
+        compiled = core.compile_model(loop_model(core, text), "HETERO:CPU,TEMPLATE,CONTROL_FLOW", pins={
+            "loop/c2": "CPU", key: "TEMPLATE"})  # fmt: skip
+        for branch, wanted in ((True, [1, 2]), (False, [-3, -4])):
+            found = compiled({"x": np.array([3, 4], np.float32), "n": np.int64(3), "b": np.array(branch)})
+            assert found[0].tolist() == wanted
+
+
 def test_pins_that_match_the_graph_itself_leave_bodies_whole() -> None:
     core = hetero.Core()
     model = loop_model(core)
@@ -763,6 +783,37 @@ def test_iteration_and_condition_of_rank_1() -> None:
     compiled = core.compile_model(loop_model(core, text), "HETERO:CPU,TEMPLATE", pins={"loop/t": "TEMPLATE"})
     y, counted = compiled({"x": np.zeros(2, np.float32), "n": np.array([4])}).values()
     assert (y.tolist(), counted.tolist()) == ([6, 6], [[0], [1], [2], [3]])
+
+
+@pytest.mark.parametrize("declared", ["int64 i, bool c, float[2] s", "i, c, s"])
+def test_a_body_that_lists_an_output_several_times(declared: str) -> None:
+    """Also without the types that follow from the node, which lacks a condition."""
+    core = hetero.Core()
+    text = """
+    g (float[2] x, int64 n, bool b) => (float[2] y, float[2] z, float[m, 2] r, float[2] p, float[2] q)
+    {
+        y, z, r = Loop (n, , x, x) <body = b (DECLARED, float[2] s2) => (bool c2, float[2] t, float[2] t, float[2] t) {
+            c2 = Identity (c)
+            f = CastLike (i, s)
+            u = Add (s, f)
+            t = Sub (u, s2)
+        }>
+        p, q = If (b) <
+            then_branch = t () => (float[2] v, float[2] v) { v = Neg (y) },
+            else_branch = e () => (float[2] v, float[2] w) { v = Exp (y)  w = Neg (v) }>
+    }""".replace("DECLARED", declared)
+    model = loop_model(core, text)
+    compiled = core.compile_model(model, "HETERO:CPU,TEMPLATE", pins={"loop/t": "TEMPLATE", "if/v": "TEMPLATE"})
+    assert cut_models(compiled)
+    x = np.array([3, 4], np.float32)
+    for trips in (2, 0, 1, 3):
+        for branch in (True, False):
+            wanted = [x, x, []] if not trips else [np.full(2, trips - 1)] * 2 + [[[row, row] for row in range(trips)]]
+            wanted += [-wanted[0]] * 2 if branch else [np.exp(wanted[0]), -np.exp(wanted[0])]
+            found = list(compiled({"x": x, "n": np.int64(trips), "b": np.array(branch)}).values())
+            for result, value in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(result, np.reshape(value, result.shape), rtol=1e-6)
+            assert not any(np.shares_memory(a, b) for at, a in enumerate(found) for b in [x, *found[:at]])
 
 
 def test_bodies_as_models() -> None:

@@ -91,7 +91,7 @@ class PayloadWriter:
         """Add an array of numbers, which is mapped when the file is read. An array that is added several times, also by
         other payloads of the file, is stored once. Returns the reference for `PayloadReader.array`, to store as
         JSON."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # unlike ascontiguousarray, leaves a scalar without an axis
         data = array.reshape(-1).view(np.uint8)
         shape = list(array.shape)
         if data.size >= _SMALL_BYTES:

@@ -146,8 +146,8 @@ def pins_of_body(body: Model, outer_key: str, pins: Mapping[str, str], devices: 
         if pin == outer_key and device != CONTROL_FLOW
     }
     further = {pin: device for pin, device in pins.items() if pin != outer_key and device in devices}
-    _, unmatched = find_pinned(body, further, (*devices, CONTROL_FLOW))
-    return whole | {pin: device for pin, device in further.items() if pin not in unmatched}
+    _, unmatched = find_pinned(body, whole | further, (*devices, CONTROL_FLOW))  # a body may have no nodes at all
+    return {pin: device for pin, device in (whole | further).items() if pin not in unmatched}
 
 
 def placed_numbers(

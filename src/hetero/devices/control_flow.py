@@ -428,7 +428,8 @@ class _RunnableBody:
         self.captures = body.captures
         names = [port.name for port in compiled.inputs]
         self.input_names = tuple(names[: len(names) - len(body.captures)])
-        self.output_names = tuple(port.name for port in compiled.outputs)
+        self.output_names = tuple(compiled.outputs[place].name for place in body.results)
+        self._places = body.results
         self.reset()
 
     def reset(self) -> None:
@@ -445,7 +446,7 @@ class _RunnableBody:
             error.add_note(f"in run {self.runs + 1} of {self._what}")
             raise
         self.runs += 1
-        return results
+        return [results[place] for place in self._places]
 
     def _checked(self, values: list[Any]) -> list[Any]:
         """The inputs with the types and shapes of the ports. Inputs like those of the last run need no check, because
@@ -495,7 +496,7 @@ class _Outline:
         names = [port.name for port in body.model.inputs]
         self.captures = body.captures
         self.input_names = tuple(names[: len(names) - len(body.captures)])
-        self.output_names = tuple(port.name for port in body.model.outputs)
+        self.output_names = tuple(body.model.outputs[place].name for place in body.results)
 
 
 def _outline(node: onnx.NodeProto, bodies: Sequence[Body]) -> onnx.NodeProto:
@@ -510,7 +511,7 @@ def _outline(node: onnx.NodeProto, bodies: Sequence[Body]) -> onnx.NodeProto:
             outline.attribute.append(attribute)
     for body in bodies:
         graph = onnx.GraphProto(name=body.attribute)
-        for port in body.model.outputs:
+        for port in (body.model.outputs[place] for place in body.results):
             if port.is_tensor and port.dtype is not None:
                 shape = None if port.shape is None else list(port.shape)
                 info = onnx.helper.make_tensor_value_info(port.name, onnx_dtype_of(port.dtype), shape)

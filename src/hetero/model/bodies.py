@@ -35,11 +35,14 @@ _TENSOR = "tensor_type"
 
 
 class Body(NamedTuple):
-    """A nested graph. ``attribute``: where the node has it. ``captures``: the outer values that are its last inputs."""
+    """A nested graph. ``attribute``: where the node has it. ``captures``: the outer values that are its last inputs.
+    ``results``: for each output of the graph, its place among those of the model, where a value that the graph lists
+    several times is one output."""
 
     attribute: str
     model: Model
     captures: tuple[str, ...]
+    results: tuple[int, ...]
 
 
 def bodies_of(model: Model, index: int) -> list[Body]:
@@ -103,6 +106,12 @@ def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> B
     for node, name in zip(own.node, _names_of(own), strict=True):
         node.name = _joined(key, name)
     _state_types(model, index, own)
+    listed = {info.name: info for info in reversed(own.output)}
+    order = {name: place for place, name in enumerate(dict.fromkeys(info.name for info in own.output))}
+    results = tuple(order[info.name] for info in own.output)
+    infos = [listed[name] for name in order]
+    del own.output[:]
+    own.output.extend(infos)
     constants, captures = [], []
     for name in _free_names(own):
         value = model.find_value(name)
@@ -127,7 +136,7 @@ def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> B
     label = f"{key!r} ({graph.name or attribute})"
     try:
         encoded = header_of(model) + encode_field(_GRAPH, own.SerializeToString())
-        return Body(attribute, attach(memoryview(encoded), arrays, label), tuple(captures))
+        return Body(attribute, attach(memoryview(encoded), arrays, label), tuple(captures), results)
     except HeteroError as error:
         raise_out_of_memory(error)
         raise HeteroError(f"its graph {attribute!r}: {error}") from error
@@ -136,11 +145,20 @@ def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> B
 def _state_types(model: Model, index: int, graph: onnx.GraphProto) -> None:
     """State the element types of the inputs of a body that lack them. The shapes of carried values may change between
     iterations, and scanned values have one dimension less, so shapes are not stated."""
+    import onnx
+
     values = model.node_inputs[index].tolist()
     if model.nodes[index].op_type == "Scan":
         values = values[max(0, len(values) - len(graph.input)) :]  # in opset 8, the lengths of the batches come first
-    for info, value in zip(graph.input, values, strict=False):
-        if value < 0 or info.type.WhichOneof("value") not in (None, _TENSOR) or info.type.tensor_type.elem_type:
+    fixed = (onnx.TensorProto.INT64, onnx.TensorProto.BOOL) if model.nodes[index].op_type == "Loop" else ()
+    for at, info in enumerate(graph.input):
+        if info.type.WhichOneof("value") not in (None, _TENSOR) or info.type.tensor_type.elem_type:
+            continue
+        if at < len(fixed):  # the iteration and the condition, which a body has even if the node has neither
+            info.type.MergeFromString(encode_tensor_type(fixed[at], None))
+            continue
+        value = values[at] if at < len(values) else -1
+        if value < 0:
             continue
         dtype = model.type_of(value).dtype
         if dtype is not None and model.is_tensor(value):

@@ -404,6 +404,7 @@ class Planner:
 
         ``stop``: the first node of the next segment. ``host``: the node that runs after this segment, or -1."""
         read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.output_ids)
+        read_later.discard(-1)  # an absent input is not the absent output of another node
         host_inputs = set(self.nodes[host].inputs) if host >= 0 else set()
         host_outputs = tuple(v for v in self.nodes[host].outputs if v in read_later) if host >= 0 else ()
         if stop == len(self.nodes):

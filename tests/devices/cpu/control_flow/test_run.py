@@ -304,6 +304,26 @@ KEEP = """
     }"""
 
 
+def test_an_output_that_is_left_out_is_not_an_input_that_is_left_out() -> None:
+    """Of a Loop without a condition, before another one: both names are empty. onnxruntime crashes on this model."""
+    body = "body = b (int64 i, bool c, float[3] p) => (bool c2, float[3] r"
+    proto = parse(f"""
+        g (float[3] x, int64 n) => (float[3] u, float[k, 3] s)
+        {{
+            a = Exp (x)
+            unread, s = Loop (n, , x) <{body}, float[3] q) {{ c2 = Identity (c)  r = Add (p, a)  q = Neg (r) }}>
+            t = Tanh (a)
+            u = Loop (n, , t) <{body}) {{ c2 = Identity (c)  r = Add (p, a) }}>
+        }}""")
+    proto.graph.node[1].output[0] = ""
+    compiled = hetero.compile(proto, "CPU")
+    for trips in (1, 3, 0):
+        last, rows = compiled({"x": X, "n": np.array(trips)}).values()
+        np.testing.assert_allclose(last, np.tanh(np.exp(X)) + trips * np.exp(X), rtol=1e-5)
+        wanted = [-X - trip * np.exp(X) for trip in range(1, trips + 1)]
+        np.testing.assert_allclose(rows, np.reshape(wanted, (trips, 3)), rtol=1e-5)
+
+
 def test_a_loop_without_a_trip_count_ends_by_its_condition() -> None:
     compiled = hetero.compile(
         parse("""

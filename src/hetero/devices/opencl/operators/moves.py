@@ -138,7 +138,7 @@ add(
     (ANY,),
     _transpose,
     ("perm",),
-    on_host=lambda a, v, x: np.ascontiguousarray(x[0].transpose(_order(a, x[0].ndim))),
+    on_host=lambda a, v, x: np.asarray(x[0].transpose(_order(a, x[0].ndim)), order="C"),
 )
 
 
@@ -351,7 +351,7 @@ add(
     _expand,
     host=(1,),
     states_size=True,
-    on_host=lambda a, v, x: np.ascontiguousarray(np.broadcast_to(x[0], _target(x[0].shape, x[1]))),
+    on_host=lambda a, v, x: np.asarray(np.broadcast_to(x[0], _target(x[0].shape, x[1])), order="C"),
 )
 
 
