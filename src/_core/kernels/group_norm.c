@@ -1,6 +1,6 @@
 /* group_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, with mean and variance over a group of channels
  * of one image, and scale and bias per channel; with one channel in each group, instance normalization. Subtracting the
- * mean first makes equal elements exactly the bias. Source: Wu and He, Group Normalization, 2018.
+ * mean first makes equal elements exactly the bias: see ht_row_variance. Source: Wu and He, Group Normalization, 2018.
  *
  * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y. ints: n, c, inner, groups. floats: epsilon.
  * Sums as in rows.h; the variance about the mean in a second pass, to avoid cancellation. Makes three passes over a
@@ -27,8 +27,8 @@ static void group_norm_part(void *context, int64_t part, int thread)
             return;
         const float *x = (const float *)call->in[0]->data + row * width;
         float *y = (float *)call->out[0]->data + row * width;
-        const float mean = (float)(ht_row_sum(x, width) / (double)width);
-        const double variance = ht_row_scatter(x, width, mean) / (double)width;
+        float mean = (float)(ht_row_sum(x, width) / (double)width);
+        const double variance = ht_row_variance(x, width, ht_row_scatter(x, width, mean), &mean);
         const float inverse = (float)(1.0 / sqrt(variance + call->floats[0]));
         const vf center = vf_set1(mean);
         for (int64_t k = 0; k < channels; k++, x += inner, y += inner) {

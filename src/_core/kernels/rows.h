@@ -68,6 +68,30 @@ HT_INLINE double ht_row_scatter(const float *x, int64_t n, float center)
     return total;
 }
 
+#define HT_FAR_MEAN 8.0 /* standard deviations from 0 */
+
+/* The sum of the differences from `center`. */
+static __attribute__((noinline, unused)) double ht_row_shift(const float *x, int64_t n, float center)
+{
+    const vf c = vf_set1(center);
+    double total = 0;
+    HT_ROW_SUM(x, n, c, sum + (v - c), total);
+    return total;
+}
+
+/* The biased variance of a row, from the sum of the squares about its mean, and corrects the mean. The sum that gave the
+ * mean was rounded relative to the elements; the sum of the differences from it is rounded relative to these. It takes
+ * another pass over a row far from 0, for which that matters: of equal elements, the mean is then the element. */
+HT_INLINE double ht_row_variance(const float *x, int64_t n, double scatter, float *mean)
+{
+    const double variance = scatter / (double)n, center = *mean;
+    if (HT_LIKELY(!(variance * (HT_FAR_MEAN * HT_FAR_MEAN) < center * center))) /* also NaN */
+        return variance;
+    const double shift = ht_row_shift(x, n, *mean) / (double)n;
+    *mean = (float)(center + shift);
+    return fmax(0, variance - shift * shift);
+}
+
 /* The largest element, -inf for an empty row. A NaN gives NaN if `nan_counts`, else it may be ignored. */
 HT_INLINE float ht_row_max(const float *x, int64_t n, const int nan_counts)
 {
