@@ -479,6 +479,24 @@ def test_bad_inputs_stay_in_their_windows(variant: str, case: str) -> None:
             assert (np.abs(found[finite] - expected[finite]) <= 1e-5 * terms[finite]).all()
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("case", [case for case in CASES if "larger" not in case and "1089" not in case])
+def test_bad_weights_reach_outputs_beside_padding(variant: str, case: str) -> None:
+    """Their products with the padding are NaN, in every way of computing a convolution."""
+    x_shape, w_shape, group, stride, dilation, pad = CASES[case]
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(0.5, 1, x_shape).astype(np.float32), rng.uniform(-0.1, 0.1, w_shape).astype(np.float32)
+    w.reshape(-1)[[0, w.size // 2, -1]] = [np.inf, np.nan, -np.inf]
+    geometry = (group, [stride] * 2, [dilation] * 2, [pad] * 2, [pad] * 2)
+    with np.errstate(invalid="ignore"):
+        expected = naive(x, w, *geometry)
+    for packed in (False, True):
+        if packed and w_shape[1] == 1 and w_shape[0] // group <= 4:
+            continue
+        found = conv(x, w, expected.shape[2:], *geometry[:4], variant=variant, packed=packed)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * w[0].size)
+
+
 def test_rejected() -> None:
     x, w = np.ones((1, 4, 5, 5), np.float32), np.ones((4, 4, 3, 3), np.float32)
     good = [1, 0, 0, 1, 3, 3, 1, 1, 1, 0, 0, 0, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""layer_norm, batch_norm and lrn against NumPy in float64."""
+"""layer_norm, group_norm, batch_norm and lrn against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -72,6 +72,40 @@ def test_layer_norm_of_nan_stays_in_its_row(variant: str) -> None:
     found = one("layer_norm", [x, np.ones(40, np.float32), None], [3, 40], [1e-5], variant)
     np.testing.assert_array_equal(np.isnan(found).all(axis=1), [False, True, False])
     np.testing.assert_array_equal(np.isnan(found).any(axis=1), [False, True, False])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("width", [1, 3, 49, 1000, 4097])
+@pytest.mark.parametrize("value", [0.1, -1000.1, 1e6 + 0.1, 1e30])
+def test_equal_elements_are_their_mean(variant: str, width: int, value: float) -> None:
+    """The sum of many equal elements is rounded, and so is a mean that is not corrected."""
+    x, scale, bias = np.full((3, width), value, np.float32), normal(width, seed=1), normal(width, seed=2)
+    found = one("layer_norm", [x, scale, bias], [3, width, 0], [1e-5], variant)
+    np.testing.assert_array_equal(found, np.broadcast_to(bias, x.shape))
+    half = x / 2
+    found = one("layer_norm", [half, scale, bias, half], [3, width, 0], [1e-5], variant)
+    np.testing.assert_array_equal(found, np.broadcast_to(bias, x.shape))
+    scale, bias = normal(6, seed=1), normal(6, seed=2)
+    x = np.full((2, 6, width), value, np.float32)
+    for groups in (1, 2, 6):
+        found = one("group_norm", [x, scale, bias], [2, 6, width, groups], [1e-5], variant)
+        np.testing.assert_array_equal(found, np.broadcast_to(bias[:, None], x.shape))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("offset", [0, 7, 100, 1e4])
+def test_group_norm(variant: str, offset: float) -> None:
+    """Within the rounding of the mean to float32."""
+    scale, bias = normal(6, seed=1), normal(6, seed=2)
+    for width in WIDTHS:
+        x = normal(2, 6, width) + np.float32(offset)
+        for groups in (1, 2, 6):
+            flat = x.reshape(2, groups, -1).astype(np.float64)
+            flat = flat - flat.mean(axis=2, keepdims=True)
+            flat /= np.sqrt((flat * flat).mean(axis=2, keepdims=True) + 1e-2)
+            expected = flat.reshape(x.shape) * scale[:, None] + bias[:, None]
+            found = one("group_norm", [x, scale, bias], [2, 6, width, groups], [1e-2], variant)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-5 + 2e-6 * offset)
 
 
 # ---- batch_norm

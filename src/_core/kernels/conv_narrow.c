@@ -2,7 +2,8 @@
  *
  * The planes of those channels are transposed into [padded pixel][channel], and so are the weights. Then every tap of a
  * pixel is one aligned vector, for any geometry, and the finished pixels are transposed back. Used for planes whose
- * rows are short, such as 7x7 or 14x14. Kernel rows outside the input are skipped.
+ * rows are short, such as 7x7 or 14x14. Kernel rows outside the input are skipped if the weights of the vector's channels
+ * are all finite: the product of an infinite weight or NaN and the padding is NaN.
  * Cost: pixels * taps / lanes multiply-adds of vectors; the transpositions move each input and output once.
  */
 #include "conv.h"
@@ -131,13 +132,15 @@ static void store_plane(const ht_conv *c, const buffers *b, int64_t first, int64
     }
 }
 
-static void convolve(const ht_conv *c, const buffers *b, vf bias)
+/* skip: are kernel rows outside the input skipped? */
+static void convolve(const ht_conv *c, const buffers *b, vf bias, int skip)
 {
     const int64_t parts = ht_ceil_div(c->out[2], TILE);
     for (int64_t y = 0; y < c->out[1]; y++) {
         const int64_t iy = y * c->stride[1] - c->pad[1];
-        int64_t ky0, ky1;
-        ht_valid_range(iy, c->dilation[1], c->in[1], c->kernel[1], &ky0, &ky1);
+        int64_t ky0 = 0, ky1 = c->kernel[1];
+        if (skip)
+            ht_valid_range(iy, c->dilation[1], c->in[1], c->kernel[1], &ky0, &ky1);
         const float *row = b->in + (y * c->stride[1] + ky0 * c->dilation[1]) * b->width * VF_LANES;
         int64_t x = 0;
         for (int64_t part = 0; part < parts; part++) {
@@ -160,14 +163,18 @@ void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1)
         vf_store(b.out + i, vf_set1(0.0f)); /* these lanes are transposed together with the last pixels */
     for (int64_t g = group0; g < group1; g += VF_LANES) {
         const int64_t lanes = ht_min64(VF_LANES, group1 - g);
+        vi bits = vi_set1(0); /* of products of weights with zero, which are zero or NaN */
         fill_plane(c, &b, c->x + g * c->in_plane, lanes);
         for (int64_t t = 0; t < c->taps; t += VF_LANES) {
             vf block[VF_LANES];
             transpose_in(c->w + g * c->taps + t, c->taps, lanes, ht_min64(VF_LANES, c->taps - t), block);
-            for (int i = 0; i < VF_LANES; i++)
+            for (int i = 0; i < VF_LANES; i++) {
                 vf_store(b.w + (t + i) * VF_LANES, block[i]);
+                bits = vi_or(bits, vf_bits(block[i] * vf_set1(0.0f)));
+            }
         }
-        convolve(c, &b, c->bias ? vf_load_n(c->bias + g, lanes) : vf_set1(0.0f));
+        convolve(c, &b, c->bias ? vf_load_n(c->bias + g, lanes) : vf_set1(0.0f),
+                 !vm_any(vf_isnan(vi_as_float(bits))));
         store_plane(c, &b, g, lanes);
     }
 }

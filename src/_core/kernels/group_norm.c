@@ -1,6 +1,6 @@
 /* group_norm: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, with mean and variance over a group of channels
  * of one image, and scale and bias per channel; with one channel in each group, instance normalization. Subtracting the
- * mean first makes equal elements exactly the bias. Source: Wu and He, Group Normalization, 2018.
+ * mean first makes equal elements exactly the bias: see ht_row_variance. Source: Wu and He, Group Normalization, 2018.
  *
  * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y. ints: n, c, inner, groups. floats: epsilon.
  * Sums as in rows.h; the variance about the mean in a second pass, to avoid cancellation. Makes three passes over a
@@ -49,21 +49,24 @@ static void group_norm_part(void *context, int64_t part, int thread)
         if (ht_paced_stop(&left, width))
             return;
         const float *x = (const float *)call->in[0]->data + row * width;
-        const float mean = (float)(ht_row_sum(x, width) / (double)width);
-        const float inverse = inverse_deviation(call, ht_row_scatter(x, width, mean) / (double)width);
+        float mean = (float)(ht_row_sum(x, width) / (double)width);
+        const float inverse =
+            inverse_deviation(call, ht_row_variance(x, width, ht_row_scatter(x, width, mean), &mean));
         for (int64_t k = 0; k < channels; k++)
             normalize(call, row, k, 0, inner, mean, inverse);
     }
 }
+
+typedef enum { ELEMENTS, SQUARES_ABOUT_MEAN, DIFFERENCES_FROM_MEAN } terms;
 
 /* A group that threads share. */
 typedef struct {
     const ht_call *call;
     const float *x;
     int64_t row, width, blocks, parts;
-    int scatter;         /* sum the squares about the mean, not the elements */
+    terms terms; /* what to sum */
     float mean, inverse;
-    ht_row_units units;  /* rows: channels */
+    ht_row_units units; /* rows: channels */
     float sums[MOST_BLOCKS];
 } shared_group;
 
@@ -75,7 +78,9 @@ static void sum_part(void *context, int64_t part, int thread)
     for (int64_t block = ht_part_begin(job->blocks, job->parts, part); block < end; block++) {
         const float *x = job->x + block * HT_ROW_BLOCK;
         const int64_t n = ht_min64(HT_ROW_BLOCK, job->width - block * HT_ROW_BLOCK);
-        job->sums[block] = (float)(job->scatter ? ht_row_scatter(x, n, job->mean) : ht_row_sum(x, n));
+        job->sums[block] = (float)(job->terms == ELEMENTS             ? ht_row_sum(x, n)
+                                   : job->terms == SQUARES_ABOUT_MEAN ? ht_row_scatter(x, n, job->mean)
+                                                                      : ht_row_shift(x, n, job->mean));
     }
 }
 
@@ -89,25 +94,26 @@ static void normalize_part(void *context, int64_t part, int thread)
     while (ht_walk_next(&walk));
 }
 
-/* The sum of the whole group; undefined if the run must end. */
-static double shared_sum(shared_group *job, int scatter)
+/* The mean of the terms of the whole group; undefined if the run must end. */
+static double shared_mean(shared_group *job, terms terms)
 {
-    job->scatter = scatter;
+    job->terms = terms;
+    job->parts = ht_parts(job->call, job->blocks, 3 * (double)job->width);
     ht_parallel(job->call->team, job->parts, sum_part, job);
     double total = 0;
     for (int64_t block = 0; block < job->blocks && !(block == 0 && ht_stopping()); block++)
         total += job->sums[block];
-    return total;
+    return total / (double)job->width;
 }
 
 static void normalize_shared(shared_group *job, int64_t channels, int64_t inner)
 {
-    const double cost = 3 * (double)job->width;
-    job->parts = ht_parts(job->call, job->blocks, cost);
-    job->mean = (float)(shared_sum(job, 0) / (double)job->width);
-    job->parts = ht_parts(job->call, job->blocks, cost);
-    job->inverse = inverse_deviation(job->call, shared_sum(job, 1) / (double)job->width);
-    job->units = ht_divide_rows(job->call, channels, inner, cost);
+    job->mean = (float)shared_mean(job, ELEMENTS);
+    double variance = shared_mean(job, SQUARES_ABOUT_MEAN);
+    if (ht_row_is_far(variance, job->mean))
+        variance = ht_corrected_variance(variance, shared_mean(job, DIFFERENCES_FROM_MEAN), &job->mean);
+    job->inverse = inverse_deviation(job->call, variance);
+    job->units = ht_divide_rows(job->call, channels, inner, 3 * (double)job->width);
     ht_parallel(job->call->team, job->units.parts, normalize_part, job);
 }
 

@@ -143,8 +143,7 @@ HT_INLINE void sum_rows(const norm_rows *at, const int rows, const int added, do
     }
 }
 
-/* Sums of squares about each row's mean. */
-/* Also prefetches the operands of the next rows. */
+/* Sums of squares about each row's mean. Also prefetches the operands of the next rows. */
 HT_INLINE void scatter_rows(const norm_rows *at, const float *x, const int rows, const float *center, double *total)
 {
     const int64_t width = at->width;
@@ -224,8 +223,10 @@ HT_INLINE void layer_norm_rows(const norm_rows *at, const int rows)
         for (int r = 0; r < rows; r++)
             mean[r] = (float)(total[r] / (double)at->width);
     scatter_rows(at, x, rows, mean, scatter);
-    for (int r = 0; r < rows; r++)
-        factor[r] = (float)(1.0 / sqrt(scatter[r] / (double)at->width + at->epsilon));
+    for (int r = 0; r < rows; r++) {
+        const double variance = ht_row_variance(x + r * at->width, at->width, scatter[r], &mean[r]);
+        factor[r] = (float)(1.0 / sqrt(variance + at->epsilon));
+    }
     if (at->bias)
         normalize_rows(at, x, rows, 1, mean, factor);
     else

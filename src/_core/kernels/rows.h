@@ -68,6 +68,41 @@ HT_INLINE double ht_row_scatter(const float *x, int64_t n, float center)
     return total;
 }
 
+#define HT_FAR_MEAN 8.0 /* standard deviations from 0 */
+
+/* The sum of the differences from `center`. */
+static __attribute__((noinline, unused)) double ht_row_shift(const float *x, int64_t n, float center)
+{
+    const vf c = vf_set1(center);
+    double total = 0;
+    HT_ROW_SUM(x, n, c, sum + (v - c), total);
+    return total;
+}
+
+/* Whether a row is so far from 0 that the rounding of its mean, which is relative to the elements, matters. */
+HT_INLINE int ht_row_is_far(double variance, float mean)
+{
+    return variance * (HT_FAR_MEAN * HT_FAR_MEAN) < (double)mean * mean; /* not if one is NaN */
+}
+
+/* The biased variance of a row, from that about `mean`, and corrects the mean. `shift`: the mean of the differences from
+ * `mean`, whose rounding is relative to the differences: of equal elements, the mean is then the element. */
+HT_INLINE double ht_corrected_variance(double variance, double shift, float *mean)
+{
+    *mean = (float)(*mean + shift);
+    return fmax(0, variance - shift * shift);
+}
+
+/* The biased variance of a row, from the sum of the squares about its mean, and corrects the mean: another pass over a
+ * row far from 0. */
+HT_INLINE double ht_row_variance(const float *x, int64_t n, double scatter, float *mean)
+{
+    const double variance = scatter / (double)n;
+    if (HT_LIKELY(!ht_row_is_far(variance, *mean)))
+        return variance;
+    return ht_corrected_variance(variance, ht_row_shift(x, n, *mean) / (double)n, mean);
+}
+
 /* The largest element, -inf for an empty row. A NaN gives NaN if `nan_counts`, else it may be ignored. */
 HT_INLINE float ht_row_max(const float *x, int64_t n, const int nan_counts)
 {

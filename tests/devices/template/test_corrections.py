@@ -117,3 +117,23 @@ def test_statistics_of_layer_normalization_are_float32(dtype: type) -> None:
     assert (y.dtype, mean.dtype, inverse.dtype) == (np.dtype(dtype), np.float32, np.float32)
     np.testing.assert_allclose(mean, [[3]])
     np.testing.assert_allclose(inverse, [[1 / np.sqrt(3.5)]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "pads", [{"pads": [1, 0, 2, 3]}, {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"}, {"auto_pad": "VALID"}, {}]
+)
+@pytest.mark.parametrize("dilations", [[2, 1], [2, 3]])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 3]])
+def test_nan_reaches_only_the_windows_of_a_dilated_convolution(
+    pads: dict[str, Any], dilations: list[int], strides: list[int]
+) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 4, 9, 11)).astype(np.float32)
+    x[0, 1, 4, 5], x[1, 3, 0, 10] = np.nan, np.inf
+    w = np.random.default_rng(1).standard_normal((6, 2, 2, 3)).astype(np.float32)
+    b = np.arange(6, dtype=np.float32)
+    feeds, attributes = {"x": x, "w": w, "b": b}, {"dilations": dilations, "strides": strides, "group": 2, **pads}
+    if "auto_pad" not in pads:
+        _as_onnxruntime("Conv", feeds, **attributes)
+    core = Core()
+    (wanted,) = core.compile_model(_model("Conv", feeds, **attributes), "CPU")(feeds).arrays()
+    np.testing.assert_allclose(_run("Conv", feeds, **attributes)[0], wanted, rtol=1e-5, atol=1e-5)
