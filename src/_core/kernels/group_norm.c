@@ -57,14 +57,14 @@ static void group_norm_part(void *context, int64_t part, int thread)
     }
 }
 
-typedef enum { ELEMENTS, SQUARES_ABOUT_MEAN, DIFFERENCES_FROM_MEAN } terms;
+typedef enum { ELEMENTS, SQUARES_ABOUT_MEAN, DIFFERENCES_FROM_MEAN } term_kind;
 
 /* A group that threads share. */
 typedef struct {
     const ht_call *call;
     const float *x;
     int64_t row, width, blocks, parts;
-    terms terms; /* what to sum */
+    term_kind kind; /* what to sum */
     float mean, inverse;
     ht_row_units units; /* rows: channels */
     float sums[MOST_BLOCKS];
@@ -78,8 +78,8 @@ static void sum_part(void *context, int64_t part, int thread)
     for (int64_t block = ht_part_begin(job->blocks, job->parts, part); block < end; block++) {
         const float *x = job->x + block * HT_ROW_BLOCK;
         const int64_t n = ht_min64(HT_ROW_BLOCK, job->width - block * HT_ROW_BLOCK);
-        job->sums[block] = (float)(job->terms == ELEMENTS             ? ht_row_sum(x, n)
-                                   : job->terms == SQUARES_ABOUT_MEAN ? ht_row_scatter(x, n, job->mean)
+        job->sums[block] = (float)(job->kind == ELEMENTS             ? ht_row_sum(x, n)
+                                   : job->kind == SQUARES_ABOUT_MEAN ? ht_row_scatter(x, n, job->mean)
                                                                       : ht_row_shift(x, n, job->mean));
     }
 }
@@ -95,9 +95,9 @@ static void normalize_part(void *context, int64_t part, int thread)
 }
 
 /* The mean of the terms of the whole group; undefined if the run must end. */
-static double shared_mean(shared_group *job, terms terms)
+static double shared_mean(shared_group *job, term_kind kind)
 {
-    job->terms = terms;
+    job->kind = kind;
     job->parts = ht_parts(job->call, job->blocks, 3 * (double)job->width);
     ht_parallel(job->call->team, job->parts, sum_part, job);
     double total = 0;
