@@ -12,6 +12,7 @@ what was run.
 """
 
 import argparse
+import functools
 import hashlib
 import os
 import shutil
@@ -184,8 +185,9 @@ def _variables() -> dict[str, str]:
     return variables
 
 
+@functools.cache
 def _last_change() -> str:
-    """Seconds since 1970: the time that the builds write into archives."""
+    """Seconds since 1970: the time that the builds write into archives, also if there is a commit meanwhile."""
     if "SOURCE_DATE_EPOCH" in os.environ:
         return os.environ["SOURCE_DATE_EPOCH"]
     told = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, text=True, capture_output=True, check=False)
