@@ -388,8 +388,8 @@ def _integer_convolution(
 
 
 def _without_padding(
-    context: Context, weights: Value, window: Sequence[int], image: Sequence[int], sizes: Sequence[int]
-) -> tuple[Value, Sequence[int]]:
+    context: Context, weights: Value, window: list[int], image: Sequence[int], sizes: Sequence[int]
+) -> tuple[Value, list[int]]:
     """Constant filters without the taps at their ends that only ever read padding, and their window. Padding adds
     nothing to a sum, because it is the zero point of the image. ``sizes``: three, of the result.
 
