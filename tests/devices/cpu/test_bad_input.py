@@ -14,6 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from hetero import Core, InferenceError
+from opencl import unavailable
 
 HUGE = 1 << 62
 LEAST = {4: -(1 << 31), 8: -(1 << 63)}
@@ -277,7 +278,7 @@ DEFINED: dict[str, tuple[str, Sequence[np.ndarray], dict[str, Any], np.ndarray]]
 
 
 def model_of(
-    op: str, arrays: Sequence[np.ndarray | None], attributes: dict[str, Any], constant: bool
+    op: str, arrays: Sequence[np.ndarray | None], attributes: dict[str, Any], constant: bool, opset: int = 21
 ) -> onnx.ModelProto:
     names = ["" if array is None else f"x{i}" for i, array in enumerate(arrays)]
     given = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
@@ -295,7 +296,7 @@ def model_of(
         [onnx.ValueInfoProto(name=name) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in given.items() if name not in inputs],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
 def run(
@@ -394,6 +395,28 @@ def test_extremes_have_defined_results(name: str, constant: bool, device: str) -
     assert isinstance(found, np.ndarray), found
     assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
     assert np.array_equal(found, wanted, equal_nan=wanted.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "OPENCL"])
+@pytest.mark.parametrize("constant", [False, True], ids=["inputs", "constants"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("opset", [5, 6, 10, 11, 12])
+def test_default_bounds_of_clip(opset: int, dtype: str, constant: bool, device: str) -> None:
+    """The finite limits of the type; from opset 6 to 10 the defaults of the attributes, which are those of float32."""
+    if device == "OPENCL" and (dtype == "float64" or opset < 6 or unavailable()):
+        pytest.skip(unavailable() or "refused")
+    with np.errstate(over="ignore"):
+        most = np.array(MOST, dtype) if 6 <= opset <= 10 else np.finfo(dtype).max
+    x = np.array([-INF, INF, NAN, -2, np.finfo(dtype).max], dtype)
+    one = np.array(1, dtype)
+    for bound in ("", "min", "max"):
+        attributes = {bound: 1.0} if bound and opset < 11 else {}
+        given = {"": [x], "min": [x, one], "max": [x, None, one]}[bound if opset >= 11 else ""]
+        model = model_of("Clip", given, attributes, constant, opset)
+        feeds = {} if constant else {f"x{i}": array for i, array in enumerate(given) if array is not None}
+        found = Core().compile_model(model, device)(feeds)["y"]
+        low, high = one if bound == "min" else -most, one if bound == "max" else most
+        np.testing.assert_array_equal(found, np.minimum(np.maximum(x, low), high), strict=True)
 
 
 OUT_OF_MEMORY = """

@@ -11,6 +11,7 @@ Conditions:
   input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns.
 - The depthwise convolution has one output channel for each input channel and no dilations. Each row of windows contains
   a row of its input. Its kernel and its rows are small enough for conv_depthwise.c (`_MOST_TAPS`, `_MOST_COPIED`).
+- What four rows of windows need of the input and of a panel's channels has at most `_MOST_HELD` elements.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ _MOST_COPIED = 1 << 17
 """Input elements of four rows of windows, of which conv_depthwise.c makes a padded copy. Its scratch memory holds twice
 as many."""
 
+_MOST_HELD = 1 << 20
+"""Elements that each thread holds at least: of four rows of windows, all input channels and the output channels of a
+panel. With more, which are far from the L2 cache, the joined convolutions take up to twice as long as separate ones."""
+
+_ROWS, _PANEL = 4, 16  # HT_POINTWISE_LEAST_ROWS, HT_POINTWISE_CHANNELS
+
 
 def join(graph: CallGraph) -> None:
     for position, call in graph:
@@ -46,6 +53,8 @@ def join(graph: CallGraph) -> None:
             continue
         pointwise = maker_of(graph, call.inputs[0], ("conv",))
         if pointwise is None or not (_is_pointwise(pointwise[1]) and _is_depthwise(call)):
+            continue
+        if _held(pointwise[1], call) > _MOST_HELD:
             continue
         graph.remove(pointwise[0])
         graph.replace(position, _joined(pointwise[1], call))
@@ -80,10 +89,18 @@ def _is_depthwise(call: Call) -> bool:
         and x.shape[1] == y.shape[1] == group
         and window[9:] == [1, 1, 1]
         and height * width <= _MOST_TAPS
-        and (3 * stride + height) * ((y.shape[3] + 32) * step + width) <= _MOST_COPIED
+        and ((_ROWS - 1) * stride + height) * ((y.shape[3] + 32) * step + width) <= _MOST_COPIED
         and pad < height
         and (y.shape[2] - 1) * stride - pad < x.shape[2]
     )
+
+
+def _held(pointwise: Call, depthwise: Call) -> int:
+    x, y = pointwise.inputs[0], depthwise.outputs[0]
+    assert x is not None
+    height, stride = depthwise.ints[4], depthwise.ints[7]
+    rows = min((min(_ROWS, y.shape[2]) - 1) * stride + height, x.shape[2])
+    return (x.shape[1] + _PANEL) * rows * x.shape[3]
 
 
 def _joined(pointwise: Call, depthwise: Call) -> Call:

@@ -127,7 +127,7 @@ def _is_inf(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
 
 
 # The largest finite number of each float type. A missing bound of Clip is that number or its negation, so infinities
-# are clipped to it.
+# are clipped to it; from opset 6 to 10 that of float32 is the default of the attributes, for every type.
 _LARGEST = {
     "float16": 65504.0,
     "bfloat16": float.fromhex("0x1.fep127"),
@@ -160,17 +160,25 @@ def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) 
     return cast(context, x, dtype)
 
 
-@operator(
-    "Clip",
-    dtypes=(*FLOATS, *_HALVES),
-    attributes={"min": None, "max": None, "consumed_inputs": None},
-    until=10,
-)
+_CLIP_ATTRIBUTES: Mapping[str, None] = {"min": None, "max": None, "consumed_inputs": None}
+
+
+@operator("Clip", dtypes=(*FLOATS, *_HALVES), attributes=_CLIP_ATTRIBUTES, until=5)
 def _clip_by_attributes(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    return [_clipped_to(context, inputs, node.get("min", None), node.get("max", None))]
+
+
+@operator("Clip", dtypes=(*FLOATS, *_HALVES), attributes=_CLIP_ATTRIBUTES, since=6, until=10)
+def _clip_by_defaults(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    largest = _LARGEST["float32"]
+    return [_clipped_to(context, inputs, node.get("min", -largest), node.get("max", largest))]
+
+
+def _clipped_to(context: Context, inputs: Sequence[Value | None], low: float | None, high: float | None) -> Value:
     x = _required(inputs[0])
-    numbers = (node.get(name, None) for name in ("min", "max"))
-    low, high = (None if number is None else context.scalar(number, x.dtype) for number in numbers)
-    return [_clipped(context, x, low, high)]
+    with np.errstate(over="ignore"):  # beyond the type: an infinity, which clips nothing
+        bounds = [None if number is None else context.scalar(number, x.dtype) for number in (low, high)]
+    return _clipped(context, x, *bounds)
 
 
 @operator("Clip", dtypes=(*NUMBERS, *_HALVES), since=11)

@@ -282,8 +282,9 @@ add(
 def _clip(node: PlannedNode) -> Sequence[Tensor]:
     x, builder = node[0], node.builder
     finite: list[float | None] = [None, None]
-    if x.dtype.kind == "f":  # the defaults: infinities are clipped as well
-        finite = [float(np.finfo(x.dtype).min), float(np.finfo(x.dtype).max)]
+    if x.dtype.kind == "f":  # the defaults: infinities are clipped as well; up to opset 10 by float32 for every type
+        limits = np.finfo(np.float32 if node.version < 11 else x.dtype)
+        finite = [float(limits.min), float(limits.max)]
     result = x
     # The upper limit is applied last, as ONNX requires if the limits are in the wrong order. NaN stays.
     for position, template in enumerate(("({0} < {1} ? {1} : {0})", "({0} > {1} ? {1} : {0})")):
