@@ -84,13 +84,15 @@ static int contract(improver *s, float heavy, labels *result)
     const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
     int64_t left = work * HALF_RUNS / 2;
     const int32_t k = result->count;
+    const int weighted = heavy < HUGE_VALF;
     int32_t before = k;
     hg_coarse first;
     int32_t *merged = HG_TAKE(s->arena, int32_t, k), *again = HG_TAKE(s->arena, int32_t, k);
     uint8_t *device = HG_TAKE(s->arena, uint8_t, k);
     if (!merged || !again || !device)
         return HG_NO_MEMORY;
-    int status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, k, &first, s->arena, s->watch);
+    int status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, k, weighted, &first,
+                            s->arena, s->watch);
     hg_open_edges open = {status == HG_OK ? HG_TAKE(s->arena, hg_open_edge, first.edges) : NULL, 0};
     if (status == HG_OK && !open.edge)
         status = HG_NO_MEMORY;
@@ -105,7 +107,7 @@ static int contract(improver *s, float heavy, labels *result)
         hg_coarse coarse;
         hg_arena_release(s->arena, run);
         before = result->count;
-        status = hg_coarsen(&g, device, first.out_weight, merged, before, &coarse, s->arena, s->watch);
+        status = hg_coarsen(&g, device, first.out_weight, merged, before, weighted, &coarse, s->arena, s->watch);
         if (status == HG_OK)
             status = hg_contract(&coarse, heavy, INT32_MAX, left < work ? left : work, &open, again, &result->count,
                                  &result->maximal, s->arena, s->watch);
@@ -144,7 +146,8 @@ static int move_pieces(improver *s, int32_t *piece, double *gained)
     hg_coarse coarse;
     int status = components(s, s->depth, &pieces);
     if (status == HG_OK)
-        status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, piece, pieces.count, &coarse, s->arena, s->watch);
+        status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, piece, pieces.count, 1, &coarse, s->arena,
+                            s->watch);
     if (status != HG_OK)
         return status;
     int32_t *level = HG_TAKE(s->arena, int32_t, pieces.count);

@@ -14,8 +14,9 @@ float *hg_scaled(const hg_graph *g, const double *weight, hg_arena *arena)
     return scaled;
 }
 
-int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, const int32_t *label, int32_t count,
-               hg_coarse *coarse, hg_arena *arena, hg_watch *watch)
+static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, const uint8_t *device, const float *weight,
+                                                         const int32_t *label, int32_t count, const int weighted,
+                                                         hg_coarse *coarse, hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = g->n;
     int32_t *start = HG_TAKE(arena, int32_t, (int64_t)count + 1);
@@ -29,8 +30,8 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, co
     coarse->size = HG_TAKE(arena, int32_t, count);
     /* One entry for each edge of g; pages that are never written take no memory. */
     int32_t *target = HG_TAKE(arena, int32_t, g->m);
-    float *sum = HG_TAKE(arena, float, g->m);
-    if (!target || !sum || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->kind || !coarse->size)
+    float *sum = weighted ? HG_TAKE(arena, float, g->m) : NULL;
+    if (!target || (weighted && !sum) || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->kind || !coarse->size)
         return HG_NO_MEMORY;
     if (hg_members(n, label, NULL, count, start, member, watch) != HG_OK)
         return HG_INTERRUPTED;
@@ -50,10 +51,13 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, co
                 if (slot[t] < begin) {
                     slot[t] = edges;
                     target[edges] = t;
-                    sum[edges++] = 0;
+                    if (weighted)
+                        sum[edges] = 0;
+                    edges++;
                     coarse->in_start[t + 1]++;
                 }
-                sum[slot[t]] += weight ? weight[j] : 1.0f;
+                if (weighted)
+                    sum[slot[t]] += weight ? weight[j] : 1.0f;
             }
         }
         if (hg_interrupted(watch, 8 * (int64_t)(start[s + 1] - start[s])))
@@ -64,10 +68,12 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, co
 
     /* Two transpositions leave both directions with ascending rows. */
     coarse->in = HG_TAKE(arena, int32_t, edges);
-    coarse->in_weight = HG_TAKE(arena, float, edges);
     coarse->out = HG_TAKE(arena, int32_t, edges);
-    coarse->out_weight = HG_TAKE(arena, float, edges);
-    if (!coarse->in || !coarse->in_weight || !coarse->out || !coarse->out_weight)
+    if (weighted) {
+        coarse->in_weight = HG_TAKE(arena, float, edges);
+        coarse->out_weight = HG_TAKE(arena, float, edges);
+    }
+    if (!coarse->in || !coarse->out || (weighted && (!coarse->in_weight || !coarse->out_weight)))
         return HG_NO_MEMORY;
     for (int32_t s = 0; s < count; s++) {
         coarse->in_start[s + 1] += coarse->in_start[s];
@@ -77,7 +83,8 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, co
         for (int32_t j = row_start[s]; j < row_start[s + 1]; j++) {
             const int32_t position = coarse->in_start[target[j]]++;
             coarse->in[position] = s;
-            coarse->in_weight[position] = sum[j];
+            if (weighted)
+                coarse->in_weight[position] = sum[j];
         }
         if (!(s & 0xFFFF) && hg_interrupted(watch, 1 << 18))
             return HG_INTERRUPTED;
@@ -88,10 +95,18 @@ int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, co
         for (int32_t j = coarse->in_start[t]; j < coarse->in_start[t + 1]; j++) {
             const int32_t position = row_start[coarse->in[j]]++;
             coarse->out[position] = t;
-            coarse->out_weight[position] = coarse->in_weight[j];
+            if (weighted)
+                coarse->out_weight[position] = coarse->in_weight[j];
         }
         if (!(t & 0xFFFF) && hg_interrupted(watch, 1 << 18))
             return HG_INTERRUPTED;
     }
     return HG_OK;
+}
+
+int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, const int32_t *label, int32_t count,
+               int weighted, hg_coarse *coarse, hg_arena *arena, hg_watch *watch)
+{
+    return weighted ? coarsen(g, device, weight, label, count, 1, coarse, arena, watch)
+                    : coarsen(g, device, weight, label, count, 0, coarse, arena, watch);
 }

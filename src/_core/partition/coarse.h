@@ -12,16 +12,17 @@ typedef struct {
     int64_t edges;
     int32_t *out_start, *out; /* [k + 1], [edges] */
     int32_t *in_start, *in;
-    float *out_weight, *in_weight; /* [edges]: weight of the merged edges */
+    float *out_weight, *in_weight; /* [edges]: weight of the merged edges, or NULL */
     int32_t *kind;                 /* [k]: only nodes of one kind may be merged; the device, to begin with */
     int32_t *size;                 /* [k]: nodes of the graph in each */
 } hg_coarse;
 
 /* ---- coarse.c ---- */
 
-/* weight [m] in CSR order, or NULL: 1 each. label: topological ids 0..count-1, none unused. */
+/* weight [m] in CSR order, or NULL: 1 each. label: topological ids 0..count-1, none unused. weighted: 0 leaves the
+ * weights out. */
 int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, const int32_t *label, int32_t count,
-               hg_coarse *coarse, hg_arena *arena, hg_watch *watch);
+               int weighted, hg_coarse *coarse, hg_arena *arena, hg_watch *watch);
 
 /* Weights in CSR order as fractions of the largest, so that sums of them stay finite; NULL for no memory. */
 float *hg_scaled(const hg_graph *g, const double *weight, hg_arena *arena);
@@ -40,7 +41,8 @@ typedef struct {
 } hg_open_edges;
 
 /* Merges the ends of edges between nodes of one kind while no other path joins them. merged [k]: the new topological
- * label of each coarse node, *count of them. heavy: edges of at least this weight go first (infinity: none do). Nothing
+ * label of each coarse node, *count of them. heavy: edges of at least this weight go first (infinity: none do, and
+ * the graph needs no weights). Nothing
  * grows beyond max_size nodes of the graph. work: the most steps. If they run out, undecided edges stay unmerged and
  * *finished is 0. open: the edges to try (none: all); afterwards those that may be merged later, between new labels.
  * The rows of predecessors and the sizes are consumed. */

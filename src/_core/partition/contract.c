@@ -273,11 +273,11 @@ static int grow_forest(contraction *s, int32_t *entered, int32_t *left, int32_t 
 /* Edges to try: heavy ones before the others; each from the sinks on, nearest successor first. */
 static int list_edges(const hg_coarse *c, float heavy, hg_open_edges *open, hg_watch *watch)
 {
-    for (int pass = heavy < HUGE_VALF ? 0 : 1; pass <= 1; pass++)
+    const int by_weight = heavy < HUGE_VALF;
+    for (int pass = by_weight ? 0 : 1; pass <= 1; pass++)
         for (int32_t u = c->k; u-- > 0;) {
             for (int32_t j = c->out_start[u]; j < c->out_start[u + 1]; j++)
-                if (c->kind[u] == c->kind[c->out[j]] &&
-                    (pass == 0 ? c->out_weight[j] >= heavy : c->out_weight[j] < heavy))
+                if (c->kind[u] == c->kind[c->out[j]] && (!by_weight || (c->out_weight[j] >= heavy) == (pass == 0)))
                     open->edge[open->count++] = (hg_open_edge){u, c->out[j], -1};
             if (hg_interrupted(watch, 4 + c->out_start[u + 1] - c->out_start[u]))
                 return HG_INTERRUPTED;

@@ -15,10 +15,8 @@ typedef struct {
     int32_t search;
 } connectivity;
 
-static inline int beside(const connectivity *c, int32_t v, int32_t u)
-{
-    return c->level[u] == c->level[v] && c->g->device[u] == c->g->device[v];
-}
+/* Of two neighbors: devices need not be compared, because levels differ along each edge between two devices. */
+static inline int beside(const connectivity *c, int32_t v, int32_t u) { return c->level[u] == c->level[v]; }
 
 /* Whether the `inside` neighbors of v within its subgraph reach each other without v. */
 static int stays_connected(connectivity *c, int32_t v, int32_t inside)
@@ -58,18 +56,18 @@ static int stays_connected(connectivity *c, int32_t v, int32_t inside)
     return 0;
 }
 
-/* The edges to neighbors on one side that have a given level and the node's device, and their weight. */
+/* The edges to neighbors on one side that have a given level, and their weight. */
 typedef struct {
     int32_t edges;
     double weight;
 } meeting;
 
 static inline meeting met(const int32_t *row, const float *weight, int32_t begin, int32_t end, const int32_t *level,
-                          const uint8_t *device, uint8_t own, int32_t at)
+                          int32_t at)
 {
     meeting m = {0, 0.0};
     for (int32_t j = begin; j < end; j++) {
-        const int here = level[row[j]] == at && device[row[j]] == own;
+        const int here = level[row[j]] == at;
         m.edges += here;
         if (weight)
             m.weight += here ? (double)weight[j] : 0.0;
@@ -105,8 +103,9 @@ static inline __attribute__((always_inline)) int pass(const hg_dag *g, const flo
         int32_t target;
         if (low == high)
             continue;
-        const meeting before = met(g->in, in_weight, in, in_end, level, device, own, low);
-        const meeting after = met(g->out, out_weight, out, out_end, level, device, own, high);
+        /* Neighbors at the earliest or the latest level are of the node's device: others would narrow these by one. */
+        const meeting before = met(g->in, in_weight, in, in_end, level, low);
+        const meeting after = met(g->out, out_weight, out, out_end, level, high);
         const int32_t inside = (here == low ? before.edges : 0) + (here == high ? after.edges : 0);
         const double held = (here == low ? before.weight : 0) + (here == high ? after.weight : 0);
         if (in == in_end || out == out_end) /* a source or a sink has only one side to join */
