@@ -388,8 +388,8 @@ def _integer_convolution(
 
 
 def _without_padding(
-    context: Context, weights: Value, window: Sequence[int], image: Sequence[int], sizes: Sequence[int]
-) -> tuple[Value, Sequence[int]]:
+    context: Context, weights: Value, window: list[int], image: Sequence[int], sizes: Sequence[int]
+) -> tuple[Value, list[int]]:
     """Constant filters without the taps at their ends that only ever read padding, and their window. Padding adds
     nothing to a sum, because it is the zero point of the image. ``sizes``: three, of the result.
 
@@ -397,7 +397,7 @@ def _without_padding(
     do not become negative."""
     if not weights.shared or 0 in image or 0 in sizes:
         return weights, window
-    kernel, strides, before, dilations = (list(window[i : i + 3]) for i in range(0, 12, 3))
+    kernel, strides, before, dilations = (window[i : i + 3] for i in range(0, 12, 3))
     first, extents = [0, 0, 0], three(image[2:], 1)
     for axis, (size, count, pad, step) in enumerate(zip(extents, sizes, before, dilations, strict=True)):
         end, reach = kernel[axis], (count - 1) * strides[axis]
@@ -407,7 +407,7 @@ def _without_padding(
             first[axis] += 1
             before[axis] -= step
         kernel[axis] = end - first[axis]
-    if kernel == list(window[:3]):
+    if kernel == window[:3]:
         return weights, window
     steps = strides_of(weights.shape)
     rank = weights.rank - 2
