@@ -13,7 +13,7 @@ from .._onnx import read_attributes
 from ..base.formatting import counted
 from ..errors import ModelError, raise_out_of_memory
 from .constants import StoredTensor
-from .nested import embed
+from .nested import embed, external_attributes
 from .rows import Rows
 from .types import Ragged
 
@@ -130,13 +130,11 @@ class NodeView:
             except Exception as error:  # protobuf's DecodeError; naming it would require importing protobuf
                 raise_out_of_memory(error)
                 raise self._error(f"cannot be parsed: {error}") from error
-            for attribute in proto.attribute:
-                for tensor in (attribute.t, *attribute.tensors):
-                    if tensor.data_location == tensor.EXTERNAL:
-                        try:
-                            embed(tensor, self._model.constants.external)
-                        except ValueError as error:
-                            raise self._error(f"attribute {attribute.name!r}: {error}") from error
+            for tensor in external_attributes(proto):
+                try:
+                    embed(tensor, self._model.constants.external)
+                except ValueError as error:
+                    raise self._error(f"tensor {tensor.name!r}: {error}") from error
             self._proto = proto
         return self._proto
 
