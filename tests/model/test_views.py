@@ -359,3 +359,17 @@ def test_other_tensors_in_attributes_are_left_to_protobuf() -> None:
             node.attribute[0].t.CopyFrom(raw)
         assert view.stored_attributes["value"] == node.attribute[0].t
         assert view.attributes["value"] == node.attribute[0].t
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"data_type": 1, "dims": [-1], "raw_data": bytes(4)}, "negative dim"),
+        ({"data_type": 99, "dims": [1], "raw_data": bytes(4)}, "data_type 99 is unknown"),
+        ({"data_type": 1, "dims": [2], "raw_data": bytes(3)}, "buffer size"),
+        ({"data_type": 1, "dims": [1], "data_location": 1}, "its data are external"),
+    ],
+)
+def test_malformed_tensors_in_attributes(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        array_of(onnx.TensorProto(**fields))
