@@ -14,7 +14,7 @@ import onnx.helper as oh
 import pytest
 
 from hetero.core import Core
-from hetero.errors import ModelError
+from hetero.errors import HeteroError, ModelError
 from hetero.model.read import read_model
 
 Make = Callable[..., onnx.ModelProto]
@@ -146,3 +146,38 @@ def test_tensors_that_share_their_data_still_do(make_model: Make, tmp_path: path
     again = read_model(tmp_path / "n.onnx")
     for name in "abc":
         np.testing.assert_array_equal(again.initializers[name].numpy(), model.initializers[name].numpy())
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:CONTROL_FLOW,CPU"])
+@pytest.mark.parametrize("place", ["graph", "branch", "function"])
+def test_attributes_are_read_from_the_models_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, place: str, device: str
+) -> None:
+    """Not from a file of the same name in the current folder."""
+    (tmp_path / "other").mkdir()
+    np.array([5, 6], np.float32).tofile(tmp_path / "w.bin")
+    np.array([1, 2], np.float32).tofile(tmp_path / "other" / "w.bin")
+    monkeypatch.chdir(tmp_path / "other")
+
+    def fill(output: str) -> onnx.NodeProto:
+        return oh.make_node("ConstantOfShape", ["shape"], [output], value=external("value", "w.bin", [1], 4, 4))
+
+    nodes, functions = [fill("y")], []
+    if place == "branch":
+        branches = {
+            name: oh.make_graph([fill(name)], name, [], [oh.make_tensor_value_info(name, 1, None)])
+            for name in ("then_branch", "else_branch")
+        }
+        nodes = [oh.make_node("If", ["condition"], ["y"], **branches)]
+    elif place == "function":
+        nodes = [oh.make_node("Fill", ["shape"], ["y"], domain="own")]
+        functions = [oh.make_function("own", "Fill", ["shape"], ["y"], [fill("y")], [oh.make_opsetid("", 18)])]
+    inputs = [oh.make_tensor_value_info("shape", 7, [1]), oh.make_tensor_value_info("condition", 9, [])]
+    graph = oh.make_graph(nodes, "g", inputs, [oh.make_tensor_value_info("y", 1, ["n"])])
+    opsets = [oh.make_opsetid("", 18), oh.make_opsetid("own", 1)]
+    model = oh.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    feeds = {"shape": np.array([3]), "condition": np.array(True)}
+    np.testing.assert_array_equal(Core().compile_model(tmp_path / "m.onnx", device)(feeds)["y"], [6, 6, 6])
+    with pytest.raises(HeteroError, match="the model's folder is unknown"):
+        Core().compile_model(model.SerializeToString(), device)

@@ -353,6 +353,23 @@ def test_other_tensors_in_attributes_are_left_to_protobuf() -> None:
         graph = onnx.GraphProto(name="g", output=[oh.make_tensor_value_info("y", 1, None)]).SerializeToString()
         graph += b"\x0a" + bytes([len(head)]) + head
         model = onnx.ModelProto(ir_version=8, opset_import=[oh.make_opsetid("test", 1)]).SerializeToString()
-        view = read_model(model + b"\x3a" + bytes([len(graph)]) + graph).nodes[0]
+        files = {"weights": raw.raw_data}
+        view = read_model(model + b"\x3a" + bytes([len(graph)]) + graph, external_data=files).nodes[0]
+        if attribute is parts[0]:
+            node.attribute[0].t.CopyFrom(raw)
         assert view.stored_attributes["value"] == node.attribute[0].t
         assert view.attributes["value"] == node.attribute[0].t
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"data_type": 1, "dims": [-1], "raw_data": bytes(4)}, "negative dim"),
+        ({"data_type": 99, "dims": [1], "raw_data": bytes(4)}, "data_type 99 is unknown"),
+        ({"data_type": 1, "dims": [2], "raw_data": bytes(3)}, "buffer size"),
+        ({"data_type": 1, "dims": [1], "data_location": 1}, "its data are external"),
+    ],
+)
+def test_malformed_tensors_in_attributes(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        array_of(onnx.TensorProto(**fields))

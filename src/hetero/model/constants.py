@@ -272,12 +272,22 @@ class StoredTensor:
 
 
 def array_of(tensor: Any) -> NDArray[Any]:
-    """The elements of a tensor in a node's attribute, a `StoredTensor` or a TensorProto."""
+    """The elements of a tensor in a node's attribute, a `StoredTensor` or a TensorProto. Raises `ModelError` if it is
+    malformed, or has external data, which `NodeView` has read for the nodes of a model."""
     if isinstance(tensor, StoredTensor):
         return tensor.numpy()
     from onnx import numpy_helper
 
-    return numpy_helper.to_array(tensor)
+    try:
+        if tensor.data_location == tensor.EXTERNAL:  # onnx would read a file of the current folder
+            raise ValueError("its data are external")
+        if any(dim < 0 for dim in tensor.dims):  # NumPy would replace one of them
+            raise ValueError(f"shape {list(tensor.dims)} has a negative dim")
+        return numpy_helper.to_array(tensor)
+    except KeyError as error:
+        raise ModelError(f"tensor {tensor.name!r} in an attribute: data_type {error} is unknown") from error
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"tensor {tensor.name!r} in an attribute: {error}") from error
 
 
 def release_pages(array: NDArray[Any]) -> None:

@@ -19,7 +19,7 @@ from .rows import Rows
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["NestedTensors", "embed"]
+__all__ = ["NestedTensors", "embed", "external_attributes"]
 
 _EXTERNAL = 1  # TensorProto.DataLocation
 
@@ -92,6 +92,15 @@ def embed(tensor: onnx.TensorProto, external: ExternalFiles) -> None:
     tensor.raw_data = bytes(external.read(location, size))
     del tensor.external_data[:]
     tensor.ClearField("data_location")
+
+
+def external_attributes(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
+    """The tensors with external data in the attributes of a node, without those in its nested graphs."""
+    for attribute in node.attribute:
+        tensors = [attribute.t, *attribute.tensors]
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            tensors += (sparse.values, sparse.indices)
+        yield from (tensor for tensor in tensors if tensor.data_location == _EXTERNAL)
 
 
 def _location(tensor: onnx.TensorProto) -> tuple[Location, int]:

@@ -13,6 +13,7 @@ from .._onnx import read_attributes
 from ..base.formatting import counted
 from ..errors import ModelError, raise_out_of_memory
 from .constants import StoredTensor
+from .nested import embed, external_attributes
 from .rows import Rows
 from .types import Ragged
 
@@ -120,15 +121,21 @@ class NodeView:
         return read_attributes(file.data, begin, end, _ATTRIBUTE_FIELD)
 
     def proto(self) -> onnx.NodeProto:
-        """The parsed NodeProto. Do not change it."""
+        """The parsed NodeProto, with the external data of tensors that are attributes. Do not change it."""
         if self._proto is None:
             import onnx
 
             try:
-                self._proto = onnx.NodeProto.FromString(self._body())
+                proto = onnx.NodeProto.FromString(self._body())
             except Exception as error:  # protobuf's DecodeError; naming it would require importing protobuf
                 raise_out_of_memory(error)
                 raise self._error(f"cannot be parsed: {error}") from error
+            for tensor in external_attributes(proto):
+                try:
+                    embed(tensor, self._model.constants.external)
+                except ValueError as error:
+                    raise self._error(f"tensor {tensor.name!r}: {error}") from error
+            self._proto = proto
         return self._proto
 
     def _body(self) -> bytes:

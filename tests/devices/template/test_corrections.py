@@ -137,3 +137,24 @@ def test_nan_reaches_only_the_windows_of_a_dilated_convolution(
     core = Core()
     (wanted,) = core.compile_model(_model("Conv", feeds, **attributes), "CPU")(feeds).arrays()
     np.testing.assert_allclose(_run("Conv", feeds, **attributes)[0], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize(("least", "skips"), [(1, 0), (1, 3), (2, 1)])
+@pytest.mark.parametrize(
+    ("counts", "indexes"),
+    [([0, 3], [4, 0, 3, 1, 2]), ([0, 3, 7, 7], [0, 1, 2, 3, 6]), ([0, 1], [3, 1, 2, 0]), ([0, 7], [*range(6, -1, -1)])],
+)
+def test_tf_idf_weighs_ngrams_by_their_place_in_the_pool(
+    mode: str, least: int, skips: int, counts: list[int], indexes: list[int]
+) -> None:
+    pool = [1, 2, 3, 1, 2, 2, 2]
+    weights = [2.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0][: len(indexes)]
+    shared = {"pool_int64s": pool, "ngram_counts": counts, "ngram_indexes": indexes, "weights": weights, "mode": mode}
+    if counts == [0, 7]:  # no n-grams of two; onnxruntime refuses one that is given twice
+        shared |= {"pool_int64s": [1, 2, 3, 4, 5, 6, 7]}
+    rng = np.random.default_rng(least)
+    for x in (rng.integers(0, 5, (3, 6)), rng.integers(0, 5, 6), np.zeros((2, 0), np.int64)):
+        _as_onnxruntime(
+            "TfIdfVectorizer", {"x": x}, min_gram_length=least, max_gram_length=2, max_skip_count=skips, **shared
+        )

@@ -29,7 +29,7 @@ from ...extension.custom_op import CustomOp
 from ...extension.table import CustomOps
 from ...model.external import ExternalFiles
 from ...model.functions import fill_references
-from ...model.nested import embed
+from ...model.nested import embed, external_attributes
 from ...plugin.cancellation import Cancellation
 
 __all__ = [
@@ -116,7 +116,7 @@ class Scope:
         """The program of a nested graph."""
         constants = {tensor.name: self.library.tensor(tensor) for tensor in graph.initializer}
         for sparse in graph.sparse_initializer:
-            constants[sparse.values.name] = dense(sparse)
+            constants[sparse.values.name] = dense(sparse, self.library.tensor)
         return Program(
             [(node_key(node), node) for node in graph.node],
             [value.name for value in graph.input],
@@ -155,17 +155,30 @@ class Library:
     def tensor(self, proto: onnx.TensorProto) -> np.ndarray:
         """A tensor of a nested graph, read from its external file if it has one."""
         if proto.data_location == onnx.TensorProto.EXTERNAL:
-            if self.external is None:
-                raise Refused(f"tensor {proto.name!r} has external data, but the model was not read from a file")
             loaded = onnx.TensorProto()
             loaded.CopyFrom(proto)
-            try:
-                embed(loaded, self.external)
-            except ValueError as error:
-                raise Refused(f"tensor {proto.name!r}: {error}") from error
+            self._embed(loaded)
             proto = loaded
         array: np.ndarray = with_str_objects(onnx.numpy_helper.to_array(proto))
         return array
+
+    def embedded(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """The node with the external data of its attributes: onnx would read them from the current folder."""
+        if next(external_attributes(node), None) is None:
+            return node
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        for tensor in external_attributes(copy):
+            self._embed(tensor)
+        return copy
+
+    def _embed(self, tensor: onnx.TensorProto) -> None:
+        if self.external is None:
+            raise Refused(f"tensor {tensor.name!r} has external data, but the model was not read from a file")
+        try:
+            embed(tensor, self.external)
+        except ValueError as error:
+            raise Refused(f"tensor {tensor.name!r}: {error}") from error
 
     def local_program(self, key: FunctionKey, node: onnx.NodeProto) -> Program:
         """The program of the model-local function ``key`` for the attributes of ``node``."""
@@ -247,10 +260,11 @@ class Program:
         self._inputs = tuple(define(name) for name in self.input_names)
         steps = []
         for key, node in nodes:
-            if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-                define(node.output[0], constant_node_value(node))
-                continue
             try:
+                node = scope.library.embedded(node)
+                if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+                    define(node.output[0], constant_node_value(node))
+                    continue
                 call, inner_captures = scope.library.implementation(node, scope)
             except Refused as refusal:
                 raise Refused(f"{node.op_type}: {refusal.reason}", key) from refusal
@@ -355,10 +369,11 @@ def node_key(node: onnx.NodeProto) -> str:
     return node.name or next((name for name in node.output if name), node.op_type)
 
 
-def dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    """A sparse tensor as a dense array."""
-    values = onnx.numpy_helper.to_array(sparse.values)
-    indices = onnx.numpy_helper.to_array(sparse.indices)
+def dense(
+    sparse: onnx.SparseTensorProto, read: Callable[[onnx.TensorProto], np.ndarray] = onnx.numpy_helper.to_array
+) -> np.ndarray:
+    """A sparse tensor as a dense array. ``read``: returns the elements of a tensor."""
+    values, indices = read(sparse.values), read(sparse.indices)
     array = np.zeros(tuple(sparse.dims), values.dtype)
     if indices.ndim == 1:
         array.reshape(-1)[indices] = values

@@ -397,7 +397,7 @@ def _without_padding(
     do not become negative."""
     if not weights.shared or 0 in image or 0 in sizes:
         return weights, window
-    kernel, strides, before, dilations = (list(window[i : i + 3]) for i in range(0, 12, 3))
+    kernel, strides, before, dilations = (window[i : i + 3] for i in range(0, 12, 3))
     first, extents = [0, 0, 0], three(image[2:], 1)
     for axis, (size, count, pad, step) in enumerate(zip(extents, sizes, before, dilations, strict=True)):
         end, reach = kernel[axis], (count - 1) * strides[axis]
@@ -407,7 +407,7 @@ def _without_padding(
             first[axis] += 1
             before[axis] -= step
         kernel[axis] = end - first[axis]
-    if kernel == list(window[:3]):
+    if kernel == window[:3]:
         return weights, window
     steps = strides_of(weights.shape)
     rank = weights.rank - 2

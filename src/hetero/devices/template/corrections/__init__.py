@@ -25,6 +25,7 @@ from . import (
     resizing,
     sequences,
     shapes,
+    text,
 )
 from .table import Corrections
 
@@ -44,6 +45,7 @@ CORRECTIONS: Corrections = (
     *resizing.CORRECTIONS,
     *sequences.CORRECTIONS,
     *shapes.CORRECTIONS,
+    *text.CORRECTIONS,
 )
 
 _BY_OPERATOR: dict[tuple[str, str], list[tuple[int, int | None, type[OpRun]]]] = {}
