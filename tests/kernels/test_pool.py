@@ -132,6 +132,24 @@ def test_a_window_larger_than_the_buffers(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("columns", "stride"), [(2, 1), (2, 2), (3, 1), (3, 2)])
+def test_two_or_three_columns_of_any_width(variant: str, columns: int, stride: int) -> None:
+    """Whole vectors and every remainder, with each padding; NaN at all places."""
+    for width, pad in itertools.product([1, 2, 3, *range(14, 20), *range(30, 37), 64, 65, 66], [0, 1, 2, 40]):
+        out = (width + 2 * pad - columns) // stride + 1
+        if out < 1:
+            continue
+        x = np.random.default_rng(width).standard_normal((1, 2, 4, width)).astype(np.float32)
+        x[0, 1].reshape(-1)[::5] = np.nan
+        geometry = ([4, out], [3, columns], [1, stride], [1, pad], [1, 1])
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(pool(x, *geometry, variant=variant), naive(x, *geometry).astype(np.float32))
+            found = pool(x, *geometry, variant=variant, after=[1, pad], count_padding=pad == 2)
+            expected = naive(x, *geometry, [1, pad], pad == 2)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_nan_and_infinity(variant: str, stride: int) -> None:
     x = np.zeros((1, 1, 9, 40), np.float32)

@@ -242,6 +242,9 @@ static void pool_part(void *context, int64_t part, int thread)
     else if (job->lanes)
         HT_KERNEL(pool_lanes)(&w, (const float *)x + x_at, (float *)y + y_at, job->average, job->pad_after,
                               job->count_padding, ht_scratch(job->call, thread));
+    else if (ht_pool_is_small(&w))
+        HT_KERNEL(pool_small)(&w, (const float *)x + x_at, (float *)y + y_at, job->average, job->pad_after,
+                              job->count_padding);
     else if (!job->columns)
         pool_float(&w, (const float *)x + x_at, (float *)y + y_at, job->average, job->pad_after, job->count_padding);
     else

@@ -1,4 +1,4 @@
-/* Shared by the two algorithms for pooling float32: pool.c, pool_lanes.c. */
+/* Shared by the algorithms for pooling float32: pool.c, pool_lanes.c, pool_small.c. */
 #ifndef HETERO_POOL_H
 #define HETERO_POOL_H
 
@@ -65,5 +65,16 @@ HT_INLINE int64_t ht_pool_lanes_bytes(const ht_window *w)
 {
     return ht_scratch_pool_lanes(w->in_size, w->out_size, w->in[2], w->out[2]);
 }
+
+/* Whether `pool_small` can pool w. */
+#define HT_POOL_SMALL_COLUMNS 8192 /* output columns, at most: bounds an array of counts on the stack (32 kB) */
+HT_INLINE int ht_pool_is_small(const ht_window *w)
+{
+    return (w->kernel[2] == 2 || w->kernel[2] == 3) && w->stride[2] <= 2 && w->dilation[2] == 1 &&
+           w->out[2] <= HT_POOL_SMALL_COLUMNS && w->kernel[0] <= HT_POOL_TAPS && w->kernel[1] <= HT_POOL_TAPS &&
+           w->kernel[0] * w->kernel[1] <= HT_POOL_TAPS;
+}
+void HT_KERNEL(pool_small)(const ht_window *w, const float *x, float *y, int average, const int64_t *pad_after,
+                           int count_padding);
 
 #endif

@@ -17,6 +17,7 @@ enum {
     PREPARED_BYTES = 1 << 20,     /* of the rows that matmul_integer and matmul_nbits_bytes prepare at a time: a part of the L2 cache */
     DFT_LONG = 1 << 15,           /* longer lines are transformed one at a time, to save memory */
     POOL_SHORT_ROW = 64,          /* columns of a result up to which channels in the lanes are faster */
+    POOL_SMALL_SHORT_ROW = 32,    /* the same for windows that pool_small.c pools */
     POOL_LONG_STRIDE = 2,         /* strides above this are slow along rows */
     POOL_MIN_PLANES = 8,          /* planes from which channels in the lanes are faster */
     POOL_LANES_BYTES = 1 << 20,   /* bytes of planes that channels in the lanes may take: they stay in the L2 cache */
@@ -115,7 +116,9 @@ static int64_t of_pool(const ht_call *call)
         if (in_size > POOL_LANES_BYTES || out_size > POOL_LANES_BYTES)
             return 0;
     }
-    const int is_short = y->dims[last] <= POOL_SHORT_ROW || call->ints[5] > POOL_LONG_STRIDE;
+    const int is_small = (call->ints[2] == 2 || call->ints[2] == 3) && call->ints[5] <= 2 && call->ints[11] == 1;
+    const int is_short = y->dims[last] <= (is_small ? POOL_SMALL_SHORT_ROW : POOL_SHORT_ROW) ||
+                         call->ints[5] > POOL_LONG_STRIDE;
     const int64_t bytes = ht_scratch_pool_lanes(in_size, out_size, x->dims[last], y->dims[last]);
     return is_short && x->dims[0] * x->dims[1] >= POOL_MIN_PLANES && bytes <= POOL_LANES_BYTES ? bytes : 0;
 }

@@ -5,7 +5,8 @@
  * <= VF_LANES) and takes the others from `other`; p itself may lie before an array. vf_fma rounds once if the machine
  * supports that, else twice. vf_transpose: transposes a square block in place. vf_even, vf_odd: every second lane of a,
  * then of b. vf_zip_low, vf_zip_high: the lanes of a and b alternating, from their first and their second halves.
- * vf_next: lanes 1 and up of a, then lane 0 of b. vf_evens, vf_odds: the lanes of vf_even and vf_odd, cheaper and in an
+ * vf_next: lanes 1 and up of a, then lane 0 of b; vf_next_two: lanes 2 and up of a, then lanes 0 and 1 of b; vf_previous:
+ * the last lane of a, then all but the last of b. vf_evens, vf_odds: the lanes of vf_even and vf_odd, cheaper and in an
  * order that vf_ordered undoes. vm_range: true in lanes low .. high - 1. vf_load_where reads the lanes that are true only;
  * the others are zero.
  * vf_max and vf_min return their second argument if either is NaN (as on x86); vf_max_nan and vf_min_nan return NaN.
@@ -106,6 +107,8 @@ HT_INLINE vf vf_zip_high(vf a, vf b)
     return _mm512_permutex2var_ps(a, at, b);
 }
 HT_INLINE vf vf_next(vf a, vf b) { return vi_as_float(_mm512_alignr_epi32(vf_bits(b), vf_bits(a), 1)); }
+HT_INLINE vf vf_next_two(vf a, vf b) { return vi_as_float(_mm512_alignr_epi32(vf_bits(b), vf_bits(a), 2)); }
+HT_INLINE vf vf_previous(vf a, vf b) { return vi_as_float(_mm512_alignr_epi32(vf_bits(b), vf_bits(a), 15)); }
 HT_INLINE void vf_transpose(vf r[16])
 {
     vf t[16];
@@ -217,6 +220,11 @@ HT_INLINE vf vf_zip_high(vf a, vf b)
 HT_INLINE vf vf_next(vf a, vf b)
 {
     return _mm256_permutevar8x32_ps(_mm256_blend_ps(a, b, 1), _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0));
+}
+HT_INLINE vf vf_next_two(vf a, vf b) { return _mm256_shuffle_ps(a, _mm256_permute2f128_ps(a, b, 0x21), 0x4e); }
+HT_INLINE vf vf_previous(vf a, vf b)
+{
+    return _mm256_permutevar8x32_ps(_mm256_blend_ps(b, a, 0x80), _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6));
 }
 HT_INLINE void vf_transpose(vf r[8])
 {
@@ -377,6 +385,8 @@ HT_INLINE vf vf_odd(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 1, 3, 5, 7); }
 HT_INLINE vf vf_zip_low(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 0, 4, 1, 5); }
 HT_INLINE vf vf_zip_high(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 2, 6, 3, 7); }
 HT_INLINE vf vf_next(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 1, 2, 3, 4); }
+HT_INLINE vf vf_next_two(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 2, 3, 4, 5); }
+HT_INLINE vf vf_previous(vf a, vf b) { return HT_SHUFFLE(vi, a, b, 3, 4, 5, 6); }
 HT_INLINE void vf_transpose(vf r[4])
 {
     const vf a = HT_SHUFFLE(vi, r[0], r[1], 0, 4, 1, 5), b = HT_SHUFFLE(vi, r[0], r[1], 2, 6, 3, 7);
