@@ -492,7 +492,11 @@ def test_ctrl_c_ends_a_compilation_that_hangs() -> None:
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 bad.fault = ("compile", "hangs")
-threading.Thread(target=lambda: bad.hangs.wait() and print("hangs", flush=True), daemon=True).start()
+def tell():
+    bad.hangs.wait()
+    time.sleep(1)  # until the main thread waits for the plugin
+    print("hangs", flush=True)
+threading.Thread(target=tell, daemon=True).start()
 core.compile_model(model, "HETERO:BAD,CPU", pins={"second": "CPU"})
 """
     with subprocess.Popen(

@@ -41,7 +41,6 @@ def columns(proto: onnx.ModelProto) -> dict[str, Any]:
         (TensorProto(data_type=1, dims=[2], raw_data=b"123"), "float32[2]"),  # too few bytes
         (TensorProto(data_type=99, dims=[20]), "type unknown"),
         (TensorProto(data_type=99, dims=[1]), "type unknown"),
-        (TensorProto(data_type=1, dims=[1], data_location=1), "float32[1]"),  # in another file
         (helper.make_graph([helper.make_node("Add", [], [])] * 3, "g", [], []), "graph of 3 nodes: Add 3"),
         (helper.make_graph([], "g", [], []), "graph of 0 nodes"),
         (helper.make_tensor_type_proto(1, [2]), "tensor_type { elem_type: 1 shape { dim { dim_value: 2 } } }"),
@@ -56,6 +55,16 @@ def test_attributes(value: Any, text: str) -> None:
     assert found["attributes"] == [("a", text)]
     assert found["attributes_of"] == [0]
     assert found["ops"] == [{"name": "Custom", "domain": "example", "version": 1, "reads": [], "writes": []}]
+
+
+def test_a_tensor_whose_file_is_not_named_is_unreadable() -> None:
+    node = helper.make_node("Custom", ["x"], ["y"], domain="example")
+    node.attribute.append(helper.make_attribute("a", TensorProto(data_type=1, dims=[1], data_location=1)))
+    proto = make_model([node])
+    proto.opset_import.append(helper.make_opsetid("example", 1))
+    [(name, text)] = columns(proto)["attributes"]
+    assert name == "unreadable"
+    assert text.endswith("external_data has no location")
 
 
 def test_equal_sets_of_attributes_are_stored_once() -> None:
