@@ -65,7 +65,7 @@ def inputs() -> dict[str, np.ndarray]:
 
 
 def _pins() -> dict[str, str]:
-    return {pin: "TEMPLATE" for pin in ("op:Conv", "op:MatMul", "op:Gemm")}
+    return dict.fromkeys(("op:Conv", "op:MatMul", "op:Gemm"), "TEMPLATE")
 
 
 @functools.cache
