@@ -1,12 +1,18 @@
-"""Builds shim.c and runs an operation under it."""
+"""Builds shim.c and runs an operation under it.
+
+python tests/faults/shim.py assign --step 40            fail every 40th allocation
+python tests/faults/shim.py export --kind files         fail each call for files
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +46,20 @@ def run(
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operation", help="a name in operations.py")
+    parser.add_argument("--kind", choices=["memory", "files", "short"], default="memory")
+    parser.add_argument("--step", type=int, default=1)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(build(Path(folder)), chosen.operation, chosen.kind, step=chosen.step, seconds=1 << 20)
+    problems = found.pop("problems")
+    print(*problems, found, sep="\n")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,8 +8,10 @@ import pytest
 
 from faults import shim
 from faults.operations import ON_FILES
+from hetero.partition import POLICIES
 
-QUICK = ("read", "graph", "checked", "partition_linear", "partition_depth_height")
+QUICK = ("read", "graph", "checked", *(f"partition_{policy}" for policy in POLICIES))
+LONG = ("import_", "compile_cpu", "compile_dynamic")
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +19,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shim.build(tmp_path_factory.mktemp("shim"))
 
 
-@pytest.mark.parametrize("operation", QUICK)
+@pytest.mark.parametrize("operation", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
 def test_each_allocation_may_fail(operation: str, library: Path) -> None:
     found = shim.run(library, operation, "memory")
     assert found["problems"] == []
