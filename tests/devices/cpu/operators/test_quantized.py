@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from hetero import Core, InferenceError, UnsupportedModel, _kernels
+from onnxruntime_models import run_directly
 
 Array = np.ndarray[Any, Any]
 
@@ -574,11 +575,43 @@ def test_bad_scales_are_refused(op: str, scale: float) -> None:
         name = "y_scale" if op == "QuantizeLinear" else "x_scale"
         feeds = {"x": np.ones(3, np.float32 if op == "QuantizeLinear" else np.uint8), name: np.ones((), np.float32)}
     feeds[name] = np.array(scale, np.float32)
-    if op == "DequantizeLinear" and np.isfinite(scale):  # it multiplies, so that any number is meaningful
+    if op == "QuantizeLinear" and scale == np.inf:
+        assert np.array_equal(run(model_of(op, feeds, (name,)), feeds)[0], np.zeros(3, np.uint8))
+        return
+    if op == "DequantizeLinear" and not np.isnan(scale):  # it multiplies, so that any number is meaningful
         assert np.array_equal(run(model_of(op, feeds, (name,)), feeds)[0], np.full(3, scale, np.float32))
         return
     with pytest.raises(UnsupportedModel, match=f"{op} with {name} = {scale}"):
         Core().compile_model(model_of(op, feeds, (name,)), "CPU")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16"])
+@pytest.mark.parametrize("op", ["Relu", "Sigmoid", "Softmax", "MaxPool", "Identity"])
+def test_infinite_scales_as_onnxruntime(op: str, dtype: str) -> None:
+    """Quantizers write them for masks of the least float32."""
+    x = np.array([[[-3.4e38, 3.4e38, 0, 1, -np.inf, 7]]], np.float32)
+    attributes: dict[str, Any] = {"kernel_shape": [1]} if op == "MaxPool" else {}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node(op, ["d"], ["e"], **attributes),
+        helper.make_node("QuantizeLinear", ["e", "t", "u"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "t", "u"], ["y"]),
+    ]
+    for scales, zeros in (((np.inf, 0.1), (0, 0)), ((0.1, np.inf), (3, 5)), ((np.inf, np.inf), (3, 3))):
+        constants = {"s": np.float32(scales[0]), "t": np.float32(scales[1])}
+        constants |= {"z": np.array(zeros[0], dtype), "u": np.array(zeros[1], dtype)}
+        outputs = [onnx.ValueInfoProto(name=name) for name in ("q", "r", "y")]
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", 1, x.shape)],
+            outputs,
+            [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        for found, wanted in zip(run(model, {"x": x}), run_directly(model, {"x": x}), strict=True):
+            assert np.array_equal(found, wanted, equal_nan=True)
 
 
 _Q = np.zeros((4, 6), np.uint8)

@@ -104,8 +104,12 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
-def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model, NodeView], str | None]:
-    """A check of constant scales, given by name and position: they must be finite, and positive unless ``any_sign``."""
+def _scale_refusal(
+    any_sign: bool = False, infinite: bool = False, **positions: int
+) -> Callable[[Model, NodeView], str | None]:
+    """A check of constant scales, given by name and position: they must be numbers, finite unless ``infinite``, and
+    positive unless ``any_sign``."""
+    expected = ("" if any_sign else "positive ") + ("numbers" if infinite else "finite numbers")
 
     def check(model: Model, view: NodeView) -> str | None:
         inputs = model.node_inputs[view.index].tolist()
@@ -113,12 +117,11 @@ def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model,
             if position >= len(inputs) or inputs[position] < 0 or not model.is_constant[inputs[position]]:
                 continue
             scales = model.constant(inputs[position], aligned=False).reshape(-1)
-            valid = np.isfinite(scales) & (any_sign | (scales > 0))
+            valid = (~np.isnan(scales) if infinite else np.isfinite(scales)) & (any_sign | (scales > 0))
             if not valid.all():
                 at = int(np.argmin(valid))
                 of = f"{name}[{at}]" if scales.size > 1 else name
-                expected = "finite" if any_sign else "positive, finite"
-                return f"{view.op_type} with {of} = {scales[at]}; expected {expected} scales"
+                return f"{view.op_type} with {of} = {scales[at]}; expected {expected}"
         return None
 
     return check
@@ -126,10 +129,11 @@ def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model,
 
 def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
     """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
-    must not be negative, and constant scales (``scale`` is their name) must be finite and fit the zero points and the
-    operand, if these are constants. Those of QuantizeLinear, which divides by them, must be positive; quantizers of
-    4-bit weights write negative scales, and 0 for blocks of zeros."""
-    check_scales = _scale_refusal(any_sign=scale == "x_scale", **{scale: 1})
+    must not be negative, and constant scales (``scale`` is their name) must not be NaN and must fit the zero points
+    and the operand, if these are constants. Those of QuantizeLinear, which divides by them, must be positive;
+    quantizers of 4-bit weights write negative scales, and 0 for blocks of zeros. Infinity is what quantizers write for
+    masks of the least float32."""
+    check_scales = _scale_refusal(any_sign=scale == "x_scale", infinite=True, **{scale: 1})
 
     def check(model: Model, view: NodeView) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)
