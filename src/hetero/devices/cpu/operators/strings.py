@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...._hosted import one_hot, places
 from ...._ngrams import NGrams
 from ....errors import InferenceError
 from ....model.constants import array_of
@@ -250,8 +251,7 @@ def _label_encoder(node: Node) -> Run:
     def run(x: Array) -> Sequence[Any]:
         if x.dtype != keys.dtype:
             raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
-        found = [place.get(item, nan if item != item else count) for item in x.reshape(-1).tolist()]
-        return [table[np.array(found, np.intp)].reshape(x.shape)]
+        return [table.take(places(place, x.reshape(-1).tolist(), count, nan)).reshape(x.shape)]
 
     return run
 
@@ -300,8 +300,6 @@ def _one_hot_encoder(node: Node) -> Run:
     if len(set(categories)) != count:
         raise InferenceError(f"{count} categories, {len(set(categories))} of them different")
     place = {key: at for at, key in enumerate(categories)}
-    rows = np.zeros((count + 1, count), np.float32)
-    np.fill_diagonal(rows, 1)
     zeros = node.get("zeros", 1)
 
     def run(x: Array) -> Sequence[Any]:
@@ -309,11 +307,11 @@ def _one_hot_encoder(node: Node) -> Run:
             raise InferenceError(f"x is {x.dtype}, but the categories are {'strings' if names else 'int64'}")
         if x.dtype.kind == "f":
             x = x.astype(np.int64)
-        found = [place.get(item, count) for item in x.reshape(-1).tolist()]
-        if not zeros and count in found:
-            item = x.reshape(-1)[found.index(count)]
-            raise InferenceError(f"{item!r} is not a category, and zeros is 0")
-        return [rows[np.array(found, np.intp)].reshape(*x.shape, count)]
+        items = x.reshape(-1).tolist()
+        made, unknown = one_hot(place, items, count)
+        if not zeros and unknown >= 0:
+            raise InferenceError(f"{items[unknown]!r} is not a category, and zeros is 0")
+        return [made.reshape(*x.shape, count)]
 
     return run
 
