@@ -20,7 +20,7 @@ from ....errors import InferenceError
 from ....model.constants import array_of
 from ....model.types import dtype_of
 from ...bounded_patterns import all_matches, bounded_pattern
-from ..registry import ANY, INDICES, NUMBERS, STRING, Node, hosted
+from ..registry import ANY, FEEDING, INDICES, NUMBERS, STRING, Node, hosted
 
 __all__ = ["texts"]
 
@@ -541,7 +541,7 @@ def _gather(node: Node) -> Run:
     def run(x: Array, places: Array) -> Sequence[Any]:
         axis = _axis(given, x.ndim)
         try:
-            return [np.asarray(x.take(places, axis), object)]
+            return [np.asarray(x.take(places, axis), x.dtype)]
         except IndexError as error:
             size = x.shape[axis]
             reason = f"an index is outside {-size}..{size - 1}, the axis of x {list(x.shape)}"
@@ -554,12 +554,20 @@ def _gather(node: Node) -> Run:
 def _array_feature_extractor(node: Node) -> Run:
     def run(x: Array, places: Array) -> Sequence[Any]:
         rows = x.reshape(1, -1) if x.ndim < 2 else x
-        columns = places.reshape(-1)
-        if not columns.size or not 0 <= columns.min() <= columns.max() < rows.shape[-1]:
-            raise InferenceError(f"columns {columns[:8].tolist()} are empty or outside x of shape {list(x.shape)}")
-        return [rows[..., columns]]
+        columns = places.reshape(-1).tolist()  # few: Python's min and max are faster
+        if not columns or not 0 <= min(columns) <= max(columns) < rows.shape[-1]:
+            raise InferenceError(f"columns {columns[:8]} are empty or outside x of shape {list(x.shape)}")
+        return [rows.take(columns, -1)]
 
     return run
+
+
+def _cast_numbers(node: Node) -> Run | None:
+    dtype = dtype_of(node.get("to", 0))
+    return (lambda x: [x.astype(dtype)]) if dtype in (np.bool_, np.int64) else None
+
+
+FEEDING.update({"Gather": _gather, f"{_ML}ArrayFeatureExtractor": _array_feature_extractor, "Cast": _cast_numbers})
 
 
 @hosted("Slice", dtypes=(STRING, INDICES), since=10, result=0)
