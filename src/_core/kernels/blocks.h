@@ -12,7 +12,7 @@
 HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_ceil_div(units, threads) + HT_LATE; }
 
 /* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are whole tiles,
- * except at the end of a matrix, and differ by at most one tile, the larger ones first. */
+ * except at the end of a matrix, and differ by at most one tile. */
 typedef struct {
     int64_t m, n;
     int64_t tile_rows, tile_columns, tall, wide; /* tall, wide: tiles of a matrix */

@@ -85,6 +85,12 @@ static double in_wide_tiles(int64_t pixels, int64_t channels)
            (rest > 0 ? (double)ht_max64(rest * rows, 4 * HT_PANEL) / (double)channels : 0);
 }
 
+/* What an element of im2col costs wide, in multiply-adds. */
+static double sampling(const ht_conv *c)
+{
+    return (c->stride[2] > 2 ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
+}
+
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
  * tiles, plus the data that each way moves. An element of im2col costs 6 and each row of it 100; an element of a copied
  * row costs 3; either costs 16 if the stride is above 2, because elements are then copied one by one. A transposed output
@@ -97,8 +103,7 @@ static int cheapest(const ht_conv *c)
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
     const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = in_tiles(c->out_channels);
     const double padded_rows = (double)(c->out[0] * c->out[1]) * in_tiles(c->out[2]);
-    const double sampled = (c->stride[2] > 2 ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
-    double best = padded_pixels * channels * k + sampled * pixels * k;
+    double best = padded_pixels * channels * k + sampling(c) * pixels * k;
     int way = WIDE;
     const int flat = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
     const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
@@ -139,10 +144,11 @@ typedef struct {
     int way;
     int64_t tile;                  /* WINOGRAD, DILATED: 2 or 4 */
     int64_t group, w_group;
-    int64_t groups;                /* DEPTHWISE, NARROW: groups of a unit */
+    int64_t step;                  /* DEPTHWISE, NARROW: blocks are multiples of so many groups */
     int64_t block_rows;            /* ROWS, GROUPED */
     int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
-    int64_t grain, columns;        /* columns of `grain` output channels (DIRECT, INSIDE, ROWS, ROW) or pixels (WIDE) */
+    int64_t grain, columns;        /* DIRECT, INSIDE, ROWS, ROW, WIDE: columns of `grain` output channels */
+    int64_t pixel_grain;           /* WIDE: blocks are multiples of so many pixels */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
     int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
@@ -151,8 +157,9 @@ typedef struct {
 /* DEPTHWISE, NARROW: computes one unit, which is some groups of one image. */
 static void convolve_groups(const convolution *job, int64_t unit, float *scratch)
 {
-    const int64_t image = unit / job->blocks, first = unit % job->blocks * job->groups;
-    const int64_t last = ht_min64(first + job->groups, job->group);
+    const int64_t image = unit / job->blocks, block = unit % job->blocks, steps = ht_ceil_div(job->group, job->step);
+    const int64_t first = ht_part_begin(steps, job->blocks, block) * job->step;
+    const int64_t last = ht_min64(ht_part_begin(steps, job->blocks, block + 1) * job->step, job->group);
     ht_conv c = job->image;
     const int64_t y_at = image * job->group * c.out_channels * c.pixels;
     c.scratch = scratch;
@@ -165,7 +172,8 @@ static void convolve_groups(const convolution *job, int64_t unit, float *scratch
 /* The first pixel of a block of WIDE. */
 static int64_t first_pixel(const convolution *job, int64_t block)
 {
-    return ht_min64(ht_part_begin(job->columns, job->blocks, block) * job->grain, job->image.pixels);
+    const int64_t pixels = job->image.pixels, columns = ht_ceil_div(pixels, job->pixel_grain);
+    return ht_min64(ht_part_begin(columns, job->blocks, block) * job->pixel_grain, pixels);
 }
 
 /* The first output channel of a chunk. */
@@ -192,8 +200,9 @@ static ht_conv convolution_of(const convolution *job, int64_t image, float *scra
     return c;
 }
 
-/* ROWS: output channels [m0, m1), as a convolution of their own. */
-static void convolve_rows(const convolution *job, const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
+/* Output channels [m0, m1) of a convolution with packed weights, as a convolution of their own. m0: a multiple of
+ * HT_PANEL. */
+static ht_conv channels_of(const ht_conv *c, int64_t m0, int64_t m1)
 {
     ht_conv some = *c;
     some.out_channels = m1 - m0;
@@ -201,7 +210,7 @@ static void convolve_rows(const convolution *job, const ht_conv *c, int64_t bloc
     some.bias = c->bias ? c->bias + m0 : NULL;
     some.addend = c->addend ? c->addend + m0 * c->pixels : NULL;
     some.y += m0 * c->pixels;
-    ht_conv_rows(&some, job->block_rows, block);
+    return some;
 }
 
 /* ROW: output channels [m0, m1) of the only pixel, from all elements of x in their order. */
@@ -277,10 +286,13 @@ static void convolve_unit(const convolution *job, int64_t unit, int64_t followin
         convolve_row(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == GROUPED)
         ht_conv_grouped(&c, job->block_rows, block);
-    else if (job->way == ROWS)
-        convolve_rows(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
-    else
-        ht_conv_wide(&c, first_pixel(job, block), first_pixel(job, block + 1));
+    else {
+        const ht_conv some = channels_of(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
+        if (job->way == ROWS)
+            ht_conv_rows(&some, job->block_rows, block);
+        else
+            ht_conv_wide(&some, first_pixel(job, block), first_pixel(job, block + 1));
+    }
 }
 
 static void convolve_part(void *context, int64_t part, int thread)
@@ -437,6 +449,37 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
     }
 }
 
+/* WIDE: chunks of output channels repeat the sampling of a block, blocks of pixels repeat the reading of a chunk's weights.
+ * Few pixels rarely divide evenly into vectors, so both numbers are chosen together. */
+static void divide_wide(convolution *job, int64_t images, int64_t wanted)
+{
+    const ht_conv *c = &job->image;
+    job->pixel_grain = wanted > 1 ? HT_PANEL : TILE_PIXELS;
+    job->grain = HT_PANEL;
+    job->columns = ht_ceil_div(c->out_channels, HT_PANEL);
+    const int64_t pixel_columns = ht_ceil_div(c->pixels, job->pixel_grain);
+    const int64_t fewest = ht_ceil_div(pixel_columns, HT_BLOCK_N / job->pixel_grain);
+    job->blocks = fewest;
+    if (wanted == 1)
+        return;
+    const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(fewest, ht_ceil_div(wanted, images)) + threads;
+    double least = INFINITY;
+    for (int64_t blocks = fewest; blocks <= ht_min64(most, pixel_columns); blocks++) {
+        const int64_t pixels = ht_min64(ht_ceil_div(pixel_columns, blocks) * job->pixel_grain, c->pixels);
+        for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most); chunks++) {
+            const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * HT_PANEL, c->out_channels);
+            const double unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
+                                sampling(c) * (double)pixels;
+            const double time = ht_rounds(images * blocks * chunks, threads) * unit;
+            if (time <= least * 1.001) {
+                least = time;
+                job->blocks = blocks;
+                job->chunks = chunks;
+            }
+        }
+    }
+}
+
 /* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. Threads
  * then take panels instead of whole tiles, which makes their shares more even. */
 static void divide(convolution *job, int64_t batch, double cost)
@@ -457,17 +500,14 @@ static void divide(convolution *job, int64_t batch, double cost)
     job->grain = parts_wanted > 1 ? HT_PANEL : TILE_PIXELS;
     const double per_tile = TILE_PIXELS / (double)job->grain; /* columns */
     if (job->way == DEPTHWISE || job->way == NARROW) {
-        const int64_t step = job->way == NARROW ? VF_LANES : 1, steps = ht_ceil_div(job->group, step);
-        job->groups = ht_ceil_div(steps, ht_min64(steps, ht_ceil_div(parts_wanted, batch))) * step;
-        job->blocks = ht_ceil_div(job->group, job->groups);
+        job->step = job->way == NARROW ? VF_LANES : 1;
+        job->blocks = ht_min64(ht_ceil_div(job->group, job->step), ht_ceil_div(parts_wanted, batch));
         job->units = batch * job->blocks;
         job->parts = ht_parts(job->call, job->units, cost);
         return;
     }
     if (job->way == WIDE) {
-        job->columns = ht_ceil_div(c->pixels, job->grain);
-        job->blocks = best_chunks(job->call, images, job->columns, ht_ceil_div(job->columns, HT_BLOCK_N / job->grain),
-                                  WEIGHTS * per_tile, parts_wanted);
+        divide_wide(job, images, parts_wanted);
     } else if (job->way == DILATED) {
         job->blocks = c->dilation[1] * c->dilation[2];
     } else if (job->way == GROUPED) {

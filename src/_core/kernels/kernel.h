@@ -78,7 +78,8 @@ static inline int64_t ht_wanted(const ht_call *call, double cost)
 
 /* The number of parts to split `units` of work into: ht_wanted, or more if a part would take long, because a run can only
  * stop between two parts. Part i takes units
- * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)). */
+ * [ht_part_begin(units, parts, i), ht_part_begin(units, parts, i + 1)): sizes differ by at most one, and the larger ones
+ * are spread evenly, because threads take parts from both ends. */
 static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 {
     const double longest = 4e6; /* operations of a part: 0.4 to 4 ms, or 20 ms on a busy machine */
@@ -91,7 +92,7 @@ static inline int64_t ht_parts(const ht_call *call, int64_t units, double cost)
 static inline int64_t ht_part_begin(int64_t units, int64_t parts, int64_t part)
 {
     HT_ASSERT(units >= 0 && parts > 0 && part >= 0 && part <= parts);
-    return units / parts * part + (part < units % parts ? part : units % parts);
+    return units / parts * part + units % parts * part / parts;
 }
 
 /* Rows of n elements as units of work: whole rows, or pieces of rows if there are few. A piece has HT_ROW_PIECE elements,

@@ -48,14 +48,32 @@ static corners corners_of(const float *box, int center)
     return with_area(fminf(box[1], box[3]), fminf(box[0], box[2]), fmaxf(box[1], box[3]), fmaxf(box[0], box[2]));
 }
 
-static int overlaps(const corners *a, const corners *b, float threshold)
+/* Chosen boxes, one array of floats per number, so that a candidate is compared with a vector of them at a time. */
+typedef struct {
+    float *x0, *y0, *x1, *y1, *area;
+} chosen_boxes;
+
+HT_INLINE vm overlaps(const vf own[5], vf x0, vf y0, vf x1, vf y1, vf area, vf threshold)
 {
-    const float w = (a->x1 < b->x1 ? a->x1 : b->x1) - (a->x0 > b->x0 ? a->x0 : b->x0);
-    const float h = (a->y1 < b->y1 ? a->y1 : b->y1) - (a->y0 > b->y0 ? a->y0 : b->y0);
-    if (!(w > 0 && h > 0 && a->area > 0 && b->area > 0))
-        return 0;
-    const float both = w * h;
-    return both / (a->area + b->area - both) > threshold;
+    const vf none = vf_set1(0), w = vf_min(own[2], x1) - vf_max(own[0], x0), h = vf_min(own[3], y1) - vf_max(own[1], y0);
+    const vm sized = vm_and(vm_and(vf_lt(none, w), vf_lt(none, h)), vm_and(vf_lt(none, own[4]), vf_lt(none, area)));
+    const vf both = w * h;
+    return vm_and(sized, vf_lt(threshold, both / (own[4] + area - both)));
+}
+
+static int overlaps_any(const corners *box, const chosen_boxes *kept, int64_t taken, float threshold)
+{
+    const vf own[5] = {vf_set1(box->x0), vf_set1(box->y0), vf_set1(box->x1), vf_set1(box->y1), vf_set1(box->area)};
+    const vf limit = vf_set1(threshold);
+    int64_t k = 0;
+    for (; k + VF_LANES <= taken; k += VF_LANES)
+        if (vm_any(overlaps(own, vf_load(kept->x0 + k), vf_load(kept->y0 + k), vf_load(kept->x1 + k),
+                            vf_load(kept->y1 + k), vf_load(kept->area + k), limit)))
+            return 1;
+    const int64_t rest = taken - k; /* lanes beyond it have area 0, which overlaps nothing */
+    return rest > 0 && vm_any(overlaps(own, vf_load_n(kept->x0 + k, rest), vf_load_n(kept->y0 + k, rest),
+                                       vf_load_n(kept->x1 + k, rest), vf_load_n(kept->y1 + k, rest),
+                                       vf_load_n(kept->area + k, rest), limit));
 }
 
 int HT_KERNEL(nms)(const ht_call *call)
@@ -80,7 +98,8 @@ int HT_KERNEL(nms)(const ht_call *call)
         chosen->size < batches * classes * most * 3)
         return HT_ERR_OPERAND;
     int32_t *order = (int32_t *)call->scratch, *room = order + n;
-    corners *kept = (corners *)(room + n);
+    float *floats = (float *)(room + n);
+    const chosen_boxes kept = {floats, floats + n, floats + 2 * n, floats + 3 * n, floats + 4 * n};
     int64_t *out = (int64_t *)chosen->data, found = 0;
     int64_t left = HT_PACE;
     for (int64_t batch = 0; batch < batches; batch++) {
@@ -96,14 +115,15 @@ int HT_KERNEL(nms)(const ht_call *call)
             sort_by_score(score, order, room, candidates);
             for (int64_t i = 0; i < candidates && taken < most; i++) {
                 const corners own = corners_of(box + 4 * order[i], center);
-                int64_t k = 0;
                 if (ht_paced_stop(&left, taken))
                     return HT_OK;
-                while (k < taken && !overlaps(&own, &kept[k], overlap))
-                    k++;
-                if (k < taken)
+                if (overlaps_any(&own, &kept, taken, overlap))
                     continue;
-                kept[taken++] = own;
+                kept.x0[taken] = own.x0;
+                kept.y0[taken] = own.y0;
+                kept.x1[taken] = own.x1;
+                kept.y1[taken] = own.y1;
+                kept.area[taken++] = own.area;
                 out[3 * found] = batch;
                 out[3 * found + 1] = class;
                 out[3 * found + 2] = order[i];

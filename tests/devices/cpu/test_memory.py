@@ -243,6 +243,86 @@ def test_no_plan_overwrites_what_is_read_later(replayed: list[int], transformed:
     assert sum(replayed) > 600
 
 
+def dense_block(rng: np.random.Generator) -> onnx.ModelProto:
+    """Concatenations that begin, or almost begin, with the operands of earlier ones. The height of x can change."""
+    batch, channels = int(rng.choice([1, 1, 1, 2])), int(rng.choice([1, 3, 16]))
+    names, widths, outputs = ["x"], {"x": channels}, []
+    nodes: list[onnx.NodeProto] = []
+
+    def node(op: str, inputs: list[str], width: int, **attributes: Any) -> str:
+        name = f"v{len(nodes)}"
+        nodes.append(helper.make_node(op, inputs, [name], **attributes))
+        widths[name] = width
+        if rng.random() < 0.1:
+            outputs.append(name)
+        return name
+
+    if rng.random() < 0.7:
+        names = [node("Relu", ["x"], channels)]
+    for _ in range(rng.integers(2, 7)):
+        parts = list(names)
+        match rng.integers(8):
+            case 0:
+                parts.insert(0, parts.pop())
+            case 1:
+                parts.append(parts[0])
+            case 2:
+                parts = parts[: rng.integers(1, len(parts) + 1)]
+        joined = node("Concat", parts, sum(widths[part] for part in parts), axis=1)
+        step = node(str(rng.choice(["Relu", "Neg", "Sigmoid"])), [joined], widths[joined])
+        if rng.random() < 0.3:
+            step = node("Add", [step, joined], widths[joined])
+        names.append(node("ReduceSum", [step, "axis"], 1, keepdims=1) if rng.random() < 0.4 else step)
+    nodes.append(helper.make_node("Concat", names, ["y"], axis=1))
+    graph = helper.make_graph(
+        nodes,
+        "dense",
+        [helper.make_tensor_value_info("x", 1, [batch, channels, "height", 16])],
+        [onnx.ValueInfoProto(name=name) for name in dict.fromkeys([*outputs, "y"])],
+        [numpy_helper.from_array(np.array([1]), "axis")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("transformed", [True, False])
+def test_concatenations_within_others(replayed: list[int], transformed: bool) -> None:
+    core = Core()
+    for number in range(60):
+        rng = np.random.default_rng([9, number])
+        proto = dense_block(rng)
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        compiled = core.compile_model(proto, "CPU", {"DISABLE_TRANSFORMATIONS": not transformed})
+        shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
+        for height in (2, 3, 5, 2, 0):
+            x = rng.standard_normal((shape[0], shape[1], height, 16), np.float32)
+            for found, wanted in zip(compiled(x).arrays(), session.run(None, {"x": x}), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert len(replayed) >= 60
+
+
+def test_a_dense_block_copies_nothing() -> None:
+    f32 = np.dtype("float32")
+
+    def value(storage: int, channels: int) -> Value:
+        return Value(f32, (1, channels, 4, 4), None, storage)
+
+    x, a, b, first, second = (value(i, n) for i, n in enumerate((1, 2, 3, 3, 6)))
+    calls = [
+        Call("unary", (x,), (a,), (), (), 0),
+        Call("concat", (x, a), (first,), (1,), (), 1),
+        Call("unary", (first,), (b,), (), (), 2),
+        Call("concat", (x, a, b), (second,), (1,), (), 3),
+    ]
+    made = [Call("fill", (), (x,), (), (), 0), *calls]
+    joined, parts = memory.join(made, set())
+    assert [call.kernel for call in joined] == ["fill", "unary", "unary"]
+    assert parts == {0: (3, 0), 1: (3, 64), 3: (4, 0), 2: (4, 192)}
+    # An output of the program is not a part of another value.
+    joined, parts = memory.join(made, {3})
+    assert [call.kernel for call in joined] == ["fill", "unary", "concat", "unary"]
+    assert parts == {0: (4, 0), 1: (4, 64), 2: (4, 192)}
+
+
 def test_the_twin_sees_what_is_overwritten() -> None:
     """The twin itself fails on a plan that gives two living values the same memory."""
     f32 = np.dtype("float32")

@@ -5,7 +5,8 @@ storage gets the smallest free block that fits. Two rules avoid copies and put o
 
 - In place: a call may write its result over an operand that no later call reads (`_in_place`, `place_in_arena`).
 - Parts: the operands of a concatenation along the outermost axis are computed directly in the result, and a contiguous
-  slice is not copied (`join`).
+  slice is not copied (`join`). If a concatenation begins with the operands of an earlier one, it contains that one's
+  result, so a dense block, which appends each layer's result to all earlier ones, copies nothing (`nest`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
     if not any(call.kernel in ("concat", "copy_strided") for call in calls):
         return list(calls), {}
     last_maker = {value.storage: position for position, call in enumerate(calls) for value in call.outputs}
+    calls = nest(calls, taken, last_maker)
     sizes: dict[int, int] = {}
     for call in calls:
         for value in call.outputs:
@@ -87,6 +89,54 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
                 joined.append(dataclasses.replace(call, kernel="identity", inputs=(value,), outputs=(copy,), ints=()))
                 new_storage += 1
     return joined, parts
+
+
+@dataclasses.dataclass(slots=True)
+class _Prefix:
+    """A list of operands with which concatenations begin. ``nbytes``: of the last one. ``result``: the value that is
+    their concatenation, if a call has computed it. ``longer``: storage of the next operand -> the longer list."""
+
+    nbytes: int
+    result: Value | None = None
+    longer: dict[int, _Prefix] = dataclasses.field(default_factory=dict)
+
+
+def nest(calls: Sequence[Call], taken: Set[int], last_maker: Mapping[int, int]) -> list[Call]:
+    """Replace the first operands of a concatenation by the result of an earlier concatenation of just these.
+
+    Both concatenate along the outermost axis, so the bytes of the result are those of the operands. The earlier result
+    is not in ``taken``, and no call writes it or one of the operands after the earlier concatenation. ``last_maker``:
+    storage -> the last call that writes it.
+    """
+    nested = list(calls)
+    root = _Prefix(0)
+    for position, call in enumerate(calls):
+        if call.kernel != "concat" or len(call.inputs) < 2 or _begins(call) is None:
+            continue
+        prefix, replaced, replacement = root, 0, None
+        for number, value in enumerate(call.inputs, 1):
+            assert value is not None
+            if value.data is not None or value.late is not None or last_maker.get(value.storage, -1) >= position:
+                break
+            following = prefix.longer.get(value.storage)
+            if following is None:
+                following = prefix.longer[value.storage] = _Prefix(_bytes(value))
+            elif not are_same(following.nbytes, _bytes(value)):
+                break
+            prefix = following
+            if number == len(call.inputs):
+                result = call.outputs[0]
+                if result.storage not in taken and last_maker[result.storage] == position and prefix.result is None:
+                    prefix.result = result
+            elif prefix.result is not None and prefix.result.dtype == value.dtype:
+                replaced, replacement = number, prefix.result
+        if replacement is not None:
+            axis, whole = call.ints[0], call.outputs[0]
+            length = sum(value.shape[axis] for value in call.inputs[:replaced] if value is not None)
+            shape = (*whole.shape[:axis], length, *whole.shape[axis + 1 :])
+            operand = dataclasses.replace(replacement, shape=shape)
+            nested[position] = dataclasses.replace(call, inputs=(operand, *call.inputs[replaced:]))
+    return nested
 
 
 def _begins(call: Call) -> list[int] | None:

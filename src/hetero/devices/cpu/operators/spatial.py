@@ -6,18 +6,23 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .... import _kernels
+from ...._sizes import ask
 from ....errors import InferenceError
 from ..registry import FLOATS, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required
 from .movement import transposed
-from .network import MAX_WINDOW, WINDOW, pool_sizes, reduced, three, window_of
+from .network import MAX_WINDOW, WINDOW, packed_b, pool_sizes, reduced, three, window_of
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
 _ASSIGN = _kernels.constant("SCATTER_NONE")
+
+_PANEL = _kernels.constant("PANEL")
 
 
 def _list(node: Node, name: str, rank: int, default: int, minimum: int, count: int = 1) -> list[int]:
@@ -44,18 +49,34 @@ def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]
     if bias is not None and bias.shape != (group * maps,):
         raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {group * maps} channels")
     strides, dilations, before, sizes = _enlarged(node, x.shape[2:], kernel)
-    taps, windows, depth = math.prod(kernel), math.prod(x.shape[2:]), channels // group
+    taps, windows = math.prod(kernel), math.prod(x.shape[2:])
 
-    def by_output() -> Value:
-        return transposed(context, context.reshaped(weights, (group, depth, maps * taps)), (0, 2, 1))
-
-    left = context.packed(weights, ("by_output", group), by_output) if weights.data is not None else by_output()
-    shape = (x.shape[0], group, maps * taps, windows)
-    steps = [0, maps * taps * depth, group * depth * windows, depth * windows]
-    ints = [maps * taps, windows, depth, 0, 0, 0, 0, 0, 0, 2, x.shape[0], group, *steps]
-    columns = context.call("matmul", [left, x, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0])
+    columns = _contributions(context, x, weights, group, maps * taps, windows)
     ints = [*three(kernel, 1), *three(x.shape[2:], 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     return [context.call("col2im", [columns, bias], (x.shape[0], group * maps, *sizes), x.dtype, ints)]
+
+
+def _contributions(context: Context, x: Value, weights: Value, group: int, rows: int, windows: int) -> Value:
+    """What each of the ``windows`` elements of a channel of x contributes: [batch, group, rows, windows]."""
+    batch, depth = x.shape[0], weights.shape[0] // group
+
+    def product(left: Value, right: Value, shape: tuple[int, ...], ints: list[int], steps: list[int]) -> Value:
+        ints = [*shape[2:], depth, *ints, 0, 0, 0, 2, batch, group, *steps]
+        return context.call("matmul", [left, right, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0])
+
+    # Fewer windows than the columns of a tile: they become its rows, and the constant weights its packed columns.
+    if windows < _PANEL and weights.data is not None and x.data is None and x.dtype == np.float32:
+        right = packed_b(context, weights, group, depth, rows, False, as_float32=True)
+        steps = [group * depth * windows, depth * windows, 0, ask("panel_floats", depth, rows)]
+        columns = product(x, right, (batch, group, windows, rows), [1, 0, 1], steps)
+        return transposed(context, columns, (0, 1, 3, 2))
+
+    def by_output() -> Value:
+        return transposed(context, context.reshaped(weights, (group, depth, rows)), (0, 2, 1))
+
+    left = context.packed(weights, ("by_output", group), by_output) if weights.data is not None else by_output()
+    steps = [0, rows * depth, group * depth * windows, depth * windows]
+    return product(left, x, (batch, group, rows, windows), [0, 0, 0], steps)
 
 
 def _enlarged(
