@@ -13,8 +13,8 @@
  *    No step before this one looks at weights, so they cannot cost a subgraph.
  *
  * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of HALVES_PER_EDGE half steps for each
- * node and edge, and LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and where
- * paths are found sooner, as long as that gains and until all runs together have taken RUNS budgets; then the result is
+ * node and edge, and LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and
+ * where paths are found sooner, as long as that gains and until all runs together have taken RUNS budgets; then the result is
  * valid but may not be maximal. Steps 5 and 6 take a fixed time, whatever the size, and none if the graph is
  * too large for one of them. */
 #include <math.h>

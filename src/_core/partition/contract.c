@@ -11,9 +11,10 @@
  * between two ends meets few others. In an order by levels, every level between them would lie there.
  *
  * Landmarks usually reveal another path without a search. They are the positions on one path of the graph, of those the
- * one that the most edges leave: each node has the first position that it reaches and the last position that reaches it. In a deep graph, this reveals
- * nearly every long detour, and it stays valid because contraction never removes a path. A spanning forest does the same
- * in graphs of many long paths side by side: a node reaches all others of its subtree, which preorder intervals tell.
+ * one that the most edges leave: each node has the first position that it reaches and the last position that reaches
+ * it. In a deep graph, this reveals nearly every long detour, and it stays valid because contraction never removes a
+ * path. A spanning forest does the same in graphs of many long paths side by side: a node reaches all others of its
+ * subtree, which preorder intervals tell.
  *
  * An edge that another path refuses keeps a node of that path, its witness. The edge is searched again only when the
  * witness has been merged into one of its ends, because until then the path still leads through a third node.

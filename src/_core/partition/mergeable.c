@@ -120,8 +120,8 @@ static int open_quotient(quotient *q, const hg_graph *g, const int32_t *label, i
             status = HG_INTERRUPTED;
     }
     if (status == HG_OK)
-        status = hg_forest(count, q->in_start, q->in, q->depth, q->entered_in, q->left_in, NULL, q->forward, q->backward,
-                           watch);
+        status = hg_forest(count, q->in_start, q->in, q->depth, q->entered_in, q->left_in, NULL, q->forward,
+                           q->backward, watch);
     for (int32_t i = 0; i < count && status == HG_OK; i++) {
         const int32_t x = q->order[i];
         q->depth[x] = 0;
