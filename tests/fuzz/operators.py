@@ -1632,7 +1632,50 @@ def _is_empty(case: Case) -> bool:
     )
 
 
+def _operands(case: Case, place: int) -> list[np.ndarray]:
+    """What the node reads at this place: a constant, or an input of each call."""
+    names = case.model.graph.node[0].input
+    if len(names) <= place:
+        return []
+    constants = [numpy_helper.to_array(one) for one in case.model.graph.initializer if one.name == names[place]]
+    return constants or [call[names[place]] for call in case.calls if names[place] in call]
+
+
+def _slices_back_from_the_largest(case: Case) -> bool:
+    largest = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
+    return (
+        _is("Slice")(case)
+        and any((steps < 0).any() for steps in _operands(case, 4))
+        and any(np.isin(ends, largest).any() for ends in _operands(case, 2))
+    )
+
+
+def _divides_by_zero(case: Case) -> bool:
+    bases, exponents = _operands(case, 0), _operands(case, 1)
+    return (
+        _is("Pow")(case)
+        and any(array.dtype.kind == "i" and (array == 0).any() for array in bases)
+        and any((array < 0).any() for array in exponents)
+    )
+
+
 KNOWN: tuple[Known, ...] = (
+    Known(
+        "onnxruntime",
+        "its Slice with a negative step takes the largest integer for the begin of the axis; by ONNX, it is clamped to "
+        "the last element",
+        _slices_back_from_the_largest,
+    ),
+    Known(
+        "onnxruntime",
+        "its Sign of a NaN of float16 is 0",
+        lambda case: _is("Sign")(case) and "float16" in _types(case),
+    ),
+    Known(
+        "onnxruntime",
+        "its Pow of an integer 0 with a negative exponent gives a number; CPU and TEMPLATE raise an error",
+        _divides_by_zero,
+    ),
     Known(
         "onnxruntime",
         "its products of uint8 with int8 saturate 16-bit sums of two on processors without VNNI",

@@ -1,0 +1,245 @@
+"""What the fault tests run: small operations that together pass through the whole library.
+
+Each takes an empty folder and returns a value that can be compared, or a function that makes one once no fault is set:
+the same for every run without a fault.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import hetero
+from hetero.assign import assign_by_cost
+from hetero.assign.cuts import least_latency
+from hetero.assign.pipeline import balance_stages
+from hetero.partition import POLICIES, Graph, TransitiveClosure, partition_graph
+
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[1,4,8,8] x, float[4,16] m) => (float[1,6] y, float[4,4] z, int64[n,2] positions)
+<float[8,4,3,3] w, float[8] b, float[8,6] v, float[16] s, int64 trips = {3}, bool go = {1}>
+{
+    conv = Conv<pads = [1, 1, 1, 1]>(x, w, b)
+    active = Relu(conv)
+    pooled = GlobalAveragePool(active)
+    flat = Flatten(pooled)
+    logits = MatMul(flat, v)
+    y = Softmax(logits)
+    normal = LayerNormalization(m, s)
+    square = Gemm<transB = 1>(normal, m)
+    z = Loop(trips, go, square) <body = turn (int64 i, bool c, float[4,4] a) => (bool d, float[4,4] e)
+    {
+        d = Identity(c)
+        t = Transpose(a)
+        e = Add(t, square)
+    }>
+    found = NonZero(logits)
+    positions = Transpose(found)
+}
+"""
+DEVICES = "HETERO:TEMPLATE,CPU"
+
+
+@functools.cache
+def model_bytes() -> bytes:
+    model = onnx.parser.parse_model(MODEL)
+    rng = np.random.default_rng(1)
+    for name, shape in {"w": (8, 4, 3, 3), "b": (8,), "v": (8, 6), "s": (16,)}.items():
+        kept = [one for one in model.graph.initializer if one.name != name]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(kept)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(rng.random(shape, np.float32), name))
+    return model.SerializeToString()
+
+
+@functools.cache
+def inputs() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(2)
+    return {"x": rng.random((1, 4, 8, 8), np.float32), "m": rng.random((4, 16), np.float32)}
+
+
+def _pins() -> dict[str, str]:
+    return dict.fromkeys(("op:Conv", "op:MatMul", "op:Gemm"), "TEMPLATE")
+
+
+@functools.cache
+def _core() -> hetero.Core:
+    return hetero.Core()
+
+
+def _results(compiled: Any) -> list[bytes]:
+    outputs = compiled(inputs())
+    return [np.asarray(outputs[name]).tobytes() for name in ("y", "z", "positions")]
+
+
+def read(folder: Path) -> Any:
+    model = hetero.Core().read_model(model_bytes())
+    operators = [node.op_type for node in model.nodes]
+    return operators, model.to_bytes()
+
+
+@functools.cache
+def _graph() -> tuple[Graph, np.ndarray]:
+    rng = np.random.default_rng(3)
+    n = 60
+    ends = np.sort(rng.integers(0, n, (2 * n, 2)), axis=1)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    return Graph.from_edges(ends[:, 0], ends[:, 1], n), rng.integers(0, 3, n)
+
+
+def graph(folder: Path) -> Any:
+    made = Graph.from_edges([0, 1, 2, 0, 0], [1, 2, 3, 3, 3], 5)
+    return made.topological_order.tolist(), made.predecessors(3).tolist()
+
+
+def partition(policy: str, folder: Path) -> Any:
+    made, device = _graph()
+    found = partition_graph(made, device, policy)
+    return found.subgraph_of.tolist(), found.cut_edges, found.quotient.indices.tolist(), found.lower_bound
+
+
+def limited(folder: Path) -> Any:
+    made, device = _graph()
+    return partition_graph(made, device, max_nodes=4, min_nodes=2, allowed=np.ones((60, 3), bool)).subgraph_of.tolist()
+
+
+def checked(folder: Path) -> Any:
+    made, device = _graph()
+    hetero.check_partition(made, device, _partition_of_graph())
+
+
+@functools.cache
+def _partition_of_graph() -> np.ndarray:
+    made, device = _graph()
+    return partition_graph(made, device).subgraph_of
+
+
+def closure(folder: Path) -> Any:
+    made, _ = _graph()
+    found = TransitiveClosure(made)
+    pairs = [(0, 59), (3, 50), (10, 40)]
+    return [found.descendants(5).tolist(), *(found.path_nodes(*pair).tolist() for pair in pairs)]
+
+
+@functools.cache
+def _pipeline_case() -> Any:
+    from pipeline_cases import random_case
+
+    return random_case(np.random.default_rng(4), 14, 3)
+
+
+def assign(folder: Path) -> Any:
+    case = _pipeline_case()
+    found = assign_by_cost(case.problem)
+    latency = least_latency(case.graph, case.problem, np.append(case.launch, 0))
+    return found.device_of.tolist(), found.cost, latency.device_of.tolist()
+
+
+def balance(folder: Path) -> Any:
+    case = _pipeline_case()
+    return balance_stages(case.graph, case.problem, case.launch, 3).stage_of.tolist()
+
+
+def plan(folder: Path) -> Any:
+    return _core().plan(model_bytes(), DEVICES, pins=_pins()).to_json()
+
+
+def plan_latency(folder: Path) -> Any:
+    config = {"OBJECTIVE": "LATENCY"}
+    return _core().plan(model_bytes(), DEVICES, config, pins=_pins()).to_json()
+
+
+def compile_cpu(folder: Path) -> Any:
+    return _results(_core().compile_model(model_bytes(), "CPU"))
+
+
+def compile_dynamic(folder: Path) -> Any:
+    return _results(_core().compile_model(_dynamic_bytes(), "CPU"))
+
+
+@functools.cache
+def _dynamic_bytes() -> bytes:
+    model = onnx.load_from_string(model_bytes())
+    for port in model.graph.input:
+        port.type.tensor_type.shape.dim[0].dim_param = f"batch_{port.name}"
+    for port in model.graph.output[:2]:
+        port.type.tensor_type.ClearField("shape")
+    return model.SerializeToString()
+
+
+def compile_hetero(folder: Path) -> Any:
+    return _results(_core().compile_model(model_bytes(), DEVICES, pins=_pins()))
+
+
+@functools.cache
+def _compiled() -> hetero.CompiledModel:
+    return _core().compile_model(model_bytes(), DEVICES, pins=_pins())
+
+
+def infer(folder: Path) -> Any:
+    return _results(_compiled())
+
+
+def export(folder: Path) -> Any:
+    _compiled().export_model(folder / "net.hetero")
+    return functools.partial(_files, folder)
+
+
+@functools.cache
+def _exported() -> bytes:
+    import io
+
+    stream = io.BytesIO()
+    _compiled().export_model(stream)
+    return stream.getvalue()
+
+
+def import_(folder: Path) -> Any:
+    return _results(_core().import_model(_exported()))
+
+
+def save(folder: Path) -> Any:
+    hetero.Core().read_model(model_bytes()).save(folder / "net.onnx", external_above=100)
+    return functools.partial(_files, folder)
+
+
+def split(folder: Path) -> Any:
+    hetero.split(model_bytes(), _plan(), folder / "parts", external_above=100)
+    return functools.partial(_files, folder)
+
+
+@functools.cache
+def _plan() -> hetero.Plan:
+    return _core().plan(model_bytes(), DEVICES, pins=_pins())
+
+
+def save_plan(folder: Path) -> Any:
+    _plan().save(folder / "plan.json")
+    return functools.partial(_files, folder)
+
+
+def cache(folder: Path) -> Any:
+    """Compiles into an empty cache. A cache that cannot be written is not an error."""
+    return _results(_core().compile_model(model_bytes(), "CPU", {"CACHE_DIR": str(folder / "cache")}))
+
+
+def _files(folder: Path) -> Any:
+    return sorted((str(path.relative_to(folder)), path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+
+
+IN_MEMORY: dict[str, Callable[[Path], Any]] = {
+    **{operation.__name__: operation for operation in (read, graph, limited, checked, closure, assign, balance)},
+    **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
+    **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},
+    **{operation.__name__: operation for operation in (compile_hetero, infer, export, import_)},
+}
+ON_FILES: dict[str, Callable[[Path], Any]] = {
+    operation.__name__: operation for operation in (export, save, split, save_plan, cache)
+}
+OPERATIONS = {**IN_MEMORY, **ON_FILES}

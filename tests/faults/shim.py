@@ -1,0 +1,42 @@
+"""Builds shim.c and runs an operation under it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+CORE = "/hetero/_"
+"""The path of each module of the core contains this."""
+
+
+def build(folder: Path) -> Path:
+    """The library to preload. Skips the test where it cannot be built or preloaded."""
+    compiler = shutil.which("gcc")
+    if sys.platform != "linux" or compiler is None:
+        pytest.skip("needs gcc and the GNU C library")
+    if "asan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("the sanitizers have an allocator of their own")
+    library = folder / "shim.so"
+    flags = ["-std=gnu11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([compiler, *flags, str(HERE / "shim.c"), "-o", str(library), "-ldl", "-lpthread"], check=True)
+    return library
+
+
+def run(
+    library: Path, operation: str, kind: str, *, step: int = 1, first: int = 1, seconds: float = 600
+) -> dict[str, Any]:
+    """Fails every ``step``-th call, and returns what program.py found."""
+    environment = {**os.environ, "LD_PRELOAD": str(library), "FAULTS_CALLERS": CORE}
+    command = [sys.executable, str(HERE / "program.py"), operation, kind, str(step), str(first)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
