@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,11 +123,14 @@ def _feeding(model: Model, nodes: Sequence[NodePlan]) -> dict[int, NodePlan]:
         if run is None:
             read_by_kernels.update(plan.inputs)
         else:
-            node = dataclasses.replace(plan.node, prepared=run)
-            made[i] = NodePlan(
-                model, plan.index, dataclasses.replace(plan.operator, host=host), node, plan.inputs, plan.outputs
-            )
+            made[i] = _as_hosted(model, plan, run)
     return made
+
+
+def _as_hosted(model: Model, plan: NodePlan, run: Callable[..., Sequence[Any]]) -> NodePlan:
+    operator = dataclasses.replace(plan.operator, host=lambda node: run)
+    node = dataclasses.replace(plan.node, prepared=run)
+    return NodePlan(model, plan.index, operator, node, plan.inputs, plan.outputs)
 
 
 def _has_labels(plan: NodePlan) -> bool:

@@ -173,7 +173,9 @@ def _constants(model: Model, view: NodeView, count: int) -> list[Value | None]:
     values = model.node_inputs[view.index].tolist()[:count]
     types = [model.constant_type(value) if value >= 0 and model.is_constant[value] else None for value in values]
     made = [
-        None if kind is None or kind.dtype is None or kind.shape is None else Value(kind.dtype, tuple(kind.shape))
+        None
+        if kind is None or kind.dtype is None or kind.shape is None
+        else Value(kind.dtype, tuple(map(int, kind.shape)))  # type: ignore[arg-type]
         for kind in types
     ]
     return made + [None] * (count - len(made))
