@@ -1,5 +1,5 @@
-"""Export real architectures with random weights from timm, torchvision and transformers, as a benchmark of models that
-the project does not contain.
+"""Export real architectures with random weights from timm, torchvision and transformers, and a few written here, as a
+benchmark of models that the project does not contain.
 
     python bench/export_models.py --to models                # all
     python bench/export_models.py --to models bert resnet    # those with one of these words in their name
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import logging
 import multiprocessing
 import os
@@ -179,6 +180,96 @@ def by_name(config: str, model: str, inputs: Arguments, output: str, part: str =
     return FirstOutputs(made.get_submodule(part), list(inputs), [output]), inputs
 
 
+class First(nn.Module):
+    """The first result of a recurrent layer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+def tagger() -> Case:
+    lstm = nn.LSTM(128, 256, 2, batch_first=True, bidirectional=True)
+    model = nn.Sequential(nn.Embedding(5000, 128), First(lstm), nn.Linear(512, 32))
+    return model, {"input_ids": torch.randint(0, 5000, (1, 64))}
+
+
+def image_generator() -> Case:
+    """DCGAN: transposed convolutions from a single pixel."""
+    layers: list[nn.Module] = []
+    widths = (100, 256, 128, 64, 3)
+    for number, (before, after) in enumerate(itertools.pairwise(widths)):
+        layers.append(nn.ConvTranspose2d(before, after, 4, *((1, 0) if number == 0 else (2, 1))))
+        layers += [nn.Tanh()] if after == 3 else [nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers), {"noise": torch.randn(1, 100, 1, 1)}
+
+
+class UNet(nn.Module):
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        widths = [width << level for level in range(4)]
+        self.down = nn.ModuleList(self.block(*pair) for pair in itertools.pairwise([3, *widths]))
+        pairs = list(itertools.pairwise(reversed(widths)))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(wide, narrow, 2, 2) for wide, narrow in pairs)
+        self.merge = nn.ModuleList(self.block(wide, narrow) for wide, narrow in pairs)
+        self.last = nn.Conv2d(width, 2, 1)
+
+    @staticmethod
+    def block(before: int, after: int) -> nn.Module:
+        layers: list[nn.Module] = []
+        for channels in (before, after):
+            layers += [nn.Conv2d(channels, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+        return nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skipped = []
+        for block in self.down[:-1]:
+            skipped.append(block(x))
+            x = nn.functional.max_pool2d(skipped[-1], 2)
+        x = self.down[-1](x)
+        for up, merge in zip(self.up, self.merge, strict=True):
+            x = merge(torch.cat([up(x), skipped.pop()], 1))
+        return self.last(x)
+
+
+class Vocoder(nn.Module):
+    """Audio from a spectrogram, as in HiFi-GAN: transposed convolutions, and dilated ones with skip connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(80, 128, 7, padding=3)
+        self.up, self.residual = nn.ModuleList(), nn.ModuleList()
+        for width, factor in zip((128, 64, 32), (8, 8, 4), strict=True):
+            self.up.append(nn.ConvTranspose1d(width, width // 2, 2 * factor, factor, factor // 2))
+            self.residual.append(
+                nn.ModuleList(
+                    nn.Conv1d(width // 2, width // 2, taps, dilation=d, padding=d * (taps - 1) // 2)
+                    for taps in (3, 7, 11)
+                    for d in (1, 3, 5)
+                )
+            )
+        self.last = nn.Conv1d(16, 1, 7, padding=3)
+
+    def forward(self, mel: Tensor) -> Tensor:
+        x = self.first(mel)
+        for up, layers in zip(self.up, self.residual, strict=True):
+            x = up(nn.functional.leaky_relu(x, 0.1))
+            for layer in layers:
+                x = x + layer(nn.functional.leaky_relu(x, 0.1))
+        return torch.tanh(self.last(nn.functional.leaky_relu(x)))
+
+
+PLAIN: dict[str, tuple[Callable[[], Case], str, Axes]] = {
+    "tagger": (tagger, "script", {}),
+    "dcgan": (image_generator, "dynamo", {}),
+    "unet": (lambda: (UNet(), image(256)), "script", {}),
+    "vocoder": (lambda: (Vocoder(), {"mel": torch.randn(1, 80, 40)}), "script", {"mel": {2: "frames"}}),
+}
+"""Kinds that the three libraries do not have, or not small."""
+
 TEXT: Axes = {"input_ids": {1: "sequence"}, "attention_mask": {1: "sequence"}}
 FOUR = {"num_hidden_layers": 4}
 BERT = functools.partial(text_encoder, **FOUR)
@@ -283,6 +374,42 @@ TRANSFORMERS: dict[str, tuple[Callable[[], Case], str, Axes]] = {
         "script",
         {},
     ),
+    "mixtral_decode": (
+        functools.partial(
+            *(decoder, "MixtralConfig", "MixtralForCausalLM", 4, 64),
+            num_local_experts=8,
+            experts_implementation="batched_mm",
+            **LLAMA | {"hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8},
+        ),
+        "script",
+        {"past.": {2: "past"}},
+    ),
+    "mamba": (
+        lambda: by_name(
+            *("MambaConfig", "MambaModel", {"input_ids": torch.randint(5, 1000, (1, 48))}, "last_hidden_state"),
+            hidden_size=256,
+            num_hidden_layers=2,
+            vocab_size=1000,
+            use_cache=False,
+        ),
+        "script",
+        {},
+    ),
+    "detr": (
+        lambda: by_name(
+            *("DetrConfig", "DetrForObjectDetection", image(256, "pixel_values"), "logits"),
+            use_pretrained_backbone=False,
+            encoder_layers=3,
+            decoder_layers=3,
+        ),
+        "script",
+        {},
+    ),
+    "segformer": (
+        lambda: by_name("SegformerConfig", "SegformerForSemanticSegmentation", image(256, "pixel_values"), "logits"),
+        "script",
+        {"pixel_values": {2: "height", 3: "width"}},
+    ),
     "vit": (
         lambda: by_name("ViTConfig", "ViTModel", image(name="pixel_values"), "last_hidden_state", **FOUR),
         "dynamo",
@@ -297,6 +424,7 @@ MODELS: dict[str, tuple[Callable[[], Case], str, Axes]] = {
     },
     **{name: (functools.partial(make, name), exporter, {}) for name, (make, exporter) in TORCHVISION.items()},
     **TRANSFORMERS,
+    **PLAIN,
 }
 """Name -> what makes the model and its inputs, which of PyTorch's exporters, and the axes that may change."""
 

@@ -19,6 +19,7 @@ MODULES = (
     "hetero._closure",
     "hetero._kernels",
     "hetero._ngrams",
+    "hetero._hosted",
     "hetero._program",
     "hetero._workspace",
     "hetero._checksum",

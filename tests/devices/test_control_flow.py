@@ -904,3 +904,51 @@ class TestContract(PluginContract):
 
     def cases(self) -> tuple[ContractCase, ...]:
         return contract_cases()
+
+
+def test_memory_limits_count_the_bodies() -> None:
+    core = hetero.Core()
+    core.register_plugin("NPU", _OnlyMatMul)
+    wide = LOOP.replace(
+        "float[3,3] w = {1, 0, 0, 0, 2, 0, 0, 0, 3}", "float[3,3] w = {1, 0, 0, 0, 2, 0, 0, 0, 3}"
+    ).replace("a = Exp (x)", "h = Exp (x)\n    a = MatMul (h, w)")
+    model = loop_model(core, wide)
+    devices = "HETERO:NPU,CONTROL_FLOW,CPU"
+    free = core.plan(model, devices)
+    assert free.affinity == {"exp": "CPU", "matmul": "NPU", "loop": "CONTROL_FLOW"}
+    # The matrix product in the graph, and the one in the body: each 24 bytes in and out, and 36 of weights.
+    body = graph = 2 * 24 + 36
+    for limit, expected in (
+        (body + graph, {"exp": "CPU", "matmul": "NPU", "loop": "CONTROL_FLOW"}),
+        (body + graph - 1, {"exp": "CPU", "matmul": "CPU", "loop": "CONTROL_FLOW"}),
+        (body - 1, {"exp": "CPU", "matmul": "CPU", "loop": "CPU"}),
+    ):
+        plan = core.plan(model, devices, max_memory={"NPU": limit})
+        assert plan.affinity == expected, limit
+        compiled = core.compile_model(model, plan)
+        x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+        whole = core.compile_model(model, "CPU")([x, np.int64(3)])
+        for found, other in zip(compiled([x, np.int64(3)]), whole, strict=True):
+            np.testing.assert_allclose(found, other, rtol=1e-5)
+    with pytest.raises(hetero.InsufficientMemory, match="NPU would need"):
+        core.compile_model(model, free, {"MAX_MEMORY": {"NPU": body + graph - 1}})
+
+
+def test_memory_limits_that_several_bodies_exceed_together() -> None:
+    core = hetero.Core()
+    core.register_plugin("NPU", _OnlyMatMul)
+    twice = LOOP.replace(
+        "}>\n}",
+        "}>\n    z, scan2 = Loop (n, , a) <body = b (int64 j, bool d, float[2,3] t) => "
+        "(bool d2, float[2,3] t2, float[2,3] q) {\n        d2 = Identity (d)\n        m2 = MatMul (t, w)\n"
+        "        t2 = Add (m2, a)\n        q = Relu (m2)\n    }>\n}",
+    ).replace("scan)", "scan, float[2,3] z)", 1)
+    proto = onnx.parser.parse_model(HEAD + twice)
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"n{number}"
+    model = core.read_model(proto)
+    need = 2 * (2 * 24 + 36)
+    devices = "HETERO:NPU,CONTROL_FLOW,CPU"
+    assert core.plan(model, devices, max_memory={"NPU": need + 1}).affinity["n2"] == "CONTROL_FLOW"
+    with pytest.raises(hetero.InsufficientMemory, match="for nested graphs alone, NPU would need 168 B of 100 B"):
+        core.plan(model, devices, max_memory={"NPU": 100})

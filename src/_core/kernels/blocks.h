@@ -2,7 +2,7 @@
 #ifndef HETERO_BLOCKS_H
 #define HETERO_BLOCKS_H
 
-#include "vec.h"
+#include "gemm_micro.h"
 
 /* How long a thread waits for the last one, in units. Measured: 0.06 to 0.23, because what else runs on the machine slows
  * down one processor or the other. */
@@ -11,11 +11,11 @@
 /* The time that `units` equal units take, in units. */
 HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_ceil_div(units, threads) + HT_LATE; }
 
-/* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are whole tiles,
- * except at the end of a matrix, and differ by at most one tile. */
+/* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are multiples of
+ * tile_columns and tile_rows, except at the end of a matrix, and differ by at most one of them. */
 typedef struct {
     int64_t m, n;
-    int64_t tile_rows, tile_columns, tall, wide; /* tall, wide: tiles of a matrix */
+    int64_t tile_rows, tile_columns, tall, wide; /* tall, wide: of a matrix, in tile_rows and tile_columns */
     int64_t column_blocks, row_blocks;
     int64_t units, parts;
 } ht_blocks;
@@ -24,21 +24,46 @@ typedef struct {
     int64_t matrix, row, rows, column, columns;
 } ht_block;
 
+/* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
+#define HT_ONE_PANEL 0.35
+#define HT_TWO_PANELS 0.1
+
+/* The columns whose products take as long as those of `columns` in tiles, the last of which may be narrower
+ * (ht_next_columns): each element of A is loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32
+ * and 64. */
+HT_INLINE double ht_in_tiles(int64_t columns)
+{
+    const int64_t panels = ht_ceil_div(columns, HT_PANEL), last = panels % HT_TILE_PANELS;
+    const double longer = last == 0 ? 0 : last == 2 ? HT_TWO_PANELS : panels == 1 ? HT_ONE_PANEL : 2 * HT_TWO_PANELS;
+    return ((double)panels + longer) * HT_PANEL;
+}
+
 /* Divides by whole matrices. If these are too few for all threads, divides by blocks of columns, and if necessary also
  * by blocks of rows. Each block of columns reads all of A, and each block of rows all of B: with rows_first, the latter
- * is cheaper. max_rows: bounds the rows of a block. cost: total multiply-adds. No size may be 0. */
+ * is cheaper. Blocks of columns are multiples of `grain`: a tile's columns, or a panel of float32, whose tiles can be
+ * narrower. max_rows: bounds the rows of a block. cost: total multiply-adds. No size may be 0. */
 HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, int64_t n, int64_t tile_rows,
-                              int64_t tile_columns, int64_t max_rows, double cost, int rows_first)
+                              int64_t grain, int64_t max_rows, double cost, int rows_first)
 {
     tile_rows = ht_min64(tile_rows, max_rows);
-    ht_blocks b = {.m = m, .n = n, .tile_rows = tile_rows, .tile_columns = tile_columns,
-                   .tall = ht_ceil_div(m, tile_rows), .wide = ht_ceil_div(n, tile_columns)};
-    const int64_t parts = ht_ceil_div(ht_wanted(call, cost), matrices);
+    ht_blocks b = {.m = m, .n = n, .tile_rows = tile_rows, .tile_columns = grain, .tall = ht_ceil_div(m, tile_rows),
+                   .wide = ht_ceil_div(n, grain), .column_blocks = 1};
+    const int64_t wanted = ht_wanted(call, cost), parts = ht_ceil_div(wanted, matrices);
+    const int64_t threads = wanted > 1 ? ht_team_threads(call->team) : 1;
     if (rows_first) {
         b.row_blocks = ht_min64(b.tall, parts);
         b.column_blocks = ht_min64(b.wide, ht_ceil_div(parts, b.row_blocks));
     } else {
-        b.column_blocks = ht_min64(b.wide, parts);
+        double least = INFINITY;
+        for (int64_t blocks = 1; parts > 1 && blocks <= ht_min64(b.wide, parts + threads); blocks++) {
+            const int64_t rows = ht_min64(b.tall, ht_ceil_div(parts, blocks)), columns = ht_ceil_div(b.wide, blocks) * grain;
+            const double time = ht_rounds(matrices * blocks * rows, threads) * (double)ht_ceil_div(b.tall, rows) *
+                                (grain == HT_PANEL ? ht_in_tiles(columns) : (double)columns);
+            if (time <= least * 1.001) {
+                least = time;
+                b.column_blocks = blocks;
+            }
+        }
         b.row_blocks = ht_min64(b.tall, ht_ceil_div(parts, b.column_blocks));
     }
     b.row_blocks = ht_max64(b.row_blocks, ht_ceil_div(b.tall, max_rows / tile_rows));

@@ -54,30 +54,17 @@
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 /* What direct's tiles take beside wide's of packed weights (HT_QUADS), measured on 1x1 kernels. */
 #define PLAIN_TILES 1.06
-/* What a tile of one panel, or two, takes longer than its share of a tile of three, in panels. */
-#define ONE_PANEL 0.35
-#define TWO_PANELS 0.1
 /* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
 #define READING 2
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD, DILATED };
 
-/* The columns whose products take as long as those of `columns` in tiles, the last of which may be narrower
- * (ht_next_columns): each element of A is loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32
- * and 64. */
-static double in_tiles(int64_t columns)
-{
-    const int64_t panels = ht_ceil_div(columns, HT_PANEL), last = panels % HT_TILE_PANELS;
-    const double longer = last == 0 ? 0 : last == 2 ? TWO_PANELS : panels == 1 ? ONE_PANEL : 2 * TWO_PANELS;
-    return ((double)panels + longer) * HT_PANEL;
-}
-
-/* The same for wide, whose tiles of packed weights are narrower with AVX2: see gemm_packed in gemm_micro.c. A single
+/* ht_in_tiles for wide, whose tiles of packed weights are narrower with AVX2: see gemm_packed in gemm_micro.c. A single
  * vector of pixels, and a rest of one panel of output channels, have too few sums to hide the latency of multiply-adds. */
 static double in_wide_tiles(int64_t pixels, int64_t channels)
 {
     if (!HT_QUADS)
-        return in_tiles(pixels);
+        return ht_in_tiles(pixels);
     const int64_t left = pixels % VF_LANES, rest = left <= 2 ? left : left <= 4 ? 4 : 0;
     const int64_t whole = pixels - left + (left <= 4 ? 0 : VF_LANES);
     const int64_t rows = ht_ceil_div(channels, HT_PANEL) * HT_PANEL;
@@ -101,8 +88,8 @@ static double sampling(const ht_conv *c)
 static int cheapest(const ht_conv *c)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
-    const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = in_tiles(c->out_channels);
-    const double padded_rows = (double)(c->out[0] * c->out[1]) * in_tiles(c->out[2]);
+    const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = ht_in_tiles(c->out_channels);
+    const double padded_rows = (double)(c->out[0] * c->out[1]) * ht_in_tiles(c->out[2]);
     double best = padded_pixels * channels * k + sampling(c) * pixels * k;
     int way = WIDE;
     const int flat = c->taps == 1 && !c->padded && c->in_plane == c->pixels;

@@ -294,9 +294,8 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
         multiplication job = {.call = call, .first = p, .batch = matrices, .indices = indices,
                               .count = indices ? b->size / b_elements : 0, .elements = b_elements};
-        const int64_t tile_columns = p.rows <= 3 ? HT_PANEL : HT_TILE_PANELS * HT_PANEL;
         const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
-        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, tile_columns, MOST_ROWS,
+        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, MOST_ROWS,
                                (double)y->size * (double)p.k, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;

@@ -12,19 +12,19 @@
  * 7. With weights: windows and moves between levels that lower the weight of the cut and keep the number of subgraphs.
  *    No step before this one looks at weights, so they cannot cost a subgraph.
  *
- * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of WORK_PER_EDGE steps for each node and
- * edge, at least LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and where
- * paths are found sooner, as long as that gains and until all runs together have taken HALF_RUNS half budgets; then the
- * result is valid but may not be maximal. Steps 5 and 6 take a fixed time, whatever the size, and none if the graph is
+ * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of HALVES_PER_EDGE half steps for each
+ * node and edge, and LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and
+ * where paths are found sooner, as long as that gains and until all runs together have taken RUNS budgets; then the result is
+ * valid but may not be maximal. Steps 5 and 6 take a fixed time, whatever the size, and none if the graph is
  * too large for one of them. */
 #include <math.h>
 
 #include "levels.h"
 
 enum {
-    WORK_PER_EDGE = 2,    /* steps of a run of contraction for each node and edge: keeps `auto` linear */
+    HALVES_PER_EDGE = 3,  /* half steps of a run of contraction for each node and edge: keeps `auto` linear */
     LEAST_WORK = 1 << 18, /* steps, besides: a few milliseconds, in which small graphs are searched to the end */
-    HALF_RUNS = 5,        /* all runs of one contraction together take so many half runs of steps */
+    RUNS = 2,             /* all runs of one contraction together take so many runs of steps */
 };
 
 /* Pieces are moved when moving nodes gained at least this part of the cut. */
@@ -81,8 +81,8 @@ static int relabel(int32_t n, int32_t *label, const int32_t *merged, hg_watch *w
 static int contract(improver *s, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
-    const int64_t work = LEAST_WORK + WORK_PER_EDGE * ((int64_t)s->g->n + s->g->m);
-    int64_t left = work * HALF_RUNS / 2;
+    const int64_t work = LEAST_WORK + HALVES_PER_EDGE * ((int64_t)s->g->n + s->g->m) / 2;
+    int64_t left = RUNS * work;
     const int32_t k = result->count;
     const int weighted = heavy < HUGE_VALF;
     int32_t before = k;

@@ -7,10 +7,14 @@
  * Fineman, Gilbert, Tarjan, "A new approach to incremental cycle detection", ACM TALG 12(2), 2016). An attempt
  * therefore costs twice the cheaper side.
  *
- * Landmarks usually reveal another path without a search. They are the positions on one longest path of the graph: each
- * node has the first position that it reaches and the last position that reaches it. In a deep graph, this reveals
- * nearly every long detour, and it stays valid because contraction never removes a path. A spanning forest does the same
- * in graphs of many long paths side by side: a node reaches all others of its subtree, which preorder intervals tell.
+ * The first order is depth first (reverse postorder). In it, most edges span few vertices, and a search that stays
+ * between two ends meets few others. In an order by levels, every level between them would lie there.
+ *
+ * Landmarks usually reveal another path without a search. They are the positions on one path of the graph, of those the
+ * one that the most edges leave: each node has the first position that it reaches and the last position that reaches
+ * it. In a deep graph, this reveals nearly every long detour, and it stays valid because contraction never removes a
+ * path. A spanning forest does the same in graphs of many long paths side by side: a node reaches all others of its
+ * subtree, which preorder intervals tell.
  *
  * An edge that another path refuses keeps a node of that path, its witness. The edge is searched again only when the
  * witness has been merged into one of its ends, because until then the path still leads through a third node.
@@ -223,10 +227,11 @@ static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watc
         length[x] = 0;
         best[x] = -1;
         for (int32_t j = c->out_start[x]; j < c->out_start[x + 1]; j++)
-            if (length[c->out[j]] >= length[x]) {
-                length[x] = length[c->out[j]] + 1;
+            if (best[x] < 0 || length[c->out[j]] >= length[x]) {
+                length[x] = length[c->out[j]];
                 best[x] = c->out[j];
             }
+        length[x] += c->out_start[x + 1] - c->out_start[x];
         s->node[x].first = INT32_MAX;
         s->node[x].last = -1;
         if (head < 0 || length[x] >= length[head])
@@ -258,16 +263,27 @@ static int set_landmarks(contraction *s, int32_t *length, int32_t *best, hg_watc
     return HG_OK;
 }
 
-/* Fills in the preorder intervals; the arrays [k] are scratch. */
+/* Fills in the preorder intervals and the order; the arrays [k] are scratch. */
 static int grow_forest(contraction *s, int32_t *entered, int32_t *left, int32_t *stack, int32_t *cursor,
                        hg_watch *watch)
 {
-    const int status = hg_forest(s->k, s->c->out_start, s->c->out, NULL, entered, left, stack, cursor, watch);
-    for (int32_t x = 0; x < s->k && status == HG_OK; x++) {
+    const int32_t k = s->k;
+    int32_t *next = s->order.next, *previous = s->order.previous, *finished = previous; /* until `next` is made of it */
+    if (hg_forest(k, s->c->out_start, s->c->out, NULL, entered, left, finished, stack, cursor, watch) != HG_OK)
+        return HG_INTERRUPTED;
+    int32_t after = k; /* the head */
+    for (int32_t x = 0; x < k; x++) {
         s->node[x].entered = entered[x];
         s->node[x].left = left[x];
+        next[finished[x]] = after;
+        after = finished[x];
     }
-    return status;
+    next[k] = after;
+    for (int32_t x = k, i = 0; i <= k; i++, x = next[x])
+        previous[next[x]] = x;
+    s->order.head = k;
+    hg_list_number(&s->order, k);
+    return hg_interrupted(watch, 32 * (int64_t)k) ? HG_INTERRUPTED : HG_OK;
 }
 
 /* Edges to try: heavy ones before the others; each from the sinks on, nearest successor first. */
@@ -366,16 +382,9 @@ int hg_contract(const hg_coarse *coarse, float heavy, int32_t max_size, int64_t 
         s.refused[FORWARD][x] = s.refused[BACKWARD][x] = -1;
         s.row[FORWARD][x] = (edge_row){coarse->out_start[x], coarse->out_start[x + 1], x};
         s.row[BACKWARD][x] = (edge_row){coarse->in_start[x], coarse->in_start[x + 1], x};
-        s.order.next[x] = x + 1;
-        s.order.previous[x] = x ? x - 1 : k;
         if (hg_interrupted(watch, 16))
             return HG_INTERRUPTED;
     }
-    s.order.next[k] = k ? 0 : k;
-    s.order.previous[k] = k ? k - 1 : k;
-    s.order.head = k;
-    hg_list_number(&s.order, k);
-
     if ((!open->count && list_edges(coarse, heavy, open, watch) != HG_OK) ||
         try_edges(&s, max_size, open, watch) != HG_OK)
         return HG_INTERRUPTED;

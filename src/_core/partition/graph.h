@@ -145,10 +145,11 @@ int hg_kahn(int32_t n, const int32_t *indptr, const int32_t *indices, int32_t *o
             int32_t *cycle_length, hg_watch *watch);
 
 /* Preorder intervals of a depth-first forest that follows the first successor first: w is a descendant of v in it, and
- * so reachable from v, when entered[v] <= entered[w] <= left[v]. Roots in the order given (NULL: ascending). stack and
- * cursor [n] are scratch. */
+ * so reachable from v, when entered[v] <= entered[w] <= left[v]. Roots in the order given (NULL: ascending). finished [n],
+ * if not NULL: the nodes in postorder; of an acyclic graph, successors before predecessors. stack and cursor [n] are
+ * scratch. */
 int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
-              int32_t *left, int32_t *stack, int32_t *cursor, hg_watch *watch);
+              int32_t *left, int32_t *finished, int32_t *stack, int32_t *cursor, hg_watch *watch);
 
 /* ---- linear.c: components of equal level, valid by construction ---- */
 

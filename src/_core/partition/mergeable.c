@@ -111,7 +111,8 @@ static int open_quotient(quotient *q, const hg_graph *g, const int32_t *label, i
     if (status == HG_OK)
         status = hg_kahn(count, q->out_start, q->out, q->order, &done, q->seen, &cycle_length, watch);
     if (status == HG_OK)
-        status = hg_forest(count, q->out_start, q->out, q->order, q->entered, q->left, q->forward, q->backward, watch);
+        status = hg_forest(count, q->out_start, q->out, q->order, q->entered, q->left, NULL, q->forward, q->backward,
+                           watch);
     for (int32_t i = 0; i < count && status == HG_OK; i++) { /* roots of the other forest: from the sinks */
         q->rank[q->order[i]] = i;
         q->depth[count - 1 - i] = q->order[i];
@@ -119,8 +120,8 @@ static int open_quotient(quotient *q, const hg_graph *g, const int32_t *label, i
             status = HG_INTERRUPTED;
     }
     if (status == HG_OK)
-        status = hg_forest(count, q->in_start, q->in, q->depth, q->entered_in, q->left_in, q->forward, q->backward,
-                           watch);
+        status = hg_forest(count, q->in_start, q->in, q->depth, q->entered_in, q->left_in, NULL, q->forward,
+                           q->backward, watch);
     for (int32_t i = 0; i < count && status == HG_OK; i++) {
         const int32_t x = q->order[i];
         q->depth[x] = 0;

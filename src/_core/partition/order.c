@@ -110,9 +110,9 @@ out:
 }
 
 int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const int32_t *order, int32_t *entered,
-              int32_t *left, int32_t *stack, int32_t *cursor, hg_watch *watch)
+              int32_t *left, int32_t *finished, int32_t *stack, int32_t *cursor, hg_watch *watch)
 {
-    int32_t clock = 0;
+    int32_t clock = 0, done = 0;
     for (int32_t v = 0; v < n; v++) {
         entered[v] = -1;
         cursor[v] = indptr[v];
@@ -132,6 +132,8 @@ int hg_forest(int32_t n, const int32_t *indptr, const int32_t *indices, const in
             const int32_t v = stack[top - 1];
             if (cursor[v] == indptr[v + 1]) {
                 left[v] = clock - 1;
+                if (finished)
+                    finished[done++] = v;
                 top--;
                 continue;
             }

@@ -160,9 +160,10 @@ class InputChoice:
             if not symbol or not size.isdecimal():
                 raise click.UsageError(f"--dim {entry}: expected SYMBOL=SIZE")
             if symbol not in known:
-                listed = ", ".join(sorted(known)) or "none"
+                sizes = "the inputs have no symbols; set sizes with --shape NAME=1x3x224x224"
+                listed = f"symbols: {', '.join(sorted(known))}" if known else sizes
                 raise click.UsageError(
-                    f"--dim {entry}: no input has a dim {symbol!r}{did_you_mean(symbol, known)}; symbols: {listed}"
+                    f"--dim {entry}: no input has a dim {symbol!r}{did_you_mean(symbol, known)}; {listed}"
                 )
             symbols[symbol] = int(size)
         return symbols

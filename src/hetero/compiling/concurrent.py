@@ -12,6 +12,9 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["ConcurrentCalls"]
 
+_SIGNAL_LATENCY = 0.5
+"""s. A signal that arrives just before a thread blocks does not end the wait (CPython), so waits are this short."""
+
 Given = TypeVar("Given")
 
 
@@ -43,7 +46,8 @@ class ConcurrentCalls(Generic[Given]):
 
     def result(self, number: int) -> Given:
         """Wait for a call, and return its result or raise its exception."""
-        self._done[number].wait()
+        while not self._done[number].wait(_SIGNAL_LATENCY):
+            pass
         outcome = self._outcomes[number]
         assert outcome is not None
         succeeded, what = outcome

@@ -64,8 +64,11 @@ _CHOICE = Property("AUTO_CHOICE", str, "", writable=False, doc="the device that 
 # A candidate whose prediction is within this factor of the best is compiled and timed. Without measured costs, ORT and
 # OPENVINO are predicted to be as fast as the CPU, and ResNet-18 took 2.2 times as long on one as on another.
 _DOUBT = 4.0
-# The background waits for the first inference, at most this time in s, so that the two do not share the processors.
+# The background waits for the first inference, so that the two do not share the processors: for at most
+# _HEAD_START s, or _HEAD_START_FACTOR times as long as the start device compiled. A first inference, which also plans
+# the kernels, took 0.5 to 4 times as long as compiling (models of 5,000 and 12,001 nodes).
 _HEAD_START = 0.25
+_HEAD_START_FACTOR = 5.0
 # max |difference| / max |result| up to which the results of two devices agree: for float32 and wider types, and for
 # narrow ones, 16 units of their precision. An integer of 8 bits, which may be quantized, can be one step off.
 _AGREEING = 1e-3
@@ -99,16 +102,18 @@ class AutoPlugin(DeviceListPlugin):
         names = self._names(config)
         if settings["STRICT"] and names is not None:
             self.available(config, settings)
+        begin = time.perf_counter()
         start, refused = self._compiled_start(model, config, settings, names)
+        head_start = max(_HEAD_START, _HEAD_START_FACTOR * (time.perf_counter() - begin))
         choice = _Choice(start, refused, settings)
         whole = self.name if names is None else f"{self.name}:{','.join(names)}"
         compiled = AutoCompiledModel(whole, (model.inputs, model.outputs), model.name, choice, settings, self.executors)
         tried = [start.device, *(candidate.device for candidate in refused)]
         steps = self._challengers(model, config, names, tried)
         if settings["STRICT"]:
-            _Compiling(choice, steps).compile_all(strict=True)
+            _Compiling(choice, steps, 0.0).compile_all(strict=True)
         else:
-            choice.executor.submit(_Compiling(choice, steps))
+            choice.executor.submit(_Compiling(choice, steps, head_start))
         return compiled
 
     def check_config(self, config: Mapping[str, Any]) -> None:
@@ -491,16 +496,18 @@ def _first_line(text: str) -> str:
 
 class _Compiling:
     """Compiles the candidates one after the other, as work of an executor. It does not keep the compiled model alive:
-    once that is garbage collected, no further candidate is compiled."""
+    once that is garbage collected, no further candidate is compiled. ``head_start``: the most s to wait for the first
+    inference."""
 
-    def __init__(self, choice: _Choice, steps: Iterator[_Challenger | AutoCandidate]) -> None:
+    def __init__(self, choice: _Choice, steps: Iterator[_Challenger | AutoCandidate], head_start: float) -> None:
         self._choice = weakref.ref(choice)
         self._has_run = choice.has_run
+        self._head_start = head_start  # s
         self._steps = steps
         self._is_stopped = False
 
     def run(self) -> None:
-        self._has_run.wait(_HEAD_START)
+        self._has_run.wait(self._head_start)
         try:
             self.compile_all()
         except Exception as error:

@@ -11,6 +11,7 @@ that a body reads from outside are further inputs of its model; see `hetero.mode
 
 from __future__ import annotations
 
+import collections
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..assign.assigning import assign_model
+from ..assign.memory.footprint import footprint
+from ..assign.memory.values import values_of
 from ..assign.pins import pins_of_body
 from ..assign.request import Request, with_device_types
 from ..base.device_string import CONTROL_FLOW, parse_device_list
@@ -62,7 +65,6 @@ NOT_IN_BODIES = frozenset({
     "CACHE_ENCRYPTION_CALLBACKS",
     "EXCLUSIVE_ASYNC_REQUESTS",
     "HETERO_DUMP_GRAPH_DOT",
-    "MAX_MEMORY",
     "MODEL_DISTRIBUTION_POLICY",
     "OUTPUTS_ON_DEVICE",
     "QUEUE_LIMIT",
@@ -124,6 +126,21 @@ class ControlFlowPlugin(DeviceListPlugin):
             )
         nodes = [self._compiled_node(model, index, config) for index in range(model.num_nodes)]
         return ControlFlowModel(self, model, nodes, config)
+
+    def inner_bytes(self, model: Model, nodes: Sequence[int], config: Mapping[str, Any]) -> Mapping[str, int]:
+        """The sum over all bodies, because each is compiled and keeps its memory."""
+        found: collections.Counter[str] = collections.Counter()
+        for index in nodes:
+            for _, body_model, request in self._bodies(model, index, config):
+                assignment = assign_model(body_model.with_affinity({}), request)
+                inner, names = assignment.model, assignment.affinity.devices
+                partition = assignment.partition
+                needs = footprint(values_of(inner), partition.subgraph_of, partition.device_of, len(names))
+                found.update(dict(zip(names, map(int, needs.total), strict=True)))
+                of_self = np.flatnonzero(assignment.affinity.device_of == _index(names, self.name)).tolist()
+                if of_self:
+                    found.update(self.inner_bytes(inner, of_self, config))
+        return {name: count for name, count in found.items() if count and name != self.name}
 
     def check_config(self, config: Mapping[str, Any]) -> None:
         super().check_config(config)
@@ -250,6 +267,10 @@ class ControlFlowPlugin(DeviceListPlugin):
             error.add_note(f"in {op_type} {key!r}, by {self.name}")
             raise
         return _Node(model, index, [body for body, _, _ in bodies], compiled)
+
+
+def _index(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else -1
 
 
 class _Costs(NamedTuple):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..assign.assigning import assign_model
 from ..assign.assignment import Assignment
 from ..assign.constraints import check_constraints
 from ..assign.request import AssignmentRules, Objective, Request
+from ..base.formatting import byte_size
 from ..base.warn import warn
+from ..errors import InsufficientMemory
 from ..partition import partition_graph
 from .bind import affinity_of_plan, place_plan, stages_of_plan, with_nested_calls_inlined
 from .plan import Plan
@@ -23,7 +30,14 @@ __all__ = ["bind_plan", "check_limits", "make_plan"]
 
 def make_plan(model: Model, request: Request) -> Plan:
     """Assign and partition. Raises the errors of `assign_model`."""
-    plan = Plan(assign_model(model, request), request.rules, request.pins, request.skipped)
+    assignment = assign_model(model, request)
+    left = _limits_beside_bodies(assignment, request)
+    if left != request.rules.limits:
+        within = dataclasses.replace(request, rules=dataclasses.replace(request.rules, limits=left))
+        assignment = assign_model(model, within)
+    plan = Plan(assignment, request.rules, request.pins, request.skipped)
+    if left != request.rules.limits:
+        check_limits(plan, request)  # other nodes may have bodies there
     _warn_of_unknown_sizes(plan)
     if request.rules.objective is Objective.PRIORITY:
         for warning in repeated_devices(plan.assignment, request.rules.limits):
@@ -66,8 +80,33 @@ def check_limits(plan: Plan, request: Request) -> None:
         from ..assign.within_memory import check_limits
 
         assignment = plan.assignment
-        limits = request.rules.limits
+        limits = _limits_beside_bodies(assignment, request)
         check_limits(assignment.model, plan.devices, assignment.partition, limits, plan.overlap_times)
+
+
+def _limits_beside_bodies(assignment: Assignment, request: Request) -> Mapping[str, int]:
+    """The limits less what nested graphs take that a device of the list runs on the others (CONTROL_FLOW). Returns the
+    limits of the request if there are no such nested graphs. Raises `InsufficientMemory` if they leave nothing."""
+    limits = request.rules.limits
+    if not limits:
+        return limits
+    taken: collections.Counter[str] = collections.Counter()
+    for number, name in enumerate(assignment.affinity.devices):
+        nodes = np.flatnonzero(assignment.affinity.device_of == number).tolist()
+        device = next(device for device in request.devices if device.name == name)
+        if nodes:
+            taken.update(device.plugin.inner_bytes(assignment.model, nodes, device.config))
+    excess = {name: taken[name] - limit for name, limit in limits.items() if taken[name] >= limit}
+    if excess:
+        listed = "; ".join(
+            f"{name} would need {byte_size(taken[name])} of {byte_size(limits[name])}" for name in excess
+        )
+        raise InsufficientMemory(
+            f"model {assignment.model.name!r} does not fit: for nested graphs alone, {listed}; raise the limit, or run "
+            "the nodes with nested graphs whole, without CONTROL_FLOW",
+            excess,
+        )
+    return {name: limit - taken[name] for name, limit in limits.items()}
 
 
 def _warn_of_unknown_sizes(plan: Plan) -> None:

@@ -245,6 +245,11 @@ class Plugin(abc.ABC):
         memory = self.device_memory(device)
         return None if memory is None else memory.total if memory.free is None else memory.free
 
+    def inner_bytes(self, model: Model, nodes: Sequence[int], config: Mapping[str, Any]) -> Mapping[str, int]:
+        """Device -> bytes that ``nodes`` need on other devices of the list, because this device runs their nested
+        graphs there. Plans of HETERO count them against the limits of those devices."""
+        return {}
+
     def version_descriptor(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """The versions that compiled models depend on besides the model and the properties. ``CACHE_DIR`` reuses a
         compiled model only if they are equal."""

@@ -136,6 +136,15 @@ def test_stages_are_left_out_where_they_cost_more_than_they_save():
     assert set(balance_stages(graph, cheap, np.zeros(3)).stage_of.tolist()) == {0, 1, 2}
 
 
+def test_a_stage_is_left_out_on_the_order_that_suits_the_others():
+    # Stage 3 is slow at all nodes, and the best order with it has nodes 1 and 2 the other way round.
+    graph = Graph.from_edges([0], [3], 4)
+    work = [[0.8, 1.0, 12.2, 1.8], [2.9, 0.8, 4.1, 7.7], [0.7, 18.8, np.inf, 15.7]]
+    found = balance_stages(graph, without_values(np.array(work)), np.zeros(3))
+    assert found.stage_of.tolist() == [0, 0, 1, 0]
+    assert found.times.slowest == pytest.approx(4.1)
+
+
 @pytest.mark.parametrize("seed", [*range(12), 51, 140, 214, 258])
 def test_never_slower_than_one_device_alone(seed):
     """Devices of different speed behind slow links."""

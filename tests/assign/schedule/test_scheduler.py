@@ -206,8 +206,9 @@ def test_never_slower_than_the_known_plans(seed):
     known = [random_devices(rng, case) for _ in range(3)]
     found = least_makespan(case.scheduler, known)
     for labels in known:
-        plain = case.scheduler.in_start_order(partition_graph(case.scheduler.graph, labels))
-        assert found.latency <= plain.latency
+        plain = partition_graph(case.scheduler.graph, labels)
+        assert found.latency <= case.scheduler.in_start_order(plain).latency
+        assert found.latency <= case.scheduler.as_numbered(plain).latency
     assert found.latency >= case.scheduler.lower_bound() * (1 - 1e-9)
     device = found.partition.device_of[found.partition.subgraph_of]
     assert np.isfinite(case.problem.work[device, np.arange(len(device))]).all()

@@ -338,3 +338,59 @@ def test_repeated_calls_whose_sizes_follow_from_strings() -> None:
     for text in ("a b", "a b", "a b c", "a", "a b c d", "a b c d"):
         found = compiled({"x": np.array([text], object)})["y"]
         np.testing.assert_array_equal(found, [2, 2 * len(text.split())])
+
+
+FEEDS = {
+    "gather": ("columns = Gather <axis = 1> (x, places)", True),
+    "features": ("columns = ai.onnx.ml.ArrayFeatureExtractor (x, places)", True),
+    "cast": ("taken = Gather <axis = 1> (x, places) columns = Cast <to = 7> (taken)", True),
+    "float": (
+        "wide = Cast <to = 1> (x) few = Gather <axis = 1> (wide, places) columns = Cast <to = 7> (few)",
+        True,
+    ),
+    "reshape": ("taken = Gather <axis = 1> (x, places) columns = Flatten (taken)", False),
+}
+
+
+@pytest.mark.parametrize("more", ["", "twice = Add (columns, columns)", "twice = Identity (columns)"])
+@pytest.mark.parametrize("case", FEEDS)
+def test_numbers_that_only_hosted_nodes_read(case: str, more: str) -> None:
+    """They run with the hosted nodes, unless a kernel or an output needs them too."""
+    nodes, is_feeding = FEEDS[case]
+    output = "twice" if more else "found"
+    model = parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+        agraph (int64[n, 3] x) => (float[n, 2, 3] y, {"int64[n, 2]" if more else "float[n, 2, 3]"} {output})
+        <int64[2] places = {{2, 0}}> {{
+            {nodes}
+            {more}
+            found = ai.onnx.ml.OneHotEncoder <cats_int64s = [3, 5, 7]> (columns)
+            y = Neg (found)
+        }}""")
+    request = Core().compile_model(model, "CPU").create_infer_request()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for rows in (2, 2, 1, 4):
+        x = np.random.default_rng(rows).integers(2, 9, (rows, 3))
+        kept = x.copy()
+        found = list(request.infer({"x": x}).values())
+        for one, other in zip(found, session.run(None, {"x": x}), strict=True):
+            assert_same(one, other)
+        found[1][...] = 0  # shares no memory with the input
+        assert np.array_equal(x, kept)
+    if not more and is_feeding:
+        Core().compile_model(model, "HETERO:CPU,ORT")({"x": x})
+
+
+def test_a_feeding_node_that_fails_is_named() -> None:
+    model = parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+        agraph (int64[n, 3] x, int64[m] places) => (float[n, m, 1] y) {
+            columns = Gather <axis = 1> (x, places)
+            y = ai.onnx.ml.OneHotEncoder <cats_int64s = [3]> (columns)
+        }""")
+    compiled = Core().compile_model(model, "CPU")
+    x = np.full((2, 3), 3)
+    assert np.array_equal(compiled({"x": x, "places": np.array([-1, -3])})["y"], np.ones((2, 2, 1)))
+    for place in (3, -4):
+        with pytest.raises(HeteroError, match=r"\(Gather\).*outside"):
+            compiled({"x": x, "places": np.array([place])})

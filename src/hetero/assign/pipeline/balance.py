@@ -80,12 +80,12 @@ def balance_stages(
     k, n = costs.num_stages, graph.num_nodes
     if n < k:
         raise TooManyStages(f"{k} stages need at least {k} nodes, found {n}")
-    line, all_used, bound = _best_of_orders(costs, capacity)
+    lines, all_used, bound = _best_of_orders(costs, capacity)
     if all_used is not None and capacity is None and n <= LARGE and all_used.slowest > bound * (1 + _CLOSE):
         all_used = _Stages.of(costs, moved_nodes(costs, all_used.stage_of))
     fewer = None
     if all_used is None or all_used.slowest > bound * (1 + (_EQUAL if n <= LARGE else _NEAR)):
-        fewer = _with_fewer(costs, line, all_used, capacity)
+        fewer = _with_fewer(costs, lines, all_used, capacity)
     stages = all_used if fewer is None else fewer
     if stages is None:
         raise NoRoom(f"no {k} stages in this order were found that fit in the memory of their devices")
@@ -111,14 +111,18 @@ class _Stages:
         return bool(np.bincount(self.stage_of, minlength=len(self.times.work)).all())
 
 
-def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line, _Stages | None, float]:
-    """The order of the best stages with all stages used, these stages, None if there are none, and a lower bound."""
+def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[list[Line], _Stages | None, float]:
+    """The orders, the best stages with all stages used, None if there are none, and a lower bound.
+
+    The orders begin with that of the best stages. For large graphs, they are left out except for this one.
+    """
     every = np.ones(costs.num_stages, np.bool_)
     first, last = stage_ranges(costs.graph, costs.allowed)
     bound = costs.lower_bound()
     relaxation: Relaxation | None = None
     best_line: Line | None = None
     best: _Stages | None = None
+    others: list[Line] = []
     tried = set()
 
     def is_close() -> bool:
@@ -148,9 +152,14 @@ def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line,
         below = np.inf if best is None else best.slowest * (1 - _MIN_GAIN)
         stages = _stages_on(costs, line, every, below)
         if stages is not None and (best is None or stages.slowest < below):
+            others += [] if best_line is None else [best_line]
             best_line, best = line, stages
         elif best_line is None:
             best_line = line
+        else:
+            others.append(line)
+        if costs.graph.num_nodes > LARGE:
+            others.clear()
         if is_close():
             break
     assert best_line is not None
@@ -158,7 +167,7 @@ def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[Line,
         relaxed = _Stages.of(costs, relaxation.stage_of.astype(np.int32))
         if relaxed.uses_all and relaxed.slowest < (np.inf if best is None else best.slowest):
             best = relaxed
-    return best_line, best, bound
+    return [best_line, *others], best, bound
 
 
 def _stages_on(costs: StageCosts, line: Line, required: NDArray[np.bool_], below: float = np.inf) -> _Stages | None:
@@ -167,13 +176,21 @@ def _stages_on(costs: StageCosts, line: Line, required: NDArray[np.bool_], below
     return None if cuts is None else _Stages.of(costs, line.stage_of(cuts))
 
 
-def _with_fewer(costs: StageCosts, line: Line, all_used: _Stages | None, capacity: Capacity | None) -> _Stages | None:
+def _with_fewer(
+    costs: StageCosts, lines: list[Line], all_used: _Stages | None, capacity: Capacity | None
+) -> _Stages | None:
     """The best stages if some may be empty, with as many used as do not slow down the slowest.
 
-    None if they are not faster than ``all_used``.
+    None if they are not faster than ``all_used``. ``lines``: the order that is best without them may be another one
+    than the first, which is the best with all stages.
     """
     n, required = costs.graph.num_nodes, np.zeros(costs.num_stages, np.bool_)
-    best = _stages_on(costs, line, required)
+    line, best = lines[0], _stages_on(costs, lines[0], required)
+    for other in lines[1:]:
+        below = np.inf if best is None else best.slowest * (1 - _MIN_GAIN)
+        stages = _stages_on(costs, other, required, below)
+        if stages is not None and stages.slowest < below:
+            line, best = other, stages
     if best is None:
         return None
     if capacity is None and len(best.stage_of) <= LARGE:

@@ -174,7 +174,8 @@ class Scheduler:
     def cuts(self, device_of: ArrayLike, policy: str = "auto") -> list[ScheduledPartition]:
         """The cuts of an assignment: by ``policy``, and those that let devices work at the same time."""
         plain = partition_graph(self.graph, device_of, policy)
-        cuts = [self.in_start_order(plain)]
+        # Either order can be the faster one: list scheduling is no exact method.
+        cuts = [min(self.in_start_order(plain), self.as_numbered(plain), key=lambda cut: cut.latency)]
         if plain.num_subgraphs > 1:
             cuts.append(self.in_start_order(partition_graph(self.graph, device_of, "depth_height")))
             cuts.append(self.runs(device_of))

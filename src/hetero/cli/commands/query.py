@@ -49,7 +49,8 @@ def command(
     devices = parse_device(device).devices or (device,)
     nodes = dict.fromkeys((*session.model.keys, *answer, *answer.reasons))  # includes function calls and their nodes
     operator_of = _operators(session)
-    unsupported = [key for key in session.model.keys if key not in answer and not _is_answered_by_nodes(key, answer)]
+    by_nodes = _answered_by_nodes(answer) if session.model.functions else ()
+    unsupported = [key for key in session.model.keys if key not in answer and key not in by_nodes]
     rows = [_row(name, answer, operator_of) for name in devices]
     if as_json:
         print_json(
@@ -95,8 +96,9 @@ def command(
                 max_rows=None,
             )
     if unsupported:
-        verb = "is" if len(unsupported) == 1 else "are"
-        raise Failure(f"{counted(len(unsupported), 'node')} {verb} not supported by any device of {device}")
+        refusing = device if len(devices) == 1 else f"no device in the list [{', '.join(devices)}]"
+        verb = "does not support" if len(devices) == 1 else "supports"
+        raise Failure(f"{refusing} {verb} {counted(len(unsupported), 'node')}")
 
 
 def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, Any]:
@@ -128,9 +130,9 @@ def _operators(session: Any) -> dict[str, str]:
     return dict(zip(model.keys, map(model.op_types.__getitem__, model.op_type_of.tolist()), strict=True))
 
 
-def _is_answered_by_nodes(key: str, answer: Mapping[str, str]) -> bool:
-    """Whether the answer for a function call is given by its nodes (``call/node``)."""
-    return any(other.startswith(f"{key}/") for other in answer)
+def _answered_by_nodes(answer: Mapping[str, str]) -> set[str]:
+    """The keys of function calls whose nodes (``call/node``) are answered in their place."""
+    return {key[:end] for key in answer for end, sign in enumerate(key) if sign == "/"}
 
 
 def _operators_text(operators: Mapping[str, int]) -> str:

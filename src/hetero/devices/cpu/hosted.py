@@ -4,7 +4,7 @@ Kernels know numbers only. A hosted node (`registry.hosted`) is a function of ar
 general, it runs between two segments of a plan, like control flow. Most models have such nodes only at their ends:
 encoders of strings first, labels and maps last. `Ends` takes these out of the plans, so that the numbers between them
 stay one program: nodes that read only inputs and constants run before it, nodes whose results no kernel reads run after
-it.
+it. Selections and casts of numbers that only hosted nodes read (`FEEDING`) count as hosted too.
 
 Labels that are strings are places in a table within plans (`Operator.labels`), and become strings where they leave it.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ...errors import InferenceError
 from ...plugin.profile import ProfileRow
 from ...plugin.request import RepeatingRunner
-from .registry import NodePlan
+from .registry import FEEDING, NodePlan
 from .runner import CpuRunner, run_hosted
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ __all__ = ["Ends", "HostedRunner"]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ends:
     """The hosted nodes at the ends of a model, by index and in order. ``inputs``, ``outputs``: those of the plans
-    between them, as value ids."""
+    between them, as value ids. ``feeding``: nodes with a kernel among the first, as hosted nodes."""
 
     first: tuple[int, ...]
     last: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    feeding: Mapping[int, NodePlan]
 
     @classmethod
     def of(cls, model: Model, nodes: Sequence[NodePlan]) -> Ends | None:
@@ -48,11 +49,12 @@ class Ends:
         if all(plan.operator.host is None and not _has_labels(plan) for plan in nodes):
             return None
         is_constant = model.is_constant
-        outer = {int(value) for value in model.input_ids}
-        ready = set(outer)
+        ready = {int(value) for value in model.input_ids}
+        feeding = _feeding(model, nodes)
         first = []
         for i, plan in enumerate(nodes):
-            if plan.operator.host is not None and all(v < 0 or v in ready or is_constant[v] for v in plan.inputs):
+            is_hosted = plan.operator.host is not None or i in feeding
+            if is_hosted and all(v < 0 or v in ready or is_constant[v] for v in plan.inputs):
                 first.append(i)
                 ready.update(v for v in plan.outputs if v >= 0)
         early = set(first)
@@ -72,7 +74,8 @@ class Ends:
         needed = dict.fromkeys(int(v) for v in model.output_ids)
         needed.update((v, None) for i in last for v in nodes[i].inputs)
         inputs = tuple(sorted(v for v in read_by_kernels if v in ready))
-        return cls(tuple(first), tuple(last), inputs, tuple(v for v in needed if v in made))
+        feeding = {i: plan for i, plan in feeding.items() if i in early}
+        return cls(tuple(first), tuple(last), inputs, tuple(v for v in needed if v in made), feeding)
 
     def repeats(self, model: Model, nodes: Sequence[NodePlan]) -> bool:
         """Whether results are new objects in every run, which share no memory, if those of the plans are.
@@ -105,6 +108,31 @@ class Ends:
         return {"input_ids": self.inputs, "output_ids": self.outputs, "elsewhere": self.nodes}
 
 
+def _feeding(model: Model, nodes: Sequence[NodePlan]) -> dict[int, NodePlan]:
+    """The nodes with a kernel and a form in `FEEDING` whose results only hosted or such nodes read, in that form."""
+    read_by_kernels = {int(value) for value in model.output_ids}
+    made = {}
+    for i in range(len(nodes) - 1, -1, -1):
+        plan = nodes[i]
+        if plan.operator.host is not None:
+            continue
+        host = FEEDING.get(plan.node.op_type)
+        run = None
+        if host is not None and not plan.operator.custom and not read_by_kernels.intersection(plan.outputs):
+            run = host(plan.node)
+        if run is None:
+            read_by_kernels.update(plan.inputs)
+        else:
+            made[i] = _as_hosted(model, plan, run)
+    return made
+
+
+def _as_hosted(model: Model, plan: NodePlan, run: Callable[..., Sequence[Any]]) -> NodePlan:
+    operator = dataclasses.replace(plan.operator, host=lambda node: run)
+    node = dataclasses.replace(plan.node, prepared=run)
+    return NodePlan(model, plan.index, operator, node, plan.inputs, plan.outputs)
+
+
 def _has_labels(plan: NodePlan) -> bool:
     return plan.operator.labels is not None and plan.operator.labels(plan.node.attributes) is not None
 
@@ -116,7 +144,7 @@ class HostedRunner(RepeatingRunner):
         self.cancellation = core.cancellation
         self._core = core
         self._ends = ends
-        self._nodes = planner.nodes
+        self._nodes = [ends.feeding.get(i, plan) for i, plan in enumerate(planner.nodes)]
         self._labels: Mapping[int, NDArray[Any]] = planner.labels
         self._inputs = [int(value) for value in planner.model.input_ids]
         self._outputs = [int(value) for value in planner.model.output_ids]

@@ -120,6 +120,10 @@ OPERATORS: dict[str, list[Operator]] = {}
 HOSTED: dict[str, list[Operator]] = {}
 """Operators that run in Python, for nodes that no kernel supports."""
 
+FEEDING: dict[str, Callable[[Node], Callable[..., Sequence[Any]] | None]] = {}
+"""Operators on numbers that have kernels, but run in Python where only hosted nodes read their results. Each is the
+function that makes the one that runs a node, or None if the node needs its kernel. The results are new arrays."""
+
 LATER: dict[str, str] = {}
 """Name of an operator -> the module that registers it in `OPERATORS`, and is imported when a model has the operator."""
 LATER_HOSTED: list[str] = []

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from hetero import Core, InferenceError, UnsupportedModel, _kernels
+from onnxruntime_models import run_directly
 
 Array = np.ndarray[Any, Any]
 
@@ -574,8 +575,128 @@ def test_bad_scales_are_refused(op: str, scale: float) -> None:
         name = "y_scale" if op == "QuantizeLinear" else "x_scale"
         feeds = {"x": np.ones(3, np.float32 if op == "QuantizeLinear" else np.uint8), name: np.ones((), np.float32)}
     feeds[name] = np.array(scale, np.float32)
-    if op == "DequantizeLinear" and np.isfinite(scale):  # it multiplies, so that any number is meaningful
+    if op == "QuantizeLinear" and scale == np.inf:
+        assert np.array_equal(run(model_of(op, feeds, (name,)), feeds)[0], np.zeros(3, np.uint8))
+        return
+    if op == "DequantizeLinear" and not np.isnan(scale):  # it multiplies, so that any number is meaningful
         assert np.array_equal(run(model_of(op, feeds, (name,)), feeds)[0], np.full(3, scale, np.float32))
         return
     with pytest.raises(UnsupportedModel, match=f"{op} with {name} = {scale}"):
         Core().compile_model(model_of(op, feeds, (name,)), "CPU")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16"])
+@pytest.mark.parametrize("op", ["Relu", "Sigmoid", "Softmax", "Identity"])
+def test_infinite_scales_as_onnxruntime(op: str, dtype: str) -> None:
+    """Quantizers write them for masks of the least float32."""
+    x = np.array([[[-3.4e38, 3.4e38, 0, 1, -np.inf, 7]]], np.float32)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node(op, ["d"], ["e"]),
+        helper.make_node("QuantizeLinear", ["e", "t", "u"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "t", "u"], ["y"]),
+    ]
+    for scales, zeros in (((np.inf, 0.1), (0, 0)), ((0.1, np.inf), (3, 5)), ((np.inf, np.inf), (3, 3))):
+        constants = {"s": np.float32(scales[0]), "t": np.float32(scales[1])}
+        constants |= {"z": np.array(zeros[0], dtype), "u": np.array(zeros[1], dtype)}
+        outputs = [onnx.ValueInfoProto(name=name) for name in ("q", "r", "y")]
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", 1, x.shape)],
+            outputs,
+            [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        for found, wanted in zip(run(model, {"x": x}), run_directly(model, {"x": x}), strict=True):
+            assert np.array_equal(found, wanted, equal_nan=True)
+
+
+_Q = np.zeros((4, 6), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("op", "feeds", "attributes", "reason"),
+    [
+        ("DequantizeLinear", {"x": _Q, "s": np.ones(5, np.float32)}, {}, r"a scale of shape \[6\], found \[5\]"),
+        ("DequantizeLinear", {"x": _Q, "s": np.ones(6, np.float32)}, {"axis": 2}, "axis 2"),
+        (
+            "DequantizeLinear",
+            {"x": _Q, "s": np.ones((4, 3), np.float32)},
+            {"axis": 1, "block_size": 4},
+            r"a scale of shape \[4, 2\], found \[4, 3\]",
+        ),
+        (
+            "DequantizeLinear",
+            {"x": _Q, "s": np.ones(6, np.float32), "z": np.zeros(5, np.uint8)},
+            {},
+            r"a zero point of shape \[5\]",
+        ),
+        (
+            "DequantizeLinear",
+            {"x": _Q, "s": np.ones((), np.float32), "z": np.zeros((), np.int8)},
+            {},
+            "a zero point of type int8; expected uint8",
+        ),
+        (
+            "QuantizeLinear",
+            {"-x": _Q.astype(np.float32), "s": np.ones(2, np.float32), "z": np.zeros(3, np.uint8)},
+            {},
+            r"a zero point of shape \[3\]",
+        ),
+    ],
+)
+def test_constant_schemes_that_do_not_fit_are_refused(
+    op: str, feeds: dict[str, Array], attributes: dict[str, Any], reason: str
+) -> None:
+    """When the model is compiled, also if x is an input and only the scale and the zero point are constants."""
+    feeds = {name.removeprefix("-"): array for name, array in feeds.items()}
+    constants = tuple(feeds) if op == "DequantizeLinear" else ("s", "z")
+    with pytest.raises(UnsupportedModel, match=f"{op}.*{reason}"):
+        Core().compile_model(model_of(op, feeds, constants, **attributes), "CPU")
+
+
+def _convolution_feeds() -> dict[str, Array]:
+    one, zero = np.ones((), np.float32), np.zeros((), np.uint8)
+    return {
+        "x": np.ones((1, 3, 4, 4), np.uint8), "x_scale": one, "x_zero_point": zero,
+        "w": np.ones((2, 3, 1, 1), np.uint8), "w_scale": one, "w_zero_point": zero,
+        "y_scale": one, "y_zero_point": zero, "B": np.ones(2, np.int32),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("w_scale", np.ones(3, np.float32), "expected 2 elements"),
+        ("w_zero_point", np.zeros(3, np.uint8), "expected 2 elements"),
+        ("w_zero_point", np.zeros((), np.int8), "expected uint8"),
+        ("B", np.ones(3, np.int32), "expected 2 elements"),
+        ("B", np.ones(1, np.int32), "expected 2 elements"),
+        ("x_scale", np.ones(2, np.float32), "expected 1 element"),
+        ("y_zero_point", np.zeros(2, np.uint8), "expected 1 element"),
+    ],
+)
+def test_constants_that_do_not_fit_a_quantized_convolution_are_refused(name: str, value: Array, expected: str) -> None:
+    feeds = _convolution_feeds()
+    constants = tuple(feeds)[1:]
+    assert run(model_of("QLinearConv", feeds, constants), feeds)[0].shape == (1, 2, 4, 4)
+    with pytest.raises(UnsupportedModel, match=f"QLinearConv with {name} of .*{expected}"):
+        Core().compile_model(model_of("QLinearConv", feeds | {name: value}, constants), "CPU")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("b_scale", np.ones(3, np.float32), "expected 1 or 4 elements"),
+        ("b_zero", np.zeros(5, np.int8), "expected 1 or 4 elements"),
+        ("b_zero", np.zeros(4, np.uint8), "expected int8"),
+    ],
+)
+def test_constants_that_do_not_fit_a_quantized_product_are_refused(name: str, value: Array, expected: str) -> None:
+    feeds = product_feeds(np.random.default_rng(0), (3, 5), (5, 4), "uint8", "int8")
+    constants = tuple(feeds)[1:]
+    assert run(model_of("QLinearMatMul", feeds, constants), feeds)[0].shape == (3, 4)
+    with pytest.raises(UnsupportedModel, match=f"QLinearMatMul with {name}.*{expected}"):
+        Core().compile_model(model_of("QLinearMatMul", feeds | {name: value}, constants), "CPU")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from hetero import Core, HeteroError
+from hetero._hosted import maps, one_hot, places, runs
 from hetero._ngrams import NGrams
 
 Array = np.ndarray[Any, Any]
@@ -288,3 +290,48 @@ def test_bad_attributes_are_refused_when_compiling(
     with pytest.raises(HeteroError, match=message) as caught:
         core.compile_model(core.read_model(model_of(op, [WORDS[0]], domain=domain, **attributes)), "CPU")
     assert "'node'" in str(caught.value)
+
+
+def test_look_ups() -> None:
+    table = {"a": 0, "ß": 2, 7: 1, 1.5: 3}
+    items = ["a", "b", "ß", 7, 1.5, float("nan"), "", 7.0]
+    found = places(table, items, 9, 8)
+    assert found.dtype == np.int64
+    assert found.tolist() == [table.get(item, 8 if item != item else 9) for item in items]
+    assert places({}, [], 0, 0).shape == (0,)
+    rows, unknown = one_hot(table, items, 4)
+    assert (rows.dtype, unknown) == (np.float32, 1)
+    assert rows.tolist() == [[float(table.get(item) == i) for i in range(4)] for item in items]
+    assert one_hot(table, ["a", 7], 4)[1] == -1
+    assert one_hot(table, [], 4)[0].shape == (0, 4)
+    with pytest.raises(ValueError, match="number 3 is outside"):
+        one_hot(table, [1.5], 3)
+    with pytest.raises(TypeError):
+        places(table, [[]], 0, 0)
+
+
+@given(st.text(st.sampled_from("ab.\x00 ~\x7fé\ud800"), max_size=12), st.sets(st.sampled_from("ab \x00")))
+def test_runs(text: str, members: set[str]) -> None:
+    is_member = bytes(chr(code) in members for code in range(128))
+    expected = ["".join(part) for inside, part in itertools.groupby(text, members.__contains__) if inside]
+    assert runs(text, is_member) == (expected if text.isascii() else None)
+
+
+def test_runs_need_a_table_of_ascii() -> None:
+    with pytest.raises(ValueError, match="127 bytes"):
+        runs("a", bytes(127))
+
+
+@pytest.mark.parametrize("labels", [(), ("a",), (1, 2), ("a", "b", "a"), tuple(range(20))])
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_maps(labels: tuple[Any, ...], count: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(count, len(labels))).astype(np.float32)
+    if count and labels:
+        rows[0, 0] = np.nan
+    found = maps(labels, rows)
+    wanted = [dict(zip(labels, row, strict=True)) for row in rows.tolist()]
+    assert [list(row) for row in found] == [list(row) for row in wanted]
+    values = [[list(row.values()) for row in each] for each in (found, wanted)]
+    np.testing.assert_array_equal(*values)
+    with pytest.raises(ValueError, match="labels do not fit"):
+        maps((*labels, "more"), rows)

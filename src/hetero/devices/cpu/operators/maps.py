@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...._hosted import maps
 from ....errors import InferenceError
 from ..registry import NOT_TENSOR, Node, hosted
 from .strings import texts
@@ -22,21 +23,14 @@ def _zip_map(node: Node) -> Run:
     numbers, names = node.get("classlabels_int64s", ()), texts(node, "classlabels_strings")
     if bool(numbers) == bool(names):
         raise InferenceError("expected either classlabels_int64s or classlabels_strings")
-    labels = names or list(numbers)
+    labels = tuple(names or numbers)
     count = len(labels)
 
     def run(x: NDArray[Any]) -> Sequence[Any]:
         rows = x.reshape(1, -1) if x.ndim == 1 else x
         if rows.ndim != 2 or rows.shape[1] != count:
             raise InferenceError(f"x of shape {list(x.shape)} does not fit {count} class labels")
-        listed = rows.tolist()
-        if count == 2:  # displays take half the time of dict(zip())
-            a, b = labels
-            return [[{a: first, b: second} for first, second in listed]]
-        if count == 3:
-            a, b, c = labels
-            return [[{a: first, b: second, c: third} for first, second, third in listed]]
-        return [[dict(zip(labels, row)) for row in listed]]  # noqa: B905 - checked, and this loop is hot
+        return [maps(labels, np.ascontiguousarray(rows))]
 
     return run
 

@@ -333,6 +333,8 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     blocks = -(-width // block)
     if factors.shape != (*rows, blocks):
         return f"GatherBlockQuantized whose scales do not have shape {[*rows, blocks]}, as data and block_size state"
+    if not np.isfinite(model.constant(scales, aligned=False)).all():
+        return "GatherBlockQuantized whose input scales has a number that is not finite"
     if rest and rest[0] >= 0:
         per_byte = 8 // bits if kind.dtype == _BYTE else 1
         shape = model.constant_type(rest[0]).shape

@@ -57,10 +57,7 @@ _MIN_PRODUCT_CHANNELS = 32  # input and output channels of convolutions that run
 def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -> list[int]:
     """The ints of the kernels `quantize` and `dequantize`: x as [outer, size of the axis, inner], and the length of a
     block along the axis (0: none). None for one scale."""
-    if zero is not None and zero.size != scale.size:
-        raise InferenceError(
-            f"a zero point of shape {list(zero.shape)} does not fit a scale of shape {list(scale.shape)}"
-        )
+    _check_zero(scale, zero)
     if scale.size == 1:
         return []
     axis = axis_of(axis, x.rank)
@@ -74,6 +71,13 @@ def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -
     if scale.shape != expected_shape:
         raise InferenceError(f"expected a scale of shape {list(expected_shape)}, found {list(scale.shape)}")
     return [outer, size, inner, block]
+
+
+def _check_zero(scale: Value, zero: Value | None) -> None:
+    if zero is not None and zero.size != scale.size:
+        raise InferenceError(
+            f"a zero point of shape {list(zero.shape)} does not fit a scale of shape {list(scale.shape)}"
+        )
 
 
 def _along(context: Context, x: Value, scale: Value, scheme: Sequence[int], axis: int) -> Value:
@@ -100,8 +104,12 @@ def _type_of(number: int | None, default: np.dtype[Any]) -> np.dtype[Any]:
     return (dtype_of(number) if number else None) or default
 
 
-def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model, NodeView], str | None]:
-    """A check of constant scales, given by name and position: they must be finite, and positive unless ``any_sign``."""
+def _scale_refusal(
+    any_sign: bool = False, infinite: bool = False, **positions: int
+) -> Callable[[Model, NodeView], str | None]:
+    """A check of constant scales, given by name and position: they must be numbers, finite unless ``infinite``, and
+    positive unless ``any_sign``."""
+    expected = ("" if any_sign else "positive ") + ("numbers" if infinite else "finite numbers")
 
     def check(model: Model, view: NodeView) -> str | None:
         inputs = model.node_inputs[view.index].tolist()
@@ -109,12 +117,11 @@ def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model,
             if position >= len(inputs) or inputs[position] < 0 or not model.is_constant[inputs[position]]:
                 continue
             scales = model.constant(inputs[position], aligned=False).reshape(-1)
-            valid = np.isfinite(scales) & (any_sign | (scales > 0))
+            valid = (~np.isnan(scales) if infinite else np.isfinite(scales)) & (any_sign | (scales > 0))
             if not valid.all():
                 at = int(np.argmin(valid))
                 of = f"{name}[{at}]" if scales.size > 1 else name
-                expected = "finite" if any_sign else "positive, finite"
-                return f"{view.op_type} with {of} = {scales[at]}; expected {expected} scales"
+                return f"{view.op_type} with {of} = {scales[at]}; expected {expected}"
         return None
 
     return check
@@ -122,9 +129,11 @@ def _scale_refusal(any_sign: bool = False, **positions: int) -> Callable[[Model,
 
 def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
     """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
-    must not be negative, and constant scales (``scale`` is their name) must be finite. Those of QuantizeLinear, which
-    divides by them, must be positive; quantizers of 4-bit weights write negative scales, and 0 for blocks of zeros."""
-    check_scales = _scale_refusal(any_sign=scale == "x_scale", **{scale: 1})
+    must not be negative, and constant scales (``scale`` is their name) must not be NaN and must fit the zero points
+    and the operand, if these are constants. Those of QuantizeLinear, which divides by them, must be positive;
+    quantizers of 4-bit weights write negative scales, and 0 for blocks of zeros. Infinity is what quantizers write for
+    masks of the least float32."""
+    check_scales = _scale_refusal(any_sign=scale == "x_scale", infinite=True, **{scale: 1})
 
     def check(model: Model, view: NodeView) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)
@@ -137,9 +146,39 @@ def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callabl
                 kind = model.type_of(value).dtype
                 if kind is not None and kind.name in ("int4", "uint4"):
                     return f"{view.op_type} of {kind.name} that is not constant"
-        return check_scales(model, view)
+        return check_scales(model, view) or _scheme_trouble(model, view)
 
     return check
+
+
+def _scheme_trouble(model: Model, view: NodeView) -> str | None:
+    """Why constant operands of (De)QuantizeLinear do not fit each other. The others are checked when they are known."""
+    x, scale, zero = _constants(model, view, 3)
+    kind = model.type_of(model.node_inputs[view.index].tolist()[0]).dtype
+    if zero is not None and kind is not None and view.op_type == "DequantizeLinear" and zero.dtype != kind:
+        return f"DequantizeLinear with a zero point of type {zero.dtype}; expected {kind}, as x"
+    if scale is None:
+        return None
+    try:
+        _check_zero(scale, zero)
+        if x is not None:
+            _scheme(x, scale, zero, view.attributes.get("axis", 1), view.attributes.get("block_size", 0))
+    except InferenceError as error:
+        return f"{view.op_type}: {error}"
+    return None
+
+
+def _constants(model: Model, view: NodeView, count: int) -> list[Value | None]:
+    """Type and shape of the first ``count`` operands; None for those that are absent or not constant."""
+    values = model.node_inputs[view.index].tolist()[:count]
+    types = [model.constant_type(value) if value >= 0 and model.is_constant[value] else None for value in values]
+    made = [
+        None
+        if kind is None or kind.dtype is None or kind.shape is None
+        else Value(kind.dtype, tuple(map(int, kind.shape)))  # type: ignore[arg-type]
+        for kind in types
+    ]
+    return made + [None] * (count - len(made))
 
 
 @operator(
@@ -188,6 +227,8 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, scale, zero = _in_bytes(_required(inputs[0])), _required(inputs[1]), _optional(inputs, 2)
     zero = None if zero is None else _in_bytes(zero)
+    if zero is not None and zero.dtype != x.dtype:
+        raise InferenceError(f"expected a zero point of type {x.dtype}, found {zero.dtype}")
     scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
     y = context.call("dequantize", [x, *_parameters(context, scale, zero, x.dtype)], x.shape, _F32, scheme)
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
@@ -322,10 +363,23 @@ def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value
     return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
 
 
+_matmul_scales = _scale_refusal(a_scale=1, b_scale=4, y_scale=6)
+
+
+def _matmul_refusal(model: Model, view: NodeView) -> str | None:
+    _, _, _, b, b_scale, b_zero, _, _ = _constants(model, view, 8)
+    for name, value in (("b_scale", b_scale), ("b_zero_point", b_zero)):
+        if b is not None and b.rank == 2 and value is not None and value.size not in (1, b.shape[1]):
+            return f"QLinearMatMul with {name} of shape {list(value.shape)}; expected 1 or {b.shape[1]} elements"
+    if b is not None and b_zero is not None and b.dtype != b_zero.dtype:
+        return f"QLinearMatMul with b_zero_point of type {b_zero.dtype}; expected {b.dtype}, as b"
+    return _matmul_scales(model, view)
+
+
 @operator(
     "QLinearMatMul",
     dtypes=(_BYTES, _SCALES, _BYTES, _BYTES, _SCALES, _BYTES, _SCALES, _BYTES),
-    check=_scale_refusal(a_scale=1, b_scale=4, y_scale=6),
+    check=_matmul_refusal,
     result=7,
 )
 def _qlinear_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -483,11 +537,30 @@ def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) 
     return [_integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
 
 
+_convolution_scales = _scale_refusal(x_scale=1, w_scale=4, y_scale=6)
+
+
+def _convolution_refusal(model: Model, view: NodeView) -> str | None:
+    _, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = _constants(model, view, 9)
+    single = {"x_scale": x_scale, "x_zero_point": x_zero, "y_scale": y_scale, "y_zero_point": y_zero}
+    for name, value in single.items():
+        if value is not None and value.size != 1:
+            return f"QLinearConv with {name} of shape {list(value.shape)}; expected 1 element"
+    if w is not None and w.rank:
+        outputs = w.shape[0]
+        for name, value in (("w_scale", w_scale), ("w_zero_point", w_zero), ("B", bias)):
+            if value is not None and value.shape != (outputs,) and (value.size != 1 or value is bias):
+                return f"QLinearConv with {name} of shape {list(value.shape)}; expected {outputs} elements, as w"
+        if w_zero is not None and w_zero.dtype != w.dtype:
+            return f"QLinearConv with w_zero_point of type {w_zero.dtype}; expected {w.dtype}, as w"
+    return _convolution_scales(model, view)
+
+
 @operator(
     "QLinearConv",
     dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES, ("int32",)),
     attributes=WINDOW | {"group": None},
-    check=_scale_refusal(x_scale=1, w_scale=4, y_scale=6),
+    check=_convolution_refusal,
     result=7,
 )
 def _qlinear_conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...._hosted import one_hot, places
 from ...._ngrams import NGrams
 from ....errors import InferenceError
 from ....model.constants import array_of
 from ....model.types import dtype_of
 from ...bounded_patterns import all_matches, bounded_pattern
-from ..registry import ANY, INDICES, NUMBERS, STRING, Node, hosted
+from ..registry import ANY, FEEDING, INDICES, NUMBERS, STRING, Node, hosted
 
 __all__ = ["texts"]
 
@@ -250,8 +251,7 @@ def _label_encoder(node: Node) -> Run:
     def run(x: Array) -> Sequence[Any]:
         if x.dtype != keys.dtype:
             raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
-        found = [place.get(item, nan if item != item else count) for item in x.reshape(-1).tolist()]
-        return [table[np.array(found, np.intp)].reshape(x.shape)]
+        return [table.take(places(place, x.reshape(-1).tolist(), count, nan)).reshape(x.shape)]
 
     return run
 
@@ -300,8 +300,6 @@ def _one_hot_encoder(node: Node) -> Run:
     if len(set(categories)) != count:
         raise InferenceError(f"{count} categories, {len(set(categories))} of them different")
     place = {key: at for at, key in enumerate(categories)}
-    rows = np.zeros((count + 1, count), np.float32)
-    np.fill_diagonal(rows, 1)
     zeros = node.get("zeros", 1)
 
     def run(x: Array) -> Sequence[Any]:
@@ -309,11 +307,11 @@ def _one_hot_encoder(node: Node) -> Run:
             raise InferenceError(f"x is {x.dtype}, but the categories are {'strings' if names else 'int64'}")
         if x.dtype.kind == "f":
             x = x.astype(np.int64)
-        found = [place.get(item, count) for item in x.reshape(-1).tolist()]
-        if not zeros and count in found:
-            item = x.reshape(-1)[found.index(count)]
-            raise InferenceError(f"{item!r} is not a category, and zeros is 0")
-        return [rows[np.array(found, np.intp)].reshape(*x.shape, count)]
+        items = x.reshape(-1).tolist()
+        made, unknown = one_hot(place, items, count)
+        if not zeros and unknown >= 0:
+            raise InferenceError(f"{items[unknown]!r} is not a category, and zeros is 0")
+        return [made.reshape(*x.shape, count)]
 
     return run
 
@@ -543,7 +541,7 @@ def _gather(node: Node) -> Run:
     def run(x: Array, places: Array) -> Sequence[Any]:
         axis = _axis(given, x.ndim)
         try:
-            return [np.asarray(x.take(places, axis), object)]
+            return [np.asarray(x.take(places, axis), x.dtype)]
         except IndexError as error:
             size = x.shape[axis]
             reason = f"an index is outside {-size}..{size - 1}, the axis of x {list(x.shape)}"
@@ -556,12 +554,20 @@ def _gather(node: Node) -> Run:
 def _array_feature_extractor(node: Node) -> Run:
     def run(x: Array, places: Array) -> Sequence[Any]:
         rows = x.reshape(1, -1) if x.ndim < 2 else x
-        columns = places.reshape(-1)
-        if not columns.size or not 0 <= columns.min() <= columns.max() < rows.shape[-1]:
-            raise InferenceError(f"columns {columns[:8].tolist()} are empty or outside x of shape {list(x.shape)}")
-        return [rows[..., columns]]
+        columns = places.reshape(-1).tolist()  # few: Python's min and max are faster
+        if not columns or not 0 <= min(columns) <= max(columns) < rows.shape[-1]:
+            raise InferenceError(f"columns {columns[:8]} are empty or outside x of shape {list(x.shape)}")
+        return [rows.take(columns, -1)]
 
     return run
+
+
+def _cast_numbers(node: Node) -> Run | None:
+    dtype = dtype_of(node.get("to", 0))
+    return (lambda x: [x.astype(dtype)]) if dtype in (np.bool_, np.int64) else None
+
+
+FEEDING.update({"Gather": _gather, f"{_ML}ArrayFeatureExtractor": _array_feature_extractor, "Cast": _cast_numbers})
 
 
 @hosted("Slice", dtypes=(STRING, INDICES), since=10, result=0)
