@@ -54,7 +54,7 @@ def places(
         case "TF_CROP":
             return np.full_like(y, half * (number(region[0]) + number(region[1])) * (n - one))
         case "PYTORCH_HALF_PIXEL" if length <= 1:
-            return np.full_like(y, -half)
+            return np.zeros_like(y)
         case "HALF_PIXEL_SYMMETRIC":
             centered = n / number(2) * (one - number(length) / (s * n))
             return (float(centered) + (y + half).astype(np.float64) / float(s) - 0.5).astype(number)
