@@ -242,4 +242,41 @@ IN_MEMORY: dict[str, Callable[[Path], Any]] = {
 ON_FILES: dict[str, Callable[[Path], Any]] = {
     operation.__name__: operation for operation in (export, save, split, save_plan, cache)
 }
-OPERATIONS = {**IN_MEMORY, **ON_FILES}
+
+
+# ---- operations with a defect, which the harness must find
+
+_KEPT: list[Any] = []
+
+
+def leaking(folder: Path) -> Any:
+    model = hetero.Core().read_model(model_bytes())
+    _KEPT.append(model)
+    return len(model.nodes)
+
+
+def swallowing(folder: Path) -> Any:
+    try:
+        return read(folder)
+    except MemoryError:
+        return None
+
+
+def raising(folder: Path) -> Any:
+    try:
+        return read(folder)
+    except MemoryError as error:
+        raise RuntimeError from error
+
+
+def unfinished(folder: Path) -> Any:
+    with (folder / "file").open("wb", buffering=0) as file:
+        for _ in range(3):
+            file.write(b"part")
+    return functools.partial(_files, folder)
+
+
+CONTROLS: dict[str, Callable[[Path], Any]] = {
+    operation.__name__: operation for operation in (leaking, swallowing, raising, unfinished)
+}
+OPERATIONS = {**IN_MEMORY, **ON_FILES, **CONTROLS}

@@ -20,7 +20,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "helpers")]
 
-from faults.operations import ON_FILES, OPERATIONS
+from faults.operations import OPERATIONS
 from hetero.errors import HeteroError
 
 KINDS = {"memory": 1, "files": 2, "short": 3}
@@ -111,7 +111,7 @@ def sweep(name: str, kind: str, step: int, first: int) -> dict[str, Any]:
                         elif not allowed(name, raised):
                             text = "".join(traceback.format_exception(raised)[-3:])
                             problems.append(f"{where}: {type(raised).__name__}: {text}")
-                        if name in ON_FILES and kind != "memory":
+                        if kind != "memory":
                             problems += [f"{where}: left {file}" for file in strange_files(name, folder, expected)]
                     raised = result = None
                     after, _, _ = shim.call(operation, fresh(), kind, FOREVER, 0, 0)

@@ -40,3 +40,18 @@ def test_each_write_may_be_short(operation: str, library: Path) -> None:
     found = shim.run(library, operation, "short")
     assert found["problems"] == []
     assert found["runs"] > 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "problem"),
+    [
+        ("leaking", "memory", "leaks in each run"),
+        ("swallowing", "memory", "returned something else"),
+        ("raising", "memory", "RuntimeError"),
+        ("unfinished", "files", "left file"),
+        ("unfinished", "short", "returned something else"),
+    ],
+)
+def test_the_harness_finds_defects(operation: str, kind: str, problem: str, library: Path) -> None:
+    found = shim.run(library, operation, kind)
+    assert any(problem in each for each in found["problems"])
