@@ -28,15 +28,19 @@ typedef struct {
 #define HT_ONE_PANEL 0.35
 #define HT_TWO_PANELS 0.1
 
-/* The columns whose products take as long as those of `columns` in tiles, the last of which may be narrower
- * (ht_next_columns): each element of A is loaded for one panel as for three. Measured on 1x1 kernels over rows of 16, 32
- * and 64. */
+/* The time of `columns` columns in tiles, in columns of full tiles. The last tile can be narrower (ht_next_columns) and
+ * then takes longer per column, because it loads each element of A for fewer panels. Measured on 1x1 kernels over rows of
+ * 16, 32 and 64. */
 HT_INLINE double ht_in_tiles(int64_t columns)
 {
     const int64_t panels = ht_ceil_div(columns, HT_PANEL), last = panels % HT_TILE_PANELS;
     const double longer = last == 0 ? 0 : last == 2 ? HT_TWO_PANELS : panels == 1 ? HT_ONE_PANEL : 2 * HT_TWO_PANELS;
     return ((double)panels + longer) * HT_PANEL;
 }
+
+/* The next number of blocks to consider. Far apart for large numbers: with many threads, trying each number would take
+ * longer than a small product. */
+HT_INLINE int64_t ht_next_blocks(int64_t blocks) { return blocks + 1 + blocks / 16; }
 
 /* Divides by whole matrices. If these are too few for all threads, divides by blocks of columns, and if necessary also
  * by blocks of rows. Each block of columns reads all of A, and each block of rows all of B: with rows_first, the latter
@@ -55,7 +59,8 @@ HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, 
         b.column_blocks = ht_min64(b.wide, ht_ceil_div(parts, b.row_blocks));
     } else {
         double least = INFINITY;
-        for (int64_t blocks = 1; parts > 1 && blocks <= ht_min64(b.wide, parts + threads); blocks++) {
+        for (int64_t blocks = 1; parts > 1 && blocks <= ht_min64(b.wide, parts + threads);
+             blocks = ht_next_blocks(blocks)) {
             const int64_t rows = ht_min64(b.tall, ht_ceil_div(parts, blocks)), columns = ht_ceil_div(b.wide, blocks) * grain;
             const double time = ht_rounds(matrices * blocks * rows, threads) * (double)ht_ceil_div(b.tall, rows) *
                                 (grain == HT_PANEL ? ht_in_tiles(columns) : (double)columns);

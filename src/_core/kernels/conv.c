@@ -451,9 +451,10 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
         return;
     const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(fewest, ht_ceil_div(wanted, images)) + threads;
     double least = INFINITY;
-    for (int64_t blocks = fewest; blocks <= ht_min64(most, pixel_columns); blocks++) {
+    for (int64_t blocks = fewest; blocks <= ht_min64(most, pixel_columns); blocks = ht_next_blocks(blocks)) {
         const int64_t pixels = ht_min64(ht_ceil_div(pixel_columns, blocks) * job->pixel_grain, c->pixels);
-        for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most); chunks++) {
+        for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most);
+             chunks = ht_next_blocks(chunks)) {
             const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * HT_PANEL, c->out_channels);
             const double unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
                                 sampling(c) * (double)pixels;

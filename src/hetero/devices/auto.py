@@ -502,7 +502,7 @@ class _Compiling:
     def __init__(self, choice: _Choice, steps: Iterator[_Challenger | AutoCandidate], head_start: float) -> None:
         self._choice = weakref.ref(choice)
         self._has_run = choice.has_run
-        self._head_start = head_start  # s
+        self._head_start = head_start
         self._steps = steps
         self._is_stopped = False
 

@@ -85,8 +85,10 @@ def check_limits(plan: Plan, request: Request) -> None:
 
 
 def _limits_beside_bodies(assignment: Assignment, request: Request) -> Mapping[str, int]:
-    """The limits less what nested graphs take that a device of the list runs on the others (CONTROL_FLOW). Returns the
-    limits of the request if there are no such nested graphs. Raises `InsufficientMemory` if they leave nothing."""
+    """The limits, minus the memory of nested graphs that CONTROL_FLOW runs on the other devices of the list.
+
+    Without such nested graphs, these are the limits of the request. Raises `InsufficientMemory` if no memory is left.
+    """
     limits = request.rules.limits
     if not limits:
         return limits

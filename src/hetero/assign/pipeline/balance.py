@@ -114,7 +114,7 @@ class _Stages:
 def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[list[Line], _Stages | None, float]:
     """The orders, the best stages with all stages used, None if there are none, and a lower bound.
 
-    The orders begin with that of the best stages. For large graphs, they are left out except for this one.
+    The order of the best stages comes first. For graphs of more than ``LARGE`` nodes, it is the only one.
     """
     every = np.ones(costs.num_stages, np.bool_)
     first, last = stage_ranges(costs.graph, costs.allowed)
@@ -152,7 +152,8 @@ def _best_of_orders(costs: StageCosts, capacity: Capacity | None) -> tuple[list[
         below = np.inf if best is None else best.slowest * (1 - _MIN_GAIN)
         stages = _stages_on(costs, line, every, below)
         if stages is not None and (best is None or stages.slowest < below):
-            others += [] if best_line is None else [best_line]
+            if best_line is not None:
+                others.append(best_line)
             best_line, best = line, stages
         elif best_line is None:
             best_line = line
@@ -181,8 +182,8 @@ def _with_fewer(
 ) -> _Stages | None:
     """The best stages if some may be empty, with as many used as do not slow down the slowest.
 
-    None if they are not faster than ``all_used``. ``lines``: the order that is best without them may be another one
-    than the first, which is the best with all stages.
+    None if they are not faster than ``all_used``. ``lines``: the orders to try. The best order with all stages, which
+    comes first, is not always the best with fewer.
     """
     n, required = costs.graph.num_nodes, np.zeros(costs.num_stages, np.bool_)
     line, best = lines[0], _stages_on(costs, lines[0], required)

@@ -174,7 +174,7 @@ class Scheduler:
     def cuts(self, device_of: ArrayLike, policy: str = "auto") -> list[ScheduledPartition]:
         """The cuts of an assignment: by ``policy``, and those that let devices work at the same time."""
         plain = partition_graph(self.graph, device_of, policy)
-        # Either order can be the faster one: list scheduling is no exact method.
+        # List scheduling is a heuristic, so either order can be faster.
         cuts = [min(self.in_start_order(plain), self.as_numbered(plain), key=lambda cut: cut.latency)]
         if plain.num_subgraphs > 1:
             cuts.append(self.in_start_order(partition_graph(self.graph, device_of, "depth_height")))

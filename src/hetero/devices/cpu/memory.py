@@ -93,8 +93,9 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
 
 @dataclasses.dataclass(slots=True)
 class _Prefix:
-    """A list of operands with which concatenations begin. ``nbytes``: of the last one. ``result``: the value that is
-    their concatenation, if a call has computed it. ``longer``: storage of the next operand -> the longer list."""
+    """The first operands of some concatenations, as a node of a trie. ``nbytes``: size of the last operand. ``result``:
+    the concatenation of exactly these operands, if a call has computed it. ``longer``: storage of the next operand ->
+    the list that includes it."""
 
     nbytes: int
     result: Value | None = None

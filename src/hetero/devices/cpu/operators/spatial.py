@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
 _ASSIGN = _kernels.constant("SCATTER_NONE")
-
 _PANEL = _kernels.constant("PANEL")
 
 
@@ -50,7 +49,6 @@ def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]
         raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {group * maps} channels")
     strides, dilations, before, sizes = _enlarged(node, x.shape[2:], kernel)
     taps, windows = math.prod(kernel), math.prod(x.shape[2:])
-
     columns = _contributions(context, x, weights, group, maps * taps, windows)
     ints = [*three(kernel, 1), *three(x.shape[2:], 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
     return [context.call("col2im", [columns, bias], (x.shape[0], group * maps, *sizes), x.dtype, ints)]
