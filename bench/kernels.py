@@ -115,6 +115,7 @@ X, ROW, COLUMN = normal(128, 3072), normal(3072), normal(128, 1)
 IMAGE, HEADS = normal(1, 64, 56, 56), normal(1, 128, 12, 64)
 ONE = np.array([1], np.int64)
 UNSIGNED = np.abs(X)
+BOXES = np.concatenate([corner := np.abs(normal(1, 5000, 2)), corner + np.float32(0.1)], axis=2)
 
 # name -> (operator, what varies, constants, attributes, the same with NumPy on what varies, if it has that)
 Entry = tuple[str, list[Array], list[Array], dict[str, Any], Callable[..., Any] | None]
@@ -130,6 +131,10 @@ FAMILIES: dict[str, Entry] = {
     ),
     "depthwise 3x3, 64 at 56": ("Conv", [IMAGE], [normal(64, 1, 3, 3)], {"pads": [1] * 4, "group": 64}, None),
     "transposed 2x2 by 2, 64 at 56": ("ConvTranspose", [IMAGE], [normal(64, 32, 2, 2)], {"strides": [2, 2]}, None),
+    "transposed 4x4, 100 to 256 at 1": ("ConvTranspose", [normal(1, 100, 1, 1)], [normal(100, 256, 4, 4)], {}, None),
+    "suppression of 5,000 boxes": (
+        "NonMaxSuppression", [BOXES, np.abs(normal(1, 1, 5000))], [ONE * 5000, ONE.astype(np.float32) / 2], {}, None,
+    ),
     "max pool 3x3 by 2": ("MaxPool", [IMAGE], [], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, None),
     "average pool 3x3": ("AveragePool", [IMAGE], [], {"kernel_shape": [3, 3], "pads": [1] * 4}, None),
     "average pool 2x2 by 2, 512 at 14": (
