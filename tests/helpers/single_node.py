@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from hetero import Core
 
@@ -39,13 +39,19 @@ def assert_as_onnxruntime(
     num_outputs: int = 1,
     opset: int = 17,
     atol: float = 2e-6,
+    constants: bool = False,
     **attributes: Any,
 ) -> None:
-    """One node with these inputs, None for one left out."""
+    """One node with these inputs, None for one left out. ``constants``: all but the first are initializers."""
     feeds = {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
     names = [f"x{i}" if array is not None else "" for i, array in enumerate(arrays)]
     outputs = [f"y{i}" for i in range(num_outputs)]
+    if constants:
+        feeds, initializers = {"x0": feeds.pop("x0")}, feeds
+    else:
+        initializers = {}
     proto = model([helper.make_node(op, names, outputs, **attributes)], feeds, outputs, opset)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in initializers.items())
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     for found, wanted in zip(run(proto, feeds), session.run(None, feeds), strict=True):
         assert found.dtype == wanted.dtype

@@ -5,8 +5,13 @@
  * Operands: in columns[n][c][taps][windows] (float32 or float64; taps and windows row-major), bias[c] or NULL; out
  * y[n][c][...] of rank 3 to 5. ints: triples (missing leading axes: 1) taps, windows, strides, pads before, dilations.
  * Cost: one addition per element of columns, along the innermost axis. Sums run in the order of the taps.
+ *
+ * col2im_lanes computes the same, bit for bit, from columns that have their channels innermost: columns[n][group][windows]
+ * [taps][c / group], float32. Channels are in the lanes, so rows of any length are fast; y is transposed at the end. ints:
+ * as col2im, and the number of groups. Scratch: a plane of y for each lane.
  */
 #include "spatial.h"
+#include "transpose.h"
 
 typedef struct {
     int64_t taps[3], windows[3], stride[3], pad[3], dilation[3], out[3];
@@ -117,34 +122,127 @@ static void col2im_part(void *context, int64_t part, int thread)
         planes_double(j->call, j->w, begin, end);
 }
 
-int HT_KERNEL(col2im)(const ht_call *call)
+/* Fills w from a call, whose rank is that of y. Returns the elements of all columns, or -1 for malformed operands. */
+static int64_t find_layout(const ht_call *call, layout *w)
 {
-    if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 15)
-        return HT_ERR_OPERAND;
     const ht_tensor *columns = call->in[0], *bias = call->in[1], *y = call->out[0];
     const int rank = y->ndim - 2;
     if (rank < 1 || rank > 3 || columns->dtype != y->dtype || (bias && (bias->dtype != y->dtype || bias->size != y->dims[1])))
-        return HT_ERR_OPERAND;
-    layout w;
+        return -1;
     int64_t expected = y->dims[0] * y->dims[1];
     for (int i = 0; i < 3; i++) {
-        w.taps[i] = call->ints[i];
-        w.windows[i] = call->ints[3 + i];
-        w.stride[i] = call->ints[6 + i];
-        w.pad[i] = call->ints[9 + i];
-        w.dilation[i] = call->ints[12 + i];
-        w.out[i] = i < 3 - rank ? 1 : y->dims[rank - 1 + i];
-        if (w.taps[i] < 1 || w.windows[i] < 0 || w.stride[i] < 1 || w.dilation[i] < 1 || w.taps[i] > HT_MAX_WINDOW ||
-            w.stride[i] > HT_MAX_WINDOW || w.dilation[i] > HT_MAX_WINDOW || w.pad[i] < 0)
-            return HT_ERR_OPERAND;
-        expected *= w.taps[i] * w.windows[i];
+        w->taps[i] = call->ints[i];
+        w->windows[i] = call->ints[3 + i];
+        w->stride[i] = call->ints[6 + i];
+        w->pad[i] = call->ints[9 + i];
+        w->dilation[i] = call->ints[12 + i];
+        w->out[i] = i < 3 - rank ? 1 : y->dims[rank - 1 + i];
+        if (w->taps[i] < 1 || w->windows[i] < 0 || w->stride[i] < 1 || w->dilation[i] < 1 || w->taps[i] > HT_MAX_WINDOW ||
+            w->stride[i] > HT_MAX_WINDOW || w->dilation[i] > HT_MAX_WINDOW || w->pad[i] < 0)
+            return -1;
+        expected *= w->taps[i] * w->windows[i];
     }
-    if (columns->size != expected)
+    return columns->size == expected ? expected : -1;
+}
+
+int HT_KERNEL(col2im)(const ht_call *call)
+{
+    layout w;
+    if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 15 || find_layout(call, &w) < 0)
         return HT_ERR_OPERAND;
+    const ht_tensor *y = call->out[0];
     if (y->dtype != HT_FLOAT32 && y->dtype != HT_FLOAT64)
         return HT_ERR_DTYPE;
     const int64_t planes = y->dims[0] * y->dims[1];
-    job j = {call, &w, planes, ht_parts(call, planes, 4 * ((double)columns->size + (double)y->size))};
+    job j = {call, &w, planes, ht_parts(call, planes, 4 * ((double)call->in[0]->size + (double)y->size))};
     ht_parallel(call->team, j.parts, col2im_part, &j);
+    return HT_OK;
+}
+
+/* ---- channels in the lanes */
+
+enum { CHANNELS = HT_PANEL };
+
+typedef struct {
+    const ht_call *call;
+    const layout *w;
+    int64_t group, channels; /* channels: of one group */
+    int64_t blocks, parts;   /* blocks: of up to CHANNELS channels of a group of a sample, in all */
+} lanes_job;
+
+/* sums[z][y][x][CHANNELS] += what one window contributes to `count` channels, from its columns. */
+static void add_window(const layout *w, const int64_t *window, const float *column, int64_t channels, int64_t count,
+                       float *sums)
+{
+    int64_t base[3], first[3], last[3];
+    for (int i = 0; i < 3; i++) {
+        base[i] = window[i] * w->stride[i] - w->pad[i];
+        ht_valid_range(base[i], w->dilation[i], w->out[i], w->taps[i], &first[i], &last[i]);
+    }
+    for (int64_t z = first[0]; z < last[0]; z++)
+        for (int64_t y = first[1]; y < last[1]; y++) {
+            const float *from = column + ((z * w->taps[1] + y) * w->taps[2] + first[2]) * channels;
+            const int64_t row = (base[0] + z * w->dilation[0]) * w->out[1] + base[1] + y * w->dilation[1];
+            float *to = sums + (row * w->out[2] + base[2] + first[2] * w->dilation[2]) * CHANNELS;
+            for (int64_t x = first[2]; x < last[2]; x++, from += channels, to += w->dilation[2] * CHANNELS)
+                for (int lane = 0; lane < CHANNELS; lane += VF_LANES) {
+                    if (HT_LIKELY(lane + VF_LANES <= count))
+                        vf_store(to + lane, vf_load(to + lane) + vf_load(from + lane));
+                    else if (lane < count)
+                        vf_store(to + lane, vf_load(to + lane) + vf_load_n(from + lane, count - lane));
+                }
+        }
+}
+
+static void lanes_part(void *context, int64_t part, int thread)
+{
+    const lanes_job *j = (const lanes_job *)context;
+    const layout *w = j->w;
+    const float *bias = j->call->in[1] ? (const float *)j->call->in[1]->data : NULL;
+    const int64_t size = w->out[0] * w->out[1] * w->out[2], taps = w->taps[0] * w->taps[1] * w->taps[2];
+    const int64_t columns = w->windows[0] * w->windows[1] * w->windows[2] * taps * j->channels;
+    const int64_t blocks = ht_ceil_div(j->channels, CHANNELS), end = ht_part_begin(j->blocks, j->parts, part + 1);
+    float *sums = (float *)ht_scratch(j->call, thread);
+    int64_t left = HT_PACE;
+    for (int64_t block = ht_part_begin(j->blocks, j->parts, part); block < end; block++) {
+        const int64_t matrix = block / blocks, begin = block % blocks * CHANNELS; /* matrix: of a group of a sample */
+        const int64_t count = ht_min64(CHANNELS, j->channels - begin), channel = matrix % j->group * j->channels + begin;
+        for (int64_t i = 0; i < size; i++)
+            for (int64_t lane = 0; lane < CHANNELS; lane++)
+                sums[i * CHANNELS + lane] = bias && lane < count ? bias[channel + lane] : 0;
+        /* The windows in descending order: then an element gets its taps in ascending order. */
+        const float *column = (const float *)j->call->in[0]->data + (matrix + 1) * columns + begin;
+        int64_t window[3];
+        for (window[0] = w->windows[0] - 1; window[0] >= 0; window[0]--)
+            for (window[1] = w->windows[1] - 1; window[1] >= 0; window[1]--)
+                for (window[2] = w->windows[2] - 1; window[2] >= 0; window[2]--) {
+                    if (ht_paced_stop(&left, taps * CHANNELS))
+                        return;
+                    column -= taps * j->channels;
+                    add_window(w, window, column, j->channels, count, sums);
+                }
+        float *y = (float *)j->call->out[0]->data + (matrix * j->channels + begin) * size;
+        HT_KERNEL(transpose)(4, (const char *)sums, 4 * CHANNELS, (char *)y, 4 * size, count, size);
+    }
+}
+
+int HT_KERNEL(col2im_lanes)(const ht_call *call)
+{
+    layout w;
+    if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 16 || find_layout(call, &w) < 0)
+        return HT_ERR_OPERAND;
+    const ht_tensor *y = call->out[0];
+    const int64_t group = call->ints[15];
+    if (y->dtype != HT_FLOAT32)
+        return HT_ERR_DTYPE;
+    if (group < 1 || y->dims[1] % group != 0 ||
+        call->scratch_bytes < ht_scratch_col2im_lanes(w.out[0] * w.out[1] * w.out[2]))
+        return HT_ERR_OPERAND;
+    if (y->size == 0)
+        return HT_OK;
+    lanes_job j = {.call = call, .w = &w, .group = group, .channels = y->dims[1] / group};
+    j.blocks = y->dims[0] * group * ht_ceil_div(j.channels, CHANNELS);
+    j.parts = ht_parts(call, j.blocks, 4 * ((double)call->in[0]->size + (double)y->size));
+    ht_parallel(call->team, j.parts, lanes_part, &j);
     return HT_OK;
 }

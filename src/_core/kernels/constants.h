@@ -192,6 +192,11 @@ static inline int64_t ht_scratch_pool_lanes(int64_t in_size, int64_t out_size, i
     return 4 * HT_PANEL * (in_size + out_size + in_columns) + 24 * out_columns;
 }
 
+/* ---- col2im_lanes */
+
+/* `size`: elements of a plane of y. */
+static inline int64_t ht_scratch_col2im_lanes(int64_t size) { return 4 * HT_PANEL * size; }
+
 /* ---- dft */
 
 #define HT_DFT_LINES 8           /* lines transformed side by side: one vector of float64 of AVX-512 */

@@ -69,6 +69,7 @@
     X(resize_filter) \
     X(resize_outside) \
     X(col2im) \
+    X(col2im_lanes) \
     X(max_pool_any) \
     X(lp_pool) \
     X(grid_sample) \

@@ -123,6 +123,19 @@ static int64_t of_pool(const ht_call *call)
     return is_short && x->dims[0] * x->dims[1] >= POOL_MIN_PLANES && bytes <= POOL_LANES_BYTES ? bytes : 0;
 }
 
+static int64_t of_col2im_lanes(const ht_call *call)
+{
+    if (call->num_out != 1 || call->out[0]->ndim < 3)
+        return 0;
+    int64_t size = 1;
+    for (int d = 2; d < call->out[0]->ndim; d++) {
+        if (call->out[0]->dims[d] > LARGEST)
+            return 0;
+        size = min64(size * call->out[0]->dims[d], LARGEST);
+    }
+    return is_moderate(ht_scratch_col2im_lanes(1), size, 1) ? ht_scratch_col2im_lanes(size) : 0;
+}
+
 static int64_t of_matmul_integer(const ht_call *call)
 {
     if (!has_sizes(call, 2, 1))
@@ -209,6 +222,7 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call)
     case NUMBER_conv: return of_conv(call);
     case NUMBER_pointwise_depthwise: return of_pointwise_depthwise(call);
     case NUMBER_max_pool: case NUMBER_average_pool: return of_pool(call);
+    case NUMBER_col2im_lanes: return of_col2im_lanes(call);
     case NUMBER_matmul_integer: return of_matmul_integer(call);
     case NUMBER_matmul_nbits_bytes: return of_matmul_nbits_bytes(call);
     case NUMBER_conv_integer: return of_conv_integer(call);

@@ -20,7 +20,7 @@ def f(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> np.ndar
     return rng.standard_normal(shape).astype(dtype)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=160, deadline=None)
 @given(data=st.data())
 def test_conv_transpose(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -29,11 +29,11 @@ def test_conv_transpose(data: st.DataObject) -> None:
     def each(low: int, high: int, count: int = 1) -> list[int]:
         return [data.draw(st.integers(low, high)) for _ in range(rank * count)]
 
-    depth, maps, kernel = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)), each(1, 4)
+    depth, maps, kernel = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([1, 2, 3, 16, 35])), each(1, 4)
     strides, dilations = each(1, 3), each(1, 3)
     attributes: dict[str, Any] = {"strides": strides, "dilations": dilations, "group": group}
     kind = data.draw(st.sampled_from(["pads", "VALID", "SAME_UPPER", "SAME_LOWER"]))
-    spatial = each(1, 5)
+    spatial = each(1, data.draw(st.sampled_from([2, 5, 18])) if rank < 3 else 5)
     if kind == "pads":
         attributes["output_padding"] = [data.draw(st.integers(0, stride - 1)) for stride in strides]
         attributes["pads"] = each(0, 1, 2)
@@ -50,7 +50,8 @@ def test_conv_transpose(data: st.DataObject) -> None:
     arrays = [f(rng, 2, group * depth, *spatial), f(rng, group * depth, maps, *kernel)]
     if data.draw(st.booleans()):
         arrays.append(f(rng, group * maps))
-    assert_as_onnxruntime("ConvTranspose", arrays, atol=1e-5, **attributes)
+    constants = data.draw(st.booleans())
+    assert_as_onnxruntime("ConvTranspose", arrays, atol=1e-5, constants=constants, **attributes)
 
 
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER"])
@@ -217,6 +218,37 @@ def test_col2im_against_a_loop(variant: str, dtype: Any, stride: int) -> None:
     ints = [*taps, *windows, stride, stride, stride, *pad, *dilation]
     (found,) = _kernels.call("col2im", [columns, bias], [((2, 3, *out), dtype)], ints, variant=variant)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_channels_in_the_lanes_give_the_same_bits_as_col2im(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+
+    def three(low: int, high: int) -> list[int]:
+        return [data.draw(st.integers(low, high)) for _ in range(3)]
+
+    batch, group, channels = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 35))
+    taps, windows, strides, pads, dilations, out = (
+        three(1, 4),
+        three(0, 4),
+        three(1, 3),
+        three(0, 3),
+        three(1, 3),
+        three(1, 9),
+    )
+    columns = f(rng, batch, group * channels, math.prod(taps), math.prod(windows))
+    columns[rng.random(columns.shape) < 0.02] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 3e38])
+    bias = f(rng, group * channels) if data.draw(st.booleans()) else None
+    ints = [*taps, *windows, *strides, *pads, *dilations]
+    lanes = columns.reshape(batch, group, channels, *columns.shape[2:]).transpose(0, 1, 4, 3, 2)
+    spec = [((batch, group * channels, *out), np.float32)]
+    for variant in _kernels.variants():
+        (wanted,) = _kernels.call("col2im", [columns, bias], spec, ints, variant=variant)
+        (found,) = _kernels.call("col2im_lanes", [lanes, bias], spec, [*ints, group], variant=variant)
+        np.testing.assert_array_equal(found, wanted)
+        signs = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(found)[signs], np.signbit(wanted)[signs])
 
 
 @pytest.mark.parametrize("variant", _kernels.variants())

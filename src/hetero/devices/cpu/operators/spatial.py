@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ASSIGN = _kernels.constant("SCATTER_NONE")
 _PANEL = _kernels.constant("PANEL")
+_SHORT_ROW = 16  # windows of a row up to which a transposed convolution is faster with channels in the lanes
+_LANES_PLANE = 1 << 13  # elements of a plane of its result for which its sums stay in the L2 cache: 512 KB
 
 
 def _list(node: Node, name: str, rank: int, default: int, minimum: int, count: int = 1) -> list[int]:
@@ -48,33 +50,54 @@ def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]
     if bias is not None and bias.shape != (group * maps,):
         raise InferenceError(f"a bias of shape {list(bias.shape)} does not fit {group * maps} channels")
     strides, dilations, before, sizes = _enlarged(node, x.shape[2:], kernel)
-    taps, windows = math.prod(kernel), math.prod(x.shape[2:])
-    columns = _contributions(context, x, weights, group, maps * taps, windows)
+    shape = (x.shape[0], group * maps, *sizes)
     ints = [*three(kernel, 1), *three(x.shape[2:], 1), *three(strides, 1), *three(before, 0), *three(dilations, 1)]
-    return [context.call("col2im", [columns, bias], (x.shape[0], group * maps, *sizes), x.dtype, ints)]
+    can_pack = weights.data is not None and x.data is None and x.dtype == np.float32
+    is_short = x.shape[-1] <= _SHORT_ROW and math.prod(sizes) <= _LANES_PLANE
+    # With few windows, the product alone is so much faster that lanes may stay empty.
+    if can_pack and is_short and (maps >= _PANEL or math.prod(x.shape[2:]) < _PANEL):
+        columns = _by_window(context, x, weights, group)
+        return [context.call("col2im_lanes", [columns, bias], shape, x.dtype, [*ints, group])]
+    return [context.call("col2im", [_by_channel(context, x, weights, group), bias], shape, x.dtype, ints)]
 
 
-def _contributions(context: Context, x: Value, weights: Value, group: int, rows: int, windows: int) -> Value:
-    """What each of the ``windows`` elements of a channel of x contributes: [batch, group, rows, windows]."""
-    batch, depth = x.shape[0], weights.shape[0] // group
+def _by_window(context: Context, x: Value, weights: Value, group: int) -> Value:
+    """What each window contributes, [batch, group, windows, taps * channels]: a product with packed weights."""
+    depth, maps, taps = weights.shape[0] // group, weights.shape[1], math.prod(weights.shape[2:])
+    batch, windows, columns = x.shape[0], math.prod(x.shape[2:]), taps * maps
 
-    def product(left: Value, right: Value, shape: tuple[int, ...], ints: list[int], steps: list[int]) -> Value:
-        ints = [*shape[2:], depth, *ints, 0, 0, 0, 2, batch, group, *steps]
-        return context.call("matmul", [left, right, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0])
+    def pack() -> Value:
+        channels_last = transposed(context, context.reshaped(weights, (group, depth, maps, taps)), (0, 1, 3, 2))
+        return packed_b(
+            context,
+            context.reshaped(channels_last, (group, depth, columns)),
+            group,
+            depth,
+            columns,
+            False,
+            as_float32=True,
+        )
 
-    # Fewer windows than the columns of a tile: they become its rows, and the constant weights its packed columns.
-    if windows < _PANEL and weights.data is not None and x.data is None and x.dtype == np.float32:
-        right = packed_b(context, weights, group, depth, rows, False, as_float32=True)
-        steps = [group * depth * windows, depth * windows, 0, ask("panel_floats", depth, rows)]
-        columns = product(x, right, (batch, group, windows, rows), [1, 0, 1], steps)
-        return transposed(context, columns, (0, 1, 3, 2))
+    right = context.packed(weights, ("by_window", group), pack)
+    steps = [group * depth * windows, depth * windows, 0, ask("panel_floats", depth, columns)]
+    ints = [windows, columns, depth, 1, 0, 1, 0, 0, 0, 2, batch, group, *steps]
+    shape = (batch, group, windows, columns)
+    return context.call("matmul", [x, right, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0])
+
+
+def _by_channel(context: Context, x: Value, weights: Value, group: int) -> Value:
+    """What each channel of the result gets, [batch, group, channels * taps, windows]."""
+    depth, rows = weights.shape[0] // group, math.prod(weights.shape[1:])
+    batch, windows = x.shape[0], math.prod(x.shape[2:])
 
     def by_output() -> Value:
         return transposed(context, context.reshaped(weights, (group, depth, rows)), (0, 2, 1))
 
     left = context.packed(weights, ("by_output", group), by_output) if weights.data is not None else by_output()
     steps = [0, rows * depth, group * depth * windows, depth * windows]
-    return product(left, x, (batch, group, rows, windows), [0, 0, 0], steps)
+    ints = [rows, windows, depth, 0, 0, 0, 0, 0, 0, 2, batch, group, *steps]
+    shape = (batch, group, rows, windows)
+    return context.call("matmul", [left, x, None, None], shape, x.dtype, ints, [1.0, 0.0, 0.0, 0.0])
 
 
 def _enlarged(
