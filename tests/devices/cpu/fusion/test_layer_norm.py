@@ -38,6 +38,14 @@ def test_a_power_of_a_half_is_no_square_root():
     assert not np.signbit(found).any()
 
 
+def test_a_power_of_almost_two_is_no_square():
+    net = Net((4, 24))
+    exponent = float(np.nextafter(np.float32(2), np.float32(3)))  # NaN for negative numbers
+    variance = net("Add", net("ReduceMean", net("Pow", "x", exponent), np.array([-1]), keepdims=1), 1e-6)
+    model = net.model(net("Mul", net("Div", "x", net("Sqrt", variance)), array(24)))
+    assert np.isnan(hetero.Core().compile_model(model, "CPU")({"x": array(4, 24) - 10})[0]).all()
+
+
 def test_the_mean_of_other_axes_is_another_normalization():
     net = Net((2, 24, 24))
     centered = net("Sub", "x", net("ReduceMean", "x", np.array([1]), keepdims=1))

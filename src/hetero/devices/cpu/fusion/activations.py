@@ -4,7 +4,8 @@ Contract: the same function of the same value, up to rounding, if no intermediat
 
 Conditions for every pattern:
 
-- Each constant is one known float32 number within a relative 1e-6 of the expected number, and adds no axes.
+- Each constant is one known float32 number and adds no axes: the expected number, or within a relative 1e-6 of it if
+  float32 cannot represent it.
 - Each step has the shape of x. Every read of x reads the same storage in the same shape. The data of x are not known.
 - Each intermediate result is read only within the pattern, as often as the pattern reads it, and not after the segment.
 

@@ -59,6 +59,12 @@ def scalar(value: Value | None) -> float | None:
 
 
 def scalar_operand(call: Call, value: Value, number: float) -> bool:
-    """Whether the other operand is this number, within a relative 1e-6, and the result has the shape of ``value``."""
+    """Whether the other operand is this number, and the result has the shape of ``value``. A number that float32 cannot
+    represent may be off by a relative 1e-6; exporters round it in several ways."""
     operand = scalar(other_operand(call, value))
-    return operand is not None and math.isclose(operand, number, rel_tol=1e-6) and call.outputs[0].shape == value.shape
+    tolerance = 0.0 if float(np.float32(number)) == number else 1e-6
+    return (
+        operand is not None
+        and math.isclose(operand, number, rel_tol=tolerance)
+        and call.outputs[0].shape == value.shape
+    )
