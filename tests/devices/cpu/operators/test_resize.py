@@ -150,6 +150,23 @@ def test_an_empty_image_cannot_grow() -> None:
         run(model([node], feeds, ["y"], 17), feeds)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("policy", ["stretch", "not_larger"])
+def test_a_batch_of_no_images_is_resized_to_sizes(mode: str, policy: str) -> None:
+    feeds = {"x": np.ones((0, 2, 3, 4), np.float32), "n": np.array([0, 2, 6, 5])}
+    attributes: dict[str, Any] = {"mode": mode}
+    if policy != "stretch":
+        feeds["n"] = np.array([6, 8])
+        attributes |= {"axes": [2, 3], "keep_aspect_ratio_policy": policy}
+    (found,) = run(
+        model([helper.make_node("Resize", ["x", "", "", "n"], ["y"], **attributes)], feeds, ["y"], 18), feeds
+    )
+    assert found.shape == ((0, 2, 6, 5) if policy == "stretch" else (0, 2, 6, 8))
+    shrunk = {"x": np.ones((2, 3, 4), np.float32), "n": np.array([2, 0, 4])}
+    node = helper.make_node("Resize", ["x", "", "", "n"], ["y"], mode="nearest")
+    assert run(model([node], shrunk, ["y"], 18), shrunk)[0].shape == (2, 0, 4)
+
+
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [({"mode": "linear"}, "int32"), ({"mode": "other"}, "mode"), ({"nearest_mode": "other"}, "nearest_mode")],

@@ -198,9 +198,9 @@ def _target(
     lengths = [whole(length) for length in context.known(by_size).reshape(-1)]
     if len(lengths) != len(axes) or any(length < 0 or length > _MAX_LENGTH for length in lengths):
         raise InferenceError(f"sizes {lengths} do not fit {len(axes)} axes of shape {list(x.shape)}")
-    if not all(sizes):
-        raise InferenceError(f"cannot resize an empty axis of shape {list(x.shape)}")
     policy = node.get("keep_aspect_ratio_policy", b"stretch")
+    if any(size == 0 and (length or policy != b"stretch") for size, length in zip(sizes, lengths, strict=True)):
+        raise InferenceError(f"cannot resize an empty axis of shape {list(x.shape)}")
     if policy == b"stretch" or not sizes:
         return [None] * len(axes), lengths
     scales = [length / size for length, size in zip(lengths, sizes, strict=True)]
