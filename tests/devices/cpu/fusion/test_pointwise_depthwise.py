@@ -10,9 +10,21 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hetero
 from fusion_nets import Net, array, calls, check
+from hetero.devices.cpu.fusion import pointwise_depthwise
 
 IMAGE = (2, 6, 15, 17)
 MAPS = 20
+
+
+@pytest.fixture(autouse=True)
+def _small_images_join_too(monkeypatch, request):
+    if "true_size" not in request.fixturenames:
+        monkeypatch.setattr(pointwise_depthwise, "_LEAST_ELEMENTS", 0)
+
+
+@pytest.fixture
+def true_size():
+    """The limit on the size of the image is that of the library."""
 
 
 def block(
@@ -135,3 +147,12 @@ def test_changing_sizes(opset):
         inputs = {"x": rng.standard_normal((shape[0], 6, *shape[1:]), np.float32)}
         np.testing.assert_allclose(fused(inputs)["y"], plain(inputs)["y"], rtol=1e-5, atol=1e-5)
     assert calls(fused, {"x": np.zeros((1, 6, 20, 20), np.float32)}) == 1
+
+
+@pytest.mark.usefixtures("true_size")
+def test_a_small_image_stays():
+    """16 * 96 * 256 elements fill the L2 cache, one row less does not."""
+    for rows, count in ((96, 1), (95, 2)):
+        shape = (1, 4, rows, 256)
+        net, *_, result = block(shape, (16, 4, 1, 1), (16, 1, 3, 3))
+        check(net.model(result), shape, count)

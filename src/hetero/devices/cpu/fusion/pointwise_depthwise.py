@@ -8,7 +8,8 @@ Conditions:
   after the segment.
 - Both are float32 with two spatial axes. Each may have a bias and an activation, neither has an addend.
 - The 1x1 convolution has one group, weights that are packed as panels, no strides, no pads, at most `_MOST_CHANNELS`
-  input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns.
+  input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns. Its result has at
+  least `_LEAST_ELEMENTS`, for the sizes for which the plan is made: for others the sums are the same.
 - The depthwise convolution has one output channel for each input channel and no dilations. Each row of windows contains
   a row of its input. Its kernel and its rows are small enough for conv_depthwise.c (`_MOST_TAPS`, `_MOST_COPIED`).
 - What four rows of windows need of the input and of a panel's channels has at most `_MOST_HELD` elements.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...._sizes import hint
 from ..values import Call
 from .graph import CallGraph
 from .matching import maker_of
@@ -32,6 +34,10 @@ _LEAST_CHANNELS = 16
 
 _LEAST_COLUMNS = 12
 """Of the image: in narrower ones, a depthwise convolution alone has channels in the vector lanes, which is faster."""
+
+_LEAST_ELEMENTS = 3 << 17
+"""Of the result of the 1x1 convolution: 1.5 MB. A smaller one stays in the L2 cache between two calls, and one call
+computes the rows that two bands share twice."""
 
 _MOST_TAPS = 1024
 """Of the depthwise kernel: MAX_TAPS of conv_depthwise.c."""
@@ -74,6 +80,7 @@ def _is_pointwise(call: Call) -> bool:
         and y.shape[1] >= _LEAST_CHANNELS
         and y.shape[2] >= 1
         and y.shape[3] >= _LEAST_COLUMNS
+        and hint(y.size) >= _LEAST_ELEMENTS
     )
 
 
