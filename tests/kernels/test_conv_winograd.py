@@ -39,14 +39,29 @@ def pack(w: Array, group: int, tile: int, variant: str) -> Array:
 
 def convolve(
     x: Array, w: Array, shape: tuple[int, ...], group: int, tile: int, begin: Sequence[int], variant: str,
-    bias: Array | None = None, addend: Array | None = None, activation: int = 0, dilations: Sequence[int] = (1, 1),
-    scale: Array | None = None,
+    bias: Array | None = None, addend: Array | None = None, activation: int = 0, scale: Array | None = None,
 ) -> Array:  # fmt: skip
-    ints = [group, tile, activation, 1, 3, 3, 1, 1, 1, 0, *begin, 1, *dilations]
+    ints = [group, tile, activation, 1, 3, 3, 1, 1, 1, 0, *begin, 1, 1, 1]
     scratch = scratch_bytes(x.shape[1] // group, tile) + 4 * (x.size + int(np.prod(shape)) + 32)
     packed = pack(w if scale is None else w * scale.reshape(-1, 1, 1, 1), group, tile, variant)
     operands = [x, packed, bias, addend, as_bytes(w), scale]
     y: Array = _kernels.call("conv", operands, [(shape, np.float32)], ints, [-1, 2], scratch, variant)[0]
+    return y
+
+
+def convolve_phases(
+    x: Array, w: Array, shape: tuple[int, ...], group: int, tile: int, begin: Sequence[int], variant: str,
+    bias: Array | None, activation: int, dilations: Sequence[int],
+) -> Array:  # fmt: skip
+    """A convolution with dilations: of the phases of x, and back."""
+    lengths = [
+        ask("phase_length", *sizes, tile) for sizes in zip(x.shape[2:], shape[2:], dilations, begin, strict=True)
+    ]
+    sizes = [int(length * dilation) for length, dilation in zip(lengths, dilations, strict=True)]
+    ints = [*dilations, *lengths, *begin]
+    (split,) = _kernels.call("phases", [x], [((*x.shape[:2], *sizes), x.dtype)], [0, *ints], variant=variant)
+    found = convolve(split, w, (*shape[:2], *sizes), group, tile, [0, 0], variant, bias, None, activation)
+    y: Array = _kernels.call("phases", [found], [(shape, x.dtype)], [1, *ints], variant=variant)[0]
     return y
 
 
@@ -75,21 +90,12 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
     w = rng.standard_normal((group * maps, channels, 3, 3), np.float32)
     expected = naive(x, w, group, [1, 1], dilations, begin, end)
     bias = rng.standard_normal(group * maps, np.float32) if draw(st.booleans()) else None
-    addend = rng.standard_normal(expected.shape, np.float32) if draw(st.booleans()) else None
+    addend = rng.standard_normal(expected.shape, np.float32) if draw(st.booleans()) and dilations == (1, 1) else None
     activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
-    found = convolve(
-        x,
-        w,
-        expected.shape,
-        group,
-        tile,
-        begin,
-        variant,
-        bias,
-        addend,
-        activation,
-        dilations,
-    )
+    if dilations == (1, 1):
+        found = convolve(x, w, expected.shape, group, tile, begin, variant, bias, addend, activation)
+    else:
+        found = convolve_phases(x, w, expected.shape, group, tile, begin, variant, bias, activation, dilations)
     scale = np.abs(expected).max()
     expected = expected + (0 if bias is None else bias.reshape(-1, 1, 1)) + (0 if addend is None else addend)
     np.testing.assert_allclose(found, ACTIVATIONS[activation](expected), rtol=1e-6, atol=TOLERANCE[tile] * scale + 1e-6)
@@ -160,7 +166,10 @@ def test_bad_inputs_stay_in_their_windows(variant: str, tile: int, dilations: tu
         expected = naive(x, w, 1, [1, 1], dilations, dilations, dilations) + bias.reshape(-1, 1, 1) + addend
         size_of_terms = naive(np.abs(x), np.abs(w), 1, [1, 1], dilations, dilations, dilations)
         reached = np.broadcast_to(affected(x, wrong, dilations), clean.shape)
-        found = convolve(x, w, clean.shape, 1, tile, dilations, variant, bias, addend, 0, dilations)
+        if dilations == (1, 1):
+            found = convolve(x, w, clean.shape, 1, tile, dilations, variant, bias, addend)
+        else:
+            found = convolve_phases(x, w, clean.shape, 1, tile, dilations, variant, bias, 0, dilations) + addend
         error = np.abs(found[~reached] - clean[~reached])
         assert error.max() <= TOLERANCE[tile] * np.abs(clean).max() + 1e-6, (value, channels, size)
         with np.errstate(invalid="ignore"):
@@ -281,7 +290,7 @@ def chosen_tile(channels: int, maps: int, size: tuple[int, int], dilations: tupl
 
 
 def test_chosen_for_phases_of_dilations() -> None:
-    assert chosen_tile(256, 256, (28, 28), (4, 4)) == 2
+    assert chosen_tile(256, 256, (28, 28), (4, 4)) == 4
     assert chosen_tile(8, 8, (28, 28), (4, 4)) == 0
     assert chosen_tile(256, 256, (28, 28), (4, 29)) == 0  # most phases would have no outputs
 
@@ -317,16 +326,16 @@ def test_the_estimate_is_the_one_that_was_fitted() -> None:
 def fitted_tile(channels: int, maps: int, size: tuple[int, int], dilations: tuple[int, int]) -> int:
     taps = 9.0
     if max(dilations) > 1:
-        if min(channels, maps) < 32 or max(dilations) > min(size):
-            return 0
         taps = 1.0
         for n, dilation in zip(size, dilations, strict=True):
             inside = [0 <= at + tap * dilation < n for at in range(n) for tap in (-1, 0, 1)]
             taps *= sum(inside) / n
-    height, width = (-(-n // dilation) for n, dilation in zip(size, dilations, strict=True))
+    height, width = size
     vectors = min(width * -(-maps // 16), -(-width // 16) * maps)
     costs = {0: 0.9 * height * (channels * taps / 0.8 * vectors + width * maps / 2)}
     for tile, transform, move in ((4, 330, 150), (2, 130, 60)):
+        if max(dilations) > 1:  # each phase begins with a row of padding, and at a tile
+            height, width = (d * tile * -(-(-(-n // d) + 1) // tile) for n, d in zip(size, dilations, strict=True))
         positions = (tile + 2) ** 2
         together = 32 if positions * channels * 32 * 4 <= 640 << 10 else 16
         weights = 4 * positions * channels * maps
@@ -340,5 +349,7 @@ def fitted_tile(channels: int, maps: int, size: tuple[int, int], dilations: tupl
         product = positions * channels * maps * panels / 0.85
         moves = move * down * -(-across // 16)
         calls = positions * -(-maps // 8) * -(-tiles // together)
-        costs[tile] = max(product, read) + (channels + maps) * (transform * max(1.0, tiles / 16) + moves) + 150 * calls
+        copies = 1.5 * height * width if max(dilations) > 1 else 0
+        of_channels = transform * max(1.0, tiles / 16) + moves + copies
+        costs[tile] = max(product, read) + (channels + maps) * of_channels + 150 * calls
     return min(costs, key=lambda tile: costs[tile])

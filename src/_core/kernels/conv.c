@@ -6,7 +6,7 @@
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed:
  *     by pack_b with ints (group, K, M / group, 1), K = C / group * product(kernel); not where C == group and
  *       M / group <= HT_CONV_DEPTHWISE_MAPS, which takes plain weights;
- *     by pack_winograd (conv_winograd.c), for a 3x3 kernel without strides;
+ *     by pack_winograd (conv_winograd.c), for a 3x3 kernel without strides and dilations;
  *   bias[M] or NULL; addend (y's shape) or NULL. If w is by pack_winograd, two more: the original float32 weights as
  *   bytes (uint8), and scale[M] or NULL, by which they were multiplied before they were packed.
  * out: y[N][M][spatial]; overlaps no input.
@@ -14,9 +14,9 @@
  *   kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x counts as zero.
  *   Optional: 1 if no weight is infinite or NaN, else 0 (the default).
  * floats: the activation's two parameters.
- * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits or
- *   ht_conv_dilated_fits asks for; with plain weights 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which
- *   they are packed (not for depthwise and narrow).
+ * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits
+ *   asks for; with plain weights 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which they are packed (not
+ *   for depthwise and narrow).
  *
  * way        file              vectors run along      chosen
  * wide       conv_wide.c       pixels (im2col)        by estimated cost; fits every shape
@@ -29,7 +29,6 @@
  * narrow     conv_narrow.c     groups                 the same, small planes
  * row        gemv.c            output channels        one output pixel, whose window is the whole input
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
- * dilated    conv_dilated.c    tiles                  the same, with dilations
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
  * some groups of one image; row: a chunk; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
@@ -57,7 +56,7 @@
 /* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
 #define READING 2
 
-enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD, DILATED };
+enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD };
 
 /* ht_in_tiles for wide, whose tiles of packed weights are narrower with AVX2: see gemm_packed in gemm_micro.c. A single
  * vector of pixels, and a rest of one panel of output channels, have too few sums to hide the latency of multiply-adds. */
@@ -129,7 +128,7 @@ typedef struct {
     const ht_call *call;
     ht_conv image; /* of the first image and group */
     int way;
-    int64_t tile;                  /* WINOGRAD, DILATED: 2 or 4 */
+    int64_t tile;                  /* WINOGRAD: 2 or 4 */
     int64_t group, w_group;
     int64_t step;                  /* DEPTHWISE, NARROW: blocks are multiples of so many groups */
     int64_t block_rows;            /* ROWS, GROUPED */
@@ -260,9 +259,7 @@ static void convolve_unit(const convolution *job, int64_t unit, int64_t followin
     ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
     if (job->way == DIRECT)
         expect_weights(job, unit, following, &c);
-    if (job->way == DILATED)
-        ht_conv_dilated(&c, job->tile, block);
-    else if (job->way == WINOGRAD)
+    if (job->way == WINOGRAD)
         ht_conv_winograd(&c, job->tile, block);
     else if (job->way == DIRECT)
         convolve_direct(job, &c, block, first_channel(job, chunk), first_channel(job, chunk + 1));
@@ -496,8 +493,6 @@ static void divide(convolution *job, int64_t batch, double cost)
     }
     if (job->way == WIDE) {
         divide_wide(job, images, parts_wanted);
-    } else if (job->way == DILATED) {
-        job->blocks = c->dilation[1] * c->dilation[2];
     } else if (job->way == GROUPED) {
         const int64_t share = ht_ceil_div(images * c->out[1], parts_wanted);
         job->block_rows = ht_conv_grouped_rows(c, ht_min64(share, c->out[1]));
@@ -576,8 +571,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.finite = w_packed == 1 && call->num_ints > 15 && call->ints[15] == 1;
     const int64_t packed_group =
         winograd ? ht_winograd_floats(c.in_channels, c.out_channels, winograd) : ht_panel_floats(c.depth_k, c.out_channels);
-    const int dilated = c.dilation[1] > 1 || c.dilation[2] > 1;
-    if (winograd && !(dilated ? ht_conv_dilated_fits : ht_conv_winograd_fits)(&c, winograd, call->scratch_bytes))
+    if (winograd && !ht_conv_winograd_fits(&c, winograd, call->scratch_bytes))
         return HT_ERR_OPERAND;
     if (w->size != (w_packed ? group * packed_group : maps * c.depth_k) || (bias && bias->size != maps) ||
         (addend && addend->size != y->size))
@@ -614,7 +608,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.y = (float *)y->data;
     convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
     if (winograd) {
-        job.way = dilated ? DILATED : WINOGRAD;
+        job.way = WINOGRAD;
         job.tile = winograd;
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;

@@ -115,10 +115,6 @@ int64_t ht_conv_winograd_width(const ht_conv *c, int64_t m, int64_t block);
 
 /* The same with dilations and the same packed weights. Computes the outputs of phase `number` of dilation[1] *
  * dilation[2]. */
-#define ht_conv_dilated_fits HT_KERNEL(conv_dilated_fits)
-int ht_conv_dilated_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
-#define ht_conv_dilated HT_KERNEL(conv_dilated)
-void ht_conv_dilated(const ht_conv *c, int64_t m, int64_t number);
 
 /* Without the products of padding; only for finite weights. Computes pixels [p0, p1), numbered by region, for output
  * channels [m0, m1): at most HT_CONV_INSIDE_CHANNELS, split at multiples of HT_CONV_DIRECT_CHANNELS.

@@ -68,6 +68,7 @@
     X(resize_nearest) \
     X(resize_filter) \
     X(resize_outside) \
+    X(phases) \
     X(col2im) \
     X(col2im_lanes) \
     X(max_pool_any) \

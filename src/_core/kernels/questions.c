@@ -98,6 +98,20 @@ static double plain_cost(int64_t channels, int64_t maps, int64_t height, int64_t
                              (double)width * (double)maps / 2);
 }
 
+/* Phases begin at tiles of m. x with its padding before, and the outputs, lie in them. Outputs read up to two elements
+ * beyond: padding, with which the next phase begins, or which makes this one longer. */
+static int64_t phase_length(int64_t in, int64_t out, int64_t dilation, int64_t pad, int64_t m)
+{
+    const int64_t begins_with = pad / dilation, holds = ht_size_quotient(pad + in, dilation);
+    const int64_t reads = ht_size_quotient(out, dilation) + (begins_with < 2 ? 2 - begins_with : 0);
+    return m * ht_size_quotient(holds > reads ? holds : reads, m);
+}
+
+static int64_t ask_phase_length(const int64_t *a)
+{
+    return a[2] < 1 || a[4] < 1 ? -1 : phase_length(a[0], a[1], a[2], a[3], a[4]);
+}
+
 int ht_winograd_supports(int64_t in_channels, const int64_t *in, const int64_t *out, const int64_t *kernel,
                          const int64_t *stride, const int64_t *pad, const int64_t *dilation)
 {
@@ -116,30 +130,36 @@ static int64_t ask_winograd_tile(const int64_t *a)
     enum {
         MAX_CHANNELS = 8192,  /* bounds the scratch memory of a thread: 19 MB */
         MAX_BYTES = 12 << 20, /* of weights for tiles of 4 x 4: four times those of the plain weights */
-        MIN_DILATED = 32      /* channels and maps from which it pays to copy the phases of a dilated convolution */
+        MAX_PHASES = 1 << 10  /* rows or columns; more are all padding */
     };
     const double gain = 0.9; /* of the plain cost, at most, because the weights take more memory */
+    const double copy = 1.5; /* of an element of phases.c */
     const int64_t channels = a[0], maps = a[1], *out = a + 5, *dilation = a + 17;
     if (!ht_winograd_supports(channels, a + 2, out, a + 8, a + 11, a + 14, dilation) || channels < 1 ||
         channels > MAX_CHANNELS || maps < 1 || out[1] < 1 || out[2] < 1)
         return 0;
-    int64_t height = out[1], width = out[2];
+    const int is_dilated = dilation[1] > 1 || dilation[2] > 1;
+    if (is_dilated && (a[15] > MAX_PHASES || a[16] > MAX_PHASES || dilation[1] > MAX_PHASES || dilation[2] > MAX_PHASES))
+        return 0;
     double taps = 9;
-    if (dilation[1] > 1 || dilation[2] > 1) { /* one convolution per phase */
-        const int64_t largest = dilation[1] > dilation[2] ? dilation[1] : dilation[2];
-        if (channels < MIN_DILATED || maps < MIN_DILATED || largest > height || largest > width)
-            return 0;
+    if (is_dilated)
         taps = products_inside(a[3], out[1], dilation[1], a[15]) * products_inside(a[4], out[2], dilation[2], a[16]) /
                ((double)out[1] * (double)out[2]);
-        height = ht_size_quotient(height, dilation[1]);
-        width = ht_size_quotient(width, dilation[2]);
-    }
-    double cost = gain * plain_cost(channels, maps, height, width, taps);
+    double cost = gain * plain_cost(channels, maps, out[1], out[2], taps);
     int64_t tile = 0;
     for (int64_t m = 4; m >= 2; m -= 2) {
+        int64_t height = out[1], width = out[2];
+        if (is_dilated) {
+            height = dilation[1] * phase_length(a[3], out[1], dilation[1], a[15], m);
+            width = dilation[2] * phase_length(a[4], out[2], dilation[2], a[16], m);
+            if (width > HT_WINOGRAD_WIDTH)
+                continue;
+        }
         if (m == 4 && (4.0 * 36 * (double)channels * (double)maps > MAX_BYTES || tiles_of(height, width, m) <= HT_PANEL))
             continue; /* of one panel of tiles, the weights take 2.25 times the memory for at most a seventh of the time */
-        const double of_tile = winograd_cost(channels, maps, height, width, m);
+        double of_tile = winograd_cost(channels, maps, height, width, m);
+        if (is_dilated)
+            of_tile += copy * (double)(channels + maps) * (double)height * (double)width;
         if (of_tile < cost) {
             cost = of_tile;
             tile = m;

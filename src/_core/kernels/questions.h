@@ -21,7 +21,10 @@
     X(winograd_floats, 3)  /* in channels, out channels of a group, m: floats of its weights packed by pack_winograd */ \
     X(winograd_tile, 20)   /* the m with which pack_winograd should pack the weights of a convolution, 2 or 4; 0 for */ \
                            /* another algorithm. Arguments: in channels and out channels of a group; three sizes of */ \
-                           /* x and of y; kernel, strides, pads before, dilations, three each */                      \
+                           /* x and of y; kernel, strides, pads before, dilations, three each. With dilations, the */ \
+                           /* convolution is that of the phases of x (phases.c) */                                    \
+    X(phase_length, 5)     /* sizes of x and of y along an axis, dilation, pad before, m: how long the phases of x */ \
+                           /* are, so that none reaches what a convolution with 3 taps reads of the next one */       \
     X(dft_points, 1)       /* length: rows of the table of roots of the kernel dft; more than length for the chirp */ \
                            /* transform */
 
@@ -35,7 +38,7 @@ int64_t ht_ask(int question, const int64_t *arguments);
 /* The answer to dft_points. */
 int64_t ht_dft_points(int64_t length);
 
-/* Whether conv_winograd.c computes a convolution of these triples; with dilations, conv_dilated.c. */
+/* Whether conv_winograd.c computes a convolution of these triples, or of the phases of its input. */
 int ht_winograd_supports(int64_t in_channels, const int64_t *in, const int64_t *out, const int64_t *kernel,
                          const int64_t *stride, const int64_t *pad, const int64_t *dilation);
 

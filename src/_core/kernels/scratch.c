@@ -78,17 +78,7 @@ static int64_t of_conv(const ht_call *call)
     }
     if (packing == 1)
         return HT_CONV_SCRATCH;
-    int64_t bytes = max64(HT_CONV_SCRATCH, ht_scratch_winograd(channels, packing));
-    const int64_t *dilations = call->ints + 12;
-    if (dilations[1] > 1 || dilations[2] > 1) { /* the inputs and outputs of a phase are copied */
-        int64_t in = 1, out = 1;
-        for (int d = 1; d < 3; d++) {
-            in *= ceil_div(x->dims[1 + d], dilations[d]);
-            out *= ceil_div(y->dims[1 + d], dilations[d]);
-        }
-        bytes += 4 * (channels * in + maps * out + 32);
-    }
-    return bytes;
+    return max64(HT_CONV_SCRATCH, ht_scratch_winograd(channels, packing));
 }
 
 static int64_t of_pointwise_depthwise(const ht_call *call)

@@ -36,9 +36,12 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
     tile, plain = 0, list[Value | None]()
     # Not for weights kept in 16 bits: the transform loses too many digits, and more weights would be widened.
-    if constant and not depthwise and not context.halves:
+    is_dilated = max(window[9:]) > 1
+    if constant and not depthwise and not context.halves and (x.rank == 4 or not is_dilated):
         extents = *three(x.shape[2:], 1), *three(shape[2:], 1)
         tile = int(ask("winograd_tile", weights.shape[1], maps, *extents, *window))
+    if tile and is_dilated:
+        return [_by_phases(context, x, weights, bias, group, window, shape, tile)]
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
         plain = _bytes_and_scale(context, weights)
@@ -48,10 +51,34 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         packing, operand = 0, _scaled(weights)
     ints = [group, packing, 0, *window]
     # Elsewhere it does not pay to read all weights here. Weights that are kept in 16 bits may overflow.
-    skips = group > 1 or any(dilation > 1 for dilation in window[9:])
+    skips = group > 1 or is_dilated
     if packing == 1 and skips and not context.halves and _are_finite(weights):
         ints.append(1)
     return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, ints, [0.0, 0.0])]
+
+
+def _by_phases(
+    context: Context,
+    x: Value,
+    weights: Value,
+    bias: Value | None,
+    group: int,
+    window: Sequence[int],
+    shape: tuple[int, ...],
+    tile: int,
+) -> Value:
+    """A dilated 3x3 convolution: one without dilations of the phases of x side by side, and back."""
+    pads, dilations = window[7:9], window[10:12]
+    lengths = [
+        ask("phase_length", x.shape[2 + axis], shape[2 + axis], dilations[axis], pads[axis], tile) for axis in (0, 1)
+    ]
+    sizes = [dilation * length for dilation, length in zip(dilations, lengths, strict=True)]
+    parameters = [*dilations, *lengths, *pads]
+    split = context.call("phases", [x], (*x.shape[:2], *sizes), x.dtype, [0, *parameters])
+    operands = [split, _packed_winograd(context, weights, group, tile), bias, None, *_bytes_and_scale(context, weights)]
+    ints = [group, tile, 0, *window[:6], 0, 0, 0, 1, 1, 1]
+    convolved = context.call("conv", operands, (*shape[:2], *sizes), x.dtype, ints, [0.0, 0.0])
+    return context.call("phases", [convolved], shape, x.dtype, [1, *parameters])
 
 
 def _are_finite(weights: Value) -> bool:
