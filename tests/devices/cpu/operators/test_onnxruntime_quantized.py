@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -41,6 +42,42 @@ def zero(dtype: str, number: int) -> Array:
 def one_operand(x: Array, y_scale: float = 0.02, shift: int = 3) -> dict[str, Array]:
     dtype = x.dtype.name
     return {"x": x, "xs": scale(0.03), "xz": zero(dtype, -5), "ys": scale(y_scale), "yz": zero(dtype, shift)}
+
+
+@pytest.mark.parametrize("dtype", [*BYTES, "uint16", "int16"])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_conversions(dtype: str, axis: int | None) -> None:
+    """onnxruntime's quantizers write them for opsets below 21, where ONNX's own take 8 bits only."""
+    x, shape = floats(3, 5, 4) * 50, () if axis is None else ((3, 5, 4)[axis],)
+    scales = np.random.default_rng(0).uniform(0.1, 0.3, shape).astype(np.float32)
+    zeros = numbers(dtype, *shape).reshape(shape)
+    attributes = {} if axis is None else {"axis": axis}
+    for inputs in ({"x": x, "s": scales, "z": zeros}, {"x": x, "s": scales}):
+        check("QuantizeLinear", inputs, atol=0, **attributes)
+        check("QuantizeLinear", inputs, atol=0, constants=("s", "z"), **attributes)
+    for inputs in ({"x": numbers(dtype, 3, 5, 4), "s": scales, "z": zeros}, {"x": numbers(dtype, 3, 5, 4), "s": scales}):
+        check("DequantizeLinear", inputs, rtol=0, atol=0, **attributes)
+        check("DequantizeLinear", inputs, rtol=0, atol=0, constants=("x", "s", "z"), **attributes)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_dequantized_constants_of_4_bits(kind: Any) -> None:
+    for dtype, low in ((ml_dtypes.int4, -8), (ml_dtypes.uint4, 0)):
+        levels = np.random.default_rng(1).integers(low, low + 16, (5, 7)).astype(dtype)
+        zeros = np.arange(low, low + 7).astype(dtype)
+        inputs = {"x": levels, "s": np.arange(1, 8).astype(kind) / 8, "z": zeros}
+        check("DequantizeLinear", inputs, rtol=0, atol=0, constants=("x", "s", "z"))
+
+
+def test_conversions_that_are_refused() -> None:
+    x, s = floats(2, 3), scale(0.5)
+    assert "y_scale = nan" in refusal(model_of("QuantizeLinear", {"x": x, "s": scale(np.nan)}, ("s",)))
+    assert "y_scale = 0.0" in refusal(model_of("QuantizeLinear", {"x": x, "s": scale(0)}, ("s",)))
+    bad = {"x": x, "s": s, "z": np.zeros(2, np.uint8)}
+    assert "zero point of shape [2]" in refusal(model_of("QuantizeLinear", bad, ("s", "z")))
+    bad = {"x": numbers("int8", 2, 3), "s": s, "z": np.array(0, np.uint8)}
+    assert "a zero point of type uint8" in refusal(model_of("DequantizeLinear", bad, ("s", "z")))
+    assert "with attribute block_sizes" in refusal(model_of("QuantizeLinear", {"x": x, "s": s}, block_sizes=2))
 
 
 @pytest.mark.parametrize("dtype", BYTES)
