@@ -23,8 +23,8 @@ def _dequantized(x: Array, scale: Array, zero: Array | None) -> Array:
 def _quantized(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
     limits = np.iinfo(dtype)
     middle = 0 if zero is None else int(zero.reshape(()))
-    levels = np.rint(np.asarray(x, np.float32) / scale.reshape(()).astype(np.float32)).astype(np.float64)
-    made: Array = np.clip(levels + middle, limits.min, limits.max).astype(dtype)
+    levels = np.rint(np.asarray(x, np.float32) / scale.reshape(()).astype(np.float32)).astype(np.float64) + middle
+    made: Array = np.clip(np.nan_to_num(levels, nan=limits.min), limits.min, limits.max).astype(dtype)
     return made
 
 
