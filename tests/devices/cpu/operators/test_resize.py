@@ -238,7 +238,11 @@ def test_bytes_by_two_are_exact() -> None:
 
 def test_a_region_of_bytes() -> None:
     x = np.arange(0, 250, 10, dtype=np.uint8).reshape(1, 1, 5, 5)
-    attributes = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 300.0}
+    attributes = {
+        "mode": "linear",
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "extrapolation_value": 300.0,
+    }
     region = [0, 0, -0.25, 0, 1, 1, 1, 1.5]
     found = resized(x, [1, 1, 1.5, 1.5], "CPU", r=region, **attributes)
     np.testing.assert_array_equal(found, resized(x, [1, 1, 1.5, 1.5], "TEMPLATE", r=region, **attributes))
