@@ -337,7 +337,8 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
             assert not isinstance(nested, str)
             inputs = [*inputs, *nested.captures]
             attributes = {k: v for k, v in attributes.items() if k not in {graph.name for graph in nested.graphs}}
-        node = Node(*forms[op], attributes, len(outputs))
+        name, opset = forms[op]
+        node = Node(name, opset, attributes, len(outputs))
         plans.append(NodePlan(model, index, entry, node, inputs, outputs, nested))
     return plans, reasons
 
