@@ -78,14 +78,16 @@ def places(dict table not None, list items not None, int64_t absent, int64_t nan
     return made
 
 
-def one_hot(dict table not None, list items not None, Py_ssize_t width):
-    """float32 [items, width]: a 1 in each row at the number of the item in ``table``, and the place of the first item
-    that is not there, whose row is 0; -1 if all are."""
+def one_hot(dict table not None, list items not None, tuple shape not None, Py_ssize_t width):
+    """float32 of ``shape``, that of the items, and ``width``: a 1 in each row at the number of the item in ``table``,
+    and the place of the first item that is not there, whose row is 0; -1 if all are."""
     cdef Py_ssize_t count = len(items), i, unknown = -1
     cdef PyObject *number
     cdef long long place
     cdef Py_buffer rows
-    made = _zeros((count, width), _float32)
+    made = _zeros((*shape, width), _float32)
+    if made.size != count * width:
+        raise ValueError(f"{count} items do not fit shape {shape}")
     PyObject_GetBuffer(made, &rows, PyBUF_WRITABLE)  # a typed view takes longer than a short loop
     try:
         for i in range(count):

@@ -304,13 +304,15 @@ def test_look_ups() -> None:
     assert found.dtype == np.int64
     assert found.tolist() == [table.get(item, 8 if item != item else 9) for item in items]
     assert places({}, [], 0, 0).shape == (0,)
-    rows, unknown = one_hot(table, items, 4)
+    rows, unknown = one_hot(table, items, (len(items),), 4)
     assert (rows.dtype, unknown) == (np.float32, 1)
     assert rows.tolist() == [[float(table.get(item) == i) for i in range(4)] for item in items]
-    assert one_hot(table, ["a", 7], 4)[1] == -1
-    assert one_hot(table, [], 4)[0].shape == (0, 4)
+    assert one_hot(table, ["a", 7], (2,), 4)[1] == -1
+    assert one_hot(table, [], (0, 3), 4)[0].shape == (0, 3, 4)
+    with pytest.raises(ValueError, match="2 items do not fit"):
+        one_hot(table, ["a", 7], (3,), 4)
     with pytest.raises(ValueError, match="number 3 is outside"):
-        one_hot(table, [1.5], 3)
+        one_hot(table, [1.5], (1,), 3)
     with pytest.raises(TypeError):
         places(table, [[]], 0, 0)
 

@@ -300,11 +300,11 @@ def _one_hot_encoder(node: Node) -> Run:
             raise InferenceError(f"x is {x.dtype}, but the categories are {'strings' if names else 'int64'}")
         if x.dtype.kind == "f":
             x = x.astype(np.int64)
-        items = x.reshape(-1).tolist()
-        made, unknown = one_hot(place, items, count)
+        items = x.ravel().tolist()
+        made, unknown = one_hot(place, items, x.shape, count)
         if not zeros and unknown >= 0:
             raise InferenceError(f"{items[unknown]!r} is not a category, and zeros is 0")
-        return [made.reshape(*x.shape, count)]
+        return [made]
 
     return run
 
@@ -522,6 +522,8 @@ def _gather(node: Node) -> Run:
 
     def run(x: Array, places: Array) -> Sequence[Any]:
         axis = _axis(given, x.ndim)
+        if axis == 1 and x.ndim == 2 and places.shape == (1,) and 0 <= (column := int(places[0])) < x.shape[1]:
+            return [x[:, column : column + 1]]  # a fifth of the time
         try:
             return [np.asarray(x.take(places, axis), x.dtype)]
         except IndexError as error:
