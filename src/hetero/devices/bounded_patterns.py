@@ -159,7 +159,7 @@ def _is_only_ascii(pattern: re.Pattern[str]) -> bool:
     ((_, (_, _, ((name, members),))),) = parser.parse(pattern.pattern)
     if str(name) != "IN" or pattern.flags & re.IGNORECASE:
         return False
-    last = {"LITERAL": lambda code: code, "RANGE": lambda bounds: bounds[1]}
+    last: dict[str, Callable[[Any], int]] = {"LITERAL": lambda code: code, "RANGE": lambda bounds: bounds[1]}
     names = ("CATEGORY_DIGIT", "CATEGORY_SPACE", "CATEGORY_WORD")  # with re.ASCII
     return all(
         str(argument) in names if str(kind) == "CATEGORY" else str(kind) in last and last[str(kind)](argument) < 128
