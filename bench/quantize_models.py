@@ -28,6 +28,8 @@ STATIC = {
     "U8S8": ("QDQ", "QUInt8", "QInt8", True),
     "S8S8": ("QDQ", "QInt8", "QInt8", False),
     "U8U8": ("QDQ", "QUInt8", "QUInt8", False),
+    "U8S4": ("QDQ", "QUInt8", "QInt4", True),
+    "U16S8": ("QDQ", "QUInt16", "QInt8", True),
     "QOperator-U8S8": ("QOperator", "QUInt8", "QInt8", True),
     "QOperator-U8U8": ("QOperator", "QUInt8", "QUInt8", False),
 }

@@ -1,87 +1,186 @@
-"""Inner loops of operators that run in Python: look-ups, runs of characters, and maps."""
+"""Inner loops of operators that run in Python: the nodes themselves, look-ups, runs of characters, and maps."""
 
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int64_t
 
 import numpy as np
+
+# Looked up once: calls take about a microsecond.
+cdef object _zeros = np.zeros, _empty = np.empty, _float32 = np.dtype(np.float32), _int64 = np.dtype(np.int64)
 
 
 cdef extern from "Python.h":
     PyObject *_item "PyDict_GetItemWithError"(object table, object key) except? NULL
     long long _number "PyLong_AsLongLong"(PyObject *number) except? -1
     const char *_utf8 "PyUnicode_AsUTF8AndSize"(object text, Py_ssize_t *size) except NULL
-    str _text "PyUnicode_FromStringAndSize"(const char *bytes, Py_ssize_t size)
+    str _text "PyUnicode_FromStringAndSize"(const char *characters, Py_ssize_t size)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Nodes:
+    """Functions that run one after the other on numbered values.
+
+    ``inputs``, ``outputs``: for each function the numbers of the values that it takes, and of those that its results
+    become; -1 for a result that nothing reads. ``at``: the function that ran last."""
+
+    cdef tuple _functions
+    cdef tuple _inputs
+    cdef tuple _outputs
+    cdef readonly Py_ssize_t at
+
+    def __init__(self, tuple functions not None, tuple inputs not None, tuple outputs not None):
+        if not len(functions) == len(inputs) == len(outputs):
+            raise ValueError(f"{len(functions)} functions, {len(inputs)} inputs, {len(outputs)} outputs")
+        self._functions, self._inputs, self._outputs = functions, inputs, outputs
+
+    def run(self, list values not None, cancellation not None):
+        """Does not begin another function once ``cancellation.requested``."""
+        cdef Py_ssize_t i, j, place
+        cdef tuple taken, made
+        for i in range(len(self._functions)):
+            if cancellation.requested:
+                return
+            self.at = i
+            taken = self._inputs[i]
+            function = self._functions[i]
+            if len(taken) == 1:
+                results = function(values[taken[0]])
+            else:
+                results = function(*[values[number] for number in taken])
+            made = self._outputs[i]
+            for j in range(min(len(made), len(results))):
+                place = made[j]
+                if place >= 0:
+                    values[place] = results[j]
 
 
 def places(dict table not None, list items not None, int64_t absent, int64_t nan):
     """int64: for each item its number in ``table``; ``nan`` for a NaN and ``absent`` for others that are not there."""
     cdef Py_ssize_t count = len(items), i
     cdef PyObject *number
-    made = np.empty(count, np.int64)
-    cdef int64_t[::1] numbers = made
-    for i in range(count):
-        item = items[i]
-        number = _item(table, item)
-        if number is not NULL:
-            numbers[i] = _number(number)
-        else:
-            numbers[i] = nan if item != item else absent
+    cdef Py_buffer numbers
+    made = _empty(count, _int64)
+    PyObject_GetBuffer(made, &numbers, PyBUF_WRITABLE)
+    try:
+        for i in range(count):
+            item = items[i]
+            number = _item(table, item)
+            if number is not NULL:
+                (<int64_t *>numbers.buf)[i] = _number(number)
+            else:
+                (<int64_t *>numbers.buf)[i] = nan if item != item else absent
+    finally:
+        PyBuffer_Release(&numbers)
     return made
 
 
-def one_hot(dict table not None, list items not None, Py_ssize_t width):
-    """float32 [items, width]: a 1 in each row at the number of the item in ``table``, and the place of the first item
-    that is not there, whose row is 0; -1 if all are."""
+def one_hot(dict table not None, list items not None, tuple shape not None, Py_ssize_t width):
+    """float32 of ``shape``, that of the items, and ``width``: a 1 in each row at the number of the item in ``table``,
+    and the place of the first item that is not there, whose row is 0; -1 if all are."""
     cdef Py_ssize_t count = len(items), i, unknown = -1
     cdef PyObject *number
     cdef long long place
-    made = np.zeros((count, width), np.float32)
-    cdef float[:, ::1] rows = made
-    for i in range(count):
-        number = _item(table, items[i])
-        if number is not NULL:
-            place = _number(number)
-            if not 0 <= place < width:
-                raise ValueError(f"number {place} is outside 0..{width - 1}")
-            rows[i, place] = 1
-        elif unknown < 0:
-            unknown = i
+    cdef Py_buffer rows
+    made = _zeros((*shape, width), _float32)
+    if made.size != count * width:
+        raise ValueError(f"{count} items do not fit shape {shape}")
+    PyObject_GetBuffer(made, &rows, PyBUF_WRITABLE)  # a typed view takes longer than a short loop
+    try:
+        for i in range(count):
+            number = _item(table, items[i])
+            if number is not NULL:
+                place = _number(number)
+                if not 0 <= place < width:
+                    raise ValueError(f"number {place} is outside 0..{width - 1}")
+                (<float *>rows.buf)[i * width + place] = 1
+            elif unknown < 0:
+                unknown = i
+    finally:
+        PyBuffer_Release(&rows)
     return made, unknown
 
 
-def runs(str text not None, bytes members not None):
-    """The longest parts of an ASCII text whose characters are all members; None if the text is not ASCII.
+def runs(str text not None, bytes members not None, bint only_ascii):
+    """The longest parts of a text whose characters are all members; None if the text is not ASCII, unless
+    ``only_ascii`` and it can be encoded.
 
-    ``members``: for each of the 128 characters, 1 for a member and 0 for others."""
+    ``members``: for each of the 128 characters, 1 for a member and 0 for others. ``only_ascii``: no other characters
+    are members."""
     cdef Py_ssize_t size = 0, at = 0, begin
+    cdef const char *characters
+    cdef const unsigned char *is_member = members
+    cdef bytes encoded
     if len(members) != 128:
         raise ValueError(f"{len(members)} bytes, expected one for each of 128 characters")
-    if not text.isascii():
+    if text.isascii():
+        characters = _utf8(text, &size)
+    elif only_ascii:
+        try:
+            encoded = text.encode()  # the bytes of other characters are 128 or more
+        except UnicodeEncodeError:
+            return None
+        characters, size = encoded, len(encoded)
+    else:
         return None
-    cdef const char *bytes_ = _utf8(text, &size)
-    cdef const unsigned char *is_member = members
     found = []
     while at < size:
-        while at < size and not is_member[<unsigned char>bytes_[at]]:
+        while at < size and not _is_in(is_member, characters[at]):
             at += 1
         begin = at
-        while at < size and is_member[<unsigned char>bytes_[at]]:
+        while at < size and _is_in(is_member, characters[at]):
             at += 1
         if at > begin:
-            found.append(_text(bytes_ + begin, at - begin))
+            found.append(_text(characters + begin, at - begin))
     return found
 
 
-def maps(tuple labels not None, const float[:, ::1] rows not None):
-    """For each row a dictionary: label -> number. Of equal labels the last counts."""
-    cdef Py_ssize_t count = rows.shape[1], i, j
-    if len(labels) != count:
-        raise ValueError(f"{len(labels)} labels do not fit rows of {count} numbers")
-    template = dict.fromkeys(labels)
-    made = []
-    for i in range(rows.shape[0]):
-        row = template.copy()  # faster than an empty one, which has to grow
-        for j in range(count):
-            row[labels[j]] = <double>rows[i, j]
-        made.append(row)
+cdef inline bint _is_in(const unsigned char *members, char character) noexcept:
+    return <unsigned char>character < 128 and members[<unsigned char>character]
+
+
+def strings(list items not None, tuple shape not None):
+    """An array of objects with these elements."""
+    cdef Py_ssize_t i
+    cdef Py_buffer places
+    cdef PyObject **objects
+    made = _empty(shape, object)
+    if made.size != len(items):
+        raise ValueError(f"{len(items)} elements do not fit shape {shape}")
+    PyObject_GetBuffer(made, &places, PyBUF_WRITABLE)
+    try:
+        objects = <PyObject **>places.buf
+        for i in range(len(items)):
+            item = items[i]
+            Py_XDECREF(objects[i])
+            Py_INCREF(item)
+            objects[i] = <PyObject *>item
+    finally:
+        PyBuffer_Release(&places)
+    return made
+
+
+def maps(dict template not None, tuple labels not None, rows not None):
+    """For each row of ``rows``, C-contiguous float32, a dictionary: label -> number. Of equal labels the last counts.
+    ``template``: a dictionary of the labels."""
+    cdef Py_ssize_t count = len(labels), i, j
+    cdef Py_buffer numbers
+    cdef list made = []
+    cdef dict row
+    if rows.dtype != _float32:
+        raise ValueError(f"rows of {rows.dtype}, expected float32")
+    PyObject_GetBuffer(rows, &numbers, PyBUF_SIMPLE)
+    try:
+        if rows.ndim != 2 or rows.shape[1] != count:
+            raise ValueError(f"{count} labels do not fit rows of shape {rows.shape}")
+        for i in range(rows.shape[0]):
+            row = template.copy()  # faster than an empty one, which has to grow
+            for j in range(count):
+                row[labels[j]] = <double>(<const float *>numbers.buf)[i * count + j]
+            made.append(row)
+    finally:
+        PyBuffer_Release(&numbers)
     return made

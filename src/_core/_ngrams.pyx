@@ -5,11 +5,14 @@ with it one step per token in a hash table of the trie's edges.
 """
 
 cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
 
 import numpy as np
+
+cdef object _zeros = np.zeros, _float32 = np.dtype(np.float32)
 
 
 cdef extern from "Python.h":
@@ -65,31 +68,59 @@ cdef class NGrams:
             at = (at + 1) & (self._edges.shape[0] - 1)
         return at
 
-    def count(self, list items not None, int64_t length, int64_t least, int64_t most, int64_t skips,
-              int64_t[:, ::1] counts not None):
-        """Add to ``counts`` [rows, width] how often each n-gram of ``least`` to ``most`` tokens occurs in each row of
-        ``length`` items. Between two tokens of an n-gram, the same number of items is left out, from 0 to ``skips``.
-        """
-        cdef int64_t rows = counts.shape[0], row, i, gap, at, depth, edge, node
+    def rows(self, list items not None, int64_t count, int64_t length, int64_t least, int64_t most, int64_t skips,
+             weights=None, bint is_present=False):
+        """float32 [count, width]: how often each n-gram of ``least`` to ``most`` tokens occurs in each of ``count`` rows
+        of ``length`` items, at most 2^31 - 1 times. Between two tokens of an n-gram, the same number of items is left
+        out, from 0 to ``skips``.
+
+        ``weights``: bytes of a float32 for each column, by which the numbers are multiplied, or which replace them if
+        ``is_present`` and they are not 0."""
+        cdef int64_t width = self._width, row, i, gap, at, depth, edge, node
         cdef int64_t alphabet = len(self._tokens) + 1
-        cdef int32_t[::1] numbers = np.empty(length, np.int32)
         cdef PyObject *number
-        if len(items) != rows * length or counts.shape[1] != self._width:
-            raise ValueError(f"{len(items)} items do not fit {rows} rows of {length}")
-        for row in range(rows):
-            for i in range(length):
-                number = _item(self._tokens, items[row * length + i])
-                numbers[i] = 0 if number is NULL else <int32_t>_number(number)
-            for gap in range(1, 2 if most == 1 else min(skips + 1, max(length - 1, 1)) + 1):
-                PyErr_CheckSignals()
+        cdef Py_buffer made
+        cdef int32_t *counts
+        cdef float *results
+        cdef const float *factors = NULL
+        if len(items) != count * length:
+            raise ValueError(f"{len(items)} items do not fit {count} rows of {length}")
+        if weights is not None:
+            if len(<bytes?>weights) != width * 4:
+                raise ValueError(f"{len(weights)} bytes of weights do not fit {width} columns")
+            factors = <const float *><const char *><bytes>weights
+        result = _zeros((count, width), _float32)
+        numbers_of_row = bytearray(4 * length)
+        cdef int32_t *numbers = <int32_t *><char *>numbers_of_row
+        PyObject_GetBuffer(result, &made, PyBUF_WRITABLE)
+        try:
+            counts, results = <int32_t *>made.buf, <float *>made.buf
+            for row in range(count):
                 for i in range(length):
-                    node, at, depth = 0, i, 1
-                    while depth <= most and at < length and numbers[at]:
-                        edge = self._place(node * alphabet + numbers[at])
-                        if self._edges[edge] < 0:
-                            break
-                        node = self._ends[edge]
-                        if depth >= least and (depth > 1 or gap == 1) and self._columns[node] >= 0:
-                            counts[row, self._columns[node]] += 1
-                        at += gap
-                        depth += 1
+                    number = _item(self._tokens, items[row * length + i])
+                    numbers[i] = 0 if number is NULL else <int32_t>_number(number)
+                for gap in range(1, 2 if most == 1 else min(skips + 1, max(length - 1, 1)) + 1):
+                    PyErr_CheckSignals()
+                    for i in range(length):
+                        node, at, depth = 0, i, 1
+                        while depth <= most and at < length and numbers[at]:
+                            edge = self._place(node * alphabet + numbers[at])
+                            if self._edges[edge] < 0:
+                                break
+                            node = self._ends[edge]
+                            if depth >= least and (depth > 1 or gap == 1) and self._columns[node] >= 0:
+                                counts[self._columns[node]] += counts[self._columns[node]] < INT32_MAX
+                            at += gap
+                            depth += 1
+                for i in range(width):  # in place
+                    if factors is NULL:
+                        results[i] = <float>counts[i]
+                    elif is_present:
+                        results[i] = factors[i] if counts[i] else <float>0
+                    else:
+                        results[i] = <float>counts[i] * factors[i]
+                counts += width
+                results += width
+        finally:
+            PyBuffer_Release(&made)
+        return result

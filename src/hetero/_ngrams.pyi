@@ -8,4 +8,14 @@ from numpy.typing import NDArray
 @final
 class NGrams:
     def __init__(self, grams: dict[tuple[Hashable, ...], int], width: int) -> None: ...
-    def count(self, items: list[Any], length: int, least: int, most: int, skips: int, counts: NDArray[Any]) -> None: ...
+    def rows(
+        self,
+        items: list[Any],
+        count: int,
+        length: int,
+        least: int,
+        most: int,
+        skips: int,
+        weights: bytes | None = None,
+        is_present: bool = False,
+    ) -> NDArray[Any]: ...

@@ -105,6 +105,11 @@ static int64_t outputs_within(const ht_window *w, int axis, int64_t room)
         for (int64_t i = 0; i < count; i++)                                                                          \
             to[i] = a[i] > b[i] ? a[i] : b[i];                                                                       \
     }                                                                                                                \
+    static void every_second_##T(const T *restrict from, T *restrict to, int64_t count)                              \
+    {                                                                                                                \
+        for (int64_t i = 0; i < count; i++)                                                                          \
+            to[i] = from[2 * i];                                                                                     \
+    }                                                                                                                \
     /* The largest of `taps` elements of *from, `step` apart, from each on. Swaps *from and *to; the result is *from. */ \
     static int64_t combine_##T(T **from, T **to, int64_t size, int64_t taps, int64_t step)                           \
     {                                                                                                                \
@@ -127,6 +132,10 @@ static int64_t outputs_within(const ht_window *w, int axis, int64_t room)
         const int64_t at_z = taps_inside(w, 0, z, &a, &b);                                                           \
         ht_valid_range(at[0], 1, w->in[1], rows, &first, &last);                                                     \
         ht_valid_range(at[1], 1, w->in[2], pitch, &low, &high);                                                      \
+        if (b - a == 1 && pitch == w->in[2] && high - low == pitch && last - first == rows) {                        \
+            memcpy(block, x + ((at_z + a) * w->in[1] + at[0]) * pitch, (size_t)(rows * pitch));                      \
+            return;                                                                                                  \
+        }                                                                                                            \
         memset(block, LEAST, (size_t)(rows * pitch));                                                                \
         for (int64_t row = first; low < high && row < last; row++)                                                   \
             for (int64_t tap = a; tap < b; tap++) {                                                                  \
@@ -143,7 +152,11 @@ static int64_t outputs_within(const ht_window *w, int axis, int64_t room)
     {                                                                                                                \
         T memory[2 * BLOCK];                                                                                         \
         const int64_t columns = outputs_within(w, 2, BLOCK / w->kernel[1]), stride = w->stride[2];                   \
-        const int64_t pitch = (columns - 1) * stride + w->kernel[2], lines = outputs_within(w, 1, BLOCK / pitch);    \
+        int64_t pitch = (columns - 1) * stride + w->kernel[2];                                                       \
+        if (stride == 2 && pitch % 2 == 1 && (pitch + 1) * w->kernel[1] <= BLOCK)                                    \
+            pitch++; /* results then lie at even places of the whole block */                                        \
+        const int in_pairs = stride == 2 && pitch % 2 == 0;                                                          \
+        const int64_t lines = outputs_within(w, 1, BLOCK / pitch);                                                   \
         const int64_t rows = (lines - 1) * w->stride[1] + w->kernel[1];                                              \
         for (int64_t z = 0; z < w->out[0]; z++, y += w->out[1] * w->out[2])                                          \
             for (int64_t top = 0; top < w->out[1]; top += lines)                                                     \
@@ -154,16 +167,17 @@ static int64_t outputs_within(const ht_window *w, int axis, int64_t room)
                     if (ht_stopping())                                                                               \
                         return;                                                                                      \
                     gather_##T(w, x, z, at, rows, pitch, from);                                                      \
-                    const int64_t size = combine_##T(&from, &to, rows * pitch, w->kernel[2], 1);                     \
-                    combine_##T(&from, &to, size, w->kernel[1], pitch);                                              \
+                    int64_t size = combine_##T(&from, &to, rows * pitch, w->kernel[2], 1);                           \
+                    size = combine_##T(&from, &to, size, w->kernel[1], pitch);                                       \
+                    if (in_pairs) {                                                                                  \
+                        every_second_##T(from, to, (size + 1) / 2);                                                  \
+                        from = to;                                                                                   \
+                    }                                                                                                \
                     for (int64_t line = 0; line < height; line++) {                                                  \
-                        const T *made = from + line * w->stride[1] * pitch;                                          \
+                        const T *made = from + line * w->stride[1] * (in_pairs ? pitch / 2 : pitch);                 \
                         T *restrict row = y + (top + line) * w->out[2] + left;                                       \
-                        if (stride == 1)                                                                             \
+                        if (stride == 1 || in_pairs)                                                                 \
                             memcpy(row, made, (size_t)width);                                                        \
-                        else if (stride == 2)                                                                        \
-                            for (int64_t i = 0; i < width; i++)                                                      \
-                                row[i] = made[2 * i];                                                                \
                         else                                                                                         \
                             for (int64_t i = 0; i < width; i++)                                                      \
                                 row[i] = made[i * stride];                                                           \

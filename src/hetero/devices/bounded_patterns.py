@@ -115,10 +115,10 @@ def all_matches(pattern: re.Pattern[str]) -> Callable[[str], list[str]]:
         return lambda text: list(text.translate(table))
     if kind == "run":
         members = bytes(pattern.fullmatch(chr(code)) is not None for code in range(128))
-        others = _all_runs(pattern)
+        others, only_ascii = _all_runs(pattern), _is_only_ascii(pattern)
 
         def matches(text: str) -> list[str]:
-            found = runs(text, members)
+            found = runs(text, members, only_ascii)
             return others(text) if found is None else found
 
         return matches
@@ -150,6 +150,21 @@ def _class_or_run(pattern: re.Pattern[str]) -> str | None:
         if low == 1 and high == parser.MAXREPEAT and is_class(inner):
             return "run"
     return None
+
+
+def _is_only_ascii(pattern: re.Pattern[str]) -> bool:
+    """Whether the class of a "run" certainly has no character beyond ASCII."""
+    from re import _parser as parser  # type: ignore[attr-defined]
+
+    ((_, (_, _, ((name, members),))),) = parser.parse(pattern.pattern)
+    if str(name) != "IN" or pattern.flags & re.IGNORECASE:
+        return False
+    last: dict[str, Callable[[Any], int]] = {"LITERAL": lambda code: code, "RANGE": lambda bounds: bounds[1]}
+    names = ("CATEGORY_DIGIT", "CATEGORY_SPACE", "CATEGORY_WORD")  # with re.ASCII
+    return all(
+        str(argument) in names if str(kind) == "CATEGORY" else str(kind) in last and last[str(kind)](argument) < 128
+        for kind, argument in members
+    )
 
 
 @functools.cache

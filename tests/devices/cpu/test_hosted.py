@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from hetero import Core, HeteroError
 
@@ -394,3 +394,25 @@ def test_a_feeding_node_that_fails_is_named() -> None:
     for place in (3, -4):
         with pytest.raises(HeteroError, match=r"\(Gather\).*outside"):
             compiled({"x": x, "places": np.array([place])})
+
+
+def test_a_result_that_nothing_reads_is_not_an_absent_input() -> None:
+    """Both are written as an empty name."""
+    nodes = [
+        helper.make_node("StringSplit", ["x"], ["", "counts"]),
+        helper.make_node("Slice", ["x", "from", "to", "", "steps"], ["y"]),
+    ]
+    constants = {"from": np.array([0]), "to": np.array([3]), "steps": np.array([2])}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.STRING, [3])],
+        [onnx.ValueInfoProto(name=name) for name in ("counts", "y")],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    compiled = Core().compile_model(model, "CPU")
+    for _ in range(2):
+        counts, y = compiled({"x": np.array(["a b", "c", "d e f"], object)}).values()
+        assert counts.tolist() == [2, 1, 3]
+        assert y.tolist() == ["a b", "d e f"]

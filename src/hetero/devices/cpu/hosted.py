@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InferenceError
+from ..._hosted import Nodes
 from ...plugin.profile import ProfileRow
 from ...plugin.request import RepeatingRunner
 from .registry import FEEDING, NodePlan
-from .runner import CpuRunner, run_hosted
+from .runner import CpuRunner, hosted_error, prepared
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -138,84 +138,114 @@ def _has_labels(plan: NodePlan) -> bool:
 
 
 class HostedRunner(RepeatingRunner):
-    """Runs the nodes of `Ends` around the plans of a model."""
+    """Runs the nodes of `Ends` around the plans of a model. Within a run, values are numbered: first the inputs, then
+    constants and the results of the nodes and plans."""
 
     def __init__(self, core: CpuRunner, planner: Planner, ends: Ends, timed: bool) -> None:
         self.cancellation = core.cancellation
         self._core = core
         self._ends = ends
         self._nodes = [ends.feeding.get(i, plan) for i, plan in enumerate(planner.nodes)]
-        self._labels: Mapping[int, NDArray[Any]] = planner.labels
-        self._inputs = [int(value) for value in planner.model.input_ids]
-        self._outputs = [int(value) for value in planner.model.output_ids]
+        model = planner.model
+        numbers: dict[int, int] = {}
+
+        def number(value: int) -> int:
+            return numbers.setdefault(value, len(numbers))
+
+        inputs = [number(int(value)) for value in model.input_ids]
+        self._steps = [
+            (
+                i,
+                tuple(map(number, self._nodes[i].inputs)),
+                tuple(v if v < 0 else number(v) for v in self._nodes[i].outputs),
+            )
+            for i in ends.nodes
+        ]
+        self._to_core = [number(v) for v in ends.inputs]
+        self._from_core = [(number(v), planner.labels.get(v)) for v in ends.outputs]
+        self._outputs = [number(int(value)) for value in model.output_ids]
+        self._rest: list[Any] = [
+            model.constant(value) if value >= 0 and model.is_constant[value] else None for value in numbers
+        ][len(inputs) :]
+        self._first: Nodes | None = None  # made in the first run, like `Node.prepared`
+        self._last: Nodes | None = None
         self._timed = timed
-        fixed = {v for i in ends.nodes for v in self._nodes[i].inputs if v >= 0}.union(self._outputs)
-        self._constants = {v: planner.model.constant(v) for v in fixed if planner.model.is_constant[v]}
-        self._positions = [self._inputs.index(v) for v in ends.inputs] if not ends.first else []
+        self._times: dict[int, tuple[int, int]] = {}
         self._types: list[tuple[Any, Any]] = []  # of the inputs of the last run
-        self._repeats = not timed and ends.repeats(planner.model, planner.nodes)
-        if not ends.first and sorted(self._positions) != [*range(len(self._inputs))]:
+        self._repeats = not timed and ends.repeats(model, planner.nodes)
+        if not ends.first and sorted(self._to_core) != [*range(len(inputs))]:
             self._repeats = False
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        times: dict[int, tuple[int, int]] = {}
         if self._ends.first and self._repeats:
             self._types = [_type_of(value) for value in inputs]
-        values = self._before(inputs, times)
-        results = self._core.run([values[v] for v in self._ends.inputs]) if self._ends.outputs else ()
-        outputs = self._finished(values, results, times)
-        self._core.host_times.update(times)
+        self._times.clear()
+        values = self._before(inputs)
+        results = self._core.run([values[v] for v in self._to_core]) if self._from_core else ()
+        outputs = self._finished(values, results)
+        self._core.host_times.update(self._times)
         return outputs
 
     def run_again(self, inputs: Sequence[Any]) -> list[Any] | None:
         """See `hetero.plugin.request.RepeatingRunner`."""
         if not self._repeats:
             return None
-        if not self._ends.first:
-            results = self._core.run_again([inputs[position] for position in self._positions])
-            return None if results is None else self._finished({**self._constants, -1: None}, results, {})
-        arrays = list(map(_as_type, inputs, self._types))
-        if any(array is None for array in arrays):
+        if self._ends.first:
+            arrays = list(map(_as_type, inputs, self._types))
+            if any(array is None for array in arrays):
+                return None
+            values = self._before(arrays)
+        else:
+            values = [*inputs, *self._rest]
+        results = self._core.run_again([values[v] for v in self._to_core])
+        if results is None:
+            if self._ends.first:  # the sizes in the plans depend on data: otherwise, nodes would often run twice
+                self._repeats = False
             return None
-        values = self._before(arrays, {})
-        results = self._core.run_again([values[v] for v in self._ends.inputs])
-        if results is None:  # the sizes in the plans depend on data: otherwise, nodes would often run twice
-            self._repeats = False
-            return None
-        return self._finished(values, results, {})
+        return self._finished(values, results)
 
-    def _before(self, inputs: Sequence[Any], times: dict[int, tuple[int, int]]) -> dict[int, Any]:
-        """The values that are known before the plans run."""
-        values: dict[int, Any] = {**self._constants, -1: None}
-        values.update(zip(self._inputs, inputs, strict=True))
-        for i in self._ends.first:
-            self._run(i, values, times)
+    def _before(self, inputs: Sequence[Any]) -> list[Any]:
+        """The values when the plans begin."""
+        values = [*inputs, *self._rest]
+        if self._first is None:
+            self._first = self._prepared(self._ends.first)
+        self._run(self._first, self._ends.first, values)
         return values
 
-    def _finished(
-        self, values: dict[int, Any], results: Sequence[NDArray[Any]], times: dict[int, tuple[int, int]]
-    ) -> list[Any]:
+    def _finished(self, values: list[Any], results: Sequence[NDArray[Any]]) -> list[Any]:
         """The outputs, from the results of the plans."""
-        for value, result in zip(self._ends.outputs, results, strict=True):
-            table = self._labels.get(value)
-            values[value] = result if table is None else table[result]
-        for i in self._ends.last:
-            self._run(i, values, times)
+        for (v, table), result in zip(self._from_core, results, strict=True):
+            values[v] = result if table is None else table[result]
+        if self._last is None:
+            self._last = self._prepared(self._ends.last)
+        self._run(self._last, self._ends.last, values)
         return [values[v] for v in self._outputs]
 
-    def _run(self, i: int, values: dict[int, Any], times: dict[int, tuple[int, int]]) -> None:
-        self.cancellation.check()
-        plan = self._nodes[i]
-        if self._timed:
-            wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+    def _run(self, nodes: Nodes, indices: Sequence[int], values: list[Any]) -> None:
         try:
-            results = run_hosted(plan, [values[v] for v in plan.inputs])
-        except InferenceError as error:
-            raise self._core.named(error) from error.__cause__
-        if self._timed:
-            times[i] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
-        for value, result in zip(plan.outputs, results, strict=False):
-            values[value] = result
+            nodes.run(values, self.cancellation)
+        except Exception as error:
+            made = hosted_error(self._nodes[indices[nodes.at]], error)
+            raise self._core.named(made) from error
+        self.cancellation.check()
+
+    def _prepared(self, indices: Sequence[int]) -> Nodes:
+        steps = [step for step in self._steps if step[0] in indices]
+        functions = tuple(self._function(i) for i, _, _ in steps)
+        return Nodes(functions, tuple(taken for _, taken, _ in steps), tuple(made for _, _, made in steps))
+
+    def _function(self, i: int) -> Callable[..., Sequence[Any]]:
+        function = prepared(self._nodes[i])
+        if not self._timed:
+            return function
+
+        def timed(*operands: Any) -> Sequence[Any]:
+            wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+            results = function(*operands)
+            self._times[i] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
+            return results
+
+        return timed
 
     def profile(self) -> Sequence[ProfileRow]:
         return self._core.profile()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADAPTERS",
+    "ALIASES",
     "ANY",
     "ANYTHING",
     "BOOL",
@@ -123,6 +124,9 @@ HOSTED: dict[str, list[Operator]] = {}
 FEEDING: dict[str, Callable[[Node], Callable[..., Sequence[Any]] | None]] = {}
 """Operators on numbers that have kernels, but run in Python where only hosted nodes read their results. Each is the
 function that makes the one that runs a node, or None if the node needs its kernel. The results are new arrays."""
+
+ALIASES: dict[str, tuple[str, int]] = {}
+"""Operators of other domains that are one of ONNX's by another name -> its name and the opset with their meaning."""
 
 LATER: dict[str, str] = {}
 """Name of an operator -> the module that registers it in `OPERATORS`, and is imported when a model has the operator."""
@@ -288,8 +292,8 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
     operator for it, the reason why not, or None.
     ``with_plans``: False leaves the list empty.
     """
-    operators = [_resolve(model, *_split(op_type)) for op_type in model.op_types]
-    opsets = [model.opsets.get(_split(op_type)[0], 0) for op_type in model.op_types]
+    forms = [ALIASES.get(op_type) or (op_type, model.opsets.get(_split(op_type)[0], 0)) for op_type in model.op_types]
+    operators = [_resolve(model, name, *form) for name, form in zip(model.op_types, forms, strict=True)]
     types = Types(model)
     plans: list[NodePlan] = []
     reasons: dict[int, str] = {}
@@ -317,7 +321,7 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
                 nested = entry.nested(model, index, types, expand)
                 reason = nested if isinstance(nested, str) else None
         if reason is not None:
-            made = _hosted(model, model.op_types[op], opsets[op], attributes, inputs, types)
+            made = _hosted(model, model.op_types[op], forms[op][1], attributes, inputs, types)
             if isinstance(made, str):
                 reason, made = made, None
             made = made or expand(model, index, types)
@@ -333,7 +337,8 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
             assert not isinstance(nested, str)
             inputs = [*inputs, *nested.captures]
             attributes = {k: v for k, v in attributes.items() if k not in {graph.name for graph in nested.graphs}}
-        node = Node(model.op_types[op], opsets[op], attributes, len(outputs))
+        name, opset = forms[op]
+        node = Node(name, opset, attributes, len(outputs))
         plans.append(NodePlan(model, index, entry, node, inputs, outputs, nested))
     return plans, reasons
 
@@ -374,15 +379,14 @@ def _split(op_type: str) -> tuple[str, str]:
     return (domain, name) if separator else ("", op_type)
 
 
-def _resolve(model: Model, domain: str, op_type: str) -> Operator | str:
-    """The operator's entry for the model's opset, or the reason why it is not supported."""
-    if (domain, op_type) in model.functions:
-        return f"{op_type} is a function of the model"
-    name = f"{domain}::{op_type}" if domain else op_type
+def _resolve(model: Model, op_type: str, name: str, opset: int) -> Operator | str:
+    """The kernels' entry for an operator of the model, which is ``name`` of this opset (`ALIASES`), or the reason why
+    it is not supported."""
+    if _split(op_type) in model.functions:
+        return f"{_split(op_type)[1]} is a function of the model"
     forms = forms_of(name)
     if not forms:
         return f"no kernel for {name}"
-    opset = model.opsets.get(domain, 0)
     entry = find(name, opset)
     if entry is None:
         versions = ", ".join(f"{entry.since} to {entry.until}" for entry in forms)

@@ -26,7 +26,7 @@ from .segment import Segment
 from .tracing import is_readable
 from .values import type_of
 
-__all__ = ["CpuRunner", "PlanCache", "run_hosted"]
+__all__ = ["CpuRunner", "PlanCache", "hosted_error", "prepared", "run_hosted"]
 
 MAX_PLANS = 64
 MAX_CALLS = 1 << 16  # kernel calls of all plans: more than MAX_PLANS plans are kept if they are small
@@ -477,14 +477,24 @@ def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequ
 
 def run_hosted(plan: NodePlan, operands: Sequence[Any]) -> Sequence[Any]:
     """The outputs of a hosted node. Strings are object arrays of str."""
-    assert plan.operator.host is not None
-    if plan.node.prepared is None:
-        plan.node.prepared = plan.operator.host(plan.node)
     try:
-        return plan.node.prepared(*operands)  # type: ignore[no-any-return]
+        return prepared(plan)(*operands)
     except Exception as error:
-        raise_out_of_memory(error)
-        raise inference_error(f"{plan}: {error}", error) from error
+        raise hosted_error(plan, error) from error
+
+
+def prepared(plan: NodePlan) -> Callable[..., Sequence[Any]]:
+    """The function that runs a hosted node."""
+    if plan.node.prepared is None:
+        assert plan.operator.host is not None
+        plan.node.prepared = plan.operator.host(plan.node)
+    return plan.node.prepared  # type: ignore[no-any-return]
+
+
+def hosted_error(plan: NodePlan, error: Exception) -> InferenceError:
+    """What is raised when a hosted node fails. Raises an error of its own if memory is short."""
+    raise_out_of_memory(error)
+    return inference_error(f"{plan}: {error}", error)
 
 
 class _Bodies:

@@ -67,6 +67,10 @@ def test_bad_weights_are_refused_before_compiling() -> None:
         assert why in refusal(model_of("MatMulNBits", inputs, fixed, **good | {name: number}))
     short = inputs | {"z": np.zeros(3, np.uint8)}
     assert "zero_points of shape [3] does not have 4 elements" in refusal(model_of("MatMulNBits", short, fixed, **good))
+    biased = inputs | {"-z": inputs["b"], "-g": inputs["b"], "bias": floats(3)}
+    assert "bias of shape [3] does not have 4 elements" in refusal(
+        model_of("MatMulNBits", biased, (*fixed, "bias"), **good)
+    )
     with pytest.raises(UnsupportedModel, match=r"'y0' .*MatMulNBits with block_size = 24"):
         Core().compile_model(model_of("MatMulNBits", inputs, fixed, **good | {"block_size": 24}), "CPU")
     for number in (np.nan, np.inf):

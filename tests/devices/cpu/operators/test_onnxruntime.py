@@ -168,6 +168,11 @@ def test_embedding(batch: int, length: int) -> None:
     check(op, both | {"mask": mask}, constants=fixed, outputs=("y", "m", "total"))
     check(op, both | {"-mask": mask, "positions": positions}, constants=fixed, outputs=2, epsilon=1e-3)
     check(op, {"ids": ids, **none, **tables, **no_table, **factors, "mask": mask}, constants=fixed, outputs=2)
+    halves = {name: array.astype(np.float16) if array.dtype == np.float32 else array for name, array in both.items()}
+    check(op, halves, rtol=2e-3, atol=2e-3, constants=fixed, outputs=3)
+    mixed = both | {"gamma": halves["gamma"]}
+    with pytest.raises(InferenceError, match="operands of the same type, found float32 and float16"):
+        run(model_of(op, mixed, fixed, outputs=2), mixed)
 
 
 @pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -41,6 +42,98 @@ def zero(dtype: str, number: int) -> Array:
 def one_operand(x: Array, y_scale: float = 0.02, shift: int = 3) -> dict[str, Array]:
     dtype = x.dtype.name
     return {"x": x, "xs": scale(0.03), "xz": zero(dtype, -5), "ys": scale(y_scale), "yz": zero(dtype, shift)}
+
+
+@pytest.mark.parametrize("dtype", [*BYTES, "uint16", "int16"])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_conversions(dtype: str, axis: int | None) -> None:
+    """onnxruntime's quantizers write them for opsets below 21, where ONNX's own take 8 bits only."""
+    x, shape = floats(3, 5, 4) * 50, () if axis is None else ((3, 5, 4)[axis],)
+    scales = np.random.default_rng(0).uniform(0.1, 0.3, shape).astype(np.float32)
+    zeros = numbers(dtype, *shape).reshape(shape)
+    attributes = {} if axis is None else {"axis": axis}
+    for inputs in ({"x": x, "s": scales, "z": zeros}, {"x": x, "s": scales}):
+        check("QuantizeLinear", inputs, atol=0, **attributes)
+        check("QuantizeLinear", inputs, atol=0, constants=("s", "z"), **attributes)
+    for inputs in (
+        {"x": numbers(dtype, 3, 5, 4), "s": scales, "z": zeros},
+        {"x": numbers(dtype, 3, 5, 4), "s": scales},
+    ):
+        check("DequantizeLinear", inputs, rtol=0, atol=0, **attributes)
+        check("DequantizeLinear", inputs, rtol=0, atol=0, constants=("x", "s", "z"), **attributes)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_dequantized_constants_of_4_bits(kind: Any) -> None:
+    for dtype, low in ((ml_dtypes.int4, -8), (ml_dtypes.uint4, 0)):
+        levels = np.random.default_rng(1).integers(low, low + 16, (5, 7)).astype(dtype)
+        zeros = np.arange(low, low + 7).astype(dtype)
+        inputs = {"x": levels, "s": np.arange(1, 8).astype(kind) / 8, "z": zeros}
+        check("DequantizeLinear", inputs, rtol=0, atol=0, constants=("x", "s", "z"))
+
+
+def test_conversions_that_are_refused() -> None:
+    x, s = floats(2, 3), scale(0.5)
+    assert "y_scale = nan" in refusal(model_of("QuantizeLinear", {"x": x, "s": scale(np.nan)}, ("s",)))
+    assert "y_scale = 0.0" in refusal(model_of("QuantizeLinear", {"x": x, "s": scale(0)}, ("s",)))
+    bad = {"x": x, "s": s, "z": np.zeros(2, np.uint8)}
+    assert "zero point of shape [2]" in refusal(model_of("QuantizeLinear", bad, ("s", "z")))
+    bad = {"x": numbers("int8", 2, 3), "s": s, "z": np.array(0, np.uint8)}
+    assert "a zero point of type uint8" in refusal(model_of("DequantizeLinear", bad, ("s", "z")))
+    assert "with attribute block_sizes" in refusal(model_of("QuantizeLinear", {"x": x, "s": s}, block_sizes=2))
+
+
+def parameters(op: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Inputs of a node, with scales "s…" and zero points "z…" of tensors, and its attributes."""
+    q, one, z = numbers("uint8", 1, 2, 4, 4), scale(0.1), zero("uint8", 0)
+    matrices = {"A": q[0, 0], "sA": one, "zA": z, "B": q[0, 0], "sB": one, "zB": z}
+    unary = {"X": q, "sX": one, "zX": z, "sY": one, "zY": z}
+    match op:
+        case "QLinearAdd" | "QLinearMul":
+            return matrices | {"sC": one, "zC": z}, {}
+        case "QGemm":
+            return matrices | {"-c": q, "sy": one, "zy": z}, {}
+        case "QLinearConcat":
+            return {"sY": one, "zY": z, "input 2": q, "sinput 2": one, "zinput 2": z}, {"axis": 1}
+        case "MatMulIntegerToFloat":
+            return {"A": q[0, 0], "B": q[0, 0], "sA": one, "sB": one, "zA": z, "zB": z}, {}
+        case "DynamicQuantizeMatMul":
+            return {"x": floats(4, 4), "B": q[0, 0], "sB": one, "zB": z}, {}
+        case "QLinearSoftmax":
+            return unary, {"opset": 13, "axis": -1}
+        case "QLinearAveragePool":
+            return unary, {"kernel_shape": [2, 2]}
+    return unary, {}
+
+
+OPERATORS = [
+    *("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearGlobalAveragePool"),
+    *("QLinearAveragePool", "QLinearConcat", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"),
+]
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_parameters_that_do_not_fit(op: str) -> None:
+    inputs, attributes = parameters(op)
+    fixed = tuple(name for name in inputs if name[0] in "sz")
+    made = run(model_of(op, inputs, fixed, **attributes), inputs)
+    assert np.isfinite(made[0]).all()
+    only_nan = op in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul")  # a scale of 0 or below has a meaning there
+    for name in fixed:
+        tensor = name[1:]
+        if name[0] == "s":
+            for bad in (np.nan,) if only_nan else (0, -1, np.nan):
+                reason = refusal(model_of(op, inputs | {name: scale(bad)}, fixed, **attributes))
+                assert f"{tensor}_scale = {scale(bad)}" in reason
+            continue
+        is_typed = tensor in inputs
+        reason = refusal(model_of(op, inputs | {name: np.array(0, np.int8)}, fixed, **attributes))
+        assert (f"{tensor}_zero_point of type int8" in reason) == is_typed
+    for name in fixed:
+        if name[1:] != "B" or op in ("QLinearAdd", "QLinearMul"):
+            two = np.stack([inputs[name]] * 2)
+            reason = refusal(model_of(op, inputs | {name: two}, fixed, **attributes))
+            assert f"{name[1:]}_{'scale' if name[0] == 's' else 'zero_point'} of shape [2]" in reason
 
 
 @pytest.mark.parametrize("dtype", BYTES)

@@ -692,6 +692,7 @@ def test_constants_that_do_not_fit_a_quantized_convolution_are_refused(name: str
         ("b_scale", np.ones(3, np.float32), "expected 1 or 4 elements"),
         ("b_zero", np.zeros(5, np.int8), "expected 1 or 4 elements"),
         ("b_zero", np.zeros(4, np.uint8), "expected int8"),
+        ("a_zero", np.zeros((), np.int8), "expected uint8"),
     ],
 )
 def test_constants_that_do_not_fit_a_quantized_product_are_refused(name: str, value: Array, expected: str) -> None:
@@ -700,3 +701,22 @@ def test_constants_that_do_not_fit_a_quantized_product_are_refused(name: str, va
     assert run(model_of("QLinearMatMul", feeds, constants), feeds)[0].shape == (3, 4)
     with pytest.raises(UnsupportedModel, match=f"QLinearMatMul with {name}.*{expected}"):
         Core().compile_model(model_of("QLinearMatMul", feeds | {name: value}, constants), "CPU")
+
+
+@pytest.mark.parametrize(
+    ("op", "zeros", "reason"),
+    [
+        ("MatMulInteger", {"az": np.zeros((), np.int8)}, "a_zero_point of type int8; expected uint8"),
+        ("MatMulInteger", {"-az": _Q, "bz": np.zeros(4, np.uint8)}, "b_zero_point of type uint8; expected int8"),
+        ("MatMulInteger", {"-az": _Q, "bz": np.zeros(3, np.int8)}, r"b_zero_point of shape \[3\]; expected 1 or 4"),
+        ("ConvInteger", {"az": np.zeros((), np.int8)}, "x_zero_point of type int8; expected uint8"),
+        ("ConvInteger", {"az": np.zeros(2, np.uint8)}, r"x_zero_point of shape \[2\]; expected 1 element"),
+        ("ConvInteger", {"-az": _Q, "bz": np.zeros(1, np.uint8)}, "w_zero_point of type uint8; expected int8"),
+    ],
+)
+def test_zero_points_of_sums_that_do_not_fit_are_refused(op: str, zeros: dict[str, Array], reason: str) -> None:
+    shapes = ((3, 5), (5, 4)) if op == "MatMulInteger" else ((1, 5, 3, 3), (2, 5, 1, 1))
+    feeds = {"a": np.ones(shapes[0], np.uint8), "b": np.ones(shapes[1], np.int8)} | zeros
+    constants = tuple(name for name in feeds if name in ("b", "az", "bz"))
+    with pytest.raises(UnsupportedModel, match=f"{op} with {reason}"):
+        Core().compile_model(model_of(op, feeds, constants), "CPU")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -16,6 +17,8 @@ from onnx import helper, numpy_helper
 import hetero
 from hetero import Core, InferenceError, _kernels
 from single_node import assert_as_onnxruntime, model, run
+
+Array = np.ndarray[Any, Any]
 
 _NONE = np.array([], np.float32)
 
@@ -169,14 +172,89 @@ def test_a_batch_of_no_images_is_resized_to_sizes(mode: str, policy: str) -> Non
 
 @pytest.mark.parametrize(
     ("attributes", "expected"),
-    [({"mode": "linear"}, "int32"), ({"mode": "other"}, "mode"), ({"nearest_mode": "other"}, "nearest_mode")],
+    [({"mode": "linear"}, "int64"), ({"mode": "other"}, "mode"), ({"nearest_mode": "other"}, "nearest_mode")],
 )
 def test_what_is_refused(attributes: dict[str, Any], expected: str) -> None:
-    feeds = {"x": np.ones((1, 1, 2, 2), np.int32), "n": np.array([1, 1, 3, 3])}
+    feeds = {"x": np.ones((1, 1, 2, 2), np.int64), "n": np.array([1, 1, 3, 3])}
     proto = model([helper.make_node("Resize", ["x", "", "", "n"], ["y"], **attributes)], feeds, ["y"], 17)
     core = Core()
     (reasons,) = core.query_model(core.read_model(proto), "CPU").reasons.values()
     assert expected in reasons["CPU"]
+
+
+def resized(x: Array, scales: list[float], device: str, opset: int = 19, **attributes: Any) -> Array:
+    feeds = {"x": x, "s": np.array(scales, np.float32)}
+    inputs = ["x", "s"] if opset == 10 else ["x", "r", "s"] if "r" in attributes else ["x", "", "s"]
+    if region := attributes.pop("r", None):
+        feeds["r"] = np.array(region, np.float32)
+    proto = model([helper.make_node("Resize", inputs, ["y"], **attributes)], feeds, ["y"], opset)
+    (made,) = Core().compile_model(proto, device)(feeds).values()
+    return np.array(made)
+
+
+INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "uint32"]
+WIDE_ENOUGH = dict.fromkeys(("float16", "bfloat16"), np.float32) | dict.fromkeys(INTEGERS, np.float64)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, "float16", "bfloat16"])
+@pytest.mark.parametrize("scales", [[1, 1, 2, 2], [1, 1, 0.6, 1.7], [1, 2, 1, 1], [1, 1, 1, 1], [1, 1, 0.25, 3]])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_other_types_are_rounded_once(dtype: str, scales: list[float], mode: str) -> None:
+    """Halves to even, and saturated, as onnx.reference does (onnxruntime truncates; cubic results may overshoot)."""
+    rng = np.random.default_rng(len(dtype))
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        x = rng.choice(np.array([limits.min, limits.max, 0, 1, 7, limits.max - 1], kind), (2, 3, 5, 6))
+    else:
+        x = rng.standard_normal((2, 3, 5, 6)).astype(kind)
+    for coordinates in ("half_pixel", "align_corners", "pytorch_half_pixel"):
+        attributes = {"mode": mode, "coordinate_transformation_mode": coordinates}
+        found = resized(x, scales, "CPU", **attributes)
+        assert found.dtype == kind
+        wide = resized(x.astype(WIDE_ENOUGH[dtype]), scales, "CPU", **attributes)
+        if kind.kind not in "iu":
+            np.testing.assert_array_equal(found, wide.astype(kind))
+            continue
+        expected = np.clip(np.rint(wide), limits.min, limits.max)
+        apart = np.abs(found.astype(np.float64) - expected)
+        tie = np.abs(np.abs(wide - np.trunc(wide)) - 0.5) < np.maximum(1e-5, np.abs(wide) * 1e-6)
+        assert apart[~tie].max(initial=0) == 0
+        assert apart.max(initial=0) <= 1
+        if kind.itemsize <= 2:
+            template = resized(x, scales, "TEMPLATE", **attributes).astype(np.float64)
+            near = np.abs(np.abs(wide - np.trunc(wide)) - 0.5) < 3e-6 * (int(limits.max) - int(limits.min))
+            assert np.abs(found - template)[~near].max(initial=0) == 0
+
+
+def test_bytes_by_two_are_exact() -> None:
+    """Weights of 1/4 and 3/4 round nowhere, so halves go to the even number."""
+    x = np.arange(256, dtype=np.uint8)[:, None] * np.ones((1, 4), np.uint8)
+    for device in ("CPU", "TEMPLATE"):
+        found = resized(x, [2, 2], device, mode="linear")
+        places = np.clip((np.arange(512) + 0.5) / 2 - 0.5, 0, 255)
+        np.testing.assert_array_equal(found, np.rint(places)[:, None] * np.ones((1, 8)))
+
+
+def test_a_region_of_bytes() -> None:
+    x = np.arange(0, 250, 10, dtype=np.uint8).reshape(1, 1, 5, 5)
+    attributes = {
+        "mode": "linear",
+        "coordinate_transformation_mode": "tf_crop_and_resize",
+        "extrapolation_value": 300.0,
+    }
+    region = [0, 0, -0.25, 0, 1, 1, 1, 1.5]
+    found = resized(x, [1, 1, 1.5, 1.5], "CPU", r=region, **attributes)
+    np.testing.assert_array_equal(found, resized(x, [1, 1, 1.5, 1.5], "TEMPLATE", r=region, **attributes))
+    assert (found == 255).any()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float16"])
+def test_before_opset_11(dtype: str) -> None:
+    x = np.arange(20).reshape(1, 1, 4, 5).astype(dtype)
+    found = resized(x, [1, 1, 2, 1.5], "CPU", opset=10, mode="linear")
+    expected = resized(x.astype(np.float32), [1, 1, 2, 1.5], "CPU", opset=10, mode="linear")
+    np.testing.assert_array_equal(found, np.rint(expected) if dtype != "float16" else expected.astype(np.float16))
 
 
 # ---- kernels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from typing import Any
@@ -187,8 +188,8 @@ def test_ngrams(data: st.DataObject) -> None:
     items = data.draw(st.lists(st.one_of(token, st.just(unknown)), min_size=rows * length, max_size=rows * length))
     least = data.draw(st.integers(1, 3))
     most, skips = data.draw(st.integers(least, 4)), data.draw(st.integers(0, 20))
-    found, expected = np.zeros((rows, width), np.int64), np.zeros((rows, width), np.int64)
-    NGrams(columns, width).count(items, length, least, most, skips, found)
+    expected = np.zeros((rows, width), np.int64)
+    counted = functools.partial(NGrams(columns, width).rows, items, rows, length, least, most, skips)
     for row in range(rows):
         line = items[row * length : (row + 1) * length]
         for size in range(least, most + 1):
@@ -197,19 +198,23 @@ def test_ngrams(data: st.DataObject) -> None:
                     gram = tuple(line[begin : begin + (size - 1) * gap + 1 : gap])
                     if gram in columns:
                         expected[row, columns[gram]] += 1
-    np.testing.assert_array_equal(found, expected)
+    weights = np.arange(1, width + 1, dtype=np.float32) / 3
+    assert counted().dtype == np.float32
+    np.testing.assert_array_equal(counted(), expected)
+    np.testing.assert_array_equal(counted(weights.tobytes()), expected.astype(np.float32) * weights)
+    np.testing.assert_array_equal(counted(weights.tobytes(), True), np.where(expected > 0, weights, np.float32(0)))
 
 
 def test_ngrams_refuse_wrong_sizes() -> None:
     grams = NGrams({("a",): 1}, 2)
-    for items, length, width in ((["a"], 2, 2), (["a", "b"], 2, 3), ([], 1, 2)):
+    for items, length, weights in ((["a"], 2, None), (["a", "b"], 2, bytes(12)), ([], 1, None)):
         with pytest.raises(ValueError, match="do not fit"):
-            grams.count(items, length, 1, 1, 0, np.zeros((1, width), np.int64))
+            grams.rows(items, 1, length, 1, 1, 0, weights)
     with pytest.raises(ValueError, match="column 2 is outside"):
         NGrams({("a",): 2}, 2)
-    empty = np.zeros((1, 2), np.int64)
-    NGrams({}, 2).count(["a", "b"], 2, 1, 3, 5, empty)
-    assert not empty.any()
+    assert not NGrams({}, 2).rows(["a", "b"], 1, 2, 1, 3, 5).any()
+    assert NGrams({}, 0).rows(["a", "b"], 1, 2, 1, 3, 5).shape == (1, 0)
+    assert NGrams({("a",): 1}, 2).rows([], 3, 0, 1, 1, 0).shape == (3, 2)
 
 
 @pytest.mark.parametrize(("attributes", "line"), [
@@ -299,13 +304,15 @@ def test_look_ups() -> None:
     assert found.dtype == np.int64
     assert found.tolist() == [table.get(item, 8 if item != item else 9) for item in items]
     assert places({}, [], 0, 0).shape == (0,)
-    rows, unknown = one_hot(table, items, 4)
+    rows, unknown = one_hot(table, items, (len(items),), 4)
     assert (rows.dtype, unknown) == (np.float32, 1)
     assert rows.tolist() == [[float(table.get(item) == i) for i in range(4)] for item in items]
-    assert one_hot(table, ["a", 7], 4)[1] == -1
-    assert one_hot(table, [], 4)[0].shape == (0, 4)
+    assert one_hot(table, ["a", 7], (2,), 4)[1] == -1
+    assert one_hot(table, [], (0, 3), 4)[0].shape == (0, 3, 4)
+    with pytest.raises(ValueError, match="2 items do not fit"):
+        one_hot(table, ["a", 7], (3,), 4)
     with pytest.raises(ValueError, match="number 3 is outside"):
-        one_hot(table, [1.5], 3)
+        one_hot(table, [1.5], (1,), 3)
     with pytest.raises(TypeError):
         places(table, [[]], 0, 0)
 
@@ -314,12 +321,14 @@ def test_look_ups() -> None:
 def test_runs(text: str, members: set[str]) -> None:
     is_member = bytes(chr(code) in members for code in range(128))
     expected = ["".join(part) for inside, part in itertools.groupby(text, members.__contains__) if inside]
-    assert runs(text, is_member) == (expected if text.isascii() else None)
+    assert runs(text, is_member, False) == (expected if text.isascii() else None)
+    if all(character < "\x80" for character in members):
+        assert runs(text, is_member, True) == (None if "\ud800" in text else expected)
 
 
 def test_runs_need_a_table_of_ascii() -> None:
     with pytest.raises(ValueError, match="127 bytes"):
-        runs("a", bytes(127))
+        runs("a", bytes(127), True)
 
 
 @pytest.mark.parametrize("labels", [(), ("a",), (1, 2), ("a", "b", "a"), tuple(range(20))])
@@ -328,10 +337,10 @@ def test_maps(labels: tuple[Any, ...], count: int) -> None:
     rows = np.random.default_rng(0).normal(size=(count, len(labels))).astype(np.float32)
     if count and labels:
         rows[0, 0] = np.nan
-    found = maps(labels, rows)
+    found = maps(dict.fromkeys(labels), labels, rows)
     wanted = [dict(zip(labels, row, strict=True)) for row in rows.tolist()]
     assert [list(row) for row in found] == [list(row) for row in wanted]
     values = [[list(row.values()) for row in each] for each in (found, wanted)]
     np.testing.assert_array_equal(*values)
     with pytest.raises(ValueError, match="labels do not fit"):
-        maps((*labels, "more"), rows)
+        maps({}, (*labels, "more"), rows)

@@ -320,3 +320,23 @@ def test_weights_of_4_bits_beside_8_bits(op: str, dtype: str) -> None:
     w = net("DequantizeLinear", levels, np.float32(0.25))
     made = net("QuantizeLinear", net(op, x, w, **({"alpha": 0.5} if op == "Gemm" else {})), np.float32(0.3), np.int8(3))
     near(run(net, made)[0][0], run(net, made, transform=False)[0][0])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_conversions_of_onnxruntime(dtype: str) -> None:
+    """Its quantizers write the conversions in its own domain for opsets below 21."""
+    rng = np.random.default_rng(3)
+    net, x = Net(), integers(rng, "uint8", 1, 6, 9, 9)
+    w = rng.integers(-8, 8, (8, 6, 3, 3)).astype(np.dtype(dtype) if dtype == "int8" else ml_dtypes.int4)
+    scales = rng.uniform(0.01, 0.02, 8).astype(np.float32)
+    y = net("Conv", net.dequantized(net.given(x), 0.04, np.uint8(9)), net.dequantized(w, scales, np.zeros(8, w.dtype)))
+    y = net("Relu", net.dequantized(net("QuantizeLinear", y, np.float32(0.1), np.uint8(3)), 0.1, np.uint8(3)))
+    y = net("QuantizeLinear", y, np.float32(0.08), np.uint8(0))
+    wanted, ran = run(net, y)
+    for node in net.nodes:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            node.domain = "com.microsoft"
+    net.opset = 17
+    found, ran_there = run(net, y)
+    assert np.array_equal(found[0], wanted[0])
+    assert ran == ran_there

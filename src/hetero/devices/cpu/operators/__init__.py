@@ -48,5 +48,7 @@ _LATER = {
         "ai.onnx.ml::TreeEnsemble", "ai.onnx.ml::TreeEnsembleClassifier", "ai.onnx.ml::TreeEnsembleRegressor",
     ),
 }  # fmt: skip
+_ALIASES = ("DequantizeLinear", "QuantizeLinear")  # with 4 and 16 bits, which ONNX has since opset 21
+registry.ALIASES.update((f"com.microsoft::{name}", (name, 21)) for name in _ALIASES)
 registry.LATER.update((name, f"{__name__}.{module}") for module, names in _LATER.items() for name in names)
 registry.LATER_HOSTED += [f"{__name__}.{module}" for module in ("deformable", "maps", "random", "sequences", "strings")]

@@ -24,13 +24,13 @@ def _zip_map(node: Node) -> Run:
     if bool(numbers) == bool(names):
         raise InferenceError("expected either classlabels_int64s or classlabels_strings")
     labels = tuple(names or numbers)
-    count = len(labels)
+    count, template = len(labels), dict.fromkeys(labels)
 
     def run(x: NDArray[Any]) -> Sequence[Any]:
         rows = x.reshape(1, -1) if x.ndim == 1 else x
         if rows.ndim != 2 or rows.shape[1] != count:
             raise InferenceError(f"x of shape {list(x.shape)} does not fit {count} class labels")
-        return [maps(labels, np.ascontiguousarray(rows))]
+        return [maps(template, labels, np.ascontiguousarray(rows))]
 
     return run
 

@@ -127,6 +127,10 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
         trouble = None if value < 0 else _wrong_constant(model, value, name, size)
         if trouble:
             return trouble
+    for value in model.node_inputs[view.index].tolist()[5:6]:
+        bias = model.constant_type(value).shape if value >= 0 and model.is_constant[value] else None
+        if bias is not None and tuple(bias) != (n,):
+            return f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
     if not np.isfinite(model.constant(model.node_inputs[view.index].tolist()[2], aligned=False)).all():
         return "MatMulNBits whose input scales has a number that is not finite"
     return None

@@ -269,6 +269,9 @@ def _simplified_layer_norm(context: Context, node: Node, inputs: Sequence[Value 
     return [context.reshaped(made, x.shape)]
 
 
+_EMBEDDINGS = (*F32, "float16")
+
+
 def _embedding_refusal(model: Model, view: NodeView) -> str | None:
     if _is_named(view.inputs, 1) != _is_named(view.inputs, 4):
         return "EmbedLayerNormalization with only one of segment_ids and segment_embedding"
@@ -277,7 +280,7 @@ def _embedding_refusal(model: Model, view: NodeView) -> str | None:
 
 @_contrib(
     "EmbedLayerNormalization",
-    dtypes=(("int32",), ("int32",), F32, F32, F32, F32, F32, ("int32",), ("int32",)),
+    dtypes=(("int32",), ("int32",), *(_EMBEDDINGS,) * 5, ("int32",), ("int32",)),
     attributes={"epsilon": None, "mask_index_type": (0,)},
     required=(0, 2, 3, 5, 6),
     check=_embedding_refusal,
@@ -295,6 +298,9 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
     for name, value in (("segment_ids", segments), ("mask", mask)):
         if value is not None and value.shape != ids.shape:
             raise InferenceError(f"{name} {list(value.shape)} do not fit input_ids {list(ids.shape)}")
+    for table in (places, segment_table, gamma, beta):
+        if table is not None and table.dtype != words.dtype:
+            raise InferenceError(f"expected operands of the same type, found {words.dtype} and {table.dtype}")
     width = words.shape[1]
     if places.shape[1] != width or (segment_table is not None and segment_table.shape[1:] != (width,)):
         raise InferenceError(f"embeddings do not all have {width} columns")
@@ -304,7 +310,7 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
         is_negative = binary(context, "less", rows, context.scalar(0, rows.dtype), _BOOL)
         outside = context.scalar(np.iinfo(rows.dtype).max, rows.dtype)
         rows = context.call("where", [is_negative, outside, rows], rows.shape, rows.dtype)
-        return context.call("gather", [table, rows], (*rows.shape, width), table.dtype, [0])
+        return cast(context, context.call("gather", [table, rows], (*rows.shape, width), table.dtype, [0]), _F32)
 
     if positions is None:
         positions = context.counting(length)
@@ -313,7 +319,8 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
     total = binary(context, "add", looked_up(words, ids), looked_up(places, positions))
     if segment_table is not None:
         total = binary(context, "add", total, looked_up(segment_table, _required(segments)))
-    made = _normalized(context, total, _required(gamma), beta, node.get("epsilon", 1e-12), root=False)
+    scale, shift = cast(context, _required(gamma), _F32), None if beta is None else cast(context, beta, _F32)
+    made = cast(context, _normalized(context, total, scale, shift, node.get("epsilon", 1e-12), root=False), words.dtype)
     if node.num_outputs < 2:
         return [made]
     if mask is None:
@@ -321,7 +328,7 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
     else:  # the number of ones in each row
         ones = cast(context, binary(context, "equal", mask, context.scalar(1, _INT32), _BOOL), _INT32)
         counts = reduced(context, ones, "sum", (1,), keep=False)
-    return [made, counts, total]
+    return [made, counts, cast(context, total, words.dtype)]
 
 
 def _zeros(count: int) -> np.ndarray[Any, Any]:

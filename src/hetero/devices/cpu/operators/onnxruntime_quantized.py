@@ -19,7 +19,7 @@ from .elementwise import _optional, _required, binary, broadcast, cast, unary, u
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
 from .onnxruntime import _contrib, _vector, _with_bias
-from .quantized import _integer_product, _Requantization
+from .quantized import Quantized, _integer_product, _Requantization, parameter_refusal
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -50,13 +50,16 @@ def _quantized(context: Context, x: Value, scale: Value | None, zero: Value | No
     return context.call("quantize", [x, _required(scale), zero], x.shape, dtype, [1, 1, x.size, 0])
 
 
+# Scales of infinity are what quantizers write for masks of the least float32.
 _UNARY_TYPES = (_BYTES, F32, _BYTES, F32, _BYTES)
+_unary_parameters = parameter_refusal(Quantized("X", 0, 1, 2), Quantized("Y", -1, 3, 4), infinite=True)
 
 
 @_contrib(
     "QLinearAdd", "QLinearMul",
     dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES),
     required=(0, 1, 3, 4, 6),
+    check=parameter_refusal(Quantized("A", 0, 1, 2), Quantized("B", 3, 4, 5), Quantized("C", -1, 6, 7), infinite=True),
 )  # fmt: skip
 def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a, b = _required(inputs[0]), _required(inputs[3])
@@ -68,8 +71,10 @@ def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     return [_quantized(context, made, inputs[6], _optional(inputs, 7), a.dtype)]
 
 
-@_contrib("QLinearSigmoid", dtypes=_UNARY_TYPES, required=(0, 1, 3))
-@_contrib("QLinearLeakyRelu", dtypes=_UNARY_TYPES, attributes={"alpha": None}, required=(0, 1, 3))
+@_contrib("QLinearSigmoid", dtypes=_UNARY_TYPES, required=(0, 1, 3), check=_unary_parameters)
+@_contrib(
+    "QLinearLeakyRelu", dtypes=_UNARY_TYPES, attributes={"alpha": None}, required=(0, 1, 3), check=_unary_parameters
+)
 def _unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     wide = _dequantized(context, x, inputs[1], inputs[2])
@@ -81,7 +86,9 @@ def _unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
 
 
 def _softmax_refusal(model: Model, view: NodeView) -> str | None:
-    return None if view.attributes.get("opset", 0) >= 1 else "QLinearSoftmax without its attribute opset"
+    if view.attributes.get("opset", 0) < 1:
+        return "QLinearSoftmax without its attribute opset"
+    return _unary_parameters(model, view)
 
 
 @_contrib(
@@ -101,7 +108,13 @@ def _softmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     return [_quantized(context, made, inputs[3], inputs[4], x.dtype)]
 
 
-@_contrib("QLinearGlobalAveragePool", dtypes=_UNARY_TYPES, attributes={"channels_last": (0, 1)}, required=range(5))
+@_contrib(
+    "QLinearGlobalAveragePool",
+    dtypes=_UNARY_TYPES,
+    attributes={"channels_last": (0, 1)},
+    required=range(5),
+    check=_unary_parameters,
+)
 def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     if x.rank < 3:
@@ -117,6 +130,7 @@ def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -
     attributes={name: values for name, values in WINDOW.items() if name != "dilations"}
     | {"ceil_mode": (0, 1), "count_include_pad": (0, 1), "channels_last": (0,)},
     required=(0, 1, 3),
+    check=_unary_parameters,
 )
 def _average_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
@@ -135,7 +149,8 @@ def _concat_refusal(model: Model, view: NodeView) -> str | None:
         dtype, kind = model.type_of(value).dtype, (position - 2) % 3
         if dtype is not None and (dtype == np.float32) != (kind == 1 if position >= 2 else position == 0):
             return f"QLinearConcat whose input {position} is {dtype}"
-    return None
+    parts = [Quantized(f"input {at}", at, at + 1, at + 2) for at in range(2, count, 3)]
+    return parameter_refusal(Quantized("Y", -1, 0, 1), *parts, infinite=True)(model, view)
 
 
 @_contrib("QLinearConcat", dtypes=(*_BYTES, "float32"), attributes={"axis": None}, check=_concat_refusal, result=1)
@@ -193,6 +208,7 @@ def _scaled_product(
     "MatMulIntegerToFloat",
     dtypes=(_BYTES, _BYTES, F32, F32, _BYTES, _BYTES, F32),
     required=(0, 1, 2, 3),
+    check=parameter_refusal(Quantized("A", 0, 2, 4), Quantized("B", 1, 3, 5, single=False), any_sign=True),
     result="float32",
 )
 def _matmul_integer_to_float(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -201,16 +217,26 @@ def _matmul_integer_to_float(context: Context, node: Node, inputs: Sequence[Valu
     return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, b_zero, bias)]
 
 
-@_contrib("DynamicQuantizeMatMul", dtypes=(F32, _BYTES, F32, _BYTES, F32), required=(0, 1, 2))
+@_contrib(
+    "DynamicQuantizeMatMul",
+    dtypes=(F32, _BYTES, F32, _BYTES, F32),
+    required=(0, 1, 2),
+    check=parameter_refusal(Quantized("B", 1, 2, 3, single=False), any_sign=True),
+)
 def _dynamic_quantize_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, b, b_scale = (_required(value) for value in inputs[:3])
     a, a_scale, a_zero = context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
     return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, _optional(inputs, 3), _optional(inputs, 4))]
 
 
+_gemm_parameters = parameter_refusal(
+    Quantized("A", 0, 1, 2), Quantized("B", 3, 4, 5, single=False), Quantized("y", -1, 7, 8), infinite=True
+)
+
+
 def _gemm_refusal(model: Model, view: NodeView) -> str | None:
     scale, zero = (len(view.inputs) > at and view.inputs[at] != "" for at in (7, 8))
-    return None if scale == zero else "QGemm with only one of y_scale and y_zero_point"
+    return _gemm_parameters(model, view) if scale == zero else "QGemm with only one of y_scale and y_zero_point"
 
 
 @_contrib(

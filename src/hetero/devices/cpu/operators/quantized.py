@@ -127,6 +127,49 @@ def _scale_refusal(
     return check
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Quantized:
+    """Which inputs of a node are a quantized tensor, its scale and its zero point. ``tensor``: -1 if it is the result.
+    ``single``: scale and zero point have one element."""
+
+    name: str
+    tensor: int
+    scale: int | None
+    zero: int
+    single: bool = True
+
+    def trouble(self, model: Model, view: NodeView) -> str | None:
+        """Why the parameters do not fit the tensor, as far as it is known."""
+        inputs = model.node_inputs[view.index].tolist()
+        parameters = {"scale": self.scale, "zero_point": self.zero}
+        named = {name: inputs[at] for name, at in parameters.items() if at is not None and at < len(inputs)}
+        for name, value in named.items():
+            kind = model.constant_type(value) if self.single and value >= 0 and model.is_constant[value] else None
+            if kind is not None and kind.shape is not None and math.prod(map(int, kind.shape)) != 1:  # type: ignore[arg-type]
+                return f"{view.op_type} with {self.name}_{name} of shape {list(kind.shape)}; expected 1 element"
+        if self.tensor >= 0 and named.get("zero_point", -1) >= 0:
+            found, expected = (model.type_of(value).dtype for value in (named["zero_point"], inputs[self.tensor]))
+            if found is not None and expected is not None and found != expected:
+                return (
+                    f"{view.op_type} with {self.name}_zero_point of type {found}; expected {expected}, as {self.name}"
+                )
+        return None
+
+
+def parameter_refusal(
+    *tensors: Quantized, any_sign: bool = False, infinite: bool = False
+) -> Callable[[Model, NodeView], str | None]:
+    """A check of scales, as `_scale_refusal`, and of zero points."""
+    scales = {f"{each.name}_scale": each.scale for each in tensors if each.scale is not None}
+    check_scales = _scale_refusal(any_sign, infinite, **scales)
+
+    def check(model: Model, view: NodeView) -> str | None:
+        troubles = (each.trouble(model, view) for each in tensors)
+        return next(filter(None, troubles), None) or check_scales(model, view)
+
+    return check
+
+
 def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
     """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
     must not be negative, and constant scales (``scale`` is their name) must not be NaN and must fit the zero points
@@ -347,7 +390,23 @@ def _integer_product(
     return requantization.of(context, made) if requantization is not None and is_separate else made
 
 
-@operator("MatMulInteger", dtypes=_BYTES, result="int32")
+def _columns_trouble(view: NodeView, b: Value | None, **parameters: Value | None) -> str | None:
+    """Why constant parameters of the columns of a constant matrix do not fit it."""
+    for name, value in parameters.items():
+        if b is not None and b.rank == 2 and value is not None and value.size not in (1, b.shape[1]):
+            return f"{view.op_type} with {name} of shape {list(value.shape)}; expected 1 or {b.shape[1]} elements"
+    return None
+
+
+_sums_parameters = parameter_refusal(Quantized("a", 0, None, 2, single=False), Quantized("b", 1, None, 3, single=False))
+
+
+def _sums_refusal(model: Model, view: NodeView) -> str | None:
+    _, b, _, b_zero = _constants(model, view, 4)
+    return _columns_trouble(view, b, b_zero_point=b_zero) or _sums_parameters(model, view)
+
+
+@operator("MatMulInteger", dtypes=_BYTES, check=_sums_refusal, result="int32")
 def _matmul_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a_zero, b_zero = _optional(inputs, 2), _optional(inputs, 3)
     return [_integer_product(context, _required(inputs[0]), _required(inputs[1]), a_zero, b_zero)]
@@ -363,17 +422,14 @@ def _multiplier(context: Context, x_scale: Value, w_scale: Value, y_scale: Value
     return cast(context, cast(context, binary(context, "div", product, wide[2]), dtype), _F32)
 
 
-_matmul_scales = _scale_refusal(a_scale=1, b_scale=4, y_scale=6)
+_matmul_parameters = parameter_refusal(
+    Quantized("a", 0, 1, 2, single=False), Quantized("b", 3, 4, 5, single=False), Quantized("y", -1, 6, 7, single=False)
+)
 
 
 def _matmul_refusal(model: Model, view: NodeView) -> str | None:
     _, _, _, b, b_scale, b_zero, _, _ = _constants(model, view, 8)
-    for name, value in (("b_scale", b_scale), ("b_zero_point", b_zero)):
-        if b is not None and b.rank == 2 and value is not None and value.size not in (1, b.shape[1]):
-            return f"QLinearMatMul with {name} of shape {list(value.shape)}; expected 1 or {b.shape[1]} elements"
-    if b is not None and b_zero is not None and b.dtype != b_zero.dtype:
-        return f"QLinearMatMul with b_zero_point of type {b_zero.dtype}; expected {b.dtype}, as b"
-    return _matmul_scales(model, view)
+    return _columns_trouble(view, b, b_scale=b_scale, b_zero_point=b_zero) or _matmul_parameters(model, view)
 
 
 @operator(
@@ -531,29 +587,34 @@ def _is_depthwise(x: Value, weights: Value, ints: Sequence[int]) -> bool:
     return bool(ask("depthwise_pays", *three(x.shape[2:], 1)[1:], *ints))
 
 
-@operator("ConvInteger", dtypes=_BYTES, attributes=WINDOW | {"group": None}, result="int32")
+_conv_integer_parameters = parameter_refusal(Quantized("x", 0, None, 2), Quantized("w", 1, None, 3, single=False))
+
+
+@operator(
+    "ConvInteger",
+    dtypes=_BYTES,
+    attributes=WINDOW | {"group": None},
+    check=_conv_integer_parameters,
+    result="int32",
+)
 def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x_zero, w_zero = _optional(inputs, 2), _optional(inputs, 3)
     return [_integer_convolution(context, node, _required(inputs[0]), _required(inputs[1]), x_zero, w_zero)]
 
 
-_convolution_scales = _scale_refusal(x_scale=1, w_scale=4, y_scale=6)
+_convolution_parameters = parameter_refusal(
+    Quantized("x", 0, 1, 2), Quantized("w", 3, 4, 5, single=False), Quantized("y", -1, 6, 7)
+)
 
 
 def _convolution_refusal(model: Model, view: NodeView) -> str | None:
-    _, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = _constants(model, view, 9)
-    single = {"x_scale": x_scale, "x_zero_point": x_zero, "y_scale": y_scale, "y_zero_point": y_zero}
-    for name, value in single.items():
-        if value is not None and value.size != 1:
-            return f"QLinearConv with {name} of shape {list(value.shape)}; expected 1 element"
+    _, _, _, w, w_scale, w_zero, _, _, bias = _constants(model, view, 9)
     if w is not None and w.rank:
         outputs = w.shape[0]
         for name, value in (("w_scale", w_scale), ("w_zero_point", w_zero), ("B", bias)):
             if value is not None and value.shape != (outputs,) and (value.size != 1 or value is bias):
                 return f"QLinearConv with {name} of shape {list(value.shape)}; expected {outputs} elements, as w"
-        if w_zero is not None and w_zero.dtype != w.dtype:
-            return f"QLinearConv with w_zero_point of type {w_zero.dtype}; expected {w.dtype}, as w"
-    return _convolution_scales(model, view)
+    return _convolution_parameters(model, view)
 
 
 @operator(

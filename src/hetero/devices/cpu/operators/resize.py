@@ -3,6 +3,9 @@
 The position in the input of each element of the result depends only on shapes, so the tables are computed during
 planning, or once for new sizes (kernels/resize_tables.c), and the kernels that apply them know no modes. Axes are
 processed in the order of the lowest cost.
+
+Linear and cubic modes compute in float32, or in float64 for float64 and integers of 32 bits (`_COMPUTED_IN`). Results
+that are integers are rounded, halves to even, and saturated.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from ...._sizes import is_symbolic, single, single_bits, whole
 from ....errors import InferenceError
 from ..registry import ANY, F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _optional, _required, binary, cast
+from .elementwise import _optional, _required, binary, cast, unary, unary_code
 from .movement import axes_of
 
 if TYPE_CHECKING:
@@ -28,8 +31,14 @@ if TYPE_CHECKING:
 _MAX_LENGTH = 1 << 30  # elements of an axis: positions are int32
 _MAX_TAPS = 1 << 28  # of all outputs along an axis
 _GATHER_COST = 4  # cost of an output along the innermost axis, relative to other axes
+_ROUND = unary_code("ROUND")
 _I32 = np.dtype(np.int32)
 _BOOL = np.dtype(np.bool_)
+
+_COMPUTED_IN = dict.fromkeys(("float16", "bfloat16", "int8", "uint8", "int16", "uint16"), np.dtype(np.float32)) | (
+    dict.fromkeys(("int32", "uint32"), np.dtype(np.float64))
+)
+"""The type in which linear and cubic modes compute, where it is not that of x. It holds every element exactly."""
 
 _COORDINATES = {
     name: _kernels.constant(f"RESIZE_{constant}")
@@ -63,8 +72,8 @@ def _refusal(model: Model, view: NodeView) -> str | None:
     mode = attributes.get("mode", b"nearest")
     if mode != b"nearest":
         dtype = model.type_of(int(model.node_inputs[view.index][0])).dtype
-        if dtype is None or dtype.name not in FLOATS:
-            supported = ", ".join(FLOATS)
+        if dtype is None or dtype.name not in (*FLOATS, *_COMPUTED_IN):
+            supported = ", ".join((*FLOATS, *_COMPUTED_IN))
             return f"{view.op_type} with mode {mode.decode()} of {dtype or 'an unknown type'}; supported: {supported}"
     elif attributes.get("antialias", 0):
         return f"{view.op_type} with antialias and mode nearest"
@@ -111,6 +120,7 @@ def _by_input(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
 
 def _by_scales(context: Context, node: Node, x: Value, given_scales: Sequence[float]) -> list[Value]:
     """Resize as before opset 11: asymmetric; nearest rounds down when enlarging and up when shrinking."""
+    dtype, x = x.dtype, _widened(context, node, x)
     scales = _checked_scales(given_scales, x.rank)
     tables = []
     for axis, scale in enumerate(scales):
@@ -118,10 +128,10 @@ def _by_scales(context: Context, node: Node, x: Value, given_scales: Sequence[fl
         if length != size or scale != 1:
             rounding = b"ceil" if scale < 1 else b"floor"
             tables.append(_table(context, node, x, axis, length, scale, b"asymmetric", rounding))
-    return [_apply(context, x, tables)]
+    return [_rounded(context, _apply(context, x, tables), dtype)]
 
 
-@operator("Resize", dtypes=(ANY, FLOATS, F32, ("int64",)), since=11, check=_refusal, attributes={
+@operator("Resize", dtypes=(ANY, (*FLOATS, "float16"), F32, ("int64",)), since=11, check=_refusal, attributes={
     "mode": (b"nearest", b"linear", b"cubic"),
     "coordinate_transformation_mode": tuple(_COORDINATES),
     "nearest_mode": tuple(_ROUNDINGS),
@@ -133,7 +143,7 @@ def _by_scales(context: Context, node: Node, x: Value, given_scales: Sequence[fl
     "keep_aspect_ratio_policy": (b"stretch", b"not_larger", b"not_smaller"),
 })  # fmt: skip
 def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = _required(inputs[0])
+    dtype, x = _required(inputs[0]).dtype, _widened(context, node, _required(inputs[0]))
     axes_attribute = node.get("axes", None)
     axes = list(range(x.rank)) if axes_attribute is None else axes_of(axes_attribute, x.rank)
     scales, lengths = _target(context, node, x, axes, inputs)
@@ -158,7 +168,26 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     if outside is not None and (outside.data is None or outside.data.any()):
         filler = context.scalar(node.get("extrapolation_value", 0.0), x.dtype)
         result = context.call("where", [outside, filler, result], result.shape, x.dtype)
-    return [result]
+    return [_rounded(context, result, dtype)]
+
+
+def _widened(context: Context, node: Node, x: Value) -> Value:
+    """``x`` in the type in which the node computes."""
+    return cast(context, x, _COMPUTED_IN.get(x.dtype.name, x.dtype)) if _interpolates(node) else x
+
+
+def _rounded(context: Context, x: Value, dtype: np.dtype[Any]) -> Value:
+    """A result in the type of the operand. ``x``: float32 or float64 if its type differs."""
+    if x.dtype == dtype or dtype.kind not in "iu":
+        return cast(context, x, dtype)
+    if dtype.itemsize <= 2:
+        operands = [x, context.scalar(1, x.dtype), context.scalar(0, dtype)]
+        return context.call("quantize", operands, x.shape, dtype)
+    limits = np.iinfo(dtype)
+    x = unary(context, _ROUND, x)
+    for kernel, bound in (("max", limits.min), ("min", limits.max)):
+        x = binary(context, kernel, x, context.scalar(bound, x.dtype))
+    return cast(context, x, dtype)
 
 
 # ---- how large, and from where

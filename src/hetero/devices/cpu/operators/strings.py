@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...._hosted import one_hot, places
+from ...._hosted import one_hot, places, strings
 from ...._ngrams import NGrams
 from ....errors import InferenceError
 from ....model.constants import array_of
@@ -46,13 +46,6 @@ def text(node: Node, name: str, default: str) -> str:
         return str(item.decode())
     except UnicodeDecodeError as error:
         raise InferenceError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
-
-
-def strings(items: Sequence[str], shape: Sequence[int]) -> Array:
-    """An object array, which NumPy does not take for an array of characters."""
-    made = np.empty(len(items), object)
-    made[:] = items
-    return made.reshape(shape)
 
 
 # ---- StringNormalizer and its kin
@@ -307,18 +300,16 @@ def _one_hot_encoder(node: Node) -> Run:
             raise InferenceError(f"x is {x.dtype}, but the categories are {'strings' if names else 'int64'}")
         if x.dtype.kind == "f":
             x = x.astype(np.int64)
-        items = x.reshape(-1).tolist()
-        made, unknown = one_hot(place, items, count)
+        items = x.ravel().tolist()
+        made, unknown = one_hot(place, items, x.shape, count)
         if not zeros and unknown >= 0:
             raise InferenceError(f"{items[unknown]!r} is not a category, and zeros is 0")
-        return [made.reshape(*x.shape, count)]
+        return [made]
 
     return run
 
 
 # ---- TfIdfVectorizer
-
-_MOST_COUNTS = 1 << 22  # counters of the rows that are counted at a time: 32 MiB
 
 
 @hosted("TfIdfVectorizer", dtypes=("int32", "int64", *STRING), attributes=dict.fromkeys((
@@ -379,26 +370,15 @@ def _tf_idf_vectorizer(node: Node) -> Run:
     columns = {gram: int(indexes[number]) for known in grams for gram, number in known.items()}
     pool_of_grams = NGrams(columns, width)
 
-    def counts_of(items: list[Any], rows: int, length: int) -> Array:
-        counts = np.zeros((rows, width), np.int64)
-        pool_of_grams.count(items, length, least, most, skips, counts)
-        return counts
+    factors = None if mode == "TF" else by_column.tobytes()
 
     def run(x: Array) -> Sequence[Any]:
         if x.ndim not in (1, 2) or (x.dtype == object) != bool(names):
             raise InferenceError(
                 f"x is {x.dtype}{list(x.shape)}; expected rows of {'strings' if names else 'integers'}"
             )
-        rows = x.reshape(1, -1) if x.ndim == 1 else x
-        made = np.empty((len(rows), width), np.float32)
-        step = max(1, _MOST_COUNTS // width)
-        for begin in range(0, len(rows), step):
-            part = rows[begin : begin + step]
-            made[begin : begin + step] = counts_of(part.reshape(-1).tolist(), len(part), part.shape[1])
-        if mode == "IDF":
-            made = np.where(made > 0, by_column, np.float32(0))
-        elif mode == "TFIDF":
-            made *= by_column
+        count, length = (1, x.size) if x.ndim == 1 else x.shape
+        made = pool_of_grams.rows(x.ravel().tolist(), count, length, least, most, skips, factors, mode == "IDF")
         return [made.reshape(width) if x.ndim == 1 else made]
 
     return run
@@ -477,7 +457,7 @@ def _as_numbers(items: list[str], dtype: np.dtype[Any]) -> Array:
 def _reshape(node: Node) -> Run:
     def run(x: Array, shape: Array) -> Sequence[Any]:
         sizes = shape.reshape(-1).tolist()
-        if not node.get("allowzero", 0):
+        if 0 in sizes and not node.get("allowzero", 0):
             if any(size == 0 and at >= x.ndim for at, size in enumerate(sizes)):
                 raise InferenceError(f"shape {sizes} has a 0 beyond the {x.ndim} dimensions of x")
             sizes = [x.shape[at] if size == 0 else size for at, size in enumerate(sizes)]
@@ -490,6 +470,8 @@ def _reshape(node: Node) -> Run:
 def _flatten(node: Node) -> Run:
     def run(x: Array) -> Sequence[Any]:
         axis = node.get("axis", 1)
+        if axis == 1 and x.ndim == 2:
+            return [x]
         axis = axis + x.ndim if axis < 0 else axis
         if not 0 <= axis <= x.ndim:
             raise InferenceError(f"axis {axis} is outside 0..{x.ndim}")
@@ -540,6 +522,8 @@ def _gather(node: Node) -> Run:
 
     def run(x: Array, places: Array) -> Sequence[Any]:
         axis = _axis(given, x.ndim)
+        if axis == 1 and x.ndim == 2 and places.shape == (1,) and 0 <= (column := int(places[0])) < x.shape[1]:
+            return [x[:, column : column + 1]]  # a fifth of the time
         try:
             return [np.asarray(x.take(places, axis), x.dtype)]
         except IndexError as error:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .network import windows
@@ -22,9 +23,31 @@ def _dequantized(x: Array, scale: Array, zero: Array | None) -> Array:
 def _quantized(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
     limits = np.iinfo(dtype)
     middle = 0 if zero is None else int(zero.reshape(()))
-    levels = np.rint(np.asarray(x, np.float32) / scale.reshape(()).astype(np.float32)).astype(np.float64)
-    made: Array = np.clip(levels + middle, limits.min, limits.max).astype(dtype)
+    levels = np.rint(np.asarray(x, np.float32) / scale.reshape(()).astype(np.float32)).astype(np.float64) + middle
+    made: Array = np.clip(np.nan_to_num(levels, nan=limits.min), limits.min, limits.max).astype(dtype)
     return made
+
+
+def _along(operand: Array, x: Array, axis: int) -> Array:
+    """A scale or zero point, or a vector of them along ``axis``, in a shape that broadcasts to ``x``."""
+    made: Array = operand.reshape(() if operand.size == 1 else (-1, *(1,) * (x.ndim - 1 - axis % x.ndim)))
+    return made
+
+
+@definition("QuantizeLinear")
+def quantize_linear(x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Array:
+    zero = np.uint8(0) if zero is None else zero
+    limits: Any = ml_dtypes.iinfo(zero.dtype)  # type: ignore[no-untyped-call]
+    levels = np.rint((x / _along(scale, x, axis)).astype(np.float64)) + _along(zero, x, axis).astype(np.float64)
+    made: Array = np.clip(np.nan_to_num(levels, nan=limits.min), limits.min, limits.max).astype(np.int32)
+    return made.astype(zero.dtype)
+
+
+@definition("DequantizeLinear")
+def dequantize_linear(x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Array:
+    middle = np.int64(0) if zero is None else _along(zero, x, axis).astype(np.int64)
+    wide: Array = (x.astype(np.int64) - middle).astype(np.float32) * _along(scale, x, axis).astype(np.float32)
+    return wide.astype(scale.dtype)
 
 
 def _binary(operation: Callable[[Array, Array], Array]) -> Callable[..., Array]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx.numpy_helper import saturate_cast
 from onnx.reference.ops import load_op
 
 from .table import Corrections
@@ -133,7 +134,8 @@ def _interpolated(
         for place, weight in zip(taps.clip(0, size - 1).astype(np.int64).T, weights.T, strict=True):
             matrix[np.arange(length), place] += weight  # one element of each row
         result = np.moveaxis(np.tensordot(matrix, result, (1, axis)), 0, axis)
-    return np.where(outside, extrapolation_value, result).astype(x.dtype)
+    made = np.where(outside, extrapolation_value, result)
+    return np.asarray(saturate_cast(made, x.dtype) if x.dtype.kind in "iu" else made.astype(x.dtype))
 
 
 def _target(
