@@ -93,7 +93,7 @@ def _check(data: bytes, file: PlanFile, label: str) -> None:
         if not part.nodes:
             raise PropertyError(f"{label}: subgraph {i + 1} has no nodes")
     try:
-        json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label))
+        json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label), parse_int=_check_integer)
     except HeteroError:
         raise
     except (RecursionError, ValueError) as error:  # in fields that msgspec ignores
@@ -109,6 +109,12 @@ def _distinct(pairs: list[tuple[str, Any]], label: str) -> None:
         if key in seen:
             raise PropertyError(f"{label}: duplicate key {key!r}, the second time with {value!r}")
         seen.add(key)
+
+
+def _check_integer(text: str) -> None:
+    """Reject a number that no size or count can have. Some of them do not fit a float."""
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"the number {text[:30]} is out of range; expected one of 64 bits")
 
 
 def _trouble(data: bytes, error: Exception) -> str:
