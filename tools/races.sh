@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 python=build-races/venv/bin/python
 [ -x "$python" ] || "${PYTHON:-python3}" -m venv build-races/venv
 CC=gcc "$python" -m pip install --quiet '.[test]' \
-    --config-settings=cmake.define.HETERO_RACES=ON --config-settings=build-dir=build-races/cmake
+    --config-settings=cmake.define.HETERO_RACES=ON --config-settings=install.strip=false \
+    --config-settings=build-dir=build-races/cmake
 # Of other modules, Python's own among them, the sanitizer sees only calls of the C library: their locks, and no accesses
 # to memory. setarch: it needs addresses that are not randomized.
 exec env LD_PRELOAD="$(gcc -print-file-name=libtsan.so)" TSAN_OPTIONS="exitcode=66 ${TSAN_OPTIONS:-}" \

@@ -4,7 +4,7 @@ read and set properties, run custom operators and pipelines. Each result must be
     python tests/faults/chaos.py --seconds 60
     tools/races.sh --seconds 60                # under the thread sanitizer
 
-`--race` adds a race between two calls of an operator in C, to show that the sanitizer finds it.
+With `--race`, all threads call an operator in C that has a race, to show that the sanitizer finds it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def library(folder: Path, sanitized: bool) -> ctypes.CDLL:
 
 class Chaos:
     def __init__(self, folder: Path, race: bool) -> None:
-        self.folder, self.counts = folder, Counter[str]()
+        self.folder, self.races, self.counts = folder, race, Counter[str]()
         self.problems: list[str] = []
         self.core = hetero.Core()
         self.library = library(folder, "tsan" in os.environ.get("LD_PRELOAD", ""))
@@ -103,7 +103,16 @@ class Chaos:
 
     def work(self, seed: int, end: float) -> None:
         choose = random.Random(seed)
-        actions = (self.infer, self.infer, self.asynchronous, self.cancel, self.export, self.compile, self.properties)
+        actions: tuple[Callable[[random.Random], None], ...] = (self.race,) if self.races else ()
+        actions = actions or (
+            self.infer,
+            self.infer,
+            self.asynchronous,
+            self.cancel,
+            self.export,
+            self.compile,
+            self.properties,
+        )
         while time.monotonic() < end and len(self.problems) < 10:
             action = choose.choice(actions)
             try:
@@ -119,7 +128,12 @@ class Chaos:
 
     def infer(self, choose: random.Random) -> None:
         compiled, inputs, expected = choose.choice(self.models)
-        for _ in range(choose.randint(1, 4)):
+        for _ in range(choose.randint(1, 4) if len(inputs) > 1 else 100):  # the operator in C takes microseconds
+            self.check(compiled(inputs), expected)
+
+    def race(self, choose: random.Random) -> None:
+        compiled, inputs, expected = self.models[-1]
+        for _ in range(500):
             self.check(compiled(inputs), expected)
 
     def asynchronous(self, choose: random.Random) -> None:
@@ -183,6 +197,7 @@ def main() -> int:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        sys.setswitchinterval(1e-4)
         chaos = Chaos(Path(folder), chosen.race)
         chaos.run(chosen.seconds, chosen.seed)
     print(*chaos.problems, f"{dict(sorted(chaos.counts.items()))}, {len(chaos.problems)} problems", sep="\n")

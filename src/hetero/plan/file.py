@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ..base.decoding import decode_json
 from ..errors import HeteroError, PropertyError, did_you_mean
 from ..partition import POLICIES
 from .schema import FORMAT_VERSION, PlanFile
@@ -57,7 +58,7 @@ def decode(data: bytes, label: str) -> PlanFile:
     """Read and check a file. ``label``: its name in messages. Raises `HeteroError` with the position for an invalid
     file, and `PropertyError` for an inconsistent plan."""
     try:
-        file = msgspec.json.decode(data, type=PlanFile)
+        file = decode_json(data, PlanFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HeteroError(f"{label}: {_trouble(data, error)}") from error
     if file.version != FORMAT_VERSION:
