@@ -27,6 +27,10 @@ from hetero._program cimport (
 )
 from kernels_c cimport *
 
+cdef extern from "arena_guard.h" nogil:
+    void ht_arena_open(const char *start, int64_t bytes)
+    void ht_arena_guard(const ht_call *call, const char *start, int64_t bytes, int threads)
+
 cdef extern from "time.h" nogil:
     struct timespec:
         long tv_sec
@@ -109,6 +113,7 @@ cdef class Arena:
     cdef int64_t size
 
     def __dealloc__(self):
+        ht_arena_open(self.start, self.size)
         free(self.start)
 
     cdef int reserve(self, int64_t size) except -1:
@@ -118,6 +123,7 @@ cdef class Arena:
         cdef char *start = <char *> ht_allocate_pages(size)
         if start == NULL:
             raise MemoryError(f"an arena of {size} bytes")
+        ht_arena_open(self.start, self.size)
         free(self.start)
         self.start = start
         self.size = size
@@ -162,6 +168,7 @@ cdef class Workspace:
     cdef Program program
     cdef Arena arena
     cdef Team team
+    cdef int num_threads        # that may run a call at the same time
     cdef char *bound            # the arena's start that the tensors point into
     cdef bint timed
     cdef ht_tensor *tensors
@@ -489,8 +496,9 @@ cdef class Workspace:
         cdef int64_t scratch = (self.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int64_t step = (self.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
         cdef int position
+        self.num_threads = 1 if self.team is None else self.team.most_threads()
         try:
-            self.arena.reserve(scratch + step * (1 if self.team is None else self.team.most_threads()))
+            self.arena.reserve(scratch + step * self.num_threads)
         except MemoryError:
             raise self.too_large() from None
         cdef Workspace inner
@@ -654,6 +662,7 @@ cdef class Workspace:
             if self.timed:
                 for position in range(program.first_call, program.num_calls):
                     wall, cpu = _now(CLOCK_MONOTONIC), _now(CLOCK_THREAD_CPUTIME_ID)
+                    ht_arena_guard(&self.calls[position], self.arena.start, self.arena.size, self.num_threads)
                     status = program.functions[position](&self.calls[position])
                     self.times_ns[2 * position] = _now(CLOCK_MONOTONIC) - wall
                     self.times_ns[2 * position + 1] = _now(CLOCK_THREAD_CPUTIME_ID) - cpu
@@ -661,6 +670,7 @@ cdef class Workspace:
                         break
             else:
                 for position in range(program.first_call, program.num_calls):
+                    ht_arena_guard(&self.calls[position], self.arena.start, self.arena.size, self.num_threads)
                     status = program.functions[position](&self.calls[position])
                     if status != HT_OK or ht_watch_ended(&self.watch) or (position & 15 == 15 and is_stopping()):
                         break
@@ -734,6 +744,7 @@ cdef class Workspace:
                             program.numbers[tensor]
                             + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)], trip)
                     for position in range(program.first_call, program.num_calls):
+                        ht_arena_guard(&self.calls[position], self.arena.start, self.arena.size, self.num_threads)
                         status = program.functions[position](&self.calls[position])
                         if status != HT_OK:
                             failed = position

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import pathlib
@@ -12,7 +11,6 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -20,6 +18,7 @@ from onnx import helper, numpy_helper
 
 import hetero
 from exported_models import PACKED, X, bits, network
+from forging import entries_of, forged
 from hetero import errors
 from hetero._checksum import crc32
 from hetero.artifact.layout import MANIFEST, Entry, Layout, comment_of
@@ -126,35 +125,6 @@ def test_bytes_of_other_kinds_are_refused(core: hetero.Core, tmp_path: pathlib.P
 
 
 # ---- files with right digests
-
-
-def entries_of(data: bytes) -> dict[str, bytes]:
-    artifact = Artifact(memoryview(data), "it")
-    return {entry.name: bytes(artifact.entry(i)) for i, entry in enumerate(artifact.manifest.entries)}
-
-
-def forged(
-    data: bytes,
-    manifest: Callable[[dict[str, Any]], Any] = lambda manifest: None,
-    entries: Callable[[dict[str, bytes]], Any] = lambda entries: None,
-) -> bytes:
-    """The file with other contents, and digests as if they had been written."""
-    contents = entries_of(data)
-    entries(contents)
-    records = [
-        {"name": name, "size": len(body), "crc32": crc32(body), "sha256": hashlib.sha256(body).hexdigest()}
-        for name, body in contents.items()
-    ]
-    stated = msgspec.to_builtins(Artifact(memoryview(data), "it").manifest)
-    stated["entries"] = records
-    manifest(stated)
-    text = json.dumps(stated).encode()
-    layout = Layout(
-        [Entry(MANIFEST, len(text), crc32(text)), *(Entry(r["name"], r["size"], r["crc32"]) for r in records)],
-        comment_of(hashlib.sha256(text).hexdigest()),
-    )
-    bodies = [text, *contents.values()]
-    return b"".join(header + body for header, body in zip(layout.headers, bodies, strict=True)) + layout.tail
 
 
 def exported(core: hetero.Core, device: str = "CPU") -> bytes:

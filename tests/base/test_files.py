@@ -132,7 +132,7 @@ def test_threads_that_write_beside_each_other_leave_each_other_alone(tmp_path: p
 def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock_new, taken = files._lock_new, []
+    lock_new, taken = files.lock_new, []
 
     def late(path: str, number: int) -> bool:
         if len(taken) < 2:
@@ -141,7 +141,7 @@ def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(
             assert not os.path.lexists(path)
         return lock_new(path, number)
 
-    monkeypatch.setattr(files, "_lock_new", late)
+    monkeypatch.setattr(files, "lock_new", late)
     files.write_atomically(tmp_path / "file", [b"whole"])
     assert (tmp_path / "file").read_bytes() == b"whole"
     taken.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import signal
@@ -335,3 +336,22 @@ def test_a_kill_leaves_the_old_or_the_new(make_model: Make, tmp_path: pathlib.Pa
             array = view.numpy()
             assert (array == number).all()
         onnx.checker.check_model(str(target))
+
+
+def test_a_name_that_a_killed_process_reserved_is_free_again(tmp_path: pathlib.Path, make_model: Make) -> None:
+    """An empty, unlocked data file that the model does not name goes; one of a living process stays."""
+    model = read_model(sum_of(make_model, weights(3)))
+    left, held, other = (tmp_path / name for name in ("m.onnx.1.data", "m.onnx.2.data", "n.onnx.1.data"))
+    for path in (left, held, other):
+        path.touch()
+    with open(held, "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        model.save(tmp_path / "m.onnx", external_above=0)
+    assert {path.name: path.stat().st_size for path in tmp_path.glob("*.data")} == {
+        left.name: 12,
+        held.name: 0,
+        other.name: 0,
+    }
+    model.save(tmp_path / "m.onnx", external_above=0)
+    assert not held.exists() or held.stat().st_size == 12
+    assert other.exists()

@@ -129,6 +129,7 @@ def test_pins_are_remembered(core: hetero.Core, diamond: hetero.Model, tmp_path:
         (lambda data: data["subgraphs"][0].update(device=3), r"subgraphs\[0\]\.device"),
         (lambda data: data["subgraphs"][1].update(device="CUP"), r"subgraph 2 is on 'CUP'.*did you mean CPU"),
         (lambda data: data["subgraphs"][1].update(nodes=[]), "subgraph 2 has no nodes"),
+        (lambda data: data["totals"][0].update(sent_bytes=10**400), "the number 1000*0 is out of range"),
     ],
 )
 def test_what_the_file_alone_tells(saved: Path, change: Callable[[dict[str, Any]], object], says: str) -> None:

@@ -5,7 +5,9 @@
 #include "kernels.h"
 #include "unary_codes.h"
 
-#if defined(__x86_64__)
+/* Builds for finding data races have only the baseline: threads work in the same way in every variant. */
+#if defined(__x86_64__) && !defined(HETERO_RACES)
+#define HAS_X86_VARIANTS 1
 #include <cpuid.h>
 #endif
 
@@ -14,7 +16,7 @@
 HT_KERNELS(DECLARE_baseline)
 static const ht_kernel_fn table_baseline[] = {HT_KERNELS(ENTRY_baseline)};
 
-#if defined(__x86_64__)
+#if HAS_X86_VARIANTS
 #define DECLARE_avx2(name) int ht_##name##_avx2(const ht_call *);
 #define ENTRY_avx2(name) ht_##name##_avx2,
 #define DECLARE_avx_vnni(name) int ht_##name##_avx_vnni(const ht_call *);
@@ -64,7 +66,7 @@ static const struct {
     const ht_kernel_fn *table;
 } variants[] = {
     {"baseline", table_baseline},
-#if defined(__x86_64__)
+#if HAS_X86_VARIANTS
     {"avx2", table_avx2},
     {"avx_vnni", table_avx_vnni},
     {"avx512", table_avx512},
@@ -94,7 +96,7 @@ ht_kernel_fn ht_kernel(int variant, int kernel)
     return variants[variant].table[kernel];
 }
 
-#if defined(__x86_64__)
+#if HAS_X86_VARIANTS
 /* AVX-VNNI, the 256-bit form without AVX-512. __builtin_cpu_supports of older compilers does not know it. */
 static int has_avx_vnni(void)
 {
@@ -116,7 +118,7 @@ static int has_avx512(void)
 
 int ht_variant_runs(int variant)
 {
-#if defined(__x86_64__)
+#if HAS_X86_VARIANTS
     __builtin_cpu_init();
     switch (variant) {
     case 1: return has_avx2();

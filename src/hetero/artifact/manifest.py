@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from ..base.decoding import decode_json
 from ..errors import Corrupt, WrongVersion
 from ..model.types import Holder, Port, dtype_of, onnx_dtype_of
 
@@ -142,7 +143,7 @@ class _Head(msgspec.Struct):
 def decode_manifest(data: memoryview, label: str) -> Manifest:
     """The manifest, its schema checked. Raises `WrongVersion` or `Corrupt`."""
     try:
-        head = msgspec.json.decode(data, type=_Head)
+        head = decode_json(data, _Head)
         if head.format != FORMAT:
             raise Corrupt(f"{label}: is not an exported model of hetero: its manifest has format {head.format!r}")
         if head.version != FORMAT_VERSION:
@@ -150,7 +151,7 @@ def decode_manifest(data: memoryview, label: str) -> Manifest:
                 f"{label}: has format version {head.version}, written by hetero {head.library}; this hetero reads "
                 f"version {FORMAT_VERSION}; compile and export the model again"
             )
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = decode_json(data, Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"{label}: manifest: {error}") from error
     _check(manifest, label)

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.decoding import decode_json
 from ..base.guard import guarded
 from ..errors import ArtifactError, Corrupt, WrongVersion
 from ..model.types import Port
@@ -224,7 +225,7 @@ class PayloadReader:
     def read_json(self, name: str, type: type[_T]) -> _T:
         """A JSON file, checked against ``type``. Raises `Corrupt` if it does not match."""
         try:
-            return msgspec.json.decode(self.read(name), type=type)
+            return decode_json(self.read(name), type)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Corrupt(f"{self.label}: {name} of the payload for {self.device}: {error}") from error
 

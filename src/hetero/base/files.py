@@ -20,6 +20,7 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "copy_range",
+    "lock_new",
     "map_file",
     "mapping_of",
     "moved_away",
@@ -105,7 +106,7 @@ def locked_folder(folder: str, name: str, end: str = _TEMPORARY_END) -> tuple[st
         os.mkdir(path)
         with contextlib.suppress(FileNotFoundError):  # removed before it was locked
             number = os.open(path, flags)
-            if _lock_new(path, number):
+            if lock_new(path, number):
                 return path, number
 
 
@@ -175,11 +176,11 @@ def _temporary_file(folder: str, name: str, needs: str | None) -> tuple[str, int
     while True:
         path = os.path.join(folder, _temporary_name(name, _TEMPORARY_END, needs))
         number = os.open(path, flags, 0o666)  # less the process's umask
-        if _lock_new(path, number):
+        if lock_new(path, number):
             return path, number
 
 
-def _lock_new(path: str, number: int) -> bool:
+def lock_new(path: str, number: int) -> bool:
     """Locks a new file or folder. If another process removed it as a leftover first, closes it and returns False."""
     try:
         # Waits while another process checks whether it is a leftover. Stays unlocked on a file system without locks.

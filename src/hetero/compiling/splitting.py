@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.decoding import decode_json
 from ..base.files import atomic_folder, new_file, path_text, read_file, write_all
 from ..errors import HeteroError, file_error
 from ..model.data_file import DataFile
@@ -133,7 +134,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
 
     path = os.path.join(os.fsdecode(folder), MANIFEST)
     try:
-        manifest = msgspec.json.decode(read_file(path), type=Manifest)
+        manifest = decode_json(read_file(path), Manifest)
     except OSError as error:
         raise file_error(HeteroError, f"cannot read {path}: {error.strerror or error}", error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

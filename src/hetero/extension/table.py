@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base.decoding import decode_json
 from ..errors import ArtifactError, Corrupt, ExtensionError, NotSupported, WrongVersion
 from .custom_op import CustomOp
 
@@ -118,7 +119,7 @@ def require_ops(reader: PayloadReader, ops: CustomOps) -> None:
 
     whose = f"{reader.label}: the model for {reader.device}"
     try:
-        required = msgspec.json.decode(described, type=list[tuple[str, int, str]])
+        required = decode_json(described, list[tuple[str, int, str]])
     except msgspec.MsgspecError as error:
         raise Corrupt(f"{whose}: its custom operators: {error}") from error
     for name, since, version in required:

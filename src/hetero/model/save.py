@@ -3,19 +3,22 @@
 A reader opens the ``.onnx`` file and the data file that it names. `save_model` therefore first writes and syncs the
 data file, under a new name, and then renames the ``.onnx`` file into place, which replaces the old model. Last, it
 removes the old data file if `save_model` created it (``m.onnx.1.data``) and the old model refers to it. Until the
-rename, the old files do not change. The temporary ``.onnx`` file contains the name of the data file: if the process is
-killed before the rename, the next write into the folder removes both.
+rename, the old files do not change. The name of the temporary ``.onnx`` file has a mark of the data file: if the
+process is killed before the rename, the next write into the folder removes both. Before there is a temporary file, an
+empty file reserves the name of the data file, locked by the process that made it: if that is killed, the next save to
+the same path removes the file. If the process is killed after the rename, the old data file may stay.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import mmap
 import os
 import re
 
-from ..base.files import atomic_file, new_file, path_text, remove_leftovers
+from ..base.files import atomic_file, lock_new, new_file, path_text, remove_leftovers
 from ..errors import PropertyError
 from .data_file import DataFile
 from .inference import ValueTypes
@@ -39,16 +42,20 @@ def save_model(model: Rows, types: ValueTypes, path: str | os.PathLike[str], ext
     folder, name = os.path.split(path)
     remove_leftovers(folder)  # first, because it could remove a reserved data file
     replaced = _replaced_data_files(folder, name)
+    _remove_reserved(folder, name, replaced)
     if model.file.folder is not None and _is_same_folder(folder, model.file.folder):
         for old in (name, *replaced):
             model.constants.external.hold(old)  # the model may still read the old files
-    data_file = None if external_above is None else _reserve(folder, name, external_above)
+    data_file, lock = (None, -1) if external_above is None else _reserve(folder, name, external_above)
     try:
         write_model(model, types, path, data_file)
     except BaseException:
         if data_file is not None:
             _remove(folder, [data_file.name])
         raise
+    finally:
+        if lock >= 0:
+            os.close(lock)
     if data_file is not None and not data_file.size:
         replaced.append(data_file.name)
     _remove(folder, replaced)
@@ -95,15 +102,39 @@ def _weight_bytes(model: Rows) -> int:
 
 def _replaced_data_files(folder: str, name: str) -> list[str]:
     """The data files of the existing model file that `save_model` created."""
-    pattern = re.compile(re.escape(name) + r"\.\d+\.data")
     try:
-        candidates = sorted(entry for entry in os.listdir(folder or ".") if pattern.fullmatch(entry))
+        candidates = _data_files(folder, name)
         if not candidates:
             return []
         with open(os.path.join(folder, name), "rb") as old, mmap.mmap(old.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return [entry for entry in candidates if data.find(os.fsencode(entry)) >= 0]
     except (OSError, ValueError):  # the file is missing or empty
         return []
+
+
+def _data_files(folder: str, name: str) -> list[str]:
+    pattern = re.compile(re.escape(name) + r"\.\d+\.data")
+    return sorted(entry for entry in os.listdir(folder or ".") if pattern.fullmatch(entry))
+
+
+def _remove_reserved(folder: str, name: str, used: list[str]) -> None:
+    """Remove the files by which killed processes reserved names (`_reserve`): empty, unlocked, and not ``used``."""
+    with contextlib.suppress(OSError):
+        for entry in _data_files(folder, name):
+            path = os.path.join(folder, entry)
+            if entry not in used and os.lstat(path).st_size == 0:
+                _remove_unlocked(path)
+
+
+def _remove_unlocked(path: str) -> None:
+    with contextlib.suppress(OSError):  # its process lives, or another process removed it first
+        number = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(number), os.lstat(path)):  # not replaced by the data
+                os.unlink(path)
+        finally:
+            os.close(number)
 
 
 def _is_same_folder(one: str, other: str) -> bool:
@@ -113,16 +144,17 @@ def _is_same_folder(one: str, other: str) -> bool:
         return False
 
 
-def _reserve(folder: str, name: str, at_least: int) -> DataFile:
-    """A data file with a new name, which an empty file reserves."""
+def _reserve(folder: str, name: str, at_least: int) -> tuple[DataFile, int]:
+    """A data file with a new name, and the descriptor of the empty, locked file that reserves the name."""
     for number in itertools.count(1):
         candidate = f"{name}.{number}.data"
+        path = os.path.join(folder, candidate)
         try:
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-            os.close(os.open(os.path.join(folder, candidate), flags, 0o666))
+            lock = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
         except FileExistsError:
             continue
-        return DataFile(candidate, at_least)
+        if lock_new(path, lock):
+            return DataFile(candidate, at_least), lock
     raise AssertionError
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ..base.decoding import decode_json
 from ..errors import HeteroError, PropertyError, did_you_mean
 from ..partition import POLICIES
 from .schema import FORMAT_VERSION, PlanFile
@@ -57,7 +58,7 @@ def decode(data: bytes, label: str) -> PlanFile:
     """Read and check a file. ``label``: its name in messages. Raises `HeteroError` with the position for an invalid
     file, and `PropertyError` for an inconsistent plan."""
     try:
-        file = msgspec.json.decode(data, type=PlanFile)
+        file = decode_json(data, PlanFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HeteroError(f"{label}: {_trouble(data, error)}") from error
     if file.version != FORMAT_VERSION:
@@ -93,7 +94,7 @@ def _check(data: bytes, file: PlanFile, label: str) -> None:
         if not part.nodes:
             raise PropertyError(f"{label}: subgraph {i + 1} has no nodes")
     try:
-        json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label))
+        json.loads(data, object_pairs_hook=lambda pairs: _distinct(pairs, label), parse_int=_check_integer)
     except HeteroError:
         raise
     except (RecursionError, ValueError) as error:  # in fields that msgspec ignores
@@ -109,6 +110,12 @@ def _distinct(pairs: list[tuple[str, Any]], label: str) -> None:
         if key in seen:
             raise PropertyError(f"{label}: duplicate key {key!r}, the second time with {value!r}")
         seen.add(key)
+
+
+def _check_integer(text: str) -> None:
+    """Reject a number that no size or count can have. Some of them do not fit a float."""
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"the number {text[:30]} is out of range; expected one of 64 bits")
 
 
 def _trouble(data: bytes, error: Exception) -> str:

@@ -29,10 +29,18 @@ def serve(descriptor: int, alive: int) -> None:
                 process.main(memory, int(message), mailbox, alive)
             ended = os.pidfd_open(child)
         except (OSError, ValueError) as error:
-            own.send(f"{type(error).__name__}: {error}".encode()[:64])
+            _answer(own, f"{type(error).__name__}: {error}".encode()[:64])
         else:
-            socket.send_fds(own, [str(child).encode()], [ended])
+            _answer(own, str(child).encode(), ended)
             os.close(ended)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+
+def _answer(own: socket.socket, text: bytes, *descriptors: int) -> None:
+    """Send an answer. Ends the process if the application was killed: the worker ends by itself."""
+    try:
+        socket.send_fds(own, [text], descriptors)
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(0)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from ...base.decoding import decode_json
 from ...base.files import read_file, write_atomically
 from ...errors import HeteroError, PropertyError, did_you_mean, file_error
 from ...model.identity import graph_digest
@@ -215,7 +216,7 @@ class Costs:
 
         label = f"costs {os.fsdecode(path)}"
         try:
-            file = msgspec.json.decode(read_file(path), type=_CostFile)
+            file = decode_json(read_file(path), _CostFile)
         except OSError as error:
             raise file_error(CostFileError, f"{label}: cannot be read: {error.strerror or error}", error) from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
