@@ -94,7 +94,7 @@ def _trees(choose: random.Random) -> tuple[onnx.ModelProto, Feeds]:
 
 
 def _model(choose: random.Random) -> tuple[onnx.ModelProto, Feeds]:
-    match choose.randrange(8):
+    match choose.randrange(9):
         case 0:
             return onnx.load_from_string(operations.model_bytes()), operations.inputs()
         case 1:
@@ -105,6 +105,8 @@ def _model(choose: random.Random) -> tuple[onnx.ModelProto, Feeds]:
             kind = "near_misses"
         case 5:
             kind = "graphs"
+        case 6:
+            return _trees(choose)
         case _:
             kind = "operators"
     case = case_of(kind, choose.randrange(2**31), 0)
