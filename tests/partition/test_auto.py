@@ -249,7 +249,7 @@ def numbered(p, key):
     """The labels if the ready subgraph with the smallest ``key(subgraph, position when it became ready)`` runs next."""
     q, done = p.quotient, []
     waits_for = np.diff(q.pred_indptr)
-    ready = {s: 0 for s in np.flatnonzero(waits_for == 0).tolist()}
+    ready = dict.fromkeys(np.flatnonzero(waits_for == 0).tolist(), 0)
     while ready:
         s = min(ready, key=lambda s: key(s, ready[s]))
         del ready[s]
