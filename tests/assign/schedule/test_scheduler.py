@@ -223,6 +223,15 @@ def towers(count, length, join=True, **options):
     return make_case(edges, np.ones((count, n)), **options)
 
 
+def test_a_swap_of_two_nodes():
+    """List scheduling gives the first node to the first device, which alone takes the last node, so that device takes
+    longer. No move of a single node helps."""
+    work = np.array([[3.5, 4.3, 8.1, 4.4], [3.5, 4.3, 8.1, np.inf]])
+    case = make_case([(0, 2), (1, 3)], work)
+    found = least_makespan(case.scheduler, [np.zeros(4, np.int32)])
+    assert found.latency == pytest.approx(3.5 + 8.1)
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_towers_run_side_by_side(count):
     case = towers(count, 20, launch=1e-3, hand_over=1e-3)
