@@ -4,8 +4,8 @@ Finding the minimum is NP-hard. So several assignments, each cut in several ways
 1. the assignments given, which are those of the plans without this search,
 2. list scheduling of single nodes, which uses all devices but can scatter small nodes,
 3. list scheduling of chains, which keeps chains together.
-In the fastest plan, whole subgraphs move to other devices while that helps, within a limit of work; in small graphs also
-single nodes. Of the plans that are within the minimum gain of the fastest, the one with the fewest subgraphs wins.
+In the fastest plan, whole subgraphs, and in small graphs single nodes, move to other devices while that helps, within a
+limit of work. Of the plans that are within the minimum gain of the fastest, the one with the fewest subgraphs wins.
 """
 
 from __future__ import annotations
