@@ -208,6 +208,49 @@ def layered_dag(rng: np.random.Generator, n: int, width: int, devices: int) -> t
     return pairs[0], pairs[1], rng.integers(0, devices, n).astype(np.int32)
 
 
+def distinct(u: Ints, v: Ints) -> tuple[Ints, Ints]:
+    """Edges from the smaller number to the greater, without duplicates and loops."""
+    pairs = np.unique(np.sort(np.stack([u, v]), axis=0), axis=1)
+    pairs = pairs[:, pairs[0] < pairs[1]]
+    return pairs[0], pairs[1]
+
+
+def any_edges(rng: np.random.Generator, n: int) -> tuple[Ints, Ints, Ints]:
+    """Two edges per node between any nodes; three nodes in a row have the same device."""
+    edges = distinct(rng.integers(0, n, 2 * n), rng.integers(0, n, 2 * n))
+    return *edges, np.repeat(rng.integers(0, 2, n), 3)[:n].astype(np.int32)
+
+
+def spine(rng: np.random.Generator, n: int) -> tuple[Ints, Ints, Ints]:
+    """A chain, and an edge between any nodes for each second node."""
+    u, v = rng.integers(0, n, n // 2), rng.integers(0, n, n // 2)
+    edges = distinct(np.append(np.arange(n - 1), u), np.append(np.arange(1, n), v))
+    return *edges, rng.integers(0, 2, n).astype(np.int32)
+
+
+def linked_chains(rng: np.random.Generator, n: int, count: int, devices: int) -> tuple[Ints, Ints, Ints]:
+    """Chains side by side, and an edge between any nodes for each fourth node."""
+    u, v = rng.integers(0, n, n // 4), rng.integers(0, n, n // 4)
+    edges = distinct(np.append(np.arange(n - count), u), np.append(np.arange(count, n), v))
+    return *edges, rng.integers(0, devices, n).astype(np.int32)
+
+
+def grid(rng: np.random.Generator, n: int) -> tuple[Ints, Ints, Ints]:
+    """Rows of eight nodes; each node reads the one before it and the one above it."""
+    node = np.arange(n)
+    beside, below = node[node % 8 > 0], node[8:]
+    edges = distinct(np.append(beside - 1, below - 8), np.append(beside, below))
+    return *edges, rng.integers(0, 2, n).astype(np.int32)
+
+
+def hub(rng: np.random.Generator, n: int) -> tuple[Ints, Ints, Ints]:
+    """One node that every second node reads or feeds, and an edge per node between any nodes."""
+    some = np.arange(0, n, 2)
+    u, v = rng.integers(0, n, n), rng.integers(0, n, n)
+    edges = distinct(np.append(some, u), np.append(np.full(len(some), n // 2), v))
+    return *edges, rng.integers(0, 2, n).astype(np.int32)
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator, int], tuple[Ints, Ints, Ints]]] = {
     **{
         f"window {window}, {density} edges a node": partial(window_dag, density=density, window=window, devices=2)
@@ -217,6 +260,12 @@ FAMILIES: dict[str, Callable[[np.random.Generator, int], tuple[Ints, Ints, Ints]
     "window 64, 2 edges a node, 3 devices": partial(window_dag, density=2, window=64, devices=3),
     "layers of 4": partial(layered_dag, width=4, devices=2),
     "layers of 8": partial(layered_dag, width=8, devices=2),
+    "any edges": any_edges,
+    "spine": spine,
+    "4 linked chains, 3 devices": partial(linked_chains, count=4, devices=3),
+    "8 linked chains": partial(linked_chains, count=8, devices=2),
+    "grid": grid,
+    "hub": hub,
     "experts": partial(piece_of_kind, kind="experts"),
     **{
         kind.replace("_", " "): partial(whole_kind, kind=kind)  # kinds of blocks have up to 13 nodes fewer

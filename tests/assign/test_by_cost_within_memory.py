@@ -45,7 +45,7 @@ def random_costs(rng, model, devices):
     )
 
 
-def test_what_is_found_is_near_the_best_that_fits():
+def test_few_assignments_are_tried_each():
     rng = np.random.default_rng(3)
     ratios, missed, impossible, wrongly_proven = [], 0, 0, 0
     for _ in range(30):
@@ -83,9 +83,7 @@ def test_what_is_found_is_near_the_best_that_fits():
     assert impossible >= 1
     assert wrongly_proven == 0
     assert missed == 0
-    assert np.median(ratios) < 1.001
-    assert np.mean(ratios) < 1.02
-    assert max(ratios) < 1.3
+    assert max(ratios) < 1.0101  # each assignment is tried, unless one takes at most 1 % longer than without limits
 
 
 def test_limits_at_the_edges():

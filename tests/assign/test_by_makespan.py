@@ -350,6 +350,15 @@ def test_plans_in_which_devices_wait_say_so(core):
     assert [warning.kind for warning in short.warnings] == ["unused"]
 
 
+@pytest.mark.parametrize("us", [50.0, 500.0, 525.0])
+def test_no_warning_if_one_device_is_about_as_fast_as_both_together(core, us):
+    model, devices = towers(core, length=1), ("OTHER.1", "OTHER.2")
+    times = {"OTHER.1": 1000.0, "OTHER.2": us}
+    plan = core.plan(model, "HETERO:OTHER.1,OTHER.2", {"COSTS": costs_of(model, devices, times)})
+    assert [warning.kind for warning in plan.warnings] == ["unused"]
+    assert not plan_of(core, model, devices, us=times).latency.overlaps
+
+
 def test_the_warning_uses_measured_costs(core):
     """Also in a plan by priority, if they fit the model."""
     model, listed = towers(core), "HETERO:OTHER.1,OTHER.2"

@@ -228,3 +228,46 @@ def test_combs_side_by_side_take_few_searches(kinds):
     p = partition_graph(g, device)
     check_partition(g, device, p.subgraph_of, maximal=True, ordered=True)
     assert p.num_subgraphs == p.lower_bound
+
+
+def most_alive(g, label):
+    """The most values that are alive at the same time between subgraphs that run in order of their numbers."""
+    alive, most = 0, 0
+    ends = {}  # subgraph -> values that it reads last
+    for s in range(label.max() + 1):
+        for v in np.flatnonzero(label == s).tolist():
+            last = max(label[g.successors(v)].tolist(), default=s)
+            if last > s:
+                alive += 1
+                ends[last] = ends.get(last, 0) + 1
+        most = max(most, alive)
+        alive -= ends.get(s, 0)
+    return most
+
+
+def numbered(p, key):
+    """The labels if the ready subgraph with the smallest ``key(subgraph, position when it became ready)`` runs next."""
+    q, done = p.quotient, []
+    waits_for = np.diff(q.pred_indptr)
+    ready = dict.fromkeys(np.flatnonzero(waits_for == 0).tolist(), 0)
+    while ready:
+        s = min(ready, key=lambda s: key(s, ready[s]))
+        del ready[s]
+        done.append(s)
+        waits_for[q.successors(s)] -= 1
+        ready |= {t: len(done) for t in q.successors(s).tolist() if waits_for[t] == 0}
+    return np.argsort(done)[p.subgraph_of]
+
+
+@pytest.mark.parametrize("kind", ["combs", "half_foreign", "joined_trees", "linked_chains", "towers"])
+def test_numbers_keep_few_values_alive(kind, kinds):
+    """At most as many as in the order of the model, and about as many as depth first."""
+    src, dst, device = kinds.make(kind, 2500)
+    part = np.flatnonzero((src < 1200) & (dst < 1200))
+    device = device[:1200]
+    g = Graph.from_edges(src[part], dst[part], len(device))
+    p = partition_graph(g, device)
+    first = [int(p.nodes(s)[0]) for s in range(p.num_subgraphs)]
+    in_order = numbered(p, lambda s, since: first[s])
+    depth_first = numbered(p, lambda s, since: (-since, first[s]))
+    assert most_alive(g, p.subgraph_of) <= min(most_alive(g, in_order), 1.1 * most_alive(g, depth_first) + 2)

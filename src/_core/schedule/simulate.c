@@ -7,7 +7,7 @@
  *
  * Steps of sharing devices progress at the rate 1 / (1 + slowdown * (others of them at work)); their ends are kept in
  * a clock of that progress, so that a change of rate changes no entry. O(steps * (log(steps) + lanes at work)). */
-#include "heap.h"
+#include "../heap.h"
 #include "schedule.h"
 
 typedef struct {

@@ -3,7 +3,7 @@
  * Keys are minus ranks. A radix sort of the ranks as 32-bit floats, which round without changing the order, takes three
  * passes over eight bytes per node; then the few that became equal are sorted by the whole key. Linear, unless
  * many keys differ by less than a 32-bit float can hold. */
-#include "heap.h"
+#include "../heap.h"
 #include "schedule.h"
 
 enum { BITS = 11, DIGITS = 1 << BITS, PASSES = 3, SMALL = 64 /* sorted by insertion: fewer steps than to clear counts */ };

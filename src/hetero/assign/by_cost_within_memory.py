@@ -6,6 +6,7 @@ Finds the assignment with the least predicted latency among those of these candi
 - the cheapest assignments if bytes of weights have a price on overfull devices: Lagrangian relaxation, with the price
   found by bisection. They move the nodes that gain least per byte, and make few cuts;
 - what a local search (`hetero.assign.memory.moves`) makes of the fastest two of these.
+If there are few assignments, each is tried instead of the local search.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..partition import Partition, partition_graph
 from .cuts import AssignmentProblem, LatencyAssignment, Prediction, assign_by_cost, predict
 from .memory.fit import Fit, fit
 from .memory.footprint import footprint
-from .memory.moves import improved
+from .memory.moves import all_assignments, are_few, improved
 from .memory.values import Values, values_of
 from .within_memory import limits_array, require_fit, rescued
 
@@ -95,7 +96,10 @@ def least_latency_within(
     if not excess.any():
         return LimitedAssignment(least, first, candidates[-1])
     fastest = sorted((candidate for candidate in candidates if candidate.fits), key=seconds)
-    if not is_good_enough():
+    if not is_good_enough() and are_few(allowed):
+        best, _ = all_assignments(values, allowed, max_bytes, cut, seconds)
+        fastest = sorted([*fastest, *([] if best is None else [best])], key=seconds)
+    elif not is_good_enough():
         host = np.argmin(problem.work[:, model.num_nodes :], axis=0).astype(np.int32)
 
         def price(device_of: NDArray[np.int32]) -> float:

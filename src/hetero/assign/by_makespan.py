@@ -87,8 +87,7 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
     allowed = allowed_devices(affinity)
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
     by_priority = scheduler.as_numbered(partition_graph(model.graph, affinity.device_of, rules.policy))
-    alone = [np.full(model.num_nodes, device, np.int32) for device in np.flatnonzero(allowed.all(axis=1)).tolist()]
-    labelings = assignments(scheduler, [affinity.device_of, *alone])
+    labelings = assignments(scheduler, [affinity.device_of, *_alone(allowed)])
     cuts = [by_priority, *(cut for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy))]
     # No plan that runs its subgraphs one after the other takes less than each node on its fastest device.
     sequential = float(scheduler.problem.work[:, : model.num_nodes].min(axis=0).sum())
@@ -117,13 +116,20 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
 def predicted_overlap(
     original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, partition: Partition
 ) -> tuple[float, float]:
-    """The predicted latency of a plan, and of the best of a quick search in which devices work at the same time;
-    infinite if none does. Seconds. ``affinity``, ``partition``: of the plan. Memory limits are ignored."""
+    """The predicted latency of a plan, and of the best of a quick search if devices work at the same time in it;
+    infinite otherwise. Seconds. ``affinity``, ``partition``: of the plan. Memory limits are ignored."""
     table = checked_table(original, model, affinity, rules)
-    scheduler = scheduler_of(table, table.problem(_free(affinity)), rules.processors)
+    allowed = _free(affinity)
+    scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
     before = scheduler.run(partition).latency
-    cuts = [cut for labeling in assignments(scheduler, [affinity.device_of]) for cut in scheduler.cuts(labeling)]
-    return before, min((cut.latency for cut in cuts if cut.timeline.overlaps), default=np.inf)
+    labelings = assignments(scheduler, [affinity.device_of, *_alone(allowed)])
+    best = fewest_of_the_fastest([cut for labeling in labelings for cut in scheduler.cuts(labeling)], before)
+    return before, best.latency if best.timeline.overlaps else np.inf
+
+
+def _alone(allowed: NDArray[np.bool_]) -> list[NDArray[np.int32]]:
+    """The assignments to one device that supports all nodes."""
+    return [np.full(allowed.shape[1], device, np.int32) for device in np.flatnonzero(allowed.all(axis=1)).tolist()]
 
 
 def _free(affinity: Affinity) -> NDArray[np.bool_]:

@@ -223,6 +223,14 @@ def towers(count, length, join=True, **options):
     return make_case(edges, np.ones((count, n)), **options)
 
 
+@pytest.mark.parametrize("seed", [9, 13, 15, 33, 35])
+def test_single_nodes_of_small_graphs_move(seed):
+    """Moves of whole subgraphs stay 15 to 33 % above the minimum."""
+    case = random_case(np.random.default_rng(seed), 10, 2, launch=0.0, links=0.0, hand_over=0.0)
+    start = np.argmax(np.isfinite(case.problem.work[:, :-1]), axis=0).astype(np.int32)
+    assert least_makespan(case.scheduler, [start]).latency <= 1.02 * least_makespan_of_nodes(case)
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_towers_run_side_by_side(count):
     case = towers(count, 20, launch=1e-3, hand_over=1e-3)

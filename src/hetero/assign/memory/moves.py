@@ -25,7 +25,7 @@ from .lifetimes import bytes_alone
 from .order import late_order
 from .values import Values
 
-__all__ = ["Seconds", "all_assignments", "improved"]
+__all__ = ["Seconds", "all_assignments", "are_few", "improved"]
 
 _MAX_WORK = 60_000_000  # nodes and reads, summed over what is priced and partitioned; 0.7 s for 100,000 nodes
 _PRICED_SHARE = 4  # one part in so many of the work that is left may be spent on pricing the candidates of one step
@@ -206,6 +206,11 @@ def _readers_of_constants(values: Values) -> list[NDArray[np.intp]]:
     shared = np.flatnonzero(counts > 1)
     largest = shared[np.argsort(-values.bytes[constants[shared]], kind="stable")][:_MAX_CONSTANTS]
     return [node[begins[i] : begins[i] + counts[i]].astype(np.intp) for i in largest.tolist()]
+
+
+def are_few(allowed: NDArray[np.bool_]) -> bool:
+    """Whether `all_assignments` can try each assignment. ``allowed``: bool [k, num_nodes]."""
+    return bool(np.log(allowed.sum(axis=0)).sum() <= np.log(max(MAX_ASSIGNMENTS, 0.5)))
 
 
 def all_assignments(

@@ -1,6 +1,6 @@
-/* Internal to schedule/: binary heaps of numbers by key, the smallest key first, of equal keys the smallest number. */
-#ifndef HETERO_SCHEDULE_HEAP_H
-#define HETERO_SCHEDULE_HEAP_H
+/* Binary heaps of numbers by key, the smallest key first, of equal keys the smallest number. */
+#ifndef HETERO_HEAP_H
+#define HETERO_HEAP_H
 
 #include <stdint.h>
 
