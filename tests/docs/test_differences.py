@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import copy
 import io
 import re
 from pathlib import Path
@@ -49,6 +51,20 @@ def difference() -> onnx.ModelProto:
     return make_model([helper.make_node("Sub", ["a", "b"], ["y"])], {"a": ["n", 3], "b": ["n", 3]})
 
 
+def strings() -> onnx.ModelProto:
+    """The transpose. An output that is an input makes OpenVINO free strings twice."""
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.STRING, [2, 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Transpose", ["x"], ["y"])], "strings", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def holding(type_: onnx.TypeProto, op: str, result: int) -> onnx.ModelProto:
+    """y = op(x), where x is a sequence or an optional value, and y a scalar."""
+    ports = [helper.make_value_info("x", type_), helper.make_tensor_value_info("y", result, [])]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "holding", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
 class ArrayLike:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return X.copy()
@@ -65,6 +81,10 @@ OPENVINO = (
     "an unknown property of a list",
     "an unavailable device of `HETERO`",
     "an unknown device of `AUTO`",
+    "`compile_model` without a device",
+    "an input that has two keys, such as its position and its name",
+    "`wait` with a time limit on a request that was never started",
+    "`query_model`",
     "a float64 array for a float32 input",
     "an input that is left out of a list",
     "`MULTI:CPU(2)`",
@@ -86,13 +106,19 @@ SAME_AS_OPENVINO = (
     "inputs as a list, and one input alone",
     "numbers, lists and array-likes as inputs",
     "read-only arrays as inputs",
+    "inputs that a call leaves as they are",
+    "strings as inputs",
     "results by position and by port",
+    "an unknown name or position of a result",
+    "results that cannot be assigned to",
     "results of a model as inputs of the next",
     "other sizes in each call of a dynamic model",
     "inputs whose sizes differ, with one symbol",
     "a wrong shape, an unknown input",
     "a model from a stream",
     "a compiled model that outlives its `Core`",
+    "one compiled model in several threads",
+    "times of nodes",
     "an exported model in a stream",
     "strings as values of properties",
     "a callback that raises",
@@ -104,6 +130,13 @@ SAME_AS_ONNXRUNTIME = (
     "an `OrtValue` as input",
     "inputs whose sizes differ, with one symbol",
     "weights from memory",
+    "a model from a path and from bytes",
+    "strings as `str`, `bytes` and objects",
+    "sequences and optional values",
+    "arrays that are not contiguous",
+    "results that are inputs or weights of the model",
+    "one session in several threads",
+    "metadata of a model",
     "sizes of symbols",
     "the optimization level",
     "config entries of a run",
@@ -167,6 +200,42 @@ def test_same_as_openvino(
                     np.testing.assert_array_equal(compiled({"a": a, "b": b})[0], a - b)
                 finally:
                     a.flags.writeable = True
+            case "inputs that a call leaves as they are":
+                for inputs in ({0: a, "b": b}, [a, b], (a, b)):
+                    before = copy.deepcopy(inputs)
+                    compiled(inputs)
+                    np.testing.assert_equal(inputs, before)
+            case "strings as inputs":
+                words = np.array([["a", "é"], ["", "long text"]])
+                np.testing.assert_array_equal(both(strings())[is_mine](words)[0], words.T)
+            case "an unknown name or position of a result":
+                for key in ("q", 7):
+                    with pytest.raises(KeyError):
+                        both(relu)[is_mine](X)[key]
+            case "results that cannot be assigned to":
+                with pytest.raises(TypeError):
+                    both(relu)[is_mine](X)["y"] = X  # type: ignore[index]
+            case "one compiled model in several threads":
+                shared = both(relu)[is_mine]
+
+                def run(array: np.ndarray, run: Any) -> Any:
+                    return run(array)[0]
+
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    arrays = [X * number for number in range(32)]
+                    runs = [shared if is_mine else shared.create_infer_request().infer for _ in arrays]
+                    for array, result in zip(arrays, pool.map(run, arrays, runs), strict=True):
+                        np.testing.assert_array_equal(result, np.maximum(array, 0))
+            case "times of nodes":
+                request = both(relu, {"PERF_COUNT": "YES"})[is_mine].create_infer_request()
+                request.infer(X)
+                if is_mine:
+                    (row,) = request.profiling_info
+                    assert (row.node, row.status, row.real_us > 0) == ("y", "EXECUTED", True)
+                else:
+                    rows = {row.node_name: row for row in request.get_profiling_info()}
+                    assert "EXECUTED" in str(rows["y"].status)
+                    assert rows["y"].real_time.total_seconds() > 0
             case "results by position and by port":
                 results = compiled(X)
                 np.testing.assert_array_equal(results[0], results[compiled.outputs[0]])
@@ -231,6 +300,7 @@ def test_same_as_onnxruntime(
     relu: onnx.ModelProto,
     difference: onnx.ModelProto,
     same_symbol: onnx.ModelProto,
+    tmp_path: Path,
     behavior: str,
 ) -> None:
     ort = pytest.importorskip("onnxruntime")
@@ -272,6 +342,59 @@ def test_same_as_onnxruntime(
             np.testing.assert_array_equal(session(model, options).run(None, {"x": X})[0], X * weights)
             read = core.read_model(model, external_data={"w.bin": data})
             np.testing.assert_array_equal(core.compile_model(read, "ORT")(X)[0], X * weights)
+        case "a model from a path and from bytes":
+            path = tmp_path / "relu.onnx"
+            onnx.save(relu, path)
+            for source in (path, str(path), path.read_bytes()):
+                assert ort.InferenceSession(source).run(None, {"x": X})[0].tolist() == expected.tolist()
+                assert core.compile_model(source, "ORT")(X)[0].tolist() == expected.tolist()
+        case "strings as `str`, `bytes` and objects":
+            words = np.array([["a", "é"], ["", "long text"]])
+            encoded = np.char.encode(words, "utf-8")
+            for given in (words, encoded, words.astype(object), words.tolist()):
+                np.testing.assert_array_equal(session(strings()).run(None, {"x": given})[0], words.T)
+                for device in ("CPU", "ORT"):
+                    np.testing.assert_array_equal(core.compile_model(strings(), device)(given)[0], words.T)
+        case "sequences and optional values":
+            length = holding(
+                helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None)), "SequenceLength", 7
+            )
+            has = holding(
+                helper.make_optional_type_proto(helper.make_tensor_type_proto(1, [2, 3])), "OptionalHasElement", 9
+            )
+            for model, values in ((length, {2: [X, X[:1]], 0: []}), (has, {True: X, False: None})):
+                for result, value in values.items():
+                    assert session(model).run(None, {"x": value})[0] == result
+                    for device in ("CPU", "ORT"):
+                        assert core.compile_model(model, device)({"x": value})[0] == result
+        case "arrays that are not contiguous":
+            for given in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2], X[::-1, ::-1]):
+                assert not given.flags.c_contiguous
+                for results in (session(relu).run(None, {"x": given}), core.compile_model(relu, "ORT")(given)):
+                    np.testing.assert_array_equal(results[0], np.maximum(given, 0))
+        case "results that are inputs or weights of the model":
+            model = make_model([helper.make_node("Neg", ["x"], ["y"])], outputs=["y", "x", "w"], weights={"w": X})
+            theirs, mine = session(model), core.compile_model(model, "CPU")
+            for run in (lambda: theirs.run(None, {"x": X}), lambda: list(mine(X))):
+                for result in run()[1:]:
+                    assert not np.shares_memory(result, X)
+                    result += 1
+                np.testing.assert_array_equal(run()[2], X)
+        case "one session in several threads":
+            theirs, mine = session(relu), core.compile_model(relu, "ORT")
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                arrays = [X * number for number in range(32)]
+                for run in (lambda array: theirs.run(None, {"x": array}), mine):
+                    for array, results in zip(arrays, pool.map(run, arrays), strict=True):
+                        np.testing.assert_array_equal(results[0], np.maximum(array, 0))
+        case "metadata of a model":
+            relu.producer_name, relu.domain, relu.doc_string, relu.model_version = "maker", "d.e", "text", 3
+            relu.metadata_props.add(key="k", value="v")
+            theirs, mine = session(relu).get_modelmeta(), core.read_model(relu)
+            assert theirs.custom_metadata_map == mine.metadata == {"k": "v"}
+            assert (theirs.producer_name, theirs.domain, theirs.description, theirs.version, theirs.graph_name) == (
+                *(mine.producer_name, mine.domain, mine.doc_string, mine.model_version, mine.name),
+            )
         case "sizes of symbols":
             options = ort.SessionOptions()
             options.add_free_dimension_override_by_name("n", 2)
@@ -375,6 +498,21 @@ def test_openvino(
             assert compiled(relu, "AUTO:NOPE,CPU").get_property("EXECUTION_DEVICES") == ["CPU"]
             with pytest.raises(hetero.UnknownDevice, match="unknown device 'NOPE'"):
                 core.compile_model(relu, "AUTO:NOPE,CPU")
+        case "`compile_model` without a device":
+            theirs = other.compile_model(other.read_model(relu.SerializeToString()))
+            assert "MULTI_DEVICE_PRIORITIES" in theirs.get_property("SUPPORTED_PROPERTIES")  # only AUTO has it
+            assert core.compile_model(relu).get_property("EXECUTION_DEVICES") == ("CPU",)
+        case "an input that has two keys, such as its position and its name":
+            np.testing.assert_array_equal(compiled(relu)({0: X - 9, "x": X})[0], np.maximum(X, 0))
+            with pytest.raises(hetero.InferenceError, match="input 'x' has two values"):
+                core.compile_model(relu, "CPU")({0: X - 9, "x": X})
+        case "`wait` with a time limit on a request that was never started":
+            assert not compiled(relu).create_infer_request().wait_for(0)
+            assert core.compile_model(relu, "CPU").create_infer_request().wait(timeout_ms=0)
+        case "`query_model`":
+            supported = other.query_model(other.read_model(relu.SerializeToString()), "HETERO:CPU")
+            assert supported.keys() > {"x", "y"}
+            assert core.query_model(relu, "HETERO:CPU") == {"y": "CPU"}
         case "a float64 array for a float32 input":
             assert compiled(relu)({"x": X.astype(np.float64)})[0].dtype == np.float32
             with pytest.raises(hetero.InferenceError, match="expected float32 .*, found dtype float64"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import importlib.util
 import re
-import warnings
 import types
+import warnings
 
 import ml_dtypes
 import numpy as np

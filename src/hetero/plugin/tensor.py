@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..base.formatting import counted, shape_text
 from ..base.notebook import html_table
+from ..base.other_names import OtherNames
 from ..base.warn import warn
 from ..errors import InferenceError, UnknownOutput, did_you_mean, shown
 from ..model.types import Port
@@ -22,7 +24,7 @@ _MOST_SUMMARIZED = 1 << 22  # elements of a result whose range a table shows
 _MOST_NAMES = 5  # of unknown inputs in a message
 
 
-class Outputs:
+class Outputs(OtherNames):
     """The results of one inference, in the order of the model's outputs.
 
     Access them by unpacking (``first, second = compiled(x)``), by name (``out["name"]``), by position (``out[0]``) or
@@ -36,6 +38,10 @@ class Outputs:
     """
 
     __slots__ = ("_arrays", "_positions")
+
+    other_names = types.MappingProxyType(
+        {"names": "outputs.keys()", "to_dict": "dict(outputs)", "to_tuple": "tuple(outputs)"}
+    )
 
     def __init__(self, positions: Mapping[str, int], arrays: Sequence[Any]) -> None:
         """Stores ``arrays`` without a copy."""
