@@ -89,8 +89,8 @@ def unknown_operators(error: Exception) -> frozenset[str]:
 
 
 def passes(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors of this dtype can be passed to and from OpenVINO. Strings cannot: OpenVINO 2026.4 frees those of an
-    output that is an input twice, which ends the process."""
+    """Whether tensors of this dtype can be passed to and from OpenVINO. Strings cannot: OpenVINO 2026.4 frees those of
+    an output that is an input twice, which ends the process."""
     return dtype.kind not in "USO" and 0 < onnx_dtype_of(dtype) <= _LAST_PLAIN
 
 
