@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import random
 import signal
 import threading
@@ -37,6 +37,7 @@ class Hanging(Plugin):
     """Compiles nothing before ``gate`` is open."""
 
     name = "HANGING"
+    compiles_beside_others = True  # so that hetero waits, and not this plugin in the calling thread
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,17 +60,20 @@ def hanging(core: hetero.Core) -> Iterator[Hanging]:
     plugin.gate.set()
 
 
-def interrupted(call: Callable[[], Any], after: float) -> float:
-    """The time in s from Ctrl-C, ``after`` s after the call begins, to its end."""
+def interrupted(call: Callable[[], Any], after: float, in_main: bool) -> float:
+    """The time in s from a Ctrl-C, ``after`` s after the call begins, to its end. ``in_main``: False has another thread
+    receive the signal. It then interrupts no wait, like a signal just before the wait."""
     sent: list[float] = []
 
     def interrupt() -> None:
         time.sleep(after)
         sent.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+        receiver = threading.main_thread().ident if in_main else threading.get_ident()
+        assert receiver is not None
+        signal.pthread_kill(receiver, signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        thread = threading.Thread(target=interrupt)
+    thread = threading.Thread(target=interrupt)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal can come before the call
         thread.start()
         call()
     thread.join()
@@ -77,21 +81,23 @@ def interrupted(call: Callable[[], Any], after: float) -> float:
 
 
 @needs_main_thread
-def test_ctrl_c_just_before_the_wait(interruptible: None) -> None:
-    """At delays around the time that it takes to begin waiting. Without an end of the wait, a signal just before it
-    would have no effect."""
+@pytest.mark.parametrize(("in_main", "times"), [(True, 50), (False, 4)])
+def test_ctrl_c_while_a_call_hangs(interruptible: None, in_main: bool, times: int) -> None:
     gate = threading.Event()
     delays = random.Random(0)
     try:
-        for _ in range(50):
+        for _ in range(times):
             calls = ConcurrentCalls([gate.wait], 1)
-            assert interrupted(lambda calls=calls: calls.result(0), delays.uniform(0, 3e-4)) < 20
+            assert interrupted(functools.partial(calls.result, 0), delays.uniform(0, 3e-4), in_main) < 20
     finally:
         gate.set()
 
 
 @needs_main_thread
-def test_ctrl_c_while_a_device_compiles(core: hetero.Core, hanging: Hanging, interruptible: None) -> None:
+@pytest.mark.parametrize(("in_main", "times"), [(True, 50), (False, 4)])
+def test_ctrl_c_while_a_device_compiles(
+    core: hetero.Core, hanging: Hanging, interruptible: None, in_main: bool, times: int
+) -> None:
     chain = ["Relu", "Exp", "Relu", "Exp", "Relu"]
     names = ["x", *(f"v{i}" for i in range(len(chain) - 1)), "y"]
     model = core.read_model(
@@ -99,5 +105,5 @@ def test_ctrl_c_while_a_device_compiles(core: hetero.Core, hanging: Hanging, int
     )
     plan = core.plan(model, "HETERO:HANGING,CPU")
     delays = random.Random(0)
-    for _ in range(50):
-        assert interrupted(lambda: core.compile_model(model, plan), delays.uniform(0, 0.02)) < 20
+    for _ in range(times):
+        assert interrupted(functools.partial(core.compile_model, model, plan), delays.uniform(0, 0.02), in_main) < 20
