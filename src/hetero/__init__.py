@@ -124,7 +124,10 @@ def __getattr__(name: str) -> object:
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":
                 raise
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+            from .base.other_names import OF_MODULE
+
+            hint = f"; use {OF_MODULE[name]}" if name in OF_MODULE else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}") from None
     globals()[name] = value
     return value
 

@@ -7,11 +7,13 @@ import pickle
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import helper
 
 import hetero
-from hetero.base.other_names import OtherNames
+from hetero.base.other_names import OF_MODULE, OF_PROPERTIES, OtherNames
+from hetero.base.properties import PROPERTIES
 from model_zoo import make_model
 
 
@@ -21,10 +23,18 @@ def objects() -> dict[str, Any]:
     model = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])]))
     compiled = core.compile_model(model, "CPU")
     request = compiled.create_infer_request()
-    return {"core": core, "model": model, "compiled": compiled, "request": request, "hetero": hetero}
+    outputs = compiled(np.ones((2, 3), np.float32))
+    return {
+        "core": core,
+        "model": model,
+        "compiled": compiled,
+        "request": request,
+        "outputs": outputs,
+        "hetero": hetero,
+    }
 
 
-@pytest.mark.parametrize("name", ["core", "model", "compiled", "request"])
+@pytest.mark.parametrize("name", ["core", "model", "compiled", "request", "outputs"])
 def test_each_name_leads_to_something_that_exists(objects: dict[str, Any], name: str) -> None:
     thing = objects[name]
     assert thing.other_names
@@ -33,12 +43,33 @@ def test_each_name_leads_to_something_that_exists(objects: dict[str, Any], name:
             getattr(thing, other)
         assert raised.value.name == other
         assert raised.value.obj is thing
-        for owner, attribute in re.findall(r"\b(core|model|compiled|request|hetero)\.(\w+)", instead):
+        for owner, attribute in re.findall(r"\b(core|model|compiled|request|outputs|hetero)\.(\w+)", instead):
             assert hasattr(type(objects[owner]), attribute) or hasattr(objects[owner], attribute)
 
 
+def test_names_of_modules(objects: dict[str, Any]) -> None:
+    for other, instead in OF_MODULE.items():
+        with pytest.raises(AttributeError, match=re.escape(f"has no attribute {other!r}; use {instead}")):
+            getattr(hetero, other)
+        for owner, attribute in re.findall(r"\b(core|model|compiled|request|hetero)\.(\w+)", instead):
+            assert hasattr(objects[owner], attribute)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'$"):
+        hetero.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", OF_PROPERTIES)
+@pytest.mark.parametrize("device", ["CPU", "AUTO:CPU", "HETERO:CPU"])
+def test_properties_of_other_libraries(objects: dict[str, Any], name: str, device: str) -> None:
+    assert name not in PROPERTIES
+    instead = OF_PROPERTIES[name]
+    says = re.escape(f"has no property {name!r}: {instead}; ")
+    with pytest.raises(hetero.PropertyError, match=says):
+        objects["core"].compile_model(objects["model"], device, {name: "1"})
+    assert set(re.findall(r"\b[A-Z]+_[A-Z_]+\b", instead)) <= {*PROPERTIES, "OPENVINO_CONFIG", "ORT_SESSION_OPTIONS"}
+
+
 def test_other_missing_attributes(objects: dict[str, Any]) -> None:
-    for name in ("core", "model", "compiled", "request"):
+    for name in ("core", "model", "compiled", "request", "outputs"):
         with pytest.raises(AttributeError, match="object has no attribute 'nothing'$"):
             objects[name].nothing  # noqa: B018
         assert not hasattr(objects[name], "nothing")

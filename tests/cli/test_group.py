@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_lists_all_commands(hetero: Invoke) -> None:
 
 def test_unknown_command(hetero: Invoke) -> None:
     assert "did you mean bench?" in hetero("bnech", code=2).output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_an_example(name: str, hetero: Invoke) -> None:
+    lines = hetero(name, "--help").output.rstrip().splitlines()
+    assert lines[-2] == "  Example:"
+    program, given_name, *arguments = shlex.split(lines[-1])
+    assert (program, given_name) == ("hetero", name)
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    assert command.make_context(name, arguments)
 
 
 def test_every_option_has_help() -> None:

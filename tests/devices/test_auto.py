@@ -20,6 +20,7 @@ import pytest
 from onnx import helper
 
 import hetero
+from hetero.devices import auto
 from hetero.devices.auto import AutoCompiledModel
 from hetero.errors import Cancelled
 from hetero.plugin import CompiledModel, Plugin, Support
@@ -111,6 +112,48 @@ def test_starts_on_the_cpu_and_moves_over(core: hetero.Core, late: Late, relu: h
     assert compiled.get_property("AUTO_CHOICE") == str(compiled.choice)
     assert compiled.choice.reason == "predicted 3 µs per inference, CPU 1 s"  # 2 µs for the launch
     assert compiled.get_property("EXECUTION_DEVICES") == ("LATE",)
+
+
+@pytest.mark.parametrize(("seconds", "least"), [(0.0, 0.25), (0.3, 1.5)])
+def test_the_head_start_grows_with_the_time_of_compiling(
+    core: hetero.Core, late: Late, relu: hetero.Model, monkeypatch: pytest.MonkeyPatch, seconds: float, least: float
+) -> None:
+    """The first inference of a model that takes long to compile also takes long."""
+    waits = []
+    monkeypatch.setattr(auto, "_Compiling", lambda choice, steps, head_start: waits.append(head_start) or Nothing())
+    compile_model = auto.compile_model
+
+    def slow(*arguments: Any) -> CompiledModel:
+        time.sleep(seconds)
+        return compile_model(*arguments)
+
+    monkeypatch.setattr(auto, "compile_model", slow)
+    compiled_on(core, relu, "AUTO:LATE,CPU")
+    (wait,) = waits
+    assert wait >= least
+    if not seconds:
+        assert wait < 1.5
+
+
+class Nothing:
+    def run(self) -> None:
+        pass
+
+    def interrupt(self) -> None:
+        pass
+
+    def abandon(self, why: str) -> None:
+        pass
+
+
+def test_the_head_start_ends_with_the_first_inference(
+    core: hetero.Core, late: Late, relu: hetero.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "_HEAD_START", 3600.0)
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    assert not late.begun.wait(0.1)
+    compiled(X)
+    assert late.begun.wait(30)
 
 
 def costs_of(model: hetero.Model, cpu_us: float, late_us: float) -> hetero.Costs:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import copy
 import io
 import re
 from pathlib import Path
@@ -48,6 +51,20 @@ def difference() -> onnx.ModelProto:
     return make_model([helper.make_node("Sub", ["a", "b"], ["y"])], {"a": ["n", 3], "b": ["n", 3]})
 
 
+def strings() -> onnx.ModelProto:
+    """The transpose. An output that is an input makes OpenVINO free strings twice."""
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.STRING, [2, 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Transpose", ["x"], ["y"])], "strings", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def holding(type_: onnx.TypeProto, op: str, result: int) -> onnx.ModelProto:
+    """y = op(x), where x is a sequence or an optional value, and y a scalar."""
+    ports = [helper.make_value_info("x", type_), helper.make_tensor_value_info("y", result, [])]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "holding", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
 class ArrayLike:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return X.copy()
@@ -64,6 +81,10 @@ OPENVINO = (
     "an unknown property of a list",
     "an unavailable device of `HETERO`",
     "an unknown device of `AUTO`",
+    "`compile_model` without a device",
+    "an input that has two keys, such as its position and its name",
+    "`wait` with a time limit on a request that was never started",
+    "`query_model`",
     "a float64 array for a float32 input",
     "an input that is left out of a list",
     "`MULTI:CPU(2)`",
@@ -71,12 +92,10 @@ OPENVINO = (
     "a stream that was read or written to its end",
     "iterating over results",
     "results with `share_outputs=True`",
-    "inputs whose sizes differ, with one symbol",
     "an index out of range",
 )
 ONNXRUNTIME = (
     "an execution provider that is not installed",
-    "inputs whose sizes differ, with one symbol",
     "an output whose shape differs from the declared one",
     "results",
 )
@@ -87,12 +106,19 @@ SAME_AS_OPENVINO = (
     "inputs as a list, and one input alone",
     "numbers, lists and array-likes as inputs",
     "read-only arrays as inputs",
+    "inputs that a call leaves as they are",
+    "strings as inputs",
     "results by position and by port",
+    "an unknown name or position of a result",
+    "results that cannot be assigned to",
     "results of a model as inputs of the next",
     "other sizes in each call of a dynamic model",
+    "inputs whose sizes differ, with one symbol",
     "a wrong shape, an unknown input",
     "a model from a stream",
     "a compiled model that outlives its `Core`",
+    "one compiled model in several threads",
+    "times of nodes",
     "an exported model in a stream",
     "strings as values of properties",
     "a callback that raises",
@@ -102,7 +128,15 @@ SAME_AS_ONNXRUNTIME = (
     "lists of numbers as inputs",
     "a missing or unknown input, a wrong type, a wrong size",
     "an `OrtValue` as input",
+    "inputs whose sizes differ, with one symbol",
     "weights from memory",
+    "a model from a path and from bytes",
+    "strings as `str` and objects",
+    "sequences and optional values",
+    "arrays that are not contiguous",
+    "results that are inputs or weights of the model",
+    "one session in several threads",
+    "metadata of a model",
     "sizes of symbols",
     "the optimization level",
     "config entries of a run",
@@ -122,7 +156,13 @@ def test_every_row_is_tested(page: str, heading: str, tested: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("behavior", SAME_AS_OPENVINO)
-def test_same_as_openvino(core: hetero.Core, relu: onnx.ModelProto, difference: onnx.ModelProto, behavior: str) -> None:
+def test_same_as_openvino(
+    core: hetero.Core,
+    relu: onnx.ModelProto,
+    difference: onnx.ModelProto,
+    same_symbol: onnx.ModelProto,
+    behavior: str,
+) -> None:
     """The code of a row runs with both libraries."""
     openvino = pytest.importorskip("openvino")
     other = openvino.Core()
@@ -160,6 +200,42 @@ def test_same_as_openvino(core: hetero.Core, relu: onnx.ModelProto, difference: 
                     np.testing.assert_array_equal(compiled({"a": a, "b": b})[0], a - b)
                 finally:
                     a.flags.writeable = True
+            case "inputs that a call leaves as they are":
+                for inputs in ({0: a, "b": b}, [a, b], (a, b)):
+                    before = copy.deepcopy(inputs)
+                    compiled(inputs)
+                    np.testing.assert_equal(inputs, before)
+            case "strings as inputs":
+                words = np.array([["a", "é"], ["", "long text"]])
+                np.testing.assert_array_equal(both(strings())[is_mine](words)[0], words.T)
+            case "an unknown name or position of a result":
+                for key in ("q", 7):
+                    with pytest.raises(KeyError):
+                        both(relu)[is_mine](X)[key]
+            case "results that cannot be assigned to":
+                with pytest.raises(TypeError):
+                    both(relu)[is_mine](X)["y"] = X  # type: ignore[index]
+            case "one compiled model in several threads":
+                shared = both(relu)[is_mine]
+
+                def run(array: np.ndarray, run: Any) -> Any:
+                    return run(array)[0]
+
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    arrays = [X * number for number in range(32)]
+                    runs = [shared if is_mine else shared.create_infer_request().infer for _ in arrays]
+                    for array, result in zip(arrays, pool.map(run, arrays, runs), strict=True):
+                        np.testing.assert_array_equal(result, np.maximum(array, 0))
+            case "times of nodes":
+                request = both(relu, {"PERF_COUNT": "YES"})[is_mine].create_infer_request()
+                request.infer(X)
+                if is_mine:
+                    (row,) = request.profiling_info
+                    assert (row.node, row.status, row.real_us > 0) == ("y", "EXECUTED", True)
+                else:
+                    rows = {row.node_name: row for row in request.get_profiling_info()}
+                    assert "EXECUTED" in str(rows["y"].status)
+                    assert rows["y"].real_time.total_seconds() > 0
             case "results by position and by port":
                 results = compiled(X)
                 np.testing.assert_array_equal(results[0], results[compiled.outputs[0]])
@@ -173,6 +249,10 @@ def test_same_as_openvino(core: hetero.Core, relu: onnx.ModelProto, difference: 
                 varying = both(dynamic)[is_mine]
                 for shape in ((1, 28), (3, 5), (0, 2), (1, 28)):
                     assert varying(np.ones(shape, np.float32))[0].shape == shape
+            case "inputs whose sizes differ, with one symbol":
+                conflicting = both(same_symbol)[is_mine]
+                with pytest.warns(RuntimeWarning) if is_mine else contextlib.nullcontext():
+                    assert conflicting(SIZES)[0].tolist() == [2, 3, 5, 3]
             case "a wrong shape, an unknown input":
                 error = hetero.InferenceError if is_mine else RuntimeError
                 single = both(relu)[is_mine].create_infer_request()
@@ -216,7 +296,12 @@ def test_same_as_openvino(core: hetero.Core, relu: onnx.ModelProto, difference: 
 
 @pytest.mark.parametrize("behavior", SAME_AS_ONNXRUNTIME)
 def test_same_as_onnxruntime(
-    core: hetero.Core, relu: onnx.ModelProto, difference: onnx.ModelProto, behavior: str
+    core: hetero.Core,
+    relu: onnx.ModelProto,
+    difference: onnx.ModelProto,
+    same_symbol: onnx.ModelProto,
+    tmp_path: Path,
+    behavior: str,
 ) -> None:
     ort = pytest.importorskip("onnxruntime")
     expected = np.maximum(X, 0)
@@ -240,6 +325,11 @@ def test_same_as_onnxruntime(
             value = ort.OrtValue.ortvalue_from_numpy(X)
             np.testing.assert_array_equal(session(relu).run_with_ort_values(None, {"x": value})[0].numpy(), expected)
             np.testing.assert_array_equal(core.compile_model(relu, "ORT")({"x": value})[0], expected)
+        case "inputs whose sizes differ, with one symbol":
+            assert session(same_symbol).run(None, SIZES)[0].tolist() == [2, 3, 5, 3]
+            for device in ("CPU", "ORT", "TEMPLATE"):
+                with pytest.warns(RuntimeWarning, match="inputs 'a' and 'b' have different sizes"):
+                    assert core.compile_model(same_symbol, device)(SIZES)[0].tolist() == [2, 3, 5, 3]
         case "weights from memory":
             tensor = onnx.TensorProto(name="w", data_type=1, dims=[3], data_location=onnx.TensorProto.EXTERNAL)
             tensor.external_data.add(key="location", value="w.bin")
@@ -252,6 +342,58 @@ def test_same_as_onnxruntime(
             np.testing.assert_array_equal(session(model, options).run(None, {"x": X})[0], X * weights)
             read = core.read_model(model, external_data={"w.bin": data})
             np.testing.assert_array_equal(core.compile_model(read, "ORT")(X)[0], X * weights)
+        case "a model from a path and from bytes":
+            path = tmp_path / "relu.onnx"
+            onnx.save(relu, path)
+            for source in (path, str(path), path.read_bytes()):
+                assert ort.InferenceSession(source).run(None, {"x": X})[0].tolist() == expected.tolist()
+                assert core.compile_model(source, "ORT")(X)[0].tolist() == expected.tolist()
+        case "strings as `str` and objects":
+            words = np.array([["a", "é"], ["", "long text"]])
+            for given in (words, words.astype(object), words.tolist()):
+                np.testing.assert_array_equal(session(strings()).run(None, {"x": given})[0], words.T)
+                for device in ("CPU", "ORT"):
+                    np.testing.assert_array_equal(core.compile_model(strings(), device)(given)[0], words.T)
+        case "sequences and optional values":
+            length = holding(
+                helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None)), "SequenceLength", 7
+            )
+            has = holding(
+                helper.make_optional_type_proto(helper.make_tensor_type_proto(1, [2, 3])), "OptionalHasElement", 9
+            )
+            for model, values in ((length, {2: [X, X[:1]], 0: []}), (has, {True: X, False: None})):
+                for result, value in values.items():
+                    assert session(model).run(None, {"x": value})[0] == result
+                    for device in ("CPU", "ORT"):
+                        assert core.compile_model(model, device)({"x": value})[0] == result
+        case "arrays that are not contiguous":
+            for given in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2], X[::-1, ::-1]):
+                assert not given.flags.c_contiguous
+                for results in (session(relu).run(None, {"x": given}), core.compile_model(relu, "ORT")(given)):
+                    np.testing.assert_array_equal(results[0], np.maximum(given, 0))
+        case "results that are inputs or weights of the model":
+            model = make_model([helper.make_node("Neg", ["x"], ["y"])], outputs=["y", "x", "w"], weights={"w": X})
+            theirs, mine = session(model), core.compile_model(model, "CPU")
+            for run in (lambda: theirs.run(None, {"x": X}), lambda: list(mine(X))):
+                for result in run()[1:]:
+                    assert not np.shares_memory(result, X)
+                    result += 1
+                np.testing.assert_array_equal(run()[2], X)
+        case "one session in several threads":
+            theirs, mine = session(relu), core.compile_model(relu, "ORT")
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                arrays = [X * number for number in range(32)]
+                for run in (lambda array: theirs.run(None, {"x": array}), mine):
+                    for array, results in zip(arrays, pool.map(run, arrays), strict=True):
+                        np.testing.assert_array_equal(results[0], np.maximum(array, 0))
+        case "metadata of a model":
+            relu.producer_name, relu.domain, relu.doc_string, relu.model_version = "maker", "d.e", "text", 3
+            relu.metadata_props.add(key="k", value="v")
+            theirs, mine = session(relu).get_modelmeta(), core.read_model(relu)
+            assert theirs.custom_metadata_map == mine.metadata == {"k": "v"}
+            assert (theirs.producer_name, theirs.domain, theirs.description, theirs.version, theirs.graph_name) == (
+                *(mine.producer_name, mine.domain, mine.doc_string, mine.model_version, mine.name),
+            )
         case "sizes of symbols":
             options = ort.SessionOptions()
             options.add_free_dimension_override_by_name("n", 2)
@@ -296,7 +438,7 @@ def test_same_as_onnxruntime(
 
 
 @pytest.mark.parametrize("behavior", ONNXRUNTIME)
-def test_onnxruntime(core: hetero.Core, relu: onnx.ModelProto, same_symbol: onnx.ModelProto, behavior: str) -> None:
+def test_onnxruntime(core: hetero.Core, relu: onnx.ModelProto, behavior: str) -> None:
     ort = pytest.importorskip("onnxruntime")
 
     def session(model: onnx.ModelProto, provider: str = "CPUExecutionProvider") -> Any:
@@ -310,11 +452,6 @@ def test_onnxruntime(core: hetero.Core, relu: onnx.ModelProto, same_symbol: onnx
                 assert session(relu, "ROCMExecutionProvider").get_providers() == ["CPUExecutionProvider"]
             with pytest.raises(hetero.DeviceUnavailable, match="there is no device ORT.ROCM"):
                 core.compile_model(relu, "ORT.ROCM")
-        case "inputs whose sizes differ, with one symbol":
-            assert session(same_symbol).run(None, SIZES)[0].tolist() == [2, 3, 5, 3]
-            for device in ("CPU", "ORT"):
-                with pytest.raises(hetero.InferenceError, match="expected float32 .n, 3. with n = 2 as in input 'a'"):
-                    core.compile_model(same_symbol, device)(SIZES)
         case "an output whose shape differs from the declared one":
             relu.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [7, 7]))
             assert session(relu).run(None, {"x": X})[0].shape == (2, 3)
@@ -332,7 +469,6 @@ def test_onnxruntime(core: hetero.Core, relu: onnx.ModelProto, same_symbol: onnx
 def test_openvino(
     core: hetero.Core,
     relu: onnx.ModelProto,
-    same_symbol: onnx.ModelProto,
     out_of_range: onnx.ModelProto,
     difference: onnx.ModelProto,
     behavior: str,
@@ -361,6 +497,21 @@ def test_openvino(
             assert compiled(relu, "AUTO:NOPE,CPU").get_property("EXECUTION_DEVICES") == ["CPU"]
             with pytest.raises(hetero.UnknownDevice, match="unknown device 'NOPE'"):
                 core.compile_model(relu, "AUTO:NOPE,CPU")
+        case "`compile_model` without a device":
+            theirs = other.compile_model(other.read_model(relu.SerializeToString()))
+            assert "MULTI_DEVICE_PRIORITIES" in theirs.get_property("SUPPORTED_PROPERTIES")  # only AUTO has it
+            assert core.compile_model(relu).get_property("EXECUTION_DEVICES") == ("CPU",)
+        case "an input that has two keys, such as its position and its name":
+            np.testing.assert_array_equal(compiled(relu)({0: X - 9, "x": X})[0], np.maximum(X, 0))
+            with pytest.raises(hetero.InferenceError, match="input 'x' has two values"):
+                core.compile_model(relu, "CPU")({0: X - 9, "x": X})
+        case "`wait` with a time limit on a request that was never started":
+            assert not compiled(relu).create_infer_request().wait_for(0)
+            assert core.compile_model(relu, "CPU").create_infer_request().wait(timeout_ms=0)
+        case "`query_model`":
+            supported = other.query_model(other.read_model(relu.SerializeToString()), "HETERO:CPU")
+            assert supported.keys() > {"x", "y"}
+            assert core.query_model(relu, "HETERO:CPU") == {"y": "CPU"}
         case "a float64 array for a float32 input":
             assert compiled(relu)({"x": X.astype(np.float64)})[0].dtype == np.float32
             with pytest.raises(hetero.InferenceError, match="expected float32 .*, found dtype float64"):
@@ -402,10 +553,6 @@ def test_openvino(
                 kept = mine.infer(X)[0]
                 mine.infer(X + 100)
                 np.testing.assert_array_equal(kept, np.maximum(X, 0))
-        case "inputs whose sizes differ, with one symbol":
-            assert compiled(same_symbol)(SIZES)[0].tolist() == [2, 3, 5, 3]
-            with pytest.raises(hetero.InferenceError, match="with n = 2 as in input 'a'"):
-                core.compile_model(same_symbol, "CPU")(SIZES)
         case "an index out of range":
             assert not compiled(out_of_range)([X])[0].any()
             with pytest.raises(hetero.InferenceError, match="an index is outside its axis"):

@@ -477,6 +477,34 @@ def test_narrow_windows(core: hetero.Core, transformer: hetero.Model, profile_of
         assert lefts[0] == lefts[1]
 
 
+def test_names_of_devices_are_not_cut(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+    page = opened(core.plan(transformer, "HETERO:GPU_FP16,CPU", pins={"op:Exp": "CPU"}), width=1024)
+    for pane in ("Nodes", "Subgraphs", "Boundary values"):
+        assert any("GPU_FP16" in cell for row in rows(page, pane) for cell in row)
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.pane:not([hidden]) .row > *')]"
+            ".filter((cell) => cell.textContent.endsWith('GPU_FP16') && cell.scrollWidth > cell.clientWidth)"
+            ".map((cell) => `${cell.textContent}: ${cell.scrollWidth} > ${cell.clientWidth}`)"
+        )
+        assert cut == []
+
+
+def test_warnings_end_at_a_line(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+    """However many there are, no line is cut in half."""
+    page = opened(core.plan(transformer, DEVICES))
+    page.evaluate(
+        "heteroReport, document.getElementById('notices').hidden = false, document.getElementById('notices')"
+        ".replaceChildren(...Array.from({length: 40}, () => Object.assign(document.createElement('p'),"
+        " {textContent: 'a warning'})))"
+    )
+    height, padding, line = page.evaluate(
+        "(() => { const box = document.getElementById('notices'), style = getComputedStyle(box);"
+        " return [box.clientHeight, parseFloat(style.paddingTop) + parseFloat(style.paddingBottom),"
+        " box.firstChild.getBoundingClientRect().height]; })()"
+    )
+    assert abs((height - padding) / line - 6) < 0.1
+
+
 def test_tables_are_no_higher_than_their_rows(core: hetero.Core, diamond: hetero.Model, opened: Open) -> None:
     page = opened(core.plan(diamond, DEVICES), height=1200)
     page.click("[data-pane='Subgraphs']")

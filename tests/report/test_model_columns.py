@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import hetero
 from hetero.report.data import report_data
-from hetero.report.model_columns import model_columns
+from hetero.report.model_columns import model_columns, type_text
 from model_zoo import make_model
 from report_cases import HOSTILE_NAMES
 
@@ -19,6 +19,13 @@ from report_cases import HOSTILE_NAMES
 def columns(proto: onnx.ModelProto) -> dict[str, Any]:
     model = hetero.Core().read_model(proto.SerializeToString())
     return model_columns(model, np.arange(model.num_nodes, dtype=np.int32))
+
+
+def test_types_of_values() -> None:
+    assert type_text("float32", (1, None, "n", "unk__12")) == "float32[1, ?, n, ?]"
+    assert type_text("float32", ()) == "float32[]"
+    assert type_text("int64", None) == "int64 of unknown rank"
+    assert type_text(None, (1,)) == "type unknown"
 
 
 @pytest.mark.parametrize(

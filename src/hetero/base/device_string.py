@@ -33,6 +33,7 @@ CONTROL_FLOW = "CONTROL_FLOW"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _COUNTED = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\((\d+)\)")  # OpenVINO's "MULTI:CPU(2)"
+_BATCH = "BATCH"  # OpenVINO's "BATCH:CPU(4)"
 _PLAN_END = ".json"
 
 
@@ -67,6 +68,8 @@ def parse_device(text: str) -> DeviceString:
         raise PropertyError(f"device {text!r}: a list needs the device that runs over it, as in 'HETERO:{text}'")
     if ";" in text:
         raise PropertyError(f"device {text!r}: devices of a list are separated by commas, as in 'HETERO:FPGA,CPU'")
+    if name == _BATCH and colon:
+        raise PropertyError(f"device {text!r}: hetero does not merge requests into batches: concatenate their inputs")
     counted = _COUNTED.fullmatch(head.strip())
     if counted:
         device, number = counted.groups()
@@ -74,6 +77,8 @@ def parse_device(text: str) -> DeviceString:
             f"device {text!r}: set the number of requests as a property: "
             f"DEVICE_PROPERTIES={{{device!r}: {{'NUM_STREAMS': {number}}}}}"
         )
+    if name.startswith("-") and is_device_name(name[1:]):  # OpenVINO's "AUTO:-CPU"
+        raise PropertyError(f"device {text!r}: devices cannot be left out of a list; list those to use")
     if not is_device_name(name):
         raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
     if dot and not _ID.fullmatch(id_):

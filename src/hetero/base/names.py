@@ -44,7 +44,7 @@ def first_few(names: Sequence[str], limit: int = 5, total: int | None = None) ->
     count = len(names) if total is None else total
     text = ", ".join(repr(short(name)) for name in names[:limit])
     listed = min(len(names), limit)
-    return f"{text} and {count - listed} more" if count > listed else text
+    return f"{text} and {count - listed:,} more" if count > listed else text
 
 
 def xml_text(name: str) -> str:

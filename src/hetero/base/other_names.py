@@ -5,7 +5,66 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["OtherNames"]
+__all__ = ["OF_MODULE", "OF_PROPERTIES", "OtherNames"]
+
+_THREADS = "set INFERENCE_NUM_THREADS and ENABLE_CPU_PINNING, and limit the processors with taskset"
+_FALLBACK = "AUTO and MULTI always continue on another device if one fails"
+_BATCHING = "hetero does not merge requests: concatenate their inputs"
+
+OF_PROPERTIES: Mapping[str, str] = {
+    "MODEL_NAME": "use NETWORK_NAME",
+    "ENFORCE_BF16": "use INFERENCE_PRECISION_HINT='bf16'",
+    "CPU_THROUGHPUT_STREAMS": "use NUM_STREAMS",
+    "CPU_THREADS_NUM": "use INFERENCE_NUM_THREADS",
+    **dict.fromkeys(
+        (
+            *("AFFINITY", "CPU_BIND_THREAD", "ENABLE_HYPER_THREADING", "SCHEDULING_CORE_TYPE"),
+            "ENABLE_CPU_RESERVATION",
+        ),
+        _THREADS,
+    ),
+    "ENABLE_STARTUP_FALLBACK": "AUTO starts on the CPU if its list has it",
+    "ENABLE_RUNTIME_FALLBACK": _FALLBACK,
+    "SCHEDULE_POLICY": "MULTI runs each request on the least busy device",
+    "DEVICE_BIND_BUFFER": "inputs are read in place by every device that can",
+    "ALLOW_AUTO_BATCHING": _BATCHING,
+    "AUTO_BATCH_TIMEOUT": _BATCHING,
+    "ENABLE_MMAP": "files of models are always memory-mapped",
+    **dict.fromkeys(
+        (
+            *("KV_CACHE_PRECISION", "KEY_CACHE_PRECISION", "VALUE_CACHE_PRECISION", "COMPILATION_NUM_THREADS"),
+            *("DYNAMIC_QUANTIZATION_GROUP_SIZE", "CPU_DENORMALS_OPTIMIZATION", "ACTIVATIONS_SCALE_FACTOR"),
+            "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE",
+        ),
+        "set it for OPENVINO in OPENVINO_CONFIG",
+    ),
+    "intra_op_num_threads": "use INFERENCE_NUM_THREADS",
+    "log_severity_level": "use LOG_LEVEL",
+    "enable_profiling": "use PERF_COUNT",
+    **dict.fromkeys(
+        ("graph_optimization_level", "execution_mode", "inter_op_num_threads", "enable_mem_pattern"),
+        "set it for ORT in ORT_SESSION_OPTIONS",
+    ),
+}
+"""Property of OpenVINO or onnxruntime that no device of hetero has -> what to do."""
+
+OF_MODULE: Mapping[str, str] = {
+    "AsyncInferQueue": "compiled.map or compiled.submit",
+    "InferenceSession": "hetero.compile(model, device)",
+    "SessionOptions": "the configuration of hetero.compile, such as {'INFERENCE_NUM_THREADS': 2}",
+    "RunOptions": "the configuration of hetero.compile; request.cancel() stops a run",
+    "OrtValue": "arrays, or core.create_context(device).upload(array)",
+    "Tensor": "arrays, or core.create_context(device).create_tensor(dtype, shape)",
+    "compile_model": "hetero.compile(model, device)",
+    "read_model": "hetero.Core().read_model(path)",
+    "import_model": "hetero.load(path)",
+    "get_available_providers": "hetero.Core().available_devices",
+    "get_version": "hetero.__version__",
+    "convert_model": "an exporter of the framework that writes ONNX, such as torch.onnx.export",
+    "save_model": "model.save(path)",
+    "serialize": "model.save(path)",
+}
+"""Name in the module openvino or onnxruntime -> what hetero has for it."""
 
 
 class OtherNames:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..errors import PropertyError, did_you_mean, shown
 from .files import path_text
 from .log import LEVELS
+from .other_names import OF_PROPERTIES
 
 __all__ = [
     "PROPERTIES",
@@ -63,11 +64,11 @@ class Property:
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise PropertyError(f"property {self.name}: expected {expected}, found {shown(value)}")
         if self.choices is not None and value not in self.choices:
-            raise PropertyError(
-                f"property {self.name}: expected one of "
-                f"{', '.join(str(choice) or repr(choice) for choice in self.choices)}, found {shown(value)}"
-                f"{did_you_mean(value, map(str, self.choices))}"
-            )
+            listed = ", ".join(str(choice) or repr(choice) for choice in self.choices)
+            hint = did_you_mean(value, map(str, self.choices))
+            if value == "CUMULATIVE_THROUGHPUT":  # OpenVINO's name for what MULTI does
+                hint = ": to use all devices of a list, compile for 'MULTI:A,B'"
+            raise PropertyError(f"property {self.name}: expected one of {listed}, found {shown(value)}{hint}")
         if self.accepts is not None and not self.accepts(value):
             raise PropertyError(f"property {self.name}: {shown(value)} is out of range; {self.doc}")
         problem = None if self.problem is None else self.problem(value)
@@ -325,11 +326,13 @@ class PropertyTable:
         return name in self._declared
 
     def declared(self, name: str, owner: str) -> Property:
-        """The property ``name``. If it is not declared, raises `PropertyError` with the most similar name."""
+        """The property ``name``. If it is not declared, raises `PropertyError` with what to do for names of other
+        libraries, or else with the most similar name."""
         if name not in self._declared:
+            instead = OF_PROPERTIES.get(name)
+            hint = f": {instead}" if instead else did_you_mean(name, self._declared)
             raise PropertyError(
-                f"{owner} has no property {shown(name)}{did_you_mean(name, self._declared)}; "
-                f"SUPPORTED_PROPERTIES lists all properties"
+                f"{owner} has no property {shown(name)}{hint}; SUPPORTED_PROPERTIES lists all properties"
             )
         return self._declared[name]
 

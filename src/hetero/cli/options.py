@@ -37,11 +37,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print only J
 force_option = click.option("--force", "-f", is_flag=True, help="Replace existing files.")
 
 
-def new_command() -> Callable[[Callable[..., Any]], click.Command]:
-    """Decorates the function ``command`` of a command's module."""
+def new_command(example: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Decorates the function ``command`` of a command's module. ``example``: arguments of ``hetero``, for its help."""
+    epilog = f"\b\nExample:\n  hetero {example}"  # \b keeps the lines
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        return click.command(context_settings=HELP_OPTIONS)(debug_option(function))
+        return click.command(context_settings=HELP_OPTIONS, epilog=epilog)(debug_option(function))
 
     return decorate
 

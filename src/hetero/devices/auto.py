@@ -28,7 +28,7 @@ from ..base.log import tell
 from ..base.properties import Property, up_to, without
 from ..base.warn import warn
 from ..compiling.compile import compile_model
-from ..compiling.device_list import COSTS, DeviceListPlugin, optimal_requests
+from ..compiling.device_list import COSTS, DeviceListPlugin, optimal_requests, shared_property
 from ..compiling.requests import resolve_request
 from ..errors import (
     Cancelled,
@@ -602,7 +602,10 @@ class AutoCompiledModel(CompiledModel):
             return str(self.choice)
         if name == "EXECUTION_DEVICES":
             return self._choice.current.compiled.get_property(name)
-        return super().get_property(name)
+        try:
+            return super().get_property(name)
+        except PropertyError as error:  # maybe it was passed on to the devices
+            return shared_property([self._choice.current.compiled], name, error)
 
     def close(self) -> None:
         """See `CompiledModel.close`. No further candidate is compiled."""

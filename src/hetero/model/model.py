@@ -9,7 +9,7 @@ import operator
 import os
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,12 @@ class Model(OtherNames, Rows):
             "get_results": "model.outputs",
             "input": "model.inputs",
             "output": "model.outputs",
-            "friendly_name": "model.name",
+            **dict.fromkeys(("friendly_name", "get_friendly_name", "graph_name", "get_name"), "model.name"),
+            "get_modelmeta": "model.metadata, model.producer_name and model.opsets",
+            "get_rt_info": "model.metadata, or model.affinity for the devices of nodes",
+            "add_outputs": "model.with_outputs(names)",
+            "is_dynamic": "the shapes of model.inputs",
+            "clone": "the model itself, which never changes",
         }
     )
 
@@ -86,6 +91,17 @@ class Model(OtherNames, Rows):
         constants = Constants(file)
         super().__init__(file, constants)
         self._types = ValueTypes(file, constants)
+
+    def __copy__(self) -> Self:
+        model = object.__new__(type(self))
+        model.__dict__.update(self.__dict__)
+        return model
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # it never changes
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Model cannot be pickled: pickle {'its path' if self.path else 'model.to_bytes()'} instead")
 
     @property
     def nodes(self) -> Nodes:

@@ -237,7 +237,9 @@ def _island_warning(
         merged = trials.partition(device_of)
         if merged is not None:
             after = merged.num_subgraphs
-            advice += f": pinned there, the model has {counted(after, 'subgraph')} instead of {partition.num_subgraphs}"
+            advice += (
+                f": pinned there, the model has {counted(after, 'subgraph')} instead of {partition.num_subgraphs:,}"
+            )
     else:
         ops = Counter(model.op_types[op] for op in model.op_type_of[nodes[~affinity.supports[other].mask[nodes]]])
         common_ops = ", ".join(f"{op} ({number})" for op, number in ops.most_common(3))

@@ -8,7 +8,7 @@ import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NoReturn, Self, TypeVar, overload
 
 from ..base.names import shortened
 from ..base.notebook import html_table
@@ -63,6 +63,15 @@ class CompiledModel(OtherNames, abc.ABC):
             "io_binding": "compiled(inputs, out=arrays)",
             "get_providers": "compiled.get_property('EXECUTION_DEVICES')",
             "get_modelmeta": "model.metadata, before compiling",
+            "query_state": "compiled.create_stateful_request",
+            **dict.fromkeys(("run_with_iobinding", "run_with_ort_values"), "compiled(inputs, out=arrays)"),
+            **dict.fromkeys(("get_session_options", "get_provider_options"), "compiled.get_property(name)"),
+            **dict.fromkeys(("set_property", "set_providers"), "core.compile_model(model, device, config)"),
+            "get_provider_graph_assignment_info": "core.plan(model, device)",
+            **dict.fromkeys(
+                ("end_profiling", "get_profiling_start_time_ns"),
+                "request.profiling_info of a model compiled with PERF_COUNT",
+            ),
         }
     )
 
@@ -250,6 +259,9 @@ class CompiledModel(OtherNames, abc.ABC):
         from ..artifact.exporting import callbacks_of, export_model
 
         export_model(self, target, callbacks_of(self._properties.get("CACHE_ENCRYPTION_CALLBACKS"))[0])
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a compiled model cannot be pickled: export it with export_model, and load it with hetero.load")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"

@@ -141,6 +141,11 @@ class InferRequest(OtherNames):
                 ("get_tensor", "get_output_tensor", "output_tensors", "results"),
                 "the result of request.infer, or request.outputs after start_async",
             ),
+            **dict.fromkeys(
+                ("get_input_tensor", "input_tensors"), "the arrays that were passed to request.infer, which keeps none"
+            ),
+            "get_compiled_model": "the compiled model that created the request",
+            "reset_state": "compiled.create_stateful_request",
             "get_profiling_info": "request.profiling_info",
             "latency": "request.latency_ms",
             "wait_for": "request.wait(timeout_ms)",

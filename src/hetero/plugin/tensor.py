@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..base.formatting import counted, shape_text
 from ..base.notebook import html_table
+from ..base.other_names import OtherNames
 from ..base.warn import warn
 from ..errors import InferenceError, UnknownOutput, did_you_mean, shown
 from ..model.types import Port
@@ -22,7 +24,7 @@ _MOST_SUMMARIZED = 1 << 22  # elements of a result whose range a table shows
 _MOST_NAMES = 5  # of unknown inputs in a message
 
 
-class Outputs:
+class Outputs(OtherNames):
     """The results of one inference, in the order of the model's outputs.
 
     Access them by unpacking (``first, second = compiled(x)``), by name (``out["name"]``), by position (``out[0]``) or
@@ -36,6 +38,10 @@ class Outputs:
     """
 
     __slots__ = ("_arrays", "_positions")
+
+    other_names = types.MappingProxyType(
+        {"names": "outputs.keys()", "to_dict": "dict(outputs)", "to_tuple": "tuple(outputs)"}
+    )
 
     def __init__(self, positions: Mapping[str, int], arrays: Sequence[Any]) -> None:
         """Stores ``arrays`` without a copy."""
@@ -131,7 +137,8 @@ def bind_inputs(
     tuple of arrays in the order of the inputs; the `Outputs` of another model, by name; if the model has one input,
     also its value alone (see `_listed`). Inputs with a default may be left out. Arrays are NumPy arrays or have
     ``__dlpack__``. Python numbers and lists of them are converted if no element is lost (see `conversion`). Arrays are
-    copied only if their byte order is not native. Dimensions with the same symbol must agree across inputs.
+    copied only if their byte order is not native. Different
+    sizes for one symbol cause a warning.
 
     ``memories``: position of an input -> memories of devices that read it. A value that is in one of them is returned
     as a `RemoteTensor`. Tensors elsewhere are copied to this machine if they are `RemoteTensor` objects.
@@ -314,7 +321,11 @@ def _as_item(value: Any, port: Port) -> Any:
 
 
 def _check(array: Any, port: Port, symbols: dict[str, tuple[int, str]], value: Any) -> None:
-    """Raise `InferenceError` if ``array``, which was made from ``value``, does not fit the port."""
+    """Raise `InferenceError` if ``array``, which was made from ``value``, does not fit the port.
+
+    Different sizes for one symbol only cause a `RuntimeWarning`, because exporters give one name to sizes that differ.
+    No device computes with the symbols of a file, so results are correct, or a node fails.
+    """
     if port.dtype is not None and array.dtype != port.dtype:
         raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
     if port.shape is None:
@@ -326,11 +337,8 @@ def _check(array: Any, port: Port, symbols: dict[str, tuple[int, str]], value: A
                 fits = fits and size == dim
             elif dim is not None:
                 first, owner = symbols.setdefault(dim, (size, port.name))
-                if first != size:
-                    raise InferenceError(
-                        f"input {port.name!r}: expected {_describe(port)} with {dim} = {first} as in input "
-                        f"{owner!r}, found shape {list(array.shape)}"
-                    )
+                if first != size:  # the text has no sizes, so that Python shows it once
+                    warn(f"inputs {owner!r} and {port.name!r} have different sizes, but the model calls both {dim!r}")
     if not fits:
         found = f"shape {list(array.shape)}"
         if isinstance(value, (list, tuple)) and any(isinstance(item, np.ndarray) for item in value):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from ..model.types import Ragged, ValueType, dtype_of, element_bits, holder_of, 
 from .numbers import Numbers
 
 __all__ = ["model_columns", "type_text"]
+
+_INVENTED = re.compile(r"unk__\d+")
 
 _MOST_ELEMENTS = 8  # of a constant or a list whose elements are shown
 _MOST_LETTERS = 200  # of a text that is an attribute or an element
@@ -56,12 +59,13 @@ def model_columns(model: Model, order: NDArray[np.int32]) -> dict[str, Any]:
 
 
 def type_text(dtype: str | None, shape: Sequence[int | str | None] | None) -> str:
-    """``float32[1, 3, height, ?]``."""
+    """``float32[1, 3, height, ?]``. Names that onnx's inference invents for unknown sizes are left out."""
     if dtype is None:
         return "type unknown"
     if shape is None:
         return f"{dtype} of unknown rank"
-    return f"{dtype}[{', '.join('?' if dim is None else shortened(str(dim), 40) for dim in shape)}]"
+    sizes = ("?" if dim is None or _INVENTED.fullmatch(str(dim)) else shortened(str(dim), 40) for dim in shape)
+    return f"{dtype}[{', '.join(sizes)}]"
 
 
 def _rows(ragged: Ragged) -> NDArray[np.int64]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 from onnx import helper
 
 from command_line import Invoke, Json
+from hetero.cli.commands.query import _answered_by_nodes
 from model_zoo import make_model
 
 
@@ -72,6 +74,54 @@ def test_a_function_is_answered_by_its_nodes(hetero_json: Json) -> None:
         "call/r": "FPGA",
         "call/l": "CPU",
     }
+
+
+def half_supported(*names: str) -> onnx.ModelProto:
+    """Nodes in a row that no device supports, except ``call``, which calls a function that two devices share."""
+    inner = helper.make_function(
+        "mine", "Both", ["a"], ["c"],
+        [helper.make_node("Relu", ["a"], ["b"], name="r"), helper.make_node("LRN", ["b"], ["c"], name="l", size=3)],
+        [helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    values = ["x", *(f"v{i}" for i in range(len(names) - 1)), "y"]
+    nodes = [
+        helper.make_node("Both", [a], [b], name=name, domain="mine")
+        if name == "call"
+        else helper.make_node("Odd", [a], [b], name=name, domain="own")
+        for name, a, b in zip(names, values, values[1:], strict=False)
+    ]
+    model = make_model(nodes, {"x": [1, 2, 3, 3]})
+    model.functions.append(inner)
+    model.opset_import.extend([helper.make_opsetid("mine", 1), helper.make_opsetid("own", 1)])
+    return model
+
+
+def test_names_that_begin_with_the_name_of_a_call(hetero_json: Json) -> None:
+    """Only the call itself is answered by its nodes, although other names are the first part of its nodes' names."""
+    names = ("call", "cal", "call2", "c", "call2/r")
+    onnx.save(half_supported(*names), "names.onnx")
+    found = hetero_json("query", "names.onnx", "-d", "HETERO:FPGA,CPU", code=1)
+    assert found["nodes"]["call/r"]["device"] == "FPGA"
+    assert found["unsupported"] == ["cal", "call2", "c", "call2/r"]
+
+
+class CountingAnswer(dict[str, str]):
+    """An answer that counts how many keys are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for key in super().__iter__():
+            self.read += 1
+            yield key
+
+
+def test_the_work_for_calls_is_linear() -> None:
+    for count in (10, 1000):
+        answer = CountingAnswer({f"block{i}/call/relu": "CPU" for i in range(count)})
+        found = _answered_by_nodes(answer)
+        assert found == {key for i in range(count) for key in (f"block{i}", f"block{i}/call")}
+        assert answer.read == count
 
 
 def test_sizes_count(hetero: Invoke, hetero_json: Json) -> None:

@@ -83,9 +83,19 @@ def test_refusals_name_their_reason(core: hetero.Core) -> None:
     reasons = core.query_model(core.read_model(proto), "OPENVINO").reasons
     assert sorted(reasons) == ["after", "crooked", "strange", "words"]
     assert reasons["strange"]["OPENVINO"] == "OpenVINO has no conversion rule for Mystery"
-    assert reasons["words"]["OPENVINO"] == "OpenVINO has no conversion rule for StringNormalizer"
+    assert reasons["words"]["OPENVINO"] == "'s' has dtype object, which cannot be passed to OpenVINO"
     assert "unknown" in reasons["after"]["OPENVINO"]
     assert "Expected a 3D, 4D or 5D tensor" in reasons["crooked"]["OPENVINO"]
+
+
+@needs_openvino
+def test_strings_are_refused(core: hetero.Core) -> None:
+    """A string output that is an input makes OpenVINO 2026.4 free memory twice."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in "xy"]
+    graph = helper.make_graph([node("Identity", ["x"], ["y"])], "strings", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    reasons = core.query_model(model, "OPENVINO").reasons
+    assert "cannot be passed to OpenVINO" in reasons["y"]["OPENVINO"]
 
 
 @needs_openvino

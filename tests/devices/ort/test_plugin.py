@@ -48,6 +48,41 @@ def typed_model(nodes: list[onnx.NodeProto], inputs: dict[str, int], outputs: di
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "is_right"),
+    [
+        ([4], 0, True),
+        ([4, 1], 0, True),
+        ([2, 3], 1, True),
+        ([2, 3], -1, True),
+        ([4, 2], 0, False),
+        ([2, 2, 2], 1, False),
+        ([4, "n"], 0, False),
+        ([2, 2, 2], -2, False),
+    ],
+)
+def test_slices_of_strings_are_gathered_or_refused(
+    core: hetero.Core, shape: list[int | str], axis: int, is_right: bool
+) -> None:
+    """onnxruntime 1.32 copies the first string of each slice only."""
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.STRING, dims) for name, dims in (("x", shape), ("y", None))
+    ]
+    index = numpy_helper.from_array(np.array([1, 0, 1]), "index")
+    gather = node("Gather", ["x", "index"], ["y"], axis=axis)
+    graph = helper.make_graph([gather], "strings", ports[:1], ports[1:], [index])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    sizes = [size if isinstance(size, int) else 3 for size in shape]
+    x = np.arange(np.prod(sizes)).astype(str).astype(object).reshape(sizes)
+    expected = np.take(x, [1, 0, 1], axis)
+    compiled = core.compile_model(model, "HETERO:ORT,CPU")
+    np.testing.assert_array_equal(compiled(x)[0], expected)
+    if is_right:
+        assert compiled.get_property("EXECUTION_DEVICES") == ("ORT",)
+    elif not np.array_equal(run_directly(model, {"x": x})[0], expected):
+        assert "first string" in core.query_model(model, "ORT").reasons["y"]["ORT"]
+
+
 # -- what it takes ----------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ __all__ = ["command"]
 _SECONDS = 3.0
 
 
-@new_command()
+@new_command("bench model.onnx -d CPU -d ORT")
 @model_argument()
 @planning_options("Device to run on [default: CPU]. Repeat it to measure several in turn.", several=True)
 @input_options

@@ -22,7 +22,7 @@ DIFFERS = 3
 """Exit code if results differ."""
 
 
-@new_command()
+@new_command("compare model.onnx -d HETERO:FPGA,CPU -d CPU --boundaries")
 @model_argument()
 @planning_options("Device to check. A second -d is the reference [default: CPU].", several=True)
 @input_options

@@ -40,7 +40,7 @@ complete -o nosort -F _hetero_completion hetero
 """
 
 
-@new_command()
+@new_command("completion bash")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@new_command()
+@new_command("demo")
 @click.option(
     "-o",
     "--output",

@@ -22,7 +22,7 @@ _LISTS = {
 }
 
 
-@new_command()
+@new_command("devices --measure")
 @profile_option
 @click.option("--measure", "measured", is_flag=True, help="Measure the speed of devices, a few seconds for each.")
 @json_option

@@ -12,7 +12,7 @@ from ..planning import Planning, planning_options
 __all__ = ["command"]
 
 
-@new_command()
+@new_command("export model.onnx -d HETERO:FPGA,CPU -o model.hetero")
 @model_argument()
 @planning_options("Device to compile for [default: CPU].")
 @click.option(

@@ -14,7 +14,7 @@ from ..planning import Planning, link_option
 __all__ = ["command"]
 
 
-@new_command()
+@new_command("inspect model.onnx")
 @model_argument("FILE")
 @link_option
 @click.option(

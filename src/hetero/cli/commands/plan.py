@@ -20,7 +20,7 @@ __all__ = ["command"]
 _POLICIES = ("auto", "linear", "documented")
 
 
-@new_command()
+@new_command("plan model.onnx -d HETERO:FPGA,CPU --pin op:Softmax=CPU")
 @model_argument()
 @planning_options("Device list, by priority.")
 @click.option("--policy", type=click.Choice(_POLICIES), help="Partitioning policy [default: auto].")

@@ -16,7 +16,7 @@ _ALL = "SUPPORTED_PROPERTIES"
 """The property whose value, the names in the tables, would make all lines of a table hundreds of characters wide."""
 
 
-@new_command()
+@new_command("properties CPU")
 @click.argument("device", shell_complete=complete_device)
 @profile_option
 @json_option

@@ -18,7 +18,7 @@ _MOST_OPERATORS = 6  # named in one row
 _QUOTED = re.compile(r"'[^']*'")
 
 
-@new_command()
+@new_command("query model.onnx -d HETERO:FPGA,CPU --nodes")
 @model_argument()
 @planning_options("Device or list.", default="CPU", plans=False)
 @click.option("--nodes", "per_node", is_flag=True, help="Also print a row for each node that a device rejects.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@new_command()
+@new_command("report model.onnx -d HETERO:FPGA,CPU --run -o report.html")
 @model_argument()
 @planning_options("Device list, by priority.")
 @click.option("-o", "--output", metavar="FILE.html", type=click.Path(), default="report.html", show_default=True,

@@ -12,7 +12,7 @@ from ..planning import Planning, planning_options
 __all__ = ["command"]
 
 
-@new_command()
+@new_command("run model.onnx -d HETERO:FPGA,CPU -i x=photo.jpg")
 @model_argument()
 @planning_options("Device to run on [default: CPU, or the device of an exported model].")
 @input_options

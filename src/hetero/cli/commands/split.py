@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@new_command()
+@new_command("split model.onnx -d HETERO:FPGA,CPU -o parts")
 @model_argument()
 @planning_options("Device list to split for.")
 @click.option("-o", "--output", "folder", metavar="FOLDER", required=True, type=click.Path(), help="Output folder.")

@@ -16,7 +16,7 @@ __all__ = ["command"]
 _SECONDS = 20.0
 
 
-@new_command()
+@new_command("tune model.onnx -d CPU,ORT -o plan.json")
 @model_argument()
 @planning_options("Devices, such as ORT,CPU. May be repeated.", several=True, plans=False)
 @input_options

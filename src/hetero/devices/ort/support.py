@@ -19,7 +19,7 @@ import functools
 import hashlib
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,12 +38,13 @@ from .values import passes
 if TYPE_CHECKING:
     import onnx
 
-    from ...model.model import Model
+    from ...model.model import Model, NodeView
 
 __all__ = ["inferred_dtypes", "record_assignment", "refusals", "takes_all"]
 
 _SKELETON_BYTES = 1024  # the tested models contain constants up to this size, because kernels may read them
 _MAX_NAMED = 32  # errors that name a node before a group is halved
+_STRING = 8  # TensorProto.DataType
 _UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferred"
 
 _known_reasons: dict[bytes, str] = {}  # signature -> why it is not supported; empty if it is supported
@@ -71,12 +72,60 @@ def _refusals(model: Model, provider: str, entry: tuple[str, dict[str, Any]]) ->
     for node, (name, dtype) in values_not_passing(model, passes).items():
         why = f"{name!r} has dtype {dtype}, which onnxruntime's Python interface does not support"
         reasons.setdefault(node, why)
+    if "Gather" in model.op_types and _may_hold_strings(model):
+        for node in _gathered_strings(model):
+            reasons.setdefault(node, "onnxruntime gathers only the first string of each slice")
     if provider != CPU_PROVIDER and len(reasons) < model.num_nodes:
         supported = [node for node in range(model.num_nodes) if node not in reasons]
         part = model if not reasons else model.extract(supported)
         for node, why in _not_assigned(part, provider, entry).items():
             reasons[supported[node]] = why
     return reasons
+
+
+def _may_hold_strings(model: Model) -> bool:
+    """Whether values may be strings; without inference, which takes long for large models."""
+    return (
+        any(port.is_stated and port.dtype is not None and port.dtype.kind in "OUS" for port in model.inputs)
+        or any(name.startswith("ai.onnx.ml::") for name in model.op_types)
+        or bool((model.file.constant_dtype[model.file_constants] == _STRING).any())
+        or any(node.attributes.get("to") == _STRING for node in _nodes_of(model, "Cast"))
+    )
+
+
+def _nodes_of(model: Model, op: str) -> Iterator[NodeView]:
+    kinds = [kind for kind, name in enumerate(model.op_types) if name == op]
+    return (model.nodes[node] for node in np.flatnonzero(np.isin(model.op_type_of, kinds)).tolist())
+
+
+def _gathered_strings(model: Model) -> list[int]:
+    """The nodes that gather slices of more than one string, or of unknown size, if onnxruntime is wrong for them, as
+    1.32 is."""
+    found = []
+    for node in _nodes_of(model, "Gather"):
+        known = model.type_of(int(model.node_inputs[node.index][0]))
+        if known.dtype is None or known.dtype.kind not in "OUS":
+            continue
+        axis = int(node.attributes.get("axis", 0))
+        shape = known.shape
+        if shape is None or any(size != 1 for size in shape[axis + len(shape) * (axis < 0) + 1 :]):
+            found.append(node.index)
+    return found if found and not _gathers_strings() else []
+
+
+@functools.cache
+def _gathers_strings() -> bool:
+    """Whether onnxruntime gathers slices of two strings correctly."""
+    import onnx
+    from onnx import helper
+
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.STRING, [2, 2]) for name in "xy"]
+    rows = helper.make_tensor("rows", onnx.TensorProto.INT64, [2], [1, 0])
+    graph = helper.make_graph([helper.make_node("Gather", ["x", "rows"], ["y"])], "", ports[:1], ports[1:], [rows])
+    encoded = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+    session = backend.new_session(encoded, plain_options(), [CPU_PROVIDER])
+    (result,) = session.run(None, {"x": np.array([["a", "b"], ["c", "d"]], object)})
+    return bool(result.tolist() == [["c", "d"], ["a", "b"]])
 
 
 def _without_kernels(model: Model) -> dict[int, str]:

@@ -76,12 +76,14 @@ class Report {
   tabs() {
     const { data } = this;
     const swatch = (subgraph) => (row) => data.color(subgraph(row));
+    const longest = Math.max(0, ...data.devices.map((device) => device.length));
+    const deviceWidth = Math.max(90, Math.min(240, 45 + 9 * longest));  // px: swatch, padding, and letters of up to 9 px
     const inRun = (...columns) => (data.run ? columns : []);
     const timed = (column) => (row) => (column[row] < 0 ? "" : timeText(column[row]));
     this.nodes = new Table("Nodes", [
       { title: "Node", name: true, width: "minmax(260px, 3fr)", text: (n) => data.keys[n] },
       { title: "Operator", width: "minmax(110px, .7fr)", text: (n) => data.op(n) },
-      { title: "Device", width: "minmax(90px, .5fr)", text: (n) => data.deviceName(data.subgraphOf[n]), swatch: swatch((n) => data.subgraphOf[n]) },
+      { title: "Device", width: `minmax(${deviceWidth}px, .5fr)`, text: (n) => data.deviceName(data.subgraphOf[n]), swatch: swatch((n) => data.subgraphOf[n]) },
       { title: "Subgraph", width: "90px", number: true, text: (n) => String(data.subgraphOf[n] + 1), key: (n) => data.subgraphOf[n] },
       ...(data.run?.predicted ? [] : inRun(
         { title: "Time", width: "90px", number: true, text: timed(data.real ?? []), key: (n) => data.real[n] },
@@ -92,7 +94,7 @@ class Report {
     ], data.numNodes, (node) => this.chooseNode(node, true));
     this.subgraphs = new Table("Subgraphs", [
       { title: "Subgraph", width: "90px", number: true, text: (s) => String(s + 1), key: (s) => -s },
-      { title: "Device", width: "minmax(100px, .6fr)", text: (s) => data.deviceName(s), swatch: swatch((s) => s) },
+      { title: "Device", width: `minmax(${deviceWidth}px, .6fr)`, text: (s) => data.deviceName(s), swatch: swatch((s) => s) },
       { title: "Nodes", width: "80px", number: true, text: (s) => data.sizes[s].toLocaleString("en"), key: (s) => data.sizes[s] },
       ...inRun({ title: "Time", width: "90px", number: true, text: timed(data.timeOf ?? []), key: (s) => data.timeOf[s] }),
       { title: "Reads", width: "90px", number: true, text: (s) => bytesText(data.bytesOf(data.read(s))), key: (s) => data.bytesOf(data.read(s)) },
@@ -104,7 +106,7 @@ class Report {
       { title: "Value", name: true, width: "minmax(220px, 1.5fr)", text: (v) => data.valueNames[v] },
       { title: "Type", width: "minmax(150px, 1fr)", text: (v) => data.type(v) },
       { title: "Bytes", width: "100px", number: true, text: (v) => bytesText(data.valueBytes[v]), key: (v) => data.valueBytes[v] },
-      { title: "From", width: "minmax(110px, .5fr)", text: (v) => `${data.valueSource[v] + 1} ${data.deviceName(data.valueSource[v])}`, key: (v) => data.valueSource[v], swatch: swatch((v) => data.valueSource[v]) },
+      { title: "From", width: `minmax(${deviceWidth + 40}px, .5fr)`, text: (v) => `${data.valueSource[v] + 1} ${data.deviceName(data.valueSource[v])}`, key: (v) => data.valueSource[v], swatch: swatch((v) => data.valueSource[v]) },
       { title: "To", width: "minmax(130px, 1fr)", text: (v) => this.readersText(v), swatch: (v) => data.color(data.readersOf(v)[0]) },
     ], data.valueNames.length, (v) => this.chooseSubgraph(data.valueSource[v], true));
     const panes = [
