@@ -83,9 +83,25 @@ def test_refusals_name_their_reason(core: hetero.Core) -> None:
     reasons = core.query_model(core.read_model(proto), "OPENVINO").reasons
     assert sorted(reasons) == ["after", "crooked", "strange", "words"]
     assert reasons["strange"]["OPENVINO"] == "OpenVINO has no conversion rule for Mystery"
-    assert reasons["words"]["OPENVINO"] == "OpenVINO has no conversion rule for StringNormalizer"
+    assert reasons["words"]["OPENVINO"] == "'s' has dtype object, which cannot be passed to OpenVINO"
     assert "unknown" in reasons["after"]["OPENVINO"]
     assert "Expected a 3D, 4D or 5D tensor" in reasons["crooked"]["OPENVINO"]
+
+
+@needs_openvino
+def test_strings_are_refused(core: hetero.Core) -> None:
+    """OpenVINO copies some of them byte by byte and frees their memory twice."""
+    string = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Identity", ["x"], ["y"], name="same"), node("Shape", ["y"], ["n"], name="sizes")],
+        "g",
+        [string("x", TensorProto.STRING, [3])],
+        [string("y", TensorProto.STRING, [3]), string("n", TensorProto.INT64, [1])],
+    )
+    model = core.read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    assert sorted(core.query_model(model, "OPENVINO").reasons) == ["same", "sizes"]
+    outputs = core.compile_model(model, "HETERO:OPENVINO,CPU")(["a", "b" * 40, ""])
+    assert outputs["y"].tolist() == ["a", "b" * 40, ""]
 
 
 @needs_openvino

@@ -89,22 +89,18 @@ def unknown_operators(error: Exception) -> frozenset[str]:
 
 
 def passes(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors of this dtype can be passed to and from OpenVINO."""
-    return dtype.kind in "US" or 0 < onnx_dtype_of(dtype) <= _LAST_PLAIN
+    """Whether tensors of this dtype can be passed to and from OpenVINO. Strings cannot: it copies some of them byte by
+    byte, such as in an Identity or Slice, and then frees their memory twice (2026.4)."""
+    return dtype.kind not in "OUST" and 0 < onnx_dtype_of(dtype) <= _LAST_PLAIN
 
 
 def tensor_of(array: np.ndarray) -> Any:
-    """A tensor that shares the array's memory and keeps it alive. A copy if the array is not C-contiguous, is read-only
-    (OpenVINO does not promise not to write), or contains strings."""
-    shared = array.flags.c_contiguous and array.flags.writeable and array.dtype.kind not in "USO" and array.size > 0
-    if array.dtype.kind in "OS":
-        array = array.astype(str)
+    """A tensor that shares the array's memory and keeps it alive. A copy if the array is not C-contiguous or is
+    read-only (OpenVINO does not promise not to write)."""
+    shared = array.flags.c_contiguous and array.flags.writeable and array.size > 0
     return load().Tensor(array if shared else np.array(array, order="C"), shared_memory=bool(shared))
 
 
 def array_of(tensor: Any) -> np.ndarray:
     """A copy of a result, because the next run overwrites the tensor."""
-    data = tensor.str_data if tensor.element_type.type_name == "string" else tensor.data
-    if data.dtype.kind == "U":
-        return np.asarray(data.astype(object))
-    return np.array(data)
+    return np.array(tensor.data)

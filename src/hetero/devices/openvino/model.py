@@ -156,7 +156,7 @@ class OpenvinoRunner:
             if isinstance(place, OpenvinoTensor):
                 return place if place.shape == shape else None
             return None if shape is None else memory.create_tensor(self._dtypes[position].to_dtype(), shape)
-        if shape is None or 0 in shape or self._dtypes[position].type_name == "string":
+        if shape is None or 0 in shape:
             return None
         dtype = self._dtypes[position].to_dtype()
         if place is not None and place.nbytes == math.prod(shape) * dtype.itemsize:

@@ -190,6 +190,7 @@ class BoundRunner(Runner):
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]
+        self._passed_on = [name in self._inputs for name in self._outputs]
         self._host = backend.load().OrtDevice.make("cpu", 0)._get_c_device()
         self._binding = session.io_binding()._iobinding
         self._kept: frozenset[int] = frozenset()
@@ -208,7 +209,8 @@ class BoundRunner(Runner):
         place_of = {
             position: place
             for position, place in enumerate(places)
-            if isinstance(place, OrtTensor) and position in self._kept
+            # onnxruntime ignores the memory for an output that is an input.
+            if isinstance(place, OrtTensor) and position in self._kept and not self._passed_on[position]
         }
         try:
             if not place_of:
@@ -250,10 +252,17 @@ class BoundRunner(Runner):
         try:
             session._sess.run_with_iobinding(binding, self._options)
             values = binding.get_outputs()
-            return [self._result(position, values, place_of, session) for position in range(len(self._outputs))]
+            results = [self._result(position, values, place_of, session) for position in range(len(self._outputs))]
         finally:
             binding.clear_binding_inputs()
             binding.clear_binding_outputs()
+        for position in self._kept:
+            # An input that is also an output may still be in the memory of the caller's array.
+            if self._passed_on[position]:
+                value = inputs[self._inputs.index(self._outputs[position])]
+                if isinstance(value, np.ndarray):
+                    results[position] = self._memory.upload(value)
+        return results
 
     def _result(self, position: int, values: Any, place_of: Mapping[int, OrtTensor], session: Any) -> Any:
         if position in place_of:
