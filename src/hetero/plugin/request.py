@@ -636,7 +636,7 @@ def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
             arrays.add(*place)
             return result
         if isinstance(result, RemoteTensor):
-            if is_new(result):
+            if is_new(result) and result.is_writable:
                 return result
             assert result.context is not None
             return result.context.upload(result.numpy())

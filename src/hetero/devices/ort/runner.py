@@ -97,6 +97,7 @@ class OrtRunner:
         self._binding: HostBinding | None = None
         types = [entry.type for entry in (*session.get_inputs(), *session.get_outputs())]
         self._by_ort_value = any(type_ in FOREIGN_TYPES for type_ in types)
+        self._passed_on = _passed_on(self._inputs, self._outputs)
         self._like: list[tuple[np.dtype[Any], tuple[int, ...]]] | None = None
         self._rows: Sequence[ProfileRow] = ()
 
@@ -126,6 +127,8 @@ class OrtRunner:
                 results = self._call(self._session, feed)
         except Exception as error:
             raise self._failure(error) from error
+        for position, source in self._passed_on.items():
+            results[position] = inputs[source]
         if self._counters is None and not self._by_ort_value:
             self._remember(inputs, results)
         return results
@@ -190,7 +193,7 @@ class BoundRunner(Runner):
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]
-        self._passed_on = [name in self._inputs for name in self._outputs]
+        self._passed_on = _passed_on(self._inputs, self._outputs)
         self._host = backend.load().OrtDevice.make("cpu", 0)._get_c_device()
         self._binding = session.io_binding()._iobinding
         self._kept: frozenset[int] = frozenset()
@@ -210,7 +213,7 @@ class BoundRunner(Runner):
             position: place
             for position, place in enumerate(places)
             # onnxruntime ignores the memory for an output that is an input.
-            if isinstance(place, OrtTensor) and position in self._kept and not self._passed_on[position]
+            if isinstance(place, OrtTensor) and position in self._kept and position not in self._passed_on
         }
         try:
             if not place_of:
@@ -252,17 +255,15 @@ class BoundRunner(Runner):
         try:
             session._sess.run_with_iobinding(binding, self._options)
             values = binding.get_outputs()
-            results = [self._result(position, values, place_of, session) for position in range(len(self._outputs))]
+            return [
+                self._result(position, values, place_of, session)
+                if position not in self._passed_on
+                else self._moved(position, inputs[self._passed_on[position]])
+                for position in range(len(self._outputs))
+            ]
         finally:
             binding.clear_binding_inputs()
             binding.clear_binding_outputs()
-        for position in self._kept:
-            # An input that is also an output may still be in the memory of the caller's array.
-            if self._passed_on[position]:
-                value = inputs[self._inputs.index(self._outputs[position])]
-                if isinstance(value, np.ndarray):
-                    results[position] = self._memory.upload(value)
-        return results
 
     def _result(self, position: int, values: Any, place_of: Mapping[int, OrtTensor], session: Any) -> Any:
         if position in place_of:
@@ -271,8 +272,21 @@ class BoundRunner(Runner):
             return self._memory.tensor(values[position], session)
         return array_of(backend.load().OrtValue(values[position]))
 
+    def _moved(self, position: int, value: Any) -> Any:
+        """An input that is the output at ``position``, where the output must be."""
+        if isinstance(value, OrtTensor):
+            return value if position in self._kept else value.numpy()
+        return self._memory.upload(value) if position in self._kept else value
+
     def profile(self) -> Sequence[ProfileRow]:
         return self._rows
+
+
+def _passed_on(inputs: Sequence[str], outputs: Sequence[str]) -> dict[int, int]:
+    """Position of an output -> position of the input that it is. onnxruntime returns the memory of such an input, which
+    may be a copy that only the run keeps alive."""
+    positions = {name: position for position, name in enumerate(inputs)}
+    return {position: positions[name] for position, name in enumerate(outputs) if name in positions}
 
 
 def _failure(error: Exception, device: str, cancellation: Cancellation) -> Exception:
