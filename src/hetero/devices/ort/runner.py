@@ -12,6 +12,7 @@ from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import ProfileRow
 from . import backend
+from .arena import Lease
 from .binding import HOST_VALUES, MISFIT, HostBinding, OrtHostValue
 from .counters import Counters
 from .memory import OrtMemory, OrtTensor, out_of_memory
@@ -45,8 +46,10 @@ class OrtModel(CompiledModel):
         session: Any,
         counters: Counters | None,
         memory: OrtMemory | None = None,
+        share: Lease | None = None,
     ) -> None:
-        """``memory``: where the provider computes; None: in the host's memory."""
+        """``memory``: where the provider computes; None: in the host's memory. ``share``: in the arena that the session
+        uses; None: the session has its own."""
         super().__init__(device, model.inputs, model.outputs, properties)
         self._model = model
         self._source = source  # must live as long as the session
@@ -60,6 +63,7 @@ class OrtModel(CompiledModel):
             self._memory = memory
             # A counted inference takes arrays, because it runs on other sessions.
             self.memory_space = memory if memory is not None else HOST_VALUES if counters is None else None
+        self.share = share  # the last attribute
 
     def export_payload(self, writer: PayloadWriter) -> None:
         """Export the original model, because an optimized one is valid only for this processor and version."""
@@ -100,6 +104,7 @@ class OrtRunner:
         self._passed_on = _passed_on(self._inputs, self._outputs)
         self._like: list[tuple[np.dtype[Any], tuple[int, ...]]] | None = None
         self._rows: Sequence[ProfileRow] = ()
+        self._share = model.share  # the last attribute
 
     def keep_on_device(self, positions: Sequence[int]) -> None:
         """See `CompiledModel.memory_space`."""
