@@ -114,16 +114,8 @@ class RemoteTensor(abc.ABC):
     @property
     def address_range(self) -> tuple[int, int] | None:
         """The addresses of its first byte and after its last one, in numbers of its context; equal if it has no
-        elements. Tensors overlap if their ranges do. None: `overlaps` decides. A context's tensors all have ranges, or
-        none has."""
+        elements. Tensors share memory if their ranges overlap. None: it shares memory with no other tensor."""
         return None
-
-    def overlaps(self, other: RemoteTensor) -> bool:
-        """Whether writing to one tensor may change the other. Both are in the same context."""
-        mine, its = self.address_range, other.address_range
-        if mine is None or its is None:
-            return self is other
-        return max(mine[0], its[0]) < min(mine[1], its[1])
 
 
 def check_written(tensor: RemoteTensor, value: Any) -> None:

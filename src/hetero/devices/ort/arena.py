@@ -49,7 +49,7 @@ class _Arena:
         self._options.log_severity_level = 4
         self._options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         # The result must not be in the arena while it shrinks.
         self._binding = session.io_binding()
         self._memory = np.zeros(2, np.uint8)
@@ -57,9 +57,8 @@ class _Arena:
         self._binding.bind_output("y", "cpu", 0, np.uint8, (1,), self._memory[1:].ctypes.data)
 
     def shrink(self) -> None:
-        """Return unused memory to the system. Does nothing in a forked process, where threads that no longer exist may
-        hold the arena's lock."""
-        if os.getpid() == self._pid and self._lock.acquire(blocking=False):
+        """Return unused memory to the system. Does nothing in a forked process."""
+        if os.getpid() == self.pid and self._lock.acquire(blocking=False):
             try:
                 self._session.run_with_iobinding(self._binding, self._options)
             finally:
@@ -84,10 +83,11 @@ _making = threading.Lock()
 
 
 def lease() -> Lease | None:
-    """A share in the arena; None if onnxruntime cannot share one."""
+    """A share in the arena. None if onnxruntime cannot share one, and in a process that was forked after the arena was
+    made: threads that do not exist there may hold its lock."""
     with _making:
         arena = _arena()
-    return None if arena is None else Lease(arena)
+    return None if arena is None or arena.pid != os.getpid() else Lease(arena)
 
 
 @functools.cache
