@@ -192,12 +192,15 @@ class StatefulRequest(InferRequest):
     def _bind_states(self, values: Mapping[str, Any]) -> list[Any]:
         """Checked values of the named states, in the order of the states."""
         self._check_names(values)
-        ports = [port for port in self._state_ports if port.name in values]
-        memories = {
-            at: (value.context,)
-            for at, value in enumerate(values[port.name] for port in ports)
-            if isinstance(value, RemoteTensor) and value.context is not None
-        }
+        ports, memories = [], {}
+        for pair, port in zip(self._pairs, self._state_ports, strict=True):
+            if port.name not in values:
+                continue
+            value, near = values[port.name], self._memories.inputs.get(pair.input, ())
+            if isinstance(value, RemoteTensor) and value.context is not None:
+                near = (value.context,)
+            memories[len(ports)] = near
+            ports.append(port)
         return bind_inputs(ports, dict(values), memories)
 
     def _check_names(self, values: Mapping[str, Any]) -> None:
