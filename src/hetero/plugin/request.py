@@ -311,7 +311,7 @@ class InferRequest(OtherNames):
             apart = owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
         given.fill(results)
         return [
-            HostTensor(result) if at in given.kept and _is_plain(result) else result
+            HostTensor(np.asarray(result, order="C")) if at in given.kept and _is_plain(result) else result
             for at, result in enumerate(given.values.get(at, result) for at, result in enumerate(apart))
         ]
 

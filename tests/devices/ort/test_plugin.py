@@ -345,6 +345,16 @@ def test_results_of_small_types_outlive_everything(core: hetero.Core) -> None:
     assert float(held[1][0]) == 1
 
 
+def test_a_subgraph_that_nobody_reads(core: hetero.Core) -> None:
+    """onnxruntime fails to create a session from which it has removed all nodes."""
+    nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["c"], ["b"], name="unread")]
+    proto = typed_model(nodes, {"x": TensorProto.FLOAT}, {"y": TensorProto.FLOAT})
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32([1, 2]), "c"))
+    pins = {"unread": "ORT", "y": "TEMPLATE"}
+    compiled = core.compile_model(core.read_model(proto), "HETERO:ORT,TEMPLATE", {"STRICT": True}, pins=pins)
+    assert compiled(np.float32([-1, 1]))[0].tolist() == [0, 1]
+
+
 def test_a_small_type_that_is_passed_on(core: hetero.Core) -> None:
     """onnxruntime reads a copy of an array that is not contiguous, which nothing keeps alive after the run."""
     nodes = [node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)]

@@ -200,6 +200,8 @@ class OrtPlugin(Plugin):
 
         def new_options() -> Any:
             options = session_options(settings, share is not None)
+            if not model.outputs:  # onnxruntime would remove all nodes, and then fail
+                options.graph_optimization_level = backend.load().GraphOptimizationLevel.ORT_DISABLE_ALL
             if not is_cpu:
                 record_assignment(options)
             return options
