@@ -26,6 +26,11 @@ class _Runner:
             time.sleep(600)
         if first == -104:
             time.sleep(0.5)
+        if first == -105:  # as compilers of kernels do
+            child = os.fork()
+            if not child:
+                os._exit(3)
+            return [np.full_like(inputs[0], os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))]
         if first == -103:
             raise RuntimeError("no such luck")
         return [inputs[0].copy()]

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from hetero.plugin.address_ranges import AddressRanges, range_of
+from hetero.plugin.address_ranges import AddressRanges, UsedMemory, range_of
 from hetero.plugin.remote import RemoteContext, RemoteTensor
 from hetero.plugin.request import owned
 
@@ -82,13 +82,43 @@ def test_many_tensors_take_a_time_in_proportion() -> None:
     tensors = [Counted(place, 4 * at) for at in range(1000)]
     shared = [Counted(place, 402), Counted(other, 402)]
     results = owned([*tensors, *shared], [])
-    assert Counted.asked == 1002
+    assert Counted.asked <= 2 * 1002
     assert all(result is tensor for result, tensor in zip(results, tensors, strict=False))
     assert results[1000] is not shared[0]
     assert results[1000].numpy()[0] == 1_000_402
     assert results[1001] is shared[1]
     (copied,) = owned([tensors[3]], [tensors[3]])
     assert copied is not tensors[3]
+
+
+class Unknown(Counted):
+    """A tensor without addresses: it shares memory with no other."""
+
+    address_range = None  # type: ignore[assignment]
+
+
+def test_tensors_without_addresses() -> None:
+    place, other = Place(), Place()
+    tensors = [Unknown(place, at) for at in range(20_000)]  # comparing all pairs would take minutes
+    twice = Unknown(other, 5)
+    results = owned([*tensors, twice, twice, tensors[7], Counted(place, 3)], [tensors[19_999]])
+    assert all(result is tensor for result, tensor in zip(results[:19_999], tensors, strict=False))
+    assert results[19_999].numpy()[0] == 1_019_999  # it is an input
+    assert results[20_000] is twice
+    assert results[20_001].numpy()[0] == 1_000_005
+    assert results[20_002].numpy()[0] == 1_000_007
+    assert results[20_003].numpy()[0] == 3
+
+
+def test_used_memory() -> None:
+    base, place = np.arange(12, dtype=np.float32), Place()
+    used = UsedMemory([base[4:6], [base[8:9], [base[10:]]], None, Counted(place, 0), "text"])
+    for at, is_used in enumerate((0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1)):
+        assert used.overlaps(base[at : at + 1]) == bool(is_used)
+    assert not used.overlaps(base[4:4])
+    assert used.overlaps(Counted(place, 3))
+    assert not used.overlaps(Counted(place, 4))
+    assert not used.overlaps(Counted(Place(), 3))
 
 
 def test_many_arrays_take_a_time_in_proportion() -> None:

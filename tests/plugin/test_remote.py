@@ -102,6 +102,11 @@ def test_a_request_reads_the_memory_itself(core: hetero.Core, diamond: hetero.Mo
     assert context is core.get_default_context("CPU")
     compiled = core.compile_model(diamond, "CPU", context=context)
     tensor = context.create_tensor(np.float32, (2, 3))
+    tensor.write(X)
+    for wrong in (X[:1], X.astype(np.float64), HostTensor(X[:, :1]), [1.0]):
+        with pytest.raises(hetero.PropertyError, match=r"cannot write .* to a tensor of float32 \[2, 3\]"):
+            tensor.write(wrong)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(tensor.numpy(), X)
     for factor in (1, 2):
         np.from_dlpack(tensor)  # others may look at it
         assert isinstance(tensor, HostTensor)

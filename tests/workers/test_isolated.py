@@ -128,6 +128,10 @@ def test_errors_come_through(core: hetero.Core) -> None:
         core.compile_model(core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])])), "FRAGILE", PROCESS)
 
 
+def test_a_device_may_wait_for_its_own_children(core: hetero.Core) -> None:
+    np.testing.assert_array_equal(fragile(core)(np.full(3, -105, np.float32))[0], np.full(3, 3))
+
+
 def test_a_worker_that_crashes_is_replaced(core: hetero.Core) -> None:
     compiled = fragile(core)
     for _ in range(2):

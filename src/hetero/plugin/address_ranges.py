@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-__all__ = ["AddressRanges", "range_of", "ranges_of"]
+from .remote import RemoteTensor
+
+__all__ = ["AddressRanges", "UsedMemory", "range_of", "ranges_of"]
 
 
 class AddressRanges:
@@ -35,6 +38,44 @@ class AddressRanges:
             end = max(end, self._ends[last - 1])
         self._begins[first:last] = [begin]
         self._ends[first:last] = [end]
+
+
+class UsedMemory:
+    """The memory of arrays, also in lists, and of tensors in the memories of devices. Other values have none, and
+    neither have tensors without a context."""
+
+    __slots__ = ("_host", "_in_context", "_tensors")
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        self._host = AddressRanges()
+        self._in_context: dict[int, AddressRanges] = {}  # by the id of the context
+        self._tensors: set[int] = set()  # the ids of those without an `address_range`
+        for value in values:
+            self.add(value)
+
+    def overlaps(self, value: np.ndarray | RemoteTensor) -> bool:
+        """Whether the value has a byte in common with those that were added."""
+        if isinstance(value, np.ndarray):
+            return self._host.overlaps(*range_of(value))
+        place = value.address_range
+        if place is None:
+            return id(value) in self._tensors
+        ranges = self._in_context.get(id(value.context))
+        return ranges is not None and ranges.overlaps(*place)
+
+    def add(self, value: Any) -> None:
+        """Add a value, which must live as long as this object."""
+        if isinstance(value, np.ndarray):
+            self._host.add(*range_of(value))
+        elif isinstance(value, list):
+            for item in value:
+                self.add(item)
+        elif isinstance(value, RemoteTensor) and value.context is not None:
+            place = value.address_range
+            if place is None:
+                self._tensors.add(id(value))
+            else:
+                self._in_context.setdefault(id(value.context), AddressRanges()).add(*place)
 
 
 def range_of(array: np.ndarray) -> tuple[int, int]:

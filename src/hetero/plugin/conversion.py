@@ -8,7 +8,7 @@ invented, truncated or unmasked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import HeteroError, InferenceError, raise_out_of_memory
 from .remote import HOST_DEVICE, RemoteContext, RemoteTensor
 
-__all__ = ["Unfit", "arrays_in", "as_array", "on_device"]
+__all__ = ["Unfit", "as_array", "on_device"]
 
 _MOST_LEVELS = 64
 """The maximum nesting of lists: NumPy's maximum number of dimensions."""
@@ -30,15 +30,6 @@ _ML_INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 class Unfit(InferenceError):
     """A value that cannot become an array of the port's element type. The message is a phrase that follows "found"."""
-
-
-def arrays_in(values: Iterable[Any]) -> Iterator[np.ndarray]:
-    """The arrays among ``values`` and in their lists."""
-    for value in values:
-        if isinstance(value, np.ndarray):
-            yield value
-        elif isinstance(value, list):
-            yield from arrays_in(value)
 
 
 def on_device(value: Any, memories: Sequence[RemoteContext]) -> RemoteTensor | None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
-from .address_ranges import AddressRanges, range_of, ranges_of
-from .conversion import Unfit, arrays_in, on_device
+from .address_ranges import UsedMemory, range_of, ranges_of
+from .conversion import Unfit, on_device
 from .remote import HOST_DEVICE, ON_DEVICE, RemoteContext, RemoteTensor
 from .tensor import Outputs, keyed_by_name
 
@@ -106,7 +106,19 @@ def bind_out(
     memory: dict[int, np.ndarray] = {}
     tensors: dict[int, RemoteTensor] = {}
     kept: set[int] = set()
-    sources, earlier = ranges_of(arrays_in(inputs)), AddressRanges()
+    sources, earlier = UsedMemory(inputs), UsedMemory()
+
+    def use(position: int, place: np.ndarray | RemoteTensor, what: str) -> None:
+        """Note the memory for an output. Raises `InferenceError` if it is in use."""
+        prefix = f"out for output {ports[position].name!r}: the {what} overlaps"
+        if sources.overlaps(place):
+            raise InferenceError(f"{prefix} an input")
+        if earlier.overlaps(place):
+            given = {**memory, **tensors}
+            other = next(at for at, value in given.items() if UsedMemory([value]).overlaps(place))
+            raise InferenceError(f"{prefix} the one for output {ports[other].name!r}")
+        earlier.add(place)
+
     for position, value in _by_position(ports, out):
         if value is ON_DEVICE:
             kept.add(position)
@@ -117,10 +129,11 @@ def bind_out(
             raise InferenceError(f"{prefix} only tensors can be written to given arrays")
         tensor = _tensor_of(value, [memories[position]] if memories and position in memories else [], prefix)
         if tensor is not None:
-            _check_tensor(tensor, port, prefix, inputs)
-            for other, given in tensors.items():
-                if given.context is tensor.context and tensor.overlaps(given):
-                    raise InferenceError(f"{prefix} the tensor overlaps the one for output {ports[other].name!r}")
+            if port.dtype is not None and tensor.dtype != port.dtype:
+                raise InferenceError(f"{prefix} expected dtype {port.dtype}, found {_type(tensor)}")
+            if not tensor.is_writable:
+                raise InferenceError(f"{prefix} the tensor is read-only: {_type(tensor)}")
+            use(position, tensor, "tensor")
             values[position], tensors[position] = value, tensor
             kept.add(position)
             continue
@@ -133,13 +146,7 @@ def bind_out(
             )
         if not array.flags.writeable:
             raise InferenceError(f"{prefix} the array is read-only: {_type(array)}")
-        place = range_of(array)
-        if sources.overlaps(*place):
-            raise InferenceError(f"{prefix} the array overlaps an input")
-        if earlier.overlaps(*place):
-            other = next(at for at, given in memory.items() if np.may_share_memory(array, given))
-            raise InferenceError(f"{prefix} the array overlaps the one for output {ports[other].name!r}")
-        earlier.add(*place)
+        use(position, array, "array")
         values[position], memory[position] = value, array
     return GivenOutputs(ports, values, memory, tensors, frozenset(kept))
 
@@ -154,17 +161,6 @@ def _tensor_of(value: Any, memories: Sequence[RemoteContext], prefix: str) -> Re
         return on_device(value, memories)
     except Unfit as unfit:
         raise InferenceError(f"{prefix} {unfit}") from unfit.__cause__
-
-
-def _check_tensor(tensor: RemoteTensor, port: Port, prefix: str, inputs: Sequence[Any]) -> None:
-    """Raise `InferenceError` if a tensor in the memory of a device cannot receive an output."""
-    if port.dtype is not None and tensor.dtype != port.dtype:
-        raise InferenceError(f"{prefix} expected dtype {port.dtype}, found {_type(tensor)}")
-    for source in inputs:
-        if isinstance(source, RemoteTensor) and source.context is tensor.context and tensor.overlaps(source):
-            raise InferenceError(f"{prefix} the tensor overlaps an input")
-    if not tensor.is_writable:
-        raise InferenceError(f"{prefix} the tensor is read-only: {_type(tensor)}")
 
 
 def _by_position(ports: Sequence[Port], out: Any) -> Iterable[tuple[int, Any]]:

@@ -31,6 +31,7 @@ __all__ = [
     "RemoteContext",
     "RemoteTensor",
     "can_stay",
+    "check_written",
     "moving_memory",
 ]
 
@@ -101,27 +102,28 @@ class RemoteTensor(abc.ABC):
 
     def write(self, value: NDArray[Any] | RemoteTensor) -> None:
         """Copy ``value``, of the same dtype and shape, into this tensor. ``value``: an array of any strides, or a
-        tensor of the same context."""
+        tensor of the same context. Raises `PropertyError` for another dtype or shape (`check_written`)."""
         raise NotSupported(f"{type(self).__name__} cannot be written")
 
     @property
     def is_writable(self) -> bool:
-        """Whether results may be written to it; False for read-only memory of another owner."""
+        """Whether anything may be written to it; False for constants and for read-only memory of another owner. A
+        caller gets a copy of a result that is not writable."""
         return True
 
     @property
     def address_range(self) -> tuple[int, int] | None:
         """The addresses of its first byte and after its last one, in numbers of its context; equal if it has no
-        elements. Tensors overlap if their ranges do. None: `overlaps` decides. A context's tensors all have ranges, or
-        none has."""
+        elements. Tensors share memory if their ranges overlap. None: it shares memory with no other tensor."""
         return None
 
-    def overlaps(self, other: RemoteTensor) -> bool:
-        """Whether writing to one tensor may change the other. Both are in the same context."""
-        mine, its = self.address_range, other.address_range
-        if mine is None or its is None:
-            return self is other
-        return max(mine[0], its[0]) < min(mine[1], its[1])
+
+def check_written(tensor: RemoteTensor, value: Any) -> None:
+    """Raise `PropertyError` unless ``value`` is an array or a tensor with the dtype and shape of ``tensor``."""
+    is_typed = isinstance(value, (np.ndarray, RemoteTensor))
+    if not is_typed or value.dtype != tensor.dtype or value.shape != tensor.shape:
+        found = f"{value.dtype} {list(value.shape)}" if is_typed else type(value).__name__
+        raise PropertyError(f"cannot write {found} to a tensor of {tensor.dtype} {list(tensor.shape)}")
 
 
 class RemoteContext(abc.ABC):
@@ -213,6 +215,7 @@ class HostTensor(RemoteTensor):
         return self._array
 
     def write(self, value: NDArray[Any] | RemoteTensor) -> None:
+        check_written(self, value)
         np.copyto(self._array, value.numpy() if isinstance(value, RemoteTensor) else value)
 
     def __dlpack__(self, **options: Any) -> Any:

@@ -22,9 +22,8 @@ from ..base.notebook import html_table
 from ..base.other_names import OtherNames
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
 from ..model.types import Port
-from .address_ranges import AddressRanges, range_of, ranges_of
+from .address_ranges import UsedMemory
 from .cancellation import Cancellation
-from .conversion import arrays_in
 from .executor import StreamExecutor
 from .given_outputs import GivenOutputs, bind_out
 from .profile import Profile, ProfileRow, Span
@@ -317,7 +316,7 @@ class InferRequest(OtherNames):
             apart = owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
         given.fill(results)
         return [
-            HostTensor(result) if at in given.kept and _is_plain(result) else result
+            HostTensor(np.asarray(result, order="C")) if at in given.kept and _is_plain(result) else result
             for at, result in enumerate(given.values.get(at, result) for at, result in enumerate(apart))
         ]
 
@@ -615,41 +614,21 @@ def _is_plain(result: Any) -> bool:
 def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
-    arrays = ranges_of(arrays_in(inputs))  # of the inputs and of earlier results
-    tensors: dict[int, AddressRanges] = {}  # the same in the memories of devices, by the id of the context
-    unplaced: list[RemoteTensor] = []  # tensors whose addresses are unknown
-
-    def is_new(result: RemoteTensor) -> bool:
-        """Whether a tensor overlaps no earlier one; notes it."""
-        if result.context is None:
-            return True
-        ranges, place = tensors.setdefault(id(result.context), AddressRanges()), result.address_range
-        if place is None:
-            near = [other for other in unplaced if other.context is result.context]
-            unplaced.append(result)
-            return not any(result.overlaps(other) for other in near)
-        if ranges.overlaps(*place):
-            return False
-        ranges.add(*place)
-        return True
+    used = UsedMemory(inputs)
 
     def own(result: Any) -> Any:
         if isinstance(result, np.ndarray):
-            place = range_of(result)
-            if not result.flags.writeable or arrays.overlaps(*place):
+            if not result.flags.writeable or used.overlaps(result):
                 return result.copy()
-            arrays.add(*place)
+            used.add(result)
             return result
         if isinstance(result, RemoteTensor):
-            if is_new(result):
-                return result
-            assert result.context is not None
-            return result.context.upload(result.numpy())
+            if result.context is not None and (not result.is_writable or used.overlaps(result)):
+                return result.context.upload(result.numpy())
+            used.add(result)
+            return result
         if isinstance(result, list):  # a sequence; often of thousands of maps, which hold no arrays
             return list(result) if set(map(type, result)) == {dict} else [own(item) for item in result]
         return result
 
-    for value in inputs:
-        if isinstance(value, RemoteTensor):
-            is_new(value)
     return [own(result) for result in results]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .given_outputs import GivenOutputs, bind_out
-from .remote import ON_DEVICE, RemoteTensor
+from .remote import ON_DEVICE, RemoteContext, RemoteTensor
 from .request import InferRequest, RequestState, owned
 from .state_pairs import StatePair
 from .tensor import Outputs, bind_inputs, inputs_by_name, keyed_by_name
@@ -192,12 +192,16 @@ class StatefulRequest(InferRequest):
     def _bind_states(self, values: Mapping[str, Any]) -> list[Any]:
         """Checked values of the named states, in the order of the states."""
         self._check_names(values)
-        ports = [port for port in self._state_ports if port.name in values]
-        memories = {
-            at: (value.context,)
-            for at, value in enumerate(values[port.name] for port in ports)
-            if isinstance(value, RemoteTensor) and value.context is not None
-        }
+        ports: list[Port] = []
+        memories: dict[int, Sequence[RemoteContext]] = {}
+        for pair, port in zip(self._pairs, self._state_ports, strict=True):
+            if port.name not in values:
+                continue
+            value, near = values[port.name], self._memories.inputs.get(pair.input, ())
+            if isinstance(value, RemoteTensor) and value.context is not None:
+                near = (value.context,)
+            memories[len(ports)] = near
+            ports.append(port)
         return bind_inputs(ports, dict(values), memories)
 
     def _check_names(self, values: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ def serve(descriptor: int, alive: int) -> None:
             memory, mailbox = descriptors
             child = os.fork()
             if child == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # libraries of devices may wait for their children
                 own.close()
                 process.main(memory, int(message), mailbox, alive)
             ended = os.pidfd_open(child)

@@ -380,6 +380,31 @@ def test_results_of_small_types_outlive_everything(core: hetero.Core) -> None:
     assert float(held[1][0]) == 1
 
 
+def test_a_subgraph_that_nobody_reads(core: hetero.Core) -> None:
+    """onnxruntime fails to create a session from which it has removed all nodes."""
+    nodes = [node("Relu", ["x"], ["y"]), node("Identity", ["c"], ["b"], name="unread")]
+    proto = typed_model(nodes, {"x": TensorProto.FLOAT}, {"y": TensorProto.FLOAT})
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32([1, 2]), "c"))
+    pins = {"unread": "ORT", "y": "TEMPLATE"}
+    compiled = core.compile_model(core.read_model(proto), "HETERO:ORT,TEMPLATE", {"STRICT": True}, pins=pins)
+    assert compiled(np.float32([-1, 1]))[0].tolist() == [0, 1]
+
+
+def test_a_small_type_that_is_passed_on(core: hetero.Core) -> None:
+    """onnxruntime reads a copy of an array that is not contiguous, which nothing keeps alive after the run."""
+    nodes = [node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)]
+    types = {"y": TensorProto.FLOAT, "x": TensorProto.BFLOAT16}
+    request = core.compile_model(
+        core.read_model(typed_model(nodes, {"x": TensorProto.BFLOAT16}, types)), "ORT"
+    ).create_infer_request()
+    for seed in range(10):
+        x = np.arange(seed, seed + 4000).astype(ml_dtypes.bfloat16)[::2]
+        passed = request.infer(x)["x"]
+        junk = [np.full(2000, 7, np.uint16) for _ in range(8)]
+        np.testing.assert_array_equal(passed, x)
+        del junk
+
+
 def test_strings(core: hetero.Core) -> None:
     nodes = [node("StringConcat", ["x", "x"], ["y"])]
     model = core.read_model(typed_model(nodes, {"x": TensorProto.STRING}, {"y": TensorProto.STRING}))

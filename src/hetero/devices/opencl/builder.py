@@ -59,6 +59,7 @@ class Builder:
             else:
                 assert tensor.array is not None
                 block = self.device.memory.upload(tensor.array)
+                block.is_constant = True
                 tensor.slot = Slot(tensor.nbytes, CONSTANT, block)
         assert tensor.slot is not None
         return tensor.slot

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...errors import PropertyError
-from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor
+from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor, check_written
 from .builder import LARGEST
 from .device import Device
 from .elementwise import STORED
@@ -48,14 +48,15 @@ class OpenclTensor(RemoteTensor):
     def write(self, value: NDArray[Any] | RemoteTensor) -> None:
         """Copy ``value`` to the device. It must have the tensor's element type and shape; otherwise raises
         `PropertyError`. Waits for inferences that read the tensor."""
-        if not isinstance(value, (np.ndarray, RemoteTensor)) or value.dtype != self.dtype or value.shape != self.shape:
-            is_typed = isinstance(value, (np.ndarray, RemoteTensor))
-            found = f"{value.dtype} {list(value.shape)}" if is_typed else type(value).__name__
-            raise PropertyError(f"expected an array of {self.dtype} {list(self.shape)}, found {found}")
+        check_written(self, value)
         if isinstance(value, OpenclTensor) and value.context is self.context:
             self.value.copy_from(value.value)
         else:
             self.value.write(value.numpy() if isinstance(value, RemoteTensor) else value)
+
+    @property
+    def is_writable(self) -> bool:
+        return not self.value.block.is_constant
 
     @property
     def address_range(self) -> tuple[int, int]:

@@ -28,14 +28,16 @@ class Block:
     """A buffer of the device. Its memory is free when the last reference to the block is gone.
 
     ``events``: of commands that may still use the buffer. The next owner of the block must wait for them.
+    ``is_constant``: a compiled model reads the contents in every run, so nothing may be written to them.
     """
 
-    __slots__ = ("__weakref__", "_memory", "_pooled", "buffer", "events", "nbytes")
+    __slots__ = ("__weakref__", "_memory", "_pooled", "buffer", "events", "is_constant", "nbytes")
 
     def __init__(self, memory: Memory, buffer: Any, nbytes: int, pooled: bool) -> None:
         self.buffer = buffer
         self.nbytes = nbytes
         self.events: list[Any] = []
+        self.is_constant = False
         self._memory = memory
         self._pooled = pooled
 
@@ -82,7 +84,8 @@ class DeviceValue:
 
     def copy_from(self, other: DeviceValue) -> None:
         """Copy a value of the same type and shape, of the same device. Waits for the copy."""
-        self.memory.copy(self.block, self.ready, other.block, other.ready, self.nbytes)
+        if other.block is not self.block:
+            self.memory.copy(self.block, self.ready, other.block, other.ready, self.nbytes)
 
 
 class Staging:

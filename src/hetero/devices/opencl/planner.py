@@ -126,6 +126,8 @@ class Planner:
         """Use the results of `folding`, whose plan has run."""
         for value, tensor in zip(values, plan.outputs, strict=True):
             if tensor.slot is not None:
+                assert tensor.slot.block is not None
+                tensor.slot.block.is_constant = True
                 kept = Slot(tensor.nbytes, CONSTANT, tensor.slot.block)
                 self._constants[value] = Tensor(tensor.dtype, tensor.shape, kept)
             else:

@@ -89,14 +89,14 @@ def unknown_operators(error: Exception) -> frozenset[str]:
 
 
 def passes(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors of this dtype can be passed to and from OpenVINO. Strings cannot: OpenVINO 2026.4 frees those of
-    an output that is an input twice, which ends the process."""
-    return dtype.kind not in "USO" and 0 < onnx_dtype_of(dtype) <= _LAST_PLAIN
+    """Whether tensors of this dtype can be passed to and from OpenVINO. Strings cannot: it copies some of them byte by
+    byte, such as in an Identity or Slice, and then frees their memory twice (2026.4)."""
+    return dtype.kind not in "OUST" and 0 < onnx_dtype_of(dtype) <= _LAST_PLAIN
 
 
 def tensor_of(array: np.ndarray) -> Any:
-    """A tensor that shares the array's memory and keeps it alive. A copy if the array is not C-contiguous, is read-only
-    (OpenVINO does not promise not to write)."""
+    """A tensor that shares the array's memory and keeps it alive. A copy if the array is not C-contiguous or is
+    read-only (OpenVINO does not promise not to write)."""
     shared = array.flags.c_contiguous and array.flags.writeable and array.size > 0
     return load().Tensor(array if shared else np.array(array, order="C"), shared_memory=bool(shared))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...errors import DeviceMemoryExceeded, PropertyError, raise_out_of_memory
-from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor
+from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor, check_written
 from . import backend
 
 __all__ = ["OpenvinoMemory", "OpenvinoTensor", "out_of_memory"]
@@ -85,11 +85,7 @@ class OpenvinoTensor(RemoteTensor):
             self.inner.copy_to(backend.load().Tensor(array, shared_memory=True))
 
     def write(self, value: NDArray[Any] | RemoteTensor) -> None:
-        if value.dtype != self._dtype or value.shape != self._shape:
-            raise PropertyError(
-                f"{self.context.name}: cannot write {value.dtype} {list(value.shape)} to a tensor of {self._dtype} "
-                f"{list(self._shape)}"
-            )
+        check_written(self, value)
         if not self.nbytes:
             return
         if isinstance(value, OpenvinoTensor) and value.context is self.context:

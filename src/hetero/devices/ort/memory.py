@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...errors import DeviceMemoryExceeded, PropertyError, raise_out_of_memory
 from ...model.types import onnx_dtype_of
-from ...plugin.remote import RemoteContext, RemoteTensor
+from ...plugin.remote import RemoteContext, RemoteTensor, check_written
 from . import backend
 from .values import is_native
 
@@ -120,11 +120,7 @@ class OrtTensor(RemoteTensor):
         return array.copy() if self.value.device_name().lower() == "cpu" else array  # there, it shares the memory
 
     def write(self, value: NDArray[Any] | RemoteTensor) -> None:
-        if value.dtype != self._dtype or value.shape != self._shape:  # onnxruntime compares only the sizes
-            raise PropertyError(
-                f"{self.context.name}: cannot write {value.dtype} {list(value.shape)} to a tensor of {self._dtype} "
-                f"{list(self._shape)}"
-            )
+        check_written(self, value)  # onnxruntime compares only the sizes
         if not self.nbytes:
             return
         if isinstance(value, OrtTensor):

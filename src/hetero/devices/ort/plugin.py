@@ -21,6 +21,7 @@ from ...errors import (
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from ...plugin.speed import DeviceSpeed
 from . import backend, nvidia
+from .arena import lease
 from .backend import Target
 from .counters import Counters
 from .memory import OrtMemory, memory_at
@@ -193,8 +194,14 @@ class OrtPlugin(Plugin):
         if not is_cpu:
             providers.append(CPU_PROVIDER)
 
+        share = None
+        if is_cpu and settings["ORT_SESSION_OPTIONS"].get("enable_cpu_mem_arena", True):
+            share = lease()
+
         def new_options() -> Any:
-            options = session_options(settings)
+            options = session_options(settings, share is not None)
+            if not model.outputs:  # onnxruntime would remove all nodes, and then fail
+                options.graph_optimization_level = backend.load().GraphOptimizationLevel.ORT_DISABLE_ALL
             if not is_cpu:
                 record_assignment(options)
             return options
@@ -206,7 +213,7 @@ class OrtPlugin(Plugin):
                 self._refuse(model, device, refusals(model, target, own))
             counters = None
             if settings["PERF_COUNT"]:
-                counters = Counters(model, source, lambda: session_options(settings), providers)
+                counters = Counters(model, source, lambda: session_options(settings, share is not None), providers)
         except UnsupportedModel:
             raise
         except Exception as error:
@@ -218,7 +225,7 @@ class OrtPlugin(Plugin):
             "NETWORK_NAME": model.name,
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": num_streams(settings),
         }
-        return OrtModel(device, model, properties, source, session, counters, memory)
+        return OrtModel(device, model, properties, source, session, counters, memory, share)
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", PAYLOAD_VERSION)

@@ -12,6 +12,7 @@ from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import ProfileRow
 from . import backend
+from .arena import Lease
 from .binding import HOST_VALUES, MISFIT, HostBinding, OrtHostValue
 from .counters import Counters
 from .memory import OrtMemory, OrtTensor, out_of_memory
@@ -45,8 +46,10 @@ class OrtModel(CompiledModel):
         session: Any,
         counters: Counters | None,
         memory: OrtMemory | None = None,
+        share: Lease | None = None,
     ) -> None:
-        """``memory``: where the provider computes; None: in the host's memory."""
+        """``memory``: where the provider computes; None: in the host's memory. ``share``: in the arena that the session
+        uses; None: the session has its own."""
         super().__init__(device, model.inputs, model.outputs, properties)
         self._model = model
         self._source = source  # must live as long as the session
@@ -60,6 +63,7 @@ class OrtModel(CompiledModel):
             self._memory = memory
             # A counted inference takes arrays, because it runs on other sessions.
             self.memory_space = memory if memory is not None else HOST_VALUES if counters is None else None
+        self.share = share  # the last attribute
 
     def export_payload(self, writer: PayloadWriter) -> None:
         """Export the original model, because an optimized one is valid only for this processor and version."""
@@ -97,8 +101,10 @@ class OrtRunner:
         self._binding: HostBinding | None = None
         types = [entry.type for entry in (*session.get_inputs(), *session.get_outputs())]
         self._by_ort_value = any(type_ in FOREIGN_TYPES for type_ in types)
+        self._passed_on = _passed_on(self._inputs, self._outputs)
         self._like: list[tuple[np.dtype[Any], tuple[int, ...]]] | None = None
         self._rows: Sequence[ProfileRow] = ()
+        self._share = model.share  # the last attribute
 
     def keep_on_device(self, positions: Sequence[int]) -> None:
         """See `CompiledModel.memory_space`."""
@@ -126,6 +132,8 @@ class OrtRunner:
                 results = self._call(self._session, feed)
         except Exception as error:
             raise self._failure(error) from error
+        for position, source in self._passed_on.items():
+            results[position] = inputs[source]
         if self._counters is None and not self._by_ort_value:
             self._remember(inputs, results)
         return results
@@ -190,6 +198,7 @@ class BoundRunner(Runner):
         self.cancellation: Cancellation = _Terminate(self._options)
         self._inputs = [port.name for port in model.inputs]
         self._outputs = [port.name for port in model.outputs]
+        self._passed_on = _passed_on(self._inputs, self._outputs)
         self._host = backend.load().OrtDevice.make("cpu", 0)._get_c_device()
         self._binding = session.io_binding()._iobinding
         self._kept: frozenset[int] = frozenset()
@@ -208,7 +217,8 @@ class BoundRunner(Runner):
         place_of = {
             position: place
             for position, place in enumerate(places)
-            if isinstance(place, OrtTensor) and position in self._kept
+            # onnxruntime ignores the memory for an output that is an input.
+            if isinstance(place, OrtTensor) and position in self._kept and position not in self._passed_on
         }
         try:
             if not place_of:
@@ -250,7 +260,12 @@ class BoundRunner(Runner):
         try:
             session._sess.run_with_iobinding(binding, self._options)
             values = binding.get_outputs()
-            return [self._result(position, values, place_of, session) for position in range(len(self._outputs))]
+            return [
+                self._result(position, values, place_of, session)
+                if position not in self._passed_on
+                else self._moved(position, inputs[self._passed_on[position]])
+                for position in range(len(self._outputs))
+            ]
         finally:
             binding.clear_binding_inputs()
             binding.clear_binding_outputs()
@@ -262,8 +277,21 @@ class BoundRunner(Runner):
             return self._memory.tensor(values[position], session)
         return array_of(backend.load().OrtValue(values[position]))
 
+    def _moved(self, position: int, value: Any) -> Any:
+        """An input that is the output at ``position``, where the output must be."""
+        if isinstance(value, OrtTensor):
+            return value if position in self._kept else value.numpy()
+        return self._memory.upload(value) if position in self._kept else value
+
     def profile(self) -> Sequence[ProfileRow]:
         return self._rows
+
+
+def _passed_on(inputs: Sequence[str], outputs: Sequence[str]) -> dict[int, int]:
+    """Position of an output -> position of the input that it is. onnxruntime returns the memory of such an input, which
+    may be a copy that only the run keeps alive."""
+    positions = {name: position for position, name in enumerate(inputs)}
+    return {position: positions[name] for position, name in enumerate(outputs) if name in positions}
 
 
 def _failure(error: Exception, device: str, cancellation: Cancellation) -> Exception:

@@ -68,8 +68,8 @@ def num_streams(settings: Mapping[str, Any]) -> int:
     return max(1, int(settings["NUM_STREAMS"]))
 
 
-def session_options(settings: Mapping[str, Any]) -> Any:
-    """The options of a session for the device's properties.
+def session_options(settings: Mapping[str, Any], shares_arena: bool = False) -> Any:
+    """The options of a session for the device's properties. ``shares_arena``: use the arena of `arena.lease`.
 
     A session has one thread pool for all streams. The thread of each stream also computes, so streams and pool together
     have ``INFERENCE_NUM_THREADS`` threads. onnxruntime counts one calling thread as part of the pool.
@@ -82,9 +82,14 @@ def session_options(settings: Mapping[str, Any]) -> Any:
     options.log_severity_level = _SEVERITY[settings["LOG_LEVEL"]]
     if settings["DISABLE_TRANSFORMATIONS"]:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    config: dict[str, Any] = {}
     if not settings["ORT_ALLOW_SPINNING"]:  # between the nodes of a run, threads that sleep would cost up to a third
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-    for key, value in settings["ORT_SESSION_CONFIG"].items():
+        config["session.force_spinning_stop"] = 1
+    if shares_arena:
+        config["session.use_env_allocators"] = 1
+        # Weights stay for long, and would keep the arena from returning the memory around them.
+        config["session.use_device_allocator_for_initializers"] = 1
+    for key, value in {**config, **settings["ORT_SESSION_CONFIG"]}.items():
         options.add_session_config_entry(str(key), str(value))
     for key, value in settings["ORT_SESSION_OPTIONS"].items():
         kind = SESSION_OPTIONS[key]
