@@ -25,6 +25,7 @@ from onnx import helper, numpy_helper
 
 import hetero
 from hetero.devices.cpu import runner
+from hetero.devices.cpu.fusion import pointwise_depthwise
 
 __all__ = ["LOG_SOFTMAX", "Answer", "Caller", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
 
@@ -229,6 +230,16 @@ def single_sizes() -> Iterator[None]:
         runner.MAX_SYMBOLIC = before
 
 
+@contextlib.contextmanager
+def small_joins() -> Iterator[None]:
+    """Makes `CPU` join convolutions also where it does not pay, as models of a fuzzer are small."""
+    before, pointwise_depthwise._LEAST_ELEMENTS = pointwise_depthwise._LEAST_ELEMENTS, 0
+    try:
+        yield
+    finally:
+        pointwise_depthwise._LEAST_ELEMENTS = before
+
+
 def on_template(case: Case) -> Answer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reference implementations divide by zero and overflow on purpose
@@ -287,7 +298,7 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     answers = {}
     for way, settings in WAYS.items():
         if way != CUT or is_cut:
-            with single_sizes() if way == SINGLE else contextlib.nullcontext():
+            with small_joins(), single_sizes() if way == SINGLE else contextlib.nullcontext():
                 answers[way] = on_hetero(case, CUT if way == CUT else "CPU", {**settings, **case.properties})
     plain = answers["CPU"]
     if plain.refused:

@@ -22,6 +22,8 @@ from fuzz.differential import LOG_SOFTMAX, Case
 __all__ = ["case"]
 
 Dim = int | str
+EMPTY = (0, 1, 2, 5)
+"""Sizes of N in one case of eight."""
 SIZES = {"N": (1, 2, 5), "M": (1, 3, 24, 30), "L": (1, 2, 33)}  # of the dimensions that change from call to call
 RESHAPES = ([-1], [1, -1], [-1, 1], [0, -1])
 LIMITS = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 4.0)
@@ -37,7 +39,7 @@ class Net:
         """How likely each place of the pattern is off."""
         self.leaks = float(rng.choice([0.0, 0.0, 0.06, 0.2]))
         """How likely each step is read elsewhere."""
-        self.opset = int(rng.choice([11, 12, 13, 14, 17, 18, 20, 23]))
+        self.opset = int(rng.choice([11, 12, 13, 14, 17, 18, 20, 21, 22, 23]))
         self.dtype = np.dtype(rng.choice(["float32"] * 10 + ["float64"]))
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, tuple[np.dtype[Any], tuple[Dim, ...]]] = {}
@@ -48,6 +50,7 @@ class Net:
         self.late: list[tuple[str, str]] = []
         self.extreme = self.chance(0.05)
         """Whether the inputs have infinities and NaN among their elements."""
+        self.empties = self.chance(0.125)
         self.fixed: dict[str, np.ndarray] = {}  # inputs with the same array in every call
         self.limits: set[str] = set()  # inputs half of whose elements are `LIMITS`
         self.rank, self.width = 2, 4  # of the pattern's main value, for constants that are off
@@ -208,7 +211,7 @@ class Net:
             [numpy_helper.from_array(array, name) for name, array in self.constants.items()],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
-        calls = [self.feeds() for _ in range(int(self.rng.integers(1, 4)))]
+        calls = [self.feeds() for _ in range(int(self.rng.integers(1, 6)))]
         return Case(model, calls, f"{note}, {self.dtype}, opset {self.opset}, rate {self.rate}", tolerance)
 
     def into_branch(self, outputs: Sequence[str]) -> None:
@@ -229,6 +232,7 @@ class Net:
 
     def feeds(self) -> dict[str, np.ndarray]:
         sizes = {name: self.pick(choices) for name, choices in SIZES.items()}
+        sizes["N"] = self.pick(EMPTY) if self.empties else sizes["N"]
         made = {}
         for name, (dtype, dims) in self.inputs.items():
             shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in dims)
@@ -570,6 +574,37 @@ def product(net: Net) -> str:
     return made
 
 
+def depthwise(net: Net) -> str:
+    """A 1x1 convolution, an activation, and a depthwise convolution of the result."""
+    net.extreme = False
+    channels, k = int(net.pick([16, 17, 24, 32])), int(net.pick([1, 3, 8, 24]))
+    net.width, net.rank = channels, 4
+    rows: Dim = net.pick([1, 2, 3, 7, 12, "L"])
+    columns: Dim = net.pick([11, 12, 13, 16, 30, "M"])
+    x = net.input(net.pick([1, 2, "N"]), k, rows, columns)
+    attributes: dict[str, Any] = {}
+    if net.off():
+        attributes = net.pick([{"strides": [2, 1]}, {"pads": [1, 0, 0, 1]}])
+    weights = [net.constant(net.normal(channels, k, 1, 1))] + [net.constant(net.normal(channels))] * net.chance(0.5)
+    made = net("Conv", x, *weights, **attributes)
+    if net.chance(0.5):
+        made = net(net.pick(["Relu", "HardSigmoid", "LeakyRelu", "Tanh"]), made)  # no large numbers, which cancel out
+    if net.off():
+        made = net("Add", made, net.input(1, channels, 1, 1))
+    kernel = [int(net.pick([1, 3, 3, 5])) for _ in range(2)]
+    pads = [int(net.rng.integers(0, size)) if net.off() else size // 2 for size in kernel * 2]
+    pads = [max(pad, size // 2) for pad, size in zip(pads, kernel * 2, strict=True)]  # some windows fit any image
+    groups = channels if not net.off() or channels % 2 else channels // 2
+    outputs = channels * (2 if net.off() else 1)
+    attributes = {"pads": pads, "strides": [int(net.pick([1, 1, 2, 3])) for _ in range(2)], "group": groups}
+    if net.off():
+        attributes |= {"dilations": [2, 1], "pads": [2 * pad for pad in pads]}
+    weights = [net.constant(net.normal(outputs, channels // groups, *kernel))]
+    weights += [net.constant(net.normal(outputs))] * net.chance(0.5)
+    made = net("Conv", net.same(made, ("identity", "negated")), *weights, **attributes)
+    return activation(net, made) if net.chance(0.5) else net("Add", made, net.number(0.5))
+
+
 def branches(net: Net) -> str:
     """Convolutions of one input, with batch normalizations, whose results are added."""
     net.extreme = False
@@ -784,7 +819,7 @@ def small_rules(net: Net) -> str:
 
 RULES: dict[Callable[[Net], str], float] = {
     gelu: 2, gated: 2, decomposed_norm: 3, layer_norm: 3, attention: 5, product: 4, branches: 2, run: 2, copies: 2,
-    small_rules: 1.5,
+    small_rules: 1.5, depthwise: 2,
 }  # fmt: skip
 """How often each is drawn."""
 WELL_CONDITIONED = {gated, copies, small_rules}

@@ -415,3 +415,19 @@ def test_of_names_given_twice_the_last_counts_in_nested_graphs_too(make_model: M
     graph = [(1, 2, node), *ports, (12, 2, port("y").SerializeToString())]
     model = read_model(encode([(1, 0, 8), (7, 2, graph), (8, 2, [(2, 0, 17)])]))
     assert model.nodes[0].captures == ("x",)
+
+
+@pytest.mark.parametrize("lead", [0x7F, 0x80, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1, 0xF4, 0xF5, 0xFF])
+def test_names_are_utf_8_as_python_decodes_it(make_model: Make, lead: int) -> None:
+    """At both sides of every limit of the second byte, and of where later bytes must continue."""
+    data = make_model(chain("x", "y", name="QQQQ")).SerializeToString()
+    for second in (0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0):
+        for rest in (b"\x80\x80", b"\x80A", b"AA", b"\xc0\x80", b"\xbf\xbf"):
+            name = bytes([lead, second]) + rest
+            try:
+                name.decode()
+            except UnicodeDecodeError:
+                with pytest.raises(ModelError, match="UTF-8"):
+                    read_model(data.replace(b"QQQQ", name))
+            else:
+                assert read_model(data.replace(b"QQQQ", name)).nodes[0].name == name.decode()
