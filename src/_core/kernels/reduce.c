@@ -59,19 +59,22 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
 #define SQUARE(v) ((value)((wide)(v) * (wide)(v)))
 #define MAGNITUDE(v) ((v) < 0 ? (value)(0 - (wide)(v)) : (v))
 
-/* Reduces one row of x: to a single element of y (step 0) with eight partial results, or elementwise. */
+/* Partial results of a row: 16 bytes are the narrowest vector. */
+#define PARTS(type) (sizeof(type) == 1 ? 16 : 8)
+
+/* Reduces one row of x: to a single element of y (step 0) with partial results, or elementwise. */
 #define ROW(type, step, combine, map, neutral)                                                                        \
     if (step == 0) {                                                                                                  \
-        type part[8];                                                                                                 \
-        for (int j = 0; j < 8; j++)                                                                                   \
+        type part[PARTS(type)];                                                                                       \
+        for (int j = 0; j < (int)PARTS(type); j++)                                                                    \
             part[j] = neutral;                                                                                        \
         int64_t i = 0;                                                                                                \
-        HT_LONG_STEPS(i, 8, n)                                                                                        \
-            for (int j = 0; j < 8; j++)                                                                               \
+        HT_LONG_STEPS(i, PARTS(type), n)                                                                              \
+            for (int j = 0; j < (int)PARTS(type); j++)                                                                \
                 part[j] = combine(part[j], map(x[i + j]));                                                            \
         for (; i < n; i++)                                                                                            \
             part[0] = combine(part[0], map(x[i]));                                                                    \
-        for (int width = 4; width; width /= 2)                                                                        \
+        for (int width = (int)PARTS(type) / 2; width; width /= 2)                                                     \
             for (int j = 0; j < width; j++)                                                                           \
                 part[j] = combine(part[j], part[j + width]);                                                          \
         y[0] = combine(y[0], part[0]);                                                                                \
