@@ -21,7 +21,7 @@ if hasattr(os, "register_at_fork"):  # no child starts with a type that is half 
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-def decode_json(data: bytes | memoryview, type: type[_T]) -> _T:
+def decode_json(data: str | bytes | memoryview, type: type[_T]) -> _T:
     """``data`` as a ``type``. Raises as ``msgspec.json.decode`` does."""
     import msgspec
 
