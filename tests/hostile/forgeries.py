@@ -89,7 +89,15 @@ def _trees(choose: random.Random) -> tuple[onnx.ModelProto, Feeds]:
 
     rng = np.random.default_rng(choose.randrange(2**32))
     x = rng.standard_normal((3, 5)).astype(np.float32)
-    model = ml_model("TreeEnsembleRegressor", x, **random_trees(rng, 5))
+    nodes, leaves = random_trees(rng, 5, depth=3, features=5)
+    trees, places = zip(*leaves, strict=True)
+    weights = {
+        "target_treeids": list(trees),
+        "target_nodeids": list(places),
+        "target_ids": [0] * len(leaves),
+        "target_weights": rng.standard_normal(len(leaves)).tolist(),
+    }
+    model = ml_model("TreeEnsembleRegressor", x, n_targets=1, **nodes, **weights)
     return model, {model.graph.input[0].name: x}
 
 

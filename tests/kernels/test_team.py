@@ -116,11 +116,23 @@ def test_winograd(tile, channels, maps, size):
     (packed,) = _kernels.call("pack_winograd", [w], [((packed_size,), np.float32)], [1, channels, maps, tile])
     ints, plain = [1, tile, 0, 1, 3, 3, 1, 1, 1, 0, 1, 1, 1, 1, 1], w.reshape(-1).view(np.uint8)
     x[0, 5, 3, 4], x[1, 7, 1, 1] = np.inf, 1e7  # outputs that are recomputed
-    for dilation in (1, 3):
-        ints[10:] = [dilation, dilation, 1, dilation, dilation]
-        assert_no_split_matters(
-            "conv", [x, packed, bias, None, plain], [((2, maps, size, size), np.float32)], ints, [0, 0], 4 << 20
-        )
+    assert_no_split_matters(
+        "conv", [x, packed, bias, None, plain], [((2, maps, size, size), np.float32)], ints, [0, 0], 4 << 20
+    )
+
+
+def test_phases():
+    x, ints = normal(5, 7, 40, 50), [3, 2, 14, 26, 1, 2]
+    assert_no_split_matters("phases", [x], [((5, 7, 42, 52), np.float32)], [0, *ints])
+    assert_no_split_matters("phases", [normal(5, 7, 42, 52)], [((5, 7, 40, 50), np.float32)], [1, *ints])
+
+
+def test_col2im_with_channels_in_the_lanes():
+    columns, ints = normal(2, 3, 9 * 9, 4 * 4, 40), [1, 4, 4, 1, 9, 9, 1, 2, 2, 0, 1, 1, 1, 1, 1, 3]
+    scratch = 4 * 16 * 18 * 18
+    assert_no_split_matters(
+        "col2im_lanes", [columns, normal(120)], [((2, 120, 18, 18), np.float32)], ints, scratch_bytes=scratch
+    )
 
 
 @pytest.mark.parametrize("tile", [2, 4])

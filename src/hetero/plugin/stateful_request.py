@@ -143,7 +143,7 @@ class StatefulRequest(InferRequest):
         if any(value is None for value in current):
             values = self._sized(current, given_inputs)
         named = {**given_inputs, **dict(zip(self._state_names, values, strict=True))}
-        arrays = bind_inputs(self._inputs, named, self._memories.inputs)
+        arrays = bind_inputs(self._inputs, named, self._memories.inputs, self._state_names)
         given = bind_out(self._outputs, self._free_out(out), arrays, self._memories.outputs)
         kept = given.kept | self._kept_states | (self._kept_by_default if out is None else frozenset())
         return arrays, _StatefulOutputs(self._outputs, given, kept, current)
@@ -202,7 +202,7 @@ class StatefulRequest(InferRequest):
                 near = (value.context,)
             memories[len(ports)] = near
             ports.append(port)
-        return bind_inputs(ports, dict(values), memories)
+        return bind_inputs(ports, dict(values), memories, self._state_names)
 
     def _check_names(self, values: Mapping[str, Any]) -> None:
         for name in values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Iterator, KeysView, Mapping, Sequence
+from collections.abc import Collection, Iterator, KeysView, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,10 @@ def _key_text(key: object) -> str:
 
 
 def bind_inputs(
-    ports: Sequence[Port], inputs: Any, memories: Mapping[int, Sequence[RemoteContext]] | None = None
+    ports: Sequence[Port],
+    inputs: Any,
+    memories: Mapping[int, Sequence[RemoteContext]] | None = None,
+    strict: Collection[str] = (),
 ) -> list[Any]:
     """Arrays in the order of ``ports``, checked for dtype and shape.
 
@@ -137,11 +140,11 @@ def bind_inputs(
     tuple of arrays in the order of the inputs; the `Outputs` of another model, by name; if the model has one input,
     also its value alone (see `_listed`). Inputs with a default may be left out. Arrays are NumPy arrays or have
     ``__dlpack__``. Python numbers and lists of them are converted if no element is lost (see `conversion`). Arrays are
-    copied only if their byte order is not native. Different
-    sizes for one symbol cause a warning.
+    copied only if their byte order is not native. Different sizes for one symbol cause a warning.
 
     ``memories``: position of an input -> memories of devices that read it. A value that is in one of them is returned
     as a `RemoteTensor`. Tensors elsewhere are copied to this machine if they are `RemoteTensor` objects.
+    ``strict``: the inputs whose symbols must have the same sizes as in the other inputs, because they follow from them.
 
     Raises `InferenceError` with the name of the input, what was expected and what was found.
     """
@@ -162,7 +165,7 @@ def bind_inputs(
             bound.append(_as_items(value, port))
             continue
         array = _as_array(value, port, memories.get(position, ()) if memories else ())
-        _check(array, port, symbols, value)
+        _check(array, port, symbols, value, strict)
         bound.append(array)
     if len(inputs) + left_out != len(ports):
         _refuse_unknown(ports, inputs)
@@ -320,11 +323,12 @@ def _as_item(value: Any, port: Port) -> Any:
     return _as_array(value, port)
 
 
-def _check(array: Any, port: Port, symbols: dict[str, tuple[int, str]], value: Any) -> None:
+def _check(array: Any, port: Port, symbols: dict[str, tuple[int, str]], value: Any, strict: Collection[str]) -> None:
     """Raise `InferenceError` if ``array``, which was made from ``value``, does not fit the port.
 
-    Different sizes for one symbol only cause a `RuntimeWarning`, because exporters give one name to sizes that differ.
-    No device computes with the symbols of a file, so results are correct, or a node fails.
+    Different sizes for one symbol only cause a `RuntimeWarning` unless an input is in ``strict``, because exporters
+    give one name to sizes that differ. No device computes with the symbols of a file, so results are correct, or a node
+    fails.
     """
     if port.dtype is not None and array.dtype != port.dtype:
         raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
@@ -337,6 +341,11 @@ def _check(array: Any, port: Port, symbols: dict[str, tuple[int, str]], value: A
                 fits = fits and size == dim
             elif dim is not None:
                 first, owner = symbols.setdefault(dim, (size, port.name))
+                if first != size and (port.name in strict or owner in strict):
+                    raise InferenceError(
+                        f"input {port.name!r}: expected {_describe(port)} with {dim} = {first} as in input "
+                        f"{owner!r}, found shape {list(array.shape)}"
+                    )
                 if first != size:  # the text has no sizes, so that Python shows it once
                     warn(f"inputs {owner!r} and {port.name!r} have different sizes, but the model calls both {dim!r}")
     if not fits:

@@ -24,7 +24,8 @@ KNOWN = {
     "tiles of 4 ('pack_winograd', 1, 4, None)": "a2cd7ac8dc44b0f5",
     "tiles of 2 ('pack_winograd', 1, 2, None)": "8c5c08a9263b5016",
     "groups ('pack_b', 4, 45, 6, 1, None)": "3be19a851fc46b90",
-    "transposed ('by_output', 1)": "473344475773c36b",
+    "transposed ('by_window', 1)": "b7ba53747306654c",
+    "transposed, long rows ('by_output', 1)": "473344475773c36b",
     "quantized ('pack_quads', b'\\x00')": "f4195e6b691e8806",
     "quantized conv ('pack_filters', b'\\x00')": "27ed0ca9227546e3",
     "quantized depthwise ('pack_depthwise', 20, b'\\x00')": "c3783956003aff1c",
@@ -72,6 +73,9 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     ),
     "transposed": lambda: model(
         [helper.make_node("ConvTranspose", ["x", "w"], ["y"])], [1, 20, 9, 9], {"w": numbers(20, 24, 3, 3)}
+    ),
+    "transposed, long rows": lambda: model(
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"])], [1, 20, 9, 20], {"w": numbers(20, 24, 3, 3)}
     ),
     "quantized": lambda: model(
         [helper.make_node("MatMulInteger", ["x", "w"], ["y"])], [5, 33], {"w": numbers(33, 41).astype(np.int8)}
