@@ -199,6 +199,7 @@ GROUPS: dict[str, list[Convolution | Product]] = {
         Convolution(128, 128, 3, square(28), group=32),
         Convolution(128, 128, 3, square(56), group=4),
         Convolution(64, 64, 3, square(56), dilation=2),
+        Convolution(256, 256, 3, square(28), dilation=2),
         Convolution(256, 256, 3, square(28), dilation=4),
         Convolution(320, 320, 3, square(32)),
         Convolution(64, 3, 9, square(64)),

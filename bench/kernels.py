@@ -132,6 +132,12 @@ FAMILIES: dict[str, Entry] = {
     "depthwise 3x3, 64 at 56": ("Conv", [IMAGE], [normal(64, 1, 3, 3)], {"pads": [1] * 4, "group": 64}, None),
     "transposed 2x2 by 2, 64 at 56": ("ConvTranspose", [IMAGE], [normal(64, 32, 2, 2)], {"strides": [2, 2]}, None),
     "transposed 4x4, 100 to 256 at 1": ("ConvTranspose", [normal(1, 100, 1, 1)], [normal(100, 256, 4, 4)], {}, None),
+    "transposed 4x4 by 2, 256 to 128 at 4": (
+        "ConvTranspose", [normal(1, 256, 4, 4)], [normal(256, 128, 4, 4)], {"strides": [2, 2], "pads": [1] * 4}, None,
+    ),
+    "transposed 4x4 by 2, 128 to 64 at 8": (
+        "ConvTranspose", [normal(1, 128, 8, 8)], [normal(128, 64, 4, 4)], {"strides": [2, 2], "pads": [1] * 4}, None,
+    ),
     "suppression of 5,000 boxes": (
         "NonMaxSuppression", [BOXES, np.abs(normal(1, 1, 5000))], [ONE * 5000, ONE.astype(np.float32) / 2], {}, None,
     ),
