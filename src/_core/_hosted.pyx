@@ -79,8 +79,9 @@ def places(dict table not None, list items not None, int64_t absent, int64_t nan
 
 
 def one_hot(dict table not None, list items not None, tuple shape not None, Py_ssize_t width):
-    """float32 of ``shape``, that of the items, and ``width``: a 1 in each row at the number of the item in ``table``,
-    and the place of the first item that is not there, whose row is 0; -1 if all are."""
+    """A float32 array [*shape, width] and a position. Each row has a 1 at the number that ``table`` has for its item. The
+    position is that of the first item that is not in ``table``, whose row is 0; -1 if there is none. ``shape``: of the
+    items."""
     cdef Py_ssize_t count = len(items), i, unknown = -1
     cdef PyObject *number
     cdef long long place

@@ -23,7 +23,7 @@ static inline void ht_arena_open_operand(const ht_tensor *tensor, const char *st
         __asan_unpoison_memory_region(data, (size_t)(tensor->size * ht_element_bytes(tensor->dtype)));
 }
 
-/* Closes the arena but for what `call`, which has up to `threads` threads, may touch. */
+/* Closes the arena, except for the operands of `call` and the scratch memory of its threads, `threads` at most. */
 static inline void ht_arena_guard(const ht_call *call, const char *start, int64_t bytes, int threads)
 {
     if (!start)

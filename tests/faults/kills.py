@@ -43,9 +43,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclasses.dataclass(frozen=True)
 class Killed:
-    """``repeat``: called again and again with the folder and its number, until the process is killed. ``states``: what
-    the folder may hold afterwards: the contents of its files, after a call with an even and with an odd number, but for
-    temporary ones; None if that is not fixed. ``check``: raises if what is left in the folder is unusable."""
+    """``repeat``: called again and again with the folder and its number, until the process is killed. ``states``: the
+    contents of the files, without temporary ones, that the folder may hold afterwards: after a call with an even number
+    and after one with an odd number; None if that is not fixed. ``check``: raises if what is left is unusable."""
 
     repeat: Callable[[Path, int], Any]
     is_fixed: bool = True

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -220,24 +221,14 @@ def _spoil(array: np.ndarray) -> None:
         array[...] = np.ones((), array.dtype)
 
 
-@contextlib.contextmanager
-def single_sizes() -> Iterator[None]:
+def single_sizes() -> contextlib.AbstractContextManager[Any]:
     """Makes `CPU` plan for single sizes only."""
-    before, runner.MAX_SYMBOLIC = runner.MAX_SYMBOLIC, 0
-    try:
-        yield
-    finally:
-        runner.MAX_SYMBOLIC = before
+    return mock.patch.object(runner, "MAX_SYMBOLIC", 0)
 
 
-@contextlib.contextmanager
-def small_joins() -> Iterator[None]:
+def small_joins() -> contextlib.AbstractContextManager[Any]:
     """Makes `CPU` join convolutions also where it does not pay, as models of a fuzzer are small."""
-    before, pointwise_depthwise._LEAST_ELEMENTS = pointwise_depthwise._LEAST_ELEMENTS, 0
-    try:
-        yield
-    finally:
-        pointwise_depthwise._LEAST_ELEMENTS = before
+    return mock.patch.object(pointwise_depthwise, "_LEAST_ELEMENTS", 0)
 
 
 def on_template(case: Case) -> Answer:

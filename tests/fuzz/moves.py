@@ -178,7 +178,7 @@ class Chain:
             self.values.append(Value(name, x.dtype, tuple((*s[:axis], part, *s[axis + 1 :]) for s in x.shapes)))
 
     def concat(self, x: Value) -> None:
-        """What has the same other axes, often repeated; or an earlier concatenation's operands and one more."""
+        """Joins values whose other axes agree, often one twice, or an earlier concatenation's operands and one more."""
         if self.joined and self.chance(0.5):
             axis, operands = self.pick(self.joined)
             operands = list(operands)
@@ -280,7 +280,7 @@ class Chain:
 
 
 def _cut(begin: int, end: int, step: int) -> Callable[[int], int]:
-    """How long a cut of an axis is, by ONNX's rules, which are Python's but for ends far below 0."""
+    """The length of a Slice of an axis, as a function of its size. ONNX follows Python, except for ends far below 0."""
 
     def length(size: int) -> int:
         last = None if step < 0 and end == -1000 else end

@@ -1,4 +1,4 @@
-"""What callers hold is theirs: random models, devices and calls, after each of which nothing else has changed."""
+"""Random models, devices and calls: a call changes none of the arrays that the caller holds."""
 
 from __future__ import annotations
 

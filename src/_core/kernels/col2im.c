@@ -122,13 +122,13 @@ static void col2im_part(void *context, int64_t part, int thread)
         planes_double(j->call, j->w, begin, end);
 }
 
-/* Fills w from a call, whose rank is that of y. Returns the elements of all columns, or -1 for malformed operands. */
-static int64_t find_layout(const ht_call *call, layout *w)
+/* Fills w from the ints and dims of a call. Returns 0 if the operands do not fit them. */
+static int find_layout(const ht_call *call, layout *w)
 {
     const ht_tensor *columns = call->in[0], *bias = call->in[1], *y = call->out[0];
     const int rank = y->ndim - 2;
     if (rank < 1 || rank > 3 || columns->dtype != y->dtype || (bias && (bias->dtype != y->dtype || bias->size != y->dims[1])))
-        return -1;
+        return 0;
     int64_t expected = y->dims[0] * y->dims[1];
     for (int i = 0; i < 3; i++) {
         w->taps[i] = call->ints[i];
@@ -139,16 +139,16 @@ static int64_t find_layout(const ht_call *call, layout *w)
         w->out[i] = i < 3 - rank ? 1 : y->dims[rank - 1 + i];
         if (w->taps[i] < 1 || w->windows[i] < 0 || w->stride[i] < 1 || w->dilation[i] < 1 || w->taps[i] > HT_MAX_WINDOW ||
             w->stride[i] > HT_MAX_WINDOW || w->dilation[i] > HT_MAX_WINDOW || w->pad[i] < 0)
-            return -1;
+            return 0;
         expected *= w->taps[i] * w->windows[i];
     }
-    return columns->size == expected ? expected : -1;
+    return columns->size == expected;
 }
 
 int HT_KERNEL(col2im)(const ht_call *call)
 {
     layout w;
-    if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 15 || find_layout(call, &w) < 0)
+    if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 15 || !find_layout(call, &w))
         return HT_ERR_OPERAND;
     const ht_tensor *y = call->out[0];
     if (y->dtype != HT_FLOAT32 && y->dtype != HT_FLOAT64)
@@ -229,7 +229,7 @@ static void lanes_part(void *context, int64_t part, int thread)
 int HT_KERNEL(col2im_lanes)(const ht_call *call)
 {
     layout w;
-    if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 16 || find_layout(call, &w) < 0)
+    if (call->num_in != 2 || call->num_out != 1 || call->num_ints != 16 || !find_layout(call, &w))
         return HT_ERR_OPERAND;
     const ht_tensor *y = call->out[0];
     const int64_t group = call->ints[15];

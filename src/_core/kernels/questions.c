@@ -130,7 +130,7 @@ static int64_t ask_winograd_tile(const int64_t *a)
     enum {
         MAX_CHANNELS = 8192,  /* bounds the scratch memory of a thread: 19 MB */
         MAX_BYTES = 12 << 20, /* of weights for tiles of 4 x 4: four times those of the plain weights */
-        MAX_PHASES = 1 << 10  /* rows or columns; more are all padding */
+        MAX_PHASES = 1 << 10  /* dilations and pads; with larger ones nearly all is padding */
     };
     const double gain = 0.9; /* of the plain cost, at most, because the weights take more memory */
     const double copy = 1.5; /* of an element of phases.c */

@@ -21,8 +21,8 @@
     X(winograd_floats, 3)  /* in channels, out channels of a group, m: floats of its weights packed by pack_winograd */ \
     X(winograd_tile, 20)   /* the m with which pack_winograd should pack the weights of a convolution, 2 or 4; 0 for */ \
                            /* another algorithm. Arguments: in channels and out channels of a group; three sizes of */ \
-                           /* x and of y; kernel, strides, pads before, dilations, three each. With dilations, the */ \
-                           /* convolution is that of the phases of x (phases.c) */                                    \
+                           /* x and of y; kernel, strides, pads before, dilations, three each. With dilations, m */  \
+                           /* is for the convolution of the phases of x (phases.c) */                                 \
     X(phase_length, 5)     /* sizes of x and of y along an axis, dilation, pad before, m: how long the phases of x */ \
                            /* are, so that none reaches what a convolution with 3 taps reads of the next one */       \
     X(dft_points, 1)       /* length: rows of the table of roots of the kernel dft; more than length for the chirp */ \

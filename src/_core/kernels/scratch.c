@@ -118,12 +118,9 @@ static int64_t of_col2im_lanes(const ht_call *call)
     if (call->num_out != 1 || call->out[0]->ndim < 3)
         return 0;
     int64_t size = 1;
-    for (int d = 2; d < call->out[0]->ndim; d++) {
-        if (call->out[0]->dims[d] > LARGEST)
-            return 0;
-        size = min64(size * call->out[0]->dims[d], LARGEST);
-    }
-    return is_moderate(ht_scratch_col2im_lanes(1), size, 1) ? ht_scratch_col2im_lanes(size) : 0;
+    for (int d = 2; d < call->out[0]->ndim; d++)
+        size = ht_size_product(size, call->out[0]->dims[d]);
+    return size > LARGEST / ht_scratch_col2im_lanes(1) ? 0 : ht_scratch_col2im_lanes(size);
 }
 
 static int64_t of_matmul_integer(const ht_call *call)

@@ -492,7 +492,7 @@ def prepared(plan: NodePlan) -> Callable[..., Sequence[Any]]:
 
 
 def hosted_error(plan: NodePlan, error: Exception) -> InferenceError:
-    """What is raised when a hosted node fails. Raises an error of its own if memory is short."""
+    """The error to raise if a hosted node fails. If ``error`` says that memory is short, raises that instead."""
     raise_out_of_memory(error)
     return inference_error(f"{plan}: {error}", error)
 

@@ -24,7 +24,7 @@ def _small_images_join_too(monkeypatch, request):
 
 @pytest.fixture
 def true_size():
-    """The limit on the size of the image is that of the library."""
+    """Small images stay apart, as outside these tests."""
 
 
 def block(

@@ -38,7 +38,7 @@ _BOOL = np.dtype(np.bool_)
 _COMPUTED_IN = dict.fromkeys(("float16", "bfloat16", "int8", "uint8", "int16", "uint16"), np.dtype(np.float32)) | (
     dict.fromkeys(("int32", "uint32"), np.dtype(np.float64))
 )
-"""The type in which linear and cubic modes compute, where it is not that of x. It holds every element exactly."""
+"""Type of x -> the type in which linear and cubic modes compute, if it is another one, which holds every value of x."""
 
 _COORDINATES = {
     name: _kernels.constant(f"RESIZE_{constant}")
