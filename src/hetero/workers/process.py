@@ -60,6 +60,8 @@ def main(memory: int, size: int, mailbox: int, alive: int) -> None:
         threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
         _Worker(SharedMemory(memory, size), Mailbox(socket.socket(fileno=mailbox))).serve()
         status = 0
+    except ConnectionError:
+        status = 0  # the application ended while the worker was answering it
     except BaseException:
         import traceback
 
