@@ -204,6 +204,21 @@ def test_empty(variant: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_sampled_rows_of_every_width(variant: str) -> None:
+    """1x1 kernels with strides, whose outputs' rows are shorter than, equal to and longer than vectors. Many output
+    channels, so that columns are pixels; `x` ends with the last element that is read, or one or two after it."""
+    rng = np.random.default_rng(0)
+    for width, strides in itertools.product(
+        [1, 2, 5, 7, 8, 9, *range(14, 19), *range(29, 36), 65], [(1, 2), (2, 2), (2, 1), (1, 3)]
+    ):
+        x, w = rng.standard_normal((1, 34, 3, width), np.float32), rng.standard_normal((80, 34, 1, 1), np.float32)
+        check(x, w, 1, strides, (1, 1), (0, 0), (0, 0), packed=True, variant=variant)
+    for strides3 in itertools.product([1, 2], [1, 3], [1, 2]):
+        x, w = rng.standard_normal((2, 34, 3, 5, 7), np.float32), rng.standard_normal((80, 34, 1, 1, 1), np.float32)
+        check(x, w, 1, strides3, (1, 1, 1), (0,) * 3, (0,) * 3, packed=True, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("channels", [3, 35])
 def test_depthwise_rows_of_every_width(variant: str, channels: int) -> None:
     """Rows shorter than, equal to and longer than vectors; 3 channels never fill a vector."""
@@ -427,10 +442,11 @@ def test_padding_wider_than_vectors(variant: str, width: int, before: int, after
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("pixels", [49, 50, 92, 169, 289])
-def test_threads_give_the_same_bits(variant: str, pixels: int) -> None:
+@pytest.mark.parametrize("stride", [1, 2, 23])
+def test_threads_give_the_same_bits(variant: str, stride: int, pixels: int) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 300, 1, pixels), np.float32), rng.standard_normal((400, 300, 1, 1), np.float32)
-    geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
+    geometry = (1, (1, stride), (1, 1), (0, 0), (0, 0))
     alone = packed_convolution.conv(x, w, *geometry, variant=variant)
     for threads in (2, 3, 7):
         team = _kernels.Team(threads)

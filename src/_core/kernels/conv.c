@@ -74,7 +74,9 @@ static double in_wide_tiles(int64_t pixels, int64_t channels)
 /* What an element of im2col costs wide, in multiply-adds. */
 static double sampling(const ht_conv *c)
 {
-    return (c->stride[2] > 2 ? 16 : 6) + (c->taps > 1 ? 100 / (double)c->out[2] : 0);
+    if (ht_conv_points(c))
+        return 4 * VF_LANES;
+    return (c->stride[2] > 2 ? 16 : 6) + (ht_conv_flat(c) ? 0 : 16 * VF_LANES / (double)c->out[2]);
 }
 
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
@@ -91,12 +93,13 @@ static int cheapest(const ht_conv *c)
     const double padded_rows = (double)(c->out[0] * c->out[1]) * ht_in_tiles(c->out[2]);
     double best = padded_pixels * channels * k + sampling(c) * pixels * k;
     int way = WIDE;
-    const int flat = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
+    const int flat = ht_conv_flat(c);
     const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double kept = ht_conv_direct_kept(c);
     const double direct = pixels * padded_channels * k * kept * (HT_QUADS && flat ? PLAIN_TILES : 1) +
-                          8 * pixels * channels + (scattered ? 6 * pixels * k * widths : 0);
+                          8 * pixels * channels + (scattered ? 6 * pixels * k * widths : 0) +
+                          (c->taps == 1 && !flat ? sampling(c) * pixels * k : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;
         way = DIRECT;

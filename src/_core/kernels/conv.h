@@ -28,6 +28,15 @@ typedef struct {
     int64_t next_panels;        /* prefetched: so many panels */
 } ht_conv;
 
+/* Is a 1x1 kernel's input read in place? */
+HT_INLINE int ht_conv_flat(const ht_conv *c) { return c->taps == 1 && !c->padded && c->in_plane == c->pixels; }
+
+/* Are the pixels that a 1x1 kernel reads copied one by one? Their rows are too short for vectors. */
+HT_INLINE int ht_conv_points(const ht_conv *c)
+{
+    return c->taps == 1 && !c->padded && !ht_conv_flat(c) && c->out[2] < VF_LANES;
+}
+
 /* Computes output pixels [p0, p1), at most HT_BLOCK_N, for any shape. Columns are output pixels: im2col blocks are
  * packed as the B of a matrix product. */
 #define ht_conv_wide HT_KERNEL(conv_wide)
@@ -167,8 +176,13 @@ HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t
     } else if (stride == 2) {
         for (; i + VF_LANES < high; i += VF_LANES)
             vf_store(dst + i, vf_even(vf_load(row + at + 2 * i), vf_load(row + at + 2 * i + VF_LANES)));
-        for (; i < high; i++)
-            dst[i] = row[at + i * 2];
+        if (i < high) { /* the last element is read alone: the row may end with it */
+            const int64_t left = high - i, span = 2 * left - 1;
+            const float *from = row + at + 2 * i;
+            const vf second = span > VF_LANES ? vf_load_n(from + VF_LANES, span - VF_LANES) : vf_set1(0.0f);
+            vf_store_n(dst + i, left, vf_even(vf_load_n(from, ht_min64(span, VF_LANES)), second));
+        }
+        i = ht_max64(i, high);
     } else {
         for (; i < high; i++)
             dst[i] = row[at + i * stride];

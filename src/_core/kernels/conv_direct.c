@@ -27,8 +27,6 @@ static int64_t span(const ht_conv *c, int d, int64_t outputs)
     return (outputs - 1) * c->stride[d] + (c->kernel[d] - 1) * c->dilation[d] + 1;
 }
 
-static int is_flat(const ht_conv *c) { return c->taps == 1 && !c->padded && c->in_plane == c->pixels; }
-
 /* Does the kernel reach outside the input along this axis? */
 static int reaches_outside(const ht_conv *c, int d)
 {
@@ -50,7 +48,7 @@ static int along(const ht_conv *c)
 
 int ht_conv_direct_copies(const ht_conv *c)
 {
-    return !is_flat(c) && (c->taps == 1 ? c->padded || c->in_plane != c->pixels : reaches_outside(c, along(c)));
+    return !ht_conv_flat(c) && (c->taps == 1 ? c->padded || c->in_plane != c->pixels : reaches_outside(c, along(c)));
 }
 
 /* Positions [first[d], last[d]) of the kernel along axis d lie inside the input for outputs at `at` along this axis. */
@@ -91,7 +89,7 @@ static int64_t copied(const ht_conv *c, int64_t rows, int64_t columns)
 /* Chooses output rows and columns per block, so that the copy of the block's inputs fits the scratch memory. */
 static int block_shape(const ht_conv *c, int64_t *rows, int64_t *columns)
 {
-    if (is_flat(c)) {
+    if (ht_conv_flat(c)) {
         *rows = 1;
         *columns = BLOCK_PIXELS;
         return 1;
@@ -357,8 +355,8 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
 {
     float *sums = c->scratch;
     const int axis = along(c);
-    int copied = !is_flat(c) && (c->taps == 1 || reaches_outside(c, axis));
-    source s = is_flat(c)      ? (source){.origin = c->x + x, .channel = c->in_plane, .stride = {0, 0, 1}}
+    int copied = !ht_conv_flat(c) && (c->taps == 1 || reaches_outside(c, axis));
+    source s = ht_conv_flat(c)      ? (source){.origin = c->x + x, .channel = c->in_plane, .stride = {0, 0, 1}}
                : c->taps == 1 ? copy_pixels(c, z, y, x, rows, columns, sums + SUMS)
                : copied       ? copy_padded(c, z, y, x, rows, columns, sums + SUMS)
                               : in_place(c, z, y, x);
@@ -410,7 +408,7 @@ int64_t ht_conv_direct_blocks(const ht_conv *c)
 {
     int64_t rows, columns;
     block_shape(c, &rows, &columns);
-    if (is_flat(c))
+    if (ht_conv_flat(c))
         return ht_ceil_div(c->pixels, columns);
     return c->out[0] * ht_ceil_div(c->out[1], rows) * ht_ceil_div(c->out[2], columns);
 }
@@ -419,7 +417,7 @@ void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
 {
     int64_t rows, columns;
     block_shape(c, &rows, &columns);
-    if (is_flat(c)) {
+    if (ht_conv_flat(c)) {
         const int64_t x = block * columns;
         direct_block(c, 0, 0, x, 1, ht_min64(columns, c->pixels - x), m0, m1);
         return;

@@ -15,6 +15,34 @@
 #define DEPTH 128
 #endif
 
+/* Row k - k0 of the panels of a B with `depth` rows. */
+static void store_row(const float *row, int64_t panels, int64_t depth, float *dst)
+{
+    for (int64_t panel = 0; panel < panels; panel++)
+        for (int v = 0; v < HT_PANEL; v += VF_LANES)
+            vf_store(dst + panel * depth * HT_PANEL + v, vf_load(row + panel * HT_PANEL + v));
+}
+
+/* pack_pixels if ht_conv_points: finds once where the pixels lie in a plane. */
+static void pack_points(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
+{
+    const int64_t count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);
+    int64_t points[HT_BLOCK_N];
+    float row[HT_BLOCK_N] __attribute__((aligned(64)));
+    for (int64_t p = count; p < panels * HT_PANEL; p++)
+        row[p] = 0.0f;
+    for (int64_t p = 0; p < count; p++) {
+        const int64_t at = p0 + p, z = at / c->out[2] / c->out[1], y = at / c->out[2] % c->out[1], x = at % c->out[2];
+        points[p] = (z * c->stride[0] * c->in[1] + y * c->stride[1]) * c->in[2] + x * c->stride[2];
+    }
+    for (int64_t k = k0; k < k1; k++, dst += HT_PANEL) {
+        const float *plane = c->x + k * c->in_plane;
+        for (int64_t p = 0; p < count; p++)
+            row[p] = plane[points[p]];
+        store_row(row, panels, k1 - k0, dst);
+    }
+}
+
 /* Packs columns [p0, p1) of rows [k0, k1) of the im2col matrix as panels of a B with k1 - k0 rows. */
 static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
@@ -43,15 +71,12 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
                 z++;
             }
         }
-        for (int64_t panel = 0; panel < panels; panel++)
-            for (int v = 0; v < HT_PANEL; v += VF_LANES)
-                vf_store(dst + (panel * depth + k - k0) * HT_PANEL + v, vf_load(row + panel * HT_PANEL + v));
+        store_row(row, panels, depth, dst + (k - k0) * HT_PANEL);
     }
 }
 
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
 {
-    const int in_place = c->taps == 1 && !c->padded && c->in_plane == c->pixels;
     const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH)), step = ht_ceil_div(c->depth_k, blocks);
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
@@ -61,11 +86,11 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
                            .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
                            .k = k1 - k0, .accumulate = block > 0, .next = block < blocks - 1 ? c->w + k1 * HT_PANEL : NULL,
                            .epilogue = block == blocks - 1 ? &e : NULL};
-        if (in_place) {
+        if (ht_conv_flat(c)) {
             ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, c->scratch, c->depth_k * HT_PANEL,
                             c->out_channels, p1 - p0);
         } else {
-            pack_pixels(c, k0, k1, p0, p1, c->scratch);
+            (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, p0, p1, c->scratch);
             ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
         }
     }
