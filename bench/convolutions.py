@@ -131,6 +131,8 @@ GROUPS: dict[str, list[Convolution | Product]] = {
         Convolution(256, 256, 3, square(14)),
         Convolution(256, 1024, 1, square(14)),
         Convolution(512, 512, 3, square(7)),
+        Convolution(512, 1024, 1, square(28), 2),
+        Convolution(1024, 2048, 1, square(14), 2),
         Convolution(2048, 512, 1, square(7)),
     ],
     "squeezenet": [

@@ -142,6 +142,9 @@ FAMILIES: dict[str, Entry] = {
         "NonMaxSuppression", [BOXES, np.abs(normal(1, 1, 5000))], [ONE * 5000, ONE.astype(np.float32) / 2], {}, None,
     ),
     "max pool 3x3 by 2": ("MaxPool", [IMAGE], [], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, None),
+    "max pool 3x3 by 2, 128 at 55": (
+        "MaxPool", [normal(1, 128, 55, 55)], [], {"kernel_shape": [3, 3], "strides": [2, 2]}, None,
+    ),
     "average pool 3x3": ("AveragePool", [IMAGE], [], {"kernel_shape": [3, 3], "pads": [1] * 4}, None),
     "average pool 2x2 by 2, 512 at 14": (
         "AveragePool", [normal(1, 512, 14, 14)], [], {"kernel_shape": [2, 2], "strides": [2, 2]}, None,
