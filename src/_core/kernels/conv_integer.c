@@ -61,6 +61,10 @@ typedef struct {
 /* Finds the runs of existing pixels within [first, first + HT_INTEGER_WIDTH). */
 static int64_t find_runs(const ht_quad_layout *l, int64_t first, int64_t pixels, run *runs)
 {
+    if (l->length[1] == l->out[1] && l->length[2] == l->out[2]) { /* rows have no ends to be dropped */
+        *runs = (run){0, ht_min64(HT_INTEGER_WIDTH, pixels - first), first};
+        return 1;
+    }
     int64_t num = 0, x = first % l->length[2], y = first / l->length[2] % l->length[1];
     int64_t z = first / l->length[2] / l->length[1];
     const int64_t end = ht_min64(HT_INTEGER_WIDTH, pixels - first);
