@@ -82,7 +82,7 @@ def run(layer: Layer, variant: str, batch_first: bool = False) -> list[Array]:
     specs = [((batch, steps, dirs, hidden) if batch_first else (steps, dirs, batch, hidden), np.float32)]
     specs += [(state, np.float32)] * (2 if layer.kind == "lstm" else 1)
     if layer.kind == "lstm":
-        inputs += [states[1], layer.peepholes]
+        inputs += [states[1], layer.peepholes, None]
     elif layer.kind == "gru":
         inputs.append(layer.bias)
     ints = [steps, batch, hidden, dirs, layer.reverse, batch_first, layer.option, *layer.codes]
