@@ -350,6 +350,7 @@ def _dynamic_quantize_lstm(context: Context, node: Node, inputs: Sequence[Value 
         added = context.packed(bias, ("recurrent", False), lambda: _input_bias(context, source, 4, hidden, False))
         added = context.reshaped(added, (columns,))
     levels, scale, zero = _bytes_of(context, context.reshaped(x, (steps * batch, features)))
+
     def columns_of() -> Value:
         assert w.data is not None
         return context.constant(np.ascontiguousarray(w.data.transpose(1, 0, 2)).reshape(features, columns))
@@ -380,4 +381,3 @@ def _of_columns(context: Context, name: str, value: Value, directions: int, widt
         raise InferenceError(f"a {name} of shape {list(value.shape)} does not fit {directions} x {width} columns")
     wide = np.broadcast_to(value.data.reshape(directions, -1), (directions, width))
     return context.constant(np.ascontiguousarray(wide).reshape(-1))
-
