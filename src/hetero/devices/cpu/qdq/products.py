@@ -6,7 +6,8 @@ The float32 nodes round each operand, product and sum, so a result near the midp
 Conditions, those on types and shapes checked when the node is lowered:
 
 - Both operands are int8 or uint8, or the right one constant int4 or uint4, and come from DequantizeLinear. The left
-  one (the image) has one scale. The right one (the weights) has one scale, or one per column or output channel, and no blocks.
+  one (the image) has one scale. The right one (the weights) has one scale, or one per column or output channel, and no
+  blocks.
 - The only reader of the result is a QuantizeLinear with one scale, to int8 or uint8, and the result is no output of the
   model. Between the two may be Relu, or Clip with constant bounds: a table limits the integers. It changes nothing if
   the tool chose the range of the type accordingly. A MatMul needs no QuantizeLinear: its sums are scaled to float32.
