@@ -30,6 +30,12 @@ def ml_model(op: str, x: Array, num_outputs: int = 1, opset: int = 3, **attribut
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
+def with_open_columns(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` without the number of columns of x."""
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
+    return model
+
+
 def on_cpu(model: onnx.ModelProto, *inputs: Array) -> list[list[Array]]:
     """The results for each input, of one compiled model."""
     core = Core()

@@ -101,7 +101,7 @@ def test_convolutions(
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
-    channels=st.sampled_from([8, 15, 16, 33, 64, 65, 130]),
+    channels=st.sampled_from([8, 15, 16, 17, 32, 33, 64, 65, 96, 130]),
     multiplier=st.sampled_from([1, 1, 1, 2, 3]),
     size=st.tuples(st.integers(5, 24), st.integers(9, 40)),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 5)),

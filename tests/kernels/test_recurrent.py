@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
+from hetero._sizes import ask
 from hetero.errors import InferenceError
 
 VARIANTS = _kernels.variants()
@@ -82,7 +83,7 @@ def run(layer: Layer, variant: str, batch_first: bool = False) -> list[Array]:
     specs = [((batch, steps, dirs, hidden) if batch_first else (steps, dirs, batch, hidden), np.float32)]
     specs += [(state, np.float32)] * (2 if layer.kind == "lstm" else 1)
     if layer.kind == "lstm":
-        inputs += [states[1], layer.peepholes]
+        inputs += [states[1], layer.peepholes, None]
     elif layer.kind == "gru":
         inputs.append(layer.bias)
     ints = [steps, batch, hidden, dirs, layer.reverse, batch_first, layer.option, *layer.codes]
@@ -200,6 +201,64 @@ def test_options(
     rng = np.random.default_rng(seed)
     layer = random_layer(rng, kind, steps, batch, dirs, hidden, **options)
     assert_close(run(layer, variant, batch_first), naive(layer))
+
+
+def run_bytes(layer: Layer, levels: Array, zeros: Array, scales: Array, variant: str) -> list[Array]:
+    """lstm with R in bytes: ``levels`` [dirs, gates, in, out], ``zeros`` and ``scales`` [dirs, gates, out]."""
+    steps, batch, dirs, gates, hidden = layer.z.shape
+    size = dirs * gates * ask("quad_bytes", hidden, hidden)
+    ints = [dirs * gates, hidden, hidden]
+    packed = _kernels.call("pack_quads", [levels, zeros], [((size,), np.uint8)], ints, variant=variant)[0]
+    specs = [((steps, dirs, batch, hidden), np.float32), *[((dirs, batch, hidden), np.float32)] * 2]
+    inputs = [layer.z, packed, layer.lengths, layer.h0, layer.c0, layer.peepholes, scales]
+    ints = [steps, batch, hidden, dirs, layer.reverse, False, layer.option, *layer.codes]
+    scratch = 4 * batch * (gates + 2) * 16 * -(-hidden // 16)
+    return _kernels.call("lstm", inputs, specs, ints, [layer.clip, *layer.floats], scratch, variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "hidden"), [(1, 1), (1, 70), (1, 96), (2, 33), (3, 64), (4, 31), (9, 20), (13, 16), (29, 5), (2, 300)]
+)
+def test_weights_of_bytes(batch: int, hidden: int, each: bool, dtype: Any, variant: str) -> None:
+    rng = np.random.default_rng(batch * 1000 + hidden)
+    layer = random_layer(rng, "lstm", 3, batch, 2, hidden, states=True)
+    limits = np.iinfo(dtype)
+    levels = rng.integers(limits.min, limits.max + 1, (2, 4, hidden, hidden)).astype(dtype)
+    zeros = np.broadcast_to(rng.integers(limits.min, limits.max + 1, (2, 4, hidden if each else 1)), (2, 4, hidden))
+    zeros = np.ascontiguousarray(zeros).astype(dtype)
+    scales = rng.uniform(1e-3, 3e-3, (2, 4, hidden)).astype(np.float32)
+    assert layer.h0 is not None
+    layer.h0[:, batch // 2] *= rng.choice([0, 1, 30])
+
+    # One step has the rounded states of the caller. More steps are as many calls, bit for bit.
+    wide = (levels.astype(np.float64) - zeros[:, :, None]) * scales[:, :, None]
+    first = dataclasses.replace(layer, z=layer.z[:1])
+    rounded = np.stack([rounded_to_bytes(state) for state in layer.h0])
+    wanted = naive(dataclasses.replace(first, r=wide.swapaxes(2, 3), h0=rounded))
+    assert_close(run_bytes(first, levels, zeros, scales, variant), wanted)
+    forward = dataclasses.replace(
+        random_layer(rng, "lstm", 3, batch, 1, hidden, ragged=True), h0=layer.h0[:1], c0=None, peepholes=None
+    )
+    whole = run_bytes(forward, levels[:1], zeros[:1], scales[:1], variant)
+    assert forward.lengths is not None
+    for step in range(3):
+        lengths = np.clip(forward.lengths - step, 0, 1).astype(np.int32)
+        one = dataclasses.replace(forward, z=forward.z[step : step + 1], lengths=lengths)
+        y, forward.h0, forward.c0 = run_bytes(one, levels[:1], zeros[:1], scales[:1], variant)
+        assert np.array_equal(y[0], whole[0][step])
+    assert np.array_equal(forward.h0, whole[1])
+    assert np.array_equal(forward.c0, whole[2])
+
+
+def rounded_to_bytes(x: Array) -> Array:
+    """x as DynamicQuantizeLinear and DequantizeLinear leave it."""
+    low, high = min(np.float32(0), x.min()), max(np.float32(0), x.max())
+    scale = (high - low) / np.float32(255) if high > low else np.float32(1)
+    zero = np.rint(-low / scale)
+    return ((np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale).astype(np.float32)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

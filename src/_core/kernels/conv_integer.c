@@ -61,6 +61,10 @@ typedef struct {
 /* Finds the runs of existing pixels within [first, first + HT_INTEGER_WIDTH). */
 static int64_t find_runs(const ht_quad_layout *l, int64_t first, int64_t pixels, run *runs)
 {
+    if (l->length[1] == l->out[1] && l->length[2] == l->out[2]) { /* rows have no ends to be dropped */
+        *runs = (run){0, ht_min64(HT_INTEGER_WIDTH, pixels - first), first};
+        return 1;
+    }
     int64_t num = 0, x = first % l->length[2], y = first / l->length[2] % l->length[1];
     int64_t z = first / l->length[2] / l->length[1];
     const int64_t end = ht_min64(HT_INTEGER_WIDTH, pixels - first);
@@ -124,8 +128,10 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
     const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
     const uint8_t *w = (const uint8_t *)in[1]->data;
     const int32_t *bias = in[3] ? in[3]->data : NULL;
-    for (int64_t m0 = map; m0 < map + maps; m0 += HT_INTEGER_ROWS) {
-        const int64_t rows = ht_min64(HT_INTEGER_ROWS, map + maps - m0), first = g * job->group_maps + m0;
+    const int64_t tiles = ht_ceil_div(maps, HT_INTEGER_ROWS); /* of nearly equal height */
+    for (int64_t tile = 0; tile < tiles; tile++) {
+        const int64_t m0 = map + ht_part_begin(maps, tiles, tile), first = g * job->group_maps + m0;
+        const int64_t rows = map + ht_part_begin(maps, tiles, tile + 1) - m0;
         int32_t start[HT_INTEGER_ROWS], zeros[HT_INTEGER_ROWS], any_zero = 0;
         ht_integer_tile t = {.a = w + first * filter, .a_row = filter, .b_panel = HT_PANEL_BYTES, .steps = steps,
                              .quads = l->steps};

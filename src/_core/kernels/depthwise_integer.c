@@ -2,7 +2,8 @@
  * depthwise_integer. Every group has one input channel and `multiplier` = M / C output channels.
  *
  * Vector lanes hold channels. A block of 64 channels of a strip of rows is transposed, with its padding, so that the 64
- * bytes of a pixel are adjacent; one tap of a pixel is then one load, for any strides and dilations. Four taps are
+ * bytes of a pixel are adjacent; one tap of a pixel is then one load, for any strides and dilations. If at most 32 or 16
+ * channels are left for the last block, a vector holds two or four pixels of a row instead (lanes_of). Four taps are
  * interleaved into quads in registers and multiplied as in integer_micro.h. The sums of a pixel are converted to bytes,
  * and a strip of results is transposed back. Interleaving works within 128 bits: of the four vectors of quads, vector j
  * holds channels 16 l + 4 j to 16 l + 4 j + 3 in its 128-bit part l. Weights, initial sums and scales are stored in
@@ -95,8 +96,9 @@ typedef uint16_t words8 __attribute__((vector_size(16)));
               : HT_SHUFFLE(TYPE_##bits, (TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
 #endif
 
-/* Weights in the form that is multiplied. With VNNI as bytes; a number that is no byte is the sum of up to MAX_TERMS of
- * them, each with a quad of its own. Otherwise as int16: elements 0 and 2 of every quad of a vector, then 1 and 3. */
+/* Weights in the form that is multiplied. With VNNI as bytes, in the order of the packed ones; a number that is no byte is
+ * the sum of up to MAX_TERMS of them, each with a quad of its own. Otherwise as int16: elements 0 and 2 of every quad of a
+ * vector, then 1 and 3. */
 enum {
     MAX_TERMS = HT_VNNI ? 3 : 1,                   /* -255 to 255 */
     WEIGHT_BYTES = HT_VNNI ? HT_QUAD : 2 * HT_QUAD, /* of a channel's quad */
@@ -104,51 +106,92 @@ enum {
 };
 _Static_assert(MAX_TERMS * WEIGHT_BYTES <= ROOM_TERMS * HT_QUAD && MAX_TERMS <= ROOM_TERMS, "the weights fit");
 
-/* Returns the number of quads that are multiplied. */
-static int64_t spread(const uint8_t *packed, int64_t quads, uint8_t *to)
-{
-    const int64_t count = quads * BLOCK * HT_QUAD;
 #if HT_VNNI
-    int64_t terms = 0;
-    for (int beyond = 1; beyond && terms < MAX_TERMS; terms++) {
-        beyond = 0;
-        for (int64_t i = 0; i < count; i += HT_QUAD)
-            for (int e = 0; e < HT_QUAD; e++) {
-                static const int places[HT_QUAD] = {0, 2, 1, 3};
-                int16_t rest;
-                memcpy(&rest, packed + 2 * (i + places[e]), sizeof rest);
-                int byte = 0;
-                for (int64_t term = 0; term <= terms; term++) {
-                    byte = rest < INT8_MIN ? INT8_MIN : rest > INT8_MAX ? INT8_MAX : rest;
-                    rest = (int16_t)(rest - byte);
-                }
-                to[terms * count + i + e] = (uint8_t)byte;
-                beyond |= rest;
-            }
+HT_INLINE __m128i nearest_bytes(__m256i numbers)
+{
+    return _mm_packs_epi16(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256(numbers, 1));
+}
+
+/* The bytes of term `term` of the weights; returns whether they need another term. */
+HT_INLINE int spread_term(const uint8_t *packed, int64_t quads, int64_t lanes, const int term, uint8_t *to)
+{
+    __m256i beyond = _mm256_setzero_si256();
+    for (int64_t part = 0; part < quads * BLOCK / HT_QUAD; part++) {
+        const uint8_t *from = packed + 2 * PART * (part & (lanes / PART - 1 - HT_QUAD));
+        __m256i rest = _mm256_loadu_si256((const void *)from);
+        for (int before = 0; before < term; before++)
+            rest = _mm256_sub_epi16(rest, _mm256_cvtepi8_epi16(nearest_bytes(rest)));
+        const __m128i bytes = nearest_bytes(rest);
+        _mm_storeu_si128((void *)(to + PART * part), bytes);
+        beyond = _mm256_or_si256(beyond, _mm256_xor_si256(rest, _mm256_cvtepi8_epi16(bytes)));
     }
-    return terms * quads;
+    return !_mm256_testz_si256(beyond, beyond);
+}
+#endif
+
+/* Writes weights for vectors of BLOCK / lanes pixels: each holds the first `lanes` channels. Returns the number of quads
+ * that are multiplied. */
+static int64_t spread(const uint8_t *packed, int64_t quads, int64_t lanes, uint8_t *to)
+{
+#if HT_VNNI
+    const int64_t bytes = quads * BLOCK * HT_QUAD;
+    _Static_assert(MAX_TERMS == 3, "the calls below");
+    if (!spread_term(packed, quads, lanes, 0, to))
+        return quads;
+    if (!spread_term(packed, quads, lanes, 1, to + bytes))
+        return 2 * quads;
+    (void)spread_term(packed, quads, lanes, 2, to + 2 * bytes);
+    return 3 * quads;
 #else
-    for (int64_t i = 0; i < count; i += VECTOR_BYTES)
+    enum { PARTS = VECTOR_BYTES / PART };
+    for (int64_t part = 0; part < quads * BLOCK / HT_QUAD; part++) {
+        const uint8_t *from = packed + 2 * PART * (part & (lanes / PART - 1 - HT_QUAD));
         for (int half = 0; half < 2; half++)
-            for (int64_t lane = 0; lane < VECTOR_BYTES; lane += HT_QUAD)
-                memcpy(to + 2 * i + half * VECTOR_BYTES + lane, packed + 2 * (i + lane) + half * HT_QUAD, HT_QUAD);
+            for (int64_t channel = 0; channel < PART / HT_QUAD; channel++)
+                memcpy(to + part / PARTS * 2 * VECTOR_BYTES + half * VECTOR_BYTES + part % PARTS * PART + HT_QUAD * channel,
+                       from + 2 * HT_QUAD * channel + HT_QUAD * half, HT_QUAD);
+    }
     return quads;
 #endif
 }
 
-/* The sums of a pixel's 64 channels, in vector order. taps: the offset of each tap in bytes from x. */
-HT_INLINE void sum_pixel(const uint8_t *x, const int64_t *taps, int64_t quads, const uint8_t *w, const int32_t *start,
-                         int32_t *sums)
+/* A vector that begins with 16 bytes number `first` of the 64 that `pixels` pixels hold. Pixels lie `step` bytes apart. */
+HT_INLINE vi load_pixels(const uint8_t *x, int64_t first, int64_t step, const int pixels)
+{
+    if (pixels == 1)
+        return load(x + first * PART);
+#if defined(__AVX512F__)
+    if (pixels == 2)
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)x)),
+                                  _mm256_loadu_si256((const void *)(x + step)), 1);
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)x)),
+                                                _mm_loadu_si128((const void *)(x + step)), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(x + 2 * step))),
+                                                 _mm_loadu_si128((const void *)(x + 3 * step)), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+#elif defined(__AVX2__)
+    if (pixels == 2)
+        return load(x + first / 2 * step);
+    return (vi)_mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const void *)(x + first * step))),
+                                       _mm_loadu_si128((const void *)(x + (first + 1) * step)), 1);
+#else
+    return load(pixels == 2 ? x + first / 2 * step + first % 2 * PART : x + first * step);
+#endif
+}
+
+/* The sums of 64 channels of `pixels` pixels in all, in vector order. taps: the offset of each tap in bytes from x. */
+HT_INLINE void sum_pixels(const uint8_t *x, int64_t step, const int pixels, const int64_t *taps, int64_t quads,
+                          const uint8_t *w, const int32_t *start, int32_t *sums)
 {
     enum { PARTS = VECTOR_BYTES / PART }; /* of 16 bytes each */
     for (int64_t first = 0; first < BLOCK / PART; first += PARTS) {
         vi acc[HT_QUAD];
         for (int j = 0; j < HT_QUAD; j++)
             acc[j] = load((const uint8_t *)(start + (j * HT_QUAD + first) * HT_QUAD));
-        const uint8_t *from = x + first * PART;
         for (int64_t q = 0; q < quads; q++) {
             const int64_t *tap = taps + HT_QUAD * q;
-            const vi a = load(from + tap[0]), b = load(from + tap[1]), c = load(from + tap[2]), d = load(from + tap[3]);
+            const vi a = load_pixels(x + tap[0], first, step, pixels), b = load_pixels(x + tap[1], first, step, pixels);
+            const vi c = load_pixels(x + tap[2], first, step, pixels), d = load_pixels(x + tap[3], first, step, pixels);
             const vi ab[2] = {UNPACK(a, b, 0, 8), UNPACK(a, b, 1, 8)}, cd[2] = {UNPACK(c, d, 0, 8), UNPACK(c, d, 1, 8)};
             const vi quad[HT_QUAD] = {UNPACK(ab[0], cd[0], 0, 16), UNPACK(ab[0], cd[0], 1, 16),
                                       UNPACK(ab[1], cd[1], 0, 16), UNPACK(ab[1], cd[1], 1, 16)};
@@ -168,9 +211,16 @@ HT_INLINE void sum_pixel(const uint8_t *x, const int64_t *taps, int64_t quads, c
     }
 }
 
-/* Converts 4-byte groups from vector order to channel order: a 4 x 4 transpose. */
+/* Converts 4-byte groups from vector order to channel order: a 4 x 4 transpose. Loads are no wider than the stores of
+ * ht_requantize_row, from which the processor then forwards them. */
 HT_INLINE void in_order(const uint8_t *bytes, uint8_t *dst)
 {
+#if defined(__AVX512F__)
+    const __m512i order = _mm512_setr_epi32(0, 4, 16, 20, 1, 5, 17, 21, 2, 6, 18, 22, 3, 7, 19, 23);
+    const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)bytes));
+    const __m512i high = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(bytes + 32)));
+    _mm512_storeu_si512(dst, _mm512_permutex2var_epi32(low, order, high));
+#else
     typedef uint32_t four __attribute__((vector_size(16)));
     four r[4];
     memcpy(r, bytes, sizeof r);
@@ -180,7 +230,19 @@ HT_INLINE void in_order(const uint8_t *bytes, uint8_t *dst)
     r[1] = HT_SHUFFLE(four, a, c, 2, 6, 3, 7);
     r[2] = HT_SHUFFLE(four, b, d, 0, 4, 1, 5);
     r[3] = HT_SHUFFLE(four, b, d, 2, 6, 3, 7);
-    memcpy(dst, r, sizeof r);
+    for (int i = 0; i < 4; i++)
+        memcpy(dst + PART * i, r + i, PART);
+#endif
+}
+
+/* The channels of a pixel that lie in a vector of 64 bytes: the smallest power of two that holds those of the block, so
+ * that vectors of narrow blocks hold several pixels of a row. */
+static int64_t lanes_of(const layout *l, int64_t channels)
+{
+    int64_t lanes = PART;
+    while (lanes < channels || BLOCK / lanes > l->out[1])
+        lanes *= 2;
+    return lanes;
 }
 
 typedef struct {
@@ -239,15 +301,16 @@ int64_t HT_KERNEL(depthwise_integer_scratch)(const ht_call *call)
 }
 
 /* Transposes rows [top, top + rows) of a block's channels, which may lie outside the image, to padded pixels. */
-static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t top, int64_t rows, const room *r)
+static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t lanes, int64_t top, int64_t rows,
+                      const room *r)
 {
     const layout *l = &j->l;
     const int64_t in_size = l->in[0] * l->in[1], left = ht_min64(l->pad[1], l->width);
-    const int64_t inside = ht_max64(0, ht_min64(l->in[1], l->width - left)), row_bytes = l->width * BLOCK;
+    const int64_t inside = ht_max64(0, ht_min64(l->in[1], l->width - left)), row_bytes = l->width * lanes;
     const int64_t first = ht_min64(ht_max64(top, 0), l->in[0]), last = ht_max64(first, ht_min64(top + rows, l->in[0]));
     const int whole = l->in[1] < NARROW || j->flip; /* transpose all rows at once first, then place them row by row */
     if (whole)
-        HT_KERNEL(transpose)(1, (const char *)x + first * l->in[1], in_size, (char *)r->turned, BLOCK,
+        HT_KERNEL(transpose)(1, (const char *)x + first * l->in[1], in_size, (char *)r->turned, lanes,
                              (last - first) * l->in[1], channels);
     for (int64_t i = 0; i < rows; i++) {
         uint8_t *to = r->pixels + i * row_bytes;
@@ -256,22 +319,23 @@ static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t 
             memset(to, j->blank, (size_t)row_bytes);
             continue;
         }
-        memset(to, j->blank, (size_t)(left * BLOCK));
-        memset(to + (left + inside) * BLOCK, j->blank, (size_t)((l->width - left - inside) * BLOCK));
-        to += left * BLOCK;
-        const uint8_t *from = r->turned + (row - first) * l->in[1] * BLOCK;
+        memset(to, j->blank, (size_t)(left * lanes));
+        memset(to + (left + inside) * lanes, j->blank, (size_t)((l->width - left - inside) * lanes));
+        to += left * lanes;
+        const uint8_t *from = r->turned + (row - first) * l->in[1] * lanes;
         if (!whole)
-            HT_KERNEL(transpose)(1, (const char *)x + row * l->in[1], in_size, (char *)to, BLOCK, inside, channels);
+            HT_KERNEL(transpose)(1, (const char *)x + row * l->in[1], in_size, (char *)to, lanes, inside, channels);
         else if (j->flip)
-            for (int64_t k = 0; k < inside * BLOCK; k++)
+            for (int64_t k = 0; k < inside * lanes; k++)
                 to[k] = from[k] ^ 0x80;
         else
-            memcpy(to, from, (size_t)(inside * BLOCK));
+            memcpy(to, from, (size_t)(inside * lanes));
     }
 }
 
 /* Computes output `m` of every channel of a block, rows [y0, y1). The pixels begin with the first input row of y0. */
-static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int64_t y0, int64_t y1, const room *r)
+static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int64_t y0, int64_t y1, int64_t lanes,
+                     const room *r)
 {
     const layout *l = &j->l;
     const ht_tensor *const *in = j->call->in, *y = j->call->out[0];
@@ -281,33 +345,49 @@ static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int6
     const int64_t map = block * BLOCK * l->multiplier + m; /* of channel 0; channel c adds c * multiplier */
     const int32_t *bias = in[3] ? (const int32_t *)in[3]->data : NULL;
     const int to_bytes = y->dtype != HT_INT32;
-    int32_t start[BLOCK], sums[BLOCK];
+    int32_t packed_sums[BLOCK], start[BLOCK], sums[BLOCK];
     float scale[BLOCK];
-    memcpy(start, w + 2 * l->quads * BLOCK * HT_QUAD, sizeof start);
-    for (int64_t c = 0; c < BLOCK; c++) {
-        const int64_t at = place_of(c), of = map + ht_min64(c, channels - 1) * l->multiplier;
-        start[at] = (int32_t)((bias ? (uint32_t)bias[of] : 0u) - j->blank * (uint32_t)start[at]);
+    memcpy(packed_sums, w + 2 * l->quads * BLOCK * HT_QUAD, sizeof packed_sums);
+    for (int64_t i = 0; i < BLOCK; i++) {
+        const int64_t c = i & (lanes - 1), at = place_of(i), of = map + ht_min64(c, channels - 1) * l->multiplier;
+        start[at] = (int32_t)((bias ? (uint32_t)bias[of] : 0u) - j->blank * (uint32_t)packed_sums[place_of(c)]);
         if (to_bytes)
             scale[at] = ((const float *)in[4]->data)[in[4]->size == 1 ? 0 : of];
     }
-    const int64_t quads = spread(w, l->quads, r->weights);
+    const int64_t quads = spread(w, l->quads, lanes, r->weights), step = l->stride[1] * lanes, together = BLOCK / lanes;
     for (int64_t row = 0; row < y1 - y0; row++)
-        for (int64_t column = 0; column < l->out[1]; column++) {
-            const uint8_t *x = r->pixels + (row * l->stride[0] * l->width + column * l->stride[1]) * BLOCK;
-            const int64_t at = (row * l->out[1] + column) * BLOCK;
-            sum_pixel(x, r->taps, quads, r->weights, start, sums);
+        for (int64_t next = 0; next < l->out[1]; next += together) {
+            const int64_t column = ht_min64(next, l->out[1] - together);
+            const uint8_t *x = r->pixels + row * l->stride[0] * l->width * lanes + column * step;
+            const int64_t at = (row * l->out[1] + column) * lanes;
+            if (step == lanes || together == 1)
+                sum_pixels(x, step, 1, r->taps, quads, r->weights, start, sums);
+            else if (together == 2)
+                sum_pixels(x, step, 2, r->taps, quads, r->weights, start, sums);
+            else
+                sum_pixels(x, step, 4, r->taps, quads, r->weights, start, sums);
             if (to_bytes) {
                 uint8_t bytes[BLOCK];
                 ht_requantize_row(sums, scale, 1, ht_byte_at(in[5], 0), y->dtype == HT_INT8, bytes, BLOCK);
                 in_order(bytes, r->turned + at);
             } else {
-                for (int64_t c = 0; c < BLOCK; c++)
-                    r->sums[at + c] = sums[place_of(c)];
+                for (int64_t i = 0; i < BLOCK; i++)
+                    r->sums[at + i] = sums[place_of(i)];
             }
         }
     const int64_t bytes = to_bytes ? 1 : 4, to = (image * l->channels * l->multiplier + map) * out_size + y0 * l->out[1];
-    HT_KERNEL(transpose)(bytes, (const char *)r->turned, BLOCK * bytes, (char *)y->data + to * bytes,
+    HT_KERNEL(transpose)(bytes, (const char *)r->turned, lanes * bytes, (char *)y->data + to * bytes,
                          l->multiplier * out_size * bytes, channels, pixels);
+}
+
+/* The offsets of taps in bytes, in the order of the spread weights; taps past the last weigh zero. */
+static void find_taps(const layout *l, int64_t lanes, int64_t *taps)
+{
+    static const int64_t places[HT_QUAD] = {0, HT_VNNI ? 2 : 1, HT_VNNI ? 1 : 2, 3};
+    for (int64_t i = 0; i < MAX_TERMS * l->quads * HT_QUAD; i++) {
+        const int64_t tap = i / HT_QUAD % l->quads * HT_QUAD + places[i % HT_QUAD], ky = tap / l->kernel[1], kx = tap % l->kernel[1];
+        taps[i] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * lanes : 0;
+    }
 }
 
 static void convolve_part(void *context, int64_t part, int thread)
@@ -316,10 +396,7 @@ static void convolve_part(void *context, int64_t part, int thread)
     const layout *l = &j->l;
     room r;
     room_of(l, j->call->out[0]->dtype != HT_INT32, ht_scratch(j->call, thread), &r);
-    for (int64_t i = 0; i < MAX_TERMS * l->quads * HT_QUAD; i++) { /* taps past the last weigh zero */
-        const int64_t tap = i % (l->quads * HT_QUAD), ky = tap / l->kernel[1], kx = tap % l->kernel[1];
-        r.taps[i] = tap < l->taps ? (ky * l->dilation[0] * l->width + kx * l->dilation[1]) * BLOCK : 0;
-    }
+    int64_t lanes = 0;
     const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
     for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end && !ht_stopping(); unit++) {
         const int64_t y0 = unit % j->strips * j->strip_rows, y1 = ht_min64(y0 + j->strip_rows, l->out[0]);
@@ -327,9 +404,14 @@ static void convolve_part(void *context, int64_t part, int thread)
         const int64_t rows = (y1 - y0 - 1) * l->stride[0] + (l->kernel[0] - 1) * l->dilation[0] + 1;
         const uint8_t *x = (const uint8_t *)j->call->in[0]->data +
                            (image * l->channels + block * BLOCK) * l->in[0] * l->in[1];
-        turn_rows(j, x, ht_min64(BLOCK, l->channels - block * BLOCK), y0 * l->stride[0] - l->pad[0], rows, &r);
+        const int64_t channels = ht_min64(BLOCK, l->channels - block * BLOCK);
+        if (lanes != lanes_of(l, channels)) {
+            lanes = lanes_of(l, channels);
+            find_taps(l, lanes, r.taps);
+        }
+        turn_rows(j, x, channels, lanes, y0 * l->stride[0] - l->pad[0], rows, &r);
         for (int64_t m = 0; m < l->multiplier; m++)
-            convolve(j, image, block, m, y0, y1, &r);
+            convolve(j, image, block, m, y0, y1, lanes, &r);
     }
 }
 

@@ -8,6 +8,8 @@
 
 #define VECTORS (HT_PANEL / VF_LANES)
 
+enum { FEW_ROWS = 3 };
+
 /* One pointer for every three rows, as in gemm_micro.c. */
 #define A_AT(i) (((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9) + ((i) % 3) * a_row)
 
@@ -69,8 +71,65 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
             vf_store((float *)(void *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES), vi_as_float(acc[i][j]));
 }
 
+/* Products of few rows. Each vector has several sums, because one after the other would wait for the latency of the
+ * instruction. */
+HT_INLINE void few_rows_body(const ht_integer_tile *t, const int rows, const int panels)
+{
+#if HT_VNNI
+    const int width = panels * VECTORS, chains = rows * width >= 8 ? 1 : rows * width >= 4 ? 2 : 4;
+    const int64_t a_row = t->a_row, b_panel = t->b_panel;
+    const uint8_t *a = t->a, *b = t->b;
+    vi acc[4][FEW_ROWS][HT_INTEGER_PANELS * VECTORS];
+#pragma GCC unroll 4
+    for (int u = 0; u < chains; u++)
+#pragma GCC unroll 3
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++)
+                acc[u][i][j] = u > 0      ? vi_set1(0)
+                               : t->start ? vi_set1(t->start[i])
+                                          : load((const uint8_t *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES));
+    int64_t left = t->quads;
+    for (; left >= chains; left -= chains, a += chains * HT_A_QUAD, b += chains * HT_PANEL_BYTES)
+#pragma GCC unroll 4
+        for (int u = 0; u < chains; u++)
+#pragma GCC unroll 8
+            for (int j = 0; j < width; j++) {
+                const vi bv = load(b + u * HT_PANEL_BYTES + j / VECTORS * b_panel + j % VECTORS * VECTOR_BYTES);
+#pragma GCC unroll 3
+                for (int i = 0; i < rows; i++)
+                    acc[u][i][j] = multiply_quads(acc[u][i][j], everywhere(a + i * a_row + u * HT_A_QUAD), bv);
+            }
+    for (; left > 0; left--, a += HT_A_QUAD, b += HT_PANEL_BYTES)
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++) {
+            const vi bv = load(b + j / VECTORS * b_panel + j % VECTORS * VECTOR_BYTES);
+#pragma GCC unroll 3
+            for (int i = 0; i < rows; i++)
+                acc[0][i][j] = multiply_quads(acc[0][i][j], everywhere(a + i * a_row), bv);
+        }
+#pragma GCC unroll 3
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < width; j++) {
+#pragma GCC unroll 3
+            for (int u = 1; u < chains; u++)
+                acc[0][i][j] = vi_add(acc[0][i][j], acc[u][i][j]);
+            vf_store((float *)(void *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES), vi_as_float(acc[0][i][j]));
+        }
+#else
+    tile_body(t, rows, panels, 0); /* its additions have a latency of one cycle */
+#endif
+}
+
 #define PRODUCT(rows, panels)                                                                                         \
-    static void product_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 0); }                \
+    static void product_##rows##x##panels(const ht_integer_tile *t)                                                   \
+    {                                                                                                                 \
+        if ((rows) <= FEW_ROWS)                                                                                       \
+            few_rows_body(t, (rows) <= FEW_ROWS ? (rows) : 1, panels);                                                \
+        else                                                                                                          \
+            tile_body(t, rows, panels, 0);                                                                            \
+    }                                                                                                                 \
     static void window_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 1); }
 #define PRODUCTS(rows) HT_EACH_INTEGER_PANELS(PRODUCT, rows)
 #define PRODUCT_ENTRY(rows) HT_INTEGER_ENTRY(product_, rows)

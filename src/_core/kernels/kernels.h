@@ -11,7 +11,10 @@
     X(conv_integer) \
     X(pack_depthwise) \
     X(matmul_nbits_bytes) \
-    X(depthwise_integer)
+    X(depthwise_integer) \
+    X(lstm) \
+    X(gru) \
+    X(rnn)
 
 #define HT_OTHER_KERNELS(X) \
     X(pack_b) \
@@ -93,9 +96,6 @@
     X(lrn) \
     X(reduce) \
     X(arg_extreme) \
-    X(lstm) \
-    X(gru) \
-    X(rnn) \
     X(quantize) \
     X(dequantize) \
     X(dynamic_quantize) \

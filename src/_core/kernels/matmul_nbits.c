@@ -69,10 +69,25 @@ int HT_KERNEL(pack_nbits)(const ht_call *call)
 
 /* ---- products */
 
-/* Element s of each word as a float minus half the range. `words` have their highest bit of each element flipped, which
- * makes them signed. s: as bits lie in a word. */
-HT_INLINE vf signed_element(vi words, const int bits, const int s)
+/* What `element` reads instead of the words: with their highest bit of each element flipped, they are signed. */
+HT_INLINE vi prepared(vi words, const int bits)
 {
+#if defined(__AVX512F__)
+    if (bits == 4)
+        return words;
+#endif
+    return vi_xor(words, vi_set1(bits == 4 ? (int32_t)0x88888888u : (int32_t)0x80808080u));
+}
+
+/* Element s of each prepared word as a float minus half the range. s: as bits lie in a word. */
+HT_INLINE vf element(vi words, const int bits, const int s)
+{
+#if defined(__AVX512F__)
+    if (bits == 4) { /* a permutation looks up the lowest 4 bits of each lane and ignores the others */
+        const __m512 numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+        return _mm512_permutexvar_ps(_mm512_srli_epi32(words, (unsigned)(4 * s)), numbers);
+    }
+#endif
     const int up = 32 - bits * (s + 1), down = 32 - bits;
     return vi_to_float(vi_shr(vi_shl(words, up), down));
 }
@@ -99,7 +114,6 @@ HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int row
     const uint8_t *block[PAIR];
     int64_t lane[PAIR];
     vf total[ROWS][PAIR];
-    const vi flip = vi_set1(bits == 4 ? (int32_t)0x88888888u : (int32_t)0x80808080u);
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) {
         const int64_t at = column + v * VF_LANES;
@@ -127,11 +141,11 @@ HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int row
         for (; k + per_word <= end; k += per_word) {
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) {
-                const vi word = vi_xor(ht_nbits_load(words[v]), flip);
+                const vi word = prepared(ht_nbits_load(words[v]), bits);
                 words[v] += 4 * HT_PANEL;
 #pragma GCC unroll 8
                 for (int s = 0; s < per_word; s++) {
-                    vf w = signed_element(word, bits, s);
+                    vf w = element(word, bits, s);
                     if (has_zeros)
                         w -= zero[v];
 #pragma GCC unroll 4
@@ -144,10 +158,10 @@ HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int row
         if (k < end) /* the last word of a column, of which x has only some elements */
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) {
-                const vi word = vi_xor(ht_nbits_load(words[v]), flip);
+                const vi word = prepared(ht_nbits_load(words[v]), bits);
 #pragma GCC unroll 8
                 for (int s = 0; s < per_word; s++) {
-                    vf w = signed_element(word, bits, s);
+                    vf w = element(word, bits, s);
                     if (has_zeros)
                         w -= zero[v];
                     if (k + ELEMENT_AT(bits, s) < end)

@@ -8,7 +8,9 @@
  * in: z[rows][dirs][gates][H], rows by (step, sequence), or (sequence, step) if batch_first;
  *   r packed by pack_b with ints (dirs * gates, H, H, 1); lengths int32[batch] or NULL (all `steps`);
  *   h0 or NULL (zeros); then
- *   lstm: c0 or NULL; peepholes[dirs][3][H] (input, output, forget) or NULL. Gates: input, output, forget, cell.
+ *   lstm: c0 or NULL; peepholes[dirs][3][H] (input, output, forget) or NULL; scales or NULL. Gates: input, output,
+ *   forget, cell. With scales[dirs][4][H], r holds bytes, packed by pack_quads with ints (dirs * 4, H, H), and each
+ *   step rounds the states of all sequences to uint8 as dynamic_quantize does; the product has exact sums.
  *   gru: bias[dirs][H] of the hidden gate's recurrent product or NULL (linear_before_reset only). Gates: update, reset,
  *   hidden.
  * out: y, the state at each step (zero past the end of a sequence), [steps][dirs][batch][H], or [batch][steps][dirs][H]
@@ -20,6 +22,8 @@
  * scratch: 4 * batch * (gates + 2) * 16 * ceil(H / 16) bytes.
  */
 #include "gemm_micro.h"
+#include "integer_micro.h"
+#include "rows.h"
 #include "vmath.h"
 
 #define CODE(name) name,
@@ -42,7 +46,8 @@ typedef struct {
     const float *peepholes, *bias;       /* of the current direction, or NULL */
     float *gate_sums;                    /* [batch][gates][padded]: h * R' */
     float *h;                            /* [batch][padded] */
-    float *reset_h;                      /* [batch][padded]: gru's reset gate times h */
+    float *reset_h;                      /* [batch][padded]: gru's reset gate times h; lstm's h in bytes: byte_row */
+    const float *scales;                 /* of the current direction's R in bytes, or NULL */
 } layer;
 
 HT_INLINE vf activate(const int code, const activation *f, vf v)
@@ -271,12 +276,97 @@ static void multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, con
     }
 }
 
+/* A row of h in bytes; it takes 4 bytes for each element that the row is wide. */
+typedef struct {
+    uint8_t *quads, *bytes;
+    int32_t *sum;
+} byte_row;
+
+static byte_row byte_row_of(const layer *l, int64_t row)
+{
+    uint8_t *at = (uint8_t *)(l->reset_h + row * l->padded);
+    _Static_assert(HT_A_QUAD <= 2 * HT_QUAD, "quads take half of the row");
+    return (byte_row){at, at + 2 * l->padded, (int32_t *)(void *)(at + 3 * l->padded)};
+}
+
+/* Rounds h of all sequences to bytes with one scale, which it returns, and one zero point. */
+static float to_bytes(const layer *l, int32_t *zero)
+{
+    float high = 0, low = 0;
+    for (int64_t row = 0; row < l->batch; row++) {
+        const float most = ht_row_max(l->h + row * l->padded, l->hidden, 1), least = ht_row_min(l->h + row * l->padded, l->hidden);
+        high = most < high ? high : most;
+        low = least > low ? low : least;
+    }
+    const float scale = high == low ? 1.0f : (high - low) / 255.0f, start = -low / scale;
+    const float z = start < 255 ? start > 0 ? rintf(start) : 0 : 255; /* NaN: 255 */
+    *zero = (int32_t)z;
+    for (int64_t row = 0; row < l->batch; row++) {
+        const byte_row to = byte_row_of(l, row);
+        const float *h = l->h + row * l->padded;
+        for (int64_t i = 0; i < l->hidden; i += VF_LANES) {
+            int32_t whole[VF_LANES];
+            const int64_t left = ht_min64(VF_LANES, l->hidden - i);
+            const vf q = vf_round(vf_load_n(h + i, left) / vf_set1(scale));
+            const vf inside = vf_min(vf_max(q, vf_set1(-z)), vf_set1(255.0f - z)); /* in this order NaN is 0 */
+            vf_store((float *)(void *)whole, vi_as_float(vf_to_int(inside + vf_set1(z))));
+            for (int64_t j = 0; j < left; j++)
+                to.bytes[i + j] = (uint8_t)whole[j];
+        }
+        *to.sum = ht_prepare_quads(to.bytes, l->hidden, 0, 0, to.quads);
+    }
+    return scale;
+}
+
+/* sums[batch][panels * HT_PANEL] = h in bytes times `panels` panels of R, from panel `first` of the direction on. */
+static void multiply_bytes(const layer *l, float scale, int32_t zero, const uint8_t *r, int64_t first, int64_t panels,
+                           float *sums, int64_t sums_row)
+{
+    const int64_t quads = ht_quads(l->hidden), panel_bytes = (quads + 2) * HT_PANEL_BYTES;
+    const int64_t of_gate = l->padded / HT_PANEL;
+    for (int64_t row = 0; row < l->batch; row += HT_INTEGER_ROWS)
+        for (int64_t p = 0; p < panels; p += HT_INTEGER_PANELS) {
+            int32_t c[HT_INTEGER_ROWS * HT_INTEGER_WIDTH];
+            const int64_t rows = ht_min64(HT_INTEGER_ROWS, l->batch - row), wide = ht_min64(HT_INTEGER_PANELS, panels - p);
+            const uint8_t *panel = r + (first + p) * panel_bytes;
+            const ht_integer_tile t = {.a = byte_row_of(l, row).quads, .a_row = l->padded * (int64_t)sizeof(float),
+                                       .b = panel, .b_panel = panel_bytes, .quads = quads, .c = c};
+            for (int64_t v = 0; v < wide; v++) {
+                uint32_t of_columns[2][HT_PANEL];
+                memcpy(of_columns, panel + v * panel_bytes + quads * HT_PANEL_BYTES, sizeof of_columns);
+                for (int64_t i = 0; i < rows; i++) {
+                    const uint32_t sum = (uint32_t)*byte_row_of(l, row + i).sum - (uint32_t)l->hidden * (uint32_t)zero;
+                    uint32_t *start = (uint32_t *)c + i * HT_INTEGER_WIDTH + v * HT_PANEL;
+                    for (int64_t j = 0; j < HT_PANEL; j++)
+                        start[j] = 0u - (uint32_t)zero * of_columns[0][j] - sum * of_columns[1][j];
+                }
+            }
+            ht_integer_rows(ht_product_tiles, &t, rows, wide * HT_PANEL);
+            for (int64_t v = 0; v < wide; v++) {
+                const int64_t gate = (first + p + v) / of_gate, column = (first + p + v) % of_gate * HT_PANEL;
+                const float *scales = l->scales + gate * l->hidden + column;
+                const int64_t columns = ht_min64(HT_PANEL, l->hidden - column);
+                for (int64_t i = 0; i < rows; i++) {
+                    const int32_t *from = c + i * HT_INTEGER_WIDTH + v * HT_PANEL;
+                    float *to = sums + (row + i) * sums_row + (p + v) * HT_PANEL;
+                    for (int64_t j = 0; j < columns; j++)
+                        to[j] = (float)from[j] * (scale * scales[j]);
+                    for (int64_t j = columns; j < HT_PANEL; j++)
+                        to[j] = 0;
+                }
+            }
+        }
+}
+
 /* The same split over a team, if any, into whole groups of panels, so that the order of each panel's sums does not
  * change. */
 typedef struct {
-    const float *h, *r;
-    float *sums;
-    int64_t h_row, rows, k, panels, sums_row, parts;
+    const layer *l;
+    const float *h;
+    const void *r; /* of the direction: float32 or bytes */
+    float *sums, scale;
+    int32_t zero;
+    int64_t panels, parts;
 } step_product;
 
 enum { GROUP = 4 }; /* panels; a multiple of ONE_ROW_PANELS and FEW_ROWS_PANELS */
@@ -287,16 +377,21 @@ static void multiply_part(void *context, int64_t part, int thread)
     const step_product *p = (const step_product *)context;
     const int64_t groups = ht_ceil_div(p->panels, GROUP), first = ht_part_begin(groups, p->parts, part) * GROUP;
     const int64_t last = ht_min64(p->panels, ht_part_begin(groups, p->parts, part + 1) * GROUP);
-    multiply(p->h, p->h_row, p->rows, p->k, p->r + first * p->k * HT_PANEL, last - first, p->sums + first * HT_PANEL,
-             p->sums_row);
+    const layer *l = p->l;
+    if (l->scales)
+        multiply_bytes(l, p->scale, p->zero, p->r, first, last - first, p->sums + first * HT_PANEL, l->gates * l->padded);
+    else
+        multiply(p->h, l->padded, l->batch, l->hidden, (const float *)p->r + first * l->hidden * HT_PANEL, last - first,
+                 p->sums + first * HT_PANEL, l->gates * l->padded);
 }
 
-static void multiply_split(ht_team *team, int64_t parts, const layer *l, const float *h, const float *r, int64_t panels,
+static void multiply_split(ht_team *team, int64_t parts, const layer *l, const float *h, const void *r, int64_t panels,
                            float *sums)
 {
-    step_product p = {.h = h, .r = r, .sums = sums, .h_row = l->padded, .rows = l->batch, .k = l->hidden,
-                      .panels = panels, .sums_row = l->gates * l->padded,
+    step_product p = {.l = l, .h = h, .r = r, .sums = sums, .panels = panels,
                       .parts = ht_min64(parts, ht_ceil_div(panels, GROUP))};
+    if (l->scales)
+        p.scale = to_bytes(l, &p.zero);
     ht_parallel(team, p.parts, multiply_part, &p);
 }
 
@@ -332,6 +427,7 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
     const int64_t *ints = call->ints, batch = l.batch, hidden = l.hidden, dirs = l.dirs, longest = job->longest;
     const ht_tensor *z = call->in[0], *r = call->in[1], *h0 = call->in[3], *c0 = kind == LSTM ? call->in[4] : NULL;
     const ht_tensor *peepholes = kind == LSTM ? call->in[5] : NULL, *bias = kind == GRU ? call->in[4] : NULL;
+    const ht_tensor *scales = kind == LSTM ? call->in[6] : NULL;
     const int32_t *length = call->in[2] ? call->in[2]->data : NULL;
     float *y = call->out[0]->data, *last_h = call->out[1]->data, *last_c = kind == LSTM ? call->out[2]->data : NULL;
     l.gate_sums = scratch;
@@ -341,7 +437,7 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
     const int64_t state_step = l.batch_first ? dirs * hidden : hidden; /* from one sequence to the next */
     const size_t state_bytes = (size_t)hidden * sizeof(float);
     const int reversed = d > 0 || ints[4] != 0;
-    const float *weights = (const float *)r->data + d * gates * l.padded * hidden;
+    const char *weights = (const char *)r->data + r->size / dirs * d * (scales ? 1 : (int64_t)sizeof(float));
     const int64_t state = l.batch_first ? d * hidden : d * batch * hidden;
     for (int i = 0; i < num_functions; i++) {
         const int64_t at = d * num_functions + i;
@@ -350,6 +446,7 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
     }
     l.peepholes = peepholes ? (const float *)peepholes->data + d * 3 * hidden : NULL;
     l.bias = bias ? (const float *)bias->data + d * hidden : NULL;
+    l.scales = scales ? (const float *)scales->data + d * gates * hidden : NULL;
     const int plain = is_plain(&l, kind);
     for (int64_t b = 0; b < batch; b++) {
         const int64_t at = state + b * state_step;
@@ -393,7 +490,7 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
                     gru_row(&l, &at, plain);
             }
             if (half == 0 && !(step == 0 && !h0))
-                multiply_split(team, job->step_parts, &l, l.reset_h, weights + 2 * l.padded * hidden, panels,
+                multiply_split(team, job->step_parts, &l, l.reset_h, (const float *)weights + 2 * l.padded * hidden, panels,
                                l.gate_sums + 2 * l.padded);
         }
     }
@@ -419,7 +516,7 @@ DIRECTION(rnn_direction, RNN)
 HT_INLINE int run(const ht_call *call, const int kind)
 {
     const int num_functions = kind == LSTM ? 3 : kind == GRU ? 2 : 1, gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
-    const int num_in = kind == LSTM ? 6 : kind == GRU ? 5 : 4;
+    const int num_in = kind == LSTM ? 7 : kind == GRU ? 5 : 4;
     if (call->num_in != num_in || call->num_out != (kind == LSTM ? 3 : 2) || call->num_ints < 7)
         return HT_ERR_OPERAND;
     const int64_t *ints = call->ints;
@@ -436,9 +533,10 @@ HT_INLINE int run(const ht_call *call, const int kind)
             return HT_ERR_OPERAND;
     const ht_tensor *z = call->in[0], *r = call->in[1], *lengths = call->in[2], *h0 = call->in[3];
     const ht_tensor *c0 = kind == LSTM ? call->in[4] : NULL, *peepholes = kind == LSTM ? call->in[5] : NULL;
-    const ht_tensor *bias = kind == GRU ? call->in[4] : NULL;
-    if (!fits(z, HT_FLOAT32, l.steps * states * gates, 0) ||
-        !fits(r, HT_FLOAT32, dirs * gates * l.padded * hidden, 0) || !fits(lengths, HT_INT32, batch, 1) ||
+    const ht_tensor *bias = kind == GRU ? call->in[4] : NULL, *scales = kind == LSTM ? call->in[6] : NULL;
+    if (!fits(z, HT_FLOAT32, l.steps * states * gates, 0) || !fits(scales, HT_FLOAT32, dirs * gates * hidden, 1) ||
+        !(scales ? fits(r, HT_UINT8, dirs * gates * ht_quad_bytes(hidden, hidden), 0)
+                 : fits(r, HT_FLOAT32, dirs * gates * l.padded * hidden, 0)) || !fits(lengths, HT_INT32, batch, 1) ||
         !fits(h0, HT_FLOAT32, states, 1) || !fits(c0, HT_FLOAT32, states, 1) ||
         !fits(peepholes, HT_FLOAT32, dirs * 3 * hidden, 1) || !fits(bias, HT_FLOAT32, dirs * hidden, 1) ||
         !fits(call->out[0], HT_FLOAT32, l.steps * states, 0) || !fits(call->out[1], HT_FLOAT32, states, 0) ||

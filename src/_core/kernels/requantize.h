@@ -37,45 +37,56 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
 {
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
     const vf lowest = vf_set1((float)(low - zero)), highest = vf_set1((float)(high - zero));
-    /* The shift adds the zero point before the sum is rounded. That changes only the rounding of halves, which are not
-     * certain and therefore computed in float64. */
+    /* Whole blocks are rounded by the conversion to int32, whose result for NaN and for numbers below its range is the
+     * least number, as needed; a minimum keeps numbers within its range above. Packing saturates.
+     * In shorter blocks, the shift adds the zero point before the sum is rounded. That changes only the rounding of
+     * halves, which are not certain and therefore computed in float64. */
     const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32 + (float)zero);
     int32_t whole[HT_REQUANTIZE_BLOCK];
+#if defined(__AVX512F__)
+    const __m512i zeros = _mm512_set1_epi16((int16_t)zero);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0); /* packing is by 128 bits */
+#endif
     for (int64_t at = 0; at < n; at += HT_REQUANTIZE_BLOCK) {
         const int64_t count = ht_min64(HT_REQUANTIZE_BLOCK, n - at);
         vf off = vf_set1(0.0f); /* largest distance from an integer */
 #if defined(__AVX512F__)
-        __m512i shifted[2];
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK)) {
+            __m512i rounded[2];
+            __m512 distance[2];
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++) {
-                const vf sums = vi_to_float(vf_bits(vf_load((const float *)(const void *)(x + at + 16 * i))));
-                const vf s = scale_step ? vf_load(scale + at + 16 * i) : vf_set1(*scale);
-                const vf v = vf_min(vf_max(sums * s, lowest), highest), rounded = v + shift;
-                off = vf_max(off, vf_abs(v - (rounded - shift)));
-                shifted[i] = vf_bits(rounded);
+                const __m512 sums = _mm512_cvtepi32_ps(_mm512_loadu_si512(x + at + 16 * i));
+                const __m512 s = scale_step ? _mm512_loadu_ps(scale + at + 16 * i) : _mm512_set1_ps(*scale);
+                const __m512 v = _mm512_min_ps(highest, sums * s);
+                rounded[i] = _mm512_cvtps_epi32(v);
+                distance[i] = v - _mm512_cvtepi32_ps(rounded[i]);
             }
-            if (HT_LIKELY(!vm_any(vf_lt(certain, off)))) {
-                for (int i = 0; i < 2; i++)
-                    _mm_storeu_si128((__m128i *)(void *)(y + at + 16 * i), _mm512_cvtepi32_epi8(shifted[i]));
+            off = _mm512_range_ps(distance[0], distance[1], 0xb); /* the larger magnitude */
+            if (HT_LIKELY(!_mm512_cmp_ps_mask(certain, off, _CMP_LT_OQ))) {
+                const __m512i words = _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zeros);
+                const __m512i bytes = is_signed ? _mm512_packs_epi16(words, words) : _mm512_packus_epi16(words, words);
+                _mm256_storeu_si256((__m256i *)(void *)(y + at), _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, bytes)));
                 continue;
             }
         }
 #elif defined(__AVX2__)
-        __m256i shifted[2];
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK)) {
+            __m256i rounded[2];
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++) {
-                const vf sums = vi_to_float(vf_bits(vf_load((const float *)(const void *)(x + at + 8 * i))));
-                const vf s = scale_step ? vf_load(scale + at + 8 * i) : vf_set1(*scale);
-                const vf v = vf_min(vf_max(sums * s, lowest), highest), rounded = v + shift;
-                off = vf_max(off, vf_abs(v - (rounded - shift)));
-                shifted[i] = _mm256_and_si256((__m256i)vf_bits(rounded), _mm256_set1_epi32(0xff));
+                const __m256 sums = _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)(const void *)(x + at + 8 * i)));
+                const __m256 s = scale_step ? _mm256_loadu_ps(scale + at + 8 * i) : _mm256_set1_ps(*scale);
+                const __m256 v = _mm256_min_ps(highest, sums * s);
+                rounded[i] = _mm256_cvtps_epi32(v);
+                off = vf_max(vf_abs(v - _mm256_cvtepi32_ps(rounded[i])), off); /* a NaN is dropped */
             }
             if (HT_LIKELY(!vm_any(vf_lt(certain, off)))) {
-                const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(shifted[0], shifted[1]), 0xd8);
-                const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-                _mm_storeu_si128((__m128i *)(void *)(y + at), bytes);
+                __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(rounded[0], rounded[1]), 0xd8);
+                words = _mm256_adds_epi16(words, _mm256_set1_epi16((int16_t)zero));
+                const __m128i low_words = _mm256_castsi256_si128(words), high_words = _mm256_extracti128_si256(words, 1);
+                _mm_storeu_si128((__m128i *)(void *)(y + at), is_signed ? _mm_packs_epi16(low_words, high_words)
+                                                                      : _mm_packus_epi16(low_words, high_words));
                 continue;
             }
         }

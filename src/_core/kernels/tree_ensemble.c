@@ -33,6 +33,9 @@ typedef struct {
     int32_t child;
 } node;
 
+/* Which flags matter to the rows of a part: none; HT_TREE_EQUAL, since no row holds NaN; all. */
+enum { PLAIN, NUMBERS, ANY };
+
 #define FEATURE(n) ((n).feature & (HT_TREE_EQUAL - 1))
 
 typedef struct {
@@ -44,19 +47,21 @@ typedef struct {
 } ensemble;
 
 #define DEFINE(D, s, T, U)                                                                                             \
-    HT_INLINE int32_t next_##s(const node *n, const T *x, const int general)                                           \
+    HT_INLINE int32_t next_##s(const node *n, const T *x, const int kind)                                              \
     {                                                                                                                  \
         const T v = x[FEATURE(*n)], t = n->value.s;                                                                    \
-        if (!general)                                                                                                  \
+        if (kind == PLAIN)                                                                                             \
             return n->child + !(v <= t);                                                                               \
         const int equal = (n->feature & HT_TREE_EQUAL) != 0, first = (n->feature & HT_TREE_NAN_FIRST) != 0;            \
+        if (kind == NUMBERS)                                                                                           \
+            return n->child + (!(v <= t) | ((v < t) & equal));                                                         \
         const int test = (v == t) | ((v < t) & !equal) | ((v != v) & first);                                           \
         return n->child + !test;                                                                                       \
     }                                                                                                                  \
                                                                                                                        \
     /* Moves each lane from its slot to its leaf. Lane i goes down for the row rows[i]. */                             \
     HT_INLINE void descend_##s(const node *nodes, const T *const rows[LANES], int32_t at[LANES], int32_t depth,        \
-                               const int general)                                                                      \
+                               const int kind)                                                                         \
     {                                                                                                                  \
         for (int32_t step = 0; step < depth; step += STEPS) {                                                          \
             int32_t before[LANES];                                                                                     \
@@ -64,7 +69,7 @@ typedef struct {
                 _Pragma("GCC unroll 8") for (int i = 0; i < LANES; i++)                                                \
                 {                                                                                                      \
                     before[i] = at[i];                                                                                 \
-                    at[i] = next_##s(nodes + at[i], rows[i], general);                                                 \
+                    at[i] = next_##s(nodes + at[i], rows[i], kind);                                                    \
                 }                                                                                                      \
             int32_t moved = 0;                                                                                         \
             for (int i = 0; i < LANES; i++)                                                                            \
@@ -96,7 +101,7 @@ typedef struct {
                 collect_##s(e, weights, at[i], out + i * step);                                                        \
     }                                                                                                                  \
                                                                                                                        \
-    HT_INLINE void rows_##s(const ensemble *e, int64_t begin, int64_t end, const int general)                          \
+    HT_INLINE void rows_##s(const ensemble *e, int64_t begin, int64_t end, const int kind)                             \
     {                                                                                                                  \
         const T *x = (const T *)e->call->in[0]->data, *weights = (const T *)e->call->in[6]->data;                      \
         T *out = (T *)e->call->out[0]->data;                                                                           \
@@ -114,7 +119,7 @@ typedef struct {
                         group[i] = x + (row + i) * e->features;                                                        \
                         at[i] = e->roots[tree];                                                                        \
                     }                                                                                                  \
-                    descend_##s(e->nodes, group, at, e->depths[tree], general);                                        \
+                    descend_##s(e->nodes, group, at, e->depths[tree], kind);                                           \
                     add_##s(e, weights, at, LANES, out + row * e->targets, e->targets);                                \
                 }                                                                                                      \
             }                                                                                                          \
@@ -131,7 +136,7 @@ typedef struct {
                 }                                                                                                      \
                 if (ht_paced_stop(&left, LANES * (int64_t)depth))                                                      \
                     return;                                                                                            \
-                descend_##s(e->nodes, group, at, depth, general);                                                      \
+                descend_##s(e->nodes, group, at, depth, kind);                                                         \
                 add_##s(e, weights, at, lanes, out + row * e->targets, 0);                                             \
             }                                                                                                          \
     }                                                                                                                  \
@@ -154,14 +159,16 @@ typedef struct {
         (void)thread;                                                                                                  \
         for (int64_t i = 0; i < (end - begin) * e->targets; i++)                                                       \
             out[i] = extreme ? (T)NAN : (T)0;                                                                          \
-        int general = e->flags > 1;                                                                                    \
-        if (e->flags == 1)                                                                                             \
-            for (int64_t row = begin; row < end && !general; row++)                                                    \
-                general = any_nan_##s((const T *)e->call->in[0]->data + row * e->features, e->features);               \
-        if (general)                                                                                                   \
-            rows_##s(e, begin, end, 1);                                                                                \
+        int nan = 0;                                                                                                   \
+        if (e->flags)                                                                                                  \
+            for (int64_t row = begin; row < end && !nan; row++)                                                        \
+                nan = any_nan_##s((const T *)e->call->in[0]->data + row * e->features, e->features);                   \
+        if (nan)                                                                                                       \
+            rows_##s(e, begin, end, ANY);                                                                              \
+        else if (e->flags > 1)                                                                                         \
+            rows_##s(e, begin, end, NUMBERS);                                                                          \
         else                                                                                                           \
-            rows_##s(e, begin, end, 0);                                                                                \
+            rows_##s(e, begin, end, PLAIN);                                                                            \
         for (int64_t row = begin; row < end; row++)                                                                    \
             for (int64_t target = 0; target < e->targets; target++, out++) {                                           \
                 if (extreme && *out != *out)                                                                           \

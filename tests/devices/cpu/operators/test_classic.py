@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
-from tree_ensembles import ML, ml_model, on_cpu, on_onnxruntime
+from tree_ensembles import ML, ml_model, on_cpu, on_onnxruntime, with_open_columns
 
 Array = np.ndarray[Any, Any]
 TYPES = ("float32", "float64", "int32", "int64")
@@ -49,8 +49,38 @@ def test_scaler(columns: int, dtype: str) -> None:
         offset, scale = np.linspace(-1, 2, size).tolist(), np.linspace(0.5, 3, size).tolist()
         model = ml_model("Scaler", np.zeros((1, columns), dtype), offset=offset, scale=scale)
         compare(model, batches(columns, dtype, special=dtype.startswith("float")))
+    model = with_open_columns(ml_model("Scaler", np.zeros((1, columns), dtype), scale=[1.0, 2.0]))
     with pytest.raises(hetero.InferenceError, match="scale has 2 entries, which do not fit x of shape"):
-        on_cpu(ml_model("Scaler", np.zeros((1, columns), dtype), scale=[1.0, 2.0]), np.zeros((2, columns), dtype))
+        on_cpu(model, np.zeros((2, columns), dtype))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "trouble"),
+    [
+        ("Scaler", {"offset": [1.0, 2.0]}, "attribute offset has 2 entries; expected 1 or 3, the columns of x"),
+        ("Scaler", {"scale": [1.0] * 4}, "attribute scale has 4 entries; expected 1 or 3"),
+        ("Imputer", {"imputed_value_floats": [1.0, 2.0]}, "imputed_value_floats has 2 entries; expected 1 or 3"),
+        ("LinearRegressor", {"coefficients": [1.0, 2.0]}, "coefficients has 2 entries; expected 3 for 3 columns"),
+        ("LinearRegressor", {"coefficients": [1.0] * 8, "targets": 2}, "has 8 entries; expected 6 for 3 columns"),
+        (
+            "LinearClassifier",
+            {"coefficients": [1.0] * 4, "classlabels_ints": [0, 1]},
+            "has 4 entries; expected 6 for 3 columns",
+        ),
+        (
+            "SVMRegressor",
+            {"support_vectors": [1.0] * 4, "coefficients": [1.0, 2.0], "n_supports": 2, "rho": [0.0]},
+            "support_vectors has 4 entries; expected 6 for 3 columns",
+        ),
+    ],
+)
+def test_columns_that_the_model_states_are_checked_when_it_is_compiled(
+    op: str, attributes: dict[str, Any], trouble: str
+) -> None:
+    model = ml_model(op, np.zeros((1, 3), np.float32), 2 if op.endswith("Classifier") else 1, **attributes)
+    with pytest.raises(hetero.UnsupportedModel, match=trouble):
+        hetero.Core().compile_model(model, "CPU")
+    hetero.Core().compile_model(with_open_columns(model), "CPU")
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import hetero
 from hetero import Core
-from tree_ensembles import ml_model, on_cpu, on_onnxruntime, random_trees
+from tree_ensembles import ml_model, on_cpu, on_onnxruntime, random_trees, with_open_columns
 
 Array = np.ndarray[Any, Any]
 ALL_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
@@ -270,8 +270,10 @@ def test_a_node_with_several_parents() -> None:
 
 def test_rows_of_too_few_columns() -> None:
     model = ml_model("TreeEnsembleRegressor", np.zeros((1, 2), np.float32), **stump(nodes_featureids=[2, 0, 0]))
+    with pytest.raises(hetero.UnsupportedModel, match="x has 2 columns; the trees read column 2"):
+        hetero.Core().compile_model(model, "CPU")
     with pytest.raises(hetero.InferenceError, match=r"shape \[3, 2\] has too few columns; the trees read column 2"):
-        on_cpu(model, np.zeros((3, 2), np.float32))
+        on_cpu(with_open_columns(model), np.zeros((3, 2), np.float32))
 
 
 def test_a_chain_of_a_thousand_levels() -> None:

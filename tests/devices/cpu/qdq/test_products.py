@@ -309,7 +309,7 @@ def test_export_and_import(tmp_path: Any) -> None:
 @pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm"])
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_weights_of_4_bits_beside_8_bits(op: str, dtype: str) -> None:
-    """They are read by the float32 nodes, or by products of their own."""
+    """A convolution widens them to bytes; others are read by the float32 nodes, or by products of their own."""
     rng = np.random.default_rng(3)
     net = Net()
     shape = (4, 3, 2, 2) if op == "Conv" else (6, 5)
@@ -320,6 +320,26 @@ def test_weights_of_4_bits_beside_8_bits(op: str, dtype: str) -> None:
     w = net("DequantizeLinear", levels, np.float32(0.25))
     made = net("QuantizeLinear", net(op, x, w, **({"alpha": 0.5} if op == "Gemm" else {})), np.float32(0.3), np.int8(3))
     near(run(net, made)[0][0], run(net, made, transform=False)[0][0])
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("zero", [None, 0, 3])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_convolutions_with_weights_of_4_bits_equal_those_with_8_bits(dtype: str, zero: int | None, each: bool) -> None:
+    rng = np.random.default_rng(3)
+    x = integers(rng, np.uint8, 2, 6, 9, 9)
+    levels = rng.integers(-8, 8, (8, 6, 3, 3)) + (8 if dtype == "uint4" else 0)
+    scale = rng.uniform(0.01, 0.02, 8).astype(np.float32) if each else np.float32(0.015)
+    results = []
+    for kind in (np.dtype(getattr(ml_dtypes, dtype)), np.dtype(dtype.replace("4", "8"))):
+        net = Net()
+        zeros = () if zero is None else (np.full(np.shape(scale), zero).astype(kind),)
+        w = net("DequantizeLinear", levels.astype(np.int8).astype(kind), scale, *zeros, axis=0)
+        made = net("Conv", net.dequantized(net.given(x), 0.04, np.uint8(9)), w)
+        results.append(run(net, net("QuantizeLinear", made, np.float32(0.1), np.uint8(90))))
+    (four, ran), (eight, ran_with_8) = results
+    assert np.array_equal(four[0], eight[0])
+    assert ran == ran_with_8
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])

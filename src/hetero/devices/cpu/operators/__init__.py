@@ -27,7 +27,8 @@ _LATER = {
         "com.microsoft::SkipSimplifiedLayerNormalization",
     ),
     "onnxruntime_quantized": (
-        "com.microsoft::DynamicQuantizeMatMul", "com.microsoft::MatMulIntegerToFloat", "com.microsoft::QGemm",
+        "com.microsoft::DynamicQuantizeLSTM", "com.microsoft::DynamicQuantizeMatMul",
+        "com.microsoft::MatMulIntegerToFloat", "com.microsoft::QGemm",
         "com.microsoft::QLinearAdd", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConcat",
         "com.microsoft::QLinearGlobalAveragePool", "com.microsoft::QLinearLeakyRelu", "com.microsoft::QLinearMul",
         "com.microsoft::QLinearSigmoid", "com.microsoft::QLinearSoftmax",
@@ -36,7 +37,7 @@ _LATER = {
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
         "QuantizeLinear",
     ),
-    "recurrent": ("GRU", "LSTM", "RNN", "com.microsoft::DynamicQuantizeLSTM"),
+    "recurrent": ("GRU", "LSTM", "RNN"),
     "resize": ("Resize", "Upsample"),
     "sampling": ("AffineGrid", "Det", "GridSample", "NonMaxSuppression", "RoiAlign"),
     "selection": (

@@ -28,6 +28,7 @@ from .scores import (
     labels_of_largest,
     post_transformed,
     rows_of,
+    stated_columns,
     string_labels,
 )
 
@@ -54,7 +55,22 @@ def _columns(context: Context, node: Node, name: str, default: float, x: Value) 
     return context.constant(numbers)
 
 
-@operator("ai.onnx.ml::Scaler", dtypes=_TYPES, attributes={"offset": None, "scale": None}, result="float32")
+def _columns_trouble(model: Model, view: NodeView, *names: str) -> str | None:
+    """Why attributes with one number, or one for each column, do not fit the columns that the model states."""
+    columns = stated_columns(model, view)
+    for name in names:
+        count = len(view.attributes.get(name, ()))
+        if columns is not None and count not in (0, 1, columns):
+            return f"attribute {name} has {count} entries; expected 1 or {columns}, the columns of x"
+    return None
+
+
+def _scaler_refusal(model: Model, view: NodeView) -> str | None:
+    return _columns_trouble(model, view, "offset", "scale")
+
+
+@operator("ai.onnx.ml::Scaler", dtypes=_TYPES, attributes={"offset": None, "scale": None}, check=_scaler_refusal,
+          result="float32")  # fmt: skip
 def _scaler(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     x = cast(context, x, _wide(x))
@@ -85,7 +101,9 @@ def _binarizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 
 def _imputer_refusal(model: Model, view: NodeView) -> str | None:
     kinds = [name for name in ("imputed_value_floats", "imputed_value_int64s") if view.attributes.get(name)]
-    return None if len(kinds) == 1 else "Imputer needs either imputed_value_floats or imputed_value_int64s"
+    if len(kinds) != 1:
+        return "Imputer needs either imputed_value_floats or imputed_value_int64s"
+    return _columns_trouble(model, view, *kinds)
 
 
 @operator("ai.onnx.ml::Imputer", dtypes=_TYPES, attributes={
@@ -284,12 +302,17 @@ def _linear(context: Context, node: Node, x: Value, rows: int) -> Value:
     return context.call("gemm", [x, weights, bias, None], (m, rows), x.dtype, ints, [1.0, 1.0, 0.0, 0.0])
 
 
-def _linear_trouble(attributes: Mapping[str, Any], rows: int) -> str | None:
-    coefficients, intercepts = attributes.get("coefficients", ()), attributes.get("intercepts", ())
+def _linear_trouble(model: Model, view: NodeView, rows: int) -> str | None:
+    coefficients, intercepts = view.attributes.get("coefficients", ()), view.attributes.get("intercepts", ())
+    columns = stated_columns(model, view)
     if not coefficients or len(coefficients) % rows:
         return f"attribute coefficients has {len(coefficients)} entries; expected a multiple of {rows}"
     if intercepts and len(intercepts) != rows:
         return f"attribute intercepts has {len(intercepts)} entries; expected {rows}"
+    if columns is not None and len(coefficients) != rows * columns:
+        return (
+            f"attribute coefficients has {len(coefficients)} entries; expected {rows * columns} for {columns} columns"
+        )
     return None
 
 
@@ -299,7 +322,7 @@ def _linear_regressor_refusal(model: Model, view: NodeView) -> str | None:
         return f"LinearRegressor with targets = {targets}"
     if targets == 1 and transform not in (b"NONE", b"PROBIT"):  # onnxruntime does not apply it
         return f"LinearRegressor of one target with post_transform {transform.decode()}"
-    return _linear_trouble(view.attributes, targets)
+    return _linear_trouble(model, view, targets)
 
 
 @operator("ai.onnx.ml::LinearRegressor", dtypes=_TYPES, attributes={
@@ -321,8 +344,8 @@ def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
     if len(attributes.get("intercepts", ())) == 1:
         if classes > 2 or attributes.get("post_transform", b"NONE") == b"PROBIT":
             return f"LinearClassifier of {classes} classes with coefficients of one class, or with PROBIT then"
-        return _linear_trouble(attributes, 1)
-    return _linear_trouble(attributes, classes)
+        return _linear_trouble(model, view, 1)
+    return _linear_trouble(model, view, classes)
 
 
 @operator("ai.onnx.ml::LinearClassifier", dtypes=_TYPES, attributes={

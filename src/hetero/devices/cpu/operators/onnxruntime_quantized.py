@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...._sizes import ask
 from ....errors import InferenceError
 from ..registry import F32, Node
 from ..values import Context, Value
@@ -19,7 +20,8 @@ from .elementwise import _optional, _required, binary, broadcast, cast, unary, u
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
 from .onnxruntime import _contrib, _vector, _with_bias
-from .quantized import Quantized, _integer_product, _Requantization, parameter_refusal
+from .quantized import Quantized, _as_constant, _integer_product, _Requantization, parameter_refusal
+from .recurrent import _ATTRIBUTES, _directions, _expect, _input_bias, _names, _steps
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -217,6 +219,11 @@ def _matmul_integer_to_float(context: Context, node: Node, inputs: Sequence[Valu
     return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, b_zero, bias)]
 
 
+def _bytes_of(context: Context, x: Value) -> list[Value]:
+    """x rounded to bytes, their scale, and their zero point."""
+    return context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
+
+
 @_contrib(
     "DynamicQuantizeMatMul",
     dtypes=(F32, _BYTES, F32, _BYTES, F32),
@@ -225,7 +232,7 @@ def _matmul_integer_to_float(context: Context, node: Node, inputs: Sequence[Valu
 )
 def _dynamic_quantize_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, b, b_scale = (_required(value) for value in inputs[:3])
-    a, a_scale, a_zero = context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
+    a, a_scale, a_zero = _bytes_of(context, x)
     return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, _optional(inputs, 3), _optional(inputs, 4))]
 
 
@@ -276,3 +283,101 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     assert to is not None
     assert y_zero is not None
     return [_Requantization(binary(context, "div", factor, to), y_zero).of(context, sums)]
+
+
+# ---- LSTM
+
+
+def _lstm_refusal(model: Model, view: NodeView) -> str | None:
+    values = model.node_inputs[view.index].tolist()
+    if len(values) != 12:
+        return f"DynamicQuantizeLSTM with {len(values)} inputs; expected 12"
+    for position, name in (
+        (1, "W"),
+        (2, "R"),
+        (8, "W_scale"),
+        (9, "W_zero_point"),
+        (10, "R_scale"),
+        (11, "R_zero_point"),
+    ):
+        if values[position] < 0 or not model.is_constant[values[position]]:
+            return f"DynamicQuantizeLSTM whose input {name} is not constant"
+    names = _names("LSTM", view.attributes)
+    if names != _names("LSTM", {**view.attributes, "activations": None}):
+        return f"DynamicQuantizeLSTM with activations {names}"
+    clip = view.attributes.get("clip", 0.0)
+    return None if clip >= 0 else f"DynamicQuantizeLSTM with clip = {clip!r}"
+
+
+@_contrib(
+    "DynamicQuantizeLSTM",
+    dtypes=(F32, _BYTES, _BYTES, F32, ("int32",), F32, F32, F32, F32, _BYTES, F32, _BYTES),
+    attributes={
+        "activations": None,
+        "clip": None,
+        "direction": _ATTRIBUTES["direction"],
+        "hidden_size": None,
+        "input_forget": (0,),
+    },
+    check=_lstm_refusal,
+)
+def _dynamic_quantize_lstm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """LSTM with weights of 8 bits. X is rounded to bytes as a whole, the state of all sequences in each step."""
+    x, w, r = (_required(value) for value in inputs[:3])
+    bias, lengths, h0, c0, peepholes = (_optional(inputs, position) for position in range(3, 8))
+    w_scale, w_zero, r_scale, r_zero = (_required(value) for value in inputs[8:])
+    directions = _directions(node.attributes)
+    if x.rank != 3 or w.rank != 3 or r.rank != 3 or r.shape[1] < 1:
+        raise InferenceError(f"expected X, W and R of rank 3, found shapes {[list(v.shape) for v in (x, w, r)]}")
+    (steps, batch, features), hidden = x.shape, r.shape[1]
+    if node.get("hidden_size", hidden) != hidden:
+        raise InferenceError(f"hidden_size {node.get('hidden_size', hidden)} does not fit R of {list(r.shape)}")
+    width = 4 * hidden
+    _expect("W", w, (directions, features, width))
+    _expect("R", r, (directions, hidden, width))
+    _expect("B", bias, (directions, 2 * width))
+    _expect("sequence_lens", lengths, (batch,))
+    columns = directions * width
+    w_scale, w_zero, r_scale, r_zero = (
+        _of_columns(context, name, value, directions, width)
+        for name, value in (("scale", w_scale), ("zero point", w_zero), ("scale", r_scale), ("zero point", r_zero))
+    )
+    if w.dtype != w_zero.dtype or r.dtype != r_zero.dtype:
+        raise InferenceError(f"weights {w.dtype}, {r.dtype} with zero points {w_zero.dtype}, {r_zero.dtype}")
+    added = None
+    if bias is not None:
+        source = bias
+        added = context.packed(bias, ("recurrent", False), lambda: _input_bias(context, source, 4, hidden, False))
+        added = context.reshaped(added, (columns,))
+    levels, scale, zero = _bytes_of(context, context.reshaped(x, (steps * batch, features)))
+
+    def columns_of() -> Value:
+        assert w.data is not None
+        return context.constant(np.ascontiguousarray(w.data.transpose(1, 0, 2)).reshape(features, columns))
+
+    matrix = context.packed(w, "columns", columns_of)
+    shares = _scaled_product(context, levels, scale, zero, matrix, w_scale, w_zero, added)
+
+    def pack() -> Value:
+        assert r.data is not None
+        gates = r.data.reshape(directions, hidden, 4, hidden).swapaxes(1, 2)
+        operands = [context.constant(np.ascontiguousarray(gates).reshape(-1, hidden, hidden)), r_zero]
+        ints = [4 * directions, hidden, hidden]
+        size = 4 * directions * ask("quad_bytes", hidden, hidden)
+        return context.call("pack_quads", operands, (size,), _BYTE, ints, lasting=True)
+
+    packed = _as_constant(context, r, r_zero, ("pack_quads", "gates"), pack)
+    attributes = {name: value for name, value in node.attributes.items() if name not in ("clip", "activations")}
+    if node.get("clip", 0.0) > 0:  # 0: no limit
+        attributes["clip"] = node.get("clip", 0.0)
+    lstm = Node("LSTM", node.opset, attributes, node.num_outputs)
+    return _steps(context, lstm, (steps, batch, hidden), [shares, packed, lengths, h0, c0, peepholes, r_scale])
+
+
+def _of_columns(context: Context, name: str, value: Value, directions: int, width: int) -> Value:
+    """A constant parameter with one element for each direction, or for each of its columns: one for each column."""
+    assert value.data is not None
+    if value.shape not in ((directions,), (directions, width)):
+        raise InferenceError(f"a {name} of shape {list(value.shape)} does not fit {directions} x {width} columns")
+    wide = np.broadcast_to(value.data.reshape(directions, -1), (directions, width))
+    return context.constant(np.ascontiguousarray(wide).reshape(-1))

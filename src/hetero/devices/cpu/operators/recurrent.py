@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from ....model.model import Model, NodeView
 
 _BOOL = np.dtype(np.bool_)
-_BYTES = ("int8", "uint8")
+_F32 = np.dtype(np.float32)
 
 
 def _code(activation: str) -> int:
@@ -141,12 +140,11 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     features, hidden = x.shape[2], r.shape[2]
     if node.get("hidden_size", hidden) != hidden:
         raise InferenceError(f"hidden_size {node.get('hidden_size', hidden)} does not fit R of {list(r.shape)}")
-    width, state = gates * hidden, (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    width = gates * hidden
     _expect("W", w, (directions, width, features))
     _expect("R", r, (directions, width, hidden))
     _expect("B", bias, (directions, 2 * width))
     _expect("sequence_lens", lengths, (batch,))
-    _expect("initial_h", h0, state)
     linear_before_reset = bool(node.get("linear_before_reset", 0))
 
     added = recurrent_bias = None
@@ -169,97 +167,29 @@ def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     shares = context.call("gemm", [x, weights, added, None], shape, x.dtype, ints, [1.0, 1.0, 0.0, 0.0])
 
     recurrent = packed_b(context, r, directions * gates, hidden, hidden, True, as_float32=True)  # read in every step
-    codes, parameters = _functions(node)
-    option = linear_before_reset or bool(node.get("input_forget", 0))
-    reverse = node.get("direction", b"forward") == b"reverse"
-    ints = [steps, batch, hidden, directions, int(reverse), int(batch_first), int(option), *codes]
     operands = [shares, recurrent, lengths, h0]
-    outputs: list[tuple[Sequence[int], np.dtype[Any]]]
-    outputs = [((batch, steps, directions, hidden) if batch_first else (steps, directions, batch, hidden), x.dtype)]
-    outputs.append((state, x.dtype))
     if node.op_type == "LSTM":
-        c0, peepholes = _optional(inputs, 6), _optional(inputs, 7)
-        _expect("initial_c", c0, state)
-        _expect("P", peepholes, (directions, 3 * hidden))
-        operands += [c0, peepholes]
-        outputs.append((state, x.dtype))
+        operands += [_optional(inputs, 6), _optional(inputs, 7), None]
     elif node.op_type == "GRU":
         operands.append(recurrent_bias)
+    return _steps(context, node, (steps, batch, hidden), operands)
+
+
+def _steps(context: Context, node: Node, sizes: tuple[int, int, int], operands: list[Value | None]) -> list[Value]:
+    """All steps of a layer in one call; ``operands``: as its kernel takes them."""
+    (steps, batch, hidden), directions = sizes, _directions(node.attributes)
+    batch_first = bool(node.get("layout", 0))
+    state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    _expect("initial_h", operands[3], state)
+    option = bool(node.get("linear_before_reset", 0)) or bool(node.get("input_forget", 0))
+    reverse = node.get("direction", b"forward") == b"reverse"
+    codes, parameters = _functions(node)
+    ints = [steps, batch, hidden, directions, int(reverse), int(batch_first), int(option), *codes]
+    every = (batch, steps, directions, hidden) if batch_first else (steps, directions, batch, hidden)
+    outputs: list[tuple[Sequence[int], np.dtype[Any]]] = [(every, _F32), (state, _F32)]
+    if node.op_type == "LSTM":
+        _expect("initial_c", operands[4], state)
+        _expect("P", operands[5], (directions, 3 * hidden))
+        outputs.append((state, _F32))
     floats = [float(node.get("clip", math.inf)), *parameters]
     return context.call_many(node.op_type.lower(), operands, outputs, ints, floats)
-
-
-# ---- LSTM with weights of 8 bits
-
-
-def _quantized_refusal(model: Model, view: NodeView) -> str | None:
-    values = model.node_inputs[view.index].tolist()
-    if len(values) != 12:
-        return f"DynamicQuantizeLSTM with {len(values)} inputs; expected 12"
-    for position, name in (
-        (1, "W"),
-        (2, "R"),
-        (8, "W_scale"),
-        (9, "W_zero_point"),
-        (10, "R_scale"),
-        (11, "R_zero_point"),
-    ):
-        if values[position] < 0 or not model.is_constant[values[position]]:
-            return f"DynamicQuantizeLSTM whose input {name} is not constant"
-    names = [name.decode("utf-8", "replace").lower() for name in view.attributes.get("activations", ())]
-    if names and names != list(_DEFAULTS["LSTM"]) * _directions(view.attributes):
-        return f"DynamicQuantizeLSTM with activations {names}"
-    clip = view.attributes.get("clip", 0.0)
-    return None if clip >= 0 else f"DynamicQuantizeLSTM with clip = {clip!r}"
-
-
-@operator(
-    "com.microsoft::DynamicQuantizeLSTM",
-    dtypes=(F32, _BYTES, _BYTES, F32, ("int32",), F32, F32, F32, F32, _BYTES, F32, _BYTES),
-    attributes={
-        "activations": None,
-        "clip": None,
-        "direction": _ATTRIBUTES["direction"],
-        "hidden_size": None,
-        "input_forget": (0,),
-    },
-    check=_quantized_refusal,
-)
-def _dynamic_quantize_lstm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """LSTM with weights that are widened when the model is compiled.
-
-    onnxruntime also rounds x and the state of each step to 8 bits, by scales that it derives from their ranges. Here
-    they stay float32, so results differ from onnxruntime's by that rounding."""
-    weights = [
-        _widened(context, *(_required(inputs[i]) for i in (at, scale, scale + 1))) for at, scale in ((1, 8), (2, 10))
-    ]
-    attributes = {name: value for name, value in node.attributes.items() if name not in ("clip", "activations")}
-    if node.get("clip", 0.0) > 0:  # 0: no limit
-        attributes["clip"] = node.get("clip", 0.0)
-    lstm = Node("LSTM", node.opset, attributes, node.num_outputs)
-    return list(_recurrent(context, lstm, [inputs[0], *weights, *inputs[3:8]]))
-
-
-def _widened(context: Context, levels: Value, scale: Value, zero: Value) -> Value:
-    """Weights [directions, rows, columns] of bytes as float32 [directions, columns, rows], as LSTM takes them. There
-    is one scale and zero point for each direction, or for each of its columns."""
-    assert levels.data is not None
-    assert scale.data is not None
-    assert zero.data is not None
-    if levels.rank != 3 or levels.dtype != zero.dtype:
-        raise InferenceError(
-            f"weights {levels.dtype}{list(levels.shape)} with zero points {zero.dtype}: expected rank 3 and one type"
-        )
-    directions, _, columns = levels.shape
-    for name, value in (("scale", scale), ("zero point", zero)):
-        if value.shape not in ((directions,), (directions, columns)):
-            raise InferenceError(f"a {name} of shape {list(value.shape)} does not fit weights {list(levels.shape)}")
-    factors, middles = scale.data.reshape(directions, 1, -1), zero.data.reshape(directions, 1, -1).astype(np.int32)
-
-    def make() -> Value:
-        assert levels.data is not None
-        wide = (levels.data.astype(np.int32) - middles).astype(np.float32) * factors
-        return context.constant(np.ascontiguousarray(wide.transpose(0, 2, 1)))
-
-    digest = hashlib.sha256(scale.data.tobytes() + zero.data.tobytes()).digest()[:16]
-    return context.packed(levels, ("widened", str(levels.dtype), digest), make)

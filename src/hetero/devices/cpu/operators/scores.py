@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from ....errors import InferenceError
 from ..values import Context, Value
 from .elementwise import binary, cast, unary, unary_code
 from .network import reduced
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
 
 __all__ = [
     "POST_TRANSFORMS",
@@ -24,6 +27,7 @@ __all__ = [
     "rows_of",
     "sigmoid",
     "softmax",
+    "stated_columns",
     "string_labels",
 ]
 
@@ -60,6 +64,15 @@ def label_table(context: Context, attributes: Mapping[str, Any], integers: str) 
     labels = class_labels(attributes, integers)
     assert not isinstance(labels, str), "checked when the model was examined"
     return context.constant(np.arange(len(labels)) if labels.dtype == object else labels)
+
+
+def stated_columns(model: Model, view: NodeView) -> int | None:
+    """The columns of x, if it is an input of the model that states them: then no inference has others."""
+    value = int(model.node_inputs[view.index][0])
+    is_input = model.file.value_producer[model.file_value(value)] < 0  # what files say of other values may be wrong
+    shape = model.type_of(value, infer=False).shape if is_input else None
+    columns = shape[-1] if shape else None
+    return columns if isinstance(columns, int) else None
 
 
 def rows_of(context: Context, x: Value) -> Value:

@@ -23,6 +23,7 @@ from .scores import (
     labels_of_largest,
     post_transformed,
     rows_of,
+    stated_columns,
     string_labels,
 )
 
@@ -41,7 +42,8 @@ def _expect(attributes: Mapping[str, Any], name: str, count: int) -> str | None:
     return None if found == count else f"attribute {name} has {found} entries; expected {count}"
 
 
-def _common_trouble(attributes: Mapping[str, Any], vectors: int) -> str | None:
+def _common_trouble(model: Model, view: NodeView, vectors: int) -> str | None:
+    attributes, columns = view.attributes, stated_columns(model, view)
     parameters = attributes.get("kernel_params", ())
     if len(parameters) not in (0, 3):
         return f"attribute kernel_params has {len(parameters)} entries; expected 3: gamma, coef0 and degree"
@@ -50,6 +52,8 @@ def _common_trouble(attributes: Mapping[str, Any], vectors: int) -> str | None:
         return (
             f"attribute support_vectors has {supports} entries; expected a multiple of {vectors}, the support vectors"
         )
+    if vectors and columns is not None and supports != vectors * columns:
+        return f"attribute support_vectors has {supports} entries; expected {vectors * columns} for {columns} columns"
     for name in ("kernel_params", "coefficients", "rho", "support_vectors", "prob_a", "prob_b"):
         if not np.isfinite(np.asarray(attributes.get(name, ()), np.float32)).all():
             return f"attribute {name} has infinities or NaN"
@@ -131,7 +135,7 @@ def _refusal(model: Model, view: NodeView) -> str | None:
             return f"attribute coefficients has {coefficients} entries; expected a multiple of {count}, the classes"
         if not attributes.get("rho"):
             return "attribute rho is missing or empty"
-        return _common_trouble(attributes, 0)
+        return _common_trouble(model, view, 0)
     if count == 2 and not num_a and transform != b"NONE":  # onnxruntime does not apply it
         return f"SVMClassifier of two classes without prob_a and with post_transform {transform.decode()}"
     return (
@@ -140,7 +144,7 @@ def _refusal(model: Model, view: NodeView) -> str | None:
         or _expect(attributes, "rho", pairs)
         or (_expect(attributes, "prob_a", pairs) if num_a else None)
         or _expect(attributes, "prob_b", num_a)
-        or _common_trouble(attributes, vectors)
+        or _common_trouble(model, view, vectors)
     )
 
 
@@ -185,7 +189,7 @@ def _regressor_refusal(model: Model, view: NodeView) -> str | None:
         return "attribute rho is missing or empty"
     if not attributes.get("coefficients"):
         return "attribute coefficients is missing or empty"
-    trouble = _common_trouble(attributes, vectors)
+    trouble = _common_trouble(model, view, vectors)
     return trouble or (_expect(attributes, "coefficients", vectors) if vectors else None)
 
 

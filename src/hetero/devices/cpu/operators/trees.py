@@ -31,6 +31,7 @@ from .scores import (
     labels_of_largest,
     post_transformed,
     rows_of,
+    stated_columns,
     string_labels,
 )
 
@@ -356,9 +357,18 @@ def _scores(context: Context, node: Node, x: Value, kind: str, targets: int) -> 
 def _refusing(check: Callable[[Mapping[str, Any]], str | None]) -> Callable[[Model, NodeView], str | None]:
     def refusal(model: Model, view: NodeView) -> str | None:
         try:
-            return check(view.stored_attributes)
+            trouble = check(view.stored_attributes)
         except InferenceError as error:
             return str(error)
+        columns = stated_columns(model, view)
+        if trouble is not None or columns is None:
+            return trouble
+        attributes = view.stored_attributes
+        if view.op_type == "TreeEnsemble":
+            attributes = as_regressor(attributes)
+        leaves = np.array(attributes["nodes_modes"]) == b"LEAF"
+        last = np.where(leaves, -1, attributes["nodes_featureids"]).max()
+        return f"x has {columns} columns; the trees read column {last}" if last >= columns else None
 
     return refusal
 

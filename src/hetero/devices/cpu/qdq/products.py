@@ -5,8 +5,9 @@ The float32 nodes round each operand, product and sum, so a result near the midp
 
 Conditions, those on types and shapes checked when the node is lowered:
 
-- Both operands are int8 or uint8 and come from DequantizeLinear. The left one (the image) has one scale. The right one
-  (the weights) has one scale, or one per column or output channel, and no blocks.
+- Both operands are int8 or uint8, or the right one constant int4 or uint4, and come from DequantizeLinear. The left
+  one (the image) has one scale. The right one (the weights) has one scale, or one per column or output channel, and no
+  blocks.
 - The only reader of the result is a QuantizeLinear with one scale, to int8 or uint8, and the result is no output of the
   model. Between the two may be Relu, or Clip with constant bounds: a table limits the integers. It changes nothing if
   the tool chose the range of the type accordingly. A MatMul needs no QuantizeLinear: its sums are scaled to float32.
@@ -19,6 +20,7 @@ Conditions, those on types and shapes checked when the node is lowered:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 from ....model.types import dtype_of
 from ..operators.elementwise import binary, cast
 from ..operators.movement import axis_of, transposed
-from ..operators.quantized import _integer_convolution, _integer_product, _Requantization
+from ..operators.quantized import _in_bytes, _integer_convolution, _integer_product, _Requantization
 from ..registry import Node, NodePlan
 from ..values import Context, Value
 from .schemes import Scheme, lowered
@@ -109,6 +111,10 @@ class Product:
         assert left is not None
         assert right is not None
         target = self._target
+        if w.dtype.name in ("int4", "uint4") and w.data is not None:
+            stored = w
+            w = context.packed(w, "bytes", lambda: _in_bytes(stored))
+            right = dataclasses.replace(right, zero=None if right.zero is None else _in_bytes(right.zero))
         if x.dtype not in BYTES or w.dtype not in BYTES or x.size == 0 or w.size == 0:
             return None
         if self._limits is not None:

@@ -301,7 +301,7 @@ def dynamic_quantize_lstm(
 ) -> tuple[Array, ...]:
     """LSTM with the widened weights W [directions, input, 4 * hidden] and R [directions, hidden, 4 * hidden].
 
-    Inputs and states are not rounded: onnxruntime rounds them to 8 bits, with scales that it derives in each step."""
+    X is rounded to 8 bits as by DynamicQuantizeLinear, and so are the states of all sequences in each step."""
     steps, batch, _ = x.shape
     directions, hidden = r.shape[:2]
     if [name.lower() for name in activations] != [b"sigmoid", b"tanh", b"tanh"] * (len(activations) // 3):
@@ -314,7 +314,14 @@ def dynamic_quantize_lstm(
     def clipped(x: Array) -> Array:
         return np.clip(x, -clip, clip) if clip else x
 
+    def rounded(x: Array) -> Array:
+        low, high = min(x.min(initial=0), np.float32(0)), max(x.max(initial=0), np.float32(0))
+        scale = (high - low) / np.float32(255) if high > low else np.float32(1)
+        zero = np.clip(np.rint(-low / scale), 0, 255)
+        return np.asarray((np.clip(np.rint(x / scale) + zero, 0, 255) - zero).astype(np.float64) * scale)
+
     w, r = widened(w, w_scale, w_zero), widened(r, r_scale, r_zero)
+    x_rounded = rounded(x)
     made = np.zeros((steps, directions, batch, hidden))
     last_h, last_c = (
         np.zeros((directions, batch, hidden)) if state is None else state.astype(np.float64)
@@ -323,16 +330,17 @@ def dynamic_quantize_lstm(
     for d in range(directions):
         both = np.zeros(4 * hidden) if bias is None else bias[d].astype(np.float64).reshape(2, -1).sum(axis=0)
         holes = np.zeros((3, hidden)) if peepholes is None else peepholes[d].astype(np.float64).reshape(3, -1)
-        for b in range(batch):
-            count = steps if lengths is None else int(lengths[b])
-            h, c = last_h[d, b], last_c[d, b]
-            order = range(count - 1, -1, -1) if direction == b"reverse" or d == 1 else range(count)
-            for t in order:
-                sums = x[t, b].astype(np.float64) @ w[d] + h @ r[d] + both
-                i, o, f, g = sums.reshape(4, hidden)
+        for step in range(steps):
+            state = rounded(last_h[d].astype(np.float32))
+            for b in range(batch):
+                count = steps if lengths is None else int(lengths[b])
+                if step >= count:
+                    continue
+                t = count - 1 - step if direction == b"reverse" or d == 1 else step
+                c = last_c[d, b]
+                i, o, f, g = (x_rounded[t, b] @ w[d] + state[b] @ r[d] + both).reshape(4, hidden)
                 i, f = (1 / (1 + np.exp(-clipped(gate + hole * c))) for gate, hole in ((i, holes[0]), (f, holes[2])))
                 c = f * c + i * np.tanh(clipped(g))
-                h = np.tanh(c) / (1 + np.exp(-clipped(o + holes[1] * c)))
-                made[t, d, b] = h
-            last_h[d, b], last_c[d, b] = h, c
+                made[t, d, b] = last_h[d, b] = np.tanh(c) / (1 + np.exp(-clipped(o + holes[1] * c)))
+                last_c[d, b] = c
     return tuple(each.astype(x.dtype) for each in (made, last_h, last_c))
