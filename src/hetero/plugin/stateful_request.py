@@ -1,8 +1,8 @@
 """Requests with state: outputs of one inference are inputs of the next, without leaving their device.
 
-A state value is immutable: runners do not write to inputs or to earlier results, and callers only get copies. Requests
-and snapshots can therefore share values, and `StatefulRequest.fork` copies nothing. A value that a device with its own
-memory computes stays there.
+A state value is immutable: runners do not write to elements of inputs or of earlier results, and callers only get
+copies. A new value may begin with the memory of the old one (`AppendingRunner`). Requests and snapshots can therefore
+share values, and `StatefulRequest.fork` copies nothing. A value that a device with its own memory computes stays there.
 """
 
 from __future__ import annotations

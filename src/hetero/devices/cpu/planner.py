@@ -501,9 +501,14 @@ class Planner:
             host_outputs,
             open_axes,
             tuple(
-                Append(inputs.index(past), outputs.index(present), entry.axis, tensor_of[id(entry.new)])
+                Append(
+                    inputs.index(past),
+                    outputs.index(present),
+                    appended[present].axis,
+                    tensor_of[id(appended[present].new)],
+                )
                 for past, present in self._states
-                if (entry := appended.get(present)) is not None
+                if present in appended
             ),
         )
 
