@@ -3,11 +3,12 @@
     python bench/states.py [--layers 12] [--hidden 768] [--past 512]
 
 CPU time per step outside the operating system, on one thread, medians of interleaved rounds. (Page faults depend on how
-the allocator's memory lies, and differ between runs of the same work.) A round is eight steps, which begin at the same
+the allocator's memory lies, and differ between runs of the same work.) A round is 32 steps, which begin at the same
 cache; to restore a snapshot of it copies nothing.
 
-- *CPU*, *ORT*: they compute in this machine's memory, where hetero copies the cache in neither way. The Concat of the
-  model does.
+- *CPU* appends to the bound cache in place; with arrays, the Concat of the model copies it. The first step after a
+  restored snapshot copies it too.
+- *ORT* computes in this machine's memory, where hetero copies the cache in neither way. The Concat of the model does.
 - *own memory*: onnxruntime's CPU provider behind an I/O binding, with its memory treated as that of a device: each move
   is a copy in this machine's memory, in place of one to or from a GPU. The product with the vocabulary runs on CPU.
   *half on CPU*: half of the layers run on CPU too.
@@ -34,7 +35,7 @@ from timing import medians_by_clock, user_time
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from cached_decoder import cached_decoder, empty_cache, host_loop
 
-STEPS = 8  # timed together
+STEPS = 32  # timed together
 IDS = np.array([[1]])
 
 

@@ -60,6 +60,7 @@
     X(scatter_elements) \
     X(scatter_nd) \
     X(concat) \
+    X(append) \
     X(fill) \
     X(range) \
     X(pad) \

@@ -10,34 +10,12 @@ import numpy as np
 from ..model.types import dtype_of
 
 if TYPE_CHECKING:
-    import onnx
-
     from ..model.model import Model
 
-__all__ = ["values_not_passing", "with_keys"]
+__all__ = ["values_not_passing"]
 
 # Operators whose outputs may have a type that occurs nowhere else in the model.
 _TYPE_MAKERS = frozenset(("Cast", "CastLike", "QuantizeLinear", "BitCast", "DFT", "STFT"))
-
-
-def with_keys(model: Model, encoded: bytes) -> bytes:
-    """``encoded`` with the nodes of the main graph renamed to their keys, so that the backend's messages and counters
-    contain the keys. Nodes are matched by their outputs."""
-    names, text = model.file.index.arrays["node_name"], model.file.index.text
-    if all(text(int(names[node])) == key for node, key in zip(model.file_nodes.tolist(), model.keys, strict=True)):
-        return encoded
-    import onnx
-
-    keys = {}
-    for index, key in enumerate(model.keys):
-        for value in model.node_outputs[index].tolist():
-            if value >= 0:
-                keys[model.value_name(value)] = key
-    proto: onnx.ModelProto = onnx.ModelProto.FromString(encoded)
-    for node in proto.graph.node:
-        node.name = next((keys[output] for output in node.output if output in keys), node.name)
-    named: bytes = proto.SerializeToString()
-    return named
 
 
 def values_not_passing(model: Model, passes: Callable[[np.dtype[Any]], bool]) -> dict[int, tuple[str, np.dtype[Any]]]:

@@ -453,21 +453,22 @@ class Model(OtherNames, Rows):
         )
         return self._part(selection, self.name)
 
-    def to_bytes(self, max_constant_bytes: int | None = None) -> bytes:
+    def to_bytes(self, max_constant_bytes: int | None = None, *, with_keys: bool = False) -> bytes:
         """The model as an encoded ModelProto, joined from ranges of the file. External data are included.
 
-        ``max_constant_bytes``: return a skeleton in which constants with a larger encoding are graph inputs. Raises
-        `ModelError` if external data cannot be read, or if the result would exceed 2 GiB.
+        ``max_constant_bytes``: return a skeleton in which constants with a larger encoding are graph inputs.
+        ``with_keys``: name the nodes of the main graph by their keys, which a backend's messages and counters then
+        contain. Raises `ModelError` if external data cannot be read, or if the result would exceed 2 GiB.
         """
-        return b"".join(model_parts(self, self._types, max_constant_bytes))
+        return b"".join(model_parts(self, self._types, max_constant_bytes, with_keys=with_keys))
 
-    def to_bytes_lending(self, at_least: int) -> tuple[bytes, dict[str, NDArray[Any]]]:
+    def to_bytes_lending(self, at_least: int, *, with_keys: bool = False) -> tuple[bytes, dict[str, NDArray[Any]]]:
         """The model and its larger weights, for a backend that reads weights from memory. This avoids a copy.
 
         The encoded ModelProto contains only the name, type and dimensions of tensors of at least ``at_least`` bytes
         whose types have the same layout in NumPy and ONNX. Their external data refer to a location that does not exist.
         The mapping from name to array contains them as read-only views of the file, even if they are not aligned (see
-        `constant`).
+        `constant`). ``with_keys``: as for `to_bytes`.
 
         Raises `ModelError` if data cannot be read, or if the rest would exceed 2 GiB.
         """
@@ -475,7 +476,7 @@ class Model(OtherNames, Rows):
         for number in self.file_constants.tolist():
             if constants.is_plain(number) and constants.nbytes(number) >= at_least:
                 lent[number] = self.file.index.value_name(int(self.file.constant_value[number]))
-        parts = model_parts(self, self._types, lent=lent)
+        parts = model_parts(self, self._types, lent=lent, with_keys=with_keys)
         return b"".join(parts), {name: constants.view(number) for number, name in lent.items()}
 
     def to_proto(self) -> onnx.ModelProto:

@@ -54,17 +54,19 @@ def model_parts(
     max_constant_bytes: int | None = None,
     data_file: DataFile | None = None,
     lent: Iterable[int] = (),
+    with_keys: bool = False,
 ) -> list[Part]:
     """The parts of an encoded ModelProto.
 
     ``max_constant_bytes``: constants with a larger encoding become graph inputs of their type. ``data_file``: receives
     tensors of at least its minimum size; it is complete on return. Other external data are embedded. ``lent``: the
     file's numbers of constants whose data are omitted; they become external tensors at a location that does not exist.
+    ``with_keys``: name the nodes by their keys.
 
     Raises `ModelError` if data cannot be read, or if the result would exceed protobuf's 2 GiB.
     """
     file = model.file
-    writer = _Writer(model, types, max_constant_bytes, data_file, None, lent)
+    writer = _Writer(model, types, max_constant_bytes, data_file, None, lent, with_keys)
     if model.is_whole_file and file.index.in_order and model.stated_affinity is None and not writer.changes_anything:
         return [file.data]
     graph = list(writer.graph())
@@ -131,8 +133,9 @@ class _Writer:
         data_file: DataFile | None,
         replaced: Mapping[int, Sequence[bytes]] | None = None,
         lent: Iterable[int] = (),
+        with_keys: bool = False,
     ) -> None:
-        """``replaced``, ``lent``: see `edited_parts`."""
+        """``replaced``, ``lent``: see `edited_parts`. ``with_keys``: see `model_parts`."""
         self._model = model
         self._replaced = replaced
         self._types = types
@@ -175,8 +178,18 @@ class _Writer:
         self._supplied = {value: supplied[value] for value in here if supplied[value].dtype is not None}
         as_it_is = max_constant_bytes is not None or replaced is not None
         self._nested = None if as_it_is else NestedTensors(model, data_file)
+        self._names: dict[int, str] = {}  # node -> its new name
+        if with_keys:
+            names, text = file.index.arrays["node_name"], file.index.text
+            for node, (file_node, key) in enumerate(zip(model.file_nodes.tolist(), model.keys, strict=True)):
+                if text(int(names[file_node])) != key:
+                    self._names[node] = key
         self.changes_anything = bool(
-            len(self._as_inputs) or self._moved or self._supplied or (self._nested is not None and self._nested.any)
+            self._names
+            or len(self._as_inputs)
+            or self._moved
+            or self._supplied
+            or (self._nested is not None and self._nested.any)
         )
 
     def header(self) -> Iterator[Part]:
@@ -268,7 +281,7 @@ class _Writer:
             return
         affinity = self._model.stated_affinity
         changed = {} if self._nested is None else self._nested.nodes
-        if affinity is None:
+        if affinity is None and not self._names:
             starts, ends = file.node_start[nodes], file.node_end[nodes]
             at = 0
             for index in np.flatnonzero(np.isin(nodes, list(changed))).tolist() if changed else ():
@@ -279,10 +292,15 @@ class _Writer:
             return
         joined = bytearray()
         for index, node in enumerate(nodes.tolist()):
-            pieces = list(self._without_affinity(node))
-            device = affinity.get(self._model.key_of(index))
-            if device is not None:
-                pieces.append(encode_field(9, encode_string_entry("affinity", device)))
+            if affinity is None:
+                pieces = [changed[node].SerializeToString() if node in changed else self._body(node)]
+            else:
+                pieces = list(self._without_affinity(node))
+                device = affinity.get(self._model.key_of(index))
+                if device is not None:
+                    pieces.append(encode_field(9, encode_string_entry("affinity", device)))
+            if index in self._names:  # the last of several names holds
+                pieces.append(encode_field(3, self._names[index].encode()))
             joined += varint(_NODE << 3 | 2) + varint(sum(map(len, pieces)))
             for piece in pieces:
                 joined += piece
@@ -290,6 +308,10 @@ class _Writer:
                 yield bytes(joined)
                 joined.clear()
         yield bytes(joined)
+
+    def _body(self, node: int) -> Part:
+        file = self._file
+        return file.data[int(file.node_start[node] + file.node_header[node]) : int(file.node_end[node])]
 
     def _without_affinity(self, node: int) -> Iterator[Part]:
         """A node's body without the affinities stated in it."""

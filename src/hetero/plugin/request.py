@@ -106,6 +106,17 @@ class PlacingRunner(Runner, Protocol):
         ...
 
 
+@runtime_checkable
+class AppendingRunner(Runner, Protocol):
+    """A runner that can make a result out of an input by appending to it in the same memory."""
+
+    def append_to_states(self, states: Sequence[tuple[int, int]]) -> None:
+        """For each pair (position of an input, position of an output), the result is the input of a later run. It may
+        therefore be a view that is not contiguous and shares memory with the input. The runner must still not change
+        elements of an input or of an earlier result; nobody else changes them either. Called before the first run."""
+        ...
+
+
 class RequestState(enum.Enum):
     """States of a request. An inference can start in every state except BUSY."""
 

@@ -1,8 +1,8 @@
 """Requests with state: outputs of one inference are inputs of the next, without leaving their device.
 
-A state value is immutable: runners do not write to inputs or to earlier results, and callers only get copies. Requests
-and snapshots can therefore share values, and `StatefulRequest.fork` copies nothing. A value that a device with its own
-memory computes stays there.
+A state value is immutable: runners do not write to elements of inputs or of earlier results, and callers only get
+copies. A new value may begin with the memory of the old one (`AppendingRunner`). Requests and snapshots can therefore
+share values, and `StatefulRequest.fork` copies nothing. A value that a device with its own memory computes stays there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .given_outputs import GivenOutputs, bind_out
 from .remote import ON_DEVICE, RemoteContext, RemoteTensor
-from .request import InferRequest, RequestState, owned
+from .request import AppendingRunner, InferRequest, RequestState, owned
 from .state_pairs import StatePair
 from .tensor import Outputs, bind_inputs, inputs_by_name, keyed_by_name
 
@@ -74,6 +74,8 @@ class StatefulRequest(InferRequest):
         self._pairs = tuple(pairs)
         self._fork = fork
         self._run_again = None  # inputs and results are not the caller's alone
+        if isinstance(self._runner, AppendingRunner):
+            self._runner.append_to_states(self._pairs)
         made = {pair.output for pair in pairs}
         read = {pair.input for pair in pairs}
         self._state_ports = [self._inputs[pair.input] for pair in pairs]

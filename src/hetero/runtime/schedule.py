@@ -24,7 +24,7 @@ from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
-from ..plugin.request import PlacingRunner, RepeatingRunner, Runner
+from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner
 from .moves import Mover, Placement, Program, Step
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
 
@@ -145,6 +145,18 @@ class ScheduleRunner:
         self._programs: dict[frozenset[int], Program] = {}
         self.keep_on_device(())
         self._alone = _as_alone(schedule, self._runners)
+
+    def append_to_states(self, states: Sequence[tuple[int, int]]) -> None:
+        """See `AppendingRunner`. A step gets the states of which it reads the input and computes the output."""
+        outputs = self._schedule.outputs
+        for step, runner in zip(self._schedule.steps, self._runners, strict=True):
+            own = [
+                (step.inputs.index(source), step.outputs.index(outputs[result]))
+                for source, result in states
+                if source in step.inputs and outputs[result] in step.outputs
+            ]
+            if own and isinstance(runner, AppendingRunner):
+                runner.append_to_states(own)
 
     def keep_on_device(self, positions: Sequence[int]) -> None:
         """From now on, return the outputs at ``positions`` as the device that computes them keeps them: as a

@@ -25,6 +25,7 @@ Each value that a segment must return is one of: known (`Segment.known`), an out
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 
 from ..._sizes import is_symbolic
 from ...errors import HeteroError, InferenceError, inference_error
+from .appended import Append, Appended, append_in_place
 from .assembly import assemble
 from .control_flow import nested  # noqa: F401  they register their operators
 from .control_flow.branches import branched
@@ -97,6 +99,7 @@ class Planner:
         self._constants: dict[int, Value] = dict(constants or {})
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
         self._children_lock = threading.RLock()
+        self._states: tuple[tuple[int, int], ...] = ()
         self.unfit: deque[str] = deque(maxlen=16)  # why the last plans for symbols failed
         self.num_unfit = 0
         self.nodes, self._unread = nodes, frozenset[int]()  # nodes whose results other nodes compute
@@ -257,6 +260,13 @@ class Planner:
                 )
                 self._children[i, graph] = (planner, tuple(position for _, position in passed))
             return self._children[i, graph]
+
+    def with_states(self, states: Sequence[tuple[int, int]]) -> Planner:
+        """A planner of the same model whose plans may append to states in place (see `appended`). ``states``: input and
+        output of each, by id. The two share constants."""
+        twin = copy.copy(self)
+        twin._states = tuple(states)
+        return twin
 
     @property
     def packed(self) -> Packed:
@@ -449,6 +459,16 @@ class Planner:
         if self._transform:
             calls = fuse(context, output_of_storage)
             calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
+        appended: dict[int, Appended] = {}
+        if stop == len(self.nodes) and host < 0 and incoming.keys() == set(self.input_ids):
+            sources = {source for source, _ in aliases.values()}
+            for past, present in self._states:
+                if past in read and present in outputs and not sources & {past, present}:
+                    changed = append_in_place(calls, read[past], values[present])
+                    if changed is not None:
+                        calls, appended[present] = changed
+        for number, entry in appended.items():
+            values[number] = entry.room
         program, node_of, tensor_of = assemble(
             calls,
             parts,
@@ -480,6 +500,16 @@ class Planner:
             host,
             host_outputs,
             open_axes,
+            tuple(
+                Append(
+                    inputs.index(past),
+                    outputs.index(present),
+                    appended[present].axis,
+                    tensor_of[id(appended[present].new)],
+                )
+                for past, present in self._states
+                if present in appended
+            ),
         )
 
 

@@ -18,6 +18,7 @@ from ..._workspace import Arena, StopFlag, Workspace
 from ...errors import Cancelled, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
+from .appended import claim, rows_of
 from .control_flow.run import run_nested
 from .control_flow.trips import StaticBody
 from .planner import Planner
@@ -70,6 +71,7 @@ class PlanCache:
         self._points: dict[Hashable, _Alternatives] = {}
         self._order: OrderedDict[int, tuple[Segment, Hashable, Hashable]] = OrderedDict()  # by id of the segment
         self._children: dict[tuple[int, int], tuple[PlanCache, tuple[int, ...]]] = {}
+        self._with_states: dict[tuple[tuple[int, int], ...], PlanCache] = {}
 
     def child(self, node: int, graph: int) -> tuple[PlanCache, tuple[int, ...]]:
         """The plans of a body of a control-flow node, and the positions among the node's inputs of the captured values
@@ -79,6 +81,13 @@ class PlanCache:
                 planner, captured = self.planner.child(node, graph)
                 self._children[node, graph] = (PlanCache(planner), captured)
             return self._children[node, graph]
+
+    def with_states(self, states: tuple[tuple[int, int], ...]) -> PlanCache:
+        """The plans that append to states in place: see `Planner.with_states`."""
+        with self._lock:
+            if states not in self._with_states:
+                self._with_states[states] = PlanCache(self.planner.with_states(states))
+            return self._with_states[states]
 
     def segments(self) -> list[Segment]:
         """All segments, the least recently used first."""
@@ -253,8 +262,15 @@ class CpuRunner:
         self._whole: Workspace | None = None  # the same, if its results are all outputs as they are
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
         self._first: Segment | None = None  # the first segment of the last run
+        self._untouched = np.empty(64, np.uint8)
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self.host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
+
+    def append_to_states(self, states: Sequence[tuple[int, int]]) -> None:
+        """See `hetero.plugin.request.AppendingRunner`."""
+        planner = self._plans.planner
+        ids = tuple((planner.input_ids[source], planner.output_ids[result]) for source, result in states)
+        self._plans = self._plans.with_states(ids)
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         try:
@@ -318,7 +334,7 @@ class CpuRunner:
         while True:
             self.cancellation.check()
             workspace = self._workspace_of(segment)
-            results = workspace.run([arrays[value] for value in segment.inputs])
+            results = self._run_program(segment, workspace, arrays)
             assert results is not None, "planned for these shapes and dtypes"
             self._last.append((segment, workspace))
             arrays.update(zip(segment.outputs, results, strict=True))
@@ -333,7 +349,7 @@ class CpuRunner:
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
             segment = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
-        if len(self._last) == 1 and segment.host < 0 and segment.inputs == planner.input_ids:
+        if len(self._last) == 1 and segment.host < 0 and not segment.appends and segment.inputs == planner.input_ids:
             self._single = workspace
             if segment.outputs == tuple(output_ids):
                 self._whole = workspace
@@ -358,7 +374,36 @@ class CpuRunner:
 
     def _fits(self, arrays: Mapping[int, NDArray[Any]], segment: Segment) -> bool:
         """Whether a segment holds for the sizes of these values."""
-        return self._workspace_of(segment).fits([arrays[value] for value in segment.inputs])
+        return self._workspace_of(segment).fits(self._operands(arrays, segment))
+
+    def _operands(self, arrays: Mapping[int, NDArray[Any]], segment: Segment) -> list[NDArray[Any]]:
+        """The inputs of the segment's program. Of a state that grows in place, it reads the shape only, and the array
+        is not contiguous: memory that is never touched stands for it."""
+        operands = [arrays[value] for value in segment.inputs]
+        for append in segment.appends:
+            past = operands[append.past]
+            if past.nbytes > self._untouched.nbytes:
+                self._untouched = np.empty(2 * past.nbytes, np.uint8)
+            operands[append.past] = np.ndarray(past.shape, past.dtype, self._untouched)
+        return operands
+
+    def _run_program(
+        self, segment: Segment, workspace: Workspace, arrays: Mapping[int, NDArray[Any]]
+    ) -> Sequence[NDArray[Any]] | None:
+        operands = self._operands(arrays, segment)
+        if not segment.appends:
+            return workspace.run(operands)
+        if not workspace.fits(operands):
+            return None
+        places = [_NO_PLACE] * len(segment.outputs)
+        rooms = {}
+        for append in segment.appends:
+            past, added = arrays[segment.inputs[append.past]], workspace.shape(append.new)[append.axis]
+            shape, _ = workspace.output_specs[append.present]
+            room = places[append.present] = claim(past, append.axis, shape, added)
+            rooms[append.present] = rows_of(room, append.axis, past.shape[append.axis] + added)
+        results = workspace.run(operands, places)
+        return None if results is None else [rooms.get(at, result) for at, result in enumerate(results)]
 
     def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
         """Run a control-flow node or a custom operator in Python; adds its outputs to ``arrays``."""

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ... import _program
+from .appended import Append
 
 __all__ = ["Segment"]
 
@@ -27,6 +28,7 @@ class Segment:
     ``handed_on``: the values that later segments may read.
     ``host``: the node that Python runs after the program (control flow or a custom operator); -1 for none.
     ``host_outputs``: the outputs of this node that later nodes read.
+    ``appends``: outputs that are rooms (see `appended`); a run needs a place for each, with the old rows.
     ``keep_alive``: the previous segment, whose id is part of a cache key.
     ``open_axes``: for each value of ``handed_on``, the axes whose sizes may differ from call to call.
     """
@@ -43,4 +45,5 @@ class Segment:
     host: int = -1
     host_outputs: tuple[int, ...] = ()
     open_axes: Mapping[int, tuple[bool, ...]] = dataclasses.field(default_factory=dict)
+    appends: tuple[Append, ...] = ()
     keep_alive: list[Segment] = dataclasses.field(default_factory=list)

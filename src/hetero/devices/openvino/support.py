@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import raise_out_of_memory
-from ..handover import values_not_passing, with_keys
+from ..handover import values_not_passing
 from . import backend
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def read(core: Any, model: Model) -> Any:
     import tempfile
 
     if sum(model.constants.nbytes(n) for n in _sized_constants(model)) <= _MAX_IN_MEMORY:
-        return core.read_model(with_keys(model, model.to_bytes()))
+        return core.read_model(model.to_bytes(with_keys=True))
     with tempfile.TemporaryDirectory(prefix="hetero-") as folder:
         path = os.path.join(folder, "model.onnx")
         model.save(path)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import PropertyError, shown
 from ...model.constants import release_pages
-from ..handover import with_keys
 from . import backend
 from .values import ort_value
 
@@ -159,8 +158,7 @@ class SessionSource:
     """
 
     def __init__(self, model: Model) -> None:
-        self.encoded, self.weights = model.to_bytes_lending(LENT_BYTES)
-        self.encoded = with_keys(model, self.encoded)
+        self.encoded, self.weights = model.to_bytes_lending(LENT_BYTES, with_keys=True)
         self._tables = _only_gathered(model, self.weights)
         self._values: dict[str, Any] = {}
 
