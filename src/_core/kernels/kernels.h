@@ -2,7 +2,8 @@
  * kernel.
  *
  * An instruction set for products of bytes compiles only HT_BYTE_KERNELS again; it shares the others with the variant
- * that it extends. */
+ * that it extends. AVX-512 shares HT_NARROW_KERNELS with AVX2, because wider vectors make them no faster
+ * (bench/kernels.py). */
 #define HT_BYTE_KERNELS(X) \
     X(pack_quads) \
     X(matmul_integer) \
@@ -16,7 +17,7 @@
     X(gru) \
     X(rnn)
 
-#define HT_OTHER_KERNELS(X) \
+#define HT_WIDE_KERNELS(X) \
     X(pack_b) \
     X(gemm) \
     X(matmul) \
@@ -54,19 +55,7 @@
     X(where) \
     X(cast) \
     X(copy_strided) \
-    X(gather) \
-    X(gather_elements) \
-    X(gather_nd) \
-    X(scatter_elements) \
-    X(scatter_nd) \
-    X(concat) \
-    X(append) \
-    X(fill) \
-    X(range) \
-    X(pad) \
-    X(cumsum) \
     X(topk) \
-    X(nonzero) \
     X(resample) \
     X(pick) \
     X(resize_nearest) \
@@ -83,8 +72,6 @@
     X(unique) \
     X(det) \
     X(group_norm) \
-    X(dft) \
-    X(cumprod) \
     X(bitcast) \
     X(conv) \
     X(pointwise_depthwise) \
@@ -107,6 +94,24 @@
     X(svm_scores) \
     X(svm_votes) \
     X(custom)
+
+#define HT_NARROW_KERNELS(X) \
+    X(gather) \
+    X(gather_elements) \
+    X(gather_nd) \
+    X(scatter_elements) \
+    X(scatter_nd) \
+    X(concat) \
+    X(append) \
+    X(fill) \
+    X(range) \
+    X(pad) \
+    X(cumsum) \
+    X(nonzero) \
+    X(dft) \
+    X(cumprod)
+
+#define HT_OTHER_KERNELS(X) HT_WIDE_KERNELS(X) HT_NARROW_KERNELS(X)
 
 #define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)
 

@@ -26,13 +26,16 @@ static const ht_kernel_fn table_baseline[] = {HT_KERNELS(ENTRY_baseline)};
 #define DECLARE_avx512_vnni(name) int ht_##name##_avx512_vnni(const ht_call *);
 #define ENTRY_avx512_vnni(name) ht_##name##_avx512_vnni,
 HT_KERNELS(DECLARE_avx2)
-HT_KERNELS(DECLARE_avx512)
+HT_WIDE_KERNELS(DECLARE_avx512)
+HT_BYTE_KERNELS(DECLARE_avx512)
 HT_BYTE_KERNELS(DECLARE_avx_vnni)
 HT_BYTE_KERNELS(DECLARE_avx512_vnni)
 static const ht_kernel_fn table_avx2[] = {HT_KERNELS(ENTRY_avx2)};
 static const ht_kernel_fn table_avx_vnni[] = {HT_OTHER_KERNELS(ENTRY_avx2) HT_BYTE_KERNELS(ENTRY_avx_vnni)};
-static const ht_kernel_fn table_avx512[] = {HT_KERNELS(ENTRY_avx512)};
-static const ht_kernel_fn table_avx512_vnni[] = {HT_OTHER_KERNELS(ENTRY_avx512) HT_BYTE_KERNELS(ENTRY_avx512_vnni)};
+static const ht_kernel_fn table_avx512[] = {HT_WIDE_KERNELS(ENTRY_avx512) HT_NARROW_KERNELS(ENTRY_avx2)
+                                              HT_BYTE_KERNELS(ENTRY_avx512)};
+static const ht_kernel_fn table_avx512_vnni[] = {HT_WIDE_KERNELS(ENTRY_avx512) HT_NARROW_KERNELS(ENTRY_avx2)
+                                                   HT_BYTE_KERNELS(ENTRY_avx512_vnni)};
 #endif
 
 #define NAME(name) #name,
