@@ -8,14 +8,14 @@ import hetero
 from hetero.assign.memory import footprint, values_of
 
 QDQ = """<ir_version: 8, opset_import: ["" : 17]> g (int8[1,64] x) => (float[1,64] r, int8[1,64] z)
-<float s = {0.1}, int8 zero = {0}> {
-    w = Constant <value = int8[1,64] {%s}> ()
+<float s = {{0.1}}, int8 zero = {{0}}> {{
+    w = Constant <value = int8[1,64] {{{}}}> ()
     xf = DequantizeLinear(x, s, zero)
     wf = DequantizeLinear(w, s, zero)
     y = Add(xf, wf)
     z = QuantizeLinear(y, s, zero)
     r = Relu(xf)
-}""" % ",".join("1" * 64)
+}}""".format(",".join("1" * 64))
 UNIT = [np.array([0, 1, 2, 3], np.int32)]
 
 
