@@ -102,6 +102,12 @@ class Affinity:
     groups: tuple[NDArray[np.int32], ...] = ()
     answers: tuple[Support, ...] = ()
 
+    @property
+    def units(self) -> tuple[Sequence[NDArray[np.int32]], ...]:
+        """The units of each device's answer (`Support.units`)."""
+        answered = tuple(support.units for support in self.supports)
+        return answered + ((),) * (len(self.devices) - len(answered))
+
     def refusal(self, device: int, node: int) -> str | None:
         """Why a device, by number, does not support a node; None if it does."""
         support = self.supports[device]

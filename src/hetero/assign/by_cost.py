@@ -71,8 +71,7 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
     if rules.costs is not None:
         rules.costs.check_model(*dict.fromkeys((model, original)))
         rules.costs.check_devices(affinity.devices)
-    units = [support.units for support in affinity.supports]
-    return cost_table(model, affinity.devices, rules.speeds, rules.costs, units=units)
+    return cost_table(model, affinity.devices, rules.speeds, rules.costs, units=affinity.units)
 
 
 def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules) -> LeastCost:

@@ -63,7 +63,7 @@ def least_latency_within(
 ) -> LimitedAssignment:
     """The best assignment that fits. ``affinity``: by priority. ``least``: the best without limits, returned if it
     fits. ``allowed``: bool [k, num_nodes]. Raises `InsufficientMemory` if no assignment is found that fits."""
-    values, max_bytes = values_of(model), limits_array(affinity.devices, limits)
+    values, max_bytes = values_of(model, units=affinity.units), limits_array(affinity.devices, limits)
 
     def cut(device_of: NDArray[np.int32]) -> Partition:
         return partition_graph(model.graph, device_of, policy)

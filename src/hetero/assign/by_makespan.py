@@ -67,7 +67,7 @@ def assign_to_overlap(original: Model, model: Model, affinity: Affinity, rules: 
 
 
 def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
-    model, room = table.model, _Room(table.model, affinity.devices, rules.limits)
+    model, room = table.model, _Room(table.model, affinity, rules.limits)
     scheduler = scheduler_of(table, table.problem(_supported(affinity)), rules.processors)
     if rules.limits:
         moved, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
@@ -83,7 +83,7 @@ def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rul
 
 
 def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
-    model, room = table.model, _Room(table.model, affinity.devices, rules.limits)
+    model, room = table.model, _Room(table.model, affinity, rules.limits)
     allowed = allowed_devices(affinity)
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
     by_priority = scheduler.as_numbered(partition_graph(model.graph, affinity.device_of, rules.policy))
@@ -151,8 +151,12 @@ class _Room:
     """The memory limits of a plan."""
 
     model: Model
-    devices: Sequence[str]
+    affinity: Affinity
     limits: Mapping[str, int]
+
+    @property
+    def devices(self) -> Sequence[str]:
+        return self.affinity.devices
 
     @property
     def max_bytes(self) -> NDArray[np.float64]:
@@ -201,7 +205,7 @@ class _Room:
 
     @property
     def _values(self) -> Values:
-        return values_of(self.model)
+        return values_of(self.model, units=self.affinity.units)
 
 
 def _predicted(

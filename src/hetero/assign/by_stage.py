@@ -110,7 +110,7 @@ def _within(
     limits: Mapping[str, int],
 ) -> tuple[StageAssignment, Partition]:
     """The stages if they fit, otherwise the best stages that fit. Raises `InsufficientMemory`."""
-    devices, values = affinity.devices, values_of(model)
+    devices, values = affinity.devices, values_of(model, units=affinity.units)
     max_bytes = limits_array(devices, limits)
     stages = StageLimits(values, max_bytes)
     needs = stages.counted(assignment.stage_of, partition)

@@ -24,8 +24,8 @@ class StageLimits:
     def __init__(self, values: Values, limits: NDArray[np.float64]) -> None:
         self._values = values
         self._limits = limits
-        self._ranges: tuple[NDArray[np.int32], RangeMemory] | None = None
-        self._known: dict[float, NDArray[np.int64]] = {}
+        self._ranges: tuple[NDArray[np.int32], dict[int, RangeMemory]] | None = None
+        self._known: dict[tuple[int, float], NDArray[np.int64]] = {}
 
     def counted(self, stage_of: NDArray[np.int32], partition: Partition) -> Fit:
         """The memory that stages need, and the excess over the limits."""
@@ -38,13 +38,16 @@ class StageLimits:
         them, because a later beginning reaches at least as far."""
         n, limit = len(order), float(self._limits[stage])
         if self._ranges is None or self._ranges[0] is not order:
-            self._ranges, self._known = (order, RangeMemory(self._values, order)), {}
+            self._ranges, self._known = (order, {}), {}
         if not np.isfinite(limit):
             return np.full(n + 1, n)
-        if limit not in self._known:
-            memory = self._ranges[1]
+        device = 0 if self._values.bytes_inside is None else stage
+        if (device, limit) not in self._known:
+            if device not in self._ranges[1]:
+                self._ranges[1][device] = RangeMemory(self._values.on(device), order)
+            memory = self._ranges[1][device]
             step = max(1, -(-n // _MOST_BEGINNINGS))
             reached = [memory.longest(begin, limit) for begin in range(0, n, step)]
             ends = np.append(np.repeat(reached, step)[:n], n).astype(np.int64)
-            self._known[limit] = np.maximum(ends, np.arange(n + 1))
-        return self._known[limit]
+            self._known[device, limit] = np.maximum(ends, np.arange(n + 1))
+        return self._known[device, limit]

@@ -64,7 +64,7 @@ def fit_affinity(
 
     Raises `InsufficientMemory` if no assignment is found that fits.
     """
-    values = values_of(model)
+    values = values_of(model, units=affinity.units)
     max_bytes = limits_array(affinity.devices, limits)
     allowed = allowed_devices(affinity)
 
@@ -115,12 +115,13 @@ def check_limits(
     partition: Partition,
     limits: Mapping[str, int],
     times: tuple[ArrayLike, ArrayLike] | None = None,
+    units: Sequence[Sequence[NDArray[np.int32]]] = (),
 ) -> Footprint | None:
     """The memory that a partition needs; None without limits. Raises `InsufficientMemory` if a device exceeds its
-    limit. ``times``: as in `footprint`."""
+    limit. ``times``: as in `footprint`. ``units``: as in `values_of`."""
     if not limits:
         return None
-    values = values_of(model)
+    values = values_of(model, units=units)
     max_bytes = limits_array(devices, limits)
     needs = footprint(values, partition.subgraph_of, partition.device_of, len(devices), times)
     excess = np.maximum(needs.total - max_bytes, 0.0)
@@ -130,10 +131,10 @@ def check_limits(
     return needs
 
 
-def check_whole(model: Model, device: str, limit: int) -> None:
+def check_whole(model: Model, device: str, limit: int, units: Sequence[NDArray[np.int32]] = ()) -> None:
     """Raise `InsufficientMemory` if the whole model exceeds ``limit`` on one device. Warn if sizes are unknown."""
     whole = partition_graph(model.graph, np.zeros(model.num_nodes, np.uint8))
-    needs = check_limits(model, [device], whole, {device: limit})
+    needs = check_limits(model, [device], whole, {device: limit}, units=[units])
     if needs is not None and needs.unknown[0]:
         warn(unknown_size(model, device, limit, needs, 0))
 

@@ -36,8 +36,10 @@ class FreeMemory:
             return True
 
     def _needs(self, device_of: NDArray[np.int32]) -> Footprint:
-        model = self._plan.assignment.model
+        assignment = self._plan.assignment
+        model = assignment.model
         subgraph_of = np.empty(model.num_nodes, np.int32)
         for i, part in enumerate(self._nodes):
             subgraph_of[part] = i
-        return footprint(values_of(model), subgraph_of, device_of, len(self._plan.devices))
+        values = values_of(model, units=assignment.affinity.units)
+        return footprint(values, subgraph_of, device_of, len(self._plan.devices))

@@ -135,7 +135,8 @@ class ControlFlowPlugin(DeviceListPlugin):
                 assignment = assign_model(body_model.with_affinity({}), request)
                 inner, names = assignment.model, assignment.affinity.devices
                 partition = assignment.partition
-                needs = footprint(values_of(inner), partition.subgraph_of, partition.device_of, len(names))
+                values = values_of(inner, units=assignment.affinity.units)
+                needs = footprint(values, partition.subgraph_of, partition.device_of, len(names))
                 found.update(dict(zip(names, map(int, needs.total), strict=True)))
                 of_self = np.flatnonzero(assignment.affinity.device_of == _index(names, self.name)).tolist()
                 if of_self:

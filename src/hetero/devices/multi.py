@@ -68,7 +68,8 @@ class MultiPlugin(DeviceListPlugin):
         failures: list[HeteroError] = []
         for device in self.available(config, settings)[0]:
             try:
-                refused = query(device, model).reasons
+                support = query(device, model)
+                refused = support.reasons
                 if refused:
                     node, reason = next(iter(refused.items()))
                     first = f"first {model.key_of(node)!r}: {reason}"
@@ -80,7 +81,7 @@ class MultiPlugin(DeviceListPlugin):
                 if limit is not None:
                     from ..assign.within_memory import check_whole
 
-                    check_whole(model, device.name, int(limit))
+                    check_whole(model, device.name, int(limit), support.units)
                 compiled.append(compile_on(device, model))
             except PropertyError:
                 raise

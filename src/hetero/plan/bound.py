@@ -133,7 +133,7 @@ class BoundPlan(PlanRecord):
     def footprint(self) -> Footprint:
         """The memory that each device needs, in the order of ``devices``."""
         partition = self.assignment.partition
-        values = values_of(self.assignment.model)
+        values = values_of(self.assignment.model, units=self.assignment.affinity.units)
         return footprint(values, partition.subgraph_of, partition.device_of, len(self.devices), self.overlap_times)
 
     @property

@@ -81,7 +81,8 @@ def check_limits(plan: Plan, request: Request) -> None:
 
         assignment = plan.assignment
         limits = _limits_beside_bodies(assignment, request)
-        check_limits(assignment.model, plan.devices, assignment.partition, limits, plan.overlap_times)
+        partition, units = assignment.partition, assignment.affinity.units
+        check_limits(assignment.model, plan.devices, partition, limits, plan.overlap_times, units)
 
 
 def _limits_beside_bodies(assignment: Assignment, request: Request) -> Mapping[str, int]:

@@ -56,7 +56,7 @@ class Filling:
         self._values = values
         self._work = work
         self._slack = slack
-        self._possible = allowed & (bytes_alone(values) <= limits[:, None])
+        self._possible = allowed & (bytes_alone(values, len(limits)) <= limits[:, None])
         self._kept_first = kept_first
         self.estimate = np.full(len(limits), np.inf)
         """float64 [k]: bytes that the nodes kept by each device need, as estimated when it was filled last."""
@@ -122,7 +122,7 @@ class Filling:
         if is_movable.all() and not self._kept_first[members].any():
             if not len(members):
                 return members
-            moving, self.estimate[device] = self._keep_range(members, target)
+            moving, self.estimate[device] = self._keep_range(members, device, target)
             return moving
         is_too_large = is_movable & ~self._possible[device, members]
         too_large: NDArray[np.intp] = members[is_too_large]
@@ -132,20 +132,20 @@ class Filling:
         is_fixed = ~is_movable
         if self._kept_first[members].any():
             with_kept_first = is_fixed | self._kept_first[members]
-            needs, _ = self._prefix_needs(members, with_kept_first)
+            needs, _ = self._prefix_needs(members, device, with_kept_first)
             if needs[0] <= target:
                 is_fixed = with_kept_first
-        rest, self.estimate[device] = self._keep_prefix(members, is_fixed, target)
+        rest, self.estimate[device] = self._keep_prefix(members, device, is_fixed, target)
         together: NDArray[np.intp] = np.union1d(too_large, rest)
         return together
 
-    def _keep_range(self, members: NDArray[np.intp], target: float) -> tuple[NDArray[np.intp], float]:
+    def _keep_range(self, members: NDArray[np.intp], device: int, target: float) -> tuple[NDArray[np.intp], float]:
         """Keep a range of ``members``: those that move on, and the bytes that the range needs.
 
         A range that does not begin at the first member helps if early members are too large, or hold too many bytes
         alive.
         """
-        part = values_of_part(self._values, members)
+        part = values_of_part(self._values, members, device)
         ranges = RangeMemory(part)
         begin, end = 0, ranges.longest(0, target)
         if 2 * end < len(members):
@@ -166,18 +166,18 @@ class Filling:
         """Where ranges may begin: at the longest runs of nodes that fit, alone and with everything alive at that time,
         and at evenly spread nodes."""
         n = part.num_nodes
-        blocked = np.flatnonzero((bytes_alone(part) > target) | (alive_at(part) > target))
+        blocked = np.flatnonzero((bytes_alone(part, 1)[0] > target) | (alive_at(part) > target))
         edges = np.concatenate([[-1], blocked, [n]])
         longest = np.argsort(-np.diff(edges), kind="stable")[:_NUM_STARTS]
         starts = np.unique(np.concatenate([edges[longest] + 1, np.arange(1, _NUM_STARTS) * n // _NUM_STARTS]))
         return [start for start in starts.tolist() if 0 < start < n]
 
     def _keep_prefix(
-        self, members: NDArray[np.intp], is_fixed: NDArray[np.bool_], target: float
+        self, members: NDArray[np.intp], device: int, is_fixed: NDArray[np.bool_], target: float
     ) -> tuple[NDArray[np.intp], float]:
         """Keep the fixed members and the longest prefix that fits: those that move on, and the estimated bytes that the
         kept ones need."""
-        needs, crossing = self._prefix_needs(members, is_fixed)
+        needs, crossing = self._prefix_needs(members, device, is_fixed)
         if needs[-1] <= target:
             return members[:0], float(needs[-1])
         fitting = np.flatnonzero(needs <= target)
@@ -189,7 +189,7 @@ class Filling:
         return rest, float(needs[length])
 
     def _prefix_needs(
-        self, members: NDArray[np.intp], is_fixed: NDArray[np.bool_]
+        self, members: NDArray[np.intp], device: int, is_fixed: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """float64 [m + 1] each, for t = 0 .. m: the estimated bytes that the first t members and the fixed ones need,
         and the bytes of the values that are alive between the first t members and the rest.
@@ -213,18 +213,18 @@ class Filling:
         weights[1:] += np.where(is_fixed, 0.0, own)
         weights = np.cumsum(weights)
 
-        alive, crossing = self._alive(members, index, np.ones(m, np.bool_))
+        alive, crossing = self._alive(members, device, index, np.ones(m, np.bool_))
         peak = np.zeros(m + 1)
         peak[1:] = np.maximum.accumulate(alive)
         if is_fixed.any():
             # While later fixed members run, the values that cross from the prefix may all be alive.
-            alive_of_fixed, _ = self._alive(members, index, is_fixed)
+            alive_of_fixed, _ = self._alive(members, device, index, is_fixed)
             peak_of_later = np.append(np.maximum.accumulate(alive_of_fixed[::-1])[::-1], 0.0)
             peak = np.maximum(peak, crossing + peak_of_later)
         return weights + peak, crossing
 
     def _alive(
-        self, members: NDArray[np.intp], index: NDArray[np.intp], chosen: NDArray[np.bool_]
+        self, members: NDArray[np.intp], device: int, index: NDArray[np.intp], chosen: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bytes of the values that the ``chosen`` members make or read, constants aside: those alive at each of the m
         members (float64 [m]), and those alive between the first t members and the rest (float64 [m + 1]).
@@ -246,7 +246,10 @@ class Filling:
         last_of_made = np.searchsorted(members, self._last_use[made], side="right") - 1
         first = np.concatenate([index[values.producer[made]], first_reader[received]])
         last = np.concatenate([last_of_made, last_reader[received]])
-        size = values.bytes[np.concatenate([made, received])]
+        is_left = np.zeros(len(values.producer), np.bool_)
+        is_left[self._other_reads[0][index[self._other_reads[1]] < 0]] = True
+        size_of_made = np.where(is_left, values.bytes, values.on(device).bytes)[made]
+        size = np.concatenate([size_of_made, values.bytes[received]])
         begins = np.bincount(first, size, m + 1).astype(np.float64)
         ends = np.bincount(last + 1, size, m + 1).astype(np.float64)
         alive = np.cumsum(begins - ends)[:m]

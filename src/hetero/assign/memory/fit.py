@@ -138,12 +138,13 @@ def prove_infeasible(
     Two kinds are tried: a node that needs more on its own than any of its devices may have; and a set of devices whose
     limits together are less than the constants of the nodes that only these devices may have.
     """
-    alone = bytes_alone(values)
+    alone = bytes_alone(values, len(limits))
     homeless = np.flatnonzero(~(allowed & (alone <= limits[:, None])).any(axis=0))
     if len(homeless):
         node = int(homeless[0])
         devices = tuple(np.flatnonzero(allowed[:, node]).tolist())
-        return InfeasibilityProof(devices, float(alone[node]), float(limits[list(devices)].max(initial=0.0)), node)
+        largest = max(devices, key=lambda device: float(limits[device]))
+        return InfeasibilityProof(devices, float(alone[largest, node]), float(limits[largest]), node)
     limited = np.flatnonzero(np.isfinite(limits)).tolist()
     if len(limited) > _MAX_DEVICES:
         return None

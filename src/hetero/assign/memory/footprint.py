@@ -105,6 +105,12 @@ def footprint(
     end = np.concatenate([until[made], leaves])
     row = values.num_nodes + 1
     size = values.bytes[held_value]
+    if values.bytes_inside is not None:
+        leaves_subgraph = np.zeros(num_values, np.bool_)
+        leaves_subgraph[value[~same_subgraph]] = True
+        size[: len(made)] = np.where(
+            leaves_subgraph[made], size[: len(made)], values.bytes_inside[held_on[: len(made)], made]
+        )
     change = np.bincount(held_on * row + begin, size, num_devices * row)
     change -= np.bincount(held_on * row + end + 1, size, num_devices * row)
     alive = np.cumsum(change.reshape(num_devices, row), axis=1)

@@ -48,16 +48,20 @@ def bytes_crossing(values: Values, begin: int) -> NDArray[np.float64]:
     return np.cumsum(change)[: n + 1]
 
 
-def bytes_alone(values: Values) -> NDArray[np.float64]:
-    """float64 [num_nodes]: bytes that each node reads, makes and holds. Its device needs at least as much."""
+def bytes_alone(values: Values, num_devices: int) -> NDArray[np.float64]:
+    """float64 [num_devices, num_nodes]: bytes that each node reads, makes and holds. Its device needs at least as
+    much."""
+    if values.bytes_inside is not None:
+        return np.stack([bytes_alone(values.on(device), 1)[0] for device in range(num_devices)])
     read = np.bincount(values.read_node, values.bytes[values.read_value], values.num_nodes)
     is_made = values.producer >= 0
     made = np.bincount(values.producer[is_made], values.bytes[is_made], values.num_nodes)
-    return np.asarray(values.own + read + made)
+    return np.tile(values.own + read + made, (num_devices, 1))
 
 
-def values_of_part(values: Values, members: NDArray[np.intp]) -> Values:
-    """The values as some of the nodes (``members``, ascending) see them, with these nodes renumbered from 0.
+def values_of_part(values: Values, members: NDArray[np.intp], device: int) -> Values:
+    """The values as some of the nodes (``members``, ascending) on ``device`` see them, with these nodes renumbered from
+    0.
 
     Values that other nodes make become inputs, and values that other nodes read become outputs.
     """
@@ -70,7 +74,7 @@ def values_of_part(values: Values, members: NDArray[np.intp]) -> Values:
     return Values(
         len(members),
         number[values.producer].astype(np.int32),  # producer -1 selects the last entry, which is -1
-        values.bytes,
+        np.where(read_outside, values.bytes, values.on(device).bytes),
         values.known,
         values.is_constant,
         values.is_output | read_outside,

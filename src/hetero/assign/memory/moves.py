@@ -88,8 +88,9 @@ class _Search:
         self._cut = cut
         self._price = price
         self._seconds = seconds
-        self._bytes = bytes_alone(values)
-        self._possible = allowed & (self._bytes <= limits[:, None])
+        alone = bytes_alone(values, len(limits))
+        self._bytes = alone.max(axis=0)
+        self._possible = allowed & (alone <= limits[:, None])
         self._size = values.num_nodes + len(values.read_value) + 1
         self._work_left = _MAX_WORK
         self._partitions_left = _MAX_PARTITIONED
@@ -230,8 +231,9 @@ def all_assignments(
     n, k = values.num_nodes, len(limits)
     if n > _MAX_NODES:
         return None, False
-    order = np.argsort(-bytes_alone(values), kind="stable").tolist()
-    possible = allowed & (bytes_alone(values) <= limits[:, None])
+    alone = bytes_alone(values, k)
+    order = np.argsort(-alone.max(axis=0), kind="stable").tolist()
+    possible = allowed & (alone <= limits[:, None])
     devices_of = [np.flatnonzero(possible[:, node]).tolist() for node in order]
     is_constant = values.is_constant[values.read_value]
     constants_of: list[list[int]] = [[] for _ in range(n)]

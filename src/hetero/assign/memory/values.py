@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,10 @@ class Values:
     size is known. ``is_constant``, ``is_output``: bool [num_values]. ``read_value``, ``read_node``: int32 [num_reads],
     each value that a node reads and that node, each pair once, ordered by value and node. ``own``: float64 [num_nodes],
     bytes of constants inside a node, such as those of nested graphs. All arrays are read-only.
+
+    ``bytes_inside``: float64 [k, num_values], the bytes of each value on each of k devices if all that read it are in
+    the subgraph that makes it: less than ``bytes`` if it only passes inside units of the device (`Support.units`).
+    None: ``bytes`` on every device.
     """
 
     num_nodes: int
@@ -41,10 +45,12 @@ class Values:
     read_value: NDArray[np.int32]
     read_node: NDArray[np.int32]
     own: NDArray[np.float64]
+    bytes_inside: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self)[1:]:
-            getattr(self, field.name).setflags(write=False)
+            if (array := getattr(self, field.name)) is not None:
+                array.setflags(write=False)
 
     @classmethod
     def from_arrays(
@@ -57,6 +63,7 @@ class Values:
         is_constant: ArrayLike | None = None,
         is_output: ArrayLike | None = None,
         own: ArrayLike | None = None,
+        bytes_inside: NDArray[np.float64] | None = None,
     ) -> Values:
         """From arrays as above; reads may repeat and be in any order. ``size``: bytes, not finite if unknown."""
         producers = np.array(producer, np.int32)
@@ -73,7 +80,14 @@ class Values:
             (pairs // num_nodes).astype(np.int32) if num_nodes else np.zeros(0, np.int32),
             (pairs % num_nodes).astype(np.int32) if num_nodes else np.zeros(0, np.int32),
             np.zeros(num_nodes) if own is None else np.array(own, np.float64),
+            bytes_inside,
         )
+
+    def on(self, device: int) -> Values:
+        """The values with ``bytes`` of one device, for values that are read only in the subgraph that makes them."""
+        if self.bytes_inside is None:
+            return self
+        return dataclasses.replace(self, bytes=self.bytes_inside[device], bytes_inside=None)
 
     def renumbered(self, order: NDArray[np.integer]) -> Values:
         """The same values, with ``order[i]`` as node i. ``order``: int [num_nodes], a topological order."""
@@ -89,11 +103,15 @@ class Values:
             self.is_constant,
             self.is_output,
             self.own[order],
+            self.bytes_inside,
         )
 
 
-def values_of(model: Model, sizes: Mapping[str, int] | None = None) -> Values:
-    """The values of a model. ``sizes``: symbolic dim -> size. O(values + reads). May run shape inference once.
+def values_of(
+    model: Model, sizes: Mapping[str, int] | None = None, units: Sequence[Sequence[NDArray[np.int32]]] = ()
+) -> Values:
+    """The values of a model. ``sizes``: symbolic dim -> size. ``units``: of each device's answer (`Support.units`).
+    O(values + reads + members of units). May run shape inference once.
 
     Constants count with their raw bytes. Constants of strings, and nodes with nested graphs, which may hold constants,
     count with their bytes in the file.
@@ -111,7 +129,47 @@ def values_of(model: Model, sizes: Mapping[str, int] | None = None) -> Values:
     row = model.file_nodes
     own = np.where(has_graphs, file.node_end[row] - file.node_start[row], 0)
     value, node = reads_of(model)
-    return Values.from_arrays(model.num_nodes, model.producer, size, value, node, model.is_constant, is_output, own)
+    values = Values.from_arrays(model.num_nodes, model.producer, size, value, node, model.is_constant, is_output, own)
+    if not any(units):
+        return values
+    held = _bytes_held(model, values)
+    inside = [np.where(_passes_inside(values, of_device), held, values.bytes) for of_device in units]
+    return dataclasses.replace(values, bytes_inside=np.array(inside))
+
+
+def _bytes_held(model: Model, values: Values) -> NDArray[np.float64]:
+    """float64 [num_values]: what a device holds of values inside units. The result of a DequantizeLinear is held in the
+    quantized type; if the node reads a constant, that is counted already. Other values are never stored."""
+    held = np.zeros(len(values.producer))
+    numbers = [number for number, name in enumerate(model.op_types) if name == "DequantizeLinear"]
+    nodes = np.flatnonzero(np.isin(model.op_type_of, numbers))
+    inputs, outputs = model.node_inputs, model.node_outputs
+    nodes = nodes[(np.diff(inputs.indptr)[nodes] > 0) & (np.diff(outputs.indptr)[nodes] > 0)]
+    source, result = inputs.values[inputs.indptr[nodes]], outputs.values[outputs.indptr[nodes]]
+    stored = (source >= 0) & (result >= 0) & ~values.is_constant[source]
+    held[result[stored]] = np.minimum(values.bytes[source[stored]], values.bytes[result[stored]])
+    return held
+
+
+def _passes_inside(values: Values, units: Sequence[NDArray[np.int32]]) -> NDArray[np.bool_]:
+    """bool [num_values]: whether each node that reads the value is in a unit with the node that makes it."""
+    num_units, n = len(units), values.num_nodes
+    if not num_units:
+        return np.zeros(len(values.producer), np.bool_)
+    unit = np.repeat(np.arange(num_units), [len(nodes) for nodes in units])
+    pairs = np.unique(np.concatenate(units).astype(np.int64) * num_units + unit)  # by node
+    first = np.searchsorted(pairs, np.arange(n + 1) * num_units)
+    maker = values.producer[values.read_value]
+    count = np.where(maker >= 0, np.diff(first)[maker], 0)
+    read = np.repeat(np.arange(len(maker)), count)  # once for each unit of the maker
+    nth = np.arange(len(read)) - np.repeat(np.cumsum(count) - count, count)
+    wanted = values.read_node[read].astype(np.int64) * num_units + pairs[first[maker[read]] + nth] % num_units
+    shares = np.zeros(len(maker), np.bool_)
+    shares[read[pairs[np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)] == wanted]] = True
+    passes = np.zeros(len(values.producer), np.bool_)
+    passes[values.read_value] = True
+    passes[values.read_value[~shares]] = False
+    return passes & ~values.is_output
 
 
 def bytes_of_type(kind: ValueType, sizes: Mapping[str, int] | None = None) -> float:
