@@ -1,5 +1,5 @@
-"""Forged exported files, plans, costs and manifests: real ones with fields changed at random and digests made right. Also
-random arguments and command lines.
+"""Forged exported files, plans, costs and manifests: real ones with fields changed at random and digests made right.
+Also random arguments and command lines.
 
     python tests/hostile/forgeries.py containers --minutes 10 --seed 3
     python tests/hostile/forgeries.py plans --seed 3 --case 123         # one case, in this process

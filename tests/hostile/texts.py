@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 import hetero
 from faults import operations
+from hetero.cli import main
 from hetero.errors import HeteroError
 from hostile.mutations import FLOATS, NUMBERS, TEXTS
 
@@ -192,13 +194,16 @@ class Commands:
                 words.append(
                     "net.onnx" if choose.random() < 0.9 else change_text(choose, ("net.onnx",)).replace("/", "")
                 )
+            command = main.get_command(click.Context(main), words[0]) if words[0] in COMMANDS else None
+            known = {option for parameter in command.params for option in parameter.opts} if command else set()
+            options = [option for option in OPTIONS if option in known] or list(OPTIONS)
             for _ in range(choose.randint(0, 4)):
-                option = choose.choice(list(OPTIONS)) if choose.random() < 0.95 else change_text(choose, list(OPTIONS))
+                option = choose.choice(options) if choose.random() < 0.95 else change_text(choose, list(OPTIONS))
                 words.append(option)
                 if texts := OPTIONS.get(option):
                     text = change_text(choose, texts) if choose.random() < 0.7 else choose.choice(texts)
                     words.append(text.replace("/", "") if option in ("--save", "-o", "--plan", "--property") else text)
-            words = [word.replace("\0", "") for word in words]  # the system passes no NUL
+            words = [word.replace("\0", "").replace("\ud800", "\udcff") for word in words]  # as the system does
             yield f"forge {words!r:.600}", lambda: None
         else:
             yield "devices", lambda: _run(["devices"])  # loads their libraries
@@ -207,8 +212,6 @@ class Commands:
 
 def _run(words: list[str]) -> None:
     """A command. Raises `HeteroError` if the exit status is not 0, as an error is expected to end."""
-    from hetero.cli import main
-
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
