@@ -35,6 +35,7 @@ def test_parse(text: str, parsed: DeviceString) -> None:
         ("HETERO:CPU.0,FPGA,CPU.0", "CPU.0 is listed twice"),
         ("HETERO:HETERO,CPU", "cannot stand inside"),
         ("HETERO:HETERO:CPU", "cannot stand inside"),
+        ("A:" * 10_000 + "CPU", "cannot stand inside"),
         ("CPU.", "id after the dot"),
         ("CPU.a/b", "id after the dot"),
         ("../x", "expected a name"),

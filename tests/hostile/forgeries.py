@@ -1,4 +1,5 @@
 """Forged exported files, plans, costs and manifests: real ones with fields changed at random and digests made right.
+Also random arguments and command lines.
 
     python tests/hostile/forgeries.py containers --minutes 10 --seed 3
     python tests/hostile/forgeries.py plans --seed 3 --case 123         # one case, in this process
@@ -44,6 +45,7 @@ from forging import entries_of, forged
 from fuzz.run import case_of
 from hetero.errors import HeteroError
 from hostile.mutations import change_bytes, change_json, change_message
+from hostile.texts import Arguments, Commands
 
 EACH = 25
 """Cases of one subject, such as a model."""
@@ -333,6 +335,8 @@ KINDS: dict[str, Callable[[random.Random], Any]] = {
     "plans": Plans,
     "costs": CostFiles,
     "manifests": Manifests,
+    "arguments": Arguments,
+    "commands": Commands,
 }
 
 

@@ -98,6 +98,8 @@ def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
     for entry in text.split(","):
         if not entry.strip():
             raise PropertyError(f"device {whole!r}: the list has an empty entry; remove the spare comma")
+        if entry.count(":") > 1:  # bounds the recursion
+            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")
         device = parse_device(entry)
         if device.devices is not None or device.name in LIST_DEVICES:
             raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")

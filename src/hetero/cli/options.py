@@ -111,7 +111,7 @@ def input_options(function: _F) -> _F:
     """Adds the options of `hetero.cli.inputs.InputChoice`, under the names of its fields."""
     for option in (
         *_IMAGE_OPTIONS,
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs."),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs."),
         click.option(
             "--range",
             "ranges",

@@ -116,6 +116,13 @@ def saved(tmp_path, change):
     return path
 
 
+def test_checking_many_links_takes_linear_time():
+    """A search per link through all links would take an hour."""
+    names = [f"D{number}" for number in range(300)]
+    links = [LinkTimes(source, target, 1.0, 1.0) for source in names for target in names if source != target]
+    assert len(Costs.of_model(MODEL, links=links).links) == 300 * 299
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -168,3 +168,8 @@ def test_an_input_with_a_default(hetero_json: Json, hetero: Invoke) -> None:
     assert (given["outputs"][0]["min"], given["outputs"][0]["max"]) == (7, 9)
     assert hetero_json("compare", "d.onnx", "-d", "TEMPLATE", "-i", "w=1")["passed"]
     assert "takes" in hetero("run", "d.onnx", "-i", "w=1e39", code=2).stderr
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
+def test_bad_seeds(hetero: Invoke, diamond_path: Path, seed: str) -> None:
+    assert "--seed" in hetero("run", diamond_path, "--seed", seed, code=2).stderr

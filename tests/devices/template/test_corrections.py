@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from hetero import Core
+from hetero import Core, InferenceError
 
 
 def _model(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes: Any) -> onnx.ModelProto:
@@ -158,3 +158,37 @@ def test_tf_idf_weighs_ngrams_by_their_place_in_the_pool(
         _as_onnxruntime(
             "TfIdfVectorizer", {"x": x}, min_gram_length=least, max_gram_length=2, max_skip_count=skips, **shared
         )
+
+
+def _loop(trips: int, shape: list[int] | None) -> np.ndarray:
+    """A Loop whose body declares this shape for its scanned output of shape (2, 3)."""
+
+    def info(name: str, dtype: int, dims: Any) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, dtype, dims)
+
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["more"]), helper.make_node("Neg", ["x"], ["s"])],
+        "body",
+        [info("i", onnx.TensorProto.INT64, []), info("go", onnx.TensorProto.BOOL, [])],
+        [info("more", onnx.TensorProto.BOOL, []), info("s", onnx.TensorProto.FLOAT, shape)],
+    )
+    node = helper.make_node("Loop", ["n", ""], ["y"], body=body)
+    inputs = [info("n", onnx.TensorProto.INT64, []), info("x", onnx.TensorProto.FLOAT, [2, 3])]
+    graph = helper.make_graph([node], "g", inputs, [info("y", onnx.TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = {"n": np.array(trips), "x": np.ones((2, 3), np.float32)}
+    return Core().compile_model(model, "TEMPLATE")(feeds).arrays()[0]
+
+
+def test_a_loop_without_iterations_and_without_a_known_rank() -> None:
+    assert _loop(0, [2, 3]).shape == (0, 2, 3)
+    assert _loop(2, None).shape == (2, 2, 3)
+    with pytest.raises(InferenceError, match="to determine the rank of the scanned output 's'"):
+        _loop(0, None)
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_dilated_convolution_of_a_batch(batch: int) -> None:
+    x, w = np.ones((batch, 4, 6, 6), np.float32), np.ones((2, 2, 3, 3), np.float32)
+    (y,) = _run("Conv", {"x": x, "w": w}, dilations=[2, 2], group=2, pads=[2, 2, 2, 2])
+    assert y.shape == (batch, 2, 6, 6)

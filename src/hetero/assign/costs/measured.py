@@ -280,10 +280,11 @@ def _check(costs: Costs, label: str) -> None:
             _checked_time(times.min_us, f"{where}: node {node!r}")
             if times.count < 1:
                 raise CostFileError(f"{where}: node {node!r}: expected a count of 1 or more, found {times.count}")
-    pairs = [(link.source, link.target) for link in costs.links]
+    pairs = set()
     for link in costs.links:
         where = f"{label}: link from {link.source} to {link.target}"
-        if pairs.count((link.source, link.target)) > 1:
+        if (link.source, link.target) in pairs:
             raise CostFileError(f"{where} is given twice")
+        pairs.add((link.source, link.target))
         _checked_time(link.latency_us, where)
         _checked_time(link.us_per_mb, where)

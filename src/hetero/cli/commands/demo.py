@@ -27,7 +27,9 @@ __all__ = ["command"]
     type=click.Path(file_okay=False, path_type=Path),
     help="Write two Graphviz files into this folder, which is made if it does not exist.",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the random weights and input.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random weights and input."
+)
 @click.option("--per-node", is_flag=True, help="Print the counters of every node.")
 @click.option(
     "--save-model", metavar="FILE.onnx", type=click.Path(), help="Write the model, for use with other commands."

@@ -185,19 +185,28 @@ RULES: dict[tuple[str, str], type[Any]] = {
 }
 
 
-def _output_types(graph: onnx.GraphProto) -> list[tuple[Any, tuple[int, ...]]]:
-    """The declared element type and shape of each output, with 0 for unknown sizes. Used if there are no iterations."""
+_Kind = tuple[str, Any, tuple[int, ...] | None]
+"""A name, an element type, and a shape with 0 for unknown sizes; None if the rank is unknown."""
+
+
+def _output_types(graph: onnx.GraphProto) -> list[_Kind]:
+    """What the graph declares of each output. Used if there are no iterations."""
     types = []
     for output in graph.output:
         tensor = output.type.tensor_type
         dtype = dtype_of(tensor.elem_type) or np.dtype(np.float32)
-        types.append((dtype, tuple(dim.dim_value for dim in tensor.shape.dim)))
+        shape = tuple(dim.dim_value for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+        types.append((output.name, dtype, shape))
     return types
 
 
-def _stack(collected: Sequence[Any], kind: tuple[Any, tuple[int, ...]]) -> Any:
-    dtype, shape = kind
-    return np.stack(collected) if collected else np.empty((0, *shape), dtype)
+def _stack(collected: Sequence[Any], kind: _Kind) -> Any:
+    if collected:
+        return np.stack(collected)
+    name, dtype, shape = kind
+    if shape is None:
+        raise ValueError(f"there is no iteration to determine the rank of the scanned output {name!r} of its body")
+    return np.empty((0, *shape), dtype)
 
 
 def _stack_padded(parts: Sequence[np.ndarray]) -> np.ndarray:

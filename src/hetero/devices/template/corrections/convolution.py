@@ -51,8 +51,9 @@ class Conv(UpstreamConv):  # type: ignore[misc]
         for tap in itertools.product(*map(range, kernel)):
             window = tuple(slice(t * d, t * d + e, s) for t, d, e, s in zip(tap, dilations, ends, steps, strict=True))
             taps.append(padded[(slice(None),) * 2 + window])
-        columns = np.stack(taps, axis=2).reshape(x.shape[0], -1, *taps[0].shape[2:])
-        return super()._run(columns, w.reshape(len(w), -1, *[1] * rank), b, group=group)
+        size = math.prod(kernel)
+        columns = np.stack(taps, axis=2).reshape(x.shape[0], x.shape[1] * size, *taps[0].shape[2:])
+        return super()._run(columns, w.reshape(len(w), w.shape[1] * size, *[1] * rank), b, group=group)
 
 
 class ConvTranspose(OpRun):
