@@ -7,7 +7,8 @@
  *    which grow from the sources, and move the vertices of the coarse graph; then move nodes again.
  * 4. Contract (contract.c) until no two adjacent subgraphs can be merged.
  * 5. If there may be fewer subgraphs (bound.c): other starts, as many as CANDIDATE_WORK allows. These are the reversed
- *    graph, contraction alone, and the contracted common refinement, in both directions.
+ *    graph, contraction alone, and the contracted common refinement, in both directions; then the same from up to
+ *    ORDERS random topological orders, which change what is found among equals.
  * 6. Windows (windows.c), for WINDOW_WORK steps; fewer if only the cut can be smaller.
  * 7. With weights: windows and moves between levels that lower the weight of the cut and keep the number of subgraphs.
  *    No step before this one looks at weights, so they cannot cost a subgraph.
@@ -42,6 +43,7 @@ static const double HEAVY = 8;
 enum {
     CANDIDATE_WORK = 1 << 21,
     CANDIDATE_STEPS = 24, /* of a candidate for each node and edge, as measured */
+    ORDERS = 8, /* each takes up to four candidates */
     WINDOW_WORK = 1 << 20,
     WINDOW_PER_EDGE = 1 << 10, /* small graphs are done sooner */
     CUT_PER_EDGE = 1 << 7,     /* where only the cut can be smaller */
@@ -289,6 +291,45 @@ static int try_more(improver *s, contest *c, int reversed, labels *other)
     return status;
 }
 
+/* Writes a random topological order. Nodes without edges are last and take no random numbers. */
+static int shuffle(const hg_graph *g, uint64_t *random, int32_t *order, hg_arena *arena, hg_watch *watch)
+{
+    const hg_mark mark = hg_arena_mark(arena);
+    int32_t *waiting = HG_TAKE(arena, int32_t, g->n);
+    if (!waiting)
+        return HG_NO_MEMORY;
+    int32_t ready = 0, last = g->n;
+    for (int32_t i = 0; i < g->n; i++) {
+        const int32_t v = hg_nth(g, i);
+        waiting[v] = g->pred_indptr[v + 1] - g->pred_indptr[v];
+        if (waiting[v] == 0 && g->indptr[v] < g->indptr[v + 1])
+            order[ready++] = v;
+        else if (waiting[v] == 0)
+            order[--last] = v;
+    }
+    for (int32_t i = 0; i < last; i++) {
+        const int32_t at = i + (int32_t)hg_draw(random, (uint32_t)(ready - i)), v = order[at];
+        order[at] = order[i];
+        order[i] = v;
+        for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++)
+            if (--waiting[g->indices[j]] == 0)
+                order[ready++] = g->indices[j];
+        if (hg_interrupted(watch, 16))
+            return HG_INTERRUPTED;
+    }
+    hg_arena_release(arena, mark);
+    return HG_OK;
+}
+
+static void reverse(int32_t n, int32_t *order)
+{
+    for (int32_t i = 0, j = n - 1; i < j; i++, j--) {
+        const int32_t v = order[i];
+        order[i] = order[j];
+        order[j] = v;
+    }
+}
+
 /* Step 5. */
 static int try_candidates(improver *s, contest *c)
 {
@@ -315,7 +356,29 @@ static int try_candidates(improver *s, contest *c)
         status = keep_better(&reversed, c, &other, 1);
     if (status == HG_OK)
         status = try_more(s, c, 0, &other);
-    return turn && status == HG_OK ? try_more(&reversed, c, 1, &other) : status;
+    if (turn && status == HG_OK)
+        status = try_more(&reversed, c, 1, &other);
+    hg_graph same = *s->g;
+    same.order = order;
+    improver forward = reversed;
+    forward.g = &same;
+    forward.dag = s->dag;
+    forward.dag.order = order;
+    uint64_t random = 0x9E3779B97F4A7C15u;
+    for (int round = 0; round < ORDERS && status == HG_OK && next_candidate(c); round++) {
+        const int turned_now = round % 2;
+        improver *now = turned_now ? &reversed : &forward;
+        status = shuffle(s->g, &random, order, s->arena, s->watch);
+        if (turned_now)
+            reverse(n, order);
+        if (status == HG_OK)
+            status = sweep_and_improve(now, &other, &whole);
+        if (status == HG_OK)
+            status = keep_better(now, c, &other, turned_now);
+        if (status == HG_OK)
+            status = try_more(now, c, turned_now, &other);
+    }
+    return status;
 }
 
 /* Step 6, or the first half of step 7; merges what becomes adjacent. */

@@ -22,6 +22,15 @@ typedef struct {
     const uint8_t *device;
 } hg_dag;
 
+/* A number below `below`, from a state that is not 0 (xorshift). */
+static inline uint32_t hg_draw(uint64_t *state, uint32_t below)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return (uint32_t)(((*state >> 32) * below) >> 32);
+}
+
 /* ---- sweep.c ---- */
 
 /* depth[v]: most changes of device on a path from a source to v. by_depth: the nodes by depth, ties in topological

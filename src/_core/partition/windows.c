@@ -57,14 +57,6 @@ typedef struct {
     hg_watch *watch;
 } improver;
 
-static inline uint32_t draw(improver *s, uint32_t below)
-{
-    s->random ^= s->random << 13;
-    s->random ^= s->random >> 7;
-    s->random ^= s->random << 17;
-    return (uint32_t)(((s->random >> 32) * below) >> 32);
-}
-
 static inline int lowest(uint64_t mask) { return __builtin_ctzll(mask); }
 
 static void merge(window *w, uint64_t *names, int a, int b)
@@ -131,7 +123,7 @@ static uint64_t rebuild(improver *s, window *w, uint64_t kept)
     }
     close_clusters(w, names);
     for (int32_t i = w->joinable; i > 1; i--) {
-        const int32_t j = (int32_t)draw(s, (uint32_t)i);
+        const int32_t j = (int32_t)hg_draw(&s->random, (uint32_t)i);
         const inner_edge moved = w->edge[j];
         w->edge[j] = w->edge[i - 1];
         w->edge[i - 1] = moved;
@@ -208,10 +200,10 @@ static int search(improver *s, window *w, int wander)
 {
     int changed = 0;
     for (int try = 0; try < TRIES; try++) {
-        const uint32_t share = draw(s, 3); /* all, half, or a quarter of the subgraphs are dissolved */
+        const uint32_t share = hg_draw(&s->random, 3); /* all, half, or a quarter of the subgraphs are dissolved */
         uint64_t kept = 0;
         for (uint32_t i = 0; i < share; i++) {
-            const uint64_t bits = (uint64_t)draw(s, UINT32_MAX) << 32 | draw(s, UINT32_MAX);
+            const uint64_t bits = (uint64_t)hg_draw(&s->random, UINT32_MAX) << 32 | hg_draw(&s->random, UINT32_MAX);
             kept |= bits & w->names;
         }
         const uint64_t names = rebuild(s, w, kept);
@@ -220,7 +212,7 @@ static int search(improver *s, window *w, int wander)
             continue;
         const double cut = cut_of(w, w->next);
         s->work -= w->edges;
-        if (count == w->count && cut > w->cut && (!wander || draw(s, 8)))
+        if (count == w->count && cut > w->cut && (!wander || hg_draw(&s->random, 8)))
             continue;
         memcpy(w->own, w->next, sizeof w->own);
         w->names = names;
@@ -262,9 +254,9 @@ static int find_order(improver *s, int way)
     s->places = 0;
     while (s->places < ready) { /* order: those done, then those ready */
         const int32_t waiting = ready - s->places;
-        const int32_t pick = s->places + (way == 0   ? waiting - 1 - (int32_t)draw(s, waiting < 2 ? (uint32_t)waiting : 2)
+        const int32_t pick = s->places + (way == 0   ? waiting - 1 - (int32_t)hg_draw(&s->random, waiting < 2 ? (uint32_t)waiting : 2)
                                           : way == 1 ? 0
-                                                     : (int32_t)draw(s, (uint32_t)waiting));
+                                                     : (int32_t)hg_draw(&s->random, (uint32_t)waiting));
         const int32_t label = s->order[pick];
         s->order[pick] = s->order[s->places];
         s->order[s->places++] = label;
@@ -356,7 +348,7 @@ int hg_improve_windows(const hg_dag *g, int32_t *label, int32_t *count, double *
         if (status != HG_OK)
             return status;
         s.work -= 8 * size;
-        const int32_t largest = round & 1 ? ATOMS : 12 + (int32_t)draw(&s, ATOMS - 12);
+        const int32_t largest = round & 1 ? ATOMS : 12 + (int32_t)hg_draw(&s.random, ATOMS - 12);
         const int wander = s.work > work / 4;
         status = improve_windows(&s, w, largest, wander);
         if (status < 0)
