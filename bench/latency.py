@@ -389,7 +389,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("sleeping", "cpu", "cuts", "sharing", "search", "plan", "exact"))
     parser.add_argument(
-        "--models", nargs="*", default=["light_inception_v1"], help="for cuts, and cpu beside the towers"
+        "--models",
+        nargs="*",
+        default=["light_inception_v1"],
+        choices=[*real_models.MODELS, *real_models.OTHERS],
+        help="for cuts, and cpu beside the towers",
     )
     parser.add_argument("--rounds", type=int, help="for sleeping, cpu, cuts and sharing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="of graphs")
