@@ -1,33 +1,74 @@
 """Mutation testing of C files: change one comparison, constant or index, and see whether the tests notice.
 
-    python tools/mutate.py partition --sample 20 --seed 1       # also: reader, memory
-    python tools/mutate.py memory --build 'ninja -C build'      # a command that builds and installs the change
+    python tools/mutate.py partition --sample 60 --seed 1       # also: reader, memory
+    python tools/mutate.py partition --file bound.c             # mutants of one file
+    python tools/mutate.py memory --only 'arena_layout.c:89:'   # those whose description contains this
 
-Mutates the working copy, builds, runs the subject's tests, and restores the file, also when it is interrupted. Without
-``--build`` the next import must build the change, as the editable installation of CONTRIBUTING.md does. A mutant that
-does not compile, or that compiles to what it was, does not count. Exits with 1 if a mutant survives.
+Mutates the working copy, builds it in build/, as the editable installation of CONTRIBUTING.md does, runs the subject's
+tests, the quick ones first, until one fails, and restores the file, also when it is interrupted. A mutant that does not
+compile, or that compiles to the same modules, is equivalent or no program and does not count: others take its place. A
+comment with ``mutant:`` in the line, or in the line above it, says why mutants of that line are equivalent; they are
+left out. Exits with 1 if a mutant survives.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
+import os
 import random
 import re
+import resource
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SUBJECTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "partition": (("src/_core/partition/*.c",), ("tests/partition",)),
-    "reader": (("src/_core/onnx/*.c",), ("tests/model", "tests/hostile")),
-    "memory": (("src/_core/arena_layout.c",), ("tests/kernels/test_program.py", "tests/devices/cpu/test_memory.py")),
-}
-"""By subject: the files, and the tests that must notice."""
+BUILD = ["cmake", "--build", "build", "--target", "install"]
+SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
+    "partition": (
+        ["src/_core/partition/*.c"],
+        ["tests/partition/test_check.py", "tests/partition/test_closure.py", "tests/partition/test_lower_bound.py",
+         "tests/partition/test_metamorphic.py", "tests/partition"],
+    ),
+    "reader": (
+        ["src/_core/onnx/*.c"],
+        ["tests/model/test_read.py", "tests/model/test_malformed.py", "tests/model/test_types.py",
+         "tests/model/test_external.py", "tests/model/test_skeleton.py", "tests/model/test_random_parts.py",
+         "tests/model", "tests/hostile/test_hostile.py"],
+    ),
+    "memory": (
+        ["src/_core/arena_layout.c", "src/_core/sizes.c", "src/_core/pages.c"],
+        ["tests/kernels/test_program.py", "tests/kernels/test_sizes.py", "tests/devices/cpu/test_pages.py",
+         "tests/devices/cpu/test_memory.py", "tests/devices/cpu/test_runner.py"],
+    ),
+}  # fmt: skip
+"""By subject: the files, and the tests that must notice, in their order."""
+MEMORY = 8 << 30
+"""Bytes of address space of a process that tests a mutant, which may allocate without end."""
+PROFILE = """
+import hypothesis
+phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+hypothesis.settings.register_profile("mutants", database=None, phases=phases, deadline=None)
+hypothesis.settings.load_profile("mutants")
+"""
+"""A plugin for pytest: a failing example need not be shrunk or kept."""
 SWAPS = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"), "==": ("!=",), "!=": ("==",),
          "&&": ("||",), "||": ("&&",), "+": ("-",), "-": ("+",)}  # fmt: skip
+UNSEEN = re.compile(
+    r"^\s*(?:static |const |u?int\d+_t |char |float |double |vf )+\*?\w+(?:\[\w+\])*(?:, \*?\w+(?:\[\w+\])*)*$"
+    r"|\b(?:HG_NEW|HG_TAKE\w*|malloc|calloc|hg_arena_open|HG_ALLOCATE\w*)\([^;]*$"
+    r"|\bhg_interrupted\w*\([^;{]*$"
+)
+"""What comes before a number or an index whose increase no test should notice: the length of a declared array, the size
+of an allocation, and the estimate of the work since signals were last looked for."""
 # Comments and strings first, so that nothing inside them matches.
 TOKEN = re.compile(
     r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|[^\n])*"""
@@ -58,8 +99,12 @@ def mutants(path: Path) -> Iterator[Mutant]:
     """All mutants of a file."""
     source = path.read_text()
     for match in TOKEN.finditer(source):
-        if "HT_ASSERT" in source[source.rfind("\n", 0, match.start()) + 1 : match.start()]:
-            continue  # only the checked build compiles it
+        above = source.rfind("\n", 0, max(0, source.rfind("\n", 0, match.start())))
+        if "mutant:" in source[above + 1 : source.find("\n", match.end())]:
+            continue
+        before = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
+        if UNSEEN.search(before) and not (match["operator"] and "hg_interrupted" not in before):
+            continue
         if match["operator"]:
             for text in SWAPS[match["operator"]]:
                 yield Mutant(path, match.start(), match.end(), text)
@@ -69,19 +114,49 @@ def mutants(path: Path) -> Iterator[Mutant]:
             yield Mutant(path, match.start(), match.end(), "[1 + ")
 
 
-def judge(mutant: Mutant, build: str, tests: list[str], seconds: float) -> str:
-    """``killed``, ``survived`` or ``does not compile``. A time-out kills too: the mutant runs forever."""
+def modules() -> str:
+    """A digest of the built modules."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted((ROOT / "build").glob("*.so")))).hexdigest()
+
+
+def built() -> bool:
+    return subprocess.run(BUILD, check=False, cwd=ROOT, capture_output=True).returncode == 0
+
+
+def passes(tests: list[str], seconds: float) -> bool:
+    """Whether the tests pass. A time-out fails: the mutant runs forever."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "no_shrinking.py").write_text(PROFILE)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))  # for the child
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no_shrinking", "-m", "not slow"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": folder, "MALLOC_PERTURB_": "165"},  # memory that is not initialized
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what a test started
+            process.wait()
+
+
+def judge(mutant: Mutant, original: str, tests: list[str], seconds: float) -> str:
+    """``killed``, ``survived``, ``same code`` or ``does not compile``."""
     source = mutant.path.read_text()
     try:
         mutant.path.write_text(mutant.apply(source))
-        if build and subprocess.run(build, shell=True, check=False, cwd=ROOT, capture_output=True).returncode:
+        if not built():
             return "does not compile"
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
-        try:
-            done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return "killed"
-        return "killed" if done.returncode else "survived"
+        if modules() == original:
+            return "same code"
+        return "survived" if passes(tests, seconds) else "killed"
     finally:
         mutant.path.write_text(source)
 
@@ -89,27 +164,37 @@ def judge(mutant: Mutant, build: str, tests: list[str], seconds: float) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("--sample", type=int, default=20, help="how many mutants")
+    parser.add_argument("--sample", type=int, default=60, help="how many mutants to judge")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--build", default="", help="a command that builds the change")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for the tests of one mutant")
-    parser.add_argument("--tests", nargs="+", default=(), help="other tests than those of the subject")
+    parser.add_argument("--file", default="", help="the name of the only file to mutate")
+    parser.add_argument("--only", default="", help="text in the description of the mutants, such as 'bound.c:20:'")
+    parser.add_argument("--tests", nargs="+", default=[], help="other tests than those of the subject")
     chosen = parser.parse_args()
-    files, tests = SUBJECTS[chosen.subject]
-    everything = [mutant for pattern in files for path in sorted(ROOT.glob(pattern)) for mutant in mutants(path)]
-    sample = random.Random(chosen.seed).sample(everything, min(chosen.sample, len(everything)))
-    counts = {"killed": 0, "survived": 0, "does not compile": 0}
+    patterns, tests = SUBJECTS[chosen.subject]
+    tests = chosen.tests or tests
+    files = [path for pattern in patterns for path in sorted(ROOT.glob(pattern)) if chosen.file in ("", path.name)]
+    everything = [mutant for path in files for mutant in mutants(path)]
+    everything = [m for m in everything if chosen.only in m.describe(m.path.read_text())]
+    random.Random(chosen.seed).shuffle(everything)
+    begun = time.monotonic()
+    if not built() or not passes(tests, 3600):
+        sys.exit("The tests must pass without a mutant.")
+    seconds = 30 + 3 * (time.monotonic() - begun)
+    original = modules()
+    counts: Counter[str] = Counter()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     try:
-        for mutant in sample:
-            verdict = judge(mutant, chosen.build, list(chosen.tests or tests), chosen.timeout)
+        for mutant in everything:
+            if counts["killed"] + counts["survived"] == chosen.sample:
+                break
+            verdict = judge(mutant, original, tests, seconds)
             counts[verdict] += 1
             print(f"{verdict:16} {mutant.describe(mutant.path.read_text())}", flush=True)
     finally:
-        if chosen.build:
-            subprocess.run(chosen.build, shell=True, check=False, cwd=ROOT, capture_output=True)
+        built()
     judged = counts["killed"] + counts["survived"]
-    print(f"{chosen.subject}, seed {chosen.seed}: {counts['killed']} of {judged} mutants killed; "
-          f"{counts['does not compile']} did not compile; {len(everything)} mutants in all")  # fmt: skip
+    print(f"{chosen.subject}, seed {chosen.seed}: {counts['killed']} of {judged} mutants killed; {counts['same code']} "
+          f"compiled to the same code, {counts['does not compile']} not at all; {len(everything)} in all")  # fmt: skip
     return bool(counts["survived"])
 
 

@@ -10,8 +10,8 @@ from faults import shim
 from faults.operations import ON_FILES
 from hetero.partition import POLICIES
 
-QUICK = ("read", "graph", "checked", *(f"partition_{policy}" for policy in POLICIES))
-LONG = ("import_", "compile_cpu", "compile_dynamic")
+QUICK = ("read", "graph", "checked", "closure", "limited", *(f"partition_{policy}" for policy in POLICIES))
+LONG = ("plan", "plan_latency", "import_", "compile_cpu", "compile_dynamic")
 
 
 @pytest.fixture(scope="session")

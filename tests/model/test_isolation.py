@@ -246,6 +246,7 @@ for limit in {limits}:
 """
 
 
+@pytest.mark.slow
 def test_with_little_memory_the_answer_is_the_same_or_an_error(make_model: Make, tmp_path: pathlib.Path) -> None:
     nodes = [oh.make_node("Shape", ["x"], ["s0"]), oh.make_node("Expand", ["x", "s0"], ["v0"])]
     for i in range(200):
