@@ -171,6 +171,17 @@ def test_numbers_beyond_64_bits_end_the_use_of_a_plan() -> None:
         program_of(lambda n: [n % (1 << 64)], [3])
 
 
+def test_divisions_without_a_result_end_the_use_of_a_plan() -> None:
+    least = -(1 << 63)
+    for divided in (lambda a, b: a // b, lambda a, b: a % b):
+        program = program_of(lambda a, b, divided=divided: [divided(a, b) % 50], [9, 4])
+        assert lengths_in(program, [-9, -4]) == [divided(-9, -4) % 50]
+        assert lengths_in(program, [9, 0]) is None
+        assert lengths_in(program, [least, -1]) is None
+        assert lengths_in(program, [least + 1, -1]) == [divided(least + 1, -1) % 50]
+        assert lengths_in(program, [least, 1]) == [divided(least, 1) % 50]
+
+
 def test_symbols_are_numbers_to_python() -> None:
     trace = SizeTrace()
     n, x = trace.dim(0, 0, 6), trace.element(1, 0, 2.5)
