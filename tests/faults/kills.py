@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import dataclasses
+import functools
 import os
 import random
 import shutil
@@ -59,14 +60,10 @@ def _export(folder: Path, number: int) -> None:
     _exported(number % 2).export_model(folder / "net.hetero")
 
 
-_kept: dict[int, hetero.CompiledModel] = {}
-
-
+@functools.cache
 def _exported(which: int) -> hetero.CompiledModel:
-    if which not in _kept:
-        device, pins = (("CPU", None), (operations.DEVICES, {"op:Conv": "TEMPLATE"}))[which]
-        _kept[which] = hetero.Core().compile_model(operations.model_bytes(), device, ONE_THREAD, pins=pins)
-    return _kept[which]
+    device, pins = (("CPU", None), (operations.DEVICES, {"op:Conv": "TEMPLATE"}))[which]
+    return hetero.Core().compile_model(operations.model_bytes(), device, ONE_THREAD, pins=pins)
 
 
 def _import(folder: Path) -> None:
@@ -114,10 +111,13 @@ def _parts(folder: Path) -> None:
 
 
 def _save_plan(folder: Path, number: int) -> None:
-    plan = hetero.Core().plan(
-        operations.model_bytes(), operations.DEVICES, pins={} if number % 2 else {"op:Conv": "CPU"}
-    )
-    plan.save(folder / "plan.json")
+    _planned(number % 2).save(folder / "plan.json")
+
+
+@functools.cache  # planning takes far longer than saving, which is what a kill should interrupt
+def _planned(which: int) -> hetero.Plan:
+    pins = {} if which else {"op:Conv": "CPU"}
+    return hetero.Core().plan(operations.model_bytes(), operations.DEVICES, pins=pins)
 
 
 def _plans(folder: Path) -> None:

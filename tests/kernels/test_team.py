@@ -449,7 +449,7 @@ def test_recurrent_layers(name, gates, functions, batch, hidden, directions):
     z, r = normal(steps * batch, directions, gates, hidden), normal(directions * gates, hidden, hidden, seed=1) / hidden
     spec = [((directions * gates * padded * hidden,), np.float32)]
     (packed,) = _kernels.call("pack_b", [r], spec, [directions * gates, hidden, hidden, 1])
-    operands = [z, packed, None, None, *([None] * {"lstm": 2, "gru": 1, "rnn": 0}[name])]
+    operands = [z, packed, None, None, *([None] * {"lstm": 3, "gru": 1, "rnn": 0}[name])]
     state = ((directions, batch, hidden), np.float32)
     outputs = [((steps, directions, batch, hidden), np.float32), *[state] * (2 if name == "lstm" else 1)]
     ints = [steps, batch, hidden, directions, 0, 0, 0, *functions * directions]

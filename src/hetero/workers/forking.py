@@ -18,7 +18,10 @@ def serve(descriptor: int, alive: int) -> None:
     process.preload()
     own = socket.socket(fileno=descriptor)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(own, 4096, 2)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(own, 4096, 2)
+        except ConnectionResetError:  # the application was killed before it read an answer
+            os._exit(0)
         if not message:
             os._exit(0)
         try:
