@@ -54,7 +54,7 @@ typedef struct {
             return n->child + !(v <= t);                                                                               \
         const int equal = (n->feature & HT_TREE_EQUAL) != 0, first = (n->feature & HT_TREE_NAN_FIRST) != 0;            \
         if (kind == NUMBERS)                                                                                           \
-            return n->child + (!(v <= t) | ((v < t) & equal));                                                         \
+            return n->child + ((!(v <= t)) | ((v < t) & equal));                                                       \
         const int test = (v == t) | ((v < t) & !equal) | ((v != v) & first);                                           \
         return n->child + !test;                                                                                       \
     }                                                                                                                  \
