@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,21 @@ def test_menu_names_variants_from_least_to_most_demanding() -> None:
     assert "identity" in _kernels.kernel_names()
     assert _kernels.variants()[0] == "baseline"
     assert _kernels.variant() in _kernels.variants()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(), reason="x86-64 Linux only")
+def test_variants_are_those_that_the_system_reports() -> None:
+    flags = set(Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
+    avx2 = {"avx2", "fma", "f16c", "bmi1", "bmi2"}
+    avx512 = avx2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+    needed = {
+        "baseline": set(), "avx2": avx2, "avx_vnni": avx2 | {"avx_vnni"},
+        "avx512": avx512, "avx512_vnni": avx512 | {"avx512_vnni"},
+    }  # fmt: skip
+    code = "from hetero import _kernels; print(*_kernels.variants())"
+    unlimited = {name: value for name, value in os.environ.items() if name != "HETERO_ISA"}
+    told = subprocess.run([sys.executable, "-c", code], env=unlimited, text=True, capture_output=True, check=True)
+    assert set(told.stdout.split()) == {name for name, wanted in needed.items() if wanted <= flags}
 
 
 @pytest.mark.parametrize("variant", _kernels.variants())

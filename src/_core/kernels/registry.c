@@ -100,34 +100,62 @@ ht_kernel_fn ht_kernel(int variant, int kernel)
 }
 
 #if HAS_X86_VARIANTS
-/* AVX-VNNI, the 256-bit form without AVX-512. __builtin_cpu_supports of older compilers does not know it. */
-static int has_avx_vnni(void)
+enum { /* bits of registers that CPUID returns: Intel's Software Developer's Manual, volume 2 */
+    LEAF1_ECX_FMA = 1 << 12, LEAF1_ECX_OSXSAVE = 1 << 27, LEAF1_ECX_F16C = 1 << 29,
+    LEAF7_EBX_BMI = 1 << 3, LEAF7_EBX_AVX2 = 1 << 5, LEAF7_EBX_BMI2 = 1 << 8,
+    LEAF7_EBX_AVX512F = 1 << 16, LEAF7_EBX_AVX512DQ = 1 << 17, LEAF7_EBX_AVX512BW = 1 << 30,
+    LEAF7_ECX_AVX512_VNNI = 1 << 11, LEAF7_1_EAX_AVX_VNNI = 1 << 4,
+    XCR0_YMM = 0x6, XCR0_ZMM = 0xe6,
+};
+#define LEAF7_EBX_AVX512VL (1u << 31)
+
+/* Registers that the system saves. Only where CPUID has OSXSAVE. */
+static unsigned saved_registers(void)
+{
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+/* CPUID itself: __builtin_cpu_supports is always false with runtimes that do not fill what it reads, as zig's. */
+static int has(unsigned leaf1_ecx, unsigned leaf7_ebx, unsigned leaf7_ecx, unsigned registers)
 {
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+    if (!__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    leaf1_ecx |= LEAF1_ECX_OSXSAVE;
+    if ((c & leaf1_ecx) != leaf1_ecx || (saved_registers() & registers) != registers)
+        return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & leaf7_ebx) == leaf7_ebx && (c & leaf7_ecx) == leaf7_ecx;
 }
 
 static int has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    return has(LEAF1_ECX_FMA | LEAF1_ECX_F16C, LEAF7_EBX_AVX2 | LEAF7_EBX_BMI | LEAF7_EBX_BMI2, 0, XCR0_YMM);
 }
 
-static int has_avx512(void)
+/* The 256-bit form without AVX-512. */
+static int has_avx_vnni(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & LEAF7_1_EAX_AVX_VNNI);
+}
+
+static int has_avx512(unsigned leaf7_ecx)
+{
+    const unsigned ebx = LEAF7_EBX_AVX512F | LEAF7_EBX_AVX512BW | LEAF7_EBX_AVX512DQ | LEAF7_EBX_AVX512VL;
+    return has_avx2() && has(0, ebx, leaf7_ecx, XCR0_ZMM);
 }
 #endif
 
 int ht_variant_runs(int variant)
 {
 #if HAS_X86_VARIANTS
-    __builtin_cpu_init();
     switch (variant) {
     case 1: return has_avx2();
     case 2: return has_avx2() && has_avx_vnni();
-    case 3: return has_avx512();
-    case 4: return has_avx512() && __builtin_cpu_supports("avx512vnni");
+    case 3: return has_avx512(0);
+    case 4: return has_avx512(LEAF7_ECX_AVX512_VNNI);
     default: break;
     }
 #endif
