@@ -454,6 +454,7 @@ def test_properties(core: hetero.Core, late: Late, relu: hetero.Model, tmp_path:
         ("AUTO_CHOICE", "CPU", "read-only"),
         ("CACHE_DIR", str(tmp_path), "AUTO does not use CACHE_DIR"),
         ("DEVICE_PROPERTIES", {"ORT": {}}, "names 'ORT', which is not in the list"),
+        ("DEVICE_PROPERTIES", {"LATE": {"NUM_STREAM": 2}}, "LATE has no property 'NUM_STREAM'"),
     ]:
         with pytest.raises(hetero.PropertyError, match=message):
             core.compile_model(relu, "AUTO:LATE,CPU", {name: value})

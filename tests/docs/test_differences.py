@@ -88,6 +88,8 @@ OPENVINO = (
     "a float64 array for a float32 input",
     "an input that is left out of a list",
     "`MULTI:CPU(2)`",
+    "a list that names a device twice, or ends with a comma",
+    "`PERFORMANCE_HINT` of `MULTI` by default",
     "a property that a list passes on to its devices",
     "a stream that was read or written to its end",
     "iterating over results",
@@ -527,6 +529,14 @@ def test_openvino(
             compiled(relu, "MULTI:CPU(2)")
             with pytest.raises(hetero.PropertyError, match=r"DEVICE_PROPERTIES={'CPU': {'NUM_STREAMS': 2}}"):
                 core.compile_model(relu, "MULTI:CPU(2)")
+        case "a list that names a device twice, or ends with a comma":
+            for devices in ("MULTI:CPU,CPU", "AUTO:CPU,CPU", "MULTI:CPU,", "AUTO:CPU,"):
+                compiled(relu, devices)
+                with pytest.raises(hetero.PropertyError, match="listed twice|remove the spare comma"):
+                    core.compile_model(relu, devices)
+        case "`PERFORMANCE_HINT` of `MULTI` by default":
+            assert "THROUGHPUT" in str(compiled(relu, "MULTI:CPU").get_property("PERFORMANCE_HINT"))
+            assert core.compile_model(relu, "MULTI:CPU").get_property("PERFORMANCE_HINT") == "LATENCY"
         case "a property that a list passes on to its devices":
             with pytest.raises(RuntimeError, match="Property was not found"):
                 compiled(relu, "HETERO:CPU", {"INFERENCE_NUM_THREADS": 1}).get_property("INFERENCE_NUM_THREADS")

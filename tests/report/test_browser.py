@@ -672,3 +672,20 @@ def test_data_that_cannot_be_read(browser: Browser, core: hetero.Core, diamond: 
     page.until("document.getElementById('notices').textContent.includes('cannot be shown')")
     assert json.dumps(page.problems())
     page.close()
+
+
+def test_sizes_that_are_not_known_are_not_zero(core: hetero.Core, opened: Open) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("Relu", ["k"], ["b"], name="second"),
+        helper.make_node("Softmax", ["a"], ["y"], name="third"),
+        helper.make_node("Softmax", ["b"], ["z"], name="fourth"),
+    ]
+    model = make_model(nodes, {"x": ["n", 3], "k": [2, 3]}, ["y", "z"])
+    with pytest.warns(RuntimeWarning, match="the size of 2 values is not known"):
+        plan = core.plan(model, DEVICES)
+    page = opened(plan)
+    assert "2, 24 B + 1 unknown" in details(page)
+    page = opened(core.plan(model, DEVICES, shapes={"x": (2, 3)}))
+    assert "2, 48 B" in details(page)
+    assert "unknown" not in details(page)

@@ -8,6 +8,7 @@ exit, and its result is dropped.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,6 +17,9 @@ from ..errors import HeteroError, PluginTimeout, raise_out_of_memory
 __all__ = ["Result", "guarded", "within"]
 
 Result = TypeVar("Result")
+
+_SIGNAL_LATENCY = 0.1
+"""s. A signal that another thread receives, or that arrives just before the wait, does not end it (CPython)."""
 
 
 def guarded(
@@ -59,7 +63,9 @@ def within(timeout_ms: int, call: Callable[[], Result]) -> Result:
 
     thread = threading.Thread(target=work, name="hetero call of a plugin", daemon=True)
     thread.start()
-    thread.join(timeout_ms / 1000)
+    end = time.monotonic() + timeout_ms / 1000
+    while thread.is_alive() and (left := end - time.monotonic()) > 0:
+        thread.join(min(left, _SIGNAL_LATENCY))
     if not outcome:
         raise _TimeOver
     done, what = outcome[0]

@@ -147,7 +147,10 @@ class InputChoice:
                     break
                 end = part.end()
                 dims = tuple(int(dim) for dim in part["dims"].split(",") if dim.strip())
-                shapes[_only(part["name"].strip() or None, names, f"--shape {entry}")] = dims
+                name = part["name"].strip()
+                if name not in names:
+                    name = name.removesuffix("=")  # NAME=[1,3]
+                shapes[_only(name or None, names, f"--shape {entry}")] = dims
             if not end or end != len(entry):
                 raise click.UsageError(f"--shape {entry}: expected NAME=1x3x224x224, or NAME[1,3,224,224]")
         return shapes

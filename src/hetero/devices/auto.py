@@ -135,7 +135,11 @@ class AutoPlugin(DeviceListPlugin):
         start = self.plugin_of("CPU")
         unknown = [key for key in config if not self.declares(key) and not start.declares(key)]
         if unknown or config.get("DEVICE_PROPERTIES"):  # only then the other plugins are needed
-            self._check_list(listed or self._all_names(config), config)
+            names = listed or self._all_names(config)
+            self._check_list(names, config)
+            for name in names:  # here, because AUTO continues without a device that fails later
+                with contextlib.suppress(DeviceUnavailable):
+                    self.device_of(name, config)
 
     # -- the list -----------------------------------------------------------------------------------------------
 

@@ -157,6 +157,9 @@ def test_properties_reach_their_devices(core: library.Core) -> None:
 
 def test_errors(hetero: Invoke, diamond_path: Path) -> None:
     assert "give the devices to choose from" in hetero("tune", diamond_path, code=2).stderr
+    for device in ("AUTO", "HETERO", "MULTI", "MULTI:ORT,CPU"):
+        words = f"-d {device}: give the devices to choose from, such as -d ORT,CPU"
+        assert words in hetero("tune", diamond_path, "-d", device, code=2).stderr
     assert "CPU is listed twice" in hetero("tune", diamond_path, "-d", "CPU,CPU", code=2).stderr
     assert "cannot stand inside" in hetero("tune", diamond_path, "-d", "AUTO,CPU", code=2).stderr
     assert "unknown device 'NOPE'" in hetero("tune", diamond_path, "-d", "NOPE,CPU", code=1).stderr

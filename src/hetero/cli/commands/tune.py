@@ -107,6 +107,9 @@ def _devices(planning: Planning) -> tuple[str, ...]:
     from ...base.device_string import parse_device_list
     from ...errors import PropertyError
 
+    for entry in planning.devices:
+        if entry in ("AUTO", "HETERO") or entry.partition(":")[0] == "MULTI":
+            raise click.UsageError(f"-d {entry}: give the devices to choose from, such as -d ORT,CPU")
     listed = ",".join(entry.removeprefix("HETERO:").removeprefix("AUTO:") for entry in planning.devices)
     if not listed:
         raise click.UsageError("give the devices to choose from, such as -d ORT,CPU")

@@ -158,6 +158,14 @@ class Data {
     return total;
   }
 
+  /** "2.3 MB", "2.3 MB + 1 unknown" or "1 unknown", as the command line prints it. */
+  sizeOf(values) {
+    const all = [...values], bytes = this.bytesOf(all);
+    const unknown = all.filter((value) => this.valueBytes[value] < 0).length;
+    if (!unknown) return bytesText(bytes);
+    return `${bytes ? `${bytesText(bytes)} + ` : ""}${unknown.toLocaleString("en")} unknown`;
+  }
+
   device(subgraph) { return this.run ? this.ranOn[subgraph] : this.deviceOf[subgraph]; }
   deviceName(subgraph) { return this.devices[this.device(subgraph)]; }
   color(subgraph) { return this.colors[this.device(subgraph)]; }

@@ -97,8 +97,8 @@ class Report {
       { title: "Device", width: `minmax(${deviceWidth}px, .6fr)`, text: (s) => data.deviceName(s), swatch: swatch((s) => s) },
       { title: "Nodes", width: "80px", number: true, text: (s) => data.sizes[s].toLocaleString("en"), key: (s) => data.sizes[s] },
       ...inRun({ title: "Time", width: "90px", number: true, text: timed(data.timeOf ?? []), key: (s) => data.timeOf[s] }),
-      { title: "Reads", width: "90px", number: true, text: (s) => bytesText(data.bytesOf(data.read(s))), key: (s) => data.bytesOf(data.read(s)) },
-      { title: "Gives", width: "90px", number: true, text: (s) => bytesText(data.bytesOf(data.made(s))), key: (s) => data.bytesOf(data.made(s)) },
+      { title: "Reads", width: "120px", number: true, text: (s) => data.sizeOf(data.read(s)), key: (s) => data.bytesOf(data.read(s)) },
+      { title: "Gives", width: "120px", number: true, text: (s) => data.sizeOf(data.made(s)), key: (s) => data.bytesOf(data.made(s)) },
       { title: "First node", name: true, width: "minmax(200px, 1fr)", text: (s) => data.keys[data.firstNode[s]] ?? "" },
       { title: "Last node", name: true, width: "minmax(200px, 1fr)", text: (s) => data.keys[data.firstNode[s + 1] - 1] ?? "" },
     ], data.numSubgraphs, (s) => this.chooseSubgraph(s, true));
