@@ -48,7 +48,7 @@ static int along(const ht_conv *c)
 
 int ht_conv_direct_copies(const ht_conv *c)
 {
-    return !ht_conv_flat(c) && (c->taps == 1 ? c->padded || c->in_plane != c->pixels : reaches_outside(c, along(c)));
+    return !ht_conv_flat(c) && (c->taps == 1 || reaches_outside(c, along(c)));
 }
 
 /* Positions [first[d], last[d]) of the kernel along axis d lie inside the input for outputs at `at` along this axis. */

@@ -96,9 +96,9 @@ typedef uint16_t words8 __attribute__((vector_size(16)));
               : HT_SHUFFLE(TYPE_##bits, (TYPE_##bits)(a), (TYPE_##bits)(b), LOW_##bits))
 #endif
 
-/* Weights in the form that is multiplied. With VNNI as bytes, in the order of the packed ones; a number that is no byte is
- * the sum of up to MAX_TERMS of them, each with a quad of its own. Otherwise as int16: elements 0 and 2 of every quad of a
- * vector, then 1 and 3. */
+/* The form in which weights are multiplied. With VNNI: bytes, in the order of the packed weights; a number that does not
+ * fit a byte is the sum of up to MAX_TERMS bytes, each with a quad of its own. Without: int16, elements 0 and 2 of every
+ * quad of a vector, then 1 and 3. */
 enum {
     MAX_TERMS = HT_VNNI ? 3 : 1,                   /* -255 to 255 */
     WEIGHT_BYTES = HT_VNNI ? HT_QUAD : 2 * HT_QUAD, /* of a channel's quad */
@@ -211,8 +211,8 @@ HT_INLINE void sum_pixels(const uint8_t *x, int64_t step, const int pixels, cons
     }
 }
 
-/* Converts 4-byte groups from vector order to channel order: a 4 x 4 transpose. Loads are no wider than the stores of
- * ht_requantize_row, from which the processor then forwards them. */
+/* Puts groups of 4 bytes from the order of vectors into that of channels: a 4 x 4 transpose. No load is wider than a store
+ * of ht_requantize_row, so the processor can forward what was just stored. */
 HT_INLINE void in_order(const uint8_t *bytes, uint8_t *dst)
 {
 #if defined(__AVX512F__)

@@ -113,7 +113,7 @@ class AppendingRunner(Runner, Protocol):
     def append_to_states(self, states: Sequence[tuple[int, int]]) -> None:
         """For each pair (position of an input, position of an output), the result is the input of a later run. It may
         therefore be a view that is not contiguous and shares memory with the input. The runner must still not change
-        elements of an input or of an earlier result; nobody else changes them either. Called before the first run."""
+        elements of an input or of an earlier result, nor does the caller. Called before the first run."""
         ...
 
 

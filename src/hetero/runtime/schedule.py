@@ -147,7 +147,7 @@ class ScheduleRunner:
         self._alone = _as_alone(schedule, self._runners)
 
     def append_to_states(self, states: Sequence[tuple[int, int]]) -> None:
-        """See `AppendingRunner`. A step gets the states of which it reads the input and computes the output."""
+        """See `AppendingRunner`. Each step gets the states whose input it reads and whose output it computes."""
         outputs = self._schedule.outputs
         for step, runner in zip(self._schedule.steps, self._runners, strict=True):
             own = [

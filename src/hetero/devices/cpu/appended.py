@@ -64,7 +64,7 @@ class Appended:
 def append_in_place(calls: Sequence[Call], past: Value, present: Value) -> tuple[list[Call], Appended] | None:
     """The calls without the Concat of ``past`` and new rows; None if they do not meet the conditions above.
 
-    ``past``: an input of the program that is no output of it. ``present``: an output."""
+    ``past``: an input of the program, but not one of its outputs. ``present``: an output."""
     readers = [call for call in calls for value in call.inputs if value is not None and value.storage == past.storage]
     makers = [call for call in calls for value in call.outputs if value.storage == present.storage]
     if len(readers) != 1 or len(makers) != 1 or readers[0] is not makers[0] or past.storage < 0:

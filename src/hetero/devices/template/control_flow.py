@@ -190,7 +190,7 @@ _Kind = tuple[str, Any, tuple[int, ...] | None]
 
 
 def _output_types(graph: onnx.GraphProto) -> list[_Kind]:
-    """What the graph declares of each output. Used if there are no iterations."""
+    """The kinds that the graph declares for its outputs, used if there are no iterations."""
     types = []
     for output in graph.output:
         tensor = output.type.tensor_type
