@@ -1,6 +1,7 @@
 """Steps of a decoder with bound states, beside the same steps with the cache in arrays of the caller.
 
     python bench/states.py [--layers 12] [--hidden 768] [--past 512]
+    python bench/states.py --gpu ORT.CUDA       # by the wall; requires a GPU and onnxruntime-gpu
 
 CPU time per step outside the operating system, on one thread, medians of interleaved rounds. (Page faults depend on how
 the allocator's memory lies, and differ between runs of the same work.) A round is 32 steps, which begin at the same
@@ -12,12 +13,14 @@ cache; to restore a snapshot of it copies nothing.
 - *own memory*: onnxruntime's CPU provider behind an I/O binding, with its memory treated as that of a device: each move
   is a copy in this machine's memory, in place of one to or from a GPU. The product with the vocabulary runs on CPU.
   *half on CPU*: half of the layers run on CPU too.
+- *ORT.CUDA*: the whole decoder on a GPU, and with the product with the vocabulary on CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,10 +52,16 @@ class OwnMemory(OrtPlugin):
 
 
 def steps(
-    core: hetero.Core, model: hetero.Model, device: str, pins: dict[str, str], cache: dict[str, Any], expected: Any
+    core: hetero.Core,
+    model: hetero.Model,
+    device: str,
+    config: dict[str, Any],
+    pins: dict[str, str],
+    cache: dict[str, Any],
+    expected: Any,
 ) -> dict[str, Callable[[], Any]]:
     """``cache``: the initial states. ``expected``: the logits after `STEPS` steps."""
-    compiled = core.compile_model(model, device, {"INFERENCE_NUM_THREADS": 1}, pins=pins or None)
+    compiled = core.compile_model(model, device, {"INFERENCE_NUM_THREADS": 1, **config}, pins=pins or None)
     plain, bound = compiled.create_infer_request(), compiled.create_stateful_request(initial=cache)
     past_of = {name.replace("past_key_values", "present"): name for name in cache}
     # Two more steps: in the first, the cache reaches the memory of its device.
@@ -84,7 +93,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--past", type=int, default=512)
-    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time per row")
+    parser.add_argument("--seconds", type=float, default=10.0, help="per row")
+    parser.add_argument("--gpu", default="", help="the device to measure instead of those of this machine's memory")
     arguments = parser.parse_args()
     layers, past = arguments.layers, arguments.past
     proto = cached_decoder(layers, arguments.hidden, 12, 2000, past + STEPS)
@@ -105,14 +115,20 @@ def main() -> None:
     lower = tuple(f"{layer}." for layer in range(layers // 2))
     half = {name: "CPU" if name.startswith(lower) else device for name, device in most.items()}
     table = Table(f"{layers} layers of {arguments.hidden}, {past} past tokens", "bound states", "arrays", "ratio")
-    for title, device, pins in (
-        ("CPU", "CPU", {}),
-        ("ORT", "ORT", {}),
-        ("own memory", "HETERO:OWN,CPU", most),
-        ("own memory, half on CPU", "HETERO:OWN,CPU", half),
-    ):
-        works = steps(core, model, device, pins, cache, logits[-1])
-        (times,) = medians_by_clock(works, (user_time,), 51, arguments.seconds)
+    rows: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
+        ("CPU", "CPU", {}, {}),
+        ("ORT", "ORT", {}, {}),
+        ("own memory", "HETERO:OWN,CPU", {}, most),
+        ("own memory, half on CPU", "HETERO:OWN,CPU", {}, half),
+    ]
+    if gpu := arguments.gpu:
+        exact = {"ORT_PROVIDER_OPTIONS": {"use_tf32": 0}}
+        by_device = {"DEVICE_PROPERTIES": {gpu: exact}}
+        rows = [(gpu, gpu, exact, {}), ("vocabulary on CPU", f"HETERO:{gpu},CPU", by_device, {"logits": "CPU"})]
+    for title, device, config, pins in rows:
+        works = steps(core, model, device, config, pins, cache, logits[-1])
+        clock = time.perf_counter if gpu else user_time
+        (times,) = medians_by_clock(works, (clock,), 51, arguments.seconds)
         spent, base = times["states"] / STEPS, times["arrays"] / STEPS
         table.add(title, duration(spent), duration(base), f"{spent / base:.2f}")
     table.print()

@@ -323,7 +323,8 @@ def test_lack_of_device_memory(core: hetero.Core, posing: AllKernels, monkeypatc
     def run(*arguments: Any) -> None:
         raise RuntimeError(text)
 
-    bound._session = types.SimpleNamespace(_sess=types.SimpleNamespace(run_with_iobinding=run))  # type: ignore[attr-defined]
+    failing = types.SimpleNamespace(run=run, run_with_iobinding=run)
+    bound._session = types.SimpleNamespace(_sess=failing)  # type: ignore[attr-defined]
     with pytest.raises(hetero.InsufficientMemory, match="ORT.POSING: the device lacks memory") as caught:
         request.infer(X)
     assert caught.value.shortfall == {"ORT.POSING": 3000}

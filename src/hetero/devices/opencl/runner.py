@@ -22,6 +22,7 @@ from .device import Device, Stream
 from .memory import DeviceValue, Staging, is_done
 from .plan import Plan
 from .planner import Planner
+from .steps import ProductStep
 from .tensors import CONSTANT, INPUT, Slot, Tensor
 
 __all__ = ["Command", "OpenclRunner"]
@@ -34,14 +35,15 @@ _IN_FLIGHT = 64
 
 class Command:
     """One command of a run, for traces: an upload, a kernel or a download (``kind``). ``node``: its number, or -1.
-    Times are in ns, on the clock of the device."""
+    ``marker``: the command before it, if it consists of several kernels; ``event`` is that of its last one. Times are
+    in ns, on the clock of the device."""
 
     __slots__ = ("begin_ns", "end_ns", "kind", "node")
 
-    def __init__(self, kind: str, node: int, event: Any) -> None:
+    def __init__(self, kind: str, node: int, event: Any, marker: Any = None) -> None:
         self.kind = kind
         self.node = node
-        self.begin_ns = int(event.profile.start)
+        self.begin_ns = int(event.profile.start if marker is None else marker.profile.end)
         self.end_ns = int(event.profile.end)
 
 
@@ -153,7 +155,7 @@ class _Run:
         self._staged: list[tuple[Staging, NDArray[Any] | None, Any]] = []
         self._uploads: list[Any] = []
         self._downloads: dict[int, tuple[NDArray[Any], Any]] = {}
-        self._commands: list[tuple[str, int, Any]] = []
+        self._commands: list[tuple[Any, ...]] = []
         self._ready: dict[int, Any] = {}
         self._last: Any = None
 
@@ -242,10 +244,13 @@ class _Run:
         started: collections.deque[Any] = collections.deque()
         for number, step in enumerate(plan.steps):
             cancellation.check()
+            marker = None
+            if self._runner._timed and isinstance(step, ProductStep):
+                marker = self._cl.enqueue_marker(stream.compute, wait_for=self._waits.get(number) or None)
             event = step.enqueue(stream, self._waits.get(number, ()))
             self._last = event
             if self._runner._timed:
-                self._commands.append(("kernel", step.node, event))
+                self._commands.append(("kernel", step.node, event, marker))
             for slot in plan.finished.get(number, ()):
                 self._ready[id(slot)] = event
                 self._download_results(slot, event)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..._dlpack import released_after_work
 from ...errors import DeviceMemoryExceeded, PropertyError, raise_out_of_memory
 from ...model.types import onnx_dtype_of
 from ...plugin.remote import RemoteContext, RemoteTensor, check_written
-from . import backend
+from . import backend, nvidia
 from .values import is_native
 
 __all__ = ["OrtMemory", "OrtTensor", "memory_at", "out_of_memory"]
@@ -46,6 +47,11 @@ class OrtMemory(RemoteContext):
     def device(self) -> Any:
         """The device for an I/O binding."""
         return backend.load().OrtDevice.make(self._device_type, self._number)._get_c_device()
+
+    @functools.cached_property
+    def waiting(self) -> tuple[int, int, int, int] | None:
+        """See `nvidia.waiting`."""
+        return nvidia.waiting(self._number) if self._device_type == "cuda" else None
 
     def holds(self, dtype: np.dtype[Any]) -> bool:
         return is_native(dtype) and dtype.kind not in "OUST"
@@ -136,7 +142,10 @@ class OrtTensor(RemoteTensor):
 
     def __dlpack__(self, **options: Any) -> Any:
         stream = options.get("stream")
-        return backend.load().OrtValue(self.value).__dlpack__(**({} if stream is None else {"stream": stream}))
+        capsule = backend.load().OrtValue(self.value).__dlpack__(**({} if stream is None else {"stream": stream}))
+        # onnxruntime would use the memory again while work that the consumer has queued still reads it.
+        waiting = self.context.waiting
+        return capsule if waiting is None else released_after_work(capsule, *waiting)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         kind, number = backend.load().OrtValue(self.value).__dlpack_device__()

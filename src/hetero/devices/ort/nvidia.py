@@ -1,4 +1,5 @@
-"""What NVIDIA's driver knows about the GPUs of this machine, without creating a context on them.
+"""What NVIDIA's driver knows about the GPUs of this machine, without creating a context on them, and how to wait for
+their work.
 
 The driver numbers GPUs as CUDA does, also with ``CUDA_VISIBLE_DEVICES``.
 """
@@ -11,7 +12,7 @@ from typing import Any
 
 from ...plugin.speed import CostSource, DeviceSpeed
 
-__all__ = ["count", "driver", "speed", "total_bytes"]
+__all__ = ["count", "driver", "speed", "total_bytes", "waiting"]
 
 # CUdevice_attribute
 _CLOCK_KHZ, _PROCESSORS, _MEMORY_CLOCK_KHZ, _BUS_BITS = 13, 16, 36, 37
@@ -70,6 +71,19 @@ def speed(number: int) -> DeviceSpeed:
         CostSource.ESTIMATE,
         f"CUDA {number}",
     )
+
+
+@functools.cache
+def waiting(number: int) -> tuple[int, int, int, int] | None:
+    """The context of CUDA's runtime on a GPU, and the addresses of the driver's functions that make a context current,
+    wait for all its work, and restore the context before it. None without a driver. The context is created if nobody
+    uses the GPU yet."""
+    library, context = driver(), ctypes.c_void_p()
+    if number >= count() or library.cuDevicePrimaryCtxRetain(ctypes.byref(context), _handle(number)) != 0:
+        return None
+    functions = library.cuCtxPushCurrent_v2, library.cuCtxSynchronize, library.cuCtxPopCurrent_v2
+    push, synchronize, pop = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return context.value or 0, push, synchronize, pop
 
 
 def _handle(number: int) -> Any:
