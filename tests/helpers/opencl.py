@@ -106,7 +106,7 @@ def as_gpu(like_gpu: bool = True) -> Iterator[None]:
     before = device.is_gpu, device.row_items, device.memory.is_shared
     if like_gpu:
         device.is_gpu, device.row_items, device.memory.is_shared = True, 64, False
-        tiles[device.identity] = product.TILES[-1]  # pocl compiles the smallest tile fastest
+        tiles[device.identity] = (product.TILES[-1],) * 3  # pocl compiles the smallest tile fastest
     try:
         yield
     finally:

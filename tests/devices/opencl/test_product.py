@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_every_tile(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
     model = core.read_model(model_of(nodes, inputs, {"rows": np.array([-1, 33])}, outputs=["y", "z"]))
     with as_gpu():
         for tile in (product.TILES[0], product.TILES[1], product.TILES[-2]):
-            monkeypatch.setattr(product, "_known", {first_device().identity: tile})
+            monkeypatch.setattr(product, "_known", {first_device().identity: (tile,) * 3})
             found = core.compile_model(model, "OPENCL", {"OPENCL_CLBLAST": "NO"})(inputs)
             np.testing.assert_allclose(found["y"], inputs["a"] @ inputs["b"], 1e-4, 1e-4)
             np.testing.assert_allclose(found["z"], inputs["a"].reshape(-1, 33) @ inputs["bt"].T, 1e-4, 1e-4)
@@ -45,28 +46,60 @@ def test_every_tile(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_a_device_is_tuned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device, path = first_device(), tmp_path / "new" / "opencl-tiles.json"
+    folder = str(path.parent)
     monkeypatch.setattr(product, "TILES", product.TILES[-2:])
-    monkeypatch.setattr(product, "_TUNED_SIZE", 64)
-    chosen = product.tile_of(device, str(path.parent))
-    assert chosen in product.TILES
-    assert json.loads(path.read_text()) == {device.identity: list(dataclasses.astuple(chosen))}
+    monkeypatch.setattr(product, "_SIZES", (16, 32, 64))
+    chosen = product.tuned(device, folder, False)
+    assert len(chosen) == 3
+    assert {*chosen} <= {*product.TILES}
+    lists = [list(dataclasses.astuple(tile)) for tile in chosen if tile]
+    assert json.loads(path.read_text()) == {device.identity: lists}
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(product, "_measured", fail)
-    assert product.tile_of(device, str(path.parent)) is chosen
-    product._known.clear()
-    other = next(tile for tile in product.TILES if tile is not chosen)
-    path.write_text(json.dumps({device.identity: dataclasses.astuple(other), "another": [1, 2]}))
-    assert product.tile_of(device, str(path.parent)) is other  # read from the file
-    product._known.clear()
-    monkeypatch.setattr(product, "_measured", lambda _: chosen)
-    for wrong in ("", "[]", "{", json.dumps({device.identity: [64, 64, 16, 4, '4);"']})):
-        path.write_text(wrong)
-        assert product.tile_of(device, str(path.parent)) is chosen
+    with monkeypatch.context() as patch:
+        patch.setattr(product, "_measured", fail)
+        assert product.tuned(device, folder, False) is chosen
         product._known.clear()
-    assert product.tile_of(device, "/proc/no_such_folder") is chosen  # the file cannot be written
+        others = [next(tile for tile in product.TILES if tile is not each) for each in chosen]
+        path.write_text(json.dumps({device.identity: [dataclasses.astuple(tile) for tile in others], "x": [1, 2]}))
+        assert product.tuned(device, folder, False) == tuple(others)  # read from the file
+        product._known.clear()
+        path.write_text(json.dumps({f"{device.identity} CLBlast": [*lists[:2], "CLBlast"]}))
+        assert product.tuned(device, folder, True) == (*chosen[:2], None)
+    product._known.clear()
+    monkeypatch.setattr(product, "_measured", lambda *_: chosen[0])
+    wrong = ([64, 64, 16, 4, '4);"'], lists[:2], [*lists, lists[0]], [*lists[:2], "CLBlast"], [*lists[:2], None], 3, {})
+    for text in ("", "[]", "{", *(json.dumps({device.identity: entries}) for entries in wrong)):
+        path.write_text(text)
+        assert product.tuned(device, folder, False) == (chosen[0],) * 3
+        product._known.clear()
+    assert product.tuned(device, "/proc/no_such_folder", False) == (chosen[0],) * 3  # the file cannot be written
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_sizes_choose_what_computes_a_product(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of 1, of 129 and of 4,225 elements fall into three classes."""
+    monkeypatch.setattr(product, "_SIZES", (4, 16, 64))
+    seen = []
+    source_of = product.Tile.source
+
+    def source(tile: product.Tile, half: bool) -> Any:
+        seen.append(tile)
+        return source_of(tile, half)
+
+    monkeypatch.setattr(product.Tile, "source", source)
+    tiles = product.TILES[-1], product.TILES[-2], product.TILES[0]
+    with as_gpu():
+        monkeypatch.setattr(product, "_known", {first_device().identity: tiles})
+        for (m, n), tile in zip(((1, 1), (3, 43), (65, 65)), tiles, strict=True):
+            a, b = normal(m, 9), normal(9, n)
+            model = core.read_model(model_of([node("MatMul", ["a", "b"], ["y"])], {"a": a, "b": b}))
+            found = core.compile_model(model, "OPENCL", {"OPENCL_CLBLAST": "NO"})({"a": a, "b": b})[0]
+            np.testing.assert_allclose(found, a @ b, 1e-4, 1e-4)
+            assert {*seen} == {tile}
+            seen.clear()
 
 
 @pytest.mark.slow

@@ -31,10 +31,12 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 class Builder:
     """Records the steps of a plan."""
 
-    def __init__(self, device: Device, uses_clblast: bool, cache_folder: str = "") -> None:
-        """``uses_clblast``: for products. ``cache_folder``: where tuning is stored; empty for the user's folder."""
+    def __init__(self, device: Device, uses_clblast: bool, tunes: bool = True, cache_folder: str = "") -> None:
+        """``uses_clblast``: for products. ``tunes``: whether a faster kernel takes its place. ``cache_folder``: where
+        tuning is stored; empty for the user's folder."""
         self.device = device
         self.uses_clblast = uses_clblast
+        self.tunes = tunes
         self.cache_folder = cache_folder
         self.steps: list[Step] = []
         self.node = 0

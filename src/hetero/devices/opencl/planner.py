@@ -34,9 +34,11 @@ _LARGEST_ON_HOST = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """``uses_clblast``: for products of float32. ``cache_folder``: for the results of tuning; empty for the user's."""
+    """``uses_clblast``: for products of float32. ``tunes``: whether a faster kernel takes its place. ``cache_folder``:
+    for the results of tuning; empty for the user's."""
 
     uses_clblast: bool
+    tunes: bool
     cache_folder: str
 
 
@@ -164,7 +166,7 @@ class Planner:
         return self._finished(builder, inputs, outputs)
 
     def _builder(self) -> Builder:
-        return Builder(self.device, self._settings.uses_clblast, self._settings.cache_folder)
+        return Builder(self.device, *dataclasses.astuple(self._settings))
 
     def _finished(self, builder: Builder, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Plan:
         return Plan(self.device, builder.steps, inputs, outputs, builder.failed)

@@ -82,7 +82,7 @@ class OpenclPlugin(Plugin):
         if chosen == "YES" and not blas.is_installed():
             raise PropertyError("property OPENCL_CLBLAST: CLBlast is not installed (Debian: apt install libclblast1)")
         uses_clblast = chosen == "YES" or (chosen == "AUTO" and device.is_gpu and blas.is_installed())
-        planner = Planner(model, device, Settings(uses_clblast, settings["CACHE_DIR"]), examination)
+        planner = Planner(model, device, Settings(uses_clblast, chosen != "YES", settings["CACHE_DIR"]), examination)
         try:
             return OpenclModel(name, model, {**settings, "NUM_STREAMS": streams}, device, planner)
         except InsufficientMemory as error:

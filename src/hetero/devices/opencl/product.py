@@ -1,7 +1,7 @@
 """Matrix products: by CLBlast, or by a kernel of product.cl.
 
-On a GPU without CLBlast, the first large product times each of `TILES` and writes the fastest to a file, so that each
-device is tuned once (`tiles_of`). Processors use a kernel without local memory.
+On a GPU, the first large product times CLBlast and each of `TILES` for a few sizes, and writes the fastest to a file, so
+that each device is tuned once (`tuned`). Processors use a kernel without local memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .builder import Builder
     from .tensors import Tensor
 
-__all__ = ["TILES", "Matrix", "Tile", "multiply", "tile_of"]
+__all__ = ["TILES", "Choices", "Matrix", "Tile", "multiply", "tuned"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +71,18 @@ TILES = (
     Tile(32, 32, 16, 2, 2),
     Tile(16, 16, 16, 1, 1),
 )
-"""The first is used for small products, and until a device is tuned."""
+"""The first is used for small products until a device is tuned."""
+Choices = tuple[Tile | None, ...]
+"""What is fastest for each of `_SIZES`; None: CLBlast."""
+_SIZES = (256, 1024, 2048)
+"""Square products that a device is tuned with. A product is computed like the largest of them whose result has at most
+twice as many elements, or like the first: larger tiles are faster if there are enough of them for all processors."""
 _WORTH_TUNING = 1 << 28
 """Multiplications in a product for which a device is tuned: smaller ones take less time than tuning."""
-_TUNED_SIZE = 1024
 _TILES_FILE = "opencl-tiles.json"
+_CLBLAST = "CLBlast"
 _lock = threading.Lock()
-_known: dict[str, Tile] = {}
+_known: dict[str, Choices] = {}
 
 
 def multiply(
@@ -93,7 +98,10 @@ def multiply(
         return
     device, tensor = builder.device, result.tensor
     slots = (builder.memory(left.tensor), builder.memory(right.tensor), builder.memory(tensor))
-    if builder.uses_clblast and tensor.dtype == np.float32:
+    tile: Tile | None = None
+    if device.is_gpu and not (builder.uses_clblast and not builder.tunes):
+        tile = _chosen(builder, m, n, k, tensor.dtype == np.float32)
+    if builder.uses_clblast and tile is None and tensor.dtype == np.float32:
         stored = blas.lies_in_rows(left.row, left.column, m, k), blas.lies_in_rows(right.row, right.column, k, n)
         if stored[0] is not None and stored[1] is not None:
             gemm = blas.Gemm(
@@ -114,11 +122,7 @@ def multiply(
         (*numbers, left.batch, right.batch, result.batch, left.begin, right.begin, result.begin), np.uint32
     )
     if device.is_gpu:
-        tile = (
-            tile_of(device, builder.cache_folder)
-            if m * n * k >= _WORTH_TUNING
-            else _known.get(device.identity, TILES[0])
-        )
+        tile = tile or TILES[0]  # CLBlast cannot read these matrices
         source, items = tile.source(half), tile.items
         across = (-(-n // tile.columns) * items[0], -(-m // tile.rows) * items[1], batches)
     else:
@@ -127,22 +131,41 @@ def multiply(
     builder.launch(source, [*slots, packed], tensor, across, (*items, 1))
 
 
-def tile_of(device: Device, folder: str) -> Tile:
-    """The fastest of `TILES` on a device. Reads it from a file in ``folder``, or measures it and writes the file.
+def _chosen(builder: Builder, m: int, n: int, k: int, is_float32: bool) -> Tile | None:
+    """The tile for a product of float32 or float16; None: CLBlast."""
+    device, with_clblast = builder.device, builder.uses_clblast and is_float32
+    if m * n * k >= _WORTH_TUNING:
+        choices = tuned(device, builder.cache_folder, with_clblast)
+    else:
+        first = None if with_clblast else TILES[0]
+        choices = _known.get(_key(device, with_clblast), (first,) * len(_SIZES))
+    fitting = [at for at, size in enumerate(_SIZES) if size * size <= 2 * m * n]
+    return choices[max(fitting, default=0)]
+
+
+def tuned(device: Device, folder: str, with_clblast: bool) -> Choices:
+    """What computes products fastest on a device. Reads it from a file in ``folder``, or measures it and writes the
+    file.
 
     ``folder``: empty for the user's cache folder. A file that cannot be read or written is ignored.
     """
+    key = _key(device, with_clblast)
     with _lock:
-        tile = _known.get(device.identity)
-        if tile is None:
+        choices = _known.get(key)
+        if choices is None:
             path = os.path.join(folder or _cache_folder(), _TILES_FILE)
             stored = _read(path)
-            tile = _stored_tile(stored.get(device.identity))
-            if tile is None:
-                tile = _measured(device)
-                _write(path, {**stored, device.identity: dataclasses.astuple(tile)})
-            _known[device.identity] = tile
-        return tile
+            choices = _stored_choices(stored.get(key), with_clblast)
+            if choices is None:
+                choices = tuple(_measured(device, size, with_clblast) for size in _SIZES)
+                names = [_CLBLAST if tile is None else dataclasses.astuple(tile) for tile in choices]
+                _write(path, {**stored, key: names})
+            _known[key] = choices
+        return choices
+
+
+def _key(device: Device, with_clblast: bool) -> str:
+    return f"{device.identity} {_CLBLAST}" if with_clblast else device.identity
 
 
 def _cache_folder() -> str:
@@ -159,9 +182,16 @@ def _read(path: str) -> dict[str, Any]:
     return stored if isinstance(stored, dict) else {}
 
 
-def _stored_tile(numbers: Any) -> Tile | None:
-    """One of `TILES`, or None: nothing else in a file becomes part of a kernel."""
-    return next((tile for tile in TILES if list(dataclasses.astuple(tile)) == numbers), None)
+def _stored_choices(entries: Any, with_clblast: bool) -> Choices | None:
+    """One of `TILES`, or CLBlast, for each of `_SIZES`; None if the file has something else: none of its text becomes
+    part of a kernel."""
+    if not isinstance(entries, list) or len(entries) != len(_SIZES):
+        return None
+    allowed: dict[str, Tile | None] = {json.dumps(dataclasses.astuple(tile)): tile for tile in TILES}
+    if with_clblast:
+        allowed[json.dumps(_CLBLAST)] = None
+    texts = [json.dumps(entry) for entry in entries]
+    return tuple(allowed[text] for text in texts) if all(text in allowed for text in texts) else None
 
 
 def _write(path: str, stored: dict[str, Any]) -> None:
@@ -172,30 +202,33 @@ def _write(path: str, stored: dict[str, Any]) -> None:
         pass
 
 
-def _measured(device: Device) -> Tile:
-    """The tile with the shortest time for a large product."""
-    cl, size = backend.load(), _TUNED_SIZE
-    stream = Stream(device.context)
+def _measured(device: Device, size: int, with_clblast: bool) -> Tile | None:
+    """What has the shortest time for a square product; None: CLBlast."""
+    cl, stream = backend.load(), Stream(device.context)
     blocks = [device.memory.upload(np.zeros((size, size), np.float32)) for _ in range(3)]
-    slots = [Slot(block.nbytes, CONSTANT, block) for block in blocks]
+    slots = tuple(Slot(block.nbytes, CONSTANT, block) for block in blocks)
     packed = np.array((size, size, size, size, 1, size, 1, size, 0, 0, 0, 0, 0, 0), np.uint32)
-    best, shortest = TILES[0], float("inf")
+    steps: dict[Tile | None, KernelStep | ProductStep] = {}
+    if with_clblast:
+        gemm = blas.Gemm(size, size, size, (False, False), (size, size, size), 1, (0, 0, 0), (0, 0, 0))
+        steps[None] = ProductStep(0, gemm, (slots[0], slots[1], slots[2]))
     for tile in TILES:
         items = tile.items
-        if items[0] * items[1] > device.cl_device.max_work_group_size:
-            continue
-        across = (size // tile.columns * items[0], size // tile.rows * items[1], 1)
-        step = KernelStep(0, tile.source(False), [*slots, packed], across, (*items, 1))
+        if items[0] * items[1] <= device.cl_device.max_work_group_size:
+            across = (-(-size // tile.columns) * items[0], -(-size // tile.rows) * items[1], 1)
+            steps[tile] = KernelStep(0, tile.source(False), [*slots, packed], across, (*items, 1))
+    times: dict[Tile | None, float] = {}
+    for choice, step in steps.items():
         try:
             step.prepare(device)
             step.enqueue(stream, ()).wait()
-            begin = time.perf_counter()
-            for _ in range(3):
-                event = step.enqueue(stream, ())
-            event.wait()
-            taken = time.perf_counter() - begin
+            for _ in range(2):  # the shorter of two, because the clock of an idle GPU is slow
+                begin = time.perf_counter()
+                for _ in range(3):
+                    event = step.enqueue(stream, ())
+                event.wait()
+                taken = time.perf_counter() - begin
+                times[choice] = min(taken, times.get(choice, taken))
         except cl.Error:
-            continue  # too much local memory or too many registers for this device
-        if taken < shortest:
-            best, shortest = tile, taken
-    return best
+            times.pop(choice, None)  # too much local memory or too many registers for this device
+    return min(times, key=lambda choice: times[choice], default=TILES[0])

@@ -29,21 +29,26 @@ __all__ = ["Command", "OpenclRunner"]
 
 _MOST_PLANS = 8
 """Plans that a request keeps, each with its own memory, for inputs of different shapes."""
+_STAGED_BYTES = 1 << 20
+"""Larger inputs are not copied to pinned memory first: the driver takes less time than such a copy."""
 _IN_FLIGHT = 64
 """Steps that are started before the first of them must have ended: bounds the time to stop a run."""
 
 
 class Command:
     """One command of a run, for traces: an upload, a kernel or a download (``kind``). ``node``: its number, or -1.
-    ``marker``: the command before it, if it consists of several kernels; ``event`` is that of its last one. Times are
-    in ns, on the clock of the device."""
+    ``after``: what it waits for, if it consists of several kernels; ``event`` is that of the last one. Times are in ns,
+    on the clock of the device."""
 
     __slots__ = ("begin_ns", "end_ns", "kind", "node")
 
-    def __init__(self, kind: str, node: int, event: Any, marker: Any = None) -> None:
+    def __init__(self, kind: str, node: int, event: Any, after: Sequence[Any] | None = None) -> None:
         self.kind = kind
         self.node = node
-        self.begin_ns = int(event.profile.start if marker is None else marker.profile.end)
+        # Drivers disagree about the times of markers, so the first kernel begins when the commands before it end.
+        self.begin_ns = int(
+            event.profile.start if after is None else max((event.profile.queued, *(each.profile.end for each in after)))
+        )
         self.end_ns = int(event.profile.end)
 
 
@@ -205,7 +210,7 @@ class _Run:
 
     def _upload(self, block: Any, array: NDArray[Any], after: list[Any]) -> Any:
         source = array.reshape(-1).view(np.uint8)
-        if not self._memory.is_shared:
+        if not self._memory.is_shared and array.nbytes <= _STAGED_BYTES:
             staging = self._memory.staging(array.nbytes)
             staging.array[: array.nbytes] = source
             self._staged.append((staging, None, None))
@@ -244,13 +249,14 @@ class _Run:
         started: collections.deque[Any] = collections.deque()
         for number, step in enumerate(plan.steps):
             cancellation.check()
-            marker = None
-            if self._runner._timed and isinstance(step, ProductStep):
-                marker = self._cl.enqueue_marker(stream.compute, wait_for=self._waits.get(number) or None)
-            event = step.enqueue(stream, self._waits.get(number, ()))
+            before, waits = self._last, self._waits.get(number, ())
+            event = step.enqueue(stream, waits)
             self._last = event
             if self._runner._timed:
-                self._commands.append(("kernel", step.node, event, marker))
+                after = None
+                if isinstance(step, ProductStep):
+                    after = [*waits, *(() if before is None else (before,))]
+                self._commands.append(("kernel", step.node, event, after))
             for slot in plan.finished.get(number, ()):
                 self._ready[id(slot)] = event
                 self._download_results(slot, event)
