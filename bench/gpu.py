@@ -9,7 +9,6 @@ Requires a GPU and onnxruntime-gpu. By the wall, medians. Every row is one size 
 - *per cut*: the additional time of each cut if neighbors are on the GPU (two device names of one GPU), or on the GPU
   and on hetero's CPU in turn; then for plain sessions that exchange NumPy arrays, and that leave values on the GPU.
   Cuts to the CPU include that the CPU computes half of the products.
-- *copies*: the share of a cut between neighbors on the GPU that vanishes if values stay there.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ def rows_of(rows: int, columns: int, gpu: str, second: str, provider: str, secon
         cuts = [(total - before) / (parts - 1) for total, before in zip(totals, [base[0], *base], strict=True)]
         cells = [f"{x.nbytes:,} B", str(parts), *map(duration, base)]
         cells += [duration(cut) if cut >= 0 else f"-{duration(-cut)}" for cut in cuts]
-        lines.append(f"| {' | '.join(cells)} | {1 - cuts[3] / cuts[0]:.0%} |")
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -127,8 +126,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="per figure")
     arguments = parser.parse_args()
     gpu, second = f"ORT.{arguments.provider.upper()}", f"SECOND.{arguments.provider.upper()}"
-    print("| crosses | subgraphs | one subgraph | plain | bound | GPU to GPU | GPU and CPU | plain | bound | copies |")
-    print(f"|{'---|' * 10}")
+    print("| crosses | subgraphs | one subgraph | plain | bound | GPU to GPU | GPU and CPU | plain | bound |")
+    print(f"|{'---|' * 9}")
     for rows, columns in SIZES:
         for line in rows_of(rows, columns, gpu, second, arguments.provider, arguments.seconds):
             print(line, flush=True)

@@ -1,7 +1,7 @@
 """Matrix products: by CLBlast, or by a kernel of product.cl.
 
-On a GPU, the first large product times CLBlast and each of `TILES` for a few sizes, and writes the fastest to a file, so
-that each device is tuned once (`tuned`). Processors use a kernel without local memory.
+On a GPU, the first large product times CLBlast and each of `TILES` for a few sizes, and writes the fastest to a file,
+so that each device is tuned once (`tuned`). Processors use a kernel without local memory.
 """
 
 from __future__ import annotations
