@@ -11,11 +11,12 @@ import numpy as np
 from hetero.errors import Cancelled, InferenceTooLarge
 
 cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from hetero._kernels cimport (
     ALIGNED, C_CONTIGUOUS, NATIVE, Team, answer_of, check_status, data_of, dtype_code, exchange_watch, is_stopping,
@@ -42,6 +43,8 @@ cdef extern from "time.h" nogil:
 
 cdef enum:
     ALIGNMENT = HT_ALIGNMENT
+    REUSED_BYTES = 1 << 14      # of the smallest results that get memory that was used before
+    MOST_FREE = 256             # blocks that are free at a time
 
 cdef object np_empty = np.empty
 cdef object np_ndarray = np.ndarray
@@ -106,11 +109,94 @@ cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint
 
 
 @cython.final
+cdef class Results:
+    """Memory of results that nobody holds any more, for the next results of the same request.
+
+    malloc would return the memory of large results to the system, and every run would pay for new pages. As many bytes
+    are kept as the largest run had in results. The functions need the GIL.
+    """
+
+    cdef char *start[MOST_FREE]     # the blocks that are free, in the order in which they became free
+    cdef int64_t size[MOST_FREE]
+    cdef int num_free
+    cdef int64_t free_bytes
+    cdef int64_t most_bytes
+
+    def __dealloc__(self):
+        cdef int position
+        for position in range(self.num_free):
+            free(self.start[position])
+
+    cdef object empty(self, shape, dtype, int64_t needed):
+        """A new array of ``needed`` bytes, with undefined contents."""
+        cdef int position
+        cdef Block block = Block.__new__(Block)  # which may collect garbage, and so give back blocks
+        for position in range(self.num_free - 1, -1, -1):
+            if needed <= self.size[position] <= needed + needed // 4:
+                block.start, block.size = self.start[position], self.size[position]
+                self.remove(position)
+                break
+        else:
+            block.size = _rounded(needed)
+            block.start = <char *> ht_allocate_pages(block.size)
+            if block.start == NULL:
+                raise MemoryError(f"a result of {needed} bytes")
+        block.owner = self
+        return np_ndarray(shape, dtype, block)
+
+    cdef void give_back(self, char *start, int64_t size) noexcept:
+        if size > self.most_bytes:
+            free(start)
+            return
+        while self.num_free == MOST_FREE or self.free_bytes + size > self.most_bytes:
+            free(self.start[0])
+            self.remove(0)
+        self.start[self.num_free], self.size[self.num_free] = start, size
+        self.num_free += 1
+        self.free_bytes += size
+
+    cdef void remove(self, int position) noexcept:
+        self.free_bytes -= self.size[position]
+        self.num_free -= 1
+        memmove(&self.start[position], &self.start[position + 1], (self.num_free - position) * sizeof(char *))
+        memmove(&self.size[position], &self.size[position + 1], (self.num_free - position) * sizeof(int64_t))
+
+
+@cython.final
+@cython.no_gc  # no cycle goes through it, and it needs its owner until its end
+cdef class Block:
+    """The memory of one result: the base of its array, and so of all views of it."""
+
+    cdef char *start
+    cdef int64_t size
+    cdef Results owner
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.start, self.size, 0, flags)
+
+    def __dealloc__(self):
+        if self.start != NULL:
+            self.owner.give_back(self.start, self.size)
+
+
+cdef int64_t _rounded(int64_t needed) noexcept:
+    """So that results whose sizes vary a little use the same memory: at most an eighth more."""
+    cdef int64_t step = 4096
+    while step < needed // 16:
+        step *= 2
+    return (needed + step - 1) // step * step
+
+
+@cython.final
 cdef class Arena:
     """Memory shared by the workspaces of one request, which run one after another. It grows and never shrinks."""
 
     cdef char *start     # aligned; NULL while nothing is reserved
     cdef int64_t size
+    cdef Results results
+
+    def __cinit__(self):
+        self.results = Results.__new__(Results)
 
     def __dealloc__(self):
         ht_arena_open(self.start, self.size)
@@ -120,6 +206,7 @@ cdef class Arena:
         """Ensures a size of at least ``size`` bytes. Growing loses the contents."""
         if size <= self.size and self.start != NULL:
             return 0
+        size = max(size, self.size + self.size // 4)  # a cache that grows with each call would need new pages each time
         cdef char *start = <char *> ht_allocate_pages(size)
         if start == NULL:
             raise MemoryError(f"an arena of {size} bytes")
@@ -186,6 +273,7 @@ cdef class Workspace:
     cdef const int64_t *numbers
     cdef int64_t arena_bytes, scratch_bytes
     cdef list output_shapes
+    cdef list output_bytes
     cdef ht_tensor *own_inputs  # the tables of this workspace
     cdef int64_t *own_numbers
     cdef int64_t *own_ints
@@ -236,6 +324,7 @@ cdef class Workspace:
         self.input_tensors, self.numbers = program.input_tensors, program.numbers
         self.arena_bytes, self.scratch_bytes = program.arena_bytes, program.scratch_bytes
         self.output_shapes = [shape for shape, _ in program.output_specs]
+        self.output_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in program.output_specs]
         self.inner = []
         if any(program.branches):
             self.add_branches()
@@ -314,7 +403,7 @@ cdef class Workspace:
         for position in range(program.num_outputs):
             tensor = sizes.output_tensors[position]
             self.output_shapes[position] = self.shape(tensor)
-            self.bytes_of[program.num_inputs + position] = _bytes(&self.tensors[tensor])
+            self.bytes_of[program.num_inputs + position] = self.output_bytes[position] = _bytes(&self.tensors[tensor])
         program.check(self.tensors, self.own_numbers, self.arena_bytes, self.bytes_of)
         self.scratch_bytes = program.measure_scratch(self.calls)
         self.bound = NULL
@@ -638,14 +727,24 @@ cdef class Workspace:
         if self.bind_inputs(inputs, held) is None:
             return None
         outputs = []
+        cdef int64_t size, total = 0
+        cdef Results results = self.arena.results
         for position in range(program.num_outputs):
-            shape, dtype = self.output_shapes[position], program.output_specs[position][1]
+            shape, dtype, size = (
+                self.output_shapes[position], program.output_specs[position][1], self.output_bytes[position])
             try:
-                array = np_empty(shape, dtype) if places is None else _array_in(places[position], shape, dtype)
+                if places is not None:
+                    array = _array_in(places[position], shape, dtype)
+                elif size < REUSED_BYTES:
+                    array = np_empty(shape, dtype)
+                else:
+                    array = results.empty(shape, dtype, size)
+                    total += _rounded(size)
             except MemoryError:
                 raise self.too_large() from None
             self.addresses[program.num_inputs + position] = data_of(array)
             outputs.append(array)
+        results.most_bytes = max(results.most_bytes, total)
         if places is not None:
             self.check_places(inputs, outputs)
         self.bind()
