@@ -4,7 +4,9 @@
 
 One thread, median CPU time per call. "New size" is what a call with a size that never occurred costs over the same call
 repeated, for each node of the model: values then lie elsewhere in memory, so onnxruntime, which plans nothing, pays for
-caches too ("onnxruntime's"). Each model first runs a few sizes, so that it has its plans.
+caches too ("onnxruntime's"). "In turn" is what a call costs more, for each node, if the last call had another size but
+both are in the caches: the work of laying out the memory and of checking the calls. Each model first runs a few sizes,
+so that it has its plans.
 """
 
 from __future__ import annotations
@@ -181,6 +183,7 @@ def measured(name: str, model: onnx.ModelProto, before: Sequence[Inputs], sizes:
                 spans.append(time.process_time_ns() - begin)
             times[engine].append((spans[0] / 1e9, float(np.median(spans[1:])) / 1e9))
     nodes = len(model.graph.node)
+    turns = in_turn(request.infer, sizes[0], sizes[len(sizes) // 2])
     first = {engine: float(np.median([pair[0] for pair in pairs])) for engine, pairs in times.items()}
     extra = {engine: float(np.median([new - again for new, again in pairs])) for engine, pairs in times.items()}
     again = float(np.median([pair[1] for pair in times["CPU"]]))
@@ -193,14 +196,29 @@ def measured(name: str, model: onnx.ModelProto, before: Sequence[Inputs], sizes:
         duration(again),
         f"{extra['CPU'] / nodes * 1e6:.2f} µs",
         f"{extra['onnxruntime'] / nodes * 1e6:.2f} µs",
+        f"{turns / nodes * 1e6:.2f} µs",
     )
+
+
+def in_turn(run: Callable[[Inputs], object], one: Inputs, other: Inputs, rounds: int = 20) -> float:
+    """Seconds that a call takes longer if the last call had the other size."""
+    again, turned = [], []
+    for _ in range(rounds):
+        spans = []
+        for feeds in (one, one, one, other, other, other, one, other, one, other):
+            begin = time.process_time_ns()
+            run(feeds)
+            spans.append(time.process_time_ns() - begin)
+        again.append(spans[1] + spans[2] + spans[4] + spans[5])
+        turned.append(sum(spans[6:]))
+    return (float(np.median(turned)) - float(np.median(again))) / 4e9
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small models and few sizes")
     arguments = parser.parse_args()
-    table = Table("model", "nodes", "onnxruntime", "CPU", "ratio", "repeated", "new size, per node", "onnxruntime's")
+    table = Table("model", "nodes", "onnxruntime", "CPU", "ratio", "repeated", "new size, per node", "onnxruntime's", "in turn")
     for name, model, before, sizes in cases(arguments.quick):
         table.add(*measured(name, model(), before, sizes))
     table.print()
