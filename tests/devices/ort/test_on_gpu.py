@@ -310,6 +310,27 @@ def test_light_models(core: hetero.Core, name: str) -> None:
             assert np.abs(found[output] - value).max() <= 1e-4 * np.abs(value).max()
 
 
+@pytest.mark.parametrize(("scale", "axis"), [([1], -1), ([1, 4], 1), ([3, 4], 1), ([4], -1)])
+def test_layer_normalization(core: hetero.Core, scale: list[int], axis: int) -> None:
+    """Where onnxruntime reads beyond the end of the scale, another device computes it."""
+    ports = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4]),
+        helper.make_tensor_value_info("scale", TensorProto.FLOAT, scale),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4]),
+    ]
+    nodes = [node("LayerNormalization", ["x", "scale"], ["y"], axis=axis)]
+    graph = helper.make_graph(nodes, "normalized", ports[:2], ports[2:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    feed = {"x": filled(6, 4).reshape(2, 3, 4), "scale": filled(1, int(np.prod(scale))).reshape(scale)}
+    wanted = core.compile_model(proto, "CPU")(feed)[0]
+    assert_close(core.compile_model(proto, "HETERO:ORT.CUDA,CPU")(feed)[0], wanted)
+    if scale in ([3, 4], [4]):
+        assert_close(core.compile_model(proto, "ORT.CUDA")(feed)[0], wanted)
+    else:
+        with pytest.raises(hetero.UnsupportedModel, match="beyond its end"):
+            core.compile_model(proto, "ORT.CUDA")
+
+
 def test_export_and_import(core: hetero.Core, compiled: hetero.CompiledModel, expected: Any, tmp_path: Any) -> None:
     path = tmp_path / "net.hetero"
     compiled.export_model(path)

@@ -81,6 +81,48 @@ def test_slices_of_strings_are_gathered_or_refused(
         assert compiled.get_property("EXECUTION_DEVICES") == ("ORT",)
     elif not np.array_equal(run_directly(model, {"x": x})[0], expected):
         assert "first string" in core.query_model(model, "ORT").reasons["y"]["ORT"]
+        with pytest.raises(hetero.UnsupportedModel, match="first string"):
+            core.compile_model(model, "ORT")
+
+
+@pytest.mark.parametrize(
+    ("x", "scale", "bias", "axis", "is_refused"),
+    [
+        (["b", "s", 384], [384], [384], -1, False),
+        (["b", "s", "h"], [384], [384], -1, False),
+        (None, [5], None, -1, False),
+        (["b", 4, 5], [4, 5], [4, 5], 1, False),
+        (["b", 4, 5], [4, 5], [4, 5], -2, False),
+        ([2, 3, 1], [1], [1], -1, False),
+        ([2, 0], [0], None, -1, False),
+        (["b", "s", 384], [1], None, -1, True),
+        (["b", "s", "h"], ["h"], None, -1, True),
+        (["b", "s", 384], None, None, -1, True),
+        ([3, 8], [3, 8], None, 1, True),
+        ([3, 8], [8], [1, 8], 1, True),
+        ([3, 1, 12], [1, 1, 1], None, 0, True),
+        (["b", "n", 5], [4, 5], [1, 5], -2, True),
+        ([2, 3], [3], [], -1, True),
+        (None, [4, 5], None, 1, True),
+    ],
+)
+def test_cuda_gets_no_scale_to_broadcast(
+    core: hetero.Core, x: Any, scale: Any, bias: Any, axis: int, is_refused: bool
+) -> None:
+    """CUDA's LayerNormalization of onnxruntime 1.31 reads beyond the end of such a scale."""
+    ports = {"x": x, "scale": scale, "bias": bias}
+    if bias is None:
+        del ports["bias"]
+    graph = helper.make_graph(
+        [node("LayerNormalization", list(ports), ["y"], axis=axis)],
+        "normalized",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ports.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = core.read_model(proto)
+    assert list(support.wrong_results(model, "CUDAExecutionProvider")) == [0] * is_refused
+    assert not support.wrong_results(model, "CPUExecutionProvider")
 
 
 # -- what it takes ----------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_the_stage_of_a_lost_node_moves(core: hetero.Core, cluster: Any) -> None
     (number,) = [i for i, node in enumerate(cluster.others) if node.node_id == once.node]  # type: ignore[attr-defined]
     node, other = cluster.others[number], cluster.others[1 - number]
     place = f"place{number + 1}"
-    resource = core.compile_model(chain(core), f"RAY.{place}", {"WORKER_RETRIES": 1, "PLUGIN_TIMEOUT_MS": 8000})
+    resource = core.compile_model(chain(core), f"RAY.{place}", {"WORKER_RETRIES": 1, "PLUGIN_TIMEOUT_MS": 20_000})
     x = np.linspace(-2, 2, 300_000, dtype=np.float32)  # which goes through the object store
     expected = np.exp(-np.maximum(x, 0))
     for compiled in (whole, once, strict, resource):

@@ -34,7 +34,7 @@ from .session import (
     session_options,
     session_options_problem,
 )
-from .support import inferred_dtypes, record_assignment, refusals, takes_all
+from .support import inferred_dtypes, record_assignment, refusals, takes_all, wrong_results
 from .values import passes
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ class OrtPlugin(Plugin):
         for port in (*model.inputs, *model.outputs):
             if port.is_stated and port.dtype is not None and not passes(port.dtype):
                 self._refuse(model, device, refusals(model, target, own))
+        self._refuse(model, device, wrong_results(model, target.provider))
         source = SessionSource(model)
         providers: list[Any] = [target.entry({**_OPTIONS.get(target.provider, {}), **own})]
         if not is_cpu:

@@ -40,11 +40,14 @@ if TYPE_CHECKING:
 
     from ...model.model import Model, NodeView
 
-__all__ = ["inferred_dtypes", "record_assignment", "refusals", "takes_all"]
+__all__ = ["inferred_dtypes", "record_assignment", "refusals", "takes_all", "wrong_results"]
 
 _SKELETON_BYTES = 1024  # the tested models contain constants up to this size, because kernels may read them
 _MAX_NAMED = 32  # errors that name a node before a group is halved
 _STRING = 8  # TensorProto.DataType
+_CUDA_PROVIDER = "CUDAExecutionProvider"
+_FIRST_STRING = "onnxruntime gathers only the first string of each slice"
+_BEYOND = "its scale or bias may have another shape than what is normalized: onnxruntime would read beyond its end"
 _UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferred"
 
 _known_reasons: dict[bytes, str] = {}  # signature -> why it is not supported; empty if it is supported
@@ -72,14 +75,24 @@ def _refusals(model: Model, provider: str, entry: tuple[str, dict[str, Any]]) ->
     for node, (name, dtype) in values_not_passing(model, passes).items():
         why = f"{name!r} has dtype {dtype}, which onnxruntime's Python interface does not support"
         reasons.setdefault(node, why)
-    if "Gather" in model.op_types and _may_hold_strings(model):
-        for node in _gathered_strings(model):
-            reasons.setdefault(node, "onnxruntime gathers only the first string of each slice")
+    reasons = {**wrong_results(model, provider), **reasons}
     if provider != CPU_PROVIDER and len(reasons) < model.num_nodes:
         supported = [node for node in range(model.num_nodes) if node not in reasons]
         part = model if not reasons else model.extract(supported)
         for node, why in _not_assigned(part, provider, entry).items():
             reasons[supported[node]] = why
+    return reasons
+
+
+def wrong_results(model: Model, provider: str) -> dict[int, str]:
+    """Node -> reason, for nodes that onnxruntime accepts and computes wrongly."""
+    reasons = {}
+    if "Gather" in model.op_types and _may_hold_strings(model):
+        reasons.update(
+            dict.fromkeys(_gathered_strings(model), "onnxruntime gathers only the first string of each slice")
+        )
+    if provider == _CUDA_PROVIDER and "LayerNormalization" in model.op_types:
+        reasons.update(dict.fromkeys(_with_broadcast_scale(model), _BEYOND))
     return reasons
 
 
@@ -126,6 +139,31 @@ def _gathers_strings() -> bool:
     session = backend.new_session(encoded, plain_options(), [CPU_PROVIDER])
     (result,) = session.run(None, {"x": np.array([["a", "b"], ["c", "d"]], object)})
     return bool(result.tolist() == [["c", "d"], ["a", "b"]])
+
+
+def _with_broadcast_scale(model: Model) -> list[int]:
+    """The LayerNormalization nodes whose scale or bias may have another shape than what is normalized.
+
+    A size above 1 cannot be broadcast, so it is that of the input wherever the model is valid.
+    """
+    found = []
+    for node in _nodes_of(model, "LayerNormalization"):
+        x, *others = (model.type_of(int(value)).shape for value in model.node_inputs[node.index] if value >= 0)
+        axis = int(node.attributes.get("axis", -1))
+        count = -axis if axis < 0 else None if x is None else len(x) - axis
+        if not all(_is_of(shape, x, count) for shape in others):
+            found.append(node.index)
+    return found
+
+
+def _is_of(shape: Sequence[Any] | None, x: Sequence[Any] | None, count: int | None) -> bool:
+    """Whether a shape that broadcasts to the last ``count`` sizes of ``x`` must be equal to them."""
+    if shape is None or count is None or len(shape) != count:
+        return False
+    sizes = [None] * count if x is None else x[len(x) - count :]
+    return all(
+        isinstance(size, int) and (size > 1 or size == beside) for size, beside in zip(shape, sizes, strict=True)
+    )
 
 
 def _without_kernels(model: Model) -> dict[int, str]:

@@ -66,6 +66,19 @@ def test_convolutions_of_one_dimension_and_float16(core: hetero.Core) -> None:
     check(core, model_of(nodes, half), half, 2e-2, 2e-2, reference="TEMPLATE")
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("group", [1, 2])
+def test_padding_is_multiplied(core: hetero.Core, odd: float, group: int) -> None:
+    """A weight that is not finite makes a NaN of padding, as elsewhere."""
+    x, w = normal(1, 2, 1, 2), normal(2, 2 // group, 3, 3)
+    w[0, 0, 0, 0] = odd
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], group=group)]
+    check(core, model_of(nodes, {"x": x, "w": w}), {"x": x, "w": w})
+    found = core.compile_model(model_of(nodes, {"x": x, "w": w}), "OPENCL")([x, w])[0]
+    assert np.isnan(found[0, 0]).all()
+    assert np.isfinite(found[0, 1]).all()
+
+
 def test_pools(core: hetero.Core) -> None:
     x = normal(2, 3, 7, 9)
     attributes: tuple[dict[str, Any], ...] = (

@@ -43,6 +43,15 @@ def test_reductions(core: hetero.Core) -> None:
     check(core, model_of(nodes, {"x": X}, constants, opset=18), {"x": X}, 1e-5, 1e-5)
 
 
+def test_reductions_over_no_axes(core: hetero.Core) -> None:
+    """Each element by itself: its square, or its absolute value."""
+    names = ("Sum", "Mean", "Prod", "Max", "Min", "L1", "L2", "SumSquare")
+    for x in (X, np.float32(-2.5), np.zeros((0, 3), np.float32), np.float32([[np.nan, -np.inf, -0.0]])):
+        nodes = [node(f"Reduce{name}", ["x", "none"], [name], noop_with_empty_axes=1) for name in names]
+        nodes += [node(f"Reduce{name}", ["x"], [f"{name}_0"], noop_with_empty_axes=1, keepdims=0) for name in names]
+        check(core, model_of(nodes, {"x": x}, {"none": np.zeros(0, np.int64)}), {"x": x}, reference="CPU")
+
+
 def test_reductions_of_other_types_and_sizes(core: hetero.Core) -> None:
     inputs = {
         "i": np.arange(-6, 6).reshape(3, 4), "l": np.arange(6, dtype=np.int32).reshape(2, 3), "one": X[:1, :1, :1, :1],

@@ -37,8 +37,15 @@ __kernel void convolve(__global const S *x, __global const S *w, __global const 
     float total = has_bias ? LOAD(m, bias) : 0;
     for (uint c = 0; c < depth; c++) {
         float part = 0;
-        EACH_READ(part += LOAD(((image * s.channels + first + c) * s.height + iy) * s.width + ix, x) *
-                          LOAD(((m * depth + c) * s.window_height + ky) * s.window_width + kx, w))
+        // Padding is multiplied too: an infinite weight or NaN reaches every result.
+        for (uint ky = 0; ky < s.window_height; ky++)
+            for (uint kx = 0; kx < s.window_width; kx++) {
+                int iy = (int)oy * s.stride_y - s.pad_y + (int)ky * s.dilation_y;
+                int ix = (int)ox * s.stride_x - s.pad_x + (int)kx * s.dilation_x;
+                bool inside = iy >= 0 && iy < (int)s.height && ix >= 0 && ix < (int)s.width;
+                float value = inside ? LOAD(((image * s.channels + first + c) * s.height + iy) * s.width + ix, x) : 0;
+                part += value * LOAD(((m * depth + c) * s.window_height + ky) * s.window_width + kx, w);
+            }
         total += part;
     }
     STORE(total, i, y);

@@ -92,7 +92,7 @@ def _reduction(name: str, axes_from: int) -> Callable[[PlannedNode], Sequence[Te
             if node.attributes.get("noop_with_empty_axes", 0):
                 if name in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"):
                     return [node.builder.view(x, x.shape)]
-                raise InferenceError(f"{name} without axes is not supported with noop_with_empty_axes")
+                return [reduced(node.builder, name, x, [], True)]  # of each element by itself
             given = range(x.rank)
         axes = sorted({axis_of(int(axis), x.rank) for axis in given})
         return [reduced(node.builder, name, x, axes, bool(node.attributes.get("keepdims", 1)))]
