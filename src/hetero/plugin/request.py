@@ -320,11 +320,17 @@ class InferRequest(OtherNames):
         Arrays that should stay on their device become `HostTensor` objects."""
         if given is None:
             return owned(results, inputs)
+        used = None
+        if len(given.values) < len(results):
+            used = UsedMemory([*inputs, *given.memory.values(), *given.tensors.values()])
+        return self._placed(results, used, given)
+
+    def _placed(self, results: Sequence[Any], used: UsedMemory | None, given: GivenOutputs) -> list[Any]:
+        """`_deliver` for given memory. ``used``: the memory that the other results must not share, if there are any."""
         given.check(results)
-        others = [None if position in given.values else result for position, result in enumerate(results)]
-        apart = others
-        if len(given.values) < len(others):
-            apart = owned(others, [*inputs, *given.memory.values(), *given.tensors.values()])
+        apart = [None if position in given.values else result for position, result in enumerate(results)]
+        if used is not None:
+            apart = [apart_from(used, result) for result in apart]
         given.fill(results)
         return [
             HostTensor(np.asarray(result, order="C")) if at in given.kept and _is_plain(result) else result
@@ -626,20 +632,25 @@ def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
     used = UsedMemory(inputs)
+    return [apart_from(used, result) for result in results]
 
-    def own(result: Any) -> Any:
-        if isinstance(result, np.ndarray):
-            if not result.flags.writeable or used.overlaps(result):
-                return result.copy()
+
+def apart_from(used: UsedMemory, result: Any, adds: bool = True) -> Any:
+    """A result, or a copy if it is read-only or shares memory with ``used``. ``adds``: adds what it returns to
+    ``used``."""
+    if isinstance(result, np.ndarray):
+        if not result.flags.writeable or used.overlaps(result):
+            return result.copy()
+        if adds:
             used.add(result)
-            return result
-        if isinstance(result, RemoteTensor):
-            if result.context is not None and (not result.is_writable or used.overlaps(result)):
-                return result.context.upload(result.numpy())
-            used.add(result)
-            return result
-        if isinstance(result, list):  # a sequence; often of thousands of maps, which hold no arrays
-            return list(result) if set(map(type, result)) == {dict} else [own(item) for item in result]
         return result
-
-    return [own(result) for result in results]
+    if isinstance(result, RemoteTensor):
+        if result.context is not None and (not result.is_writable or used.overlaps(result)):
+            return result.context.upload(result.numpy())
+        if adds:
+            used.add(result)
+        return result
+    if isinstance(result, list):  # a sequence; often of thousands of maps, which hold no arrays
+        is_maps = set(map(type, result)) == {dict}
+        return list(result) if is_maps else [apart_from(used, item, adds) for item in result]
+    return result

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
+from .address_ranges import UsedMemory
 from .given_outputs import GivenOutputs, bind_out
 from .remote import ON_DEVICE, RemoteContext, RemoteTensor
-from .request import AppendingRunner, InferRequest, RequestState, owned
+from .request import AppendingRunner, InferRequest, RequestState, apart_from
 from .state_pairs import StatePair
 from .tensor import Outputs, bind_inputs, inputs_by_name, keyed_by_name
 
@@ -157,13 +158,17 @@ class StatefulRequest(InferRequest):
     def _deliver(self, results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
         assert given is not None
         # States may share memory with each other, because nobody writes to them, but not with what the caller has.
-        callers = [inputs[at] for at in self._free_inputs]
-        callers += [*given.memory.values(), *given.tensors.values()]
-        states = [owned([results[pair.output]], callers)[0] for pair in self._pairs]
+        used = UsedMemory([inputs[at] for at in self._free_inputs])
+        for value in (*given.memory.values(), *given.tensors.values()):
+            used.add(value)
+        states = [apart_from(used, results[pair.output], adds=False) for pair in self._pairs]
         others = list(results)
         for pair in self._pairs:
             others[pair.output] = None
-        delivered = super()._deliver(others, [*inputs, *states], given)
+        if len(self._free_outputs) > len(given.values):
+            for value in (*(inputs[pair.input] for pair in self._pairs), *states):
+                used.add(value)
+        delivered = self._placed(others, used, given)
         for pair, value in zip(self._pairs, states, strict=True):
             delivered[pair.output] = value
         return delivered

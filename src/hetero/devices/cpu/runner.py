@@ -328,13 +328,17 @@ class CpuRunner:
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
         self._last, self._single, self._whole = [], None, None
         self.host_times.clear()
-        segment = self._first
-        if segment is None or not self._fits(arrays, segment):
+        self.cancellation.check()
+        segment, results = self._first, None
+        if segment is not None:  # most often it holds again
+            results = self._run_program(segment, self._workspace_of(segment), arrays)
+        if segment is None or results is None:
             segment = self._first = self._plans.first(inputs, functools.partial(self._fits, arrays))
         while True:
             self.cancellation.check()
             workspace = self._workspace_of(segment)
-            results = self._run_program(segment, workspace, arrays)
+            if results is None:
+                results = self._run_program(segment, workspace, arrays)
             assert results is not None, "planned for these shapes and dtypes"
             self._last.append((segment, workspace))
             arrays.update(zip(segment.outputs, results, strict=True))
@@ -349,6 +353,7 @@ class CpuRunner:
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
             segment = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
+            results = None
         if len(self._last) == 1 and segment.host < 0 and not segment.appends and segment.inputs == planner.input_ids:
             self._single = workspace
             if segment.outputs == tuple(output_ids):
