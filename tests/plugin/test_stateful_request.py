@@ -626,3 +626,111 @@ def test_a_closed_model(core: hetero.Core) -> None:
     for work in (request.fork, compiled.create_stateful_request):
         with pytest.raises(hetero.InferenceError, match="closed"):
             work()
+
+
+# -- repeated steps, which skip most checks ---------------------------------------------------------------------------
+
+
+def recurrent(core: hetero.Core, device: str) -> hetero.CompiledModel:
+    """h = 0.5 h + x, also as an output of its own; grown = the rows of all calls; y = the sum of both states."""
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (
+            ("x", ["b", 3]), ("h_in", ["b", 3]), ("grown_in", ["n", 3]), ("h_out", ["b", 3]), ("grown_out", ["m", 3]),
+            ("copy", ["b", 3]), ("y", None),
+        )
+    ]  # fmt: skip
+    nodes = [
+        node("Mul", ["h_in", "half"], ["scaled"]),
+        node("Add", ["scaled", "x"], ["h_out"]),
+        node("Identity", ["h_out"], ["copy"]),
+        node("Concat", ["x", "grown_in"], ["grown_out"], axis=0),
+        node("ReduceSum", ["grown_out"], ["s"], keepdims=0),
+        node("ReduceSum", ["h_out"], ["t"], keepdims=0),
+        node("Add", ["s", "t"], ["y"]),
+    ]
+    half = helper.make_tensor("half", TensorProto.FLOAT, [], [0.5])
+    graph = helper.make_graph(nodes, "recurrent", ports[:3], ports[3:], [half])
+    return core.compile_model(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), device
+    )
+
+
+class Recurrent:
+    """The same in NumPy."""
+
+    def __init__(self) -> None:
+        self.h, self.grown = np.zeros((2, 3), np.float32), np.zeros((0, 3), np.float32)
+
+    def step(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        self.h = self.h * np.float32(0.5) + x
+        self.grown = np.concatenate([x, self.grown])
+        return {"copy": self.h, "y": self.grown.sum(dtype=np.float32) + self.h.sum(dtype=np.float32)}
+
+
+def check_step(request: hetero.StatefulRequest, twin: Recurrent, x: np.ndarray) -> hetero.Outputs:
+    outputs, expected = request.infer({"x": x}), twin.step(x)
+    assert list(outputs.keys()) == ["copy", "y"]
+    for name, value in expected.items():
+        np.testing.assert_allclose(outputs[name], value, 1e-5, 1e-5)
+    return outputs
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_repeated_steps(core: hetero.Core, device: str) -> None:
+    compiled = recurrent(core, device)
+    request = compiled.create_stateful_request(initial={"grown_in": np.zeros((0, 3), np.float32), "h_in": ZERO})
+    twin = Recurrent()
+    buffer = X.copy()
+    for turn in range(6):
+        buffer[:] = X * turn
+        outputs = check_step(request, twin, buffer)
+        buffer[:] = 99  # what the caller does with its arrays changes no state
+        outputs["copy"][:] = 99
+    saved, h, grown = request.snapshot_state(), twin.h, twin.grown
+    fork = request.fork()
+    other = Recurrent()
+    other.h, other.grown = h, grown
+    for turn in range(3):
+        check_step(request, twin, X * turn)
+        check_step(fork, other, X - turn)
+    np.testing.assert_allclose(saved["h_in"], h, 1e-6)
+    np.testing.assert_array_equal(saved["grown_in"], grown)
+    request.restore_state(saved)
+    twin.h, twin.grown = h, grown
+    for _ in range(2):
+        check_step(request, twin, X)
+    for wrong in (X.astype(np.float64), X[:, :2]):
+        with pytest.raises(hetero.InferenceError, match="'x'"):
+            request.infer({"x": wrong})
+    with pytest.raises(hetero.InferenceError, match="is a state"):
+        request.infer({"h_in": X})
+    for _ in range(2):  # by position, and as the only input
+        np.testing.assert_allclose(request.infer([X])["copy"], twin.step(X)["copy"], 1e-6)
+        np.testing.assert_allclose(request.infer(X)["copy"], twin.step(X)["copy"], 1e-6)
+    request.reset_state()
+    twin = Recurrent()
+    for _ in range(3):
+        check_step(request, twin, X)
+
+
+@pytest.mark.parametrize("device", ["CPU", "ORT"])
+def test_a_repeated_step_that_does_not_fit_keeps_the_states(core: hetero.Core, device: str) -> None:
+    """A row sum changes the width of the state that the next step would read."""
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["b", "w"]), ("h_in", ["b", 3]), ("h_out", ["b", "v"]), ("y", ["b", "v"]))
+    ]
+    nodes = [node("ReduceMean", ["h_in"], ["m"], axes=[1]), node("Add", ["x", "m"], ["h_out"]),
+             node("Neg", ["h_out"], ["y"])]  # fmt: skip
+    graph = helper.make_graph(nodes, "widths", ports[:2], ports[2:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    request = core.compile_model(proto, device).create_stateful_request({"h_out": "h_in"}, {"h_in": ZERO})
+    for _ in range(3):
+        request.infer({"x": X})
+    before = request.snapshot_state()["h_in"]
+    for _ in range(2):
+        with pytest.raises(hetero.InferenceError, match="does not fit"):
+            request.infer({"x": X[:, :2]})
+        np.testing.assert_array_equal(request.snapshot_state()["h_in"], before)
+    np.testing.assert_allclose(request.infer({"x": X})["y"], -(X + before.mean(1, keepdims=True)), 1e-6)

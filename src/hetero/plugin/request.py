@@ -184,8 +184,10 @@ class InferRequest(OtherNames):
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._positions = {port.name: position for position, port in enumerate(outputs)}
+        self._free_positions = self._positions  # of what callers receive
         self._runner = runner
-        self._names = tuple(port.name for port in inputs)
+        self._names = tuple(port.name for port in inputs)  # of what callers pass
+        self._has_states = False
         self._run_again = runner.run_again if isinstance(runner, RepeatingRunner) else None
         self._run_into = runner.run_into if isinstance(runner, PlacingRunner) else None
         self._memories = memories
@@ -247,7 +249,7 @@ class InferRequest(OtherNames):
         if self._may_repeat and out is None:
             results = self._repeated(inputs)
             if results is not None:
-                return Outputs(self._positions, results)
+                return Outputs(self._free_positions, results)
         return self._checked(inputs, out)
 
     def _repeated(self, inputs: Any) -> list[np.ndarray] | None:
@@ -271,6 +273,8 @@ class InferRequest(OtherNames):
             if self._state is _BUSY:
                 raise self._busy()
             self._state = _BUSY
+            if self._has_states:
+                arrays = self._with_states(arrays)
             if cancellation.requested:  # from an earlier inference
                 cancellation.clear()
         state = _FAILED
@@ -279,6 +283,8 @@ class InferRequest(OtherNames):
             results = self._run_again(arrays)
             if cancellation.requested:
                 raise Cancelled("the inference was cancelled")
+            if self._has_states and results is not None:
+                results = self._advanced(results)
             state = _IDLE
         except Cancelled:
             state = _CANCELLED
@@ -290,6 +296,14 @@ class InferRequest(OtherNames):
         finally:
             self._state = state
         return results
+
+    def _with_states(self, arrays: list[Any]) -> list[Any]:
+        """All inputs, in order, from those that the caller passes."""
+        raise NotImplementedError
+
+    def _advanced(self, results: list[np.ndarray]) -> list[np.ndarray]:
+        """Keep the states among all results. Returns the others."""
+        raise NotImplementedError
 
     def _bound(self, inputs: Any, out: Any) -> tuple[list[Any], GivenOutputs | None]:
         """The checked arguments of an inference."""

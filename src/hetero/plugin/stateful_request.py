@@ -74,7 +74,7 @@ class StatefulRequest(InferRequest):
         super().__init__(*arguments, **options)
         self._pairs = tuple(pairs)
         self._fork = fork
-        self._run_again = None  # inputs and results are not the caller's alone
+        self._has_states = True
         if isinstance(self._runner, AppendingRunner):
             self._runner.append_to_states(self._pairs)
         made = {pair.output for pair in pairs}
@@ -85,6 +85,7 @@ class StatefulRequest(InferRequest):
         self._free_inputs = [position for position in range(len(self._inputs)) if position not in read]
         self._free_outputs = [position for position in range(len(self._outputs)) if position not in made]
         self._free_positions = {self._outputs[at].name: number for number, at in enumerate(self._free_outputs)}
+        self._names = tuple(self._inputs[at].name for at in self._free_inputs)
         self._kept_by_default = self._on_device - made
         self._kept_states = frozenset(made & self._memories.outputs.keys())
         self._initial: tuple[Any, ...] = (None,) * len(pairs)
@@ -151,6 +152,22 @@ class StatefulRequest(InferRequest):
         kept = given.kept | self._kept_states | (self._kept_by_default if out is None else frozenset())
         return arrays, _StatefulOutputs(self._outputs, given, kept, current)
 
+    def _with_states(self, arrays: list[Any]) -> list[Any]:
+        inputs: list[Any] = [None] * len(self._inputs)
+        for position, array in zip(self._free_inputs, arrays, strict=True):
+            inputs[position] = array
+        for pair, value in zip(self._pairs, self._current, strict=True):
+            inputs[pair.input] = value  # None if its size is not known yet: the run is not repeated then
+        return inputs
+
+    def _advanced(self, results: list[np.ndarray]) -> list[np.ndarray]:
+        # They are new arrays, so states share no memory with what the caller has.
+        values = [results[pair.output] for pair in self._pairs]
+        if any(value.shape != old.shape for value, old in zip(values, self._current, strict=True)):
+            values = self._fitting(values)
+        self._current = tuple(values)
+        return [results[position] for position in self._free_outputs]
+
     def _is_stale(self, given: GivenOutputs | None) -> bool:
         assert isinstance(given, _StatefulOutputs)
         return given.source is not self._current  # another thread changed the states after `_bound` read them
@@ -174,13 +191,16 @@ class StatefulRequest(InferRequest):
         return delivered
 
     def _finish(self, results: list[Any]) -> Outputs:
-        new = {port.name: results[pair.output] for pair, port in zip(self._pairs, self._state_ports, strict=True)}
+        self._current = tuple(self._fitting([results[pair.output] for pair in self._pairs]))
+        return Outputs(self._free_positions, [results[position] for position in self._free_outputs])
+
+    def _fitting(self, values: Sequence[Any]) -> list[Any]:
+        """New states, checked."""
+        new = {port.name: value for port, value in zip(self._state_ports, values, strict=True)}
         try:
-            values = self._bind_states(new)
+            return self._bind_states(new)
         except InferenceError as error:
             raise InferenceError(f"{self._device}: {self._where(new)}the new value does not fit: {error}") from error
-        self._current = tuple(values)
-        return Outputs(self._free_positions, [results[position] for position in self._free_outputs])
 
     # -- values -------------------------------------------------------------------------------------------------------
 
