@@ -350,6 +350,18 @@ def test_plans_in_which_devices_wait_say_so(core):
     assert [warning.kind for warning in short.warnings] == ["unused"]
 
 
+def test_plans_for_throughput(core):
+    """They do not advise an objective that has no effect, and say that they take longer than predicted."""
+    model, listed = towers(core, length=1500), "HETERO:OTHER.1,OTHER.2"
+    throughput = {"PERFORMANCE_HINT": "THROUGHPUT"}
+    assert [warning.kind for warning in core.plan(model, listed, throughput).warnings] == ["unused"]
+    plan = core.plan(model, listed, {**throughput, **LATENCY})
+    (in_turn,) = plan.warnings
+    assert in_turn.kind == "overlap"
+    assert "one after the other: predicted" in in_turn.message
+    assert core.plan(towers(core, 1, 1500), listed, {**throughput, **LATENCY}).warnings[0].kind == "unused"
+
+
 @pytest.mark.parametrize("us", [50.0, 500.0, 525.0])
 def test_no_warning_if_one_device_is_about_as_fast_as_both_together(core, us):
     model, devices = towers(core, length=1), ("OTHER.1", "OTHER.2")

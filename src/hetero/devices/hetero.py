@@ -146,7 +146,10 @@ class HeteroPlugin(CuttingPlugin):
         by_device = {device.name: device.plugin.least_subgraph(device.name) for device in devices}
         least = least_of(by_device, by_user, listed)
         together = parse_groups(settings[_STAY_TOGETHER.name])
-        rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits, least=least, together=together)
+        in_turn = settings["PERFORMANCE_HINT"] == "THROUGHPUT"
+        rules = AssignmentRules(
+            settings[_POLICY.name], objective, limits=limits, least=least, together=together, in_turn=in_turn
+        )
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait
             speeds = [device.plugin.speed(device.name) for device in devices]
             processors = _processors_of(devices)
