@@ -201,6 +201,43 @@ def test_one_node_and_many_devices(core):
     assert len(set(plan.affinity.values())) >= 30
 
 
+def test_more_devices_than_a_list_may_have(core):
+    listed = "HETERO:" + ",".join(f"OTHER.{i}" for i in range(256))
+    for config in ({}, {"ASSIGNMENT": "COST"}, LATENCY, {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}):
+        with pytest.raises(PropertyError, match="has 256 devices: expected at most 255"):
+            core.plan(towers(core), listed, config)
+
+
+def test_pins_that_cost_time(core):
+    """All nodes on one device, also where it is the slower one."""
+    model = towers(core)
+    listed = ("OTHER.1", "OTHER.2")
+    chain = {f"n{tower}_{i}": listed[tower] for tower in range(2) for i in range(4)}
+    assert plan_of(core, model, pins={**chain, "join": "OTHER.1"}).warnings == ()
+    plan = plan_of(core, model, pins={".*": "OTHER.1"})
+    assert not plan.latency.overlaps
+    unused, pins = plan.warnings
+    assert (unused.kind, pins.kind) == ("unused", "pin")
+    assert pins.message == "pins (9 nodes) cost time: predicted 9 ms with, 5.11 ms without"
+    assert len(pins.nodes) == 5
+    by_priority = plan_of(core, model, config={"ASSIGNMENT": "PRIORITY"}, pins={".*": "OTHER.2"})
+    assert "pin" not in [warning.kind for warning in by_priority.warnings]
+    slow = {"OTHER.1": 1000.0, "OTHER.2": 3000.0}
+    by_priority = plan_of(core, model, config={"ASSIGNMENT": "PRIORITY"}, us=slow, pins={".*": "OTHER.2"})
+    assert "cost time: predicted 27 ms with, 9 ms without" in by_priority.warnings[-1].message
+
+
+@pytest.mark.parametrize("objective", ["SUBGRAPHS", "LATENCY"])
+@pytest.mark.parametrize("assignment", ["PRIORITY", "COST"])
+def test_no_nodes(core, objective, assignment):
+    model = core.read_model(make_model([], {"x": [1, 4]}, ["x"]))
+    config = {"OBJECTIVE": objective, "ASSIGNMENT": assignment, "INFERENCE_NUM_THREADS": 1}
+    plan = core.plan(model, "HETERO:CPU.0,CPU.1", config)
+    assert plan.num_subgraphs == 0
+    assert plan.latency is None or (plan.latency.total_s, plan.latency.overlaps) == (0, False)
+    np.testing.assert_array_equal(core.compile_model(model, plan)(X)[0], X)
+
+
 def random_model(core, rng, count):
     nodes = []
     for i in range(count):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..partition import Partition, partition_graph
-from .affinity import Affinity, Origin
+from .affinity import Affinity, Origin, first_supporting
 from .assignment import Assignment
 from .by_cost import checked_table, least_cost, moved_by_cost, sources_of
 from .costs.table import CostTable
@@ -30,7 +30,7 @@ from .within_memory import allowed_devices, fit_affinity, limits_array, moved_fo
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["assign_to_overlap", "predicted_overlap", "scheduler_of"]
+__all__ = ["assign_to_overlap", "predicted_overlap", "predicted_without_pins", "scheduler_of"]
 
 _ALWAYS_BY_COST = 20_000
 """Nodes of models for which the assignment by cost always competes. For larger models, it is left out if another plan
@@ -125,6 +125,18 @@ def predicted_overlap(
     labelings = assignments(scheduler, [affinity.device_of, *_alone(allowed)])
     best = fewest_of_the_fastest([cut for labeling in labelings for cut in scheduler.cuts(labeling)], before)
     return before, best.latency if best.timeline.overlaps else np.inf
+
+
+def predicted_without_pins(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> float:
+    """The latency in seconds of the best plan of a quick search without pins and affinities, with the devices that
+    ``rules`` allow. Memory limits are ignored."""
+    table = checked_table(original, model, affinity, rules)
+    supported = _supported(affinity)
+    scheduler = scheduler_of(table, table.problem(supported), rules.processors)
+    labelings = [first_supporting(model.num_nodes, affinity.supports)]
+    if rules.objective is not Objective.OVERLAP_BY_PRIORITY:
+        labelings = assignments(scheduler, [*labelings, *_alone(supported)])
+    return min(cut.latency for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy))
 
 
 def _alone(allowed: NDArray[np.bool_]) -> list[NDArray[np.int32]]:

@@ -43,7 +43,14 @@ def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
     if plan.pipeline is not None:  # the other warnings are about fewer subgraphs
         return (*_unavailable(plan), *_idle(plan.pipeline), *unknown_sizes(plan))
     if is_for_latency(plan):  # has more subgraphs for the sake of time
-        return (*_unavailable(plan), *_unused(assignment), *unknown_sizes(plan), *_crowded(plan), *_in_turn(plan))
+        return (
+            *_unavailable(plan),
+            *_unused(assignment),
+            *unknown_sizes(plan),
+            *_crowded(plan),
+            *_in_turn(plan),
+            *_slow_pins(plan),
+        )
     trials = Trials(plan)
     return (
         *_unavailable(plan),
@@ -89,6 +96,29 @@ def slower_in_turn(latency: PredictedLatency) -> str:
         f"{duration(in_turn)} instead of {duration(latency.total_s)} for one inference; without OBJECTIVE=LATENCY, a "
         "plan has fewer subgraphs"
     )
+
+
+def _slow_pins(plan: BoundPlan) -> Iterator[PlanWarning]:
+    """Pins and affinities that make a plan for the least latency slower. Tried as in `_waiting`."""
+    rules, assignment, latency = plan.rules, plan.assignment, plan.latency
+    model, affinity = assignment.model, assignment.affinity
+    pinned = np.flatnonzero(np.isin(affinity.origin, (Origin.PIN, Origin.MODEL)))
+    if not len(pinned) or latency is None or not rules.speeds or rules.limits:
+        return
+    if model.num_nodes > _MOST_NODES_TO_OVERLAP:
+        return
+    from ..assign.by_cost import CAUTION
+    from ..assign.by_makespan import predicted_without_pins
+
+    before, without = latency.total_s, predicted_without_pins(plan.original, model, affinity, rules)
+    if is_worth(before, without) and without <= before * (1 - CAUTION / 2):
+        what = "affinities in the model" if (affinity.origin[pinned] == Origin.MODEL).all() else "pins"
+        yield PlanWarning(
+            "pin",
+            f"{what} ({counted(len(pinned), 'node')}) cost time: predicted {duration(before)} with, "
+            f"{duration(without)} without",
+            nodes=tuple(model.key_of(node) for node in pinned[:_FEW].tolist()),
+        )
 
 
 def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
@@ -140,7 +170,8 @@ def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
             continue
         if takes:
             origins = affinity.origin[support.mask]
-            why = f"the {counted(takes, 'node')} that it supports are on devices before it, or pinned elsewhere"
+            are = "is on a device" if takes == 1 else "are on devices"
+            why = f"the {counted(takes, 'node')} that it supports {are} before it, or pinned elsewhere"
             if twin := _twin(device, affinity.devices):
                 why = f"the list also has {twin}, the same device; remove one of them, or pin nodes to {device}"
             if moved := int(np.count_nonzero(origins == Origin.MEMORY)):
