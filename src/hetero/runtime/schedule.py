@@ -47,7 +47,8 @@ class Schedule:
     """Steps in an order in which they can run. Slots 0, 1, … hold the model's inputs; the next slots hold
     ``constants``.
 
-    ``executor_of``: device -> the executor for its steps, used for parallel steps.
+    ``executor_of``: device -> the executor for its steps, used for parallel steps. ``devices``: the device list of the
+    plan, for profiles.
     """
 
     num_slots: int
@@ -55,6 +56,7 @@ class Schedule:
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
     executor_of: Callable[[str], StreamExecutor]
+    devices: tuple[str, ...] = ()
 
     @functools.cached_property
     def is_wide(self) -> bool:
@@ -309,7 +311,8 @@ class ScheduleRunner:
             return rows
         spans = [span for span in self._spans if span is not None]
         moves = [move for mover in self._movers.values() for move in mover.moves]
-        return Profile(rows, spans, self._schedule.transfers(self._slot_bytes), moves)
+        transfers = self._schedule.transfers(self._slot_bytes)
+        return Profile(rows, spans, transfers, moves, self._schedule.devices)
 
 
 def nbytes(result: Any) -> int:
