@@ -24,7 +24,7 @@ from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
-from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner
+from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner, ScratchRunner
 from .moves import Mover, Placement, Program, Step
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
 
@@ -139,6 +139,7 @@ class ScheduleRunner:
         for runner, positions in zip(self._runners, schedule.placement.kept, strict=True):
             if positions:
                 runner.keep_on_device(positions)  # type: ignore[attr-defined]
+        _share_scratch(schedule, self._runners, overlaps is not False and schedule.is_wide)
         # The checks of a protocol take longer than a small submodel.
         self._run_into = [runner.run_into if isinstance(runner, PlacingRunner) else None for runner in self._runners]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
@@ -313,6 +314,17 @@ class ScheduleRunner:
         moves = [move for mover in self._movers.values() for move in mover.moves]
         transfers = self._schedule.transfers(self._slot_bytes)
         return Profile(rows, spans, transfers, moves, self._schedule.devices)
+
+
+def _share_scratch(schedule: Schedule, runners: Sequence[Runner], overlaps: bool) -> None:
+    """Let steps that never run at the same time share memory for intermediate values: all steps if none overlap, else
+    those of each device, which runs one at a time."""
+    first: dict[tuple[type, str], Runner] = {}
+    for step, runner in zip(schedule.steps, runners, strict=True):
+        if isinstance(runner, ScratchRunner):
+            before = first.setdefault((type(runner), step.compiled.device if overlaps else ""), runner)
+            if before is not runner:
+                runner.share_scratch(before)
 
 
 def nbytes(result: Any) -> int:
