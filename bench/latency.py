@@ -318,6 +318,10 @@ def cuts(names: Sequence[str], rounds: int) -> Table:
         parts = model.extract_all(nodes, [f"subgraph{i}" for i in range(len(nodes))])
         whole = core.compile_model(model, "CPU.0", config).new_runner()
         runners = [core.compile_model(part, "CPU.0", config).new_runner() for part in parts]
+        for device in range(len(plan.devices)):  # as the runtime does
+            of_device = [runners[i] for i in np.flatnonzero(plan.assignment.partition.device_of == device).tolist()]
+            for runner in of_device[1:]:
+                runner.share_scratch(of_device[0])  # type: ignore[attr-defined]
         seconds = np.full(1 + len(runners), np.inf)
         for _ in range(rounds):
             values = dict(zip((port.name for port in model.inputs), arrays, strict=True))

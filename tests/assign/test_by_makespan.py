@@ -466,7 +466,7 @@ def test_devices_on_the_same_processors(core):
     if use.processors > 1:
         plan = plan_of(core, model, devices, {"INFERENCE_NUM_THREADS": 1})
         assert plan.latency.overlaps
-        assert plan.latency.total_s == pytest.approx(5.3e-3, rel=0.05)  # they share a memory bus
+        assert plan.latency.total_s == pytest.approx(5.6e-3, rel=0.02)  # they share a memory bus and caches
 
 
 @pytest.mark.parametrize("hint", ["LATENCY", "THROUGHPUT"])

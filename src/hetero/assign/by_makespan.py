@@ -42,6 +42,12 @@ share a memory bus. `bench/latency.py sharing` measured 1 to 11 % with GoogLeNet
 not slow each other, and nodes that only move memory can take several times as long."""
 
 
+CUT_SECONDS = 20e-6
+"""Seconds that a subgraph on processors of this machine takes beyond its launch and the times of its nodes in the whole
+model: the values that it reads have left the caches, and a Concat whose operands other subgraphs made copies them. The
+48 subgraphs of GoogLeNet take 20 to 40 µs more each (`bench/latency.py cuts`)."""
+
+
 def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
     """The scheduler for a model. Devices that have more threads than the machine has processors are in one lane."""
     count = len(table.devices)
@@ -50,7 +56,8 @@ def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: Proce
     if processors.is_crowded:
         lane[:count][threads > 0] = np.flatnonzero(threads > 0)[0]
     shares = np.append(threads > 0, False)
-    return Scheduler(table.model.graph, problem, table.launches, lane, shares, SLOWDOWN)
+    launches = table.launches + np.where(shares, CUT_SECONDS, 0.0)
+    return Scheduler(table.model.graph, problem, launches, lane, shares, SLOWDOWN)
 
 
 def assign_to_overlap(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
@@ -225,7 +232,7 @@ def _predicted(
 ) -> PredictedLatency:
     """``by_priority``: the latency of the plan by priority, in seconds."""
     timeline = best.timeline
-    sums = predict(scheduler.problem, best.partition, table.launches)
+    sums = predict(scheduler.problem, best.partition, scheduler.launch)
     return PredictedLatency(
         timeline.latency,
         sums.work,
