@@ -345,7 +345,8 @@ static int try_linear(improver *s, contest *c, labels *other)
     improver by_depth = *s;
     by_depth.level = s->depth;
     int status = components(&by_depth, NULL, other);
-    if (status == HG_OK)
+    other->maximal = other->count == c->bound;
+    if (status == HG_OK && !other->maximal)
         status = contract(s, HUGE_VALF, other);
     return status == HG_OK ? keep_better(s, c, other, 0) : status;
 }
