@@ -366,8 +366,8 @@ static int try_documented(improver *s, contest *c, labels *other)
     return status == HG_OK ? keep_better(s, c, other, 0) : status;
 }
 
-/* Step 5, from what the first sweep led to: policies of small cost, and if the number of subgraphs may not be the least,
- * rounds of candidates of the graph and the reversed graph, as they are and then in random topological orders. */
+/* Step 5, from what the first sweep led to: policies of small cost, and if the number of subgraphs may not be the
+ * least, rounds of candidates of the graph and the reversed graph, as they are and then in random topological orders. */
 static int try_candidates(improver *s, contest *c)
 {
     const int32_t n = s->g->n;
