@@ -227,6 +227,27 @@ def test_pins_that_cost_time(core):
     assert "cost time: predicted 27 ms with, 9 ms without" in by_priority.warnings[-1].message
 
 
+@pytest.mark.parametrize("pins", [{}, {"n0_1": "OTHER.2", "n1_2": "OTHER.2"}])
+@pytest.mark.parametrize("assignment", ["", "PRIORITY"])
+@pytest.mark.parametrize(
+    "groups",
+    [[["n0_0", "n0_2"], ["n0_1", "n0_3"]], [["n0_0", "n1_3"], ["n1_0", "n0_3"]], [["n0_0", "join"]], [["n.*"]]],
+)
+def test_groups_that_wait_for_each_other(core, groups, assignment, pins):
+    """Nodes that stay together, before and after those of another group: on one device, in several subgraphs."""
+    model = towers(core)
+    plan = plan_of(core, model, config={"ASSIGNMENT": assignment, "STAY_TOGETHER": groups}, pins=pins)
+    for group in groups:
+        nodes = [node for node in plan.affinity if node != "join"] if group == ["n.*"] else group
+        assert len({plan.affinity[node] for node in nodes}) == 1
+    assert all(plan.affinity[node] == device for node, device in pins.items())
+    partition = plan.assignment.partition
+    check_partition(model.graph, plan.assignment.affinity.device_of, partition.subgraph_of, ordered=True)
+    assert plan.latency.lower_bound_s <= plan.latency.total_s
+    sequential = plan.latency.work_s + plan.latency.launches_s + plan.latency.transfers_s
+    assert plan.latency.total_s <= sequential * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("objective", ["SUBGRAPHS", "LATENCY"])
 @pytest.mark.parametrize("assignment", ["PRIORITY", "COST"])
 def test_no_nodes(core, objective, assignment):
