@@ -85,3 +85,24 @@ def test_two_requests_share_nothing(core: hetero.Core) -> None:
     for i, results in enumerate(compiled.map(inputs, in_flight=3)):
         for got, of_whole in zip(results.values(), expected[i % 3], strict=True):
             np.testing.assert_allclose(got, of_whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:FPGA may need more than its")
+def test_simulated_devices_share(core: hetero.Core) -> None:
+    """Those of one kind. Other runners, such as TEMPLATE's, take no part."""
+    model = network(np.random.default_rng(2), 4)
+    devices = ("FPGA", "CPU", "TEMPLATE")
+    pins = {node.key: devices[i % 3] for i, node in enumerate(model.nodes) if node.op_type == "Add"}
+    pins |= {node.key: "CPU" for node in model.nodes if node.op_type == "Softmax"}
+    compiled = core.compile_model(model, f"HETERO:{','.join(devices)}", {"PERFORMANCE_HINT": "THROUGHPUT"}, pins=pins)
+    runner = compiled.new_runner()
+    assert isinstance(runner, ScheduleRunner)
+    arenas: dict[str, set[int]] = {}
+    for step, of_step in zip(runner._schedule.steps, runner._runners, strict=True):
+        inner = getattr(of_step, "_inner", of_step)
+        arenas.setdefault(step.compiled.device, set()).add(id(getattr(inner, "_arena", None)))
+    assert set(arenas) == set(devices)
+    assert [len(of_device) for of_device in arenas.values()] == [1, 1, 1]
+    x = np.random.default_rng(3).standard_normal((5, 16)).astype(np.float32)
+    for got, expected in zip(runner.run([x]), core.compile_model(model, "CPU")(x).values(), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
