@@ -143,7 +143,7 @@ def predicted_without_pins(original: Model, model: Model, affinity: Affinity, ru
     labelings = [first_supporting(model.num_nodes, affinity.supports)]
     if rules.objective is not Objective.OVERLAP_BY_PRIORITY:
         labelings = assignments(scheduler, [*labelings, *_alone(supported)])
-    return min(cut.latency for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy))
+    return min(cut.latency for labeling in labelings for cut in scheduler.cuts(labeling))
 
 
 def _alone(allowed: NDArray[np.bool_]) -> list[NDArray[np.int32]]:
