@@ -130,6 +130,7 @@ TABLES: Mapping[str, Figure] = {
         FIGURES, "costs.py models", "models squeezenet --rounds 1 --devices CPU ORT", ORT, MODELS_SUBSET
     ),
     "overlap": Figure(FIGURES, "latency.py sleeping", "sleeping --rounds 1"),
+    "overlap-hints": Figure(FIGURES, "latency.py hints", "hints --rounds 4"),
     "overlap-cpu": Figure(FIGURES, "latency.py cpu", "cpu --rounds 1", (), ("light_inception_v1",)),
     "overlap-sharing": Figure(FIGURES, "latency.py sharing", "sharing --rounds 1"),
     "overlap-search": Figure(FIGURES, "latency.py search", "search --sizes 1000 --kinds comb"),

@@ -4,6 +4,8 @@
 
 - *sleeping*: branchy models over equal devices that wait as long as their nodes say, like accelerators: the speedup
   over one device with the fewest subgraphs and with `OBJECTIVE=LATENCY`, on the same devices per node.
+- *hints*: the same models with `PERFORMANCE_HINT=LATENCY` and `THROUGHPUT`, over devices that run one subgraph at a
+  time: one inference, and requests in flight.
 - *cpu*: real models over two CPU devices of one thread each with measured costs; needs two idle processors.
 - *sharing*: how much two CPU devices of one thread each slow each other down; needs two idle processors.
 - *cuts*: CPU time of the subgraphs of such plans, one after the other, beside the whole model.
@@ -22,6 +24,7 @@ import statistics
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -186,6 +189,74 @@ def sleeping(rounds: int) -> Table:
     return table
 
 
+class OneAtATime(Sleeping):
+    """Devices that run one subgraph at a time, for whichever request."""
+
+    name = "TURNS"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = {id_: threading.Lock() for id_ in self.device_ids()}
+        self.waited: list[float] = []
+        """Seconds that steps waited for their device."""
+        self.threads: set[int] = set()
+
+    def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
+        seconds = sum(SECONDS_OF_OP[node.op_type] for node in model.nodes)
+        id_ = str(config.get("DEVICE_ID", "0"))
+        return OneAtATimeModel(self, id_, model, seconds)
+
+
+class OneAtATimeModel(SleepingModel):
+    def __init__(self, plugin: OneAtATime, id_: str, model: hetero.Model, seconds: float) -> None:
+        super().__init__(f"TURNS.{id_}", model.inputs, model.outputs, seconds)
+        self.plugin, self.turn = plugin, plugin.turns[id_]
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        begin = time.perf_counter()
+        with self.turn:
+            self.plugin.waited.append(time.perf_counter() - begin)
+            self.plugin.threads.add(threading.get_ident())
+            return super().run(inputs)
+
+
+def hints(inferences: int) -> Table:
+    """With as many requests in flight as devices, after a round that does not count."""
+    core, plugin = hetero.Core(), OneAtATime()
+    core.register_plugin("TURNS", lambda: plugin)
+    x = np.ones((1, 64), np.float32)
+    table = Table(
+        "hint", "subgraphs", "one inference", "predicted", "in flight: inferences/s", "a step waits", "threads"
+    )
+    for name in ("two towers", "ensemble of 4"):
+        proto, counts, _ = BRANCHY[name]
+        model, count = core.read_model(proto), counts[0]
+        devices = [f"TURNS.{i}" for i in range(count)]
+        config = {"COSTS": sleeping_costs(model, devices), **LATENCY}
+        plan = core.plan(model, f"HETERO:{','.join(devices)}", config)
+        assert plan.latency is not None
+        for hint in ("LATENCY", "THROUGHPUT"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # THROUGHPUT with a plan that overlaps
+                compiled = core.compile_model(model, plan, {"PERFORMANCE_HINT": hint})
+            predicted = (
+                plan.latency.total_s if hint == "LATENCY" else sum(plan.latency.end_s) - sum(plan.latency.begin_s)
+            )
+            request = compiled.create_infer_request()
+            one = min(elapsed_times({"": partial(request.infer, x)}, 3)[""])
+            list(compiled.map([x] * count, in_flight=count))
+            plugin.waited.clear()
+            plugin.threads.clear()
+            begin = time.perf_counter()
+            for _ in compiled.map([x] * inferences, in_flight=count):
+                pass
+            per_second = inferences / (time.perf_counter() - begin)
+            waits = sum(plugin.waited) / len(plugin.waited)
+            cells = (duration(one), duration(predicted), f"{per_second:.1f}", duration(waits), f"{len(plugin.threads)}")
+            table.add(f"{name}, {count} devices, {hint}", f"{plan.num_subgraphs}", *cells)
+    return table
+
+
 # ---- two CPU devices
 
 
@@ -247,6 +318,10 @@ def cuts(names: Sequence[str], rounds: int) -> Table:
         parts = model.extract_all(nodes, [f"subgraph{i}" for i in range(len(nodes))])
         whole = core.compile_model(model, "CPU.0", config).new_runner()
         runners = [core.compile_model(part, "CPU.0", config).new_runner() for part in parts]
+        for device in range(len(plan.devices)):  # as the runtime does
+            of_device = [runners[i] for i in np.flatnonzero(plan.assignment.partition.device_of == device).tolist()]
+            for runner in of_device[1:]:
+                runner.share_scratch(of_device[0])  # type: ignore[attr-defined]
         seconds = np.full(1 + len(runners), np.inf)
         for _ in range(rounds):
             values = dict(zip((port.name for port in model.inputs), arrays, strict=True))
@@ -387,7 +462,7 @@ def exact(count: int) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("sleeping", "cpu", "cuts", "sharing", "search", "plan", "exact"))
+    parser.add_argument("what", choices=("sleeping", "hints", "cpu", "cuts", "sharing", "search", "plan", "exact"))
     parser.add_argument(
         "--models",
         nargs="*",
@@ -395,7 +470,7 @@ def main() -> None:
         choices=[*real_models.MODELS, *real_models.OTHERS],
         help="for cuts, and cpu beside the towers",
     )
-    parser.add_argument("--rounds", type=int, help="for sleeping, cpu, cuts and sharing")
+    parser.add_argument("--rounds", type=int, help="for sleeping, hints (inferences), cpu, cuts and sharing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="of graphs")
     parser.add_argument("--sizes", nargs="+", type=int, metavar="NODES", help="for search and plan")
     parser.add_argument("--graphs", type=int, default=40, help="for exact")
@@ -403,6 +478,7 @@ def main() -> None:
     kinds, sizes = arguments.kinds, arguments.sizes
     tables = {
         "sleeping": partial(sleeping, arguments.rounds or 9),
+        "hints": partial(hints, arguments.rounds or 40),
         "cpu": partial(cpu, arguments.models, arguments.rounds or 30),
         "cuts": partial(cuts, arguments.models, arguments.rounds or 60),
         "sharing": partial(sharing, arguments.rounds or 8),

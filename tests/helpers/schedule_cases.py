@@ -143,7 +143,7 @@ def naive_run(case: Case, partition: Partition) -> tuple[list[float], list[float
             start(can[0], now + hand_over, False)
         if not busy:
             break
-        now, step, in_main = min(busy.values(), key=lambda entry: (entry[0], entry[1]))
+        now, step, in_main = min(busy.values(), key=lambda entry: (entry[0], begin[entry[1]], entry[1]))
         end[step] = now
         done.add(step)
         del busy[lane[step]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -218,6 +218,88 @@ def test_the_hint_decides_whether_steps_overlap(core: hetero.Core, watch: Watch,
         request = core.compile_model(model, plan, {"PERFORMANCE_HINT": hint}).create_infer_request()
     np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0) * 2)
     assert watch.most == most
+
+
+class OneAtATime(Sleepy):
+    """Devices that run one step at a time; another step waits. Records which requests (by the value of their input) run
+    at the same time."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(watch)
+        self.changed = threading.Condition()
+        self.running: dict[str, float] = {}  # device -> request
+        self.together: set[tuple[float, ...]] = set()
+        self.waited: set[float] = set()  # requests with a step that found its device busy
+        self.ended = 0
+        self.may_end: Callable[[float], bool] = lambda request: True
+
+    def compile_model(self, model: hetero.Model, config: Mapping[str, Any], context: object = None) -> CompiledModel:
+        return OneAtATimeModel(self, str(config.get("DEVICE_ID", "")), model)
+
+    def run(self, device: str, request: float) -> None:
+        with self.changed:
+            while device in self.running:
+                self.waited.add(request)
+                self.changed.notify_all()
+                assert self.changed.wait(120)
+            self.running[device] = request
+            self.together.add(tuple(sorted(self.running.values())))
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: self.may_end(request), 120)
+            del self.running[device]
+            self.ended += 1
+            self.changed.notify_all()
+
+
+class OneAtATimeModel(SleepyModel):
+    def __init__(self, plugin: OneAtATime, id_: str, model: hetero.Model) -> None:
+        super().__init__(plugin.watch, id_, model)
+        self.plugin = plugin
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        self.plugin.run(self.device, float(inputs[0].max()))
+        return [inputs[0] for _ in self.outputs]
+
+
+@pytest.mark.parametrize("hint", ["LATENCY", "THROUGHPUT"])
+def test_requests_in_flight_with_a_hint(core: hetero.Core, hint: str) -> None:
+    """LATENCY: the first request uses both devices, and the second finds them busy. THROUGHPUT: the requests use both
+    devices, one each, and neither waits for a device or needs further threads."""
+    plugin = OneAtATime(Watch())
+    core.register_plugin("SLEEPY", lambda: plugin)
+    nodes = [helper.make_node("Relu", ["x"], [y], name=y) for y in ("a", "b")]
+    model = core.read_model(make_model(nodes, outputs=("a", "b")))
+    times = {node.key: NodeTimes(1, 1e4, 1e4) for node in model.nodes}
+    devices = ("SLEEPY.0", "SLEEPY.1")
+    config = {"OBJECTIVE": "LATENCY", "COSTS": Costs.of_model(model, [Measurement(d, {}, times) for d in devices])}
+    plan = core.plan(model, f"HETERO:{','.join(devices)}", config)
+    with pytest.warns(match="one after the other") if hint == "THROUGHPUT" else contextlib.nullcontext():
+        compiled = core.compile_model(model, plan, {"PERFORMANCE_HINT": hint})
+    if hint == "LATENCY":
+        plugin.may_end = lambda request: request == 2 or 2 in plugin.waited
+    else:
+        plugin.may_end = lambda request: (
+            plugin.ended >= 2 if request == 2 else plugin.ended == 0 or (1, 2) in plugin.together
+        )
+    before = threading.active_count()
+    threads = [threading.Thread(target=compiled.create_infer_request().infer, args=(X * 0 + i,)) for i in (1, 2)]
+    threads[0].start()
+    with plugin.changed:
+        assert plugin.changed.wait_for(lambda: (1, 1) in plugin.together if hint == "LATENCY" else plugin.ended, 120)
+    threads[1].start()
+    if hint == "THROUGHPUT":
+        with plugin.changed:
+            assert plugin.changed.wait_for(lambda: (1, 2) in plugin.together, 120)
+        assert threading.active_count() <= before + 2
+    for thread in threads:
+        thread.join(120)
+    assert plugin.ended == 4
+    if hint == "LATENCY":
+        assert (1, 1) in plugin.together
+        assert plugin.waited == {2}
+    else:
+        assert not {(1, 1), (2, 2)} & plugin.together
+        assert not plugin.waited
 
 
 def test_short_steps_do_not_wait_for_the_calling_thread() -> None:

@@ -6,9 +6,9 @@
  * 3. If step 2 gained enough, move whole pieces: coarsen the common refinement with the components of equal depth,
  *    which grow from the sources, and move the vertices of the coarse graph; then move nodes again.
  * 4. Contract (contract.c) until no two adjacent subgraphs can be merged.
- * 5. If there may be fewer subgraphs (bound.c): other starts, as many as CANDIDATE_WORK allows. These are the reversed
- *    graph, contraction alone, and the contracted common refinement, in both directions; then the same from up to
- *    ORDERS random topological orders, which change what is found among equals.
+ * 5. If there may be fewer subgraphs (bound.c): other starts, as many as CANDIDATE_WORK allows. These are, for small
+ *    graphs, the documented loop; the reversed graph, contraction alone, and the contracted common refinement, in both
+ *    directions; then the same from up to ORDERS random topological orders, which change what is found among equals.
  * 6. Windows (windows.c), for WINDOW_WORK steps; fewer if only the cut can be smaller.
  * 7. With weights: windows and moves between levels that lower the weight of the cut and keep the number of subgraphs.
  *    No step before this one looks at weights, so they cannot cost a subgraph.
@@ -39,11 +39,12 @@ static const double GAINS = 1.0 / 256;
 static const double HEAVY = 8;
 
 /* Steps 5 and 6 take nodes and edges touched as steps: about 5 ns each, so 10 ms and 5 ms at most. Isolated nodes do not
- * count, so that they do not affect the others' subgraphs. */
+ * count there, so that they do not affect the others' subgraphs. */
 enum {
     CANDIDATE_WORK = 1 << 21,
     CANDIDATE_STEPS = 24, /* of a candidate for each node and edge, as measured */
     ORDERS = 8, /* each takes up to four candidates */
+    DOCUMENTED_SIZE = 1 << 11, /* nodes, isolated ones too, and edges for the documented loop: 3 ms at most */
     WINDOW_WORK = 1 << 20,
     WINDOW_PER_EDGE = 1 << 10, /* small graphs are done sooner */
     CUT_PER_EDGE = 1 << 7,     /* where only the cut can be smaller */
@@ -330,53 +331,85 @@ static void reverse(int32_t n, int32_t *order)
     }
 }
 
-/* Step 5. */
+/* Steps 1 to 4 in one direction. */
+static int try_sweep(improver *s, contest *c, int reversed, labels *other)
+{
+    int whole;
+    const int status = sweep_and_improve(s, other, &whole);
+    return status == HG_OK ? keep_better(s, c, other, reversed) : status;
+}
+
+/* The subgraphs of policy `linear`, merged where any two can be. s->depth is what the first sweep led to. */
+static int try_linear(improver *s, contest *c, labels *other)
+{
+    improver by_depth = *s;
+    by_depth.level = s->depth;
+    int status = components(&by_depth, NULL, other);
+    other->maximal = other->count == c->bound;
+    if (status == HG_OK && !other->maximal)
+        status = contract(s, HUGE_VALF, other);
+    return status == HG_OK ? keep_better(s, c, other, 0) : status;
+}
+
+/* The subgraphs of policy `documented`, merged where any two can be. */
+static int try_documented(improver *s, contest *c, labels *other)
+{
+    const hg_mark mark = hg_arena_mark(s->arena);
+    int32_t *device_of = HG_TAKE(s->arena, int32_t, s->g->n);
+    int status = device_of ? hg_documented(s->g, s->dag.device, other->label, &other->count, NULL, s->watch)
+                           : HG_NO_MEMORY;
+    if (status == HG_OK)
+        status = hg_number(s->g, s->dag.device, other->count, other->label, device_of, s->watch);
+    hg_arena_release(s->arena, mark);
+    if (status == HG_OK)
+        status = contract(s, HUGE_VALF, other);
+    return status == HG_OK ? keep_better(s, c, other, 0) : status;
+}
+
+/* Step 5, from what the first sweep led to: policies of small cost, and if the number of subgraphs may not be the
+ * least, rounds of candidates of the graph and the reversed graph, as they are and then in random topological orders. */
 static int try_candidates(improver *s, contest *c)
 {
     const int32_t n = s->g->n;
-    int32_t *order = HG_TAKE(s->arena, int32_t, n), *levels = HG_TAKE(s->arena, int32_t, 2 * (int64_t)n);
     labels other = {HG_TAKE(s->arena, int32_t, n), n, 0};
-    if (!order || !levels || !other.label)
+    int status = other.label ? try_linear(s, c, &other) : HG_NO_MEMORY;
+    if (status == HG_OK && c->best->count > c->bound && (int64_t)n + s->g->m <= DOCUMENTED_SIZE)
+        status = try_documented(s, c, &other);
+    if (status != HG_OK || !next_candidate(c))
+        return status;
+    int32_t *order = HG_TAKE(s->arena, int32_t, n), *levels = HG_TAKE(s->arena, int32_t, 2 * (int64_t)n);
+    if (!order || !levels)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < n; i++)
         order[n - 1 - i] = hg_nth(s->g, i);
     const hg_graph turned = {n,           s->g->m, s->g->pred_indptr, s->g->pred_indices, s->g->indptr, s->g->indices,
                              order};
-    improver reversed = *s;
+    improver reversed = *s, forward = *s;
     reversed.g = &turned;
     reversed.dag = (hg_dag){n,    turned.indptr, turned.indices, turned.pred_indptr, turned.pred_indices, NULL,
                             NULL, order,         s->dag.device};
     reversed.level = levels;
     reversed.depth = levels + n;
-    int whole, status = HG_OK;
-    const int turn = next_candidate(c);
-    if (turn)
-        status = sweep_and_improve(&reversed, &other, &whole);
-    if (turn && status == HG_OK)
-        status = keep_better(&reversed, c, &other, 1);
-    if (status == HG_OK)
-        status = try_more(s, c, 0, &other);
-    if (turn && status == HG_OK)
-        status = try_more(&reversed, c, 1, &other);
     hg_graph same = *s->g;
     same.order = order;
-    improver forward = reversed;
     forward.g = &same;
-    forward.dag = s->dag;
     forward.dag.order = order;
+    status = try_sweep(&reversed, c, 1, &other);
     uint64_t random = 0x9E3779B97F4A7C15u;
-    for (int round = 0; round < ORDERS && status == HG_OK && next_candidate(c); round++) {
-        const int turned_now = round % 2;
-        improver *now = turned_now ? &reversed : &forward;
-        status = shuffle(s->g, &random, order, s->arena, s->watch);
-        if (turned_now)
-            reverse(n, order);
+    for (int round = 0; round < 2 + ORDERS && status == HG_OK; round++) {
+        const int is_reversed = round % 2;
+        improver *now = is_reversed ? &reversed : round ? &forward : s;
+        if (round >= 2) { /* before, the sweeps have been made */
+            if (!next_candidate(c))
+                break;
+            status = shuffle(s->g, &random, order, s->arena, s->watch);
+            if (is_reversed)
+                reverse(n, order);
+            if (status == HG_OK)
+                status = try_sweep(now, c, is_reversed, &other);
+        }
         if (status == HG_OK)
-            status = sweep_and_improve(now, &other, &whole);
-        if (status == HG_OK)
-            status = keep_better(now, c, &other, turned_now);
-        if (status == HG_OK)
-            status = try_more(now, c, turned_now, &other);
+            status = try_more(now, c, is_reversed, &other);
     }
     return status;
 }
@@ -407,15 +440,14 @@ static int search_further(improver *s, int64_t size, labels *best)
     int status = hg_lower_bound(s->g, s->dag.device, &c.bound, s->watch);
     if (status == HG_OK)
         status = hg_weight_between(&s->dag, best->label, &c.cut, s->watch);
-    if (status == HG_OK && best->count == c.bound)
-        return search_windows(s, size, CUT_PER_EDGE, 0, &c.cut, best);
+    const int is_least = best->count == c.bound;
     const hg_mark mark = hg_arena_mark(s->arena);
     if (status == HG_OK)
         status = try_candidates(s, &c);
     hg_arena_release(s->arena, mark);
-    if (status != HG_OK || best->count == c.bound)
+    if (status != HG_OK || (best->count == c.bound && !is_least))
         return status;
-    return search_windows(s, size, WINDOW_PER_EDGE, c.bound, &c.cut, best);
+    return search_windows(s, size, is_least ? CUT_PER_EDGE : WINDOW_PER_EDGE, is_least ? 0 : c.bound, &c.cut, best);
 }
 
 /* Weights in the order of pred_indices. */

@@ -59,6 +59,13 @@ static void start(simulation *sim, int lane, double delay)
     sim->started++;
 }
 
+/* Of steps that end at the same time, the one that started first ends first, so that the same steps numbered by their
+ * start run in the same way. */
+static int started_before(const simulation *sim, int32_t step, int32_t other)
+{
+    return sim->begin[step] != sim->begin[other] ? sim->begin[step] < sim->begin[other] : step < other;
+}
+
 /* The lane, among these, whose first ready step can start and has the smallest key; -1 if no step can start. */
 static int first_startable(const simulation *sim, const uint8_t *lanes, int count)
 {
@@ -125,7 +132,7 @@ int hg_simulate(const hg_steps *steps, const double *key, double slowdown, doubl
         for (int i = 0; i < sim->num_at_work; i++) {
             const running *r = &sim->at_work[i];
             const double ends = r->shares ? sim->now + (r->end - sim->progress) / speed : r->end;
-            if (!i || ends < at || (ends == at && r->step < sim->at_work[next].step)) {
+            if (!i || ends < at || (ends == at && started_before(sim, r->step, sim->at_work[next].step))) {
                 next = i;
                 at = ends;
             }

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..partition import Partition, partition_graph
-from .affinity import Affinity, Origin
+from .affinity import Affinity, Origin, first_supporting
 from .assignment import Assignment
 from .by_cost import checked_table, least_cost, moved_by_cost, sources_of
 from .costs.table import CostTable
@@ -30,7 +30,7 @@ from .within_memory import allowed_devices, fit_affinity, limits_array, moved_fo
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["assign_to_overlap", "predicted_overlap", "scheduler_of"]
+__all__ = ["assign_to_overlap", "predicted_overlap", "predicted_without_pins", "scheduler_of"]
 
 _ALWAYS_BY_COST = 20_000
 """Nodes of models for which the assignment by cost always competes. For larger models, it is left out if another plan
@@ -42,6 +42,12 @@ share a memory bus. `bench/latency.py sharing` measured 1 to 11 % with GoogLeNet
 not slow each other, and nodes that only move memory can take several times as long."""
 
 
+CUT_SECONDS = 20e-6
+"""Seconds that a subgraph on processors of this machine takes beyond its launch and the times of its nodes in the whole
+model: the values that it reads have left the caches, and a Concat whose operands other subgraphs made copies them. The
+48 subgraphs of GoogLeNet take 20 to 40 µs more each (`bench/latency.py cuts`)."""
+
+
 def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
     """The scheduler for a model. Devices that have more threads than the machine has processors are in one lane."""
     count = len(table.devices)
@@ -50,7 +56,8 @@ def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: Proce
     if processors.is_crowded:
         lane[:count][threads > 0] = np.flatnonzero(threads > 0)[0]
     shares = np.append(threads > 0, False)
-    return Scheduler(table.model.graph, problem, table.launches, lane, shares, SLOWDOWN)
+    launches = table.launches + np.where(shares, CUT_SECONDS, 0.0)
+    return Scheduler(table.model.graph, problem, launches, lane, shares, SLOWDOWN)
 
 
 def assign_to_overlap(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
@@ -125,6 +132,18 @@ def predicted_overlap(
     labelings = assignments(scheduler, [affinity.device_of, *_alone(allowed)])
     best = fewest_of_the_fastest([cut for labeling in labelings for cut in scheduler.cuts(labeling)], before)
     return before, best.latency if best.timeline.overlaps else np.inf
+
+
+def predicted_without_pins(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> float:
+    """The latency in seconds of the best plan of a quick search without pins and affinities, with the devices that
+    ``rules`` allow. Memory limits are ignored."""
+    table = checked_table(original, model, affinity, rules)
+    supported = _supported(affinity)
+    scheduler = scheduler_of(table, table.problem(supported), rules.processors)
+    labelings = [first_supporting(model.num_nodes, affinity.supports)]
+    if rules.objective is not Objective.OVERLAP_BY_PRIORITY:
+        labelings = assignments(scheduler, [*labelings, *_alone(supported)])
+    return min(cut.latency for labeling in labelings for cut in scheduler.cuts(labeling))
 
 
 def _alone(allowed: NDArray[np.bool_]) -> list[NDArray[np.int32]]:
@@ -213,7 +232,7 @@ def _predicted(
 ) -> PredictedLatency:
     """``by_priority``: the latency of the plan by priority, in seconds."""
     timeline = best.timeline
-    sums = predict(scheduler.problem, best.partition, table.launches)
+    sums = predict(scheduler.problem, best.partition, scheduler.launch)
     return PredictedLatency(
         timeline.latency,
         sums.work,

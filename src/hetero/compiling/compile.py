@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from ..assign.affinity import assign
 from ..assign.assigning import resolve_model
 from ..base.collection import collection_paused
-from ..base.formatting import duration
 from ..base.log import tell
 from ..base.machine import usable_processors
 from ..base.warn import warn
 from ..errors import HeteroError, PropertyError, UnsupportedModel, raise_out_of_memory, shown
 from ..plan import Plan, PlanRecord, bind_plan, check_limits, make_plan
 from ..plan.bind import place_plan
+from ..plan.warning import slower_in_turn
 from ..plugin.caller import ConfiguredDevice, query
 from ..plugin.contract import CompiledModel, RemoteContext, RemoteTensor
 from ..plugin.executor import DeviceExecutors
@@ -35,7 +35,6 @@ from .hetero_model import Fallback, HeteroCompiledModel, schedule_of
 from .on_device import compile_on
 
 if TYPE_CHECKING:
-    from ..assign.predictions import PredictedLatency
     from ..assign.request import Request
     from ..model.model import Model
 
@@ -145,23 +144,13 @@ def compile_plan(plan: Plan, request: Request, context: RemoteContext | None = N
         tell(settings, request.whole.plugin.name, "WARNING", text)
         warn(text)
     if settings["PERFORMANCE_HINT"] == "THROUGHPUT" and plan.latency is not None and plan.latency.overlaps:
-        warn(_slower_in_turn(plan.latency))
+        warn(slower_in_turn(plan.latency))
     executors = request.whole.plugin.executors
     schedule = schedule_of(
         model, list(zip(extracted, compiled, strict=True)), DeviceExecutors(executors), [i + 1 for i in numbers]
     )
     ports = (model.inputs, model.outputs)
     return HeteroCompiledModel(plan, ports, model.name, compiled, schedule, settings, executors, fallbacks)
-
-
-def _slower_in_turn(latency: PredictedLatency) -> str:
-    """The warning for a plan whose steps overlap, compiled with a hint that runs them one after the other."""
-    in_turn = latency.work_s + latency.launches_s + latency.transfers_s
-    return (
-        f"PERFORMANCE_HINT=THROUGHPUT runs the subgraphs of an inference one after the other: predicted "
-        f"{duration(in_turn)} instead of {duration(latency.total_s)} for one inference; without OBJECTIVE=LATENCY, a "
-        "plan has fewer subgraphs"
-    )
 
 
 def _parts(plan: Plan) -> tuple[list[str], list[NDArray[np.int32]]]:

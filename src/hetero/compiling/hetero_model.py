@@ -62,6 +62,7 @@ class HeteroCompiledModel(CompiledModel):
         executors: ExecutorManager,
         fallbacks: Iterable[Fallback] = (),
     ) -> None:
+        schedule = dataclasses.replace(schedule, devices=tuple(plan.devices))
         by_device = {compiled.device: compiled for compiled in submodels}
         # The sum of the devices' optimal numbers of requests keeps all devices busy.
         per_device = {device: optimal_requests(compiled) for device, compiled in by_device.items()}

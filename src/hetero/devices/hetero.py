@@ -86,6 +86,8 @@ _QUEUE_LIMIT = Property(
     doc=f"0 to {MOST}: how many requests may wait for the first stage of a pipeline before QueueFull; 0 = any number",
 )
 
+_MOST_DEVICES = 255  # a node's device is one byte, and one number is for the host
+
 
 class HeteroPlugin(CuttingPlugin):
     """Runs one model over several other devices."""
@@ -132,6 +134,8 @@ class HeteroPlugin(CuttingPlugin):
         settings = self.full_config(self.own(config))
         objective = _objective_of(settings)
         devices, skipped = self.available(config, settings)
+        if len(devices) > _MOST_DEVICES:
+            raise PropertyError(f"the list of {self.name} has {len(devices)} devices: expected at most {_MOST_DEVICES}")
         devices = [self._with_pins(device, pins or {}) for device in devices]
         limits = limits_of(
             [device.name for device in devices],
@@ -146,7 +150,10 @@ class HeteroPlugin(CuttingPlugin):
         by_device = {device.name: device.plugin.least_subgraph(device.name) for device in devices}
         least = least_of(by_device, by_user, listed)
         together = parse_groups(settings[_STAY_TOGETHER.name])
-        rules = AssignmentRules(settings[_POLICY.name], objective, limits=limits, least=least, together=together)
+        in_turn = settings["PERFORMANCE_HINT"] == "THROUGHPUT"
+        rules = AssignmentRules(
+            settings[_POLICY.name], objective, limits=limits, least=least, together=together, in_turn=in_turn
+        )
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait
             speeds = [device.plugin.speed(device.name) for device in devices]
             processors = _processors_of(devices)

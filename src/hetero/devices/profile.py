@@ -74,6 +74,7 @@ from ..model.types import dtype_of
 from ..plugin.caller import ConfiguredDevice, configure
 from ..plugin.contract import CompiledModel, LeastSubgraph, Plugin, RemoteContext, Runner, Support
 from ..plugin.profile import ProfileRow
+from ..plugin.request import ScratchRunner
 from .constraints import OpConstraints, refusals
 from .patterns import Pattern, find_units
 
@@ -573,6 +574,11 @@ class SimulatedRunner:
     def __init__(self, inner: Runner) -> None:
         self._inner = inner
         self.run = inner.run
+
+    def share_scratch(self, other: SimulatedRunner) -> None:
+        """See `hetero.plugin.request.ScratchRunner`."""
+        if isinstance(self._inner, ScratchRunner) and type(self._inner) is type(other._inner):
+            self._inner.share_scratch(other._inner)
 
     def profile(self) -> Sequence[ProfileRow]:
         rows = self._inner.profile()

@@ -88,7 +88,7 @@ class PlanRecord(abc.ABC):
     @property
     @abc.abstractmethod
     def warnings(self) -> tuple[PlanWarning, ...]:
-        """Possible problems: unused devices, tiny islands, pins that cost subgraphs."""
+        """Possible problems: unused devices, tiny islands, pins that cost subgraphs or time."""
 
     @property
     @abc.abstractmethod

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..assign.affinity import Origin, first_supporting
 from ..assign.costs.measured import WrongModel
-from ..assign.predictions import PredictedPipeline
+from ..assign.predictions import PredictedLatency, PredictedPipeline
 from ..assign.request import Objective
 from ..assign.schedule import is_worth
 from ..assign.within_memory import unknown_size
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..partition import Partition
     from .bound import BoundPlan
 
-__all__ = ["is_for_latency", "plan_warnings", "repeated_devices", "unknown_sizes"]
+__all__ = ["is_for_latency", "plan_warnings", "repeated_devices", "slower_in_turn", "unknown_sizes"]
 
 _TINY = 3  # maximum number of nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
@@ -43,7 +43,14 @@ def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
     if plan.pipeline is not None:  # the other warnings are about fewer subgraphs
         return (*_unavailable(plan), *_idle(plan.pipeline), *unknown_sizes(plan))
     if is_for_latency(plan):  # has more subgraphs for the sake of time
-        return (*_unavailable(plan), *_unused(assignment), *unknown_sizes(plan), *_crowded(plan))
+        return (
+            *_unavailable(plan),
+            *_unused(assignment),
+            *unknown_sizes(plan),
+            *_crowded(plan),
+            *_in_turn(plan),
+            *_slow_pins(plan),
+        )
     trials = Trials(plan)
     return (
         *_unavailable(plan),
@@ -75,12 +82,51 @@ def _crowded(plan: BoundPlan) -> Iterator[PlanWarning]:
     )
 
 
+def _in_turn(plan: BoundPlan) -> Iterator[PlanWarning]:
+    """A plan whose subgraphs overlap, for a model that runs them one after the other."""
+    if plan.rules.in_turn and plan.latency is not None and plan.latency.overlaps:
+        yield PlanWarning("overlap", slower_in_turn(plan.latency))
+
+
+def slower_in_turn(latency: PredictedLatency) -> str:
+    """The text for a plan whose subgraphs overlap, with ``PERFORMANCE_HINT=THROUGHPUT``."""
+    in_turn = latency.work_s + latency.launches_s + latency.transfers_s
+    return (
+        f"PERFORMANCE_HINT=THROUGHPUT runs the subgraphs of an inference one after the other: predicted "
+        f"{duration(in_turn)} instead of {duration(latency.total_s)} for one inference; without OBJECTIVE=LATENCY, a "
+        "plan has fewer subgraphs"
+    )
+
+
+def _slow_pins(plan: BoundPlan) -> Iterator[PlanWarning]:
+    """Pins and affinities that make a plan for the least latency slower. Tried as in `_waiting`."""
+    rules, assignment, latency = plan.rules, plan.assignment, plan.latency
+    model, affinity = assignment.model, assignment.affinity
+    pinned = np.flatnonzero(np.isin(affinity.origin, (Origin.PIN, Origin.MODEL)))
+    if not len(pinned) or latency is None or not rules.speeds or rules.limits:
+        return
+    if model.num_nodes > _MOST_NODES_TO_OVERLAP:
+        return
+    from ..assign.by_cost import CAUTION
+    from ..assign.by_makespan import predicted_without_pins
+
+    before, without = latency.total_s, predicted_without_pins(plan.original, model, affinity, rules)
+    if is_worth(before, without) and without <= before * (1 - CAUTION / 2):
+        what = "affinities in the model" if (affinity.origin[pinned] == Origin.MODEL).all() else "pins"
+        yield PlanWarning(
+            "pin",
+            f"{what} ({counted(len(pinned), 'node')}) cost time: predicted {duration(before)} with, "
+            f"{duration(without)} without",
+            nodes=tuple(model.key_of(node) for node in pinned[:_FEW].tolist()),
+        )
+
+
 def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
     """Devices that wait for each other although they could work at the same time. Tried for models of up to
-    `_MOST_NODES_TO_OVERLAP` nodes; plans with memory limits are left out."""
+    `_MOST_NODES_TO_OVERLAP` nodes; plans with memory limits or for throughput are left out."""
     rules, assignment = plan.rules, plan.assignment
     model, affinity = assignment.model, assignment.affinity
-    if not rules.speeds or rules.limits or len(affinity.devices) < 2:
+    if not rules.speeds or rules.limits or rules.in_turn or len(affinity.devices) < 2:
         return
     if not 1 < model.num_nodes <= _MOST_NODES_TO_OVERLAP or len(rules.speeds) != len(affinity.devices):
         return
@@ -124,7 +170,8 @@ def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
             continue
         if takes:
             origins = affinity.origin[support.mask]
-            why = f"the {counted(takes, 'node')} that it supports are on devices before it, or pinned elsewhere"
+            are = "is on a device" if takes == 1 else "are on devices"
+            why = f"the {counted(takes, 'node')} that it supports {are} before it, or pinned elsewhere"
             if twin := _twin(device, affinity.devices):
                 why = f"the list also has {twin}, the same device; remove one of them, or pin nodes to {device}"
             if moved := int(np.count_nonzero(origins == Origin.MEMORY)):

@@ -179,7 +179,7 @@ class DeviceExecutors:
     def __call__(self, device: str) -> StreamExecutor:
         with self._lock:
             if device not in self._of:
-                self._of[device] = self._manager.lease(self, f"{device} beside others", 1)
+                self._of[device] = self._manager.lease(self, f"{device} parallel steps", 1)
             return self._of[device]
 
 

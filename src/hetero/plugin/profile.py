@@ -103,12 +103,14 @@ class Profile(tuple[ProfileRow, ...]):
     """The counters of one inference: a tuple of rows, with the time spans of its subgraphs. Treat it as immutable.
 
     ``spans``: one per subgraph that ran, in the order of subgraphs; empty if the inference was not timed.
-    ``transfers``: the boundary values, moved or not. ``moves``: the copies between memories, in order.
+    ``transfers``: the boundary values, moved or not. ``moves``: the copies between memories, in order. ``devices``: the
+    device list of the plan, so that pictures have the plan's order and colors.
     """
 
     spans: tuple[Span, ...]
     transfers: tuple[Transfer, ...]
     moves: tuple[Move, ...] = ()
+    devices: tuple[str, ...] = ()
 
     def __new__(
         cls,
@@ -116,11 +118,13 @@ class Profile(tuple[ProfileRow, ...]):
         spans: Iterable[Span] = (),
         transfers: Iterable[Transfer] = (),
         moves: Iterable[Move] = (),
+        devices: Iterable[str] = (),
     ) -> Profile:
         profile = super().__new__(cls, rows)
         profile.spans = tuple(spans)
         profile.transfers = tuple(transfers)
         profile.moves = tuple(moves)
+        profile.devices = tuple(devices)
         return profile
 
     def timed_spans(self) -> tuple[Span, ...]:
@@ -176,10 +180,12 @@ def format_profile(rows: Iterable[ProfileRow]) -> str:
 
 
 def profile_svg(profile: Profile) -> str:
-    """A timeline of the subgraphs of an inference, with one lane per device and thread."""
+    """A timeline of the subgraphs of an inference, with one lane per device, which runs one subgraph at a time."""
     spans = profile.timed_spans()
     rows = profile.by_subgraph()
-    lanes = list(dict.fromkeys((span.device, span.thread) for span in spans))
+    listed = list(dict.fromkeys([*profile.devices, *(span.device for span in spans)]))
+    used = {span.device for span in spans}
+    lanes = [device for device in listed if device in used]
     start = min(span.begin_ns for span in spans)
     end = max(span.end_ns for span in spans)
     boxes = []
@@ -189,17 +195,18 @@ def profile_svg(profile: Profile) -> str:
         tip = f"{name} on {span.device}, {span.thread}: {duration((span.end_ns - span.begin_ns) * 1e-9)}"
         if slowest is not None:
             tip += f"; most in {shortened(slowest.node, 80)} ({slowest.layer_type}): {duration(slowest.real_us * 1e-6)}"
-        lane = lanes.index((span.device, span.thread))
-        boxes.append(Box(lane, span.begin_ns - start, span.end_ns - start, str(span.subgraph or ""), tip))
+        boxes.append(
+            Box(lanes.index(span.device), span.begin_ns - start, span.end_ns - start, str(span.subgraph or ""), tip)
+        )
     busy = [sum(box.end - box.begin for box in boxes if box.lane == lane) for lane in range(len(lanes))]
-    several = len({device for device, _ in lanes}) < len(lanes)
-    notes = [
-        f"{device}{f' ({thread})' if several else ''} · {duration(time * 1e-9)}"
-        for (device, thread), time in zip(lanes, busy, strict=True)
+    notes = [f"{device} · {duration(time * 1e-9)}" for device, time in zip(lanes, busy, strict=True)]
+    box_of = {span.subgraph: number for number, span in enumerate(spans)}
+    edges = [
+        (box_of.get(transfer.source, -1), box_of.get(target, -1))
+        for transfer in profile.transfers
+        for target in transfer.readers
     ]
-    edges = [(transfer.source - 1, target - 1) for transfer in profile.transfers for target in transfer.readers]
     moved = sum(transfer.nbytes for transfer in profile.transfers)
     title = f"One inference: {duration((end - start) * 1e-9)}"
     below = f"{counted(len(profile.transfers), 'boundary value')}, {byte_size(moved)}" if profile.transfers else ""
-    colors = {device: number for number, device in enumerate(dict.fromkeys(device for device, _ in lanes))}
-    return lanes_svg(title, notes, boxes, edges, below, [colors[device] for device, _ in lanes])
+    return lanes_svg(title, notes, boxes, edges, below, [listed.index(device) for device in lanes])

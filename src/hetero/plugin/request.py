@@ -117,6 +117,16 @@ class AppendingRunner(Runner, Protocol):
         ...
 
 
+@runtime_checkable
+class ScratchRunner(Runner, Protocol):
+    """A runner that can use the memory for intermediate values of another one, so that it stays in the caches."""
+
+    def share_scratch(self, other: Any) -> None:
+        """From now on, use the memory of ``other``, a runner of the same class. The two never run at the same time.
+        Called before the first run. Inputs and results must stay outside this memory."""
+        ...
+
+
 class RequestState(enum.Enum):
     """States of a request. An inference can start in every state except BUSY."""
 

@@ -133,7 +133,10 @@ def _run(runs: Sequence[Profile], keys: Sequence[str], plan: PlanRecord, table: 
     moved = {transfer.value: transfer.nbytes for transfer in runs[-1].transfers}
     return {
         "devices": [clean(device) for device in named],
-        "lanes": [[device, clean(thread.removeprefix("hetero "))] for device, thread in lanes],
+        "lanes": [
+            [device, clean(thread.removeprefix("hetero ").removeprefix(f"{named[device]} "))]
+            for device, thread in lanes
+        ],
         "spans": {
             "subgraph": [subgraph_of.get(span.subgraph, span.subgraph) - 1 for _, span in spans],
             "request": [request for request, _ in spans],

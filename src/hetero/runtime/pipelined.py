@@ -208,7 +208,8 @@ class Flow:
         """The counters; empty if none were collected."""
         if not self.spans:
             return Profile()
-        return Profile(self.rows, self.spans, self._schedule.transfers(self._bytes), self.moves)
+        transfers = self._schedule.transfers(self._bytes)
+        return Profile(self.rows, self.spans, transfers, self.moves, self._schedule.devices)
 
 
 class PipelineRunner:

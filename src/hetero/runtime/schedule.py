@@ -24,7 +24,7 @@ from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
-from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner
+from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner, ScratchRunner
 from .moves import Mover, Placement, Program, Step
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
 
@@ -47,7 +47,8 @@ class Schedule:
     """Steps in an order in which they can run. Slots 0, 1, … hold the model's inputs; the next slots hold
     ``constants``.
 
-    ``executor_of``: device -> the executor for its steps, used for parallel steps.
+    ``executor_of``: device -> the executor for its steps, used for parallel steps. ``devices``: the device list of the
+    plan, for profiles.
     """
 
     num_slots: int
@@ -55,6 +56,7 @@ class Schedule:
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
     executor_of: Callable[[str], StreamExecutor]
+    devices: tuple[str, ...] = ()
 
     @functools.cached_property
     def is_wide(self) -> bool:
@@ -137,6 +139,7 @@ class ScheduleRunner:
         for runner, positions in zip(self._runners, schedule.placement.kept, strict=True):
             if positions:
                 runner.keep_on_device(positions)  # type: ignore[attr-defined]
+        _share_scratch(schedule, self._runners, overlaps is not False and schedule.is_wide)
         # The checks of a protocol take longer than a small submodel.
         self._run_into = [runner.run_into if isinstance(runner, PlacingRunner) else None for runner in self._runners]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
@@ -309,7 +312,19 @@ class ScheduleRunner:
             return rows
         spans = [span for span in self._spans if span is not None]
         moves = [move for mover in self._movers.values() for move in mover.moves]
-        return Profile(rows, spans, self._schedule.transfers(self._slot_bytes), moves)
+        transfers = self._schedule.transfers(self._slot_bytes)
+        return Profile(rows, spans, transfers, moves, self._schedule.devices)
+
+
+def _share_scratch(schedule: Schedule, runners: Sequence[Runner], overlaps: bool) -> None:
+    """Let steps that never run at the same time share memory for intermediate values: all steps if none overlap, else
+    those of each device, which runs one at a time."""
+    first: dict[tuple[type, str], Runner] = {}
+    for step, runner in zip(schedule.steps, runners, strict=True):
+        if isinstance(runner, ScratchRunner):
+            before = first.setdefault((type(runner), step.compiled.device if overlaps else ""), runner)
+            if before is not runner:
+                runner.share_scratch(before)
 
 
 def nbytes(result: Any) -> int:

@@ -214,6 +214,24 @@ def test_never_slower_than_the_known_plans(seed):
     assert np.isfinite(case.problem.work[device, np.arange(len(device))]).all()
 
 
+@pytest.mark.parametrize("hand_over", [0.0, 50e-6])
+def test_subgraphs_numbered_by_start_run_in_the_same_way(hand_over):
+    """Also if many end at the same time, because nodes take whole milliseconds."""
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        n, k = int(rng.integers(4, 30)), int(rng.integers(2, 5))
+        edges = [(a, b) for a in range(n) for b in range(a + 1, n) if rng.random() < 1.6 / n]
+        work = np.tile(rng.integers(1, 4, n) * 1e-3, (k, 1))
+        shares = {"shares": [True] * k, "slowdown": 0.5} if rng.random() < 0.3 else {}
+        scheduler = make_case(edges, work, hand_over=hand_over, **shares).scheduler
+        for cut in scheduler.cuts(rng.integers(0, k, n).astype(np.int32)):
+            before, after = cut.timeline, scheduler.numbered_by_start(cut).timeline
+            order = np.argsort(before.begin, kind="stable")
+            np.testing.assert_allclose(after.begin, before.begin[order], rtol=1e-9)
+            np.testing.assert_allclose(after.end, before.end[order], rtol=1e-9)
+            assert (np.diff(after.begin) >= 0).all()
+
+
 def towers(count, length, join=True, **options):
     """Chains of nodes of 1 s side by side; with ``join``, a node reads the last of each."""
     edges = [(t * length + i, t * length + i + 1) for t in range(count) for i in range(length - 1)]

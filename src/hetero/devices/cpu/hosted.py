@@ -176,6 +176,10 @@ class HostedRunner(RepeatingRunner):
         if not ends.first and sorted(self._to_core) != [*range(len(inputs))]:
             self._repeats = False
 
+    def share_scratch(self, other: HostedRunner) -> None:
+        """See `hetero.plugin.request.ScratchRunner`."""
+        self._core.share_scratch(other._core)
+
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         if self._ends.first and self._repeats:
             self._types = [_type_of(value) for value in inputs]

@@ -266,6 +266,10 @@ class CpuRunner:
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self.host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
+    def share_scratch(self, other: CpuRunner) -> None:
+        """See `hetero.plugin.request.ScratchRunner`."""
+        self._arena = other._arena
+
     def append_to_states(self, states: Sequence[tuple[int, int]]) -> None:
         """See `hetero.plugin.request.AppendingRunner`."""
         planner = self._plans.planner
