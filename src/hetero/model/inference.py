@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import WireError, read_type
+from ..base.formatting import shape_text
 from ..errors import ModelError, raise_out_of_memory
 from .constants import Constants
 from .element_types import operators_to_type, result_types, rule_of
@@ -111,9 +112,9 @@ class ValueTypes:
                 stated = self._constants.type_of(constant)
             refined = None if dtype == _NO_TENSOR else _refined(stated, added)
             if refined is None:
-                known = "not a tensor" if dtype == _NO_TENSOR else str(stated)
+                known = "not a tensor" if dtype == _NO_TENSOR else _text(stated)
                 name = self._file.index.value_name(value)
-                raise self._file.error(f"value {name!r} is {known}, which contradicts the supplied type {added}")
+                raise self._file.error(f"value {name!r} is {known}, which contradicts the supplied type {_text(added)}")
             if constant < 0:
                 supplied[value] = refined
         return ValueTypes(self._file, self._constants, supplied, self._with_sizes(supplied))
@@ -374,6 +375,10 @@ class _ResultTypes:
             found = {value: one for value, one in found.items() if own[file.value_producer[value]]}
         known = {value: (stated.get(value) or self._declared.find(value)[0]).shape for value in found}
         return {value: ValueType(one, known[value]) for value, one in found.items()}
+
+
+def _text(known: ValueType) -> str:
+    return f"{known.dtype or 'any dtype'} {'any shape' if known.shape is None else shape_text(known.shape)}"
 
 
 def _equal_ranges(
