@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -108,11 +108,19 @@ class Session:
                 compiled = self.core.import_model(self.path, planning.device, config)
             else:
                 config = {**config, **constraints}
-                compiled = self._compiled(target, config, planning.pinned())
+                compiled = self._compiled(lambda model: model, target, config, planning.pinned())
         return compiled, time.perf_counter() - begin
 
+    def compile_reference(self, device: str) -> CompiledModel:
+        """The model compiled for a device, without the affinities in the file."""
+        return self._compiled(lambda model: model.with_affinity({}), device, {}, None)
+
     def _compiled(
-        self, target: str | PlanRecord, config: Mapping[str, Any], pins: Mapping[str, str] | None
+        self,
+        adapted: Callable[[Model], Model],
+        target: str | PlanRecord,
+        config: Mapping[str, Any],
+        pins: Mapping[str, str] | None,
     ) -> CompiledModel:
         """The model compiled for the stated sizes.
 
@@ -120,14 +128,14 @@ class Session:
         onnxruntime also infers the shapes of branches that are not taken. A lack of memory for these sizes is an error.
         """
         try:
-            return self.core.compile_model(self.model, target, config, pins=pins)
+            return self.core.compile_model(adapted(self.model), target, config, pins=pins)
         except (PropertyError, InsufficientMemory):
             raise
         except HeteroError as error:
             if self._unsized is None or not isinstance(target, str) or ":" in target or self.model is self._unsized:
                 raise
             try:
-                compiled = self.core.compile_model(self._unsized, target, config, pins=pins)
+                compiled = self.core.compile_model(adapted(self._unsized), target, config, pins=pins)
             except HeteroError:
                 raise error from None
             reason = clean(str(error).partition("\n")[0])

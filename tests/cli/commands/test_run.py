@@ -206,3 +206,4 @@ def test_a_device_that_refuses_the_given_sizes(hetero: Invoke, tmp_path: Path) -
     assert "Note: ORT compiles the model for any sizes, not for the given ones: ORT failed to compile" in found.stderr
     assert "1x1x4" in found.stdout
     assert "Note: ORT" not in hetero(*given, "-d", "CPU").stderr
+    assert "Note: ORT" in hetero("compare", *given[1:], "-d", "CPU", "-d", "ORT").stderr

@@ -169,10 +169,12 @@ def _differences(
             config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
             model, sources = with_boundaries(plan)
             compiled = core.compile_model(model.with_affinity(plan.affinity), devices, config)
+            tell(0.2)
+            beside = core.compile_model(model.with_affinity({}), reference)
         else:
             compiled, _ = session.compile(judged, config)
-        tell(0.2)
-        beside = core.compile_model(model.with_affinity({}), reference)
+            tell(0.2)
+            beside = session.compile_reference(reference)
         tell(0.4)
         first = compiled(arrays)
         tell(0.6)
