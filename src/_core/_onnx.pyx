@@ -549,6 +549,55 @@ def read_attributes(const uint8_t[::1] data not None, int64_t begin, int64_t end
     return attributes
 
 
+def attribute_groups(const uint8_t[::1] data not None, const int64_t[::1] begins not None,
+                     const int64_t[::1] ends not None, int number):
+    """int32[len(begins)]: equal numbers for messages whose fields ``number`` have equal bytes in equal order. 0 for
+    messages without such fields. A message that is malformed, whose fields do not follow each other, or have more than
+    4 kB has a number of its own. Raises IndexError for a range outside the data."""
+    cdef ht_cursor cursor
+    cdef ht_field field
+    cdef const uint8_t *first
+    cdef const uint8_t *last
+    cdef const uint8_t *start
+    cdef Py_ssize_t i
+    cdef bint is_alone
+    cdef int32_t count = 1
+    cdef dict known = {}
+    groups = np.zeros(len(begins), np.int32)
+    cdef int32_t[::1] out = groups
+    if len(begins) != len(ends):
+        raise ValueError(f"{len(begins)} begins, but {len(ends)} ends")
+    for i in range(len(begins)):
+        _check_range(data, begins[i], ends[i])
+        if begins[i] == ends[i]:
+            continue
+        cursor.at = &data[0] + begins[i]
+        cursor.end = &data[0] + ends[i]
+        first = last = NULL
+        is_alone = False
+        while cursor.at < cursor.end:
+            start = cursor.at
+            if ht_next(&cursor, &field) != NULL:
+                is_alone = True
+                break
+            if field.number == number:
+                is_alone = is_alone or (last != NULL and last != start)
+                if first == NULL:
+                    first = start
+                last = cursor.at
+        if is_alone or (first != NULL and last - first > 4096):
+            out[i] = count
+            count += 1
+        elif first != NULL:
+            content = (<const char *>first)[:last - first]
+            group = known.get(content)
+            if group is None:
+                group = known[content] = count
+                count += 1
+            out[i] = group
+    return groups
+
+
 def unpack_bits(const uint8_t[::1] data not None, int bits, Py_ssize_t count):
     """uint8[count]: elements of 2, 4 or 6 bits, stored with the lowest bits first, each in the low bits of a byte.
     Raises ValueError for another width, or if ``data`` is too short."""

@@ -76,6 +76,10 @@ def test_numbers_and_lists(value: str, dtype: int, shape: tuple[Any, ...], expec
         ("1,,2", F, (3,), "is neither a file nor a number"),
         ("y=1", F, (), "no input 'y'.*its inputs: x"),
         ("gone.bin", F, (), "is neither a file nor a number"),
+        *(
+            (text, F, (2,), "beyond the largest float64")
+            for text in ("1e400", "1,-1e400", "[1, 1e400]", "[[2e999, 1]]")
+        ),
     ],
 )
 def test_values_that_do_not_fit(value: str, dtype: int, shape: tuple[Any, ...], words: str) -> None:

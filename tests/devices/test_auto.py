@@ -254,6 +254,122 @@ def test_a_device_that_does_not_run(core: hetero.Core, late: Late, relu: hetero.
     assert compiled.choice.is_final
 
 
+class Early(Late):
+    """A device that AUTO starts with."""
+
+    name = "EARLY"
+
+
+@pytest.fixture
+def early(core: hetero.Core) -> Early:
+    plugin = Early()
+    plugin.gate.set()
+    core.register_plugin("EARLY", lambda: plugin)
+    return plugin
+
+
+@pytest.mark.parametrize("slower", ["EARLY", "LATE"])
+def test_the_next_device_takes_over(
+    core: hetero.Core, early: Early, late: Late, relu: hetero.Model, slower: str
+) -> None:
+    """The device that AUTO started with fails after the trial, whether it was chosen or not. No request is lost."""
+    late.gate.set()
+    (early if slower == "EARLY" else late).seconds = 0.01
+    compiled = compiled_on(core, relu, "AUTO:EARLY,LATE")
+    assert compiled.wait(30_000)
+    request = compiled.create_infer_request()
+    for _ in range(12):
+        request.infer(X)
+    assert compiled.choice.is_final
+    assert compiled.choice.device != slower
+    early.runs_badly = True
+    if slower == "EARLY":  # then it runs nothing, and its failure matters to nobody
+        np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0))
+        return
+    with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY, because a request failed there and succeeded"):
+        results = [request.infer(X)[0] for _ in range(3)]
+    for result in results:
+        np.testing.assert_array_equal(result, np.maximum(X, 0))
+    assert compiled.choice.device == "LATE"
+    assert compiled.choice.is_final
+    assert [entry.state for entry in compiled.choice.candidates if entry.device == "EARLY"] == ["failed"]
+    late.runs_badly = True
+    with pytest.raises(hetero.HeteroError, match="out of order"):
+        request.infer(X)
+
+
+def test_the_next_device_takes_over_during_the_trial(
+    core: hetero.Core, early: Early, late: Late, relu: hetero.Model
+) -> None:
+    late.gate.set()
+    compiled = compiled_on(core, relu, "AUTO:EARLY,LATE")
+    assert compiled.wait(30_000)
+    early.runs_badly = True
+    requests = [compiled.create_infer_request() for _ in range(8)]
+    for request in requests:
+        request.start_async(X)
+    with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY"):
+        requests[0].wait()
+    for request in requests[1:]:
+        request.wait()
+    for request in requests:
+        np.testing.assert_array_equal(request.outputs[0], np.maximum(X, 0))
+    assert compiled.choice.device == "LATE"
+
+
+def test_a_request_at_fault_takes_no_device_out(
+    core: hetero.Core, early: Early, late: Late, relu: hetero.Model
+) -> None:
+    late.gate.set()
+    compiled = compiled_on(core, relu, "AUTO:EARLY,LATE")
+    assert compiled.wait(30_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(hetero.HeteroError, match="out of order"):
+            compiled(np.full_like(X, np.nan))
+    assert {entry.state for entry in compiled.choice.candidates} <= {"runs", "on trial"}
+
+
+def test_errors_of_the_cpu_are_raised(core: hetero.Core, late: Late, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index out of range is the fault of the request, although LATE would return something."""
+    monkeypatch.setattr(late, "query_model", lambda model, config: Support.from_reasons(model.num_nodes, {}))
+    monkeypatch.setattr(LateModel, "run", lambda self, inputs: [np.zeros((1, 3), np.float32)])
+    late.gate.set()
+    inputs = [helper.make_tensor_value_info("x", 1, [2, 3]), helper.make_tensor_value_info("i", 7, [1])]
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["x", "i"], ["y"])], "g", inputs, [helper.make_tensor_value_info("y", 1, [1, 3])]
+    )
+    compiled = compiled_on(core, core.read_model(helper.make_model(graph, ir_version=8)), "AUTO:LATE,CPU")
+    assert compiled.wait(30_000)
+    for _ in range(3):
+        with pytest.raises(hetero.InferenceError, match="index"):
+            compiled({"x": X, "i": np.array([9])})
+    assert compiled.choice.device == "CPU"
+
+
+@pytest.mark.parametrize("device", ["AUTO:ORT,CPU", "AUTO:ORT"])
+def test_compiled_models_are_cached(core: hetero.Core, diamond: hetero.Model, tmp_path: Path, device: str) -> None:
+    config = {"CACHE_DIR": str(tmp_path), "TRIAL_RUNS": 1}
+    x = {port.name: np.ones([2 if not isinstance(dim, int) else dim for dim in port.shape or ()], port.dtype)
+         for port in diamond.inputs}  # fmt: skip
+    expected = core.compile_model(diamond, "CPU")(x)
+    files = set()
+    for is_again in (False, True):
+        compiled = compiled_on(core, diamond, device, config)
+        assert compiled.wait(60_000)
+        entries = [compiled._choice.start, *compiled._choice.others(compiled._choice.start)]
+        assert {entry.compiled.get_property("LOADED_FROM_CACHE") for entry in entries} == {is_again}
+        for _ in range(8):
+            for name, value in compiled(x).items():
+                np.testing.assert_allclose(value, expected[name], rtol=1e-5)
+        found = {path.name for path in tmp_path.glob("*.hetero")}
+        assert found == (files or found)
+        files = found
+    assert len(files) >= len(entries)
+    again = core.compile_model(diamond, "ORT", {"CACHE_DIR": str(tmp_path)})
+    assert again.get_property("LOADED_FROM_CACHE")  # an entry is for AUTO and for the device alone
+
+
 class Rough(Late):
     """Adds ``error`` to each result, and ``drift`` for each run before."""
 
@@ -442,7 +558,7 @@ def test_bad_device_strings(core: hetero.Core, relu: hetero.Model, device: str, 
         core.compile_model(relu, device)
 
 
-def test_properties(core: hetero.Core, late: Late, relu: hetero.Model, tmp_path: Path) -> None:
+def test_properties(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
     late.gate.set()
     compiled = compiled_on(core, relu, "AUTO:LATE,CPU", {"INFERENCE_NUM_THREADS": 1, "TRIAL_RUNS": 2})
     assert compiled.get_property("TRIAL_RUNS") == 2
@@ -452,7 +568,6 @@ def test_properties(core: hetero.Core, late: Late, relu: hetero.Model, tmp_path:
         ("TRIAL_RUNS", -1, "out of range"),
         ("NUM_STREAM", 2, "no property 'NUM_STREAM'"),
         ("AUTO_CHOICE", "CPU", "read-only"),
-        ("CACHE_DIR", str(tmp_path), "AUTO does not use CACHE_DIR"),
         ("DEVICE_PROPERTIES", {"ORT": {}}, "names 'ORT', which is not in the list"),
         ("DEVICE_PROPERTIES", {"LATE": {"NUM_STREAM": 2}}, "LATE has no property 'NUM_STREAM'"),
     ]:

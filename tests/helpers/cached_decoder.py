@@ -1,8 +1,12 @@
 """A small decoder with a cache, of plain ONNX operators with the names that Optimum's exporter writes, with random
-weights, and a generating loop that passes the cache through arrays of the caller."""
+weights, and a generating loop that passes the cache through arrays of the caller.
+
+    python tests/helpers/cached_decoder.py decoder.onnx
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -120,3 +124,7 @@ def host_loop(
         logits.append(outputs["logits"])
         state = {name: outputs[name.replace("past_key_values", "present")] for name in state}
     return logits, state
+
+
+if __name__ == "__main__":
+    onnx.save(cached_decoder(), sys.argv[1])

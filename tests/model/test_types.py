@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from hetero.errors import ModelError
 from hetero.model.model import Model
 from hetero.model.read import read_model
 from hetero.model.types import Holder, Port, ValueType
+from model.random_models import make_random_model
 
 Make = Callable[..., onnx.ModelProto]
 FLOAT = np.dtype(np.float32)
@@ -202,3 +204,41 @@ def test_symbols_that_inputs_contradict_stay(make_model: Make) -> None:
 )
 def test_ports_are_shown(port: Port, text: str) -> None:
     assert repr(port) == text
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_types_of_many_values_are_those_of_each(seed: int) -> None:
+    proto = make_random_model(random.Random(seed))
+    whole = read_model(proto)
+    models = [whole, whole.extract(range(whole.num_nodes // 2, whole.num_nodes))] if whole.num_nodes else [whole]
+    sized = {port.name: tuple(2 if dim is None or isinstance(dim, str) else dim for dim in port.shape)
+             for port in whole.inputs if port.shape is not None}  # fmt: skip
+    if sized:
+        models.append(whole.with_types({name: (None, shape) for name, shape in sized.items()}))
+    for model in models:
+        again = read_model(proto) if model is whole else model
+        values = np.array(sorted(range(model.num_values), key=lambda value: (value * 7 + seed) % 11), np.int32)
+        kinds, kind_of = model.kinds_of(values)
+        assert [kinds[kind] for kind in kind_of.tolist()] == [again.type_of(value) for value in values.tolist()]
+        assert len(set(kinds)) == len(kinds)
+        assert list(dict.fromkeys(kind_of.tolist())) == list(range(len(kinds)))
+        table, row = model.type_table()
+        assert [table[kind] for kind in row.tolist()] == [model.type_of(value) for value in range(model.num_values)]
+
+
+def test_types_of_no_values(branching_model: onnx.ModelProto) -> None:
+    kinds, kind_of = read_model(branching_model).kinds_of(np.empty(0, np.int32))
+    assert kinds == ()
+    assert kind_of.tolist() == []
+
+
+def test_stated_types_need_no_inference(make_model: Make) -> None:
+    """`Model.kinds_of` infers if `type_of` would, and only then."""
+    x = oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    model = read_model(make_model([oh.make_node("Relu", ["x"], ["y"]), oh.make_node("Relu", ["y"], ["z"])], [x], [
+        oh.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [2])]))  # fmt: skip
+    model.kinds_of(np.array([model.value_id("x"), model.value_id("z")], np.int32))
+    assert not model._types.has_inferred
+    kinds, _ = model.kinds_of(np.array([model.value_id("y")], np.int32))
+    assert model._types.has_inferred
+    assert kinds[0].shape == (2,)

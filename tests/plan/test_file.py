@@ -331,3 +331,32 @@ def test_files_that_are_damaged_anyhow(core: hetero.Core, diamond: hetero.Model,
         except hetero.HeteroError:
             refused += 1
     assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'{"affinity": {"a": NaN}}', "line 1, column 20: NaN is not valid in JSON"),
+        (b'{\n "lower_bound": -Infinity}', "-Infinity is not valid in JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"\x93NUMPY\x01\0v\0", "expected a plan in JSON, found a NumPy array"),
+        (b"\x08\x08\x12\x04onnx\xff", "expected a plan in JSON, found an ONNX file"),
+        (bytes(range(256)), "expected a plan in JSON, found a binary file"),
+        (b"\xff\xfeabc", "expected a plan in JSON, found a binary file"),
+    ],
+)
+def test_what_is_found_instead_of_a_plan(data: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(data)
+    with pytest.raises(hetero.HeteroError) as caught:
+        hetero.Plan.load(tmp_path / "plan.json")
+    assert says in str(caught.value)
+
+
+def test_a_folder_where_a_plan_is_to_be_saved(
+    core: hetero.Core, diamond: hetero.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (".", str(tmp_path)):
+        with pytest.raises(hetero.HeteroError, match="Is a directory"):
+            core.plan(diamond, DEVICES).save(path)
+    assert not list(tmp_path.iterdir())

@@ -348,12 +348,22 @@ def test_names_that_are_hard_to_group(core: hetero.Core, opened: Open) -> None:
         page = opened(core.plan(core.read_model(chain(names, every=1000)), "HETERO:CPU,TEMPLATE"))
         counts.append(page.evaluate("[heteroReport.graph.scene.count, heteroReport.graph.scene.lines(0)[0]]"))
         brief.append(page.evaluate("heteroReport.graph.scene.brief(0)"))
-    assert (brief[0], brief[2]) == ("0 … 4", "a")
-    assert counts[0] == [100, "Relu_0 … Relu_4"]
+    assert (brief[0], brief[2]) == (["0…4", "0…"], ["a"])
+    assert counts[0] == [100, "Relu_0 … 4"]
     assert counts[1][0] == 100
     assert counts[2][0] == 2
     edges = page.evaluate("heteroReport.graph.scene.edges.map((edge) => [edge.from, edge.to, Boolean(edge.back)])")
     assert sorted(edges) == [[0, 1, False], [0, 1, True]]
+
+
+def test_ranges_of_numbered_scopes(core: hetero.Core, opened: Open) -> None:
+    """A number is never cut in two, and a narrow box shows the numbers."""
+    names = [f"/block{i // 4 + 97}/node_{i}" for i in range(1600)]
+    page = opened(core.plan(core.read_model(chain(names, every=1000)), "HETERO:CPU,TEMPLATE"))
+    scene = "heteroReport.graph.scene"
+    shown = page.evaluate(f"{scene}.boxes.map((_, i) => [{scene}.lines(i)[0], {scene}.brief(i)])")
+    assert ["block97 … 101", ["97…101", "97…"]] in shown
+    assert ["block102 … 106", ["102…106", "102…"]] in shown
 
 
 def test_links(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 from typing import Any, TypeVar
 
-__all__ = ["decode_json"]
+__all__ = ["decode_json", "place_in"]
 
 _T = TypeVar("_T")
 
@@ -31,3 +31,9 @@ def decode_json(data: str | bytes | memoryview, type: type[_T]) -> _T:
             decoder = _decoders.setdefault(type, msgspec.json.Decoder(type))
     found: _T = decoder.decode(data)
     return found
+
+
+def place_in(data: bytes | memoryview, position: int) -> str:
+    """Line and column of a byte, counted from 1."""
+    before = bytes(data[:position])
+    return f"line {before.count(10) + 1}, column {position - before.rfind(10)}"

@@ -9,7 +9,7 @@ import io
 import re
 import struct
 
-__all__ = ["MANIFEST_ENTRY", "describe_kind", "expected", "is_exported"]
+__all__ = ["MANIFEST_ENTRY", "describe_kind", "expected", "is_exported", "other_than_text"]
 
 MANIFEST_ENTRY = "manifest.json"
 """The name of the first entry of an exported model, which is a ZIP archive."""
@@ -44,6 +44,7 @@ _FLATBUFFERS = {
     b"ORTM": ("an onnxruntime model in ORT format", "use the ONNX file that it was made from"),
     b"ET12": ("an ExecuTorch program", _EXPORT_TORCH),
 }
+_ONNX_HEADS = tuple(bytes((8, version)) for version in range(3, 16))  # ir_version, which exporters write first
 _LEGACY_TORCH = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # a pickled integer, torch's magic number
 _TENSORFLOW_OP = re.compile(rb"Placeholder|Const(?!ant)|NoOp|VarHandleOp")
 _TEXT_MODEL = re.compile(rb"\s*(?:ir_version\s*:|<\s*ir_version\s*:|\{\s*\"irVersion\")")
@@ -76,6 +77,20 @@ def describe_kind(data: memoryview) -> tuple[str, str] | None:
 def expected(what: str, found: tuple[str, str]) -> str:
     """The message for a file of another kind, from `describe_kind`. ``what``: the expected kind."""
     return f"expected {what}, found {found[0]}: {found[1]}"
+
+
+def other_than_text(data: bytes) -> str | None:
+    """What the bytes are, if they are not text, as a phrase; None for text."""
+    try:
+        if b"\0" not in data[:_HEAD]:
+            data.decode()
+            return None
+    except UnicodeDecodeError:
+        pass
+    kind = describe_kind(memoryview(data))
+    if kind is not None:
+        return kind[0]
+    return "an ONNX file" if data.startswith(_ONNX_HEADS) else "a binary file"
 
 
 def _zip_kind(data: memoryview) -> tuple[str, str]:

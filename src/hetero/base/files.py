@@ -62,6 +62,8 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
     Raises ``OSError``. If it raises, or the block raises, no file is left.
     """
     folder, name = os.path.split(path_text(target))
+    if os.path.isdir(path_text(target)):  # for ".", the rename says "Device or resource busy"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path_text(target))
     remove_leftovers(folder)
     temporary, number = _temporary_file(folder, name, needs)
     try:

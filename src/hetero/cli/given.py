@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,11 @@ def load_arrays(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
     except OSError as error:
         raise Failure(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise Failure(f"cannot read {path} as a .npy or .npz file: {error}") from error
+        trouble = str(error)
+        if "allow_pickle" in trouble:  # NumPy advises to load the file with pickle, which may run code
+            holds_objects = trouble.startswith("Object arrays")
+            trouble = "it holds Python objects, expected numbers" if holds_objects else "it is neither"
+        raise Failure(f"cannot read {path} as a .npy or .npz file: {trouble}") from error
 
 
 def _split_key(text: str) -> tuple[str, str | None]:
@@ -152,20 +157,25 @@ def _number(word: str) -> int | float:
     except ValueError:
         pass
     try:
-        return float(word)
+        number = float(word)
     except ValueError:
         raise ValueError(repr(word)) from None
+    if math.isinf(number) and "inf" not in word.lower():
+        raise ValueError(f"{word}, which is beyond the largest float64")
+    return number
 
 
 def _from_literal(text: str, where: str) -> NDArray[Any]:
     """A number, ``true``, ``1,2,3`` or nested lists in brackets."""
     try:
         if text.lstrip().startswith("["):
-            return _numbers(json.loads(text, parse_constant=float), where)
+            return _numbers(json.loads(text, parse_constant=float, parse_float=_number), where)
         words = [word.strip() for word in text.split(",")]
         values = [{"true": True, "false": False}.get(word.lower(), word) for word in words]
         parsed = [_number(value) if isinstance(value, str) else value for value in values]
     except (ValueError, RecursionError) as error:
+        if "beyond" in str(error):
+            raise click.UsageError(f"{where}: expected numbers, found {error}") from error
         raise click.UsageError(
             f"{where}: {text!r} is neither a file nor a number or a list such as 1,2,3 or [[1,2],[3,4]]"
         ) from error

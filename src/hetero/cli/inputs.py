@@ -161,7 +161,7 @@ class InputChoice:
         for entry in self.dims:
             symbol, _, size = entry.rpartition("=")
             if not symbol or not size.isdecimal():
-                raise click.UsageError(f"--dim {entry}: expected SYMBOL=SIZE")
+                raise click.UsageError(f"--dim {entry}: expected SYMBOL=SIZE, with a whole number of 0 or more")
             if symbol not in known:
                 sizes = "the inputs have no symbols; set sizes with --shape NAME=1x3x224x224"
                 listed = f"symbols: {', '.join(sorted(known))}" if known else sizes

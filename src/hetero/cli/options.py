@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import click
 
 __all__ = [
     "HELP_OPTIONS",
+    "FiniteRange",
     "debug_option",
     "force_option",
     "input_options",
@@ -18,6 +20,17 @@ __all__ = [
     "new_command",
     "shape_options",
 ]
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, neither NaN nor infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
+
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 

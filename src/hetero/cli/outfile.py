@@ -52,7 +52,7 @@ def check_folder(folder: str, path: str) -> None:
         code = errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
         raise Failure(f"cannot write {path}: {folder}: {os.strerror(code)}")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise Failure(f"cannot write {path}: {folder}: {os.strerror(errno.EACCES)}")
+        raise Failure(f"cannot write {path}: {os.path.abspath(folder)}: {os.strerror(errno.EACCES)}")
 
 
 def make_folder(folder: str) -> None:

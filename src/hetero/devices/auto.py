@@ -2,14 +2,16 @@
 
 ``AUTO:ORT,CPU`` compares each device of its list alone, and a split by cost. Requests run on the CPU until another
 candidate is compiled. Then the next requests take turns between the candidates, and the fastest one stays. If a
-candidate fails, to compile or to run, requests run on the device that AUTO started with, and a warning is issued. The
-first request on each candidate also runs on that device, and a candidate with other results is not used.
+candidate fails, to compile or to run, requests run on the device that AUTO started with, and a warning is issued. If
+that device fails, another compiled candidate takes its place. The first request on each candidate also runs on the
+device that AUTO started with, and a candidate with other results is not used.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import threading
 import time
@@ -37,6 +39,7 @@ from ..errors import (
     NotSupported,
     PropertyError,
     UnknownDevice,
+    WorkerLost,
     did_you_mean,
     raise_out_of_memory,
 )
@@ -84,7 +87,7 @@ class AutoPlugin(DeviceListPlugin):
 
     name = "AUTO"
     properties = (*without(DeviceListPlugin.properties, "CACHE_DIR"), COSTS, _TRIAL_RUNS, _CHOICE)
-    not_forwarded = DeviceListPlugin.not_forwarded | {"CACHE_DIR", COSTS.name, _TRIAL_RUNS.name}
+    not_forwarded = DeviceListPlugin.not_forwarded | {COSTS.name, _TRIAL_RUNS.name}
     plans = False
 
     def query_model(self, model: Model, config: Mapping[str, Any]) -> Support:
@@ -118,11 +121,6 @@ class AutoPlugin(DeviceListPlugin):
 
     def check_config(self, config: Mapping[str, Any]) -> None:
         """Check its own properties and the names of the list, without creating the plugins of the devices."""
-        if "CACHE_DIR" in config:
-            raise PropertyError(
-                f"{self.name} does not use CACHE_DIR: export the compiled model, or compile with CACHE_DIR for the "
-                "device that AUTO chose (its property AUTO_CHOICE)"
-            )
         super().check_config(config)
         listed = self._names(config)
         for name in listed or ():
@@ -198,7 +196,7 @@ class AutoPlugin(DeviceListPlugin):
         refused: list[AutoCandidate] = []
         for name in ordered:
             try:
-                return _Entry(name, compile_model(model, self._request(name, config)), None), refused
+                return _Entry(name, _compile(model, self._request(name, config)), None), refused
             except PropertyError:
                 raise
             except HeteroError as error:
@@ -207,7 +205,7 @@ class AutoPlugin(DeviceListPlugin):
                     raise
                 refused.append(AutoCandidate(name, "failed", reason=str(error)))
         request = self._split_request(self._all_names(config), config)
-        compiled = compile_model(with_device_types(model, request.devices), request)
+        compiled = _compile(with_device_types(model, request.devices), request)
         return _Entry(compiled.device, compiled, None), refused
 
     def _challengers(
@@ -239,7 +237,7 @@ class AutoPlugin(DeviceListPlugin):
             if plan.latency is not None and len({part.device for part in plan.subgraphs}) > 1:
                 split = f"HETERO:{','.join(usable)}"
                 predicted[split] = _prediction(plan)
-                whole[split] = lambda: compile_model(typed, request, plan)
+                whole[split] = lambda: _compile(typed, request, plan)
         best = min((seconds for seconds, _ in predicted.values()), default=0.0)
         for name in sorted(whole, key=lambda name: predicted[name][0]):
             seconds, is_measured = predicted[name]
@@ -251,7 +249,27 @@ class AutoPlugin(DeviceListPlugin):
                 yield _Challenger(name, seconds, whole[name])
 
     def _compiles(self, name: str, model: Model, config: Mapping[str, Any]) -> Callable[[], CompiledModel]:
-        return lambda: compile_model(model, self._request(name, config))
+        return lambda: _compile(model, self._request(name, config))
+
+
+def _compile(model: Model, request: Request, plan: Plan | None = None) -> CompiledModel:
+    """Compile a candidate, with ``CACHE_DIR`` if it is set. ``plan``: the one that follows from the request.
+
+    A model with custom operators is compiled anew, because only `Core` knows their versions.
+    """
+    compile_anew = functools.partial(compile_model, model, request, plan)
+    if not request.settings.get("CACHE_DIR") or _has_custom_ops(model, request):
+        return compile_anew()
+    from ..compiling.cache import cached
+
+    return cached(model, request, [None, []], compile_anew)  # `Core.compile_model` finds the same entries
+
+
+def _has_custom_ops(model: Model, request: Request) -> bool:
+    try:
+        return any(device.plugin.described_ops(model) for device in request.devices)
+    except NotSupported:  # one that cannot be described
+        return True
 
 
 def _prediction(plan: Plan) -> tuple[float, bool]:
@@ -427,6 +445,27 @@ class _Choice:
             self._settle()
             return True
 
+    def others(self, entry: _Entry) -> list[_Entry]:
+        """The other compiled candidates, the fastest first as far as that is known."""
+        with self._lock:
+            found = [other for other in self._entries if other is not entry]
+        return sorted(found, key=_by_time)
+
+    def replace_start(self, by: _Entry, failed: _Entry, error: Exception) -> bool:
+        """Stop using the device that AUTO started with, which failed to run; ``by`` takes its place. Returns False if
+        it was excluded before."""
+        with self._lock:
+            if failed not in self._entries:
+                return False
+            self._entries.remove(failed)
+            reason = f"failed to run: {type(error).__name__}: {error}"
+            self._out.append(AutoCandidate(failed.device, "failed", failed.predicted_s, None, reason))
+            self.start = by
+            if self._current is failed:
+                self._current = by
+            self._settle()
+            return True
+
     _is_settled = False
 
     def _settle(self) -> bool:
@@ -442,6 +481,8 @@ class _Choice:
         if is_final and not self._is_settled:
             self._is_settled = True
             kept = {self._current.device, self.start.device}  # the start device runs what the choice cannot
+            if self._current is self.start and not _is_cpu(self.start):
+                kept |= {other.device for other in sorted(self._entries, key=_by_time)[:2]}
             for entry in self._entries:
                 if entry.device not in kept:
                     self._out.append(AutoCandidate(entry.device, "slower", entry.predicted_s, _least(entry)))
@@ -484,6 +525,14 @@ class _Choice:
 
     def _tell(self, level: str, text: str) -> None:
         tell(self._settings, "AUTO", level, text)
+
+
+def _is_cpu(entry: _Entry) -> bool:
+    return parse_device(entry.device).name == "CPU"
+
+
+def _by_time(entry: _Entry) -> float:
+    return _least(entry) or entry.predicted_s or np.inf
 
 
 def _least(entry: _Entry) -> float | None:
@@ -673,9 +722,9 @@ class AutoRunner:
         except Cancelled:
             raise
         except Exception as error:
-            if entry is choice.start:
-                raise
             self.cancellation.check()
+            if entry is choice.start:
+                return self._run_instead(entry, inputs, error)
             results = self._run_on(choice.start, inputs)  # raises if the request itself is at fault
             # A lack of memory may be temporary.
             if not isinstance(error, MemoryError) and choice.exclude(entry, error):
@@ -689,6 +738,33 @@ class AutoRunner:
                 choice.has_run.set()
             if is_timed:
                 choice.end_run(entry, shapes, seconds)
+
+    def _run_instead(self, failed: _Entry, inputs: Sequence[np.ndarray], error: Exception) -> Sequence[np.ndarray]:
+        """The results of another candidate after the device that AUTO started with failed. Raises ``error`` if every
+        other candidate fails too.
+
+        If hetero's own CPU fails, the request is at fault, such as by an index out of range, for which other devices
+        may return anything. Exceptions are a lost worker process and a lack of memory.
+        """
+        choice = self._choice
+        if _is_cpu(failed) and not isinstance(error, (WorkerLost, MemoryError)):
+            raise error
+        for other in choice.others(failed):
+            try:
+                results = self._run_on(other, inputs)
+            except Cancelled:
+                raise
+            except Exception:
+                self.cancellation.check()
+                continue
+            # A lack of memory may be temporary.
+            if not isinstance(error, MemoryError) and choice.replace_start(other, failed, error):
+                warn(
+                    f"AUTO no longer uses {failed.device}, because a request failed there and succeeded on "
+                    f"{other.device}: {type(error).__name__}: {error}"
+                )
+            return results
+        raise error
 
     def _compared(self, entry: _Entry, inputs: Sequence[np.ndarray], results: Sequence[Any]) -> Sequence[Any]:
         """``results`` of a candidate, if they agree with those of the start device; otherwise the latter, and the

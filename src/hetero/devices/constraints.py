@@ -54,14 +54,13 @@ def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[
     """The nodes that violate the constraints of their operators. Node -> operator, and the required and the actual
     property as text, or None if ``ops`` does not contain the operator. ``ops``: operators as in `Model.op_types`."""
     refused: dict[int, tuple[str, str | None]] = {}
-    unfit = _UnfitValues(model)
     for number, name in enumerate(model.op_types):
         nodes = np.flatnonzero(model.op_type_of == number)
         constraints = ops.get(name)
         if constraints is None:
             refused.update(dict.fromkeys(nodes.tolist(), (name, None)))
         elif constraints != OpConstraints():
-            for node in _doubtful(model, nodes, constraints, unfit).tolist():
+            for node in _doubtful(model, nodes, constraints).tolist():
                 violation = _violation(model, model.nodes[node], constraints)
                 if violation:
                     refused[node] = name, violation
@@ -140,31 +139,13 @@ def _misfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> s
     return None
 
 
-class _UnfitValues:
-    """Finds the values that violate constraints on types. Each distinct type is checked once."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._known: dict[int, ValueType] = {}
-
-    def mask(self, values: NDArray[np.int32], constraints: OpConstraints) -> NDArray[np.bool_]:
-        """bool [len(values)]: True for values that violate the constraints."""
-        judged: dict[int, bool] = {}
-        unfit = np.empty(len(values), np.bool_)
-        for at, value in enumerate(values.tolist()):
-            kind = self._known.get(value)
-            if kind is None:
-                kind = self._known[value] = self._model.type_of(value)
-            verdict = judged.get(id(kind))
-            if verdict is None:
-                verdict = judged[id(kind)] = _is_unfit(kind, constraints, is_constant=False)
-            unfit[at] = verdict
-        return unfit
+def _unfit(model: Model, values: NDArray[np.int32], constraints: OpConstraints) -> NDArray[np.bool_]:
+    """bool [len(values)]: True for values that violate the constraints. Each distinct type is checked once."""
+    kinds, kind_of = model.kinds_of(values)
+    return np.array([_is_unfit(kind, constraints, is_constant=False) for kind in kinds], np.bool_)[kind_of]
 
 
-def _doubtful(
-    model: Model, nodes: NDArray[np.intp], constraints: OpConstraints, unfit: _UnfitValues
-) -> NDArray[np.intp]:
+def _doubtful(model: Model, nodes: NDArray[np.intp], constraints: OpConstraints) -> NDArray[np.intp]:
     """Those of ``nodes``, all with one operator, that `_violation` must check. The others violate nothing."""
     if not len(nodes) or constraints.attributes:
         return nodes
@@ -185,7 +166,7 @@ def _doubtful(
         checked[checked] = model.read_count[selected.values[checked]] > 0
         values, inverse = np.unique(selected.values[checked], return_inverse=True)
         owner = np.repeat(np.arange(len(nodes)), lengths)[checked]
-        doubtful[owner[unfit.mask(values, constraints)[inverse]]] = True
+        doubtful[owner[_unfit(model, values, constraints)[inverse]]] = True
     return nodes[doubtful]
 
 

@@ -58,6 +58,7 @@ from numpy.typing import NDArray
 
 from ..assign.constraint_settings import least_size
 from ..assign.memory.limits import parse_bytes
+from ..base.file_kinds import other_than_text
 from ..base.properties import PropertyTable, without
 from ..compiling.on_device import compile_on
 from ..errors import (
@@ -122,13 +123,16 @@ class Profile:
 def load_profile(path: str | Path) -> Profile:
     """Read and check a profile. Raises `PropertyError` with the file, the key and the most similar valid key."""
     path = Path(path)
+    content = b""
     try:
-        with path.open("rb") as file:
-            data = tomllib.load(file)
+        content = path.read_bytes()
+        data = tomllib.loads(content.decode())
     except OSError as error:
         raise file_error(PropertyError, f"profile {path}: cannot be read: {error.strerror}", error) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PropertyError(f"profile {path}: invalid TOML: {error}") from error
+        other = other_than_text(content)
+        trouble = f"invalid TOML: {error}" if other is None else f"expected a profile in TOML, found {other}"
+        raise PropertyError(f"profile {path}: {trouble}") from error
     return _Reader(path).profile(data)
 
 

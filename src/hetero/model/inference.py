@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import WireError, read_type
+from ..base.formatting import shape_text
 from ..errors import ModelError, raise_out_of_memory
 from .constants import Constants
 from .element_types import operators_to_type, result_types, rule_of
@@ -41,8 +42,8 @@ class _StatedTypes:
         self.file = file
         # Indexing memoryviews returns plain ints, which is faster than NumPy scalars.
         self._info = file.value_info.data
-        self._begin = file.info_type_begin.data
-        self._end = file.info_type_end.data
+        self._places = file.info_type_begin, file.info_type_end
+        self._begin, self._end = (places.data for places in self._places)
         self._decoded: dict[bytes, tuple[ValueType, int, bytes]] = {b"": _NOTHING}
 
     def find(self, value: int) -> tuple[ValueType, int, bytes]:
@@ -62,6 +63,14 @@ class _StatedTypes:
                 shape = tuple(None if dim == "?" else hidden_length(dim) for dim in shape)
             decoded = self._decoded[message] = ValueType(dtype_of(dtype), shape), dtype, message
         return decoded
+
+    def representatives(self, values: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Positions in ``values`` of one value for each distinct TypeProto, and the index among these of each value."""
+        if not len(self._places[0]):
+            return np.zeros(min(1, len(values)), np.intp), np.zeros(len(values), np.intp)
+        info = self.file.value_info[values]
+        begin, end = (np.where(info < 0, 0, places[info]) for places in self._places)
+        return _equal_ranges(self.file.data, begin, end)
 
 
 class ValueTypes:
@@ -103,9 +112,9 @@ class ValueTypes:
                 stated = self._constants.type_of(constant)
             refined = None if dtype == _NO_TENSOR else _refined(stated, added)
             if refined is None:
-                known = "not a tensor" if dtype == _NO_TENSOR else str(stated)
+                known = "not a tensor" if dtype == _NO_TENSOR else _text(stated)
                 name = self._file.index.value_name(value)
-                raise self._file.error(f"value {name!r} is {known}, which contradicts the supplied type {added}")
+                raise self._file.error(f"value {name!r} is {known}, which contradicts the supplied type {_text(added)}")
             if constant < 0:
                 supplied[value] = refined
         return ValueTypes(self._file, self._constants, supplied, self._with_sizes(supplied))
@@ -156,18 +165,43 @@ class ValueTypes:
         """The distinct types of all values, including constants, and the index of each value's type. Runs inference if
         necessary."""
         if self._table is None:
-            kinds: dict[ValueType, int] = {}
-            seen: dict[int, int] = {}  # by identity, which is faster; `_known` keeps the objects alive
-            kind_of = np.empty(len(self._producer), np.int32)
-            for value in range(len(kind_of)):
-                kind = self.type_of(value)
-                number = seen.get(id(kind))
-                if number is None:
-                    number = seen[id(kind)] = kinds.setdefault(kind, len(kinds))
-                kind_of[value] = number
+            kinds, kind_of = self.kinds_of(np.arange(len(self._producer), dtype=np.int32))
             kind_of.flags.writeable = False
-            self._table = tuple(kinds), kind_of
+            self._table = kinds, kind_of
         return self._table
+
+    def kinds_of(self, values: NDArray[np.int32]) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
+        """`type_of` many values: the distinct types in order of first occurrence, and the index of each value's type.
+        Runs inference if `type_of` would for one of them.
+
+        The type of a value that is not a constant and not supplied follows from what the file declares, what inference
+        found, and whether a node computes it: `_find` is called for one value of each combination.
+        """
+        constant, producer = self._file.value_constant[values], self._file.value_producer[values]
+        alone = constant >= 0
+        if self.supplied or self._sized:
+            alone |= np.isin(values, np.fromiter((*self.supplied, *self._sized), np.int64))
+        common = np.flatnonzero(~alone)
+        first, combination = self._declared.representatives(values[common])
+        declared = [self._declared.find(value) for value in values[common[first]].tolist()]
+        is_settled = [
+            dtype == _NO_TENSOR or (known.dtype is not None and known.shape is not None) for known, dtype, _ in declared
+        ]
+        asks = (producer[common] >= 0) & ~np.array(is_settled, np.bool_)[combination]
+        combination = combination * 2 + asks
+        if asks.any():
+            inferred = self._inferred if self._tried else self._infer()
+            if inferred is not None:
+                combination[asks] += 2 * len(declared) * (1 + inferred.numbers(values[common[asks]]))
+        _, representatives, index = np.unique(combination, return_index=True, return_inverse=True)
+        kinds: dict[ValueType, int] = {}
+        kind_of = np.empty(len(values), np.int32)
+        types_of_combinations = [self._find(value)[0] for value in values[common[representatives]].tolist()]
+        numbers = [kinds.setdefault(known, len(kinds)) for known in types_of_combinations]
+        kind_of[common] = np.array(numbers, np.int32)[index]
+        for at in np.flatnonzero(alone).tolist():
+            kind_of[at] = kinds.setdefault(self.type_of(int(values[at])), len(kinds))
+        return _by_occurrence(tuple(kinds), kind_of)
 
     @property
     def has_inferred(self) -> bool:
@@ -282,7 +316,8 @@ class _InferredTypes:
     def __init__(self, file: ModelFile, answer: memoryview) -> None:
         self._types = _StatedTypes(ModelFile(answer, label="inferred types"))
         # value -> the value of the same name in the answer, or -1
-        self._same = file.index.values_in_answer(self._types.file.index).data
+        self._same_values = file.index.values_in_answer(self._types.file.index)
+        self._same = self._same_values.data
 
     def find(self, value: int) -> tuple[ValueType, int, bytes]:
         """See `_StatedTypes.find`."""
@@ -294,6 +329,14 @@ class _InferredTypes:
         except ModelError as error:  # such as a rank above NumPy's
             raise_out_of_memory(error)
             return _NOTHING
+
+    def numbers(self, values: NDArray[np.int32]) -> NDArray[np.intp]:
+        """A number for each value; `find` returns equal types for equal numbers."""
+        others = self._same_values[values]
+        is_known = others >= 0
+        index = np.zeros(len(values), np.intp)
+        index[is_known] = 1 + self._types.representatives(others[is_known])[1]
+        return index
 
 
 class _ResultTypes:
@@ -332,6 +375,43 @@ class _ResultTypes:
             found = {value: one for value, one in found.items() if own[file.value_producer[value]]}
         known = {value: (stated.get(value) or self._declared.find(value)[0]).shape for value in found}
         return {value: ValueType(one, known[value]) for value, one in found.items()}
+
+
+def _text(known: ValueType) -> str:
+    return f"{known.dtype or 'any dtype'} {'any shape' if known.shape is None else shape_text(known.shape)}"
+
+
+def _equal_ranges(
+    data: memoryview, begin: NDArray[np.int64], end: NDArray[np.int64]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Positions of one range of ``data`` for each distinct content, and the index among these of each range."""
+    everything = np.frombuffer(data, np.uint8)
+    lengths = end - begin
+    representatives: list[NDArray[np.intp]] = []
+    index, count = np.empty(len(begin), np.intp), 0
+    ordered = np.sort(lengths)  # faster than np.unique, which hashes
+    for length in ordered[np.flatnonzero(np.diff(ordered, prepend=-1))].tolist():
+        rows = np.flatnonzero(lengths == length)
+        first, number = np.zeros(1, np.intp), np.zeros(len(rows), np.intp)
+        if length:
+            windows = np.lib.stride_tricks.sliding_window_view(everything, length)
+            contents = np.ascontiguousarray(windows[begin[rows]]).view(f"V{length}")[:, 0]
+            _, first, number = np.unique(contents, return_index=True, return_inverse=True)
+        representatives.append(rows[first])
+        index[rows] = count + number
+        count += len(first)
+    return np.concatenate(representatives) if representatives else np.empty(0, np.intp), index
+
+
+def _by_occurrence(
+    kinds: tuple[ValueType, ...], kind_of: NDArray[np.int32]
+) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
+    """The same, with ``kinds`` in the order of their first occurrence in ``kind_of``."""
+    present, first = np.unique(kind_of, return_index=True)
+    order = present[np.argsort(first)]
+    number = np.empty(len(kinds), np.int32)
+    number[order] = np.arange(len(order))
+    return tuple(kinds[kind] for kind in order.tolist()), number[kind_of]
 
 
 def _without_symbols(known: ValueType) -> ValueType:

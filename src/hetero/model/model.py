@@ -147,6 +147,10 @@ class Model(OtherNames, Rows):
         kinds, kind_of = self._types.table()
         return kinds, kind_of if self._values is None else kind_of[self._values]
 
+    def kinds_of(self, values: NDArray[np.int32]) -> tuple[tuple[ValueType, ...], NDArray[np.int32]]:
+        """`type_of` many values: the distinct types, and the index of each value's type."""
+        return self._types.kinds_of(values if self._values is None else self._values[values])
+
     def is_tensor(self, value: int, *, infer: bool = True) -> bool:
         """Whether a value may be a tensor: False only for values known to be sequences, maps or optionals."""
         return self._types.is_tensor(self.file_value(value), infer)
@@ -357,6 +361,8 @@ class Model(OtherNames, Rows):
         ``keep``: False drops all other outputs, and the nodes that only they need. The inputs stay. The outputs then
         have the order of ``names``, which must not be empty, and of constants only those that are outputs are accepted.
         """
+        if isinstance(names, str):
+            raise self.file.error(f"with_outputs: expected a list of names, found a string; write [{names!r}]")
         chosen = list(dict.fromkeys(map(self.value_id, names)))
         known = set(self.output_ids)
         more = [value for value in chosen if value not in known and not self.is_constant[value]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .._onnx import read_attributes
+from .._onnx import attribute_groups, read_attributes
 from ..base.formatting import counted
 from ..errors import ModelError, raise_out_of_memory
 from .constants import StoredTensor
@@ -175,6 +175,13 @@ class Nodes(Sequence[NodeView]):
 
     def __len__(self) -> int:
         return self._model.num_nodes
+
+    @property
+    def attribute_groups(self) -> NDArray[np.int32]:
+        """int32[num_nodes]: nodes with the same number have equal attributes; see `_onnx.attribute_groups`."""
+        file, rows = self._model.file, self._model.file_nodes
+        begins = file.node_start[rows] + file.node_header[rows]
+        return attribute_groups(file.data, begins, file.node_end[rows], _ATTRIBUTE_FIELD)
 
     @overload
     def __getitem__(self, index: int) -> NodeView: ...

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from ..base.decoding import decode_json
+from ..base.decoding import decode_json, place_in
+from ..base.file_kinds import other_than_text
 from ..errors import HeteroError, PropertyError, did_you_mean
 from ..partition import POLICIES
 from .schema import FORMAT_VERSION, PlanFile
@@ -60,7 +62,9 @@ def decode(data: bytes, label: str) -> PlanFile:
     try:
         file = decode_json(data, PlanFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise HeteroError(f"{label}: {_trouble(data, error)}") from error
+        other = other_than_text(data)
+        trouble = _trouble(data, error) if other is None else f"expected a plan in JSON, found {other}"
+        raise HeteroError(f"{label}: {trouble}") from error
     if file.version != FORMAT_VERSION:
         raise HeteroError(
             f"{label}: format version {file.version}, this version of hetero reads version {FORMAT_VERSION}: "
@@ -118,18 +122,26 @@ def _check_integer(text: str) -> None:
         raise ValueError(f"the number {text[:30]} is out of range; expected one of 64 bits")
 
 
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not valid in JSON")
+
+
 def _trouble(data: bytes, error: Exception) -> str:
     """What is wrong with the file, with line and column if it is not valid JSON."""
+    deep = "it is nested too deeply for a plan"
     if isinstance(error, RecursionError):
-        return "it is nested too deeply for a plan"
+        return deep
     try:
-        whole = json.loads(data)
+        whole = json.loads(data, parse_constant=_reject_constant)
     except json.JSONDecodeError as found:
         is_cut = found.pos >= len(found.doc.rstrip()) or found.msg.startswith("Unterminated string")
         what = found.msg.removesuffix(" starting at")
         return f"line {found.lineno}, column {found.colno}: {what}{' (is the file cut off?)' if is_cut else ''}"
-    except (RecursionError, ValueError) as found:
-        return str(found)
+    except RecursionError:
+        return deep
+    except ValueError as found:
+        place = re.search(r"\(byte (\d+)\)$", str(error))  # Python's decoder does not say where a constant is
+        return f"{place_in(data, int(place[1]))}: {found}" if place else str(found)
     for name in ("affinity", "pins", "reasons"):
         if f"$.{name}[...]" in str(error):  # this message does not name the key
             for key, value in whole[name].items():

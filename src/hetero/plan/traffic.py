@@ -61,19 +61,17 @@ def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
 
 def boundary_values(model: Model, traffic: Traffic) -> tuple[BoundaryValue, ...]:
     """The values for the plan: with name and type, subgraphs counted from 1. May run shape inference once."""
-    described: dict[int, tuple[str | None, tuple[int | str | None, ...] | None, int | None]] = {}
-    kept: list[ValueType] = []  # keeps the ids below from being reused
+    kinds, kind_of = model.kinds_of(traffic.value)
+    descriptions = [_description(known) for known in kinds]
     readers = (traffic.readers.values + 1).tolist()
     indptr = traffic.readers.indptr.tolist()
     values = []
-    for i, (value, source) in enumerate(zip(traffic.value.tolist(), traffic.source.tolist(), strict=True)):
-        known = model.type_of(value)
-        described_as = described.get(id(known))
-        if described_as is None:
-            kept.append(known)
-            described_as = described[id(known)] = _description(known)
+    rows = zip(traffic.value.tolist(), traffic.source.tolist(), kind_of.tolist(), strict=True)
+    for i, (value, source, kind) in enumerate(rows):
         begin, end = indptr[i], indptr[i + 1]
-        values.append(BoundaryValue(model.value_name(value), *described_as, source + 1, tuple(readers[begin:end])))
+        dtype, shape, size = descriptions[kind]
+        read_by = tuple(readers[begin:end])
+        values.append(BoundaryValue(model.value_name(value), dtype, shape, size, source + 1, read_by))
     return tuple(values)
 
 

@@ -51,6 +51,7 @@ class CompiledModel(OtherNames, abc.ABC):
 
     other_names = types.MappingProxyType(
         {
+            "infer": "compiled(inputs)",
             "infer_new_request": "compiled(inputs)",
             "run": "compiled(inputs)",
             "run_async": "compiled.submit(inputs)",

@@ -290,3 +290,9 @@ def test_with_outputs_leaves_constants_out() -> None:
         make_model([helper.make_node("Add", ["x", "w"], ["y"])], weights={"w": np.ones(3, np.float32)})
     )
     assert [port.name for port in model.with_outputs(["w", "x"]).outputs] == ["y", "x"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_tolerances_are_finite(hetero: Invoke, diamond_path: Path, value: str) -> None:
+    wrong = hetero("compare", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "--rtol", value, code=2)
+    assert "is not a finite number" in wrong.stderr or "is not in the range" in wrong.stderr

@@ -173,7 +173,7 @@ def test_commands_plan_within_limits_for_the_sizes_that_are_given(
 ) -> None:
     """7 x 6 rows of three floats each do not fit if the sizes are known; if not, there is a warning."""
     for command, *more in (
-        ("plan",),
+        ("plan", "--json"),
         ("run",),
         ("bench", "--niter", "1", "--warmup", "0"),
         ("split", "-o", "parts", "-f"),
@@ -227,3 +227,19 @@ def test_a_real_model_of_open_sizes(hetero_json: Json, real_model: RealModel) ->
     assert 0 < limited["weight_bytes"] + limited["activation_bytes"] <= 400_000
     counted = hetero_json("run", path, *options, "-pc")["counters"]["subgraphs"]
     assert len(counted) == len(plan["subgraphs"])
+
+
+@pytest.mark.filterwarnings("default:.*may need more:RuntimeWarning")
+def test_a_warning_of_the_plan_is_printed_once(hetero: Invoke, tmp_path: Path) -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, ["n"])],
+        [onnx.helper.make_tensor_value_info("y", 1, ["n"])],
+    )
+    onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "open.onnx")
+    shown = hetero("plan", tmp_path / "open.onnx", *LIST)
+    assert "warning: FPGA may need more" in shown.stdout
+    assert "Warning" not in shown.stderr
+    for option in (["--json"], ["--missing-ops"]):
+        assert "Warning: FPGA may need more" in hetero("plan", tmp_path / "open.onnx", *LIST, *option).stderr

@@ -173,3 +173,37 @@ def test_an_input_with_a_default(hetero_json: Json, hetero: Invoke) -> None:
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
 def test_bad_seeds(hetero: Invoke, diamond_path: Path, seed: str) -> None:
     assert "--seed" in hetero("run", diamond_path, "--seed", seed, code=2).stderr
+
+
+def test_a_device_that_refuses_the_given_sizes(hetero: Invoke, tmp_path: Path) -> None:
+    """onnxruntime infers shapes in a branch that is not taken, where they do not fit."""
+    value = onnx.helper.make_tensor_value_info
+    weights = [
+        onnx.numpy_helper.from_array(np.ones(shape, np.float32), name)
+        for name, shape in (("w", (1, 8, 4)), ("r", (1, 8, 2)))
+    ]
+    then = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Squeeze", ["x"], ["s"]),
+            onnx.helper.make_node("LSTM", ["s", "w", "r"], ["", "t"], hidden_size=2),
+        ],
+        "then",
+        [],
+        [value("t", 1, None)],
+        weights,
+    )
+    other = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["e"])], "else", [], [value("e", 1, None)])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+        "g",
+        [value("c", onnx.TensorProto.BOOL, []), value("x", 1, ["a", "b", 4])],
+        [value("y", 1, None)],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "branch.onnx")
+    given = ("run", tmp_path / "branch.onnx", "-i", "c=false", "--shape", "x=1x1x4")
+    found = hetero(*given, "-d", "ORT")
+    assert "Note: ORT compiles the model for any sizes, not for the given ones: ORT failed to compile" in found.stderr
+    assert "1x1x4" in found.stdout
+    assert "Note: ORT" not in hetero(*given, "-d", "CPU").stderr
+    assert "Note: ORT" in hetero("compare", *given[1:], "-d", "CPU", "-d", "ORT").stderr

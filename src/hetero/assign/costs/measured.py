@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from ...base.decoding import decode_json
+from ...base.decoding import decode_json, place_in
+from ...base.file_kinds import other_than_text
 from ...base.files import read_file, write_atomically
 from ...errors import HeteroError, PropertyError, did_you_mean, file_error
 from ...model.identity import graph_digest
@@ -216,11 +218,16 @@ class Costs:
 
         label = f"costs {os.fsdecode(path)}"
         try:
-            file = decode_json(read_file(path), _CostFile)
+            data = read_file(path)
+            file = decode_json(data, _CostFile)
         except OSError as error:
             raise file_error(CostFileError, f"{label}: cannot be read: {error.strerror or error}", error) from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise CostFileError(f"{label}: {error}") from error
+            other = other_than_text(data) or ("a plan" if "'hetero-plan'" in str(error) else None)
+            trouble = str(error) if other is None else f"expected measured costs in JSON, found {other}"
+            if place := re.search(r"^JSON is malformed: (.*) \(byte (\d+)\)$", trouble):
+                trouble = f"{place_in(data, int(place[2]))}: {place[1]}"
+            raise CostFileError(f"{label}: {trouble}") from error
         costs = cls(file.model, file.digest, file.measurements, file.links)
         _check(costs, label)
         return costs

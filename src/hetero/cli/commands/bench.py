@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import force_option, input_options, json_option, model_argument, new_command
+from ..options import FiniteRange, force_option, input_options, json_option, model_argument, new_command
 from ..planning import Planning, planning_options
 from ..streams import StreamCounts, stream_counts
 
@@ -27,7 +27,7 @@ _SECONDS = 3.0
     "-t",
     "--time",
     "seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help=f"Seconds per device [default: {_SECONDS:g}].",
 )
 @click.option(

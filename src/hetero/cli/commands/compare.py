@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import input_options, json_option, model_argument, new_command
+from ..options import FiniteRange, input_options, json_option, model_argument, new_command
 from ..planning import Planning, planning_options
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ DIFFERS = 3
 @model_argument()
 @planning_options("Device to check. A second -d is the reference [default: CPU].", several=True)
 @input_options
-@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
-@click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
+@click.option("--rtol", type=FiniteRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
+@click.option("--atol", type=FiniteRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
 @click.option("--boundaries", is_flag=True, help="Also compare the values between subgraphs.")
 @click.option("--nodes", is_flag=True, help="Compare at every node, and find the first node that diverges.")
 @json_option
@@ -169,10 +169,12 @@ def _differences(
             config = {"PARTITION_POLICY": plan.policy, **config} if plan.num_subgraphs > 1 else config
             model, sources = with_boundaries(plan)
             compiled = core.compile_model(model.with_affinity(plan.affinity), devices, config)
+            tell(0.2)
+            beside = core.compile_model(model.with_affinity({}), reference)
         else:
             compiled, _ = session.compile(judged, config)
-        tell(0.2)
-        beside = core.compile_model(model.with_affinity({}), reference)
+            tell(0.2)
+            beside = session.compile_reference(reference)
         tell(0.4)
         first = compiled(arrays)
         tell(0.6)

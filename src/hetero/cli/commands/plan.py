@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,14 @@ def command(
         config["PARTITION_POLICY"] = policy
     session = Session(model, planning)
     session.state_sizes(InputChoice(**sizes))
-    plan = session.plan(planning, config)
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always", RuntimeWarning)
+        plan = session.plan(planning, config)
     answers = _answers(plan, explain, what_if, missing_ops)
+    shown = {warning.message for warning in plan.warnings} if not (as_json or answers) else set()
+    for one in issued:
+        if str(one.message) not in shown:  # the plan's text has the others
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     if as_json:
         click.echo(json.dumps(_as_json(answers), indent=1) if answers else _file_of(plan))
     elif answers:

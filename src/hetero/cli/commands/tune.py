@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..group import Failure
-from ..options import force_option, input_options, json_option, model_argument, new_command
+from ..options import FiniteRange, force_option, input_options, json_option, model_argument, new_command
 from ..planning import Planning, planning_options
 
 __all__ = ["command"]
@@ -24,7 +24,7 @@ _SECONDS = 20.0
     "-t",
     "--time",
     "seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=_SECONDS,
     show_default=True,
     help="Seconds for everything. A step that has begun is finished.",
@@ -33,8 +33,8 @@ _SECONDS = 20.0
     "-o", "--output", metavar="PLAN.json", type=click.Path(), default="plan.json", show_default=True,
     help="Where to write the best plan.",
 )  # fmt: skip
-@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
-@click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
+@click.option("--rtol", type=FiniteRange(min=0), default=1e-3, show_default=True, help="Relative tolerance.")
+@click.option("--atol", type=FiniteRange(min=0), default=1e-5, show_default=True, help="Absolute tolerance.")
 @force_option
 @json_option
 def command(

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -300,11 +300,15 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
     all_inputs, all_outputs = model.node_inputs, model.node_outputs
     in_ends, in_values = all_inputs.indptr.tolist(), all_inputs.values.tolist()
     out_ends, out_values = all_outputs.indptr.tolist(), all_outputs.values.tolist()
-    for index, (op, view) in enumerate(zip(model.op_type_of.tolist(), model.nodes, strict=True)):
+    alike = None if with_plans else _AlikeNodes(model, operators, types)
+    for index, op in enumerate(model.op_type_of.tolist()):
         entry = operators[op]
-        attributes = view.stored_attributes
         inputs = in_values[in_ends[index] : in_ends[index + 1]]
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
+        if alike is not None and alike.repeats(index, op, inputs, outputs):
+            continue
+        view = model.nodes[index]
+        attributes = view.stored_attributes
         reason: str | None
         nested: Nested | str | None = None
         if isinstance(entry, str):
@@ -330,8 +334,10 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
                 continue
             entry = made
         assert not isinstance(entry, str)
-        types.note(entry, attributes, inputs, outputs)
-        if not with_plans:
+        result = types.note(entry, attributes, inputs, outputs)
+        if alike is not None:
+            if entry is operators[op]:
+                alike.add(index, op, inputs, outputs, result)
             continue
         if nested is not None:
             assert not isinstance(nested, str)
@@ -341,6 +347,61 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
         node = Node(name, opset, attributes, len(outputs))
         plans.append(NodePlan(model, index, entry, node, inputs, outputs, nested))
     return plans, reasons
+
+
+class _AlikeNodes:
+    """Supported nodes, so that `examine` checks one of those that are alike: the same operator, equal attributes, and
+    inputs of equal element types.
+
+    Exact, because the answer for an operator without `Operator.check` and `Operator.nested` follows from these alone.
+    A node of another domain, which a custom operator may replace, and a node with an input whose type is not known yet
+    are like no other.
+    """
+
+    def __init__(self, model: Model, operators: Sequence[Operator | str], types: Types) -> None:
+        self._types = types
+        self._group_of = model.nodes.attribute_groups.tolist()
+        self._is_constant = model.is_constant.tolist()
+        self._is_plain = [
+            isinstance(entry, Operator) and entry.check is None and entry.nested is None and "::" not in name
+            for name, entry in zip(model.op_types, operators, strict=True)
+        ]
+        self._results: dict[tuple[object, ...], str | Literal[False] | None] = {}  # what `Types.note` returned
+
+    def repeats(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> bool:
+        """Whether the node is like a supported one. If so, does what `Types.note` would."""
+        key = self._key(index, op, inputs, outputs)
+        if key is None or key not in self._results:
+            return False
+        result = self._results[key]
+        if result is not False:
+            self._types.known[outputs[0]] = result
+        return True
+
+    def add(
+        self, index: int, op: int, inputs: list[int], outputs: list[int], result: str | Literal[False] | None
+    ) -> None:
+        """The node is supported, and `Types.note` returned ``result``."""
+        key = self._key(index, op, inputs, outputs)
+        if key is not None:
+            self._results[key] = result
+
+    def _key(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> tuple[object, ...] | None:
+        if not self._is_plain[op] or not outputs or outputs[0] < 0:
+            return None
+        known = self._types.known
+        names: list[object] = [op, self._group_of[index]]
+        for value in inputs:
+            if value < 0:
+                names.append(None)
+                continue
+            name = known.get(value)
+            if name is None and self._is_constant[value]:
+                name = self._types.of(value)
+            if name is None:
+                return None
+            names.append(name)
+        return tuple(names)
 
 
 def _hosted(
@@ -410,31 +471,36 @@ class Types:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._names: dict[int, str | None] = {}
+        self.known: dict[int, str | None] = {}  # cache of `of`
 
     def of(self, value: int) -> str | None:
-        if value not in self._names:
+        if value not in self.known:
             dtype = self._model.type_of(value).dtype
-            self._names[value] = None if dtype is None else name_of(dtype)
-        return self._names[value]
+            self.known[value] = None if dtype is None else name_of(dtype)
+        return self.known[value]
 
     def state(self, value: int, name: str) -> None:
-        self._names[value] = name
+        self.known[value] = name
 
     def note(
         self, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], outputs: Sequence[int]
-    ) -> None:
-        """Record the first output's type, if the operator's rule determines it."""
+    ) -> str | Literal[False] | None:
+        """Record and return the first output's type, if the operator's rule determines it; otherwise False."""
         if not outputs or outputs[0] < 0 or entry.result is None:
-            return
+            return False
+        name: str | None
         if entry.labels is not None and entry.labels(attributes) is not None:
-            self._names[outputs[0]] = STRING[0]
+            name = STRING[0]
         elif isinstance(entry.result, str):
-            self._names[outputs[0]] = entry.result
+            name = entry.result
         elif callable(entry.result):
-            self._names[outputs[0]] = entry.result(attributes)
+            name = entry.result(attributes)
         elif entry.result < len(inputs) and inputs[entry.result] >= 0:
-            self._names[outputs[0]] = self.of(inputs[entry.result])
+            name = self.of(inputs[entry.result])
+        else:
+            return False
+        self.known[outputs[0]] = name
+        return name
 
 
 def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: Types) -> str | None:

@@ -151,13 +151,15 @@ function distanceTo(course, x, y) {
   return least;
 }
 
-/** Text cut to a width, the middle left out; measured once per text and width. Brief text replaces it before it is cut. */
+/** Text cut to a width, the middle left out; measured once per text and width. The first of the brief texts that
+ *  fits replaces it, or else the last one is cut. */
 const fitting = new Map();
-function fitted(context, text, width, brief = text) {
+function fitted(context, text, width, briefs = []) {
   const key = `${context.font}|${Math.round(width)}|${text}`;
   let found = fitting.get(key);
   if (found === undefined) {
-    found = context.measureText(text).width > width ? brief : text;
+    const texts = [text, ...briefs];
+    found = texts.find((one) => context.measureText(one).width <= width) ?? texts[texts.length - 1];
     text = found;
     let most = text.length;
     while (most > 2 && context.measureText(found).width > width) {

@@ -97,11 +97,12 @@ class NodeScene {
 
   /** The name of a group, without the scopes before it. */
   label(group, from = this.shared) {
-    if (group.first) { // "layer.0 … 19"
+    if (group.first) { // "layer.0 … 19", "block0 … 19"
       const [first, last] = [this.label(group.first, from), this.label(group.last, from)];
       let shared = 0;
       while (shared < last.length && first[shared] === last[shared]) shared++;
-      while (shared && /[\w]/.test(last[shared - 1])) shared--;
+      while (shared && /\d/.test(last[shared - 1])) shared--; // a number stays whole
+      if (!/\d/.test(last[shared])) while (shared && /\w/.test(last[shared - 1])) shared--;
       return `${first} … ${last.slice(shared) || last}`;
     }
     return group.scope ? group.scope.slice(from).join("/") : this.data.keys[group.nodes[0]];
@@ -144,10 +145,14 @@ class NodeScene {
     return { node: () => this.data.op(box.node), group: () => this.label(box.group), subgraph: () => String(box.subgraph + 1), more: () => "…" }[box.kind]();
   }
 
-  /** The end of a group's name, which tells it from its neighbors: "19 … 38" of "layer.19 … 38". */
+  /** Ends of a group's name, which tell it from its neighbors: "19…38" and "19…" of "layer.19 … 38" and "block19 … 38". */
   brief(i) {
     const { kind, group } = this.boxes[i];
-    return kind === "group" && !this.boxes[i].isNear ? this.label(group).replace(/[^ ]*[./_](?=[^./_ ]+( … |$))/g, "") : undefined;
+    if (kind !== "group" || this.boxes[i].isNear) return [];
+    const end = this.label(group).replace(/[^ ]*[./_](?=[^./_ ]+( … |$))/g, "");
+    if (!group.first) return [end];
+    const range = end.replace(/^[^ \d]+(?=\d+ … \d+$)/, "").replace(" … ", "…");
+    return [range, range.replace(/….*/, "…")];
   }
 
   /** The share of time, or of a group on several devices the share of each. */

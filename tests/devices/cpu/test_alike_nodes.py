@@ -1,0 +1,98 @@
+"""A query checks one of several nodes that are alike: operator, attributes, and element types of the inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import onnx.numpy_helper as onh
+import pytest
+
+import hetero
+from hetero.devices.cpu import registry
+
+
+def _refused(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None) -> dict[str, str]:
+    """Node -> reason, for nodes that read x (float32), i (int64), and the constants w (float32) and k (int64)."""
+    values = {"x": 1, "i": 7, **(infos or {})}
+    last = next(name for name in reversed(nodes[-1].output) if name)
+    graph = oh.make_graph(
+        nodes,
+        "g",
+        [oh.make_tensor_value_info(name, kind, [2, 3]) for name, kind in values.items()],
+        [oh.make_empty_tensor_value_info(last)],
+        [onh.from_array(np.ones((2, 3), np.float32), "w"), onh.from_array(np.ones((2, 3), np.int64), "k")],
+    )
+    opsets = [oh.make_opsetid("", 18), oh.make_opsetid("mine", 1)]
+    support = hetero.Core().query_model(oh.make_model(graph, opset_imports=opsets, ir_version=8), "CPU")
+    return {key: reasons["CPU"] for key, reasons in support.reasons.items() if "CPU" in reasons and key not in support}
+
+
+def test_equal_attributes_have_equal_numbers() -> None:
+    nodes = [
+        oh.make_node("Softmax", ["x"], ["a"], "a", axis=1),
+        oh.make_node("Softmax", ["a"], ["b"], "a longer name", axis=1),
+        oh.make_node("Softmax", ["b"], ["c"], axis=0),
+        oh.make_node("Relu", ["c"], ["d"]),
+        oh.make_node("Relu", ["d"], ["e"]),
+        oh.make_node("Dropout", ["e"], ["f"], seed=1),
+    ]
+    graph = oh.make_graph(nodes, "g", [oh.make_tensor_value_info("x", 1, [2])], [oh.make_empty_tensor_value_info("f")])
+    model = hetero.Core().read_model(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 18)], ir_version=8))
+    groups = model.nodes.attribute_groups.tolist()
+    assert groups[0] == groups[1]
+    assert groups[3] == groups[4] == 0
+    assert len(set(groups)) == 4
+    assert model.extract([2, 3, 4]).nodes.attribute_groups.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "refused"),
+    [
+        # the second has another type of input
+        ([("Erf", ["x"], "a", {}), ("Erf", ["i"], "b", {})], ["b"]),
+        ([("Erf", ["w"], "a", {}), ("Erf", ["k"], "b", {})], ["b"]),
+        ([("Add", ["x", "x"], "a", {}), ("Add", ["i", "k"], "b", {}), ("Erf", ["b"], "c", {})], ["c"]),
+        # another attribute, which decides the type that the next node reads
+        (
+            [
+                ("Cast", ["x"], "a", {"to": 1}),
+                ("Erf", ["a"], "b", {}),
+                ("Cast", ["x"], "c", {"to": 7}),
+                ("Erf", ["c"], "d", {}),
+            ],
+            ["d"],
+        ),
+        # an attribute that the operator does not have
+        ([("Relu", ["x"], "a", {}), ("Relu", ["x"], "b", {"strange": 1})], ["b"]),
+        # inputs left out, and more of them
+        ([("Clip", ["x", "", "w"], "a", {}), ("Clip", ["x", "w"], "b", {}), ("Clip", ["x"], "c", {})], []),
+        ([("Concat", ["x", "w"], "a", {"axis": 0}), ("Concat", ["x", "w", "a"], "b", {"axis": 0})], []),
+        # an unknown type, which comes from an unknown operator
+        ([("Frob", ["x"], "a", {}), ("Erf", ["a"], "b", {}), ("Erf", ["x"], "c", {}), ("Erf", ["i"], "d", {})], "ad"),
+    ],
+)
+def test_near_misses(nodes: list[tuple[str, list[str], str, dict[str, int]]], refused: list[str]) -> None:
+    protos = [
+        oh.make_node(op, inputs, [output], output, domain="mine" if op == "Frob" else "", **attributes)
+        for op, inputs, output, attributes in nodes
+    ]
+    assert list(_refused(protos)) == list(refused)
+
+
+def test_the_answer_is_that_of_every_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values, nodes = ["x", "i", "w", "k"], []
+        for number in range(int(rng.integers(1, 25))):
+            op = str(rng.choice(["Relu", "Erf", "Add", "Cast", "Equal", "Where", "Dropout", "Softmax", "Identity"]))
+            count = {"Add": 2, "Equal": 2, "Where": 3}.get(op, 1)
+            inputs = [str(rng.choice(values)) for _ in range(count)]
+            attributes = {"Cast": {"to": int(rng.choice([1, 7, 9, 10]))}, "Softmax": {"axis": int(rng.integers(2))}}
+            outputs = ["", f"v{number}"] if op == "Dropout" and rng.integers(2) else [f"v{number}"]
+            nodes.append(oh.make_node(op, inputs, outputs, f"n{number}", **attributes.get(op, {})))
+            values.append(f"v{number}")
+        fast = _refused(nodes)
+        with monkeypatch.context() as patch:
+            patch.setattr(registry._AlikeNodes, "repeats", lambda *_: False)
+            assert _refused(nodes) == fast
