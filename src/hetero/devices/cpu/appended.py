@@ -141,9 +141,11 @@ def _over_room(call: Call, present: Value, room: Value, axis: int) -> Call | Non
 
 
 class _Room(np.ndarray[Any, Any]):
-    """``used``: the number of rows that states hold, or that an inference has begun to write."""
+    """``used``: the number of rows that states hold, or that an inference has begun to write. ``address``: of its first
+    byte."""
 
     used = 0
+    address = 0
 
 
 _claims = threading.Lock()
@@ -160,7 +162,7 @@ def claim(past: NDArray[Any], axis: int, shape: tuple[int, ...], added: int) -> 
                 return room
     room = _Room(shape, past.dtype)
     rows_of(room, axis, rows)[...] = past
-    room.used = rows + added
+    room.used, room.address = rows + added, room.__array_interface__["data"][0]
     return room
 
 
@@ -176,6 +178,5 @@ def _room_of(state: NDArray[Any], axis: int, shape: tuple[int, ...]) -> _Room | 
         base = base.base
     if not isinstance(base, _Room) or base.shape != shape or base.dtype != state.dtype:
         return None
-    first = rows_of(base, axis, state.shape[axis])
-    is_first = first.__array_interface__["data"] == state.__array_interface__["data"]
-    return base if is_first and first.shape == state.shape and first.strides == state.strides else None
+    is_first = state.__array_interface__["data"][0] == base.address and state.strides == base.strides
+    return base if is_first and (*shape[:axis], state.shape[axis], *shape[axis + 1 :]) == state.shape else None

@@ -405,10 +405,10 @@ class CpuRunner:
         if not workspace.fits(operands):
             return None
         places = [_NO_PLACE] * len(segment.outputs)
-        rooms = {}
+        rooms, specs = {}, workspace.output_specs
         for append in segment.appends:
             past, added = arrays[segment.inputs[append.past]], workspace.shape(append.new)[append.axis]
-            shape, _ = workspace.output_specs[append.present]
+            shape, _ = specs[append.present]
             room = places[append.present] = claim(past, append.axis, shape, added)
             rooms[append.present] = rows_of(room, append.axis, past.shape[append.axis] + added)
         results = workspace.run(operands, places)
