@@ -1,9 +1,9 @@
 """Quantized operators of onnxruntime (domain com.microsoft) as calls of the kernels for ONNX's operators.
 
-Products have exact int32 sums. QLinearAdd, QLinearMul and QLinearAveragePool round as onnxruntime does: scales are often
-multiples of each other, so that many results lie halfway between two integers, and onnxruntime adds the zero point
-before it rounds. The other operators convert to float32, compute, and round once to bytes, so values close to halfway
-between two integers may differ by one.
+Products have exact int32 sums. QLinearAdd, QLinearMul and QLinearAveragePool round as onnxruntime does: scales are
+often multiples of each other, so that many results lie halfway between two integers, and onnxruntime adds the zero
+point before it rounds. The other operators convert to float32, compute, and round once to bytes, so values close to
+halfway between two integers may differ by one.
 """
 
 from __future__ import annotations
