@@ -223,7 +223,7 @@ def test_parameters_per_row_and_column() -> None:
     feeds |= {"b_scale": rng.uniform(0.01, 0.1, 4).astype(np.float32), "b_zero": random_bytes(rng, "int8", 4)}
     sums = (feeds["a"].astype(int) - feeds["a_zero"][:, None]) @ (feeds["b"].astype(int) - feeds["b_zero"])
     scale = feeds["a_scale"][:, None] * feeds["b_scale"] / feeds["y_scale"]
-    wanted = np.clip(np.rint(sums * scale.astype(np.float64)) + feeds["y_zero"], 0, 255)
+    wanted = np.clip(np.rint(sums.astype(np.float32) * scale) + feeds["y_zero"], 0, 255)
     assert np.array_equal(run(model_of("QLinearMatMul", feeds), feeds)[0], wanted)
     # A vector on the right: the result has no columns.
     single = {"b": feeds["b"][:, 0], "b_scale": feeds["b_scale"][0], "b_zero": feeds["b_zero"][0]}
@@ -282,7 +282,7 @@ def test_convolutions(types: tuple[str, str], attributes: dict[str, Any], consta
     (wanted,) = onnxruntime_gives(model_of("Conv", wide, **attributes), wide)
     assert np.array_equal(sums, wanted)
     scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
-    scaled = (sums + feeds["bias"][:, None, None]) * scale.astype(np.float64)[:, None, None]
+    scaled = (sums + feeds["bias"][:, None, None]).astype(np.float32) * scale[:, None, None]
     limits = np.iinfo(types[0])
     assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
@@ -432,7 +432,7 @@ def test_convolutions_of_short_rows(
     if bias:
         sums = sums + feeds["bias"][:, None, None]
     scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
-    scaled = sums.astype(np.float64) * scale.astype(np.float64)[:, None, None]
+    scaled = sums.astype(np.float32) * scale[:, None, None]
     limits = np.iinfo(types[0])
     assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
