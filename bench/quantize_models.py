@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
 
 import real_models
 
@@ -74,6 +75,13 @@ def quantize(source: Path, inputs: Inputs, kind: str, to: Path) -> None:
     )
 
 
+def with_scales_per_channel(path: Path) -> None:
+    """Converts a model of an opset below 13, whose DequantizeLinear has no axis, to opset 13."""
+    model = onnx.load(path)
+    if max(entry.version for entry in model.opset_import if not entry.domain) < 13:
+        onnx.save(onnx.version_converter.convert_version(model, 13), path)
+
+
 def sources(paths: Sequence[Path], folder: Path) -> Iterator[tuple[str, Path, Inputs]]:
     for path in paths:
         with np.load(path.with_suffix(".npz")) as arrays:
@@ -98,6 +106,7 @@ def main() -> None:
         folder = Path(name)
         for case, source, inputs in sources(chosen.models, folder):
             quant_pre_process(source, folder / "prepared.onnx", skip_symbolic_shape=True)
+            with_scales_per_channel(folder / "prepared.onnx")
             for kind in chosen.kinds:
                 path = chosen.to / f"{case}-{kind}.onnx"
                 quantize(folder / "prepared.onnx", inputs, kind, path)

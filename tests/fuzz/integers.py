@@ -176,8 +176,8 @@ class Maker:
         return names
 
     def scale(self, shape: Sequence[int] = (), about: float = 0.05) -> Array:
-        """Powers of two, with which onnxruntime's float32 rounds as float64 does; or any, and then without it."""
-        if "onnxruntime" in self.judges:
+        """Powers of two, which make many results halves; or any."""
+        if self.often(0.3):
             return np.asarray(np.exp2(np.round(np.log2(about)) + self.rng.integers(-2, 3, tuple(shape))), np.float32)
         return np.asarray(self.rng.uniform(about / 2, about * 2, tuple(shape)), np.float32)
 

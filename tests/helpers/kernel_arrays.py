@@ -64,4 +64,5 @@ def random_bytes(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
 
 def requantized(sums: Array, scale: Array, zero: Array) -> Array:
     limits = np.iinfo(zero.dtype)
-    return np.clip(np.rint(sums * scale.astype(np.float64)) + zero, limits.min, limits.max).astype(zero.dtype)
+    levels = np.rint(sums.astype(np.float32) * scale.astype(np.float32)).astype(np.float64)
+    return np.clip(levels + zero, limits.min, limits.max).astype(zero.dtype)

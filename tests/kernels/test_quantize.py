@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sums_in_the_middle_of_two_integers(variant: str) -> None:
-    """Where float32 cannot tell which integer is nearer, float64 must: every half, and its neighbors."""
+    """Every half, and its neighbors, go where float32 puts them."""
     x = np.arange(-1000, 1000, dtype=np.int32)
     for scale in (0.5, 0.1, 1 / 3, 0.25):
         for nudge in (-1, 0, 1):

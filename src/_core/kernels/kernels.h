@@ -88,6 +88,8 @@
     X(dequantize) \
     X(dynamic_quantize) \
     X(requantize) \
+    X(quantized_add) \
+    X(quantized_mul) \
     X(lookup) \
     X(tree_ensemble) \
     X(squared_distances) \
@@ -127,6 +129,8 @@
     X(unary, 1, 1) \
     X(where, 6, 1) \
     X(lookup, 1, 0) \
+    X(quantized_add, 9, 1) \
+    X(quantized_mul, 9, 1) \
     X(add, 3, 1) \
     X(sub, 3, 1) \
     X(mul, 3, 1) \

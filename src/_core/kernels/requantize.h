@@ -1,23 +1,20 @@
-/* From 32-bit sums to bytes: y = saturate(round(x * scale) + zero), halves to even, as if computed in float64.
- *
- * float32 is tried first. If the product is at most 256 in magnitude, float32 is within 2^-14 of it (at most two
- * roundings of 2^-24 of at most 512). So the nearest integer is the same unless the product is that close to a midpoint
- * between two integers. Only blocks with such an element are computed in float64; products beyond 256 saturate in both.
- * NaN gives the smallest value.
+/* From 32-bit sums to bytes: y = saturate(round(x * scale) + zero), in float32, halves to even. x is rounded to float32
+ * first. onnxruntime computes the same, and so does every instruction set. NaN gives the smallest value.
  */
 #ifndef HETERO_REQUANTIZE_H
 #define HETERO_REQUANTIZE_H
 
 #include "vec.h"
 
-/* Adding and subtracting 1.5 * 2^52 rounds to nearest, halves to even, because it leaves no bits for a fraction. */
-#define HT_ROUND_SHIFT 6755399441055744.0
+/* Adding 1.5 * 2^23 rounds to nearest, halves to even, because it leaves no bits for a fraction; it puts the integer,
+ * below 2^22, in the lowest bits. */
+#define HT_ROUND_SHIFT 12582912.0f
 
 HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_t low, int32_t high)
 {
-    double v = (double)x * (double)scale;
-    v = v >= low - zero ? v : low - zero; /* NaN too */
-    v = v <= high - zero ? v : high - zero;
+    float v = (float)x * scale;
+    v = v >= (float)(low - zero) ? v : (float)(low - zero); /* NaN too */
+    v = v <= (float)(high - zero) ? v : (float)(high - zero);
     return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT) + zero;
 }
 
@@ -28,9 +25,6 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
 #define HT_REQUANTIZE_BLOCK 16
 #endif
 
-/* Adding 1.5 * 2^23 also leaves no bits for a fraction; it puts the integer, below 2^22, in the lowest bits. */
-#define HT_ROUND_SHIFT_F32 12582912.0f
-
 /* Converts n sums to bytes, signed if `is_signed`; scale_step: 0 or 1. */
 HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, int32_t zero, int is_signed,
                                  uint8_t *y, int64_t n)
@@ -38,10 +32,8 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
     const vf lowest = vf_set1((float)(low - zero)), highest = vf_set1((float)(high - zero));
     /* Whole blocks are rounded by the conversion to int32, whose result for NaN and for numbers below its range is the
-     * least number, as needed; a minimum keeps numbers within its range above. Packing saturates.
-     * In shorter blocks, the shift adds the zero point before the sum is rounded. That changes only the rounding of
-     * halves, which are not certain and therefore computed in float64. */
-    const vf certain = vf_set1(0.5f - 0x1p-12f), shift = vf_set1(HT_ROUND_SHIFT_F32 + (float)zero);
+     * least number, as needed; a minimum keeps numbers within its range above. Packing saturates. */
+    const vf shift = vf_set1(HT_ROUND_SHIFT);
     int32_t whole[HT_REQUANTIZE_BLOCK];
 #if defined(__AVX512F__)
     const __m512i zeros = _mm512_set1_epi16((int16_t)zero);
@@ -49,26 +41,20 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
 #endif
     for (int64_t at = 0; at < n; at += HT_REQUANTIZE_BLOCK) {
         const int64_t count = ht_min64(HT_REQUANTIZE_BLOCK, n - at);
-        vf off = vf_set1(0.0f); /* largest distance from an integer */
 #if defined(__AVX512F__)
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK)) {
             __m512i rounded[2];
-            __m512 distance[2];
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++) {
                 const __m512 sums = _mm512_cvtepi32_ps(_mm512_loadu_si512(x + at + 16 * i));
                 const __m512 s = scale_step ? _mm512_loadu_ps(scale + at + 16 * i) : _mm512_set1_ps(*scale);
                 const __m512 v = _mm512_min_ps(highest, sums * s);
                 rounded[i] = _mm512_cvtps_epi32(v);
-                distance[i] = v - _mm512_cvtepi32_ps(rounded[i]);
             }
-            off = _mm512_range_ps(distance[0], distance[1], 0xb); /* the larger magnitude */
-            if (HT_LIKELY(!_mm512_cmp_ps_mask(certain, off, _CMP_LT_OQ))) {
-                const __m512i words = _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zeros);
-                const __m512i bytes = is_signed ? _mm512_packs_epi16(words, words) : _mm512_packus_epi16(words, words);
-                _mm256_storeu_si256((__m256i *)(void *)(y + at), _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, bytes)));
-                continue;
-            }
+            const __m512i words = _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zeros);
+            const __m512i bytes = is_signed ? _mm512_packs_epi16(words, words) : _mm512_packus_epi16(words, words);
+            _mm256_storeu_si256((__m256i *)(void *)(y + at), _mm512_castsi512_si256(_mm512_permutexvar_epi32(order, bytes)));
+            continue;
         }
 #elif defined(__AVX2__)
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK)) {
@@ -79,29 +65,22 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
                 const __m256 s = scale_step ? _mm256_loadu_ps(scale + at + 8 * i) : _mm256_set1_ps(*scale);
                 const __m256 v = _mm256_min_ps(highest, sums * s);
                 rounded[i] = _mm256_cvtps_epi32(v);
-                off = vf_max(vf_abs(v - _mm256_cvtepi32_ps(rounded[i])), off); /* a NaN is dropped */
             }
-            if (HT_LIKELY(!vm_any(vf_lt(certain, off)))) {
-                __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(rounded[0], rounded[1]), 0xd8);
-                words = _mm256_adds_epi16(words, _mm256_set1_epi16((int16_t)zero));
-                const __m128i low_words = _mm256_castsi256_si128(words), high_words = _mm256_extracti128_si256(words, 1);
-                _mm_storeu_si128((__m128i *)(void *)(y + at), is_signed ? _mm_packs_epi16(low_words, high_words)
-                                                                      : _mm_packus_epi16(low_words, high_words));
-                continue;
-            }
+            __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(rounded[0], rounded[1]), 0xd8);
+            words = _mm256_adds_epi16(words, _mm256_set1_epi16((int16_t)zero));
+            const __m128i low_words = _mm256_castsi256_si128(words), high_words = _mm256_extracti128_si256(words, 1);
+            _mm_storeu_si128((__m128i *)(void *)(y + at), is_signed ? _mm_packs_epi16(low_words, high_words)
+                                                                  : _mm_packus_epi16(low_words, high_words));
+            continue;
         }
 #endif
         for (int64_t i = 0; i < count; i += VF_LANES) {
             const int64_t left = ht_min64(VF_LANES, count - i);
             const vf sums = vi_to_float(vf_bits(vf_load_n((const float *)(const void *)(x + at + i), left)));
             const vf s = scale_step ? vf_load_n(scale + at + i, left) : vf_set1(*scale);
-            const vf v = vf_min(vf_max(sums * s, lowest), highest), rounded = v + shift;
-            off = vf_max(off, vf_abs(v - (rounded - shift)));
-            vf_store((float *)(void *)(whole + i), rounded);
+            const vf rounded = vf_min(vf_max(sums * s, lowest), highest) + shift;
+            vf_store((float *)(void *)(whole + i), vi_as_float(vi_add(vf_bits(rounded), vi_set1(zero))));
         }
-        if (HT_UNLIKELY(vm_any(vf_lt(certain, off))))
-            for (int64_t i = 0; i < count; i++)
-                whole[i] = ht_requantize_one(x[at + i], scale[(at + i) * scale_step], zero, low, high);
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK))
             for (int64_t i = 0; i < HT_REQUANTIZE_BLOCK; i++)
                 y[at + i] = (uint8_t)whole[i];

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import HeteroError
+from ...errors import HeteroError, ModelError
 from .values import Context, NeedsHost, Value, is_opaque
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def hosted(
     attributes: Mapping[str, Collection[Any] | None] | None = None,
     since: int = 1,
     until: int = 10_000,
+    check: Callable[[Model, NodeView], str | None] | None = None,
     result: Result = None,
 ) -> Callable[[Host], Host]:
     """Register operators that run in Python. Parameters as of `operator`; `STRING` and `NOT_TENSOR` are types too."""
@@ -177,7 +178,7 @@ def hosted(
     def add(host: Host) -> Host:
         for name in names:
             HOSTED.setdefault(name, []).append(
-                Operator(_run_by_host, tuple(per_input), attributes or {}, since, until, None, result, host=host)  # type: ignore[arg-type]
+                Operator(_run_by_host, tuple(per_input), attributes or {}, since, until, check, result, host=host)  # type: ignore[arg-type]
             )
         return host
 
@@ -325,7 +326,7 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
                 nested = entry.nested(model, index, types, expand)
                 reason = nested if isinstance(nested, str) else None
         if reason is not None:
-            made = _hosted(model, model.op_types[op], forms[op][1], attributes, inputs, types)
+            made = _hosted(model, index, model.op_types[op], forms[op][1], attributes, inputs, types)
             if isinstance(made, str):
                 reason, made = made, None
             made = made or expand(model, index, types)
@@ -405,7 +406,13 @@ class _AlikeNodes:
 
 
 def _hosted(
-    model: Model, op_type: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[int], types: Types
+    model: Model,
+    index: int,
+    op_type: str,
+    opset: int,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[int],
+    types: Types,
 ) -> Operator | str | None:
     """The hosted operator for a node, or the reason why it does not support the attributes. None if there is none, or
     if it is not for these types and a kernel is."""
@@ -421,6 +428,8 @@ def _hosted(
         trouble = _attribute_trouble(op_type, entry, attributes) or _input_trouble(model, entry, inputs, types)
         if trouble is not None and has_kernel:
             continue
+        if trouble is None and entry.check is not None:
+            trouble = entry.check(model, model.nodes[index])
         if trouble is None:
             assert entry.host is not None
             try:
@@ -503,6 +512,13 @@ class Types:
         return name
 
 
+def stated_shape(model: Model, value: int) -> tuple[int | str | None, ...] | None:
+    """The shape that the model states for one of its inputs: then no inference has another. None for other values,
+    because what files say of these may be wrong."""
+    is_input = value >= 0 and model.file.value_producer[model.file_value(value)] < 0
+    return model.type_of(value, infer=False).shape if is_input else None
+
+
 def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: Types) -> str | None:
     last = len(entry.dtypes) - 1
     for position, value in enumerate(inputs):
@@ -515,6 +531,11 @@ def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: 
         if name is not None and name not in accepted:
             supported = "" if name == NOT_TENSOR[0] else f"; kernels support {', '.join(accepted)}"
             return f"input {model.value_name(value)!r} is {name}{supported}"
+        if name == STRING[0] and model.is_constant[value]:
+            try:
+                model.constant(value)
+            except ModelError as error:  # bytes that are not UTF-8
+                return str(error)
     return None
 
 

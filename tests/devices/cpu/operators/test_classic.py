@@ -133,8 +133,12 @@ def test_array_feature_extractor(dtype: str) -> None:
     for places in ([0], [2, 0, 2]):
         compare(extractor(np.zeros((1, 3), dtype), places), batches(3, dtype))
     for place in (-1, 3):
+        model = extractor(np.zeros((1, 3), dtype), [place])
+        with pytest.raises(hetero.UnsupportedModel, match=f"column {place}; x has the columns 0..2"):
+            on_cpu(model)
+        model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
         with pytest.raises(hetero.InferenceError, match=f"column {place} is outside 0..2"):
-            on_cpu(extractor(np.zeros((1, 3), dtype), [place]), np.zeros((2, 3), dtype))
+            on_cpu(model, np.zeros((2, 3), dtype))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -162,8 +166,12 @@ def test_feature_vectorizer() -> None:
         return model
 
     compare(make([3, 3]), batches(3, "float32", special=True))
+    model = make([3, 2])
+    with pytest.raises(hetero.UnsupportedModel, match=r"inputdimensions\[1\] = 2; its input has 3 columns"):
+        on_cpu(model)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
     with pytest.raises(hetero.InferenceError, match="does not fit 2 rows of 2 columns"):
-        on_cpu(make([3, 2]), np.zeros((2, 3), np.float32))
+        on_cpu(model, np.zeros((2, 3), np.float32))
     with pytest.raises(hetero.UnsupportedModel, match="2 inputs with 1 inputdimensions"):
         on_cpu(make([3]))
 
@@ -227,6 +235,20 @@ def test_label_encoder_of_tensors() -> None:
 def test_label_encoders_that_are_refused(attributes: dict[str, Any], reason: str) -> None:
     with pytest.raises(hetero.UnsupportedModel, match=reason):
         on_cpu(ml_model("LabelEncoder", np.zeros((1, 3), np.int64), **attributes))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "reason"),
+    [
+        ("ZipMap", {"classlabels_strings": ["a", "b"]}, "3 columns with 2 class labels"),
+        ("ZipMap", {"classlabels_int64s": [1, 2, 3, 4]}, "3 columns with 4 class labels"),
+        ("FeatureVectorizer", {"inputdimensions": [2]}, r"inputdimensions\[0\] = 2; its input has 3 columns"),
+    ],
+)
+def test_columns_that_disagree_with_the_stated_shape(op: str, attributes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(hetero.UnsupportedModel, match=reason) as caught:
+        on_cpu(ml_model(op, np.zeros((1, 3), np.float32), **attributes))
+    assert "'node'" in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -71,6 +71,8 @@ def test_bad_weights_are_refused_before_compiling() -> None:
     assert "bias of shape [3] does not have 4 elements" in refusal(
         model_of("MatMulNBits", biased, (*fixed, "bias"), **good)
     )
+    narrow = inputs | {"x": floats(2, 31)}
+    assert "input A has 31 columns; expected K = 32" in refusal(model_of("MatMulNBits", narrow, fixed, **good))
     with pytest.raises(UnsupportedModel, match=r"'y0' .*MatMulNBits with block_size = 24"):
         Core().compile_model(model_of("MatMulNBits", inputs, fixed, **good | {"block_size": 24}), "CPU")
     for number in (np.nan, np.inf):

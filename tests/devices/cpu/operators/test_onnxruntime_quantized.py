@@ -148,6 +148,23 @@ def test_binary(op: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", BYTES)
+def test_halves_as_in_onnxruntime(dtype: str) -> None:
+    """Scales that are multiples of each other, as those of x / 2 + 0.5, make many results halves."""
+    for factors in ((1, 0.5, 1), (0.5, 1, 2), (3, 1, 2), (0.25, 0.25, 1), (1, 1, 1.7)):
+        for a, b in (((3, 70), (3, 70)), ((3, 70), (1,)), ((1,), (3, 70)), ((3, 70), (3, 1)), ((3, 1), (70,))):
+            unit = np.float32(0.0078431)
+            inputs = {"a": numbers(dtype, *a), "as": np.array(unit * np.float32(factors[0])), "az": zero(dtype, -5)}
+            inputs |= {"b": numbers(dtype, *b, seed=1), "bs": np.array(unit * np.float32(factors[1]))}
+            inputs |= {"bz": zero(dtype, 9), "cs": np.array(unit * np.float32(factors[2])), "cz": zero(dtype, 3)}
+            for op in ("QLinearAdd", "QLinearMul"):
+                changes = {"cs": np.array(unit * unit * np.float32(factors[2]))} if op == "QLinearMul" else {}
+                model = model_of(op, inputs | changes, tuple(name for name in inputs if len(name) > 1))
+                (wanted,) = run_directly(model, {"a": inputs["a"], "b": inputs["b"]})
+                differing = run(model, inputs)[0] != wanted
+                assert not differing.any(), (op, factors, a, b, int(differing.sum()))
+
+
+@pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_unary(dtype: str, shape: tuple[int, ...]) -> None:
     fixed = ("xs", "xz", "ys", "yz")
@@ -182,6 +199,8 @@ def test_pools(dtype: str) -> None:
         {"kernel_shape": [7, 6]},
     ):
         check("QLinearAveragePool", inputs, atol=1, constants=fixed, **options)
+    halves = inputs | {"xs": scale(0.0625), "ys": scale(0.0625)}  # exact: the window has four elements
+    check("QLinearAveragePool", halves, atol=0, constants=fixed, kernel_shape=[2, 2])
 
 
 @pytest.mark.parametrize("dtype", BYTES)

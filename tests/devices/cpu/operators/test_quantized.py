@@ -223,7 +223,7 @@ def test_parameters_per_row_and_column() -> None:
     feeds |= {"b_scale": rng.uniform(0.01, 0.1, 4).astype(np.float32), "b_zero": random_bytes(rng, "int8", 4)}
     sums = (feeds["a"].astype(int) - feeds["a_zero"][:, None]) @ (feeds["b"].astype(int) - feeds["b_zero"])
     scale = feeds["a_scale"][:, None] * feeds["b_scale"] / feeds["y_scale"]
-    wanted = np.clip(np.rint(sums * scale.astype(np.float64)) + feeds["y_zero"], 0, 255)
+    wanted = np.clip(np.rint(sums.astype(np.float32) * scale) + feeds["y_zero"], 0, 255)
     assert np.array_equal(run(model_of("QLinearMatMul", feeds), feeds)[0], wanted)
     # A vector on the right: the result has no columns.
     single = {"b": feeds["b"][:, 0], "b_scale": feeds["b_scale"][0], "b_zero": feeds["b_zero"][0]}
@@ -282,7 +282,7 @@ def test_convolutions(types: tuple[str, str], attributes: dict[str, Any], consta
     (wanted,) = onnxruntime_gives(model_of("Conv", wide, **attributes), wide)
     assert np.array_equal(sums, wanted)
     scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
-    scaled = (sums + feeds["bias"][:, None, None]) * scale.astype(np.float64)[:, None, None]
+    scaled = (sums + feeds["bias"][:, None, None]).astype(np.float32) * scale[:, None, None]
     limits = np.iinfo(types[0])
     assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
@@ -432,7 +432,7 @@ def test_convolutions_of_short_rows(
     if bias:
         sums = sums + feeds["bias"][:, None, None]
     scale = feeds["x_scale"] * feeds["w_scale"] / feeds["y_scale"]
-    scaled = sums.astype(np.float64) * scale.astype(np.float64)[:, None, None]
+    scaled = sums.astype(np.float32) * scale[:, None, None]
     limits = np.iinfo(types[0])
     assert np.array_equal(found, np.clip(np.rint(scaled) + feeds["y_zero"], limits.min, limits.max))
 
@@ -720,3 +720,31 @@ def test_zero_points_of_sums_that_do_not_fit_are_refused(op: str, zeros: dict[st
     constants = tuple(name for name in feeds if name in ("b", "az", "bz"))
     with pytest.raises(UnsupportedModel, match=f"{op} with {reason}"):
         Core().compile_model(model_of(op, feeds, constants), "CPU")
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "reason"), [
+    ("QuantizeLinear", {"x": np.ones((4, 10), np.float32), "s": np.ones(4, np.float32)}, {"axis": 2}, "axis"),
+    ("QuantizeLinear", {"x": np.ones((4, 10), np.float32), "s": np.ones(5, np.float32)}, {"axis": 0},
+     r"expected a scale of shape \[4\], found \[5\]"),
+    ("QuantizeLinear", {"x": np.ones((4, 10), np.float32), "s": np.ones((4, 3), np.float32)},
+     {"axis": 1, "block_size": 3}, r"expected a scale of shape \[4, 4\], found \[4, 3\]"),
+    ("DequantizeLinear", {"x": np.ones((4, 4), np.uint8), "s": np.ones(4, np.float32)}, {"axis": -9}, "axis"),
+    ("ConvInteger", {"x": np.ones((1, 4, 6, 6), np.uint8), "w_": np.ones((4, 4, 3, 3), np.uint8), "z1": np.uint8(0),
+                     "z2": np.zeros(3, np.uint8)}, {}, r"w_zero_point of shape \[3\]; expected 4"),
+    ("QLinearMatMul", {"x": np.ones((4, 4), np.uint8), "s1": np.float32(1), "z1": np.zeros(2, np.uint8),
+                       "w_": np.ones((4, 4), np.uint8), "s2": np.float32(1), "z2": np.uint8(0), "s3": np.float32(1),
+                       "z3": np.uint8(0)}, {}, r"a_zero_point of shape \[2\]; expected 1 or 4"),
+])  # fmt: skip
+def test_parameters_that_do_not_fit_a_stated_shape(
+    op: str, inputs: dict[str, Any], attributes: dict[str, Any], reason: str
+) -> None:
+    constants = [onnx.numpy_helper.from_array(np.array(value), name) for name, value in inputs.items() if name != "x"]
+    x = inputs["x"]
+    info = onnx.helper.make_tensor_value_info("x", onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+    node = onnx.helper.make_node(op, list(inputs), ["y"], name="node", **attributes)
+    graph = onnx.helper.make_graph([node], "g", [info], [onnx.ValueInfoProto(name="y")], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    core = Core()
+    with pytest.raises(UnsupportedModel, match=reason) as caught:
+        core.compile_model(core.read_model(model), "CPU")
+    assert "'node'" in str(caught.value)

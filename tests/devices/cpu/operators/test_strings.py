@@ -297,6 +297,18 @@ def test_bad_attributes_are_refused_when_compiling(
     assert "'node'" in str(caught.value)
 
 
+def test_constants_that_are_not_utf_8_are_refused_when_compiling() -> None:
+    model = model_of("StringConcat", [WORDS[0], WORDS[0]])
+    constant = onnx.TensorProto(name=model.graph.input[1].name, data_type=onnx.TensorProto.STRING, dims=[1])
+    constant.string_data.append(b"\xff")
+    del model.graph.input[1:]
+    model.graph.initializer.append(constant)
+    core = Core()
+    with pytest.raises(HeteroError, match="a string is not UTF-8") as caught:
+        core.compile_model(core.read_model(model), "CPU")
+    assert "'node'" in str(caught.value)
+
+
 def test_look_ups() -> None:
     table = {"a": 0, "ß": 2, 7: 1, 1.5: 3}
     items = ["a", "b", "ß", 7, 1.5, float("nan"), "", 7.0]

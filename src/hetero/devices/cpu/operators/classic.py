@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ....errors import InferenceError
 from ....model.constants import array_of
 from ....model.types import dtype_of
-from ..registry import FLOATS, NUMBERS, Node, operator
+from ..registry import FLOATS, NUMBERS, Node, operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _required, binary, cast, unary_code
 from .network import reduced
@@ -124,7 +124,15 @@ def _imputer(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     return [context.call("where", [missing, values, x], x.shape, x.dtype)]
 
 
-@operator("ai.onnx.ml::ArrayFeatureExtractor", dtypes=(NUMBERS, ("int64",)))
+def _extractor_refusal(model: Model, view: NodeView) -> str | None:
+    columns, places = stated_columns(model, view), model.node_inputs[view.index].tolist()[1]
+    if columns is None or places < 0 or not model.is_constant[places]:
+        return None
+    outside = [int(place) for place in model.constant(places).reshape(-1) if not 0 <= place < columns]
+    return f"ArrayFeatureExtractor with column {outside[0]}; x has the columns 0..{columns - 1}" if outside else None
+
+
+@operator("ai.onnx.ml::ArrayFeatureExtractor", dtypes=(NUMBERS, ("int64",)), check=_extractor_refusal)
 def _array_feature_extractor(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, y = _required(inputs[0]), _required(inputs[1])
     if not x.rank or not y.size:
@@ -149,6 +157,10 @@ def _vectorizer_refusal(model: Model, view: NodeView) -> str | None:
     sizes = view.attributes.get("inputdimensions", ())
     if len(sizes) != len(view.inputs):
         return f"FeatureVectorizer of {len(view.inputs)} inputs with {len(sizes)} inputdimensions"
+    for at, (value, size) in enumerate(zip(model.node_inputs[view.index].tolist(), sizes, strict=True)):
+        shape = stated_shape(model, value)
+        if shape and isinstance(shape[-1], int) and shape[-1] != size:
+            return f"FeatureVectorizer with inputdimensions[{at}] = {size}; its input has {shape[-1]} columns"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,26 @@ from numpy.typing import NDArray
 from ...._hosted import maps
 from ....errors import InferenceError
 from ..registry import NOT_TENSOR, Node, hosted
+from .scores import stated_columns
 from .strings import texts
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
 
 Run = Callable[..., Sequence[Any]]
 _LABELS = {"classlabels_int64s": None, "classlabels_strings": None}
 _MOST_ENTRIES = 1 << 26  # of a row that a map becomes
 
 
-@hosted("ai.onnx.ml::ZipMap", dtypes=("float32",), attributes=_LABELS)
+def _zip_map_refusal(model: Model, view: NodeView) -> str | None:
+    labels = view.attributes.get("classlabels_int64s", ()) or view.attributes.get("classlabels_strings", ())
+    columns = stated_columns(model, view)
+    if columns is not None and labels and columns != len(labels):
+        return f"ZipMap of {columns} columns with {len(labels)} class labels"
+    return None
+
+
+@hosted("ai.onnx.ml::ZipMap", dtypes=("float32",), attributes=_LABELS, check=_zip_map_refusal)
 def _zip_map(node: Node) -> Run:
     numbers, names = node.get("classlabels_int64s", ()), texts(node, "classlabels_strings")
     if bool(numbers) == bool(names):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .... import _kernels
 from ...._sizes import ask
 from ....errors import InferenceError
-from ..registry import F32, INDICES, Node, NodePlan, Operator
+from ..registry import F32, INDICES, Node, NodePlan, Operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast
 from .movement import expanded, strided, strides_of
@@ -133,6 +133,9 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
             return f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
     if not np.isfinite(model.constant(model.node_inputs[view.index].tolist()[2], aligned=False)).all():
         return "MatMulNBits whose input scales has a number that is not finite"
+    shape = stated_shape(model, int(model.node_inputs[view.index][0]))
+    if shape and isinstance(shape[-1], int) and shape[-1] != k:
+        return f"MatMulNBits whose input A has {shape[-1]} columns; expected K = {k}"
     return None
 
 

@@ -1,8 +1,9 @@
 """Quantized operators of onnxruntime (domain com.microsoft) as calls of the kernels for ONNX's operators.
 
-Products have exact int32 sums. The elementwise operators and pools convert to float32, compute, and round once to
-bytes. onnxruntime does the same with tables and other orders of operations, so values close to halfway between two
-integers may differ by one.
+Products have exact int32 sums. QLinearAdd, QLinearMul and QLinearAveragePool round as onnxruntime does: scales are
+often multiples of each other, so that many results lie halfway between two integers, and onnxruntime adds the zero
+point before it rounds. The other operators convert to float32, compute, and round once to bytes, so values close to
+halfway between two integers may differ by one.
 """
 
 from __future__ import annotations
@@ -67,10 +68,14 @@ def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     a, b = _required(inputs[0]), _required(inputs[3])
     if a.dtype != b.dtype:
         raise InferenceError(f"expected operands of the same type, found {a.dtype} and {b.dtype}")
-    left = _dequantized(context, a, inputs[1], inputs[2])
-    right = _dequantized(context, b, inputs[4], inputs[5])
-    made = binary(context, "add" if node.op_type.endswith("Add") else "mul", left, right)
-    return [_quantized(context, made, inputs[6], _optional(inputs, 7), a.dtype)]
+    names = ("A_scale", "A_zero_point", "B_scale", "B_zero_point", "C_scale", "C_zero_point")
+    values = (*inputs[1:3], *inputs[4:6], inputs[6], _optional(inputs, 7))
+    parameters = [_one(context, name, value) for name, value in zip(names, values, strict=True)]
+    for name, value in zip(names[1::2], parameters[1::2], strict=True):
+        if value is not None and value.dtype != a.dtype:
+            raise InferenceError(f"expected {name} of type {a.dtype}, found {value.dtype}")
+    kernel = "quantized_add" if node.op_type.endswith("Add") else "quantized_mul"
+    return [context.call(kernel, [a, *parameters[:2], b, *parameters[2:]], broadcast(a, b), a.dtype)]
 
 
 @_contrib("QLinearSigmoid", dtypes=_UNARY_TYPES, required=(0, 1, 3), check=_unary_parameters)
@@ -138,7 +143,14 @@ def _average_pool(context: Context, node: Node, inputs: Sequence[Value | None]) 
     x = _required(inputs[0])
     pool = Node("AveragePool", node.opset, node.attributes, 1)
     (made,) = _pool(context, pool, [_dequantized(context, x, inputs[1], inputs[2])])
-    return [_quantized(context, made, inputs[3], _optional(inputs, 4), x.dtype)]
+    scale, zero = _one(context, "scale", _required(inputs[3])), _one(context, "zero point", _optional(inputs, 4))
+    assert scale is not None
+    made = binary(context, "div", made, scale)
+    if zero is not None:  # before rounding
+        if zero.dtype != x.dtype:
+            raise InferenceError(f"expected a zero point of type {x.dtype}, found {zero.dtype}")
+        made = binary(context, "add", made, cast(context, zero, _F32))
+    return [_quantized(context, made, context.scalar(1, _F32), None, x.dtype)]
 
 
 def _concat_refusal(model: Model, view: NodeView) -> str | None:

@@ -32,7 +32,7 @@ from .... import _kernels
 from ...._sizes import ask
 from ....errors import InferenceError
 from ....model.types import dtype_of
-from ..registry import F32, Node, operator
+from ..registry import F32, Node, operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast
 from .movement import axis_of, expanded, strided, strides_of, transposed
@@ -195,9 +195,14 @@ def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callabl
 
 
 def _scheme_trouble(model: Model, view: NodeView) -> str | None:
-    """Why constant operands of (De)QuantizeLinear do not fit each other. The others are checked when they are known."""
+    """Why constant operands of (De)QuantizeLinear do not fit each other, or an input whose shape the model states. The
+    others are checked when they are known."""
     x, scale, zero = _constants(model, view, 3)
-    kind = model.type_of(model.node_inputs[view.index].tolist()[0]).dtype
+    first = int(model.node_inputs[view.index][0])
+    kind = model.type_of(first).dtype
+    shape = stated_shape(model, first)
+    if x is None and kind is not None and shape is not None and all(isinstance(size, int) for size in shape):
+        x = Value(kind, tuple(map(int, shape)))  # type: ignore[arg-type]
     if zero is not None and kind is not None and view.op_type == "DequantizeLinear" and zero.dtype != kind:
         return f"DequantizeLinear with a zero point of type {zero.dtype}; expected {kind}, as x"
     if scale is None:
@@ -428,8 +433,23 @@ _matmul_parameters = parameter_refusal(
 
 
 def _matmul_refusal(model: Model, view: NodeView) -> str | None:
-    _, _, _, b, b_scale, b_zero, _, _ = _constants(model, view, 8)
-    return _columns_trouble(view, b, b_scale=b_scale, b_zero_point=b_zero) or _matmul_parameters(model, view)
+    _, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = _constants(model, view, 8)
+    rows = {"a_scale": a_scale, "a_zero_point": a_zero, "y_scale": y_scale, "y_zero_point": y_zero}
+    return (
+        _columns_trouble(view, b, b_scale=b_scale, b_zero_point=b_zero)
+        or _rows_trouble(model, view, **rows)
+        or _matmul_parameters(model, view)
+    )
+
+
+def _rows_trouble(model: Model, view: NodeView, **parameters: Value | None) -> str | None:
+    """Why constant vectors of parameters of the rows of a matrix do not fit it, if the model states its rows."""
+    shape = stated_shape(model, int(model.node_inputs[view.index][0]))
+    rows = shape[-2] if shape is not None and len(shape) > 1 else None
+    for name, value in parameters.items():
+        if isinstance(rows, int) and value is not None and value.rank == 1 and value.size not in (1, rows):
+            return f"{view.op_type} with {name} of shape {list(value.shape)}; expected 1 or {rows} elements"
+    return None
 
 
 @operator(
@@ -590,11 +610,26 @@ def _is_depthwise(x: Value, weights: Value, ints: Sequence[int]) -> bool:
 _conv_integer_parameters = parameter_refusal(Quantized("x", 0, None, 2), Quantized("w", 1, None, 3, single=False))
 
 
+def _outputs_trouble(view: NodeView, w: Value | None, **parameters: Value | None) -> str | None:
+    """Why constant parameters of the output channels of constant weights do not fit them."""
+    if w is None or not w.rank:
+        return None
+    for name, value in parameters.items():
+        if value is not None and value.shape != (w.shape[0],) and (value.size != 1 or name == "B"):
+            return f"{view.op_type} with {name} of shape {list(value.shape)}; expected {w.shape[0]} elements, as w"
+    return None
+
+
+def _conv_integer_refusal(model: Model, view: NodeView) -> str | None:
+    _, w, _, w_zero = _constants(model, view, 4)
+    return _outputs_trouble(view, w, w_zero_point=w_zero) or _conv_integer_parameters(model, view)
+
+
 @operator(
     "ConvInteger",
     dtypes=_BYTES,
     attributes=WINDOW | {"group": None},
-    check=_conv_integer_parameters,
+    check=_conv_integer_refusal,
     result="int32",
 )
 def _conv_integer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -609,12 +644,8 @@ _convolution_parameters = parameter_refusal(
 
 def _convolution_refusal(model: Model, view: NodeView) -> str | None:
     _, _, _, w, w_scale, w_zero, _, _, bias = _constants(model, view, 9)
-    if w is not None and w.rank:
-        outputs = w.shape[0]
-        for name, value in (("w_scale", w_scale), ("w_zero_point", w_zero), ("B", bias)):
-            if value is not None and value.shape != (outputs,) and (value.size != 1 or value is bias):
-                return f"QLinearConv with {name} of shape {list(value.shape)}; expected {outputs} elements, as w"
-    return _convolution_parameters(model, view)
+    trouble = _outputs_trouble(view, w, w_scale=w_scale, w_zero_point=w_zero, B=bias)
+    return trouble or _convolution_parameters(model, view)
 
 
 @operator(

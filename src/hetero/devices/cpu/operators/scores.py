@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InferenceError
+from ..registry import stated_shape
 from ..values import Context, Value
 from .elementwise import binary, cast, unary, unary_code
 from .network import reduced
@@ -67,10 +68,8 @@ def label_table(context: Context, attributes: Mapping[str, Any], integers: str) 
 
 
 def stated_columns(model: Model, view: NodeView) -> int | None:
-    """The columns of x, if it is an input of the model that states them: then no inference has others."""
-    value = int(model.node_inputs[view.index][0])
-    is_input = model.file.value_producer[model.file_value(value)] < 0  # what files say of other values may be wrong
-    shape = model.type_of(value, infer=False).shape if is_input else None
+    """The columns of x, if it is an input of the model that states them."""
+    shape = stated_shape(model, int(model.node_inputs[view.index][0]))
     columns = shape[-1] if shape else None
     return columns if isinstance(columns, int) else None
 

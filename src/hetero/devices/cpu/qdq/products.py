@@ -1,6 +1,7 @@
 """Conv, MatMul and Gemm of quantized operands run in integers.
 
-Contract: the sums are exact int32, and the result is rounded once: round(sum * (x_scale * w_scale / y_scale)) + y_zero.
+Contract: the sums are exact int32, and the result is round(sum * (x_scale * w_scale / y_scale)) + y_zero, in float32
+(`requantize.h`).
 The float32 nodes round each operand, product and sum, so a result near the midpoint of two integers can differ by one.
 
 Conditions, those on types and shapes checked when the node is lowered:

@@ -28,6 +28,13 @@ def _quantized(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
     return made
 
 
+def _shifted_and_rounded(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
+    """As `_quantized`, but onnxruntime adds the zero point before it rounds, which differs for halves."""
+    shifted = np.asarray(x, np.float32) / scale.reshape(()).astype(np.float32)
+    shifted = shifted if zero is None else shifted + zero.reshape(()).astype(np.float32)
+    return _quantized(shifted, np.float32(1), None, dtype)
+
+
 def _along(operand: Array, x: Array, axis: int) -> Array:
     """A scale or zero point, or a vector of them along ``axis``, in a shape that broadcasts to ``x``."""
     made: Array = operand.reshape(() if operand.size == 1 else (-1, *(1,) * (x.ndim - 1 - axis % x.ndim)))
@@ -62,7 +69,7 @@ def _binary(operation: Callable[[Array, Array], Array]) -> Callable[..., Array]:
         zero: Array | None = None,
     ) -> Array:
         wide = operation(_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero))
-        return _quantized(wide, scale, zero, a.dtype)
+        return _shifted_and_rounded(wide, scale, zero, a.dtype)
 
     return combined
 
@@ -143,7 +150,7 @@ def qlinear_average_pool(
         else:
             count = np.prod([each.stop - each.start for each in inside])
         made[(slice(None), slice(None), *place)] = total / np.float32(count)
-    return _quantized(made, scale, zero, x.dtype)
+    return _shifted_and_rounded(made, scale, zero, x.dtype)
 
 
 # ---- products

@@ -142,8 +142,8 @@ class QLinearMatMul(OpRun):
 
 
 def _requantized(sums: Array, scale: Array, zero: Array) -> Array:
-    """saturate(round(sums * scale) + zero), halves to even, in float64."""
-    made = _saturated(np.asarray(sums.astype(np.float64) * scale.astype(np.float64)), zero, zero.dtype)
+    """saturate(round(sums * scale) + zero), halves to even, in float32 as onnxruntime computes it."""
+    made = _saturated(np.asarray(sums.astype(np.float32) * scale.astype(np.float32)), zero, zero.dtype)
     if made.shape != sums.shape:
         raise ValueError(
             f"scales {list(scale.shape)} and zero point {list(zero.shape)} do not broadcast to {list(sums.shape)}"

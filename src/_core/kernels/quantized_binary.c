@@ -1,0 +1,182 @@
+/* Sums and products of two quantized tensors, with the roundings of onnxruntime's QLinearAdd and QLinearMul.
+ *
+ * quantized_add: y = saturate(round(fma(a, ra, fma(b, rb, fixed)))), where ra = a_scale / y_scale,
+ *   rb = b_scale / y_scale, and fixed = y_zero - fma(ra, a_zero, rb * b_zero). If one operand is the same along a row,
+ *   its product comes first.
+ * quantized_mul: y = saturate(round((a - a_zero) * (b - b_zero) * (a_scale * b_scale / y_scale) + y_zero)).
+ * Both: float32, halves to even; NaN gives the smallest integer. Scales are often multiples of each other, so that
+ * many results are halves: the zero point is added before rounding, which decides where these go.
+ *
+ * in a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero. a, b, y and the zero points: int8 or uint8, all the same; a
+ * zero point may be NULL (0). Scales: float32. Scales and zero points have one element. a and b broadcast to y.
+ * Results are bitwise equal in every instruction set.
+ */
+#include "broadcast.h"
+#include "rows.h"
+
+#define BLOCK 64 /* elements at a time: 256 B for each array between two loops, on the stack */
+
+/* a * b + c, rounded once also if the machine has no instruction for it. */
+HT_INLINE vf fma_exact(vf a, vf b, vf c)
+{
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__)
+    return vf_fma(a, b, c);
+#else
+    float x[VF_LANES], y[VF_LANES], z[VF_LANES];
+    vf_store(x, a), vf_store(y, b), vf_store(z, c);
+    for (int i = 0; i < VF_LANES; i++)
+        z[i] = fmaf(x[i], y[i], z[i]);
+    return vf_load(z);
+#endif
+}
+
+typedef struct {
+    float a_ratio, b_ratio, fixed; /* of a sum */
+    float ratio, y_zero;           /* of a product */
+    int32_t a_zero, b_zero;
+    int is_sum, is_signed;
+} numbers;
+
+/* `count` bytes from x, or the first one that often, as floats. Whole vectors are written. */
+HT_INLINE void widen(const uint8_t *x, int64_t step, int is_signed, int32_t zero, int64_t count, float *to)
+{
+    if (!step) {
+        const float value = (float)((is_signed ? (int8_t)*x : *x) - zero);
+        for (int i = 0; i < BLOCK; i++)
+            to[i] = value;
+        return;
+    }
+    uint8_t rest[BLOCK] = {0};
+    if (count < BLOCK) {
+        memcpy(rest, x, (size_t)count);
+        x = rest;
+    }
+    if (is_signed)
+        for (int i = 0; i < BLOCK; i++)
+            to[i] = (float)((int8_t)x[i] - zero);
+    else
+        for (int i = 0; i < BLOCK; i++)
+            to[i] = (float)(x[i] - zero);
+}
+
+/* n elements of y. Steps: 0 or 1. */
+HT_INLINE void combine_row(const numbers *p, const uint8_t *a, int64_t a_step, const uint8_t *b, int64_t b_step,
+                           const int is_signed, uint8_t *y, int64_t n)
+{
+    const vf low = vf_set1(is_signed ? INT8_MIN : 0), high = vf_set1(is_signed ? INT8_MAX : UINT8_MAX);
+    const int a_first = a_step == 0 && b_step != 0;
+    const int32_t a_zero = p->is_sum ? 0 : p->a_zero, b_zero = p->is_sum ? 0 : p->b_zero;
+    float x[BLOCK], z[BLOCK];
+    int32_t whole[BLOCK];
+    if (!a_step)
+        widen(a, 0, is_signed, a_zero, 1, x);
+    if (!b_step)
+        widen(b, 0, is_signed, b_zero, 1, z);
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t count = ht_min64(BLOCK, n - at);
+        if (a_step)
+            widen(a + at, 1, is_signed, a_zero, count, x);
+        if (b_step)
+            widen(b + at, 1, is_signed, b_zero, count, z);
+        for (int i = 0; i < BLOCK; i += VF_LANES) {
+            const vf left = vf_load(x + i), right = vf_load(z + i);
+            vf v;
+            if (!p->is_sum)
+                v = left * right * vf_set1(p->ratio) + vf_set1(p->y_zero);
+            else if (a_first)
+                v = fma_exact(right, vf_set1(p->b_ratio), fma_exact(left, vf_set1(p->a_ratio), vf_set1(p->fixed)));
+            else
+                v = fma_exact(left, vf_set1(p->a_ratio), fma_exact(right, vf_set1(p->b_ratio), vf_set1(p->fixed)));
+            v = vf_min(vf_max(vf_round(v), low), high); /* in this order NaN is `low` */
+            vf_store((float *)(void *)(whole + i), vi_as_float(vf_to_int(v)));
+        }
+        if (HT_LIKELY(count == BLOCK))
+            for (int i = 0; i < BLOCK; i++)
+                y[at + i] = (uint8_t)whole[i];
+        else
+            for (int64_t i = 0; i < count; i++)
+                y[at + i] = (uint8_t)whole[i];
+    }
+}
+
+enum { CHUNK = 1 << 14 }; /* elements of a row that a unit of work for threads computes, at most; a multiple of BLOCK */
+
+typedef struct {
+    const ht_call *call;
+    numbers numbers;
+    ht_broadcast loops;
+    int64_t chunks, units, parts;
+} job;
+
+static void combine_part(void *context, int64_t part, int thread)
+{
+    (void)thread;
+    const job *j = (const job *)context;
+    const int64_t n = j->loops.count[0], *step = j->loops.step[0];
+    const int64_t end = ht_part_begin(j->units, j->parts, part + 1);
+    for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end; unit++) {
+        int64_t index[HT_MAX_DIMS + 1] = {0}, offset[HT_MAX_BROADCAST] = {0};
+        const int64_t row = unit / j->chunks, from = unit % j->chunks * CHUNK, count = ht_min64(CHUNK, n - from);
+        ht_broadcast_seek(&j->loops, 2, row, index, offset);
+        const uint8_t *a = (const uint8_t *)j->call->in[0]->data + offset[0] + from * step[0];
+        const uint8_t *b = (const uint8_t *)j->call->in[3]->data + offset[1] + from * step[1];
+        uint8_t *y = (uint8_t *)j->call->out[0]->data + row * n + from;
+        if (j->numbers.is_signed)
+            combine_row(&j->numbers, a, step[0], b, step[1], 1, y, count);
+        else
+            combine_row(&j->numbers, a, step[0], b, step[1], 0, y, count);
+    }
+}
+
+static int combine(const ht_call *call, int is_sum)
+{
+    if (call->num_in != 8 || call->num_out != 1)
+        return HT_ERR_OPERAND;
+    const ht_tensor *const *in = call->in, *y = call->out[0];
+    if (y->dtype != HT_INT8 && y->dtype != HT_UINT8)
+        return HT_ERR_DTYPE;
+    static const int bytes[] = {0, 2, 3, 5, 7}, scales[] = {1, 4, 6};
+    for (int i = 0; i < 5; i++) {
+        const ht_tensor *x = in[bytes[i]];
+        if (x && x->dtype != y->dtype)
+            return HT_ERR_DTYPE;
+        if (x && bytes[i] != 0 && bytes[i] != 3 && x->size != 1)
+            return HT_ERR_OPERAND;
+    }
+    float scale[3];
+    for (int i = 0; i < 3; i++) {
+        if (in[scales[i]]->dtype != HT_FLOAT32)
+            return HT_ERR_DTYPE;
+        if (in[scales[i]]->size != 1)
+            return HT_ERR_OPERAND;
+        scale[i] = *(const float *)in[scales[i]]->data;
+    }
+    const ht_tensor *const operands[] = {in[0], in[3]};
+    job j = {.call = call};
+    if (ht_broadcast_loops(&j.loops, operands, 2, y) != HT_OK)
+        return HT_ERR_OPERAND;
+    if (y->size == 0)
+        return HT_OK;
+    numbers *p = &j.numbers;
+    const int32_t y_zero = in[7] ? ht_byte_at(in[7], 0) : 0;
+    p->is_sum = is_sum, p->is_signed = y->dtype == HT_INT8, p->y_zero = (float)y_zero;
+    p->a_zero = in[2] ? ht_byte_at(in[2], 0) : 0, p->b_zero = in[5] ? ht_byte_at(in[5], 0) : 0;
+    p->ratio = scale[0] * scale[1] / scale[2];
+    p->a_ratio = scale[0] / scale[2], p->b_ratio = scale[1] / scale[2];
+    p->fixed = (float)y_zero - fmaf(p->a_ratio, (float)p->a_zero, p->b_ratio * (float)p->b_zero);
+    j.chunks = ht_ceil_div(j.loops.count[0], CHUNK);
+    j.units = y->size / j.loops.count[0] * j.chunks;
+    j.parts = ht_parts(call, j.units, 4 * (double)y->size);
+    ht_parallel(call->team, j.parts, combine_part, &j);
+    return HT_OK;
+}
+
+int HT_KERNEL(quantized_add)(const ht_call *call)
+{
+    return combine(call, 1);
+}
+
+int HT_KERNEL(quantized_mul)(const ht_call *call)
+{
+    return combine(call, 0);
+}
