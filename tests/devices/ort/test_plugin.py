@@ -627,7 +627,11 @@ def test_threads_sleep_after_a_run(core: hetero.Core, device: str) -> None:
     w = numpy_helper.from_array(np.eye(256, dtype=np.float32), "w")
     nodes = [node("MatMul", ["x", "w"], ["y"], name="product"), node("Relu", ["y"], ["z"], name="last")]
     types = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [256, 256]) for name in "xz"]
-    model = helper.make_model(helper.make_graph(nodes, "spin", types[:1], types[1:], [w]), ir_version=10)
+    model = helper.make_model(
+        helper.make_graph(nodes, "spin", types[:1], types[1:], [w]),
+        ir_version=10,
+        opset_imports=[helper.make_opsetid("", 21)],
+    )
     core.set_property("ORT", {"INFERENCE_NUM_THREADS": 4})
     core.set_property("CPU", {"INFERENCE_NUM_THREADS": 1})
     pins = {"product": "ORT"} if device != "ORT" else None
@@ -719,6 +723,27 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(hetero.DeviceUnavailable, match=r"pip install 'hetero\[onnxruntime\]'"):
             core.get_property("ORT", "FULL_DEVICE_NAME")
         assert not [name for name in core.available_devices if name.startswith("ORT")]
+    finally:
+        backend.load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("version", "is_refused"),
+    [("1.25.3", True), ("0.9", True), ("1.26.0", False), ("2.0.0.dev1", False), ("local", False)],
+)
+def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, is_refused: bool) -> None:
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    backend.load.cache_clear()
+    core = hetero.Core()
+    try:
+        if is_refused:
+            with pytest.raises(
+                hetero.DeviceUnavailable, match=rf"onnxruntime 1\.26 or later, found {version}: pip inst"
+            ):
+                core.get_property("ORT", "FULL_DEVICE_NAME")
+            assert not [name for name in core.available_devices if name.startswith("ORT")]
+        else:
+            assert version in core.get_property("ORT", "FULL_DEVICE_NAME")
     finally:
         backend.load.cache_clear()
 
