@@ -358,3 +358,30 @@ def test_tensors_have_at_most_the_largest_size() -> None:
             results = _workspace.Workspace(program).run([np.array(shape)])
             assert (results is not None) == fits, (dtype, shape)
             assert results is None or results[0].shape == shape
+
+
+def test_buffers_whose_bytes_follow_from_sizes() -> None:
+    """Buffers of no bytes hold; fewer than none end the use of the plan."""
+    trace = SizeTrace()
+    n, size = trace.element(0, 0, 3), trace.element(0, 1, 24)
+    trace.store_shape(1, (n,))
+    trace.store_shape(2, (n,))
+    trace.store_bytes(0, size)
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(
+        steps, trace.num_registers, constants, [(False,)], [(0, 1, 24)], [(1, 0, 0)], [2], [], 4, True
+    )
+    tensors = [
+        (I64, (2,), _program.INPUT, 0),
+        (I64, (3,), _program.ARENA, 0),
+        (I64, (3,), _program.OUTPUT, 0),
+        (I64, (1,), _program.CONSTANT, 0),
+    ]
+    calls = [("fill", [3], [1], (), (), "fill"), ("identity", [1], [2], (), (), "identity")]
+    program = _program.Program(tensors, calls, [np.array([7])], [((2,), I64)], [((3,), I64)], 64, sizes)
+    for length, given_bytes in ((3, 24), (500, 4000), (0, 0), (1, 8)):
+        results = _workspace.Workspace(program).run([np.array([length, given_bytes])])
+        assert results is not None
+        np.testing.assert_array_equal(results[0], np.full(length, 7))
+    assert _workspace.Workspace(program).run([np.array([0, -1])]) is None
+    assert _workspace.Workspace(program).run([np.array([0, -(1 << 63)])]) is None
