@@ -363,7 +363,7 @@ def test_tensors_have_at_most_the_largest_size() -> None:
 def test_buffers_whose_bytes_follow_from_sizes() -> None:
     """Buffers of no bytes hold; fewer than none end the use of the plan."""
     trace = SizeTrace()
-    n, size = trace.element(0, 0, 3), trace.element(0, 1, 24)
+    n, size, _ = (trace.element(0, at, number) for at, number in enumerate((3, 24, 0)))
     trace.store_shape(1, (n,))
     trace.store_shape(2, (n,))
     trace.store_bytes(0, size)
@@ -372,16 +372,16 @@ def test_buffers_whose_bytes_follow_from_sizes() -> None:
         steps, trace.num_registers, constants, [(False,)], [(0, 1, 24)], [(1, 0, 0)], [2], [], 4, True
     )
     tensors = [
-        (I64, (2,), _program.INPUT, 0),
+        (I64, (3,), _program.INPUT, 0),
         (I64, (3,), _program.ARENA, 0),
         (I64, (3,), _program.OUTPUT, 0),
         (I64, (1,), _program.CONSTANT, 0),
     ]
     calls = [("fill", [3], [1], (), (), "fill"), ("identity", [1], [2], (), (), "identity")]
-    program = _program.Program(tensors, calls, [np.array([7])], [((2,), I64)], [((3,), I64)], 64, sizes)
+    program = _program.Program(tensors, calls, [np.array([7])], [((3,), I64)], [((3,), I64)], 64, sizes)
     for length, given_bytes in ((3, 24), (500, 4000), (0, 0), (1, 8)):
-        results = _workspace.Workspace(program).run([np.array([length, given_bytes])])
+        results = _workspace.Workspace(program).run([np.array([length, given_bytes, -9])])
         assert results is not None
         np.testing.assert_array_equal(results[0], np.full(length, 7))
-    assert _workspace.Workspace(program).run([np.array([0, -1])]) is None
-    assert _workspace.Workspace(program).run([np.array([0, -(1 << 63)])]) is None
+    assert _workspace.Workspace(program).run([np.array([0, -1, 9])]) is None
+    assert _workspace.Workspace(program).run([np.array([0, -(1 << 63), 9])]) is None
