@@ -56,6 +56,18 @@ def test_the_path_out_and_back_is_a_shortest_one():
         check_partition(many, [0, *[1] * 8, 0], [0, *[1] * 8, 0])
 
 
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_each_subgraph_of_a_cycle_is_examined(length):
+    """Only one of the subgraphs that wait for each other is not convex, at any place and by any number."""
+    for first, reverse in itertools.product(range(length), (False, True)):
+        number = [(first + (-at if reverse else at)) % length for at in range(length)]
+        g = Graph.from_edges([*range(length), 0], [*range(1, length + 1), length], length + 1)
+        label = [*number, number[0]]
+        message = rf"returns to it: {' -> '.join(map(str, range(length + 1)))}$"
+        with pytest.raises(PartitionError, match=rf"not convex: a path leaves subgraph {number[0]} and {message}"):
+            check_partition(g, label, label)
+
+
 def test_two_convex_subgraphs_that_wait_for_each_other():
     g = Graph.from_edges([0, 0, 3, 3, 1, 5], [1, 2, 4, 5, 4, 2], 6)
     with pytest.raises(PartitionError, match=r"not acyclic: subgraphs wait for each other: .*edge 1 -> 4.*edge 5 -> 2"):
