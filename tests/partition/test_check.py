@@ -58,11 +58,12 @@ def test_the_path_out_and_back_is_a_shortest_one():
 
 @pytest.mark.parametrize("length", [2, 3, 4])
 def test_each_subgraph_of_a_cycle_is_examined(length):
-    """Only one of the subgraphs that wait for each other is not convex, at any place and by any number."""
-    for first, reverse in itertools.product(range(length), (False, True)):
+    """Only one of the subgraphs that wait for each other is not convex, wherever the search begins: that depends on the
+    number of all subgraphs. ``others``: so many of one node."""
+    for first, reverse, others in itertools.product(range(length), (False, True), range(length)):
         number = [(first + (-at if reverse else at)) % length for at in range(length)]
-        g = Graph.from_edges([*range(length), 0], [*range(1, length + 1), length], length + 1)
-        label = [*number, number[0]]
+        g = Graph.from_edges([*range(length), 0], [*range(1, length + 1), length], length + 1 + others)
+        label = [*number, number[0], *range(length, length + others)]
         message = rf"returns to it: {' -> '.join(map(str, range(length + 1)))}$"
         with pytest.raises(PartitionError, match=rf"not convex: a path leaves subgraph {number[0]} and {message}"):
             check_partition(g, label, label)
