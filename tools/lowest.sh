@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the fast tests with the oldest dependencies that pyproject.toml allows: their lower bounds.
+# Runs the fast tests with the oldest dependencies and the oldest onnxruntime that pyproject.toml allows.
 #
 #   tools/lowest.sh [pytest arguments]        default: -m 'not slow'
 #
@@ -12,8 +12,8 @@ python=build-lowest/venv/bin/python
 "$python" -c '
 import re, tomllib
 with open("pyproject.toml", "rb") as file:
-    needed = tomllib.load(file)["project"]["dependencies"]
-for requirement in needed:  # name>=1.2 -> name==1.2
+    project = tomllib.load(file)["project"]
+for requirement in project["dependencies"] + project["optional-dependencies"]["onnxruntime"]:  # name>=1.2 -> name==1.2
     print(re.fullmatch(r"([\w.-]+)>=([\w.]+)", requirement).expand(r"\1==\2"))
 ' >build-lowest/constraints.txt
 "$python" -m pip install --quiet -c build-lowest/constraints.txt '.[test]'

@@ -54,6 +54,7 @@ class Net:
         self.fixed: dict[str, np.ndarray] = {}  # inputs with the same array in every call
         self.limits: set[str] = set()  # inputs half of whose elements are `LIMITS`
         self.rank, self.width = 2, 4  # of the pattern's main value, for constants that are off
+        self.num_elements = 0  # of the main value, at most; 0: few
 
     # -- choosing
 
@@ -129,7 +130,8 @@ class Net:
             case "negated":
                 return self.node("Neg", value)
             case "reshape":
-                shape = self.pick([[0] * (self.rank - 1) + [-1], *RESHAPES])
+                # A flat value broadcasts with what it was made from to the square of its size.
+                shape = self.pick([[0] * (self.rank - 1) + [-1], *(RESHAPES if self.num_elements < 4000 else ())])
                 return self.node("Reshape", value, self.constant(np.array(shape, np.int64)))
             case _:
                 return self.node("Transpose", value)
@@ -254,6 +256,7 @@ class Net:
         lead: list[Dim] = [self.pick([1, 2, 3, self.width, "N", "L"]) for _ in range(int(self.rng.integers(0, 4)))]
         self.rank = len(lead) + 1
         last: Dim = "L" if self.off() else self.width
+        self.num_elements = math.prod(dim if isinstance(dim, int) else max(SIZES[dim]) for dim in (*lead, last))
         x = self.input(*lead, last)
         if self.chance(0.3):
             x = self(self.pick(["Sin", "Neg", "Identity"]), x) if self.dtype != np.float16 else self("Neg", x)

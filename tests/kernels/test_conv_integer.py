@@ -103,7 +103,7 @@ def test_convolutions(
     seed=st.integers(0, 2**32),
     channels=st.sampled_from([8, 15, 16, 17, 32, 33, 64, 65, 96, 130]),
     multiplier=st.sampled_from([1, 1, 1, 2, 3]),
-    size=st.tuples(st.integers(5, 24), st.integers(9, 40)),
+    out=st.tuples(st.integers(1, 24), st.sampled_from([1, 2, 3, 4, 5, 7, 8, *range(20, 28), 40])),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 5)),
     strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     dilations=st.tuples(st.integers(1, 2), st.integers(1, 2)),
@@ -118,7 +118,7 @@ def test_depthwise_convolutions(
     seed: int,
     channels: int,
     multiplier: int,
-    size: tuple[int, int],
+    out: tuple[int, int],
     kernel: tuple[int, int],
     strides: tuple[int, int],
     dilations: tuple[int, int],
@@ -129,8 +129,12 @@ def test_depthwise_convolutions(
     middle: int | None,
     variant: str,
 ) -> None:
-    """``middle``: the distance of the weights' zero point from their smallest number; None: one per map."""
+    """Rows of one to three outputs too, which fill no vector of several pixels. ``out``: sizes of the result, about.
+    ``middle``: the distance of the weights' zero point from their smallest number; None: one per map."""
     rng = np.random.default_rng(seed)
+    size = tuple(
+        max(1, (out[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - 2 * pad) for axis in (0, 1)
+    )
     maps = channels * multiplier
     x, zero = random_bytes(rng, dtypes[0], 2, channels, *size), random_bytes(rng, dtypes[0])
     w = random_bytes(rng, dtypes[1], maps, 1, *kernel)

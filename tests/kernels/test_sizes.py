@@ -260,3 +260,128 @@ def test_numbers_too_large_to_be_rounded_down() -> None:
     assert lengths_in(program, [1 << 50]) is None
     with pytest.raises(UnfitForSymbols):
         program_of(lambda n: [math.floor(n * 1e6) % 50], [1 << 50])
+
+
+def program_that_stores(kind: str, values: Callable[[Any, Any], list[Any]]) -> _program.Program:
+    """Its output has the type ``kind`` and the elements ``values(n, m)``, computed with the sizes."""
+    trace = SizeTrace()
+    dtype = np.dtype(kind)
+    n, m = trace.element(0, 0, 3), trace.element(0, 1, 5)
+    elements = values(n, m)
+    trace.allocate(1)
+    for at, element in enumerate(elements):
+        trace.store_element(1, at, element)
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(steps, trace.num_registers, constants, [(False,)], [], [], [2], [], 3, True)
+    shape = (len(elements),)
+    tensors = [(I64, (2,), _program.INPUT, 0), (dtype, shape, _program.LATE, 0), (dtype, shape, _program.OUTPUT, 0)]
+    calls = [("identity", [1], [2], (), (), "identity")]
+    return _program.Program(tensors, calls, [], [((2,), I64)], [(shape, dtype)], 0, sizes)
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+def test_elements_that_follow_from_sizes(kind: str) -> None:
+    """Each lies at its own place; a number that its type does not hold ends the use of the plan."""
+    program = program_that_stores(kind, lambda n, m: [n, m, n - m])
+    limits = np.iinfo(kind)
+    for n, m in ((3, 5), (0, limits.max), (limits.min, -1), (limits.min, 0), (-7, 7)):
+        results = _workspace.Workspace(program).run([np.array([n, m])])
+        assert results is not None
+        np.testing.assert_array_equal(results[0], np.array([n, m, n - m], kind))
+    for n, m in ((limits.max, -1), (limits.min, 1), (limits.max, limits.min)):
+        assert _workspace.Workspace(program).run([np.array([n, m])]) is None
+
+
+@pytest.mark.parametrize("name", ["int64", "int32", "int16", "int8", "uint32", "uint16", "uint8", "bool"])
+def test_elements_are_read_where_they_lie(name: str) -> None:
+    """With the sign of their type."""
+    limits = (0, 1) if name == "bool" else (np.iinfo(name).min, np.iinfo(name).max)
+    data = np.array([1, *limits, 0, 1], name)
+    trace = SizeTrace()
+    trace.allocate(1)
+    for at, number in enumerate(data):
+        trace.store_element(1, at, trace.element(0, at, int(number)))
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(steps, trace.num_registers, constants, [(False,)], [], [], [2], [], 3, True)
+    tensors = [(data.dtype, (5,), _program.INPUT, 0), (I64, (5,), _program.LATE, 0), (I64, (5,), _program.OUTPUT, 0)]
+    calls = [("identity", [1], [2], (), (), "identity")]
+    program = _program.Program(tensors, calls, [], [((5,), data.dtype)], [((5,), I64)], 0, sizes)
+    for array in (data, data[::-1].copy()):
+        results = _workspace.Workspace(program).run([array])
+        assert results is not None
+        np.testing.assert_array_equal(results[0], array.astype(np.int64))
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_numbers_are_read_where_they_lie(name: str) -> None:
+    data = np.array([0.5, 2.25, -7.75, 3.0], name)
+    trace = SizeTrace()
+    trace.allocate(1)
+    for at, number in enumerate(data):
+        trace.store_element(1, at, math.floor(trace.element(0, at, float(number)) * 4))
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(steps, trace.num_registers, constants, [(False,)], [], [], [2], [], 3, True)
+    tensors = [(data.dtype, (4,), _program.INPUT, 0), (I64, (4,), _program.LATE, 0), (I64, (4,), _program.OUTPUT, 0)]
+    calls = [("identity", [1], [2], (), (), "identity")]
+    program = _program.Program(tensors, calls, [], [((4,), data.dtype)], [((4,), I64)], 0, sizes)
+    for array in (data, data[::-1].copy()):
+        results = _workspace.Workspace(program).run([array])
+        assert results is not None
+        np.testing.assert_array_equal(results[0], array * 4)
+
+
+def test_tensors_have_at_most_the_largest_size() -> None:
+    """As many bytes as a tensor may have, also where another axis has size 0; one element more ends the use."""
+    most = 1 << 40  # HT_MAX_BYTES
+    for dtype, least in ((np.dtype(np.uint8), 1), (I64, 8)):
+        trace = SizeTrace()
+        n, m, k = (trace.element(0, at, number) for at, number in enumerate((3, 0, 2)))
+        trace.store_shape(1, (n, m, k))
+        steps, constants = trace.steps()
+        sizes = _program.Sizes(steps, trace.num_registers, constants, [(False,)], [], [], [1], [], 2, True)
+        tensors = [(I64, (3,), _program.INPUT, 0), (dtype, (3, 0, 2), _program.OUTPUT, 0)]
+        program = _program.Program(tensors, [], [], [((3,), I64)], [((3, 0, 2), dtype)], 0, sizes)
+        half = most // least // 2
+        for shape, fits in (
+            ((3, 0, 2), True),
+            ((half, 0, 2), True),
+            ((2, 0, half), True),
+            ((half + 1, 0, 2), False),
+            ((half, 0, 3), False),
+            ((0, most // least, 1), True),
+            ((0, most // least + 1, 1), False),
+            ((0, 1 << 62, 1 << 62), False),
+            ((1 << 62, 1 << 62, 0), False),
+            ((-1, 0, 1), False),
+            ((0, 0, -1), False),
+        ):
+            results = _workspace.Workspace(program).run([np.array(shape)])
+            assert (results is not None) == fits, (dtype, shape)
+            assert results is None or results[0].shape == shape
+
+
+def test_buffers_whose_bytes_follow_from_sizes() -> None:
+    """Buffers of no bytes hold; fewer than none end the use of the plan."""
+    trace = SizeTrace()
+    n, size, _ = (trace.element(0, at, number) for at, number in enumerate((3, 24, 0)))
+    trace.store_shape(1, (n,))
+    trace.store_shape(2, (n,))
+    trace.store_bytes(0, size)
+    steps, constants = trace.steps()
+    sizes = _program.Sizes(
+        steps, trace.num_registers, constants, [(False,)], [(0, 1, 24)], [(1, 0, 0)], [2], [], 4, True
+    )
+    tensors = [
+        (I64, (3,), _program.INPUT, 0),
+        (I64, (3,), _program.ARENA, 0),
+        (I64, (3,), _program.OUTPUT, 0),
+        (I64, (1,), _program.CONSTANT, 0),
+    ]
+    calls = [("fill", [3], [1], (), (), "fill"), ("identity", [1], [2], (), (), "identity")]
+    program = _program.Program(tensors, calls, [np.array([7])], [((3,), I64)], [((3,), I64)], 64, sizes)
+    for length, given_bytes in ((3, 24), (500, 4000), (0, 0), (1, 8)):
+        results = _workspace.Workspace(program).run([np.array([length, given_bytes, -9])])
+        assert results is not None
+        np.testing.assert_array_equal(results[0], np.full(length, 7))
+    assert _workspace.Workspace(program).run([np.array([0, -1, 9])]) is None
+    assert _workspace.Workspace(program).run([np.array([0, -(1 << 63), 9])]) is None

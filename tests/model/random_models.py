@@ -35,7 +35,7 @@ def make_tensor(rng: random.Random, name: str) -> onnx.TensorProto:
         flat = array.reshape(-1)
     else:
         flat = np.frombuffer(raw.raw_data, f"u{min(array.dtype.itemsize, 2)}")
-        if dtype in (onnx.TensorProto.FLOAT6E2M3, onnx.TensorProto.FLOAT6E3M2):
+        if onnx.TensorProto.DataType.Name(dtype).startswith("FLOAT6"):
             flat = array.reshape(-1).view(np.uint8)
     getattr(typed, field).extend(flat.tolist())
     return typed

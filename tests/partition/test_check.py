@@ -46,6 +46,29 @@ def test_rules(label, options, message):
         check_partition(WORKED, WORKED_DEVICE, label, **options)
 
 
+def test_the_path_out_and_back_is_a_shortest_one():
+    """Also where it leaves from node 0, and another path reaches the same nodes later."""
+    g = Graph.from_edges([0, 0, 0, 1, 2], [1, 2, 3, 2, 3], 4)
+    with pytest.raises(PartitionError, match=r"a path leaves subgraph 0 and returns to it: 0 -> 2 -> 3$"):
+        check_partition(g, [0, 1, 1, 0], [0, 1, 1, 0])
+    many = Graph.from_edges([0] * 9 + [*range(1, 9)], [*range(1, 10), *range(2, 10)], 10)
+    with pytest.raises(PartitionError, match=r"a path leaves subgraph 0 and returns to it: 0 -> 8 -> 9$"):
+        check_partition(many, [0, *[1] * 8, 0], [0, *[1] * 8, 0])
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_each_subgraph_of_a_cycle_is_examined(length):
+    """Only one of the subgraphs that wait for each other is not convex, wherever the search begins: that depends on the
+    number of all subgraphs. ``others``: so many of one node."""
+    for first, reverse, others in itertools.product(range(length), (False, True), range(length)):
+        number = [(first + (-at if reverse else at)) % length for at in range(length)]
+        g = Graph.from_edges([*range(length), 0], [*range(1, length + 1), length], length + 1 + others)
+        label = [*number, number[0], *range(length, length + others)]
+        message = rf"returns to it: {' -> '.join(map(str, range(length + 1)))}$"
+        with pytest.raises(PartitionError, match=rf"not convex: a path leaves subgraph {number[0]} and {message}"):
+            check_partition(g, label, label)
+
+
 def test_two_convex_subgraphs_that_wait_for_each_other():
     g = Graph.from_edges([0, 0, 3, 3, 1, 5], [1, 2, 4, 5, 4, 2], 6)
     with pytest.raises(PartitionError, match=r"not acyclic: subgraphs wait for each other: .*edge 1 -> 4.*edge 5 -> 2"):

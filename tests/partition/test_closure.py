@@ -116,3 +116,27 @@ def test_empty_and_bad_nodes():
         for node in (3, -1):
             with pytest.raises(IndexError, match="is outside"):
                 call(node)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_estimate_before_any_row(seed):
+    """A row spans the words from its first descendant to its last; its size is sure if that is not the last word."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(130, 400))
+    src = rng.integers(0, n - 1, 2 * n)
+    g = Graph.from_edges(src, np.minimum(src + rng.integers(1, 90, 2 * n), n - 1), n)
+    order = g.topological_order.tolist()
+    rank = np.empty(n, np.int64)
+    rank[order] = np.arange(n)
+    reach = reach_matrix(g)
+    sure = possible = 25 * n  # what holds for each node, whatever it reaches
+    for v in range(n):
+        ranks = rank[reach[v]]
+        if ranks.size:
+            words = ranks.max() // 64 - ranks.min() // 64 + 1
+            possible += 8 * words
+            sure += 8 * words if ranks.max() // 64 < (n - 1) // 64 else 0
+    assert sure > 25 * n
+    with pytest.raises(PartitionError, match=f"an estimated {sure} to {possible} bytes"):
+        TransitiveClosure(g, max_bytes=sure - 1)
+    assert 25 * n <= TransitiveClosure(g).nbytes <= possible

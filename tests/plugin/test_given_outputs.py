@@ -196,11 +196,49 @@ def test_other_kinds_of_memory(compiled: hetero.CompiledModel, core: hetero.Core
     for value in (tensor, subclass, viewed, shifted):
         for _ in range(2):
             assert compiled(X, out={"z": value})["z"] is value
-            found = np.from_dlpack(value) if value is tensor else np.asarray(value)
+            found = tensor.numpy() if value is tensor else np.asarray(value)
             np.testing.assert_array_equal(found, 2 * RELU)
             found[...] = 7
     with pytest.raises(hetero.InferenceError, match="out for output 'z': the array is read-only"):
         compiled(X, out={"z": memoryview(bytes(24)).cast("f", (2, 3))})
+
+
+class _Legacy:
+    """A tensor of a library, as NumPy before 2.3 imports it: by DLPack without leave to write."""
+
+    def __init__(self, memory: np.ndarray, viewed: np.ndarray) -> None:
+        self._memory, self._viewed = memory, viewed
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._memory.__dlpack__()  # not versioned, so it does not say whether it is writable
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._memory.__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._viewed
+
+
+def test_tensors_that_dlpack_imports_read_only(compiled: hetero.CompiledModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They receive results if they are writable as arrays over the same memory."""
+    imported = np.from_dlpack
+
+    def read_only(value: Any) -> np.ndarray:
+        array = imported(value)
+        array.flags.writeable = False
+        return array
+
+    monkeypatch.setattr(np, "from_dlpack", read_only)
+    memory, other = np.full((2, 3), 7, np.float32), np.full((2, 3), 7, np.float32)
+    value = _Legacy(memory, memory)
+    assert compiled(X, out={"z": value})["z"] is value
+    np.testing.assert_array_equal(memory, 2 * RELU)
+    fixed = memory.view()
+    fixed.flags.writeable = False
+    for viewed in (other, fixed, memory.T, memory.view(np.int32)):
+        with pytest.raises(hetero.InferenceError, match="out for output 'z': the array is read-only"):
+            compiled(X, out={"z": _Legacy(memory, viewed)})
+    np.testing.assert_array_equal(other, np.full((2, 3), 7))
 
 
 def test_torch(compiled: hetero.CompiledModel) -> None:

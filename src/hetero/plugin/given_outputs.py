@@ -12,7 +12,7 @@ from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .address_ranges import UsedMemory, range_of, ranges_of
 from .conversion import Unfit, on_device
-from .remote import HOST_DEVICE, ON_DEVICE, RemoteContext, RemoteTensor
+from .remote import HOST_DEVICE, ON_DEVICE, HostTensor, RemoteContext, RemoteTensor
 from .tensor import Outputs, keyed_by_name
 
 __all__ = ["GivenOutputs", "bind_out"]
@@ -199,7 +199,7 @@ def _memory_of(value: Any, prefix: str) -> np.ndarray:
         return value.view(np.ndarray)
     if hasattr(value, "__dlpack__"):
         try:
-            return np.from_dlpack(value)
+            return _writable(np.from_dlpack(value), value)
         except Exception as error:
             if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] != HOST_DEVICE:
                 raise InferenceError(
@@ -215,6 +215,18 @@ def _memory_of(value: Any, prefix: str) -> np.ndarray:
         raise InferenceError(
             f"{prefix} expected an array, an object with __dlpack__ or a buffer, found {type(value).__name__}"
         ) from error
+
+
+def _writable(array: np.ndarray, value: Any) -> np.ndarray:
+    """``array``, an import by DLPack of ``value``; as a writable array, if ``value`` gives one over the same memory.
+
+    NumPy before 2.3 imports every tensor read-only.
+    """
+    if array.flags.writeable or not (isinstance(value, HostTensor) or hasattr(value, "__array__")):
+        return array
+    other = value.numpy() if isinstance(value, HostTensor) else np.asarray(value)
+    is_like = other.dtype == array.dtype and other.shape == array.shape and other.flags.c_contiguous
+    return other if is_like and array.flags.c_contiguous and other.ctypes.data == array.ctypes.data else array
 
 
 def _is_same(result: Any, array: np.ndarray) -> bool:

@@ -766,6 +766,27 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
         backend.load.cache_clear()
 
 
+@pytest.mark.parametrize(
+    ("version", "is_refused"),
+    [("1.25.3", True), ("0.9", True), ("1.26.0", False), ("2.0.0.dev1", False), ("local", False)],
+)
+def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, is_refused: bool) -> None:
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    backend.load.cache_clear()
+    core = hetero.Core()
+    try:
+        if is_refused:
+            with pytest.raises(
+                hetero.DeviceUnavailable, match=rf"onnxruntime 1\.26 or later, found {version}: pip inst"
+            ):
+                core.get_property("ORT", "FULL_DEVICE_NAME")
+            assert not [name for name in core.available_devices if name.startswith("ORT")]
+        else:
+            assert version in core.get_property("ORT", "FULL_DEVICE_NAME")
+    finally:
+        backend.load.cache_clear()
+
+
 def endless_loop(core: hetero.Core) -> hetero.Model:
     body = helper.make_graph(
         [node("Identity", ["cond"], ["again"]), node("Add", ["v", "v"], ["w"])],

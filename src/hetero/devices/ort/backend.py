@@ -32,6 +32,8 @@ __all__ = [
     "targets",
 ]
 
+_LEAST_VERSION = (1, 26)
+"""As in pyproject.toml. With earlier versions, tests/plugin/test_owned_values.py finds results in memory of others."""
 _SUFFIX = "ExecutionProvider"
 _OPTION = "provider option"  # in errors about a wrong option of an execution provider
 
@@ -70,6 +72,12 @@ def load() -> Any:
             "ORT: the installed onnxruntime has no InferenceSession; reinstall it: "
             "pip install --force-reinstall onnxruntime"
         )
+    version = re.match(r"(\d+)\.(\d+)", onnxruntime.__version__)
+    if version and tuple(map(int, version.groups())) < _LEAST_VERSION:
+        least = ".".join(map(str, _LEAST_VERSION))
+        raise DeviceUnavailable(
+            f"ORT requires onnxruntime {least} or later, found {onnxruntime.__version__}: pip install -U onnxruntime"
+        )
     return onnxruntime
 
 
@@ -79,13 +87,13 @@ def core() -> Any:
 
 
 def direct(session: Any) -> Any:
-    """The C++ part of a session, or the session itself if this version of the package does not have it where 1.20 to
+    """The C++ part of a session, or the session itself if this version of the package does not have it where 1.26 to
     1.32 do. Both have ``run``."""
     return getattr(session, "_sess", session)
 
 
 def can_bind(session: Any) -> bool:
-    """Whether the C++ parts that an I/O binding requires are where 1.20 to 1.32 have them."""
+    """Whether the C++ parts that an I/O binding requires are where 1.26 to 1.32 have them."""
     ort = load()
     return (
         direct(session) is not session
