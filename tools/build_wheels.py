@@ -6,20 +6,25 @@
 
 The compiler is clang in the package `ziglang`, which has the C libraries of every target, so neither a container nor
 another machine is needed. Tools are installed into build-wheels/venv with the versions of wheel-requirements.txt. Each
-wheel serves every CPython from 3.11 (abi3) and is checked: by auditwheel that it needs no newer C library than its name
-says, by abi3audit that it uses the stable ABI alone. Whether the code runs is not checked here: docs/install.md says
-what was run.
+wheel serves every CPython from 3.11 (abi3) and is checked: auditwheel finds whether it needs a newer C library than its
+name says, abi3audit whether it uses more than the stable ABI, and no file may name a folder of this machine. If this
+machine has the wheel's processor, the kernels of the wheel must report each instruction set that Linux reports for the
+processor: in a program that links them, and for glibc also after an installation into a new environment. Nothing else
+is run here: docs/install.md says what was run.
 """
 
 import argparse
 import functools
 import hashlib
+import json
 import os
+import platform
 import shutil
 import stat
 import subprocess
 import sys
 import tarfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +60,33 @@ TARGETS = {
     "macos_x86_64": Target("x86_64-macos.11.0", "Darwin", "x86_64", "macosx_11_0_x86_64"),
 }
 
+# What Linux calls the features of a processor that each variant of the kernels needs: src/_core/kernels/CMakeLists.txt.
+AVX2 = {"avx2", "fma", "f16c", "bmi1", "bmi2"}
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+FEATURES = {
+    "x86_64": {
+        "baseline": set(),
+        "avx2": AVX2,
+        "avx_vnni": AVX2 | {"avx_vnni"},
+        "avx512": AVX512,
+        "avx512_vnni": AVX512 | {"avx512_vnni"},
+    },
+    "aarch64": {"baseline": set()},
+}
+
+# Prints the variants of the kernels that the processor runs.
+VARIANTS_C = """
+#include "kernels/registry.h"
+#include <stdio.h>
+int main(void)
+{
+    for (int i = 0; i < ht_num_variants(); i++)
+        if (ht_variant_runs(i))
+            puts(ht_variant_name(i));
+    return 0;
+}
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -69,9 +101,11 @@ def main() -> None:
     sdist = _build_sdist(python, given.out)
     for name in given.targets or TARGETS:
         wheel = _build_wheel(python, sdist, name, given.out)
-        if given.twice and _digest(_build_wheel(python, sdist, name, WORK / "again")) != _digest(wheel):
-            sys.exit(f"{wheel.name}: two builds differ")
-        _check(python, wheel, TARGETS[name])
+        if given.twice:
+            shutil.rmtree(WORK / "zig-cache", ignore_errors=True)  # has the objects of the first build
+            if _digest(_build_wheel(python, sdist, name, WORK / "again")) != _digest(wheel):
+                sys.exit(f"{wheel.name}: two builds differ")
+        _check(python, wheel, name)
         print(f"{wheel.stat().st_size / 1e6:6.2f} MB  sha256:{_digest(wheel)}  {wheel}", flush=True)
 
 
@@ -107,6 +141,7 @@ def _build_wheel(python: Path, sdist: Path, name: str, out: Path) -> Path:
     toolchain = _write_toolchain(folder / "tools", python, target, source)
     settings = [
         f"--config-setting=cmake.define.CMAKE_TOOLCHAIN_FILE={toolchain}",
+        f"--config-setting=build-dir={source}/build",  # Cython's paths of sources are relative to it
         "--config-setting=install.strip=false",
     ]
     _run(*_build(python), "--wheel", *settings, "--outdir", str(folder / "dist"), str(source))
@@ -162,7 +197,8 @@ def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -
     return path
 
 
-def _check(python: Path, wheel: Path, target: Target) -> None:
+def _check(python: Path, wheel: Path, name: str) -> None:
+    target = TARGETS[name]
     if target.is_linux:
         told = subprocess.run(
             [str(python), "-m", "auditwheel", "show", str(wheel)], text=True, capture_output=True, check=True
@@ -170,6 +206,62 @@ def _check(python: Path, wheel: Path, target: Target) -> None:
         if target.tags.split(".")[0] not in " ".join(told.split()):
             sys.exit(f"auditwheel finds that {wheel.name} does not fit its name:\n{told}")
     _run(str(python), "-m", "abi3audit", "--strict", str(wheel))
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.namelist():
+            if str(ROOT).lstrip("/").encode() in archive.read(member):
+                sys.exit(f"{wheel.name}: {member} contains the path {ROOT}")
+        [sbom] = (member for member in archive.namelist() if member.endswith(".dist-info/sboms/hetero.cdx.json"))
+        version = json.loads(archive.read(sbom))["metadata"]["component"]["version"]
+        if version != wheel.name.split("-")[1]:
+            sys.exit(f"{wheel.name}: {sbom} is about version {version}")
+    if target.is_linux and platform.system() == "Linux" and platform.machine() == target.processor:
+        _check_variants(wheel, name)
+
+
+def _check_variants(wheel: Path, name: str) -> None:
+    """Compare the variants that the kernels report with what Linux says of the processor."""
+    cpuinfo = set(Path("/proc/cpuinfo").read_text().split())
+    expected = [variant for variant, features in FEATURES[platform.machine()].items() if features <= cpuinfo]
+    told = {"a program of the same objects": _linked_variants(WORK / name)}
+    if platform.libc_ver()[0] == "glibc" and "musl" not in name:
+        told["the installed wheel"] = _installed_variants(wheel)
+    for source, variants in told.items():
+        print(f"{wheel.name}: {source} reports {', '.join(variants)}")
+        if variants != expected:
+            sys.exit(f"{wheel.name}: {source} does not report what the processor has: {', '.join(expected)}")
+
+
+def _linked_variants(folder: Path) -> list[str]:
+    """Link the kernels of the last build in `folder` with a program, and run it. It is static for musl, which this
+    machine need not have."""
+    [source] = (path for path in folder.iterdir() if path.name not in ("tools", "dist"))
+    program = folder / "tools" / "variants"
+    program.with_suffix(".c").write_text(VARIANTS_C)
+    built = source / "build"
+    objects = [path for path in built.rglob("*.c.o") if "kernels" in path.parts and path.name != "_kernels.c.o"]
+    _run(
+        str(folder / "tools" / "cc"),
+        *(["-static"] if "musl" in folder.name else []),
+        f"-I{source}/src/_core",
+        str(program.with_suffix(".c")),
+        *map(str, sorted(objects)),
+        "-lm",
+        "-o",
+        str(program),
+    )
+    return subprocess.check_output([str(program)], text=True).split()
+
+
+def _installed_variants(wheel: Path) -> list[str]:
+    """Install the wheel into a new environment, and ask its module."""
+    environment = WORK / "installed"
+    shutil.rmtree(environment, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", str(environment))
+    python = str(environment / "bin" / "python")
+    _run(python, "-m", "pip", "install", "-q", str(wheel))
+    code = "import json; from hetero import _kernels; print(json.dumps(_kernels.variants()))"
+    variables = {key: value for key, value in _variables().items() if not key.startswith(("PYTHON", "HETERO_"))}
+    return json.loads(subprocess.check_output([python, "-c", code], text=True, cwd=environment, env=variables))
 
 
 def _build(python: Path) -> list[str]:

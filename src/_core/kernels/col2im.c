@@ -222,7 +222,7 @@ static void lanes_part(void *context, int64_t part, int thread)
                     add_window(w, window, column, j->channels, count, sums);
                 }
         float *y = (float *)j->call->out[0]->data + (matrix * j->channels + begin) * size;
-        HT_KERNEL(transpose)(4, (const char *)sums, 4 * CHANNELS, (char *)y, 4 * size, count, size);
+        HT_SHARED(transpose)(4, (const char *)sums, 4 * CHANNELS, (char *)y, 4 * size, count, size);
     }
 }
 

@@ -69,7 +69,7 @@ typedef void (*rows_fn)(const char *x, int64_t row_step, int64_t step, char *out
                               int64_t rows, int64_t n)                                                              \
     {                                                                                                               \
         (void)row_step;                                                                                             \
-        HT_KERNEL(transpose)(sizeof(any_##T), x, step, out, out_step, rows, n);                                     \
+        HT_SHARED(transpose)(sizeof(any_##T), x, step, out, out_step, rows, n);                                     \
     }
 DEFINE_ROWS(u8)
 DEFINE_ROWS(u16)

@@ -310,7 +310,7 @@ static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t 
     const int64_t first = ht_min64(ht_max64(top, 0), l->in[0]), last = ht_max64(first, ht_min64(top + rows, l->in[0]));
     const int whole = l->in[1] < NARROW || j->flip; /* transpose all rows at once first, then place them row by row */
     if (whole)
-        HT_KERNEL(transpose)(1, (const char *)x + first * l->in[1], in_size, (char *)r->turned, lanes,
+        HT_SHARED(transpose)(1, (const char *)x + first * l->in[1], in_size, (char *)r->turned, lanes,
                              (last - first) * l->in[1], channels);
     for (int64_t i = 0; i < rows; i++) {
         uint8_t *to = r->pixels + i * row_bytes;
@@ -324,7 +324,7 @@ static void turn_rows(const job *j, const uint8_t *x, int64_t channels, int64_t 
         to += left * lanes;
         const uint8_t *from = r->turned + (row - first) * l->in[1] * lanes;
         if (!whole)
-            HT_KERNEL(transpose)(1, (const char *)x + row * l->in[1], in_size, (char *)to, lanes, inside, channels);
+            HT_SHARED(transpose)(1, (const char *)x + row * l->in[1], in_size, (char *)to, lanes, inside, channels);
         else if (j->flip)
             for (int64_t k = 0; k < inside * lanes; k++)
                 to[k] = from[k] ^ 0x80;
@@ -376,7 +376,7 @@ static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int6
             }
         }
     const int64_t bytes = to_bytes ? 1 : 4, to = (image * l->channels * l->multiplier + map) * out_size + y0 * l->out[1];
-    HT_KERNEL(transpose)(bytes, (const char *)r->turned, lanes * bytes, (char *)y->data + to * bytes,
+    HT_SHARED(transpose)(bytes, (const char *)r->turned, lanes * bytes, (char *)y->data + to * bytes,
                          l->multiplier * out_size * bytes, channels, pixels);
 }
 

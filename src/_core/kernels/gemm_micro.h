@@ -105,9 +105,9 @@ typedef struct {
 typedef void (*ht_tile_fn)(const ht_tile *);
 
 /* [rows - 1][panels - 1] */
-#define ht_tile_fns HT_KERNEL(tile_fns)
+#define ht_tile_fns HT_SHARED(tile_fns)
 extern const ht_tile_fn ht_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
-#define ht_stepped_tile_fns HT_KERNEL(stepped_tile_fns)
+#define ht_stepped_tile_fns HT_SHARED(stepped_tile_fns)
 extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
 
 /* C = A x B over one block of k. Rows are split into tiles of nearly equal height, because a tile of one or two rows
@@ -116,24 +116,24 @@ extern const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS];
  * address to prefetch after the last, or NULL.
  * a_panel > 0: A is packed too, like a B that is A's transpose: HT_PANEL rows (a_row = 1, a_k = HT_PANEL) every
  * a_panel. With next_step == 0, `next` is then the panel of A that is used after the last, or NULL. */
-#define ht_gemm_block HT_KERNEL(gemm_block)
+#define ht_gemm_block HT_SHARED(gemm_block)
 void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t columns);
 
 /* The same for packed A and a row-major B, which is packed into `packed` (k * HT_PANEL floats for each panel) while the
  * first rows of A are multiplied by it. Reads no element after the last of b. */
-#define ht_gemm_packing HT_KERNEL(gemm_packing)
+#define ht_gemm_packing HT_SHARED(gemm_packing)
 void ht_gemm_packing(const ht_tile *origin, const float *b, int64_t ldb, float *packed, int64_t a_panel, int64_t rows,
                      int64_t columns);
 
 /* ht_gemm_block for a block of B in (or on its way to) the L2 cache, and k up to HT_LONG_K: a tile of rows of A stays in L1
  * while the panels of B stream past. next_step > 0: `next` is the start of the next block of B (with the same b_panel);
  * next_columns of it are prefetched. */
-#define ht_gemm_rows HT_KERNEL(gemm_rows)
+#define ht_gemm_rows HT_SHARED(gemm_rows)
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns);
 
 /* dst: panels of B[k][n] (row stride ldb), or with `trans` of the transpose of a B given as [n][k]. Each panel occupies
  * panel_k * HT_PANEL floats, of which k * HT_PANEL are written. b may be unaligned. */
-#define ht_pack_panels HT_KERNEL(pack_panels)
+#define ht_pack_panels HT_SHARED(pack_panels)
 void ht_pack_panels(const float *b, int64_t ldb, int trans, int64_t k, int64_t n, float *dst, int64_t panel_k);
 
 #endif

@@ -193,4 +193,10 @@ typedef int (*ht_kernel_fn)(const ht_call *call);
 #define HT_CONCAT(a, b) HT_CONCAT_(a, b)
 #define HT_KERNEL(name) HT_CONCAT(ht_##name, HT_VARIANT)
 
+/* A function that instruction sets for products of bytes share with the variant that they extend (HT_BASE). */
+#ifndef HT_BASE
+#define HT_BASE HT_VARIANT
+#endif
+#define HT_SHARED(name) HT_CONCAT(ht_##name, HT_BASE)
+
 #endif

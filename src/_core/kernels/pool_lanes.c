@@ -69,13 +69,13 @@ void HT_KERNEL(pool_lanes)(const ht_window *w, const float *x, float *y, int ave
     const int64_t planes = w->n * w->c;
     for (int64_t plane = 0; plane < planes; plane += CHANNELS) {
         const int64_t channels = ht_min64(CHANNELS, planes - plane);
-        HT_KERNEL(transpose)(4, (const char *)(x + plane * w->in_size), 4 * w->in_size, (char *)from, 4 * CHANNELS,
+        HT_SHARED(transpose)(4, (const char *)(x + plane * w->in_size), 4 * w->in_size, (char *)from, 4 * CHANNELS,
                              w->in_size, channels);
         if (average)
             pool_block(w, from, to, ends, counts, row, 1, pad_after, count_padding);
         else
             pool_block(w, from, to, ends, counts, row, 0, pad_after, 0);
-        HT_KERNEL(transpose)(4, (const char *)to, 4 * CHANNELS, (char *)(y + plane * w->out_size), 4 * w->out_size,
+        HT_SHARED(transpose)(4, (const char *)to, 4 * CHANNELS, (char *)(y + plane * w->out_size), 4 * w->out_size,
                              channels, w->out_size);
     }
 }

@@ -167,7 +167,7 @@ DEFINE_ELEMENTS(u16)
 DEFINE_ELEMENTS(u32)
 DEFINE_ELEMENTS(u64)
 
-void HT_KERNEL(transpose)(int64_t bytes, const char *x, int64_t step, char *out, int64_t out_step, int64_t rows,
+void HT_SHARED(transpose)(int64_t bytes, const char *x, int64_t step, char *out, int64_t out_step, int64_t rows,
                           int64_t columns)
 {
     const int64_t side = ht_min64(rows, columns);

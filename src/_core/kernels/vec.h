@@ -9,7 +9,8 @@
  * the last lane of a, then all but the last of b. vf_evens, vf_odds: the lanes of vf_even and vf_odd, cheaper and in an
  * order that vf_ordered undoes. vm_range: true in lanes low .. high - 1. vf_load_where reads the lanes that are true only;
  * the others are zero.
- * vf_max and vf_min return their second argument if either is NaN (as on x86); vf_max_nan and vf_min_nan return NaN.
+ * vf_max and vf_min return their second argument if either is NaN or if both are equal, such as -0 and 0 (as on x86);
+ * vf_max_nan and vf_min_nan return NaN.
  */
 #ifndef HETERO_VEC_H
 #define HETERO_VEC_H
@@ -319,8 +320,17 @@ HT_INLINE vf vf_select(vm m, vf yes, vf no) { return (vf)((m & (vi)yes) | (~m & 
 HT_INLINE vf vf_max(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
 HT_INLINE vf vf_min(vf a, vf b) { return (vf)_mm_min_ps((__m128)a, (__m128)b); }
 #else
-HT_INLINE vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }
-HT_INLINE vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
+/* Hides from Clang where m comes from. For ARM, Clang makes a comparison with zero and a choice one instruction, `fminnm` or
+ * `fmaxnm`, for which -0 is less than 0. */
+HT_INLINE vm vm_opaque_(vm m)
+{
+#if defined(__clang__) && defined(__aarch64__)
+    __asm__("" : "+w"(m));
+#endif
+    return m;
+}
+HT_INLINE vf vf_max(vf a, vf b) { return vf_select(vm_opaque_(a > b), a, b); }
+HT_INLINE vf vf_min(vf a, vf b) { return vf_select(vm_opaque_(a < b), a, b); }
 #endif
 HT_INLINE vi vf_bits(vf a) { return (vi)a; }
 HT_INLINE vf vi_as_float(vi a) { return (vf)a; }

@@ -1,0 +1,90 @@
+"""The workflow files of the code host, .ci/run, README.md and CONTRIBUTING.md name the same commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hetero.base.version import __version__
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="source distributions have no workflow files")
+
+
+def commands_of(workflow: str) -> list[str]:
+    """The commands of a workflow. Each takes one line."""
+    text = (ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text()
+    found = re.findall(r"^ +(?:- )?run: *(.*)$", text, re.MULTILINE)
+    assert found
+    assert not [command for command in found if command in {"", "|", ">", "|-", ">-"}], "a command of several lines"
+    return found
+
+
+def marked_in_readme(name: str) -> str:
+    """The command below a mark, as .ci/run finds it."""
+    [command] = re.findall(rf"<!-- {name} -->\n    (.*)\n", (ROOT / "README.md").read_text())
+    return str(command)
+
+
+def without_environment(command: str) -> str:
+    """A command of the README as it is in an environment that is active."""
+    [folder] = set(re.findall(r"\.venv[-\w]*", command))
+    command = command.replace(f"python3 -m venv {folder} && ", "")
+    return command.replace(f"{folder}/bin/", "").replace("pip install -q ", "pip install ")
+
+
+def test_ci_runs_commands_of_the_documentation() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    for command in commands_of("ci"):
+        if command == ".ci/run" or command == without_environment(marked_in_readme("docs")):
+            continue
+        _, _, last = command.rpartition(" && ")
+        assert last in contributing or last.split()[0] in contributing, f"CONTRIBUTING.md lacks `{last}`"
+
+
+def test_ci_runs_each_kind_of_check() -> None:
+    text = "\n".join(commands_of("ci"))
+    scripts = ["tools/warnings.sh gcc clang", "tools/checked.sh", "tools/lowest.sh", ".ci/run", "pre-commit run"]
+    assert [script for script in scripts if script not in text] == []
+
+
+def test_ci_run_reads_commands_that_the_readme_has() -> None:
+    [names] = re.findall(r"^for name in (.*); do$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert names.split() == ["demo", "test"]
+    for name in names.split():
+        assert marked_in_readme(name).startswith("python3 -m venv ")
+
+
+@pytest.mark.parametrize("workflow", [path.stem for path in WORKFLOWS])
+def test_scripts_exist(workflow: str) -> None:
+    for script in re.findall(r"(?<!\S)(?:tools/\S+|\.ci/\S+)", "\n".join(commands_of(workflow))):
+        assert (ROOT / script).is_file(), script
+        assert script.endswith(".py") or os.access(ROOT / script, os.X_OK), f"{script} is not executable"
+
+
+def test_release_builds_wheels_that_the_tool_knows() -> None:
+    [arguments] = re.findall(r"^python tools/build_wheels\.py (.*)$", "\n".join(commands_of("release")), re.MULTILINE)
+    targets = runpy.run_path(str(ROOT / "tools" / "build_wheels.py"))["TARGETS"]
+    assert arguments.split()[0] == "--twice"
+    assert set(arguments.split()[1:]) == {name for name, target in targets.items() if target.is_linux}
+
+
+@pytest.mark.parametrize(("tag", "status"), [(f"v{__version__}", 0), (f"v{__version__}.1", 1), (__version__, 1)])
+def test_release_compares_the_tag_with_the_version(tag: str, status: int) -> None:
+    [code] = re.findall(r"^python -c '(.*)' \"\$GITHUB_REF_NAME\"$", "\n".join(commands_of("release")), re.MULTILINE)
+    assert subprocess.run([sys.executable, "-c", code, tag], cwd=ROOT, check=False).returncode == status
+
+
+@pytest.mark.parametrize("workflow", [path.stem for path in WORKFLOWS])
+def test_workflows_use_the_lowest_python(workflow: str) -> None:
+    [lowest] = re.findall(r'^requires-python = ">=(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    used = re.findall(r'python-version: "(.*?)"', (ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text())
+    assert set(used) == {lowest}
