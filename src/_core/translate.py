@@ -3,12 +3,14 @@
     python translate.py FOLDER MODULE.pyx... -- OPTIONS OF cython
 
 Writes FOLDER/MODULE.c for the module hetero.MODULE, and FOLDER/_views.c, the code for memory views that they share.
-Leaves a file as it is if it is newer than its source and all declarations, and the options are those of the last run.
+Leaves a file as it is if it is newer than its source and all declarations, and the last run had this version of Cython
+and these options.
 """
 
 import sys
 from pathlib import Path
 
+from Cython import __version__
 from Cython.Compiler.Main import main
 
 HERE = Path(__file__).resolve().parent
@@ -17,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 def translate(folder: Path, modules: list[str], options: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     stamp = folder / "cython-options.txt"
-    told = "\n".join([sys.version, *options])
+    told = "\n".join([sys.version, __version__, *options])
     same = stamp.exists() and stamp.read_text() == told
     stamp.unlink(missing_ok=True)  # until all modules are translated
     declarations = [Path(__file__), *HERE.rglob("*.pxd")]
