@@ -218,7 +218,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small models and few sizes")
     arguments = parser.parse_args()
-    table = Table("model", "nodes", "onnxruntime", "CPU", "ratio", "repeated", "new size, per node", "onnxruntime's", "in turn")
+    table = Table(
+        "model", "nodes", "onnxruntime", "CPU", "ratio", "repeated", "new size, per node", "onnxruntime's", "in turn"
+    )
     for name, model, before, sizes in cases(arguments.quick):
         table.add(*measured(name, model(), before, sizes))
     table.print()
