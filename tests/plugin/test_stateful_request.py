@@ -734,3 +734,23 @@ def test_a_repeated_step_that_does_not_fit_keeps_the_states(core: hetero.Core, d
             request.infer({"x": X[:, :2]})
         np.testing.assert_array_equal(request.snapshot_state()["h_in"], before)
     np.testing.assert_allclose(request.infer({"x": X})["y"], -(X + before.mean(1, keepdims=True)), 1e-6)
+
+
+@pytest.mark.parametrize("device", ["CPU", "ORT", "HETERO:CPU,ORT"])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_symbols_of_states_agree_with_other_inputs_in_each_step(core: hetero.Core, device: str, steps: int) -> None:
+    """No node compares the sizes of the state and of x."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 3]) for name in ("x", "h_in", "h_out", "y")]
+    nodes = [node("Neg", ["h_in"], ["h_out"]), node("Exp", ["x"], ["y"], name="other")]
+    graph = helper.make_graph(nodes, "apart", ports[:2], ports[2:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    pins = {"other": "ORT"} if device.startswith("HETERO") else None
+    request = core.compile_model(proto, device, pins=pins).create_stateful_request({"h_out": "h_in"}, {"h_in": X})
+    for _ in range(steps):
+        request.infer({"x": X})
+    before = request.snapshot_state()["h_in"]
+    for x in (X[:1], np.concatenate([X, X]), X[:0]):
+        with pytest.raises(hetero.InferenceError, match="with b = "):
+            request.infer({"x": x})
+    np.testing.assert_array_equal(request.snapshot_state()["h_in"], before)
+    np.testing.assert_allclose(request.infer({"x": X})["y"], np.exp(X), 1e-6)

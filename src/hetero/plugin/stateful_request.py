@@ -75,6 +75,7 @@ class StatefulRequest(InferRequest):
         self._pairs = tuple(pairs)
         self._fork = fork
         self._has_states = True
+        self._bound_shapes: list[Any] = [None] * len(self._inputs)  # of the last checked inputs
         if isinstance(self._runner, AppendingRunner):
             self._runner.append_to_states(self._pairs)
         made = {pair.output for pair in pairs}
@@ -148,16 +149,20 @@ class StatefulRequest(InferRequest):
             values = self._sized(current, given_inputs)
         named = {**given_inputs, **dict(zip(self._state_names, values, strict=True))}
         arrays = bind_inputs(self._inputs, named, self._memories.inputs, self._state_names)
+        self._bound_shapes = [getattr(array, "shape", None) for array in arrays]
         given = bind_out(self._outputs, self._free_out(out), arrays, self._memories.outputs)
         kept = given.kept | self._kept_states | (self._kept_by_default if out is None else frozenset())
         return arrays, _StatefulOutputs(self._outputs, given, kept, current)
 
     def _with_states(self, arrays: list[Any]) -> list[Any]:
-        inputs: list[Any] = [None] * len(self._inputs)
+        inputs: list[Any] = [None] * len(self._inputs)  # with one that is None, the run is not repeated
         for position, array in zip(self._free_inputs, arrays, strict=True):
-            inputs[position] = array
+            # The symbols of states must agree with those of other inputs, which only `_bound` checks.
+            if getattr(array, "shape", None) == self._bound_shapes[position]:
+                inputs[position] = array
         for pair, value in zip(self._pairs, self._current, strict=True):
-            inputs[pair.input] = value  # None if its size is not known yet: the run is not repeated then
+            if value is not None and value.shape == self._bound_shapes[pair.input]:
+                inputs[pair.input] = value
         return inputs
 
     def _advanced(self, results: list[np.ndarray]) -> list[np.ndarray]:
