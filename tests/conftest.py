@@ -34,6 +34,7 @@ LONGEST = (
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):  # pytest-xdist would begin with the groups that have the most tests
         config.option.loadscopereorder = False
+        config.option.maxworkerrestart = "0"  # with groups, it would wait for ever for tests of a process that crashed
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
