@@ -25,6 +25,7 @@ MODULES = (
     "hetero._program",
     "hetero._workspace",
     "hetero._checksum",
+    "hetero._dlpack",
 )
 
 

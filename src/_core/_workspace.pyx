@@ -109,7 +109,7 @@ cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint
 
 
 @cython.final
-cdef class Results:
+cdef class _Results:
     """Memory of results that nobody holds any more, for the next results of the same request.
 
     malloc would return the memory of large results to the system, and every run would pay for new pages. As many bytes
@@ -130,7 +130,7 @@ cdef class Results:
     cdef object empty(self, shape, dtype, int64_t needed):
         """A new array of ``needed`` bytes, with undefined contents."""
         cdef int position
-        cdef Block block = Block.__new__(Block)  # which may collect garbage, and so give back blocks
+        cdef _Block block = _Block.__new__(_Block)  # which may collect garbage, and so give back blocks
         for position in range(self.num_free - 1, -1, -1):
             if needed <= self.size[position] <= needed + needed // 4:
                 block.start, block.size = self.start[position], self.size[position]
@@ -164,12 +164,12 @@ cdef class Results:
 
 @cython.final
 @cython.no_gc  # no cycle goes through it, and it needs its owner until its end
-cdef class Block:
+cdef class _Block:
     """The memory of one result: the base of its array, and so of all views of it."""
 
     cdef char *start
     cdef int64_t size
-    cdef Results owner
+    cdef _Results owner
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.start, self.size, 0, flags)
@@ -193,10 +193,10 @@ cdef class Arena:
 
     cdef char *start     # aligned; NULL while nothing is reserved
     cdef int64_t size
-    cdef Results results
+    cdef _Results results
 
     def __cinit__(self):
-        self.results = Results.__new__(Results)
+        self.results = _Results.__new__(_Results)
 
     def __dealloc__(self):
         ht_arena_open(self.start, self.size)
@@ -728,7 +728,7 @@ cdef class Workspace:
             return None
         outputs = []
         cdef int64_t size, total = 0
-        cdef Results results = self.arena.results
+        cdef _Results results = self.arena.results
         for position in range(program.num_outputs):
             shape, dtype, size = (
                 self.output_shapes[position], program.output_specs[position][1], self.output_bytes[position])
