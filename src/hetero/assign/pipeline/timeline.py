@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ def draw_runs(names: Sequence[str], runs: Sequence[Run], width: int = 60) -> lis
     """As `draw_timeline`, of any runs."""
     end = max((run.end for run in runs), default=0.0)
     rows = [["."] * width for _ in names]
-    if end > 0:
+    if 0 < end < math.inf:  # a plan file may hold times whose sum overflows
         for run in runs:
             # A column shows the run at its middle; a run shorter than a column is shown where it begins.
             first, last = (round(time / end * width) for time in (run.begin, run.end))
