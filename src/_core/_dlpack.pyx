@@ -62,7 +62,7 @@ cdef void _release(DLManagedTensor *tensor) noexcept nogil:
 
 
 cdef void _forget(object capsule) noexcept:
-    """The destructor of a capsule, which nobody may have consumed."""
+    """The destructor of a capsule: releases the tensor unless a consumer has taken it."""
     cdef DLManagedTensor *tensor
     if PyCapsule_IsValid(capsule, UNUSED):
         tensor = <DLManagedTensor *> PyCapsule_GetPointer(capsule, UNUSED)

@@ -110,7 +110,7 @@ cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint
 
 @cython.final
 cdef class _Results:
-    """Memory of results that nobody holds any more, for the next results of the same request.
+    """Memory of results that have been dropped, for the next results of the same request.
 
     malloc would return the memory of large results to the system, and every run would pay for new pages. As many bytes
     are kept as the largest run had in results. The functions need the GIL.

@@ -283,7 +283,7 @@ def test_the_next_device_takes_over(
     assert compiled.choice.is_final
     assert compiled.choice.device != slower
     early.runs_badly = True
-    if slower == "EARLY":  # then it runs nothing, and its failure matters to nobody
+    if slower == "EARLY":  # then it runs nothing, so its failure has no effect
         np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0))
         return
     with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY, because a request failed there and succeeded"):

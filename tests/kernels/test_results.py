@@ -1,4 +1,4 @@
-"""Memory of results that nobody holds any more is used for later results of the same request."""
+"""The memory of dropped results is used for later results of the same request."""
 
 from __future__ import annotations
 

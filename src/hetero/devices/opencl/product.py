@@ -73,7 +73,7 @@ TILES = (
 )
 """The first is used for small products until a device is tuned."""
 Choices = tuple[Tile | None, ...]
-"""What is fastest for each of `_SIZES`; None: CLBlast."""
+"""The fastest tile for each of `_SIZES`; None stands for CLBlast."""
 _SIZES = (256, 1024, 2048)
 """Square products that a device is tuned with. A product is computed like the largest of them whose result has at most
 twice as many elements, or like the first: larger tiles are faster if there are enough of them for all processors."""
@@ -98,31 +98,18 @@ def multiply(
         return
     device, tensor = builder.device, result.tensor
     slots = (builder.memory(left.tensor), builder.memory(right.tensor), builder.memory(tensor))
-    tile: Tile | None = None
-    if device.is_gpu and not (builder.uses_clblast and not builder.tunes):
-        tile = _chosen(builder, m, n, k, tensor.dtype == np.float32)
-    if builder.uses_clblast and tile is None and tensor.dtype == np.float32:
-        stored = blas.lies_in_rows(left.row, left.column, m, k), blas.lies_in_rows(right.row, right.column, k, n)
-        if stored[0] is not None and stored[1] is not None:
-            gemm = blas.Gemm(
-                m,
-                n,
-                k,
-                (stored[0][0], stored[1][0]),
-                (stored[0][1], stored[1][1], result.row),
-                batches,
-                (left.batch, right.batch, result.batch),
-                (left.begin, right.begin, result.begin),
-            )
-            builder.add_product(ProductStep(builder.node, gemm, slots), tensor)
-            return
+    gemm, tile = _gemm(left, right, result, sizes, batches) if builder.uses_clblast else None, None
+    if device.is_gpu and (gemm is None or builder.tunes):
+        tile = _chosen(builder, m, n, k, gemm is not None)
+    if gemm is not None and tile is None:
+        builder.add_product(ProductStep(builder.node, gemm, slots), tensor)
+        return
     half = tensor.dtype == np.float16
     numbers = (m, n, k, left.row, left.column, right.row, right.column, result.row)
     packed = np.array(
         (*numbers, left.batch, right.batch, result.batch, left.begin, right.begin, result.begin), np.uint32
     )
-    if device.is_gpu:
-        tile = tile or TILES[0]  # CLBlast cannot read these matrices
+    if tile is not None:
         source, items = tile.source(half), tile.items
         across = (-(-n // tile.columns) * items[0], -(-m // tile.rows) * items[1], batches)
     else:
@@ -131,9 +118,29 @@ def multiply(
     builder.launch(source, [*slots, packed], tensor, across, (*items, 1))
 
 
-def _chosen(builder: Builder, m: int, n: int, k: int, is_float32: bool) -> Tile | None:
-    """The tile for a product of float32 or float16; None: CLBlast."""
-    device, with_clblast = builder.device, builder.uses_clblast and is_float32
+def _gemm(left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int], batches: int) -> blas.Gemm | None:
+    """The product for CLBlast; None if it cannot compute it."""
+    m, n, k = sizes
+    if result.tensor.dtype != np.float32:
+        return None
+    stored = blas.lies_in_rows(left.row, left.column, m, k), blas.lies_in_rows(right.row, right.column, k, n)
+    if stored[0] is None or stored[1] is None:
+        return None
+    return blas.Gemm(
+        m,
+        n,
+        k,
+        (stored[0][0], stored[1][0]),
+        (stored[0][1], stored[1][1], result.row),
+        batches,
+        (left.batch, right.batch, result.batch),
+        (left.begin, right.begin, result.begin),
+    )
+
+
+def _chosen(builder: Builder, m: int, n: int, k: int, with_clblast: bool) -> Tile | None:
+    """The fastest tile for a product; None stands for CLBlast, which ``with_clblast`` allows."""
+    device = builder.device
     if m * n * k >= _WORTH_TUNING:
         choices = tuned(device, builder.cache_folder, with_clblast)
     else:
@@ -203,7 +210,7 @@ def _write(path: str, stored: dict[str, Any]) -> None:
 
 
 def _measured(device: Device, size: int, with_clblast: bool) -> Tile | None:
-    """What has the shortest time for a square product; None: CLBlast."""
+    """The fastest tile for a square product; None stands for CLBlast."""
     cl, stream = backend.load(), Stream(device.context)
     blocks = [device.memory.upload(np.zeros((size, size), np.float32)) for _ in range(3)]
     slots = tuple(Slot(block.nbytes, CONSTANT, block) for block in blocks)

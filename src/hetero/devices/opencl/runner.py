@@ -37,8 +37,8 @@ _IN_FLIGHT = 64
 
 class Command:
     """One command of a run, for traces: an upload, a kernel or a download (``kind``). ``node``: its number, or -1.
-    ``after``: what it waits for, if it consists of several kernels; ``event`` is that of the last one. Times are in ns,
-    on the clock of the device."""
+    ``after``: for a command of several kernels, the events that the first kernel waits for; ``event`` is that of the
+    last kernel. Times are in ns, on the clock of the device."""
 
     __slots__ = ("begin_ns", "end_ns", "kind", "node")
 

@@ -76,8 +76,8 @@ def speed(number: int) -> DeviceSpeed:
 @functools.cache
 def waiting(number: int) -> tuple[int, int, int, int] | None:
     """The context of CUDA's runtime on a GPU, and the addresses of the driver's functions that make a context current,
-    wait for all its work, and restore the context before it. None without a driver. The context is created if nobody
-    uses the GPU yet."""
+    wait for all its work, and restore the context before it. None without a driver. Creates the context if this
+    process has none on the GPU."""
     library, context = driver(), ctypes.c_void_p()
     if number >= count() or library.cuDevicePrimaryCtxRetain(ctypes.byref(context), _handle(number)) != 0:
         return None

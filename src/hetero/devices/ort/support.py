@@ -88,9 +88,7 @@ def wrong_results(model: Model, provider: str) -> dict[int, str]:
     """Node -> reason, for nodes that onnxruntime accepts and computes wrongly."""
     reasons = {}
     if "Gather" in model.op_types and _may_hold_strings(model):
-        reasons.update(
-            dict.fromkeys(_gathered_strings(model), "onnxruntime gathers only the first string of each slice")
-        )
+        reasons.update(dict.fromkeys(_gathered_strings(model), _FIRST_STRING))
     if provider == _CUDA_PROVIDER and "LayerNormalization" in model.op_types:
         reasons.update(dict.fromkeys(_with_broadcast_scale(model), _BEYOND))
     return reasons
@@ -144,7 +142,7 @@ def _gathers_strings() -> bool:
 def _with_broadcast_scale(model: Model) -> list[int]:
     """The LayerNormalization nodes whose scale or bias may have another shape than what is normalized.
 
-    A size above 1 cannot be broadcast, so it is that of the input wherever the model is valid.
+    A size above 1 is not broadcast, so in a valid model it equals the size of the input.
     """
     found = []
     for node in _nodes_of(model, "LayerNormalization"):

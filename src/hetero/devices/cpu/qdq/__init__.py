@@ -11,9 +11,8 @@ The other operators stay float32; sums and products of two quantized tensors bec
 (`fusion/chains.py`). Each file states its exact conditions. Those that depend on shapes and types are checked when the
 node is lowered; a node that does not meet them is lowered as the float32 nodes that it replaces.
 
-Contract: tables and moves give the bits of the float32 nodes. Products have exact sums, scaled
-and rounded in float32, so a result can differ by one quantum from that of the float32 nodes where rounding errors cross
-the midpoint of two integers.
+Contract: tables and moves give the bits of the float32 nodes. Products have exact sums, which are scaled and rounded in
+float32. Near the midpoint of two integers, a result can therefore differ by one quantum from that of the float32 nodes.
 """
 
 from .rewriting import rewrite
