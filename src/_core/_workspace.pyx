@@ -123,9 +123,13 @@ cdef class _Results:
     cdef int64_t most_bytes
 
     def __dealloc__(self):
-        cdef int position
-        for position in range(self.num_free):
-            free(self.start[position])
+        self.clear()
+
+    cdef void clear(self) noexcept:
+        """Returns the free blocks to the system."""
+        while self.num_free:
+            free(self.start[0])
+            self.remove(0)
 
     cdef object empty(self, shape, dtype, int64_t needed):
         """A new array of ``needed`` bytes, with undefined contents."""
@@ -139,6 +143,10 @@ cdef class _Results:
         else:
             block.size = _rounded(needed)
             block.start = <char *> ht_allocate_pages(block.size)
+            if block.start == NULL:
+                self.clear()
+                block.size = needed
+                block.start = <char *> ht_allocate_pages(needed)
             if block.start == NULL:
                 raise MemoryError(f"a result of {needed} bytes")
         block.owner = self
@@ -206,14 +214,18 @@ cdef class Arena:
         """Ensures a size of at least ``size`` bytes. Growing loses the contents."""
         if size <= self.size and self.start != NULL:
             return 0
-        size = max(size, self.size + self.size // 4)  # a cache that grows with each call would need new pages each time
-        cdef char *start = <char *> ht_allocate_pages(size)
+        cdef int64_t larger = max(size, self.size + self.size // 4)  # otherwise a growing cache needs new pages each time
+        cdef char *start = <char *> ht_allocate_pages(larger)
+        if start == NULL:
+            self.results.clear()
+            larger = size
+            start = <char *> ht_allocate_pages(size)
         if start == NULL:
             raise MemoryError(f"an arena of {size} bytes")
         ht_arena_open(self.start, self.size)
         free(self.start)
         self.start = start
-        self.size = size
+        self.size = larger
         return 0
 
 
