@@ -70,6 +70,7 @@ FEATURES = {
         "avx_vnni": AVX2 | {"avx_vnni"},
         "avx512": AVX512,
         "avx512_vnni": AVX512 | {"avx512_vnni"},
+        "avx512_amx": AVX512 | {"avx512_vnni", "amx_tile", "amx_int8", "amx_bf16"},
     },
     "aarch64": {"baseline": set()},
 }

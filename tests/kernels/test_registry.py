@@ -28,6 +28,7 @@ def test_variants_are_those_that_the_system_reports() -> None:
     needed = {
         "baseline": set(), "avx2": avx2, "avx_vnni": avx2 | {"avx_vnni"},
         "avx512": avx512, "avx512_vnni": avx512 | {"avx512_vnni"},
+        "avx512_amx": avx512 | {"avx512_vnni", "amx_tile", "amx_int8", "amx_bf16"},
     }  # fmt: skip
     code = "from hetero import _kernels; print(*_kernels.variants())"
     unlimited = {name: value for name, value in os.environ.items() if name != "HETERO_ISA"}

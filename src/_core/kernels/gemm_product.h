@@ -28,13 +28,13 @@ typedef struct {
 
 /* Columns [col0, col1) for one to three rows of A. B is packed, or a row-major B[n][k] with row-major A. Applies only
  * the clipping of the activation. */
-#define ht_gemv_packed HT_KERNEL(gemv_packed)
+#define ht_gemv_packed HT_SHARED(gemv_packed)
 void ht_gemv_packed(const ht_gemm_product *p, int64_t col0, int64_t col1);
-#define ht_gemv_dot HT_KERNEL(gemv_dot)
+#define ht_gemv_dot HT_SHARED(gemv_dot)
 void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1);
 
 /* The whole call for a type other than float32. p: sizes and strides; B is not packed. alpha, beta: as in the call. */
-#define ht_multiply_plain HT_KERNEL(multiply_plain)
+#define ht_multiply_plain HT_SHARED(multiply_plain)
 int ht_multiply_plain(const ht_call *call, const ht_gemm_product *p, const ht_batch *matrices);
 
 #endif

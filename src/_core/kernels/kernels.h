@@ -1,8 +1,8 @@
 /* The list of all kernels: X(name). registry.c builds its tables from it; <name>.c or the file of its family defines the
  * kernel.
  *
- * An instruction set for products of bytes compiles only HT_BYTE_KERNELS again; it shares the others with the variant
- * that it extends. AVX-512 shares HT_NARROW_KERNELS with AVX2, because wider vectors make them no faster
+ * An instruction set for products of bytes compiles only HT_BYTE_KERNELS again, and AMX also HT_PRODUCT_KERNELS; they share
+ * the others with the variant that they extend. AVX-512 shares HT_NARROW_KERNELS with AVX2, because wider vectors make them no faster
  * (bench/kernels.py). */
 #define HT_BYTE_KERNELS(X) \
     X(pack_quads) \
@@ -17,10 +17,12 @@
     X(gru) \
     X(rnn)
 
-#define HT_WIDE_KERNELS(X) \
+#define HT_PRODUCT_KERNELS(X) \
     X(pack_b) \
     X(gemm) \
-    X(matmul) \
+    X(matmul)
+
+#define HT_WIDE_KERNELS(X) \
     X(pack_nbits) \
     X(matmul_nbits) \
     X(unary) \
@@ -113,7 +115,7 @@
     X(dft) \
     X(cumprod)
 
-#define HT_OTHER_KERNELS(X) HT_WIDE_KERNELS(X) HT_NARROW_KERNELS(X)
+#define HT_OTHER_KERNELS(X) HT_PRODUCT_KERNELS(X) HT_WIDE_KERNELS(X) HT_NARROW_KERNELS(X)
 
 #define HT_KERNELS(X) HT_OTHER_KERNELS(X) HT_BYTE_KERNELS(X)
 

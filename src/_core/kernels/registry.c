@@ -9,6 +9,10 @@
 #if defined(__x86_64__) && !defined(HETERO_RACES)
 #define HAS_X86_VARIANTS 1
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 #define DECLARE_baseline(name) int ht_##name##_baseline(const ht_call *);
@@ -26,16 +30,25 @@ static const ht_kernel_fn table_baseline[] = {HT_KERNELS(ENTRY_baseline)};
 #define DECLARE_avx512_vnni(name) int ht_##name##_avx512_vnni(const ht_call *);
 #define ENTRY_avx512_vnni(name) ht_##name##_avx512_vnni,
 HT_KERNELS(DECLARE_avx2)
+HT_PRODUCT_KERNELS(DECLARE_avx512)
 HT_WIDE_KERNELS(DECLARE_avx512)
 HT_BYTE_KERNELS(DECLARE_avx512)
 HT_BYTE_KERNELS(DECLARE_avx_vnni)
 HT_BYTE_KERNELS(DECLARE_avx512_vnni)
 static const ht_kernel_fn table_avx2[] = {HT_KERNELS(ENTRY_avx2)};
 static const ht_kernel_fn table_avx_vnni[] = {HT_OTHER_KERNELS(ENTRY_avx2) HT_BYTE_KERNELS(ENTRY_avx_vnni)};
-static const ht_kernel_fn table_avx512[] = {HT_WIDE_KERNELS(ENTRY_avx512) HT_NARROW_KERNELS(ENTRY_avx2)
-                                              HT_BYTE_KERNELS(ENTRY_avx512)};
-static const ht_kernel_fn table_avx512_vnni[] = {HT_WIDE_KERNELS(ENTRY_avx512) HT_NARROW_KERNELS(ENTRY_avx2)
-                                                   HT_BYTE_KERNELS(ENTRY_avx512_vnni)};
+static const ht_kernel_fn table_avx512[] = {HT_PRODUCT_KERNELS(ENTRY_avx512) HT_WIDE_KERNELS(ENTRY_avx512)
+                                            HT_NARROW_KERNELS(ENTRY_avx2) HT_BYTE_KERNELS(ENTRY_avx512)};
+static const ht_kernel_fn table_avx512_vnni[] = {HT_PRODUCT_KERNELS(ENTRY_avx512) HT_WIDE_KERNELS(ENTRY_avx512)
+                                                 HT_NARROW_KERNELS(ENTRY_avx2) HT_BYTE_KERNELS(ENTRY_avx512_vnni)};
+#if defined(HETERO_COMPILES_AMX)
+#define DECLARE_avx512_amx(name) int ht_##name##_avx512_amx(const ht_call *);
+#define ENTRY_avx512_amx(name) ht_##name##_avx512_amx,
+HT_PRODUCT_KERNELS(DECLARE_avx512_amx)
+HT_BYTE_KERNELS(DECLARE_avx512_amx)
+static const ht_kernel_fn table_avx512_amx[] = {HT_PRODUCT_KERNELS(ENTRY_avx512_amx) HT_WIDE_KERNELS(ENTRY_avx512)
+                                                HT_NARROW_KERNELS(ENTRY_avx2) HT_BYTE_KERNELS(ENTRY_avx512_amx)};
+#endif
 #endif
 
 #define NAME(name) #name,
@@ -74,6 +87,9 @@ static const struct {
     {"avx_vnni", table_avx_vnni},
     {"avx512", table_avx512},
     {"avx512_vnni", table_avx512_vnni},
+#if defined(HETERO_COMPILES_AMX)
+    {"avx512_amx", table_avx512_amx},
+#endif
 #endif
 };
 
@@ -105,7 +121,8 @@ enum { /* bits of registers that CPUID returns: Intel's Software Developer's Man
     LEAF7_EBX_BMI = 1 << 3, LEAF7_EBX_AVX2 = 1 << 5, LEAF7_EBX_BMI2 = 1 << 8,
     LEAF7_EBX_AVX512F = 1 << 16, LEAF7_EBX_AVX512DQ = 1 << 17, LEAF7_EBX_AVX512BW = 1 << 30,
     LEAF7_ECX_AVX512_VNNI = 1 << 11, LEAF7_1_EAX_AVX_VNNI = 1 << 4,
-    XCR0_YMM = 0x6, XCR0_ZMM = 0xe6,
+    LEAF7_EDX_AMX = 1 << 22 | 1 << 24 | 1 << 25, /* BF16, TILE and INT8 */
+    XCR0_YMM = 0x6, XCR0_ZMM = 0xe6, XCR0_TILES = 0x60000,
 };
 #define LEAF7_EBX_AVX512VL (1u << 31)
 
@@ -146,6 +163,25 @@ static int has_avx512(unsigned leaf7_ecx)
     const unsigned ebx = LEAF7_EBX_AVX512F | LEAF7_EBX_AVX512BW | LEAF7_EBX_AVX512DQ | LEAF7_EBX_AVX512VL;
     return has_avx2() && has(0, ebx, leaf7_ecx, XCR0_ZMM);
 }
+
+/* Linux gives a process the use of AMX's tiles only if it asks, because they make the frames of its signal handlers 8 kB
+ * larger; it refuses if a thread's alternative signal stack is too small for that. */
+static int may_use_tiles(void)
+{
+#if defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return 0;
+#endif
+}
+
+static int has_avx512_amx(void)
+{
+    unsigned a, b, c, d;
+    return has_avx512(LEAF7_ECX_AVX512_VNNI) && (saved_registers() & XCR0_TILES) == XCR0_TILES &&
+           __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & LEAF7_EDX_AMX) == LEAF7_EDX_AMX && may_use_tiles();
+}
 #endif
 
 int ht_variant_runs(int variant)
@@ -156,6 +192,7 @@ int ht_variant_runs(int variant)
     case 2: return has_avx2() && has_avx_vnni();
     case 3: return has_avx512(0);
     case 4: return has_avx512(LEAF7_ECX_AVX512_VNNI);
+    case 5: return has_avx512_amx();
     default: break;
     }
 #endif

@@ -10,7 +10,7 @@ enum { HT_UNARY_CODES(HT_UNARY_CODE) };
 #undef HT_UNARY_CODE
 
 /* y[i] = op(x[i]); y may be x. 0, or HT_ERR_OPERAND if `op` is no code below HT_UNARY_SAME_TYPE_END. */
-#define ht_unary_f32 HT_KERNEL(unary_f32)
+#define ht_unary_f32 HT_SHARED(unary_f32)
 int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n);
 
 /* The operations that other kernels apply in registers, as min(max(., low), high). */
