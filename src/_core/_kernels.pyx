@@ -78,7 +78,7 @@ cdef ht_in_place in_place_rule(int kernel) noexcept:
 
 cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept:
     """Bytes of scratch memory for a call."""
-    return ht_scratch_bytes(kernel, call)
+    return ht_scratch_bytes(kernel, call, ht_variant_has_tiles(_chosen))
 
 
 def in_place(name):
@@ -355,7 +355,10 @@ def call(name, inputs, output_specs, ints=(), floats=(), scratch_bytes=None, var
         arguments.num_out = num_out
         arguments.num_ints = num_ints
         arguments.num_floats = num_floats
-        scratch = ht_scratch_bytes(kernel, &arguments) if scratch_bytes is None else scratch_bytes
+        if scratch_bytes is None:
+            scratch = ht_scratch_bytes(kernel, &arguments, ht_variant_has_tiles(number))
+        else:
+            scratch = scratch_bytes
         if scratch < 0 or scratch > (<int64_t> 1 << 46):
             raise ValueError(f"scratch_bytes: expected 0 to 2**46, found {scratch}")
         step = (scratch + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)

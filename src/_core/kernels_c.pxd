@@ -60,7 +60,7 @@ cdef extern from "kernels/questions.h" nogil:
     int64_t ht_ask(int question, const int64_t *arguments)
 
 cdef extern from "kernels/scratch.h" nogil:
-    int64_t ht_scratch_bytes(int kernel, const ht_call *call)
+    int64_t ht_scratch_bytes(int kernel, const ht_call *call, int tiles)
 
 cdef extern from "kernels/custom.h" nogil:
     ctypedef struct ht_custom_note:
@@ -80,6 +80,7 @@ cdef extern from "kernels/registry.h" nogil:
     int ht_num_variants()
     const char *ht_variant_name(int variant)
     int ht_variant_runs(int variant)
+    int ht_variant_has_tiles(int variant)
     ht_kernel_fn ht_kernel(int variant, int kernel)
 
 cdef extern from "kernels/elements.h" nogil:

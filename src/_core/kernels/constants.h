@@ -69,6 +69,30 @@ static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
     return 4 * HT_PANEL * (panels > 0 && k > max_panels / panels ? max_panels : k * panels);
 }
 
+/* ---- Products of float32 as products of bfloat16 (tiled_product.c) */
+
+#define HT_SPLIT_STEP 32     /* terms of a product of tiles */
+#define HT_SPLIT_K 256       /* terms of a block, at most */
+#define HT_SPLIT_COLUMNS 512 /* columns of a block, at most: converted, they take 768 kB of an L2 cache of 2 MB */
+#define HT_SPLIT_BYTES 6     /* of a converted element: three of bfloat16 */
+
+/* Bytes of `columns` converted columns (a multiple of 32) with blocks of `k_step` terms, then a group of 32 rows, then its
+ * product. */
+static inline int64_t ht_scratch_split(int64_t columns, int64_t k_step)
+{
+    return HT_SPLIT_BYTES * k_step * (columns + 32) + 4 * 32 * 32;
+}
+
+/* The same for the blocks of gemm and matmul. */
+static inline int64_t ht_scratch_gemm_split(int64_t n, int64_t k)
+{
+    const int64_t columns = n < HT_SPLIT_COLUMNS ? (n + 31) / 32 * 32 : HT_SPLIT_COLUMNS;
+    return ht_scratch_split(columns, k < HT_SPLIT_K ? (k + HT_SPLIT_STEP - 1) / HT_SPLIT_STEP * HT_SPLIT_STEP : HT_SPLIT_K);
+}
+
+/* Whether tiles are worth their cost for C[m][n] with sums of k products. */
+static inline int ht_split_pays(int64_t m, int64_t n, int64_t k) { return m >= 32 && n >= 32 && k >= 32; }
+
 /* ---- matmul_integer */
 
 #define HT_MATMUL_INTEGER_LEAST_ROWS 12 /* rows of A that the kernel prepares at a time: one tile of the tallest */

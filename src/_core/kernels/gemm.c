@@ -18,7 +18,8 @@
  *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B in
  *   packed elements). d may be 0.
  *   floats: alpha, beta (0: the bias is not read), activation's two parameters.
- *   scratch for float32: 0 if B is packed float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes.
+ *   scratch for float32: 0 if B is packed float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes. Products of tiles
+ *   (tiled_product.h) need ht_scratch_gemm_split more, and are not used without them.
  *   All operands have one type, except that packed B of float32 may be stored as float16 or bfloat16; it is widened
  *   when read. Types other than float32 support no activation and no packed B; for integers, alpha and beta must be
  *   whole numbers.
@@ -29,12 +30,14 @@
 #include "gemm_product.h"
 #include "half_vec.h"
 #include "indices.h"
+#include "tiled_product.h"
 #include "unary.h"
 
 #define MOST_ROWS (512 * HT_TILE_ROWS) /* rows of a block: bounds the work between two checks for a stop */
 #define SOME_COLUMNS (64 * HT_PANEL)    /* columns of a block of a product with few rows, for the same reason */
 #define PACKING 4      /* cost of packing or widening an element of B, in reads */
 #define SMALL_M 8      /* rows of A up to which packing B costs more than it saves */
+#define SPLIT_COST 0.45 /* of a multiply-add as products of bfloat16 (tiled_product.h) */
 
 /* Floats of B in a block: a part of the L2 cache (384 kB, or 128 kB) that leaves room for A and C. */
 #if defined(__AVX512F__)
@@ -148,6 +151,87 @@ static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t 
     }
 }
 
+#if HT_TILES
+_Static_assert(MOST_ROWS <= HT_TILED_MOST_ROWS, "rows of a block");
+
+/* Panels of `columns` columns of B from j on, terms k0 .. k0 + k - 1, as float32 in p->scratch. */
+static void pack_block(const ht_gemm_product *p, int64_t j, int64_t columns, int64_t k0, int64_t k)
+{
+    if (!p->halves) {
+        const float *from = p->trans_b ? p->b + j * p->ldb + k0 : p->b + k0 * p->ldb + j;
+        ht_pack_panels(from, p->ldb, p->trans_b, k, columns, p->scratch, k);
+        return;
+    }
+    for (int64_t panel = 0; panel < columns; panel += HT_PANEL)
+        ht_widen(p->halves + (j + panel) * p->k + k0 * HT_PANEL, p->halves_type, p->scratch + panel * k, k * HT_PANEL);
+}
+
+/* Rows [row, row + rows) of a block of tiled_split, as float32. */
+static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64_t j, int64_t columns, int64_t k0, int64_t k)
+{
+    ht_gemm_product q = *p;
+    q.m = rows;
+    q.a += row * q.a_row;
+    q.y += row * q.n;
+    q.epilogue.bias = q.epilogue.bias ? q.epilogue.bias + row * q.epilogue.bias_row : NULL;
+    q.epilogue.addend = q.epilogue.addend ? q.epilogue.addend + row * q.epilogue.addend_row : NULL;
+    const int in_place = p->b_packed && !p->halves;
+    const int64_t most = in_place ? columns : BLOCK_FLOATS / HT_SPLIT_K;
+    for (int64_t from = 0; from < columns; from += most) {
+        const int64_t some = ht_min64(most, columns - from);
+        ht_tile t = {.b = p->scratch, .b_k = HT_PANEL, .b_panel = k * HT_PANEL, .k = k};
+        if (in_place) {
+            t.b = p->b + (j + from) * p->k + k0 * HT_PANEL;
+            t.b_panel = p->k * HT_PANEL;
+        } else {
+            pack_block(p, j + from, some, k0, k);
+        }
+        add_block(&q, &t, j + from, some, k0, 0);
+    }
+}
+
+/* As products of bfloat16 where possible. col0 and p's first row are multiples of HT_TILED_GROUP. */
+static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
+{
+    uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
+    const int64_t k_step = ht_tiled_k_step(p->k);
+    const ht_lanes a = {p->a, HT_PANEL * p->a_row, p->a_row, p->a_k};
+    const ht_lanes b = p->b_packed  ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL}
+                       : p->trans_b ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1}
+                                    : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
+    for (int64_t j = col0; j < col1; j += HT_SPLIT_COLUMNS) {
+        const int64_t columns = ht_min64(HT_SPLIT_COLUMNS, col1 - j);
+        for (int64_t k0 = 0; k0 < p->k; k0 += k_step) {
+            const int64_t k = ht_min64(k_step, p->k - k0);
+            if (ht_paced_stop(left, p->m * columns * k))
+                return;
+            ht_tiled t = ht_tiled_begin(columns, k, p->split);
+            if (p->halves)
+                for (int64_t i = 0; i < columns; i += HT_TILED_GROUP) {
+                    const int64_t some = ht_min64(HT_TILED_GROUP, columns - i);
+                    pack_block(p, j + i, some, k0, k);
+                    const ht_lanes widened = {p->scratch, k * HT_PANEL, 1, HT_PANEL};
+                    ht_tiled_convert(&t, &widened, some, i);
+                }
+            else {
+                const ht_lanes block = ht_lanes_from(&b, j, k0);
+                ht_tiled_convert(&t, &block, columns, 0);
+            }
+            ht_epilogue e = p->epilogue;
+            e.bias = e.bias ? e.bias + j * e.bias_col : NULL;
+            e.addend = e.addend ? e.addend + j : NULL;
+            const ht_lanes rows = ht_lanes_from(&a, 0, k0);
+            if (ht_tiled_multiply(&t, &rows, p->m, columns, p->y + j, p->n, k0 > 0, k0 + k == p->k ? &e : NULL, plain))
+                for (int64_t row = 0; row < p->m; row += HT_TILED_GROUP)
+                    if (plain[row / HT_TILED_GROUP])
+                        add_plain(p, row, ht_min64(HT_TILED_GROUP, p->m - row), j, columns, k0, k);
+        }
+    }
+}
+#else
+static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left) { tiled(p, col0, col1, left); }
+#endif
+
 /* Columns [col0, col1) of one product; col0 is a multiple of HT_PANEL. */
 static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
@@ -160,7 +244,7 @@ static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col
             (packed ? ht_gemv_packed : ht_gemv_dot)(p, from, to);
         }
     else
-        tiled(p, col0, col1, left);
+        (p->split ? tiled_split : tiled)(p, col0, col1, left);
     if (!ht_unary_is_clip(p->activation))
         for (int64_t i = 0; i < p->m; i++)
             ht_unary_f32(p->activation, p->p0, p->p1, p->y + i * p->n + col0, p->y + i * p->n + col0, col1 - col0);
@@ -196,6 +280,8 @@ typedef struct {
     ht_blocks blocks;
     const ht_tensor *indices; /* NULL: B has one matrix for each stride */
     int64_t count, elements;  /* matrices of B, if there are indices, and elements of each */
+    int splits;               /* as products of bfloat16 */
+    int64_t split_at;         /* bytes of scratch memory before what these need */
 } multiplication;
 
 /* Where the B of a matrix of the batch begins. */
@@ -230,6 +316,7 @@ static void multiply_part(void *context, int64_t part, int thread)
         p.epilogue.bias = p.epilogue.bias ? p.epilogue.bias + block.row * p.epilogue.bias_row : NULL;
         p.epilogue.addend = p.epilogue.addend ? p.epilogue.addend + y_at : NULL;
         p.scratch = (float *)ht_scratch(job->call, thread);
+        p.split = job->splits ? (char *)p.scratch + job->split_at : NULL;
         multiply_columns(&p, block.column, block.column + block.columns, &left);
     }
 }
@@ -295,8 +382,12 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         multiplication job = {.call = call, .first = p, .batch = matrices, .indices = indices,
                               .count = indices ? b->size / b_elements : 0, .elements = b_elements};
         const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
-        job.blocks = ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, MOST_ROWS,
-                               (double)y->size * (double)p.k, p.m / reads > p.n);
+        job.split_at = p.b_packed && !halved ? 0 : ht_scratch_gemm(p.k, p.n);
+        job.splits = HT_TILES && ht_split_pays(p.m, p.n, p.k) &&
+                     call->scratch_bytes >= job.split_at + ht_scratch_gemm_split(p.n, p.k);
+        job.blocks = ht_divide(call, batch, p.m, p.n, job.splits ? HT_TILED_GROUP : HT_TILE_ROWS,
+                               job.splits ? HT_TILED_GROUP : HT_PANEL, MOST_ROWS,
+                               (job.splits ? SPLIT_COST : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }

@@ -22,6 +22,7 @@ typedef struct {
     int activation;
     float p0, p1;
     float *scratch;
+    void *split;          /* memory for products of bfloat16, or NULL: products of float32 */
     const float *next;    /* packed B of which this thread probably reads `next_columns` columns next, to be prefetched */
     int64_t next_columns; /* 0: unknown */
 } ht_gemm_product;

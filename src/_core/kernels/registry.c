@@ -198,3 +198,5 @@ int ht_variant_runs(int variant)
 #endif
     return variant == 0;
 }
+
+int ht_variant_has_tiles(int variant) { return variant == 5; }

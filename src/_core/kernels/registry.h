@@ -23,6 +23,7 @@ int64_t ht_constant_value(int constant);
 int ht_num_variants(void);
 const char *ht_variant_name(int variant);
 int ht_variant_runs(int variant);
+int ht_variant_has_tiles(int variant); /* tiles.h */
 ht_kernel_fn ht_kernel(int variant, int kernel);
 
 #endif

@@ -57,12 +57,14 @@ static int has_input(const ht_call *call, int number, int ndim)
 }
 
 /* Panels of float32 that are packed already are read in place; other types than float32 need no memory. */
-static int64_t of_product(const ht_call *call)
+static int64_t of_product(const ht_call *call, int tiles)
 {
     if (!has_sizes(call, 0, 6) || !has_input(call, 0, 0) || call->num_in < 2 || !call->in[1] ||
-        call->in[0]->dtype != HT_FLOAT32 || (call->ints[5] && call->in[1]->dtype == HT_FLOAT32))
+        call->in[0]->dtype != HT_FLOAT32)
         return 0;
-    return ht_scratch_gemm(call->ints[2], call->ints[1]);
+    const int64_t m = call->ints[0], n = call->ints[1], k = call->ints[2];
+    return (call->ints[5] && call->in[1]->dtype == HT_FLOAT32 ? 0 : ht_scratch_gemm(k, n)) +
+           (tiles && ht_split_pays(m, n, k) ? ht_scratch_gemm_split(n, k) : 0);
 }
 
 static int64_t of_conv(const ht_call *call)
@@ -202,10 +204,10 @@ static int64_t of_conv_integer(const ht_call *call)
 
 int64_t ht_depthwise_integer_scratch_baseline(const ht_call *call);
 
-int64_t ht_scratch_bytes(int kernel, const ht_call *call)
+int64_t ht_scratch_bytes(int kernel, const ht_call *call, int tiles)
 {
     switch (kernel) {
-    case NUMBER_gemm: case NUMBER_matmul: return of_product(call);
+    case NUMBER_gemm: case NUMBER_matmul: return of_product(call, tiles);
     case NUMBER_conv: return of_conv(call);
     case NUMBER_pointwise_depthwise: return of_pointwise_depthwise(call);
     case NUMBER_max_pool: case NUMBER_average_pool: return of_pool(call);

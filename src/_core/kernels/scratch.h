@@ -5,8 +5,8 @@
 #include "kernel.h"
 
 /* Bytes of scratch memory with which a kernel runs a call as fast as it can. The call needs its operands' types and dims,
- * its ints and its counts, not the data. 0 also for a call that the kernel would refuse. The same for every instruction
- * set. */
-int64_t ht_scratch_bytes(int kernel, const ht_call *call);
+ * its ints and its counts, not the data. 0 also for a call that the kernel would refuse. tiles: whether the instruction
+ * set has tile registers (tiles.h); otherwise, the same for every instruction set. */
+int64_t ht_scratch_bytes(int kernel, const ht_call *call, int tiles);
 
 #endif
