@@ -73,21 +73,27 @@ static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
 
 #define HT_SPLIT_STEP 32     /* terms of a product of tiles */
 #define HT_SPLIT_K 256       /* terms of a block, at most */
-#define HT_SPLIT_COLUMNS 512 /* columns of a block, at most: converted, they take 768 kB of an L2 cache of 2 MB */
 #define HT_SPLIT_BYTES 6     /* of a converted element: three of bfloat16 */
+#define HT_SPLIT_GEMM 512    /* rows or columns that gemm keeps, at most: 768 kB of an L2 cache of 2 MB */
 
-/* Bytes of `columns` converted columns (a multiple of 32) with blocks of `k_step` terms, then a group of 32 rows, then its
- * product. */
-static inline int64_t ht_scratch_split(int64_t columns, int64_t k_step)
+/* Bytes of `held` converted rows or columns, of two groups of 32 of the other operand, and of two products of 32 x 32. */
+static inline int64_t ht_scratch_split(int64_t held, int64_t k_step)
 {
-    return HT_SPLIT_BYTES * k_step * (columns + 32) + 4 * 32 * 32;
+    return HT_SPLIT_BYTES * k_step * (held + 2 * 32) + 2 * 4 * 32 * 32;
 }
 
-/* The same for the blocks of gemm and matmul. */
-static inline int64_t ht_scratch_gemm_split(int64_t n, int64_t k)
+/* How many are held of a product C[m][n], if at most `most` can be. */
+static inline int64_t ht_split_held(int64_t m, int64_t n, int64_t most)
 {
-    const int64_t columns = n < HT_SPLIT_COLUMNS ? (n + 31) / 32 * 32 : HT_SPLIT_COLUMNS;
-    return ht_scratch_split(columns, k < HT_SPLIT_K ? (k + HT_SPLIT_STEP - 1) / HT_SPLIT_STEP * HT_SPLIT_STEP : HT_SPLIT_K);
+    const int64_t fewer = m < n ? m : n;
+    return fewer < most ? (fewer + 31) / 32 * 32 : most;
+}
+
+/* The same for gemm and matmul. */
+static inline int64_t ht_scratch_gemm_split(int64_t m, int64_t n, int64_t k)
+{
+    return ht_scratch_split(ht_split_held(m, n, HT_SPLIT_GEMM),
+                            k < HT_SPLIT_K ? (k + HT_SPLIT_STEP - 1) / HT_SPLIT_STEP * HT_SPLIT_STEP : HT_SPLIT_K);
 }
 
 /* Whether tiles are worth their cost for C[m][n] with sums of k products. */

@@ -37,6 +37,7 @@
 #define SOME_COLUMNS (64 * HT_PANEL)    /* columns of a block of a product with few rows, for the same reason */
 #define PACKING 4      /* cost of packing or widening an element of B, in reads */
 #define SMALL_M 8      /* rows of A up to which packing B costs more than it saves */
+#define MOST_COLUMNS 2048 /* of a block as products of bfloat16, for the same reason */
 #define SPLIT_COST 0.45 /* of a multiply-add as products of bfloat16 (tiled_product.h) */
 
 /* Floats of B in a block: a part of the L2 cache (384 kB, or 128 kB) that leaves room for A and C. */
@@ -194,34 +195,31 @@ static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64
 static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
-    const int64_t k_step = ht_tiled_k_step(p->k);
+    const int64_t k_step = ht_tiled_k_step(p->k), held = ht_split_held(p->rows, p->n, HT_SPLIT_GEMM);
     const ht_lanes a = {p->a, HT_PANEL * p->a_row, p->a_row, p->a_k};
     const ht_lanes b = p->b_packed  ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL}
                        : p->trans_b ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1}
                                     : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
-    for (int64_t j = col0; j < col1; j += HT_SPLIT_COLUMNS) {
-        const int64_t columns = ht_min64(HT_SPLIT_COLUMNS, col1 - j);
+    const int64_t most = p->halves ? BLOCK_FLOATS / HT_SPLIT_K : MOST_COLUMNS;
+    for (int64_t j = col0; j < col1; j += most) {
+        const int64_t columns = ht_min64(most, col1 - j);
         for (int64_t k0 = 0; k0 < p->k; k0 += k_step) {
             const int64_t k = ht_min64(k_step, p->k - k0);
             if (ht_paced_stop(left, p->m * columns * k))
                 return;
-            ht_tiled t = ht_tiled_begin(columns, k, p->split);
-            if (p->halves)
-                for (int64_t i = 0; i < columns; i += HT_TILED_GROUP) {
-                    const int64_t some = ht_min64(HT_TILED_GROUP, columns - i);
-                    pack_block(p, j + i, some, k0, k);
-                    const ht_lanes widened = {p->scratch, k * HT_PANEL, 1, HT_PANEL};
-                    ht_tiled_convert(&t, &widened, some, i);
-                }
-            else {
-                const ht_lanes block = ht_lanes_from(&b, j, k0);
-                ht_tiled_convert(&t, &block, columns, 0);
-            }
             ht_epilogue e = p->epilogue;
             e.bias = e.bias ? e.bias + j * e.bias_col : NULL;
             e.addend = e.addend ? e.addend + j : NULL;
-            const ht_lanes rows = ht_lanes_from(&a, 0, k0);
-            if (ht_tiled_multiply(&t, &rows, p->m, columns, p->y + j, p->n, k0 > 0, k0 + k == p->k ? &e : NULL, plain))
+            ht_tiled t = {.a = ht_lanes_from(&a, 0, k0), .rows = p->m, .columns = columns, .k = k, .held = held,
+                          .c = p->y + j, .c_row = p->n, .accumulate = k0 > 0, .epilogue = k0 + k == p->k ? &e : NULL,
+                          .scratch = p->split};
+            if (p->halves) {
+                pack_block(p, j, columns, k0, k);
+                t.b = (ht_lanes){p->scratch, k * HT_PANEL, 1, HT_PANEL};
+            } else {
+                t.b = ht_lanes_from(&b, j, k0);
+            }
+            if (HT_UNLIKELY(ht_tiled_multiply(&t, plain)))
                 for (int64_t row = 0; row < p->m; row += HT_TILED_GROUP)
                     if (plain[row / HT_TILED_GROUP])
                         add_plain(p, row, ht_min64(HT_TILED_GROUP, p->m - row), j, columns, k0, k);
@@ -384,7 +382,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
         job.split_at = p.b_packed && !halved ? 0 : ht_scratch_gemm(p.k, p.n);
         job.splits = HT_TILES && ht_split_pays(p.m, p.n, p.k) &&
-                     call->scratch_bytes >= job.split_at + ht_scratch_gemm_split(p.n, p.k);
+                     call->scratch_bytes >= job.split_at + ht_scratch_gemm_split(p.m, p.n, p.k);
         job.blocks = ht_divide(call, batch, p.m, p.n, job.splits ? HT_TILED_GROUP : HT_TILE_ROWS,
                                job.splits ? HT_TILED_GROUP : HT_PANEL, MOST_ROWS,
                                (job.splits ? SPLIT_COST : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);

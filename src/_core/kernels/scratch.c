@@ -64,7 +64,7 @@ static int64_t of_product(const ht_call *call, int tiles)
         return 0;
     const int64_t m = call->ints[0], n = call->ints[1], k = call->ints[2];
     return (call->ints[5] && call->in[1]->dtype == HT_FLOAT32 ? 0 : ht_scratch_gemm(k, n)) +
-           (tiles && ht_split_pays(m, n, k) ? ht_scratch_gemm_split(n, k) : 0);
+           (tiles && ht_split_pays(m, n, k) ? ht_scratch_gemm_split(m, n, k) : 0);
 }
 
 static int64_t of_conv(const ht_call *call)

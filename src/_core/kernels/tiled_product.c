@@ -16,6 +16,9 @@
  * depends on the block of k and the group alone, so results do not depend on how rows and columns are divided, if at
  * multiples of HT_TILED_GROUP.
  *
+ * Both conversions and the stores of finished products use vectors, which are idle while tiles are multiplied, so they are
+ * done in between.
+ *
  * Converted, a group is a row of steps of 32 k, each [part h, m, l][half: 16 rows or columns][1 kB tile].
  * Cost: six products of tiles for each 32 x 32 x 32, which is 2.4 times as fast as float32 vectors; converting an element takes as long as 20 of
  * the products.
@@ -94,123 +97,186 @@ HT_INLINE void store_lane(uint8_t *to, int r, vf first, vf second, vi *largest)
     store_parts(to + r * 64, split(vf_even(first, second), vf_odd(first, second), largest));
 }
 
-/* The lanes of a tile of A whose k are adjacent in memory. */
-static __attribute__((noinline)) void convert_rows(const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, vi *most)
+/* Rows [begin, end) of one half of the tiles of a step, from sixteen lanes, of which `lanes` and `k` terms exist. The same
+ * of the lanes that are converted next, `ahead` floats on, are prefetched. */
+typedef struct {
+    const float *from;
+    int64_t lane, step, lanes, k, ahead;
+    int begin, end;
+} piece;
+
+/* A's lanes, if their k are adjacent in memory. */
+static __attribute__((noinline)) void convert_rows(const piece *p, uint8_t *to, vi *most)
 {
     vi largest = *most;
-    for (int64_t k0 = 0; k0 < k; k0 += STEP, to += STEP_BYTES) {
-        const float *from = x->data + k0;
-        const int64_t left = ht_min64(STEP, k - k0), second = ht_max64(0, left - VF_LANES);
-        if (HT_LIKELY(left == STEP))
-            for (int r = 0; r < lanes; r++, from += x->lane)
-                store_lane(to, r, vf_load(from), vf_load(from + VF_LANES), &largest);
+    const float *from = p->from + p->begin * p->lane;
+    const int64_t second = ht_max64(0, p->k - VF_LANES);
+    for (int r = p->begin; r < ht_min64(p->end, p->lanes); r++, from += p->lane) {
+        __builtin_prefetch(from + p->ahead, 0, 2);
+        __builtin_prefetch(from + p->ahead + VF_LANES, 0, 2);
+        if (HT_LIKELY(p->k == STEP))
+            store_lane(to, r, vf_load(from), vf_load(from + VF_LANES), &largest);
         else
-            for (int r = 0; r < lanes; r++, from += x->lane)
-                store_lane(to, r, vf_load_n(from, ht_min64(VF_LANES, left)),
-                           second > 0 ? vf_load_n(from + VF_LANES, second) : vf_set1(0.0f), &largest);
+            store_lane(to, r, vf_load_n(from, ht_min64(VF_LANES, p->k)),
+                       second > 0 ? vf_load_n(from + VF_LANES, second) : vf_set1(0.0f), &largest);
     }
     *most = largest;
 }
 
-/* The lanes of a tile of A that are adjacent in memory. */
-static __attribute__((noinline)) void transpose_rows(const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, vi *most)
+/* A's lanes, if they are adjacent in memory. */
+static __attribute__((noinline)) void transpose_rows(const piece *p, uint8_t *to, vi *most)
 {
     vi largest = *most;
     float kept[VF_LANES][VF_LANES] __attribute__((aligned(64)));
-    for (int64_t k0 = 0; k0 < k; k0 += STEP, to += STEP_BYTES) {
-        vf square[VF_LANES];
-        load_square(x->data + k0 * x->step, x->step, k - k0, lanes, square);
-        vf_transpose(square);
+    vf square[VF_LANES];
+    if (p->begin > 0)
+        return; /* all rows were converted with the first */
+    for (int64_t i = 0; i < p->k; i++)
+        __builtin_prefetch(p->from + i * p->step + p->ahead, 0, 2);
+    load_square(p->from, p->step, p->k, p->lanes, square);
+    vf_transpose(square);
 #pragma GCC unroll 16
-        for (int r = 0; r < VF_LANES; r++)
-            vf_store(kept[r], square[r]);
-        load_square(x->data + (k0 + VF_LANES) * x->step, x->step, k - k0 - VF_LANES, lanes, square);
-        vf_transpose(square);
+    for (int r = 0; r < VF_LANES; r++)
+        vf_store(kept[r], square[r]);
+    load_square(p->from + VF_LANES * p->step, p->step, p->k - VF_LANES, p->lanes, square);
+    vf_transpose(square);
 #pragma GCC unroll 16
-        for (int r = 0; r < VF_LANES; r++)
-            store_lane(to, r, vf_load(kept[r]), square[r], &largest);
-    }
+    for (int r = 0; r < VF_LANES; r++)
+        store_lane(to, r, vf_load(kept[r]), square[r], &largest);
     *most = largest;
 }
 
-/* The lanes of a tile of B that are adjacent in memory. */
-static __attribute__((noinline)) void convert_columns(const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, vi *most)
+/* B's lanes, if they are adjacent in memory. */
+static __attribute__((noinline)) void convert_columns(const piece *p, uint8_t *to, vi *most)
 {
     vi largest = *most;
-    for (int64_t k0 = 0; k0 < k; k0 += STEP, to += STEP_BYTES) {
-        const float *from = x->data + k0 * x->step;
-        const int64_t left = ht_min64(STEP, k - k0);
-        if (HT_LIKELY(left == STEP && lanes == VF_LANES))
-            for (int r = 0; r < STEP / 2; r++, from += 2 * x->step)
-                store_parts(to + r * 64, split(vf_load(from), vf_load(from + x->step), &largest));
-        else
-            for (int r = 0; r < STEP / 2; r++, from += 2 * x->step) {
-                const vf x0 = 2 * r < left ? vf_load_n(from, lanes) : vf_set1(0.0f);
-                const vf x1 = 2 * r + 1 < left ? vf_load_n(from + x->step, lanes) : vf_set1(0.0f);
-                store_parts(to + r * 64, split(x0, x1, &largest));
-            }
-    }
-    *most = largest;
-}
-
-/* The lanes of a tile of B whose k are adjacent in memory. */
-static __attribute__((noinline)) void transpose_columns(const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, vi *most)
-{
-    vi largest = *most;
-    for (int64_t k0 = 0; k0 < k; k0 += STEP, to += STEP_BYTES)
-        for (int64_t part = 0; part < 2; part++) {
-            vf square[VF_LANES];
-            load_square(x->data + k0 + part * VF_LANES, x->lane, lanes, k - k0 - part * VF_LANES, square);
-            vf_transpose(square);
-#pragma GCC unroll 8
-            for (int r = 0; r < VF_LANES; r += 2)
-                store_parts(to + (part * VF_LANES + r) / 2 * 64, split(square[r], square[r + 1], &largest));
+    const float *from = p->from + p->begin * 2 * p->step;
+    for (int r = p->begin; r < p->end; r++, from += 2 * p->step) {
+        __builtin_prefetch(from + p->ahead, 0, 2);
+        __builtin_prefetch(from + p->step + p->ahead, 0, 2);
+        if (HT_LIKELY(p->k == STEP && p->lanes == VF_LANES)) {
+            store_parts(to + r * 64, split(vf_load(from), vf_load(from + p->step), &largest));
+        } else {
+            const vf x0 = 2 * r < p->k ? vf_load_n(from, p->lanes) : vf_set1(0.0f);
+            const vf x1 = 2 * r + 1 < p->k ? vf_load_n(from + p->step, p->lanes) : vf_set1(0.0f);
+            store_parts(to + r * 64, split(x0, x1, &largest));
         }
+    }
+    *most = largest;
+}
+
+/* B's lanes, if their k are adjacent in memory. */
+static __attribute__((noinline)) void transpose_columns(const piece *p, uint8_t *to, vi *most)
+{
+    vi largest = *most;
+    for (int64_t r = 0; r < p->lanes; r++) {
+        __builtin_prefetch(p->from + r * p->lane + p->ahead, 0, 2);
+        __builtin_prefetch(p->from + r * p->lane + p->ahead + VF_LANES, 0, 2);
+    }
+    for (int64_t half = 2 * p->begin; half < 2 * p->end; half += VF_LANES) {
+        vf square[VF_LANES];
+        load_square(p->from + half, p->lane, p->lanes, p->k - half, square);
+        vf_transpose(square);
+#pragma GCC unroll 8
+        for (int r = 0; r < VF_LANES; r += 2)
+            store_parts(to + (half + r) / 2 * 64, split(square[r], square[r + 1], &largest));
+    }
     *most = largest;
 }
 
 HT_INLINE int along_k(const ht_lanes *x) { return x->step == 1 && x->lane != 1; }
 
-/* Converts up to 32 lanes. Returns whether they can be split. */
-static int convert_group(const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, int are_rows)
+/* A group of up to 32 lanes that is being converted, piece by piece. */
+typedef struct {
+    ht_lanes x;
+    int64_t lanes, k, ahead;
+    uint8_t *to;
+    void (*convert)(const piece *, uint8_t *, vi *);
+    int64_t done, pieces;
+    vi largest;
+} conversion;
+
+static conversion begin_conversion(const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, int are_rows, int has_next)
 {
-    vi largest = vi_set1(0);
-    for (int64_t first = 0; first < lanes; first += VF_LANES, to += HALF) {
-        const ht_lanes some = ht_lanes_from(x, first, 0);
-        const int64_t count = ht_min64(VF_LANES, lanes - first);
-        if (are_rows)
-            (along_k(x) ? convert_rows : transpose_rows)(&some, count, k, to, &largest);
-        else
-            (along_k(x) ? transpose_columns : convert_columns)(&some, count, k, to, &largest);
-    }
-    return in_range(largest);
+    conversion c = {.x = *x, .lanes = ht_min64(lanes, GROUP), .k = k, .to = to, .ahead = has_next ? 2 * x->panel : 0};
+    c.pieces = ht_ceil_div(k, STEP) * ht_ceil_div(c.lanes, VF_LANES) * 2;
+    c.convert = are_rows ? along_k(x) ? convert_rows : transpose_rows : along_k(x) ? transpose_columns : convert_columns;
+    c.largest = vi_set1(0);
+    return c;
 }
 
-static int64_t steps_of(const ht_tiled *t) { return ht_ceil_div(t->k, STEP); }
-
-static uint8_t *columns_of(const ht_tiled *t, int64_t group) { return t->columns + group * steps_of(t) * STEP_BYTES; }
-
-void ht_tiled_convert(ht_tiled *t, const ht_lanes *b, int64_t columns, int64_t first)
+/* Converts up to piece `end`. */
+static void convert(conversion *c, int64_t end)
 {
-    HT_ASSERT(first % GROUP == 0 && t->k > 0 && t->k <= HT_SPLIT_K && first + columns <= HT_SPLIT_COLUMNS);
-    for (int64_t j = 0; j < columns; j += GROUP) {
-        const int64_t group = (first + j) / GROUP, count = ht_min64(GROUP, columns - j);
-        const ht_lanes some = ht_lanes_from(b, j, 0);
-        uint8_t *to = columns_of(t, group);
-        t->plain[group] = !convert_group(&some, count, t->k, to, 0);
-        if (HT_LIKELY(!t->plain[group]))
-            continue;
-        float *panels = (float *)(void *)to;
-        for (int64_t i = 0; i < count; i += HT_PANEL, panels += t->k * HT_PANEL) {
-            const ht_lanes panel = ht_lanes_from(&some, i, 0);
-            const int trans = along_k(b);
-            ht_pack_panels(panel.data, trans ? panel.lane : panel.step, trans, t->k, ht_min64(HT_PANEL, count - i), panels, t->k);
+    const int64_t halves = ht_ceil_div(c->lanes, VF_LANES);
+    for (; c->done < ht_min64(end, c->pieces); c->done++) {
+        const int64_t eight = c->done % 2, half = c->done / 2 % halves, step = c->done / 2 / halves;
+        const ht_lanes x = ht_lanes_from(&c->x, half * VF_LANES, step * STEP);
+        const piece p = {x.data, x.lane, x.step, ht_min64(VF_LANES, c->lanes - half * VF_LANES),
+                         ht_min64(STEP, c->k - step * STEP), c->ahead, (int)eight * 8, (int)eight * 8 + 8};
+        c->convert(&p, c->to + step * STEP_BYTES + half * HALF, &c->largest);
+    }
+}
+
+/* Finishes a conversion. Returns whether the group can be split; otherwise columns are kept as panels of float32. */
+static int end_conversion(conversion *c, int are_rows)
+{
+    convert(c, c->pieces);
+    const int splits = in_range(c->largest);
+    if (HT_UNLIKELY(!splits && !are_rows))
+        for (int64_t i = 0; i < c->lanes; i += HT_PANEL) {
+            const ht_lanes panel = ht_lanes_from(&c->x, i, 0);
+            const int trans = along_k(&c->x);
+            ht_pack_panels(panel.data, trans ? panel.lane : panel.step, trans, c->k, ht_min64(HT_PANEL, c->lanes - i),
+                           (float *)(void *)c->to + i * c->k, c->k);
+        }
+    return splits;
+}
+
+/* A product of two groups on its way to C. It is stored while the next is computed, which uses other units of the
+ * processor. */
+typedef struct {
+    const float *sums;
+    float *c;
+    int64_t c_row, rows, columns, done; /* done: rows that are stored */
+    int accumulate;
+    const ht_epilogue *e;               /* of C's first row and column, or NULL */
+    int64_t row, column;                /* of the epilogue's matrices */
+} pending;
+
+/* Stores up to `count` more rows: C = or += sums, then the epilogue. */
+static __attribute__((noinline)) void finish(pending *p, int64_t count)
+{
+    const ht_epilogue *e = p->e;
+    const int64_t first = p->done, end = ht_min64(first + count, p->rows);
+    p->done = end;
+    for (int64_t j = 0; j < p->columns; j += VF_LANES) {
+        const vm exist = vm_first(ht_min64(VF_LANES, p->columns - j));
+        for (int64_t i = first; i < end; i++) {
+            float *to = p->c + i * p->c_row + j;
+            vf x = vf_load(p->sums + i * GROUP + j);
+            if (p->accumulate)
+                x += vf_load_where(to, exist);
+            if (e) {
+                const int64_t row = p->row + i, column = p->column + j;
+                x *= vf_set1(e->alpha);
+                if (e->bias) {
+                    const float *bias = e->bias + row * e->bias_row;
+                    x = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_where(bias + column, exist) : vf_set1(*bias), x);
+                }
+                if (e->addend)
+                    x += vf_load_where(e->addend + row * e->addend_row + column, exist);
+                x = vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), x));
+            }
+            _mm512_mask_storeu_ps(to, exist, x);
         }
     }
 }
 
-/* sums[32][32] = A x B for converted groups, of which `tall` and `wide` halves exist. */
-HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps, float *sums, const int tall, const int wide)
+/* sums[32][32] = A x B for converted groups, of which `tall` and `wide` halves exist. Stores `before`
+ * and converts `next` meanwhile, the latter from its piece `begin` to `end`. */
+HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps, float *sums, pending *before,
+                               conversion *next, int64_t begin, int64_t end, const int tall, const int wide)
 {
 #define LOAD_A(part)                                                                                                  \
     do {                                                                                                              \
@@ -234,6 +300,7 @@ HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps,
         if (tall > 1 && wide > 1)                                                                                     \
             _tile_dpbf16ps(3, 5, 7);                                                                                  \
     } while (0)
+    const int64_t share = ht_ceil_div(before->rows, steps), all = steps;
     enum { H, M, L };
     _tile_zero(0);
     _tile_zero(1);
@@ -247,12 +314,16 @@ HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps,
         MULTIPLY;
         LOAD_B(M);
         MULTIPLY;
+        convert(next, begin + (end - begin) * (2 * (all - steps) + 1) / (2 * all));
         LOAD_A(H);
         MULTIPLY;
         LOAD_B(L);
         MULTIPLY;
         LOAD_B(H);
         MULTIPLY;
+        if (before->done < before->rows)
+            finish(before, share);
+        convert(next, begin + (end - begin) * (all - steps + 1) / all);
     }
 #undef LOAD_A
 #undef LOAD_B
@@ -279,70 +350,92 @@ static __attribute__((noinline)) void multiply_plain(const ht_lanes *a, const fl
     }
 }
 
-/* C = or += sums, then the epilogue. `e`: of the first row and column. */
-HT_INLINE void finish(const float *sums, float *c, int64_t c_row, int64_t rows, int64_t columns, int accumulate,
-                      const ht_epilogue *e)
+/* Groups of both operands, and what is on its way. */
+typedef struct {
+    const ht_tiled *t;
+    int64_t steps;
+    float *sums, *other;
+    pending before;
+    conversion next;
+} product;
+
+/* C's rows i and so on, columns j and so on. a, b: the converted groups. Converts pieces of p->next meanwhile. */
+static void multiply_groups(product *p, int64_t i, int64_t j, const uint8_t *a, const uint8_t *b, int b_is_plain,
+                            int64_t begin, int64_t end)
 {
-    for (int64_t j = 0; j < columns; j += VF_LANES) {
-        const int64_t n = ht_min64(VF_LANES, columns - j);
-        const vm exist = vm_first(n);
-        for (int64_t i = 0; i < rows; i++) {
-            float *to = c + i * c_row + j;
-            vf x = vf_load(sums + i * GROUP + j);
-            if (accumulate)
-                x += vf_load_where(to, exist);
-            if (e) {
-                x *= vf_set1(e->alpha);
-                if (e->bias) {
-                    const float *bias = e->bias + i * e->bias_row;
-                    x = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_where(bias + j, exist) : vf_set1(*bias), x);
-                }
-                if (e->addend)
-                    x += vf_load_where(e->addend + i * e->addend_row + j, exist);
-                x = vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), x));
-            }
-            _mm512_mask_storeu_ps(to, exist, x);
-        }
-    }
+    const ht_tiled *t = p->t;
+    const int64_t height = ht_min64(GROUP, t->rows - i), width = ht_min64(GROUP, t->columns - j);
+    if (HT_UNLIKELY(b_is_plain)) {
+        const ht_lanes some = ht_lanes_from(&t->a, i, 0);
+        multiply_plain(&some, (const float *)(const void *)b, t->k, p->sums, height, width);
+    } else if (height > HT_PANEL && width > HT_PANEL)
+        multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 2, 2);
+    else if (height > HT_PANEL)
+        multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 2, 1);
+    else if (width > HT_PANEL)
+        multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 1, 2);
+    else
+        multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 1, 1);
+    finish(&p->before, p->before.rows);
+    p->before = (pending){p->sums, t->c + i * t->c_row + j, t->c_row, height, width, 0, t->accumulate, t->epilogue, i, j};
+    float *last = p->sums;
+    p->sums = p->other;
+    p->other = last;
 }
 
-int ht_tiled_multiply(const ht_tiled *t, const ht_lanes *a, int64_t rows, int64_t columns, float *c, int64_t c_row,
-                      int accumulate, const ht_epilogue *epilogue, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP])
+int ht_tiled_multiply(const ht_tiled *t, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP])
 {
-    HT_ASSERT(rows <= HT_TILED_MOST_ROWS && columns <= HT_SPLIT_COLUMNS);
-    int any = 0;
+    enum { MOST_HELD = HT_SPLIT_GEMM / GROUP };
+    HT_ASSERT(t->k > 0 && t->k <= HT_SPLIT_K && t->rows <= HT_TILED_MOST_ROWS && t->held <= HT_SPLIT_GEMM);
+    /* The operand with fewer lanes is converted first and held; the other is converted a group at a time, each while the one
+     * before is multiplied. */
+    const int holds_rows = t->rows < t->columns;
+    const ht_lanes *held = holds_rows ? &t->a : &t->b, *passing = holds_rows ? &t->b : &t->a;
+    const int64_t all = holds_rows ? t->rows : t->columns, others = holds_rows ? t->columns : t->rows;
+    product p = {.t = t, .steps = ht_ceil_div(t->k, STEP)};
+    const int64_t group_bytes = p.steps * STEP_BYTES;
+    uint8_t *const kept = (uint8_t *)t->scratch, *const two = kept + t->held / GROUP * group_bytes;
+    p.sums = (float *)(void *)(two + 2 * group_bytes);
+    p.other = p.sums + GROUP * GROUP;
+    int any = 0, splits[MOST_HELD];
     ht_tiles_begin();
-    for (int64_t i = 0; i < rows; i += GROUP) {
-        const ht_lanes some = ht_lanes_from(a, i, 0);
-        const int64_t height = ht_min64(GROUP, rows - i);
-        plain[i / GROUP] = !convert_group(&some, height, t->k, t->rows, 1);
-        if (HT_UNLIKELY(plain[i / GROUP])) {
-            any = 1;
-            continue;
-        }
-        for (int64_t j = 0; j < columns; j += GROUP) {
-            const int64_t width = ht_min64(GROUP, columns - j);
-            const uint8_t *b = columns_of(t, j / GROUP);
-            if (HT_UNLIKELY(t->plain[j / GROUP]))
-                multiply_plain(&some, (const float *)(const void *)b, t->k, t->sums, height, width);
-            else if (height > HT_PANEL)
-                if (width > HT_PANEL)
-                    multiply_tiles(t->rows, b, steps_of(t), t->sums, 2, 2);
-                else
-                    multiply_tiles(t->rows, b, steps_of(t), t->sums, 2, 1);
-            else if (width > HT_PANEL)
-                multiply_tiles(t->rows, b, steps_of(t), t->sums, 1, 2);
-            else
-                multiply_tiles(t->rows, b, steps_of(t), t->sums, 1, 1);
-            ht_epilogue e;
-            if (epilogue) {
-                e = *epilogue;
-                e.bias = e.bias ? e.bias + i * e.bias_row + j * e.bias_col : NULL;
-                e.addend = e.addend ? e.addend + i * e.addend_row + j : NULL;
+    for (int64_t first = 0; first < all; first += t->held) {
+        const int64_t lanes = ht_min64(t->held, all - first), groups = ht_ceil_div(lanes, GROUP);
+        for (int64_t g = 0; g < groups; g++) {
+            const ht_lanes x = ht_lanes_from(held, first + g * GROUP, 0);
+            conversion c = begin_conversion(&x, lanes - g * GROUP, t->k, kept + g * group_bytes, holds_rows, g + 1 < groups);
+            splits[g] = end_conversion(&c, holds_rows);
+            if (holds_rows) {
+                plain[first / GROUP + g] = !splits[g];
+                any |= !splits[g];
             }
-            finish(t->sums, c + i * c_row + j, c_row, height, width, accumulate, epilogue ? &e : NULL);
+        }
+        p.next = begin_conversion(passing, others, t->k, two, !holds_rows, others > GROUP);
+        for (int64_t i = 0; i < others; i += GROUP) {
+            const int current_splits = end_conversion(&p.next, !holds_rows);
+            const uint8_t *current = p.next.to;
+            if (i + GROUP < others) {
+                const ht_lanes x = ht_lanes_from(passing, i + GROUP, 0);
+                p.next = begin_conversion(&x, others - i - GROUP, t->k, current == two ? two + group_bytes : two, !holds_rows,
+                                          i + 2 * GROUP < others);
+            }
+            if (!holds_rows) {
+                plain[i / GROUP] = !current_splits;
+                any |= !current_splits;
+                if (HT_UNLIKELY(!current_splits))
+                    continue;
+            }
+            for (int64_t g = 0; g < groups; g++) {
+                const int64_t begin = p.next.pieces * g / groups, end = p.next.pieces * (g + 1) / groups;
+                const uint8_t *h = kept + g * group_bytes;
+                if (holds_rows && splits[g])
+                    multiply_groups(&p, first + g * GROUP, i, h, current, !current_splits, begin, end);
+                else if (!holds_rows)
+                    multiply_groups(&p, i, first + g * GROUP, current, h, !splits[g], begin, end);
+            }
         }
     }
+    finish(&p.before, p.before.rows);
     ht_tiles_end();
     return any;
 }

@@ -1,0 +1,235 @@
+"""Products of float32 as sums of bfloat16 products (tiled_product.c), against NumPy in float64 and against plain products.
+
+With other instruction sets than AMX, the same calls run the plain products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetero import _kernels
+
+VARIANTS = _kernels.variants()
+TILES = [variant for variant in VARIANTS if variant.endswith("amx")]
+RELU = 1
+EPSILON = 2.0**-24
+Array = np.ndarray[Any, Any]
+
+
+def pack(b: Array) -> Array:
+    k, n = b.shape
+    return _kernels.call("pack_b", [b], [((-(-n // 16) * 16 * k,), np.float32)], [1, k, n, 0])[0]
+
+
+def gemm(
+    a: Array, b: Array, variant: str, *, trans_a: bool = False, form: str = "packed", bias: Array | None = None,
+    strides: tuple[int, int] = (0, 0), addend: Array | None = None, activation: int = 0,
+    floats: tuple[float, float, float, float] = (1, 1, 0, 0), threads: int = 1,
+) -> Array:  # fmt: skip
+    """a[m][k] times b[k][n]; ``form``: how B is given."""
+    (m, k), n = a.shape, b.shape[1]
+    left = np.ascontiguousarray(a.T) if trans_a else a
+    right = {
+        "plain": lambda: b,
+        "transposed": lambda: np.ascontiguousarray(b.T),
+        "packed": lambda: pack(b),
+        "halves": lambda: _kernels.call("cast", [pack(b)], [((pack(b).size,), "float16")])[0],
+    }[form]()
+    packed = form in ("packed", "halves")
+    ints = [m, n, k, trans_a, form == "transposed", packed, *strides, activation]
+    team = _kernels.Team(threads) if threads > 1 else None
+    return _kernels.call(
+        "gemm", [left, right, bias, addend], [((m, n), np.float32)], ints, floats, None, variant, team
+    )[0]
+
+
+def bound(a: Array, b: Array, terms: int = 0) -> Array:
+    """The error of a sum in any order, twice over: k + terms roundings of sums of magnitudes."""
+    k = a.shape[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (2 * (k + terms) * EPSILON * (np.abs(a).astype(float) @ np.abs(b).astype(float)) + k * 2.0**-100).astype(float)
+
+
+def assert_right(found: Array, a: Array, b: Array) -> None:
+    expected = a.astype(float) @ b.astype(float)
+    difference = np.abs(found - expected)
+    assert (difference <= bound(a, b)).all(), (difference - bound(a, b)).max()
+
+
+SHAPES = [
+    (32, 32, 32), (33, 32, 32), (32, 33, 32), (32, 32, 33), (47, 48, 49), (64, 96, 31), (31, 96, 64), (96, 31, 64),
+    (63, 65, 257), (40, 70, 300), (128, 512, 40), (40, 530, 40), (530, 40, 40), (600, 544, 33), (33, 1100, 64),
+    (1, 64, 64), (64, 1, 64), (64, 64, 1), (0, 64, 64), (64, 0, 64), (64, 64, 0), (48, 2080, 34), (49, 50, 768),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("form", ["plain", "transposed", "packed"])
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_shapes_and_layouts(variant: str, form: str, trans_a: bool) -> None:
+    rng = np.random.default_rng(1)
+    for m, n, k in SHAPES:
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        assert_right(gemm(a, b, variant, trans_a=trans_a, form=form), a, b)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_of_16_bits_are_widened(variant: str) -> None:
+    rng = np.random.default_rng(2)
+    for m, n, k in [(33, 40, 34), (64, 400, 300), (40, 1000, 260)]:
+        a = rng.standard_normal((m, k), np.float32)
+        b = rng.standard_normal((k, n)).astype(np.float16).astype(np.float32)
+        assert_right(gemm(a, b, variant, form="halves"), a, b)
+
+
+@pytest.mark.parametrize("variant", TILES or VARIANTS[-1:])
+def test_errors_are_no_larger_than_those_of_float32(variant: str) -> None:
+    """Against the sum in order, with all products of one sign and with cancellation."""
+    rng = np.random.default_rng(3)
+    for k in (32, 256, 1000, 4096):
+        for signed in (False, True):
+            a, b = rng.random((64, k), np.float32) - signed * 0.5, rng.random((k, 64), np.float32) - signed * 0.5
+            found, exact = gemm(a, b, variant), a.astype(float) @ b.astype(float)
+            ordered = np.zeros((64, 64), np.float32)
+            for i in range(k):
+                ordered += a[:, i : i + 1] * b[i : i + 1]
+            assert np.abs(found - exact).max() <= 1.1 * np.abs(ordered - exact).max()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("bias_shape", "strides"), [((1,), (0, 0)), ((70,), (0, 1)), ((50,), (1, 0)), ((50, 70), (70, 1))])
+@pytest.mark.parametrize("k", [40, 300])
+def test_epilogues(variant: str, bias_shape: tuple[int, ...], strides: tuple[int, int], k: int) -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((50, k), np.float32), rng.standard_normal((k, 70), np.float32)
+    bias, addend = rng.standard_normal(bias_shape, np.float32), rng.standard_normal((50, 70), np.float32)
+    column = bias[:, None] if strides == (1, 0) else bias
+    for activation in (0, RELU):
+        found = gemm(
+            a, b, variant, bias=bias, strides=strides, addend=addend, activation=activation, floats=(0.5, -2, 0, 0)
+        )
+        expected = 0.5 * (a.astype(float) @ b) - 2 * column + addend
+        expected = np.maximum(expected, 0) if activation else expected
+        assert (np.abs(found - expected) <= bound(a, b) + 1e-6).all()
+
+
+SPECIAL = [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**21, 2.0**20, 1e-38, 1e-45, 2.0**-41, -0.0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("form", ["plain", "transposed", "packed"])
+@pytest.mark.parametrize("value", SPECIAL)
+def test_special_values_stay_in_their_row_and_column(variant: str, form: str, value: float) -> None:
+    """They force plain products in one group of rows or columns; all others are as without them."""
+    rng = np.random.default_rng(5)
+    for m, n, k in [(70, 100, 40), (100, 70, 300)]:
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        before = gemm(a, b, variant, form=form)
+        for at_a, at_b in [((m - 1, k - 1), None), (None, (0, n - 1)), ((40, 3), (3, 40))]:
+            x, y = a.copy(), b.copy()
+            rows, columns = np.ones(m, bool), np.ones(n, bool)
+            if at_a:
+                x[at_a], rows[at_a[0]] = value, False
+            if at_b:
+                y[at_b], columns[at_b[1]] = value, False
+            found = gemm(x, y, variant, form=form)
+            with np.errstate(all="ignore"):
+                expected = x.astype(float) @ y.astype(float)
+                narrow = expected.astype(np.float32)
+                limits = bound(x, y)
+            finite = np.isfinite(narrow)
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(narrow))
+            np.testing.assert_array_equal(found[~finite], narrow[~finite])
+            assert (np.abs(found[finite] - expected[finite]) <= limits[finite]).all()
+            np.testing.assert_allclose(found[np.ix_(rows, columns)], before[np.ix_(rows, columns)], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("scale", [2.0**-140, 2.0**-126, 2.0**-103, 2.0**-60, 2.0**-41, 2.0**-39, 2.0**19, 2.0**21, 2.0**60])
+def test_scales(variant: str, scale: float) -> None:
+    """Whole operands, single rows and single columns of one magnitude, times the opposite magnitude."""
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((64, 64), np.float32), rng.standard_normal((64, 96), np.float32)
+    inverse = min(1 / scale, 2.0**60)
+    for rows, columns in [(slice(None), slice(None)), (slice(3, 4), slice(40, 41)), (slice(32, 64), slice(32, 64))]:
+        x, y = a.copy(), b.copy()
+        x[rows] *= np.float32(scale)
+        y[:, columns] *= np.float32(inverse)
+        assert_right(gemm(x, y, variant), x, y)
+        assert_right(gemm(np.ascontiguousarray(y.T), np.ascontiguousarray(x.T), variant), y.T, x.T)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_term_that_is_tiny_beside_others_of_its_row_counts(variant: str) -> None:
+    """Row 0 holds 1 and a tiny number; column 0 holds 0 and a huge one, so only the product of these two remains."""
+    for exponent in (20, 30, 60, 100, 120):
+        a, b = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
+        a[0, :2], b[:2, 0] = (1, 1.5 * 2.0**-exponent), (0, 1.25 * 2.0**exponent)
+        assert gemm(a, b, variant)[0, 0] == np.float32(1.875)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_zeros_and_signs(variant: str) -> None:
+    a, b = np.zeros((64, 64), np.float32), -np.zeros((64, 64), np.float32)
+    assert not gemm(a, b, variant).any()
+    a[:, 0] = b[0] = -1
+    np.testing.assert_array_equal(gemm(a, b, variant), np.ones((64, 64), np.float32))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("shape", [(70, 300, 400), (300, 70, 400), (45, 45, 40), (1000, 33, 64), (33, 1000, 64)])
+def test_threads_do_not_change_a_bit(variant: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    a[m // 2, 1], b[2, n // 2] = np.inf, 2.0**30
+    for form in ("packed", "plain", "transposed"):
+        one = gemm(a, b, variant, form=form)
+        for threads in (2, 3):
+            np.testing.assert_array_equal(gemm(a, b, variant, form=form, threads=threads), one)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    m=st.integers(1, 100), n=st.integers(1, 100), k=st.integers(1, 300), seed=st.integers(0, 2**31),
+    form=st.sampled_from(["plain", "transposed", "packed"]), trans_a=st.booleans(),
+)  # fmt: skip
+def test_wide_ranges_of_magnitudes(m: int, n: int, k: int, seed: int, form: str, trans_a: bool) -> None:
+    rng = np.random.default_rng(seed)
+    low, high = sorted(rng.integers(-130, 40, 2))
+    a, b = (
+        (rng.standard_normal(shape) * 2.0 ** rng.uniform(low, high + 1, shape)).astype(np.float32)
+        for shape in ((m, k), (k, n))
+    )
+    for variant in VARIANTS[-2:]:
+        assert_right(gemm(a, b, variant, form=form, trans_a=trans_a), a, b)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_batches(variant: str) -> None:
+    """matmul over a batch, where one matrix of B serves all of A's, and where it is the other way round."""
+    rng = np.random.default_rng(8)
+    m, n, k = 40, 50, 70
+    a, b = rng.standard_normal((3, m, k), np.float32), rng.standard_normal((3, k, n), np.float32)
+    for strides in ((m * k, k * n), (m * k, 0), (0, k * n)):
+        ints = [m, n, k, 0, 0, 0, 0, 0, 0, 1, 3, *strides]
+        inputs = [a if strides[0] else a[0], b if strides[1] else b[0]]
+        found = _kernels.call("matmul", inputs, [((3, m, n), np.float32)], ints, (1, 0, 0, 0), variant=variant)[0]
+        for i in range(3):
+            assert_right(found[i], a[i if strides[0] else 0], b[i if strides[1] else 0])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_memory_for_them_products_are_plain(variant: str) -> None:
+    rng = np.random.default_rng(9)
+    a, b = rng.standard_normal((64, 64), np.float32), rng.standard_normal((64, 64), np.float32)
+    ints, floats = [64, 64, 64, 0, 0, 1, 0, 0, 0], (1, 0, 0, 0)
+    found = _kernels.call("gemm", [a, pack(b)], [((64, 64), np.float32)], ints, floats, 0, variant)[0]
+    assert_right(found, a, b)
+    plain = _kernels.call("gemm", [a, pack(b)], [((64, 64), np.float32)], ints, floats, 0, VARIANTS[0])[0]
+    np.testing.assert_allclose(found, plain, atol=1e-4)
