@@ -40,6 +40,7 @@
 #include "conv.h"
 #include "gemm_product.h"
 #include "layouts.h"
+#include "tiled_product.h"
 
 #define TLB_FLOATS (64 * 1024) /* of 64 pages */
 
@@ -79,6 +80,16 @@ static double sampling(const ht_conv *c)
     return (c->stride[2] > 2 ? 16 : 6) + (ht_conv_flat(c) ? 0 : 16 * VF_LANES / (double)c->out[2]);
 }
 
+/* The multiply-adds of float32 that take as long as `pixels` pixels of `channels` output channels, for each k, as products of
+ * bfloat16: whole groups, and the conversion of both operands. */
+static double split_products(int64_t pixels, int64_t channels)
+{
+    enum { CONVERSION = 12 };
+    const double tall = (double)(ht_ceil_div(channels, HT_TILED_GROUP) * HT_TILED_GROUP);
+    const double wide = (double)(ht_ceil_div(pixels, HT_TILED_GROUP) * HT_TILED_GROUP);
+    return HT_SPLIT_COST * tall * wide + CONVERSION * (tall + wide);
+}
+
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
  * tiles, plus the data that each way moves. An element of im2col costs what `sampling` says, also if direct copies the
  * pixels of a 1x1 kernel with strides; an element of a copied row costs 3, or 16 if the stride is above 2, because
@@ -93,6 +104,8 @@ static int cheapest(const ht_conv *c)
     const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = ht_in_tiles(c->out_channels);
     const double padded_rows = (double)(c->out[0] * c->out[1]) * ht_in_tiles(c->out[2]);
     double best = padded_pixels * channels * k + sampling(c) * pixels * k;
+    if (c->splits)
+        best = split_products(c->pixels, c->out_channels) * k + (ht_conv_flat(c) ? 0 : sampling(c) * pixels * k);
     int way = WIDE;
     const int flat = ht_conv_flat(c);
     const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
@@ -442,9 +455,9 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
 static void divide_wide(convolution *job, int64_t images, int64_t wanted)
 {
     const ht_conv *c = &job->image;
-    job->pixel_grain = wanted > 1 ? HT_PANEL : TILE_PIXELS;
-    job->grain = HT_PANEL;
-    job->columns = ht_ceil_div(c->out_channels, HT_PANEL);
+    job->pixel_grain = c->splits ? HT_TILED_GROUP : wanted > 1 ? HT_PANEL : TILE_PIXELS;
+    job->grain = c->splits ? HT_TILED_GROUP : HT_PANEL;
+    job->columns = ht_ceil_div(c->out_channels, job->grain);
     const int64_t pixel_columns = ht_ceil_div(c->pixels, job->pixel_grain);
     const int64_t fewest = ht_ceil_div(pixel_columns, HT_BLOCK_N / job->pixel_grain);
     job->blocks = fewest;
@@ -456,9 +469,10 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
         const int64_t pixels = ht_min64(ht_ceil_div(pixel_columns, blocks) * job->pixel_grain, c->pixels);
         for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most);
              chunks = ht_next_blocks(chunks)) {
-            const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * HT_PANEL, c->out_channels);
-            const double unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
-                                sampling(c) * (double)pixels;
+            const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * job->grain, c->out_channels);
+            const double products = c->splits ? split_products(pixels, channels)
+                                              : (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels;
+            const double unit = products + sampling(c) * (double)pixels;
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
             if (time <= least * 1.001) {
                 least = time;
@@ -610,6 +624,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.bias = bias ? (const float *)bias->data : NULL;
     c.addend = addend ? (const float *)addend->data : NULL;
     c.y = (float *)y->data;
+    c.splits = HT_TILES && ht_split_pays(c.out_channels, c.pixels, c.depth_k);
     convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
     if (winograd) {
         job.way = WINOGRAD;
@@ -620,7 +635,7 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.way = ROW;
     else
         job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* the others divide by the number of channels */
-    divide(&job, batch, (double)y->size * (double)c.depth_k);
+    divide(&job, batch, (double)y->size * (double)c.depth_k * (job.way == WIDE && c.splits ? HT_SPLIT_COST : 1));
     ht_parallel(call->team, job.parts, convolve_part, &job);
     if (job.shared > 0)
         convolve_shared(&job);

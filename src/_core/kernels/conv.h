@@ -21,6 +21,7 @@ typedef struct {
     int64_t taps, depth_k;      /* kernel positions; in_channels * taps */
     int finite;                 /* are all weights known to be finite? */
     int padded;                 /* does any tap of any output fall outside the input? */
+    int splits;                 /* wide: as products of bfloat16 (tiled_product.h) */
     int activation;
     float p0, p1, low, high;
     float *scratch;
@@ -38,68 +39,68 @@ HT_INLINE int ht_conv_points(const ht_conv *c)
 }
 
 /* Computes output pixels [p0, p1), at most HT_BLOCK_N, for any shape. Columns are output pixels: im2col blocks are
- * packed as the B of a matrix product. */
+ * packed as the B of a matrix product. With c->splits, p0 and the first output channel are multiples of HT_TILED_GROUP. */
 #define ht_conv_wide HT_KERNEL(conv_wide)
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1);
 
 /* Columns are output channels. Reads the input in place, or a zero-padded copy of a few rows. */
-#define ht_conv_direct_fits HT_KERNEL(conv_direct_fits)
+#define ht_conv_direct_fits HT_SHARED(conv_direct_fits)
 int ht_conv_direct_fits(const ht_conv *c);
-#define ht_conv_direct HT_KERNEL(conv_direct)
+#define ht_conv_direct HT_SHARED(conv_direct)
 void ht_conv_direct(const ht_conv *c, int64_t block, int64_t m0, int64_t m1);
 /* Whether each block copies its inputs first. */
-#define ht_conv_direct_copies HT_KERNEL(conv_direct_copies)
+#define ht_conv_direct_copies HT_SHARED(conv_direct_copies)
 int ht_conv_direct_copies(const ht_conv *c);
 /* The share of the products that it does not skip, if weights are finite. */
-#define ht_conv_direct_kept HT_KERNEL(conv_direct_kept)
+#define ht_conv_direct_kept HT_SHARED(conv_direct_kept)
 double ht_conv_direct_kept(const ht_conv *c);
 /* The number of blocks of pixels. Output channels [m0, m1) are split at multiples of HT_PANEL; fast in multiples of
  * HT_CONV_DIRECT_CHANNELS. */
-#define ht_conv_direct_blocks HT_KERNEL(conv_direct_blocks)
+#define ht_conv_direct_blocks HT_SHARED(conv_direct_blocks)
 int64_t ht_conv_direct_blocks(const ht_conv *c);
 #define HT_CONV_DIRECT_CHANNELS (HT_TILE_PANELS * HT_PANEL)
 
 /* Columns are adjacent pixels of a row, read from a copy of some rows that is split by column. Computes block `block`
  * of `block_rows` output rows (see ht_conv_rows_block) for all output channels. */
-#define ht_conv_rows_fits HT_KERNEL(conv_rows_fits)
+#define ht_conv_rows_fits HT_SHARED(conv_rows_fits)
 int ht_conv_rows_fits(const ht_conv *c);
 /* What it moves for an image and group, in multiply-adds that take as long. */
-#define ht_conv_rows_moved HT_KERNEL(conv_rows_moved)
+#define ht_conv_rows_moved HT_SHARED(conv_rows_moved)
 double ht_conv_rows_moved(const ht_conv *c);
-#define ht_conv_rows_block HT_KERNEL(conv_rows_block)
+#define ht_conv_rows_block HT_SHARED(conv_rows_block)
 int64_t ht_conv_rows_block(const ht_conv *c, int64_t most_rows);
-#define ht_conv_rows HT_KERNEL(conv_rows)
+#define ht_conv_rows HT_SHARED(conv_rows)
 void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block);
 
 /* in_channels == 1. Computes groups [group0, group1) of one image; c's pointers are those of the first of them. */
-#define ht_conv_depthwise_fits HT_KERNEL(conv_depthwise_fits)
+#define ht_conv_depthwise_fits HT_SHARED(conv_depthwise_fits)
 int ht_conv_depthwise_fits(const ht_conv *c);
-#define ht_conv_depthwise HT_KERNEL(conv_depthwise)
+#define ht_conv_depthwise HT_SHARED(conv_depthwise)
 void ht_conv_depthwise(const ht_conv *c, int64_t group0, int64_t group1);
 /* The estimated cost of a channel, in operations on vectors. */
-#define ht_conv_depthwise_cost HT_KERNEL(conv_depthwise_cost)
+#define ht_conv_depthwise_cost HT_SHARED(conv_depthwise_cost)
 double ht_conv_depthwise_cost(const ht_conv *c);
 /* The same for some square kernels, which it calls. */
-#define ht_conv_square_fits HT_KERNEL(conv_square_fits)
+#define ht_conv_square_fits HT_SHARED(conv_square_fits)
 int ht_conv_square_fits(const ht_conv *c);
-#define ht_conv_square HT_KERNEL(conv_square)
+#define ht_conv_square HT_SHARED(conv_square)
 void ht_conv_square(const ht_conv *c, int64_t group0, int64_t group1);
-#define ht_conv_square_cost HT_KERNEL(conv_square_cost)
+#define ht_conv_square_cost HT_SHARED(conv_square_cost)
 double ht_conv_square_cost(const ht_conv *c);
 /* The same for small planes; groups are split at multiples of VF_LANES. */
-#define ht_conv_narrow_is_better HT_KERNEL(conv_narrow_is_better)
+#define ht_conv_narrow_is_better HT_SHARED(conv_narrow_is_better)
 int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups);
-#define ht_conv_narrow HT_KERNEL(conv_narrow)
+#define ht_conv_narrow HT_SHARED(conv_narrow)
 void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1);
 
 /* A 3x3 kernel without strides or dilations, tiles of m x m outputs (2 or 4); w is packed by pack_winograd. Computes
  * block `block` of tiles for all output channels. */
 #define HT_WINOGRAD_EXTREME 8192.0f /* inputs and weights up to this magnitude never count as extreme */
-#define ht_conv_winograd_fits HT_KERNEL(conv_winograd_fits)
+#define ht_conv_winograd_fits HT_SHARED(conv_winograd_fits)
 int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes);
-#define ht_conv_winograd HT_KERNEL(conv_winograd)
+#define ht_conv_winograd HT_SHARED(conv_winograd)
 void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block);
-#define ht_conv_winograd_blocks HT_KERNEL(conv_winograd_blocks)
+#define ht_conv_winograd_blocks HT_SHARED(conv_winograd_blocks)
 int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
 
 /* The same block in three steps. Threads can share each step, and finish it before the next begins. v: the beginning of
@@ -111,15 +112,15 @@ int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
  *   3. Output channels [m0, m1). Needed if a call of the first step returned 0 (then `ordinary` is 0), or if there are
  *      extreme weights. It uses the beginning of this thread's scratch memory. */
 #define HT_CONV_WINOGRAD_TOGETHER 4
-#define ht_conv_winograd_transform HT_KERNEL(conv_winograd_transform)
+#define ht_conv_winograd_transform HT_SHARED(conv_winograd_transform)
 int ht_conv_winograd_transform(const ht_conv *c, int64_t m, int64_t block, int64_t c0, int64_t c1, float *v);
-#define ht_conv_winograd_multiply HT_KERNEL(conv_winograd_multiply)
+#define ht_conv_winograd_multiply HT_SHARED(conv_winograd_multiply)
 void ht_conv_winograd_multiply(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1, float *v);
-#define ht_conv_winograd_repair HT_KERNEL(conv_winograd_repair)
+#define ht_conv_winograd_repair HT_SHARED(conv_winograd_repair)
 void ht_conv_winograd_repair(const ht_conv *c, int64_t m, int64_t block, int64_t m0, int64_t m1, int ordinary);
-#define ht_conv_winograd_has_extreme HT_KERNEL(conv_winograd_has_extreme)
+#define ht_conv_winograd_has_extreme HT_SHARED(conv_winograd_has_extreme)
 int ht_conv_winograd_has_extreme(const ht_conv *c, int64_t m); /* weights */
-#define ht_conv_winograd_width HT_KERNEL(conv_winograd_width)
+#define ht_conv_winograd_width HT_SHARED(conv_winograd_width)
 int64_t ht_conv_winograd_width(const ht_conv *c, int64_t m, int64_t block);
 
 /* The same with dilations and the same packed weights. Computes the outputs of phase `number` of dilation[1] *
@@ -130,11 +131,11 @@ int64_t ht_conv_winograd_width(const ht_conv *c, int64_t m, int64_t block);
  * ht_conv_inside_fits also counts `products`, pairs of an output pixel and a kernel position inside the input, and
  * `weights`, the kernel positions of all regions. ht_conv_inside_pixels: the most pixels for some output channels. */
 #define HT_CONV_INSIDE_CHANNELS 384
-#define ht_conv_inside_fits HT_KERNEL(conv_inside_fits)
+#define ht_conv_inside_fits HT_SHARED(conv_inside_fits)
 int ht_conv_inside_fits(const ht_conv *c, double *products, double *weights);
-#define ht_conv_inside_pixels HT_KERNEL(conv_inside_pixels)
+#define ht_conv_inside_pixels HT_SHARED(conv_inside_pixels)
 int64_t ht_conv_inside_pixels(int64_t channels);
-#define ht_conv_inside HT_KERNEL(conv_inside)
+#define ht_conv_inside HT_SHARED(conv_inside)
 void ht_conv_inside(const ht_conv *c, int64_t p0, int64_t p1, int64_t m0, int64_t m1);
 
 /* Adjacent pixels of a row: where the inputs of kernel position 0 begin within a plane of x, possibly outside (of
@@ -146,17 +147,17 @@ typedef struct {
 /* Stores finished sums[pixel][channel - m0] of output channels [m0, m1) of the pixels of all runs: transposes them, adds
  * bias and addend, and applies the activation. `rows`: scratch memory for VF_LANES rows of as many pixels and up to two
  * vectors. Whole vectors of sums are read: up to VF_LANES more pixels. */
-#define ht_conv_store_sums HT_KERNEL(conv_store_sums)
+#define ht_conv_store_sums HT_SHARED(conv_store_sums)
 void ht_conv_store_sums(const ht_conv *c, const ht_run *runs, int64_t num_runs, const float *sums, int64_t sums_row,
                         int64_t m0, int64_t m1, float *rows);
 
 /* Few channels of 1 or 2 dimensions. Computes block `block` of `block_rows` output rows (see ht_conv_grouped_rows) for all
  * output channels. */
-#define ht_conv_grouped_fits HT_KERNEL(conv_grouped_fits)
+#define ht_conv_grouped_fits HT_SHARED(conv_grouped_fits)
 int ht_conv_grouped_fits(const ht_conv *c);
-#define ht_conv_grouped_rows HT_KERNEL(conv_grouped_rows)
+#define ht_conv_grouped_rows HT_SHARED(conv_grouped_rows)
 int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows);
-#define ht_conv_grouped HT_KERNEL(conv_grouped)
+#define ht_conv_grouped HT_SHARED(conv_grouped)
 void ht_conv_grouped(const ht_conv *c, int64_t block_rows, int64_t block);
 
 /* dst[i] = row[at + i * stride] for i in [0, count); zero if that lies outside [0, size) or `row` is NULL. */

@@ -8,6 +8,7 @@
  * position.
  */
 #include "conv.h"
+#include "tiled_product.h"
 
 #if defined(__AVX512F__)
 #define DEPTH 384 /* rows of a block: with HT_BLOCK_N columns 768 kB of the L2 cache, which has 1 MB or more */
@@ -75,13 +76,79 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
     }
 }
 
+/* From output channel m and pixel p on. */
+static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
+{
+    return (ht_epilogue){.bias = c->bias ? c->bias + m : NULL, .bias_row = 1,
+                         .addend = c->addend ? c->addend + m * c->pixels + p : NULL, .addend_row = c->pixels,
+                         .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
+}
+
+#if HT_TILES
+#define HELD 256        /* rows or columns that are held converted */
+#define SPLIT_COLUMNS HELD
+_Static_assert(4 * HT_SPLIT_K * SPLIT_COLUMNS + HT_SPLIT_BYTES * HT_SPLIT_K * (HELD + 2 * HT_TILED_GROUP) +
+               2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP <= HT_CONV_SCRATCH, "im2col, then ht_scratch_split");
+
+/* Output channels [m, m + rows) of a block of wide_split, as float32. packed: the im2col block, or memory for one. */
+static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int64_t p1, int64_t k0, int64_t k1,
+                      float *packed)
+{
+    const ht_epilogue e = epilogue_of(c, m, p0);
+    const ht_tile t = {.a = c->w + m * c->depth_k + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = packed,
+                       .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + m * c->pixels + p0,
+                       .c_row = c->pixels, .k = k1 - k0, .accumulate = k0 > 0,
+                       .epilogue = k1 == c->depth_k ? &e : NULL};
+    if (ht_conv_flat(c))
+        ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, packed, c->depth_k * HT_PANEL, rows, p1 - p0);
+    else
+        ht_gemm_block(&t, c->depth_k * HT_PANEL, rows, p1 - p0);
+}
+
+/* Pixels [p0, p1), at most SPLIT_COLUMNS. */
+static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
+{
+    uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
+    float *const packed = c->scratch;
+    const int64_t step = ht_tiled_k_step(c->depth_k), columns = p1 - p0;
+    const ht_lanes w = {c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
+    for (int64_t k0 = 0; k0 < c->depth_k; k0 += step) {
+        const int64_t k1 = ht_min64(k0 + step, c->depth_k), k = k1 - k0;
+        ht_tiled t = {.b = {c->x + k0 * c->in_plane + p0, HT_PANEL, 1, c->in_plane}, .columns = columns, .k = k,
+                      .held = HELD, .c_row = c->pixels, .accumulate = k0 > 0,
+                      .scratch = packed + HT_SPLIT_K * SPLIT_COLUMNS};
+        if (!ht_conv_flat(c)) {
+            (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, p0, p1, packed);
+            t.b = (ht_lanes){packed, k * HT_PANEL, 1, HT_PANEL};
+        }
+        for (int64_t m = 0; m < c->out_channels; m += t.rows) {
+            t.rows = ht_min64(HT_TILED_MOST_ROWS, c->out_channels - m);
+            const ht_epilogue e = epilogue_of(c, m, p0);
+            t.a = ht_lanes_from(&w, m, k0);
+            t.c = c->y + m * c->pixels + p0;
+            t.epilogue = k1 == c->depth_k ? &e : NULL;
+            if (HT_LIKELY(!ht_tiled_multiply(&t, plain)))
+                continue;
+            for (int64_t row = 0; row < t.rows; row += HT_TILED_GROUP)
+                if (plain[row / HT_TILED_GROUP])
+                    add_plain(c, m + row, ht_min64(HT_TILED_GROUP, t.rows - row), p0, p1, k0, k1, packed);
+        }
+    }
+}
+#endif
+
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
 {
-    const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH)), step = ht_ceil_div(c->depth_k, blocks);
+    int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH));
+    const int64_t step = ht_ceil_div(c->depth_k, blocks);
+#if HT_TILES
+    for (int64_t p = p0; c->splits && p < p1; p += SPLIT_COLUMNS)
+        wide_split(c, p, ht_min64(p + SPLIT_COLUMNS, p1));
+    blocks = c->splits ? 0 : blocks;
+#endif
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
-        const ht_epilogue e = {.bias = c->bias, .bias_row = 1, .addend = c->addend ? c->addend + p0 : NULL,
-                               .addend_row = c->pixels, .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
+        const ht_epilogue e = epilogue_of(c, 0, p0);
         const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
                            .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
                            .k = k1 - k0, .accumulate = block > 0, .next = block < blocks - 1 ? c->w + k1 * HT_PANEL : NULL,

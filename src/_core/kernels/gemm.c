@@ -38,7 +38,6 @@
 #define PACKING 4      /* cost of packing or widening an element of B, in reads */
 #define SMALL_M 8      /* rows of A up to which packing B costs more than it saves */
 #define MOST_COLUMNS 2048 /* of a block as products of bfloat16, for the same reason */
-#define SPLIT_COST 0.45 /* of a multiply-add as products of bfloat16 (tiled_product.h) */
 
 /* Floats of B in a block: a part of the L2 cache (384 kB, or 128 kB) that leaves room for A and C. */
 #if defined(__AVX512F__)
@@ -385,7 +384,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
                      call->scratch_bytes >= job.split_at + ht_scratch_gemm_split(p.m, p.n, p.k);
         job.blocks = ht_divide(call, batch, p.m, p.n, job.splits ? HT_TILED_GROUP : HT_TILE_ROWS,
                                job.splits ? HT_TILED_GROUP : HT_PANEL, MOST_ROWS,
-                               (job.splits ? SPLIT_COST : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
+                               (job.splits ? HT_SPLIT_COST : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }

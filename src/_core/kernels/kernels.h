@@ -20,7 +20,8 @@
 #define HT_PRODUCT_KERNELS(X) \
     X(pack_b) \
     X(gemm) \
-    X(matmul)
+    X(matmul) \
+    X(conv)
 
 #define HT_WIDE_KERNELS(X) \
     X(pack_nbits) \
@@ -75,7 +76,6 @@
     X(det) \
     X(group_norm) \
     X(bitcast) \
-    X(conv) \
     X(pointwise_depthwise) \
     X(pack_winograd) \
     X(max_pool) \

@@ -5,7 +5,7 @@
 #include "gemm_micro.h"
 #include "tiles.h"
 
-#define HT_TILED_K HT_SPLIT_K             /* terms of a block, at most */
+#define HT_SPLIT_COST 0.45                /* of a multiply-add as products of bfloat16, in those of float32 */
 #define HT_TILED_GROUP 32                 /* rows or columns that are converted and multiplied together: two tiles */
 #define HT_TILED_MOST_ROWS (128 * HT_TILED_GROUP)
 
@@ -25,7 +25,7 @@ HT_INLINE ht_lanes ht_lanes_from(const ht_lanes *x, int64_t i, int64_t k)
 /* The length of the blocks of k. */
 HT_INLINE int64_t ht_tiled_k_step(int64_t k)
 {
-    const int64_t steps = ht_ceil_div(k, HT_SPLIT_STEP), blocks = ht_ceil_div(steps, HT_TILED_K / HT_SPLIT_STEP);
+    const int64_t steps = ht_ceil_div(k, HT_SPLIT_STEP), blocks = ht_ceil_div(steps, HT_SPLIT_K / HT_SPLIT_STEP);
     return ht_ceil_div(steps, ht_max64(1, blocks)) * HT_SPLIT_STEP;
 }
 
