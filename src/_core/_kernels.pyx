@@ -28,17 +28,21 @@ def kernel_names():
     return tuple([ht_kernel_name(kernel).decode() for kernel in range(ht_num_kernels())])
 
 
+# Whether this machine runs each variant: asked once, because virtual machines answer CPUID in up to 70 us.
+cdef tuple _runs = tuple([ht_variant_runs(number) for number in range(ht_num_variants())])
+
+
 def variants():
     """Instruction-set variants that this machine runs, from the least to the most demanding."""
     cdef int number
-    return tuple([ht_variant_name(number).decode() for number in range(ht_num_variants()) if ht_variant_runs(number)])
+    return tuple([ht_variant_name(number).decode() for number in range(ht_num_variants()) if _runs[number]])
 
 
 def _variant_number(name, source):
     """Number of the variant ``name``; `PropertyError`, naming ``source``, if this machine does not run it."""
     cdef int number
     for number in range(ht_num_variants()):
-        if ht_variant_name(number).decode() == name and ht_variant_runs(number):
+        if ht_variant_name(number).decode() == name and _runs[number]:
             return number
     compiled = [ht_variant_name(number).decode() for number in range(ht_num_variants())]
     if name in compiled:

@@ -233,3 +233,60 @@ def test_without_memory_for_them_products_are_plain(variant: str) -> None:
     assert_right(found, a, b)
     plain = _kernels.call("gemm", [a, pack(b)], [((64, 64), np.float32)], ints, floats, 0, VARIANTS[0])[0]
     np.testing.assert_allclose(found, plain, atol=1e-4)
+
+
+def conv(
+    x: Array, w: Array, variant: str, stride: int, pad: int, *, bias: Array | None = None, addend: Array | None = None,
+    activation: int = 0, threads: int = 1,
+) -> Array:  # fmt: skip
+    n, c, h, width = x.shape
+    m, _, size, _ = w.shape
+    spec = [(n, m, (h + 2 * pad - size) // stride + 1, (width + 2 * pad - size) // stride + 1), np.float32]
+    panels = _kernels.call("pack_b", [w], [((-(-m // 16) * 16 * c * size**2,), np.float32)], [1, c * size**2, m, 1])[0]
+    ints = [1, 1, activation, 1, size, size, 1, stride, stride, 0, pad, pad, 1, 1, 1]
+    team = _kernels.Team(threads) if threads > 1 else None
+    return _kernels.call("conv", [x, panels, bias, addend], [tuple(spec)], ints, (0, 0), None, variant, team)[0]
+
+
+def exact_conv(x: Array, w: Array, stride: int, pad: int) -> tuple[Array, Array]:
+    """The result in float64, and the same of all magnitudes."""
+    size = w.shape[2]
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))[:, :, ::stride, ::stride]
+    with np.errstate(invalid="ignore", over="ignore"):
+        return tuple(np.einsum("nchwij,mcij->nmhw", f(windows), f(w.astype(float)), optimize=True) for f in (np.array, np.abs))
+
+
+CONVOLUTIONS = [  # channels, height and width, output channels, kernel, stride, pad
+    (64, 16, 64, 1, 1, 0), (40, 23, 130, 1, 1, 0), (300, 12, 96, 1, 1, 0), (33, 50, 70, 1, 1, 0), (64, 20, 530, 1, 1, 0),
+    (96, 33, 128, 1, 2, 0), (32, 24, 160, 3, 2, 1), (64, 14, 100, 5, 1, 2), (130, 15, 300, 3, 2, 0), (48, 9, 4200, 1, 1, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions(variant: str, case: tuple[int, ...]) -> None:
+    """With special values in a pixel and in a weight, which force plain products around them; on one and two threads."""
+    channels, size, maps, kernel, stride, pad = case
+    rng = np.random.default_rng(10)
+    x = rng.standard_normal((2, channels, size, size), np.float32)
+    w = rng.standard_normal((maps, channels, kernel, kernel), np.float32)
+    bias = rng.standard_normal(maps, np.float32)
+    for value, place in [(0, ""), (np.nan, "x"), (np.inf, "w"), (2.0**40, "x"), (2.0**40, "w"), (-np.inf, "xw")]:
+        if "x" in place:
+            x[1, channels - 1, size // 2, size - 1] = value
+        if "w" in place:
+            w[maps - 1, 0, 0, 0] = w[0, channels - 1, kernel - 1, 0] = value
+        exact, magnitudes = exact_conv(x, w, stride, pad)
+        addend = rng.standard_normal(exact.shape, np.float32)
+        found = conv(x, w, variant, stride, pad, bias=bias, addend=addend, activation=RELU)
+        with np.errstate(invalid="ignore", over="ignore"):
+            exact = exact + bias[:, None, None] + addend
+            expected = np.where(np.isnan(exact), np.nan, np.maximum(exact, 0))
+        ordinary = np.isfinite(expected) & np.isfinite(magnitudes)
+        limits = 2 * (channels * kernel**2 + 3) * EPSILON * (magnitudes + np.abs(addend) + np.abs(bias)[:, None, None])
+        assert (np.abs(found[ordinary] - expected[ordinary]) <= limits[ordinary]).all()
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        np.testing.assert_array_equal(found == np.inf, expected == np.inf)
+        two = conv(x, w, variant, stride, pad, bias=bias, addend=addend, activation=RELU, threads=2)
+        np.testing.assert_array_equal(two, found)

@@ -96,8 +96,19 @@ static inline int64_t ht_scratch_gemm_split(int64_t m, int64_t n, int64_t k)
                             k < HT_SPLIT_K ? (k + HT_SPLIT_STEP - 1) / HT_SPLIT_STEP * HT_SPLIT_STEP : HT_SPLIT_K);
 }
 
-/* Whether tiles are worth their cost for C[m][n] with sums of k products. */
-static inline int ht_split_pays(int64_t m, int64_t n, int64_t k) { return m >= 32 && n >= 32 && k >= 32; }
+/* What C[m][n] costs as products of bfloat16, for each k, in multiply-adds of float32: whole groups of 32 x 32, and the
+ * conversion of each row and column, most of which is done while tiles are multiplied. Fitted to measurements. */
+static inline double ht_split_cost(int64_t m, int64_t n, double row, double column)
+{
+    const double tall = (double)((m + 31) / 32 * 32), wide = (double)((n + 31) / 32 * 32);
+    return 0.5 * tall * wide + row * tall + column * wide;
+}
+
+/* Whether that is cheaper for a matrix product with sums of k products. */
+static inline int ht_split_pays(int64_t m, int64_t n, int64_t k)
+{
+    return k >= HT_SPLIT_STEP && ht_split_cost(m, n, 13, 13) < 0.95 * (double)m * (double)n;
+}
 
 /* ---- matmul_integer */
 

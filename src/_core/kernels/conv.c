@@ -80,15 +80,9 @@ static double sampling(const ht_conv *c)
     return (c->stride[2] > 2 ? 16 : 6) + (ht_conv_flat(c) ? 0 : 16 * VF_LANES / (double)c->out[2]);
 }
 
-/* The multiply-adds of float32 that take as long as `pixels` pixels of `channels` output channels, for each k, as products of
- * bfloat16: whole groups, and the conversion of both operands. */
-static double split_products(int64_t pixels, int64_t channels)
-{
-    enum { CONVERSION = 12 };
-    const double tall = (double)(ht_ceil_div(channels, HT_TILED_GROUP) * HT_TILED_GROUP);
-    const double wide = (double)(ht_ceil_div(pixels, HT_TILED_GROUP) * HT_TILED_GROUP);
-    return HT_SPLIT_COST * tall * wide + CONVERSION * (tall + wide);
-}
+/* What `pixels` pixels of `channels` output channels cost wide as products of bfloat16, for each k. Weights are transposed
+ * when they are converted. */
+static double split_products(int64_t pixels, int64_t channels) { return ht_split_cost(channels, pixels, 35, 26); }
 
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
  * tiles, plus the data that each way moves. An element of im2col costs what `sampling` says, also if direct copies the
@@ -98,14 +92,12 @@ static double split_products(int64_t pixels, int64_t channels)
  * output channels if a block of channels lies on more pages than the first-level TLB has entries. For a 1x1 kernel that
  * reads its input in place, wide's quads are faster than rows. Inside copies an element for 6, or 16, and reads a weight
  * for 4. */
-static int cheapest(const ht_conv *c)
+static int cheapest(ht_conv *c)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
     const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = ht_in_tiles(c->out_channels);
     const double padded_rows = (double)(c->out[0] * c->out[1]) * ht_in_tiles(c->out[2]);
     double best = padded_pixels * channels * k + sampling(c) * pixels * k;
-    if (c->splits)
-        best = split_products(c->pixels, c->out_channels) * k + (ht_conv_flat(c) ? 0 : sampling(c) * pixels * k);
     int way = WIDE;
     const int flat = ht_conv_flat(c);
     const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
@@ -134,8 +126,15 @@ static int cheapest(const ht_conv *c)
         const double chunks = (double)ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
         const double inside = (products + 4 * weights) * padded_channels * (double)c->in_channels + 8 * pixels * channels +
                               (c->stride[2] > 2 ? 16 : 6) * products * (double)c->in_channels * chunks;
-        if (inside < best)
+        if (inside < best) {
+            best = inside;
             way = INSIDE;
+        }
+    }
+    const double split = split_products(c->pixels, c->out_channels) * k + (flat ? 0 : sampling(c) * pixels * k);
+    if (HT_TILES && c->depth_k >= HT_SPLIT_STEP && split < 0.95 * best) {
+        c->splits = 1;
+        way = WIDE;
     }
     return way;
 }
@@ -459,7 +458,8 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
     job->grain = c->splits ? HT_TILED_GROUP : HT_PANEL;
     job->columns = ht_ceil_div(c->out_channels, job->grain);
     const int64_t pixel_columns = ht_ceil_div(c->pixels, job->pixel_grain);
-    const int64_t fewest = ht_ceil_div(pixel_columns, HT_BLOCK_N / job->pixel_grain);
+    const int64_t most_pixels = c->splits && ht_conv_flat(c) ? 4 * HT_BLOCK_N : HT_BLOCK_N;
+    const int64_t fewest = ht_ceil_div(pixel_columns, most_pixels / job->pixel_grain);
     job->blocks = fewest;
     if (wanted == 1)
         return;
@@ -624,7 +624,6 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.bias = bias ? (const float *)bias->data : NULL;
     c.addend = addend ? (const float *)addend->data : NULL;
     c.y = (float *)y->data;
-    c.splits = HT_TILES && ht_split_pays(c.out_channels, c.pixels, c.depth_k);
     convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
     if (winograd) {
         job.way = WINOGRAD;
@@ -634,8 +633,8 @@ int HT_KERNEL(conv)(const ht_call *call)
     else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
         job.way = ROW;
     else
-        job.way = c.in_channels > 0 ? cheapest(&c) : WIDE; /* the others divide by the number of channels */
-    divide(&job, batch, (double)y->size * (double)c.depth_k * (job.way == WIDE && c.splits ? HT_SPLIT_COST : 1));
+        job.way = c.in_channels > 0 ? cheapest(&job.image) : WIDE; /* the others divide by the number of channels */
+    divide(&job, batch, (double)y->size * (double)c.depth_k * (job.image.splits ? 0.5 : 1));
     ht_parallel(call->team, job.parts, convolve_part, &job);
     if (job.shared > 0)
         convolve_shared(&job);

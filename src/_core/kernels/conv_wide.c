@@ -85,15 +85,19 @@ static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
 }
 
 #if HT_TILES
-#define HELD 256        /* rows or columns that are held converted */
-#define SPLIT_COLUMNS HELD
+#define HELD 256          /* rows or columns that are held, if pixels are packed */
+#define SPLIT_COLUMNS 256 /* that are packed */
 _Static_assert(4 * HT_SPLIT_K * SPLIT_COLUMNS + HT_SPLIT_BYTES * HT_SPLIT_K * (HELD + 2 * HT_TILED_GROUP) +
                2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP <= HT_CONV_SCRATCH, "im2col, then ht_scratch_split");
+_Static_assert(HT_SPLIT_BYTES * HT_SPLIT_K * (HT_SPLIT_GEMM + 2 * HT_TILED_GROUP) +
+               2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP <= HT_CONV_SCRATCH, "ht_scratch_split");
 
-/* Output channels [m, m + rows) of a block of wide_split, as float32. packed: the im2col block, or memory for one. */
+/* Output channels [m, m + rows) of a block of wide_split, as float32. packed: the im2col block, or memory for one of at most
+ * HT_BLOCK_N pixels. */
 static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int64_t p1, int64_t k0, int64_t k1,
                       float *packed)
 {
+    HT_ASSERT(p1 - p0 <= HT_BLOCK_N);
     const ht_epilogue e = epilogue_of(c, m, p0);
     const ht_tile t = {.a = c->w + m * c->depth_k + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = packed,
                        .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + m * c->pixels + p0,
@@ -105,33 +109,46 @@ static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int
         ht_gemm_block(&t, c->depth_k * HT_PANEL, rows, p1 - p0);
 }
 
-/* Pixels [p0, p1), at most SPLIT_COLUMNS. */
+/* Pixels [p0, p1). The operand with fewer rows or columns is held, so the loop over blocks of the other is the inner one. */
 static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
-    float *const packed = c->scratch;
-    const int64_t step = ht_tiled_k_step(c->depth_k), columns = p1 - p0;
+    const int flat = ht_conv_flat(c), holds_channels = c->out_channels < p1 - p0;
+    float *const packed = c->scratch, *const split = packed + (flat ? 0 : HT_SPLIT_K * SPLIT_COLUMNS);
+    const int64_t step = ht_tiled_k_step(c->depth_k), most_held = flat ? HT_SPLIT_GEMM : HELD;
+    const int64_t most_pixels = !flat ? SPLIT_COLUMNS : holds_channels ? p1 - p0 : most_held;
+    const int64_t most_channels = holds_channels ? most_held : HT_TILED_MOST_ROWS;
     const ht_lanes w = {c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
+    const int64_t blocks_of_channels = ht_ceil_div(c->out_channels, most_channels);
+    const int64_t blocks_of_pixels = ht_ceil_div(p1 - p0, most_pixels);
     for (int64_t k0 = 0; k0 < c->depth_k; k0 += step) {
         const int64_t k1 = ht_min64(k0 + step, c->depth_k), k = k1 - k0;
-        ht_tiled t = {.b = {c->x + k0 * c->in_plane + p0, HT_PANEL, 1, c->in_plane}, .columns = columns, .k = k,
-                      .held = HELD, .c_row = c->pixels, .accumulate = k0 > 0,
-                      .scratch = packed + HT_SPLIT_K * SPLIT_COLUMNS};
-        if (!ht_conv_flat(c)) {
-            (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, p0, p1, packed);
-            t.b = (ht_lanes){packed, k * HT_PANEL, 1, HT_PANEL};
-        }
-        for (int64_t m = 0; m < c->out_channels; m += t.rows) {
-            t.rows = ht_min64(HT_TILED_MOST_ROWS, c->out_channels - m);
-            const ht_epilogue e = epilogue_of(c, m, p0);
-            t.a = ht_lanes_from(&w, m, k0);
-            t.c = c->y + m * c->pixels + p0;
-            t.epilogue = k1 == c->depth_k ? &e : NULL;
-            if (HT_LIKELY(!ht_tiled_multiply(&t, plain)))
+        ht_tiled t;
+        int holds = 0;
+        for (int64_t i = 0; i < blocks_of_channels * blocks_of_pixels; i++) {
+            const int64_t channel = (holds_channels ? i / blocks_of_pixels : i % blocks_of_channels) * most_channels;
+            const int64_t pixel = p0 + (holds_channels ? i % blocks_of_pixels : i / blocks_of_channels) * most_pixels;
+            const int64_t channels = ht_min64(most_channels, c->out_channels - channel);
+            const int64_t end = ht_min64(p1, pixel + most_pixels), pixels = end - pixel;
+            const ht_lanes a = ht_lanes_from(&w, channel, k0);
+            ht_lanes b = {packed, k * HT_PANEL, 1, HT_PANEL};
+            if (flat)
+                b = (ht_lanes){c->x + k0 * c->in_plane + pixel, HT_PANEL, 1, c->in_plane};
+            else if (holds_channels || channel == 0)
+                (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, pixel, end, packed);
+            if (!holds || (holds_channels ? pixel == p0 : channel == 0))
+                ht_tiled_hold(&t, holds_channels ? &a : &b, holds_channels ? channels : pixels, k, holds_channels, split);
+            holds = 1;
+            const ht_epilogue e = epilogue_of(c, channel, pixel);
+            if (HT_LIKELY(!ht_tiled_pass(&t, holds_channels ? &b : &a, holds_channels ? pixels : channels,
+                                         c->y + channel * c->pixels + pixel, c->pixels, k0 > 0,
+                                         k1 == c->depth_k ? &e : NULL, plain)))
                 continue;
-            for (int64_t row = 0; row < t.rows; row += HT_TILED_GROUP)
-                if (plain[row / HT_TILED_GROUP])
-                    add_plain(c, m + row, ht_min64(HT_TILED_GROUP, t.rows - row), p0, p1, k0, k1, packed);
+            holds = !flat; /* add_plain packs where t lies */
+            for (int64_t row = 0; row < channels; row += HT_TILED_GROUP)
+                for (int64_t p = pixel; plain[row / HT_TILED_GROUP] && p < end; p += HT_BLOCK_N)
+                    add_plain(c, channel + row, ht_min64(HT_TILED_GROUP, channels - row), p, ht_min64(end, p + HT_BLOCK_N), k0,
+                              k1, packed);
         }
     }
 }
@@ -142,9 +159,10 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
     int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH));
     const int64_t step = ht_ceil_div(c->depth_k, blocks);
 #if HT_TILES
-    for (int64_t p = p0; c->splits && p < p1; p += SPLIT_COLUMNS)
-        wide_split(c, p, ht_min64(p + SPLIT_COLUMNS, p1));
-    blocks = c->splits ? 0 : blocks;
+    if (c->splits) {
+        wide_split(c, p0, p1);
+        blocks = 0;
+    }
 #endif
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);

@@ -194,36 +194,41 @@ static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64
 static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
-    const int64_t k_step = ht_tiled_k_step(p->k), held = ht_split_held(p->rows, p->n, HT_SPLIT_GEMM);
+    const int64_t k_step = ht_tiled_k_step(p->k);
     const ht_lanes a = {p->a, HT_PANEL * p->a_row, p->a_row, p->a_k};
     const ht_lanes b = p->b_packed  ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL}
                        : p->trans_b ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1}
                                     : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
-    const int64_t most = p->halves ? BLOCK_FLOATS / HT_SPLIT_K : MOST_COLUMNS;
-    for (int64_t j = col0; j < col1; j += most) {
-        const int64_t columns = ht_min64(most, col1 - j);
+    /* The operand with fewer rows or columns is held. */
+    const int holds_rows = p->rows < p->n;
+    const int64_t most_rows = holds_rows ? HT_SPLIT_GEMM : MOST_ROWS;
+    const int64_t most = holds_rows ? MOST_COLUMNS : HT_SPLIT_GEMM;
+    const int64_t most_columns = p->halves ? ht_min64(most, BLOCK_FLOATS / HT_SPLIT_K) : most;
+    for (int64_t j = col0; j < col1; j += most_columns)
         for (int64_t k0 = 0; k0 < p->k; k0 += k_step) {
-            const int64_t k = ht_min64(k_step, p->k - k0);
-            if (ht_paced_stop(left, p->m * columns * k))
-                return;
-            ht_epilogue e = p->epilogue;
-            e.bias = e.bias ? e.bias + j * e.bias_col : NULL;
-            e.addend = e.addend ? e.addend + j : NULL;
-            ht_tiled t = {.a = ht_lanes_from(&a, 0, k0), .rows = p->m, .columns = columns, .k = k, .held = held,
-                          .c = p->y + j, .c_row = p->n, .accumulate = k0 > 0, .epilogue = k0 + k == p->k ? &e : NULL,
-                          .scratch = p->split};
-            if (p->halves) {
+            const int64_t columns = ht_min64(most_columns, col1 - j), k = ht_min64(k_step, p->k - k0);
+            ht_lanes some_b = {p->scratch, k * HT_PANEL, 1, HT_PANEL};
+            if (p->halves)
                 pack_block(p, j, columns, k0, k);
-                t.b = (ht_lanes){p->scratch, k * HT_PANEL, 1, HT_PANEL};
-            } else {
-                t.b = ht_lanes_from(&b, j, k0);
+            else
+                some_b = ht_lanes_from(&b, j, k0);
+            for (int64_t i = 0; i < p->m; i += most_rows) {
+                const int64_t rows = ht_min64(most_rows, p->m - i);
+                if (ht_paced_stop(left, rows * columns * k))
+                    return;
+                ht_epilogue e = p->epilogue;
+                e.bias = e.bias ? e.bias + i * e.bias_row + j * e.bias_col : NULL;
+                e.addend = e.addend ? e.addend + i * e.addend_row + j : NULL;
+                const ht_lanes some_a = ht_lanes_from(&a, i, k0);
+                ht_tiled t;
+                ht_tiled_hold(&t, holds_rows ? &some_a : &some_b, holds_rows ? rows : columns, k, holds_rows, p->split);
+                if (HT_UNLIKELY(ht_tiled_pass(&t, holds_rows ? &some_b : &some_a, holds_rows ? columns : rows,
+                                              p->y + i * p->n + j, p->n, k0 > 0, k0 + k == p->k ? &e : NULL, plain)))
+                    for (int64_t row = 0; row < rows; row += HT_TILED_GROUP)
+                        if (plain[row / HT_TILED_GROUP])
+                            add_plain(p, i + row, ht_min64(HT_TILED_GROUP, rows - row), j, columns, k0, k);
             }
-            if (HT_UNLIKELY(ht_tiled_multiply(&t, plain)))
-                for (int64_t row = 0; row < p->m; row += HT_TILED_GROUP)
-                    if (plain[row / HT_TILED_GROUP])
-                        add_plain(p, row, ht_min64(HT_TILED_GROUP, p->m - row), j, columns, k0, k);
         }
-    }
 }
 #else
 static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left) { tiled(p, col0, col1, left); }
@@ -384,7 +389,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
                      call->scratch_bytes >= job.split_at + ht_scratch_gemm_split(p.m, p.n, p.k);
         job.blocks = ht_divide(call, batch, p.m, p.n, job.splits ? HT_TILED_GROUP : HT_TILE_ROWS,
                                job.splits ? HT_TILED_GROUP : HT_PANEL, MOST_ROWS,
-                               (job.splits ? HT_SPLIT_COST : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
+                               (job.splits ? 0.5 : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }

@@ -91,137 +91,109 @@ HT_INLINE void load_square(const float *from, int64_t row, int64_t rows, int64_t
         square[r] = r < rows && columns > 0 ? vf_load_n(from + r * row, ht_min64(VF_LANES, columns)) : vf_set1(0.0f);
 }
 
-/* Row r of a tile of A: 32 adjacent k of a lane. */
-HT_INLINE void store_lane(uint8_t *to, int r, vf first, vf second, vi *largest)
-{
-    store_parts(to + r * 64, split(vf_even(first, second), vf_odd(first, second), largest));
-}
-
-/* Rows [begin, end) of one half of the tiles of a step, from sixteen lanes, of which `lanes` and `k` terms exist. The same
- * of the lanes that are converted next, `ahead` floats on, are prefetched. */
-typedef struct {
-    const float *from;
-    int64_t lane, step, lanes, k, ahead;
-    int begin, end;
-} piece;
-
-/* A's lanes, if their k are adjacent in memory. */
-static __attribute__((noinline)) void convert_rows(const piece *p, uint8_t *to, vi *most)
-{
-    vi largest = *most;
-    const float *from = p->from + p->begin * p->lane;
-    const int64_t second = ht_max64(0, p->k - VF_LANES);
-    for (int r = p->begin; r < ht_min64(p->end, p->lanes); r++, from += p->lane) {
-        __builtin_prefetch(from + p->ahead, 0, 2);
-        __builtin_prefetch(from + p->ahead + VF_LANES, 0, 2);
-        if (HT_LIKELY(p->k == STEP))
-            store_lane(to, r, vf_load(from), vf_load(from + VF_LANES), &largest);
-        else
-            store_lane(to, r, vf_load_n(from, ht_min64(VF_LANES, p->k)),
-                       second > 0 ? vf_load_n(from + VF_LANES, second) : vf_set1(0.0f), &largest);
-    }
-    *most = largest;
-}
-
-/* A's lanes, if they are adjacent in memory. */
-static __attribute__((noinline)) void transpose_rows(const piece *p, uint8_t *to, vi *most)
-{
-    vi largest = *most;
-    float kept[VF_LANES][VF_LANES] __attribute__((aligned(64)));
-    vf square[VF_LANES];
-    if (p->begin > 0)
-        return; /* all rows were converted with the first */
-    for (int64_t i = 0; i < p->k; i++)
-        __builtin_prefetch(p->from + i * p->step + p->ahead, 0, 2);
-    load_square(p->from, p->step, p->k, p->lanes, square);
-    vf_transpose(square);
-#pragma GCC unroll 16
-    for (int r = 0; r < VF_LANES; r++)
-        vf_store(kept[r], square[r]);
-    load_square(p->from + VF_LANES * p->step, p->step, p->k - VF_LANES, p->lanes, square);
-    vf_transpose(square);
-#pragma GCC unroll 16
-    for (int r = 0; r < VF_LANES; r++)
-        store_lane(to, r, vf_load(kept[r]), square[r], &largest);
-    *most = largest;
-}
-
-/* B's lanes, if they are adjacent in memory. */
-static __attribute__((noinline)) void convert_columns(const piece *p, uint8_t *to, vi *most)
-{
-    vi largest = *most;
-    const float *from = p->from + p->begin * 2 * p->step;
-    for (int r = p->begin; r < p->end; r++, from += 2 * p->step) {
-        __builtin_prefetch(from + p->ahead, 0, 2);
-        __builtin_prefetch(from + p->step + p->ahead, 0, 2);
-        if (HT_LIKELY(p->k == STEP && p->lanes == VF_LANES)) {
-            store_parts(to + r * 64, split(vf_load(from), vf_load(from + p->step), &largest));
-        } else {
-            const vf x0 = 2 * r < p->k ? vf_load_n(from, p->lanes) : vf_set1(0.0f);
-            const vf x1 = 2 * r + 1 < p->k ? vf_load_n(from + p->step, p->lanes) : vf_set1(0.0f);
-            store_parts(to + r * 64, split(x0, x1, &largest));
-        }
-    }
-    *most = largest;
-}
-
-/* B's lanes, if their k are adjacent in memory. */
-static __attribute__((noinline)) void transpose_columns(const piece *p, uint8_t *to, vi *most)
-{
-    vi largest = *most;
-    for (int64_t r = 0; r < p->lanes; r++) {
-        __builtin_prefetch(p->from + r * p->lane + p->ahead, 0, 2);
-        __builtin_prefetch(p->from + r * p->lane + p->ahead + VF_LANES, 0, 2);
-    }
-    for (int64_t half = 2 * p->begin; half < 2 * p->end; half += VF_LANES) {
-        vf square[VF_LANES];
-        load_square(p->from + half, p->lane, p->lanes, p->k - half, square);
-        vf_transpose(square);
-#pragma GCC unroll 8
-        for (int r = 0; r < VF_LANES; r += 2)
-            store_parts(to + (half + r) / 2 * 64, split(square[r], square[r + 1], &largest));
-    }
-    *most = largest;
-}
-
 HT_INLINE int along_k(const ht_lanes *x) { return x->step == 1 && x->lane != 1; }
 
-/* A group of up to 32 lanes that is being converted, piece by piece. */
-typedef struct {
+/* A group of up to 32 lanes that is being converted. It consists of halves of 16 lanes; of each, the steps of 32 k; of each,
+ * TURNS pieces of work, then 16 rows of a tile. */
+typedef struct conversion {
     ht_lanes x;
-    int64_t lanes, k, ahead;
+    int64_t lanes, k, ahead; /* ahead: floats from an element to one of the next group, which is prefetched */
+    int64_t halves, done, pieces;
     uint8_t *to;
-    void (*convert)(const piece *, uint8_t *, vi *);
-    int64_t done, pieces;
+    void (*advance)(struct conversion *, int64_t end);
     vi largest;
+    float square[STEP][VF_LANES] __attribute__((aligned(64))); /* of operands that are transposed: 16 lanes of a step */
 } conversion;
 
-static conversion begin_conversion(const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, int are_rows, int has_next)
+/* Converts up to piece `end`. */
+HT_INLINE void advance(conversion *c, int64_t end, const int are_rows, const int transposes)
 {
-    conversion c = {.x = *x, .lanes = ht_min64(lanes, GROUP), .k = k, .to = to, .ahead = has_next ? 2 * x->panel : 0};
-    c.pieces = ht_ceil_div(k, STEP) * ht_ceil_div(c.lanes, VF_LANES) * 2;
-    c.convert = are_rows ? along_k(x) ? convert_rows : transpose_rows : along_k(x) ? transpose_columns : convert_columns;
-    c.largest = vi_set1(0);
-    return c;
+    enum { TURNS = 2 };
+    const int64_t each = VF_LANES + (transposes ? TURNS : 0);
+    vi largest = c->largest;
+    for (; c->done < end; c->done++) {
+        const int64_t block = c->done / each, half = block % c->halves, k0 = block / c->halves * STEP;
+        const int64_t r = c->done % each - (transposes ? TURNS : 0);
+        const int64_t lanes = ht_min64(VF_LANES, c->lanes - half * VF_LANES), k = ht_min64(STEP, c->k - k0);
+        const int64_t lane = c->x.lane, step = c->x.step;
+        const float *from = c->x.data + half * c->x.panel + k0 * step;
+        uint8_t *to = c->to + k0 / STEP * STEP_BYTES + half * HALF + r * 64;
+        if (transposes && r < 0) { /* c->square[k][lane], or of rows of A [two times lane][k] */
+            const int64_t second = r + TURNS;
+            vf square[VF_LANES];
+            if (are_rows) {
+                from += second * VF_LANES * step;
+                for (int64_t i = 0; i < VF_LANES; i++)
+                    __builtin_prefetch(from + i * step + c->ahead, 0, 2);
+                load_square(from, step, k - second * VF_LANES, lanes, square);
+            } else {
+                from += second * VF_LANES;
+                for (int64_t i = 0; i < VF_LANES; i++)
+                    __builtin_prefetch(from + i * lane + c->ahead, 0, 2);
+                load_square(from, lane, lanes, k - second * VF_LANES, square);
+            }
+            vf_transpose(square);
+#pragma GCC unroll 16
+            for (int i = 0; i < VF_LANES; i++)
+                vf_store(c->square[second * VF_LANES + i], square[i]);
+            continue;
+        }
+        vf x0, x1;
+        if (are_rows && transposes) {
+            x0 = vf_load(c->square[r]);
+            x1 = vf_load(c->square[VF_LANES + r]);
+        } else if (transposes) {
+            x0 = vf_load(c->square[2 * r]);
+            x1 = vf_load(c->square[2 * r + 1]);
+        } else {
+            from += are_rows ? r * lane : 2 * r * step;
+            const float *second = from + (are_rows ? VF_LANES : step);
+            __builtin_prefetch(from + c->ahead, 0, 2);
+            __builtin_prefetch(second + c->ahead, 0, 2);
+            if (HT_LIKELY(k == STEP && lanes == VF_LANES)) {
+                x0 = vf_load(from);
+                x1 = vf_load(second);
+            } else {
+                const int64_t first_n = are_rows ? (r < lanes ? ht_min64(VF_LANES, k) : 0) : 2 * r < k ? lanes : 0;
+                const int64_t second_n = are_rows ? (r < lanes ? ht_max64(0, k - VF_LANES) : 0) : 2 * r + 1 < k ? lanes : 0;
+                x0 = first_n > 0 ? vf_load_n(from, first_n) : vf_set1(0.0f);
+                x1 = second_n > 0 ? vf_load_n(second, second_n) : vf_set1(0.0f);
+            }
+        }
+        if (are_rows) {
+            const vf even = vf_even(x0, x1);
+            x1 = vf_odd(x0, x1);
+            x0 = even;
+        }
+        store_parts(to, split(x0, x1, &largest));
+    }
+    c->largest = largest;
 }
 
-/* Converts up to piece `end`. */
-static void convert(conversion *c, int64_t end)
+static __attribute__((noinline)) void rows_along_k(conversion *c, int64_t end) { advance(c, end, 1, 0); }
+static __attribute__((noinline)) void rows_transposed(conversion *c, int64_t end) { advance(c, end, 1, 1); }
+static __attribute__((noinline)) void columns_in_order(conversion *c, int64_t end) { advance(c, end, 0, 0); }
+static __attribute__((noinline)) void columns_transposed(conversion *c, int64_t end) { advance(c, end, 0, 1); }
+
+static void begin_conversion(conversion *c, const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, int are_rows)
 {
-    const int64_t halves = ht_ceil_div(c->lanes, VF_LANES);
-    for (; c->done < ht_min64(end, c->pieces); c->done++) {
-        const int64_t eight = c->done % 2, half = c->done / 2 % halves, step = c->done / 2 / halves;
-        const ht_lanes x = ht_lanes_from(&c->x, half * VF_LANES, step * STEP);
-        const piece p = {x.data, x.lane, x.step, ht_min64(VF_LANES, c->lanes - half * VF_LANES),
-                         ht_min64(STEP, c->k - step * STEP), c->ahead, (int)eight * 8, (int)eight * 8 + 8};
-        c->convert(&p, c->to + step * STEP_BYTES + half * HALF, &c->largest);
-    }
+    const int transposes = are_rows != along_k(x);
+    c->x = *x;
+    c->lanes = ht_min64(lanes, GROUP);
+    c->k = k;
+    c->ahead = lanes > GROUP ? 2 * x->panel : 0;
+    c->halves = ht_ceil_div(c->lanes, VF_LANES);
+    c->done = 0;
+    c->pieces = ht_ceil_div(k, STEP) * c->halves * (VF_LANES + 2 * transposes);
+    c->to = to;
+    c->advance = are_rows ? transposes ? rows_transposed : rows_along_k : transposes ? columns_transposed : columns_in_order;
+    c->largest = vi_set1(0);
 }
 
 /* Finishes a conversion. Returns whether the group can be split; otherwise columns are kept as panels of float32. */
 static int end_conversion(conversion *c, int are_rows)
 {
-    convert(c, c->pieces);
+    c->advance(c, c->pieces);
     const int splits = in_range(c->largest);
     if (HT_UNLIKELY(!splits && !are_rows))
         for (int64_t i = 0; i < c->lanes; i += HT_PANEL) {
@@ -244,11 +216,12 @@ typedef struct {
     int64_t row, column;                /* of the epilogue's matrices */
 } pending;
 
-/* Stores up to `count` more rows: C = or += sums, then the epilogue. */
-static __attribute__((noinline)) void finish(pending *p, int64_t count)
+/* Stores the rows up to `end`: C = or += sums, then the epilogue. */
+static __attribute__((noinline)) void finish(pending *p, int64_t end)
 {
     const ht_epilogue *e = p->e;
-    const int64_t first = p->done, end = ht_min64(first + count, p->rows);
+    const int64_t first = p->done;
+    end = ht_min64(end, p->rows);
     p->done = end;
     for (int64_t j = 0; j < p->columns; j += VF_LANES) {
         const vm exist = vm_first(ht_min64(VF_LANES, p->columns - j));
@@ -274,7 +247,8 @@ static __attribute__((noinline)) void finish(pending *p, int64_t count)
 }
 
 /* sums[32][32] = A x B for converted groups, of which `tall` and `wide` halves exist. Stores `before`
- * and converts `next` meanwhile, the latter from its piece `begin` to `end`. */
+ * and converts `next` meanwhile, the latter from its piece `begin` to `end`: a little after each few products, because the
+ * processor looks ahead no further. */
 HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps, float *sums, pending *before,
                                conversion *next, int64_t begin, int64_t end, const int tall, const int wide)
 {
@@ -300,8 +274,18 @@ HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps,
         if (tall > 1 && wide > 1)                                                                                     \
             _tile_dpbf16ps(3, 5, 7);                                                                                  \
     } while (0)
-    const int64_t share = ht_ceil_div(before->rows, steps), all = steps;
+#define MEANWHILE                                                                                                     \
+    do {                                                                                                              \
+        stored += store_rate;                                                                                         \
+        converted += convert_rate;                                                                                    \
+        if (before->done < before->rows)                                                                              \
+            finish(before, stored >> 16);                                                                             \
+        if (next->done < converted >> 16)                                                                             \
+            next->advance(next, converted >> 16);                                                                     \
+    } while (0)
     enum { H, M, L };
+    int64_t stored = 0, store_rate = (before->rows << 16) / (6 * steps) + 1;
+    int64_t converted = begin << 16, convert_rate = ((end - begin) << 16) / (6 * steps);
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -310,21 +294,24 @@ HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps,
         LOAD_A(L); /* small products first; each load serves two of the pairs where possible */
         LOAD_B(H);
         MULTIPLY;
+        MEANWHILE;
         LOAD_A(M);
         MULTIPLY;
+        MEANWHILE;
         LOAD_B(M);
         MULTIPLY;
-        convert(next, begin + (end - begin) * (2 * (all - steps) + 1) / (2 * all));
+        MEANWHILE;
         LOAD_A(H);
         MULTIPLY;
+        MEANWHILE;
         LOAD_B(L);
         MULTIPLY;
+        MEANWHILE;
         LOAD_B(H);
         MULTIPLY;
-        if (before->done < before->rows)
-            finish(before, share);
-        convert(next, begin + (end - begin) * (all - steps + 1) / all);
+        MEANWHILE;
     }
+#undef MEANWHILE
 #undef LOAD_A
 #undef LOAD_B
 #undef MULTIPLY
@@ -350,24 +337,28 @@ static __attribute__((noinline)) void multiply_plain(const ht_lanes *a, const fl
     }
 }
 
-/* Groups of both operands, and what is on its way. */
+/* A pass: what does not change from product to product, and what is on its way. */
 typedef struct {
-    const ht_tiled *t;
-    int64_t steps;
+    const ht_tiled *held;
+    ht_lanes a;
+    int64_t rows, columns, steps;
+    float *c;
+    int64_t c_row;
+    int accumulate;
+    const ht_epilogue *epilogue;
     float *sums, *other;
     pending before;
     conversion next;
-} product;
+} pass;
 
 /* C's rows i and so on, columns j and so on. a, b: the converted groups. Converts pieces of p->next meanwhile. */
-static void multiply_groups(product *p, int64_t i, int64_t j, const uint8_t *a, const uint8_t *b, int b_is_plain,
-                            int64_t begin, int64_t end)
+static void multiply_groups(pass *p, int64_t i, int64_t j, const uint8_t *a, const uint8_t *b, int b_splits, int64_t begin,
+                            int64_t end)
 {
-    const ht_tiled *t = p->t;
-    const int64_t height = ht_min64(GROUP, t->rows - i), width = ht_min64(GROUP, t->columns - j);
-    if (HT_UNLIKELY(b_is_plain)) {
-        const ht_lanes some = ht_lanes_from(&t->a, i, 0);
-        multiply_plain(&some, (const float *)(const void *)b, t->k, p->sums, height, width);
+    const int64_t height = ht_min64(GROUP, p->rows - i), width = ht_min64(GROUP, p->columns - j);
+    if (HT_UNLIKELY(!b_splits)) {
+        const ht_lanes some = ht_lanes_from(&p->a, i, 0);
+        multiply_plain(&some, (const float *)(const void *)b, p->held->k, p->sums, height, width);
     } else if (height > HT_PANEL && width > HT_PANEL)
         multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 2, 2);
     else if (height > HT_PANEL)
@@ -376,66 +367,74 @@ static void multiply_groups(product *p, int64_t i, int64_t j, const uint8_t *a, 
         multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 1, 2);
     else
         multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 1, 1);
-    finish(&p->before, p->before.rows);
-    p->before = (pending){p->sums, t->c + i * t->c_row + j, t->c_row, height, width, 0, t->accumulate, t->epilogue, i, j};
+    finish(&p->before, GROUP);
+    p->before = (pending){p->sums, p->c + i * p->c_row + j, p->c_row, height, width, 0, p->accumulate, p->epilogue, i, j};
     float *last = p->sums;
     p->sums = p->other;
     p->other = last;
 }
 
-int ht_tiled_multiply(const ht_tiled *t, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP])
+static int64_t group_bytes(int64_t k) { return ht_ceil_div(k, STEP) * STEP_BYTES; }
+
+void ht_tiled_hold(ht_tiled *t, const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, void *scratch)
 {
-    enum { MOST_HELD = HT_SPLIT_GEMM / GROUP };
-    HT_ASSERT(t->k > 0 && t->k <= HT_SPLIT_K && t->rows <= HT_TILED_MOST_ROWS && t->held <= HT_SPLIT_GEMM);
-    /* The operand with fewer lanes is converted first and held; the other is converted a group at a time, each while the one
-     * before is multiplied. */
-    const int holds_rows = t->rows < t->columns;
-    const ht_lanes *held = holds_rows ? &t->a : &t->b, *passing = holds_rows ? &t->b : &t->a;
-    const int64_t all = holds_rows ? t->rows : t->columns, others = holds_rows ? t->columns : t->rows;
-    product p = {.t = t, .steps = ht_ceil_div(t->k, STEP)};
-    const int64_t group_bytes = p.steps * STEP_BYTES;
-    uint8_t *const kept = (uint8_t *)t->scratch, *const two = kept + t->held / GROUP * group_bytes;
-    p.sums = (float *)(void *)(two + 2 * group_bytes);
-    p.other = p.sums + GROUP * GROUP;
-    int any = 0, splits[MOST_HELD];
+    HT_ASSERT(lanes > 0 && lanes <= HT_SPLIT_GEMM && k > 0 && k <= HT_SPLIT_K);
+    const int64_t groups = ht_ceil_div(lanes, GROUP), bytes = group_bytes(k);
+    t->x = *x;
+    t->lanes = lanes;
+    t->k = k;
+    t->are_rows = are_rows;
+    t->groups = (uint8_t *)scratch;
+    t->passing = t->groups + groups * bytes;
+    t->sums = (float *)(void *)(t->passing + 2 * bytes);
+    conversion c;
+    for (int64_t g = 0; g < groups; g++) {
+        const ht_lanes some = ht_lanes_from(x, g * GROUP, 0);
+        begin_conversion(&c, &some, lanes - g * GROUP, k, t->groups + g * bytes, are_rows);
+        t->splits[g] = (uint8_t)end_conversion(&c, are_rows);
+    }
+}
+
+int ht_tiled_pass(const ht_tiled *t, const ht_lanes *other, int64_t lanes, float *c, int64_t c_row, int accumulate,
+                  const ht_epilogue *epilogue, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP])
+{
+    const int holds_rows = t->are_rows;
+    const int64_t k = t->k, groups = ht_ceil_div(t->lanes, GROUP), bytes = group_bytes(k);
+    pass p = {.held = t, .a = holds_rows ? t->x : *other, .rows = holds_rows ? t->lanes : lanes,
+              .columns = holds_rows ? lanes : t->lanes, .steps = ht_ceil_div(k, STEP), .c = c, .c_row = c_row,
+              .accumulate = accumulate, .epilogue = epilogue, .sums = t->sums, .other = t->sums + GROUP * GROUP};
+    HT_ASSERT(lanes > 0 && p.rows <= HT_TILED_MOST_ROWS);
+    int any = 0;
+    for (int64_t g = 0; holds_rows && g < groups; g++) {
+        plain[g] = !t->splits[g];
+        any |= plain[g];
+    }
+    begin_conversion(&p.next, other, lanes, k, t->passing, !holds_rows);
     ht_tiles_begin();
-    for (int64_t first = 0; first < all; first += t->held) {
-        const int64_t lanes = ht_min64(t->held, all - first), groups = ht_ceil_div(lanes, GROUP);
-        for (int64_t g = 0; g < groups; g++) {
-            const ht_lanes x = ht_lanes_from(held, first + g * GROUP, 0);
-            conversion c = begin_conversion(&x, lanes - g * GROUP, t->k, kept + g * group_bytes, holds_rows, g + 1 < groups);
-            splits[g] = end_conversion(&c, holds_rows);
-            if (holds_rows) {
-                plain[first / GROUP + g] = !splits[g];
-                any |= !splits[g];
-            }
+    for (int64_t i = 0; i < lanes; i += GROUP) {
+        const int splits = end_conversion(&p.next, !holds_rows);
+        const uint8_t *current = p.next.to;
+        if (i + GROUP < lanes) {
+            const ht_lanes x = ht_lanes_from(other, i + GROUP, 0);
+            begin_conversion(&p.next, &x, lanes - i - GROUP, k, current == t->passing ? t->passing + bytes : t->passing,
+                             !holds_rows);
         }
-        p.next = begin_conversion(passing, others, t->k, two, !holds_rows, others > GROUP);
-        for (int64_t i = 0; i < others; i += GROUP) {
-            const int current_splits = end_conversion(&p.next, !holds_rows);
-            const uint8_t *current = p.next.to;
-            if (i + GROUP < others) {
-                const ht_lanes x = ht_lanes_from(passing, i + GROUP, 0);
-                p.next = begin_conversion(&x, others - i - GROUP, t->k, current == two ? two + group_bytes : two, !holds_rows,
-                                          i + 2 * GROUP < others);
-            }
-            if (!holds_rows) {
-                plain[i / GROUP] = !current_splits;
-                any |= !current_splits;
-                if (HT_UNLIKELY(!current_splits))
-                    continue;
-            }
-            for (int64_t g = 0; g < groups; g++) {
-                const int64_t begin = p.next.pieces * g / groups, end = p.next.pieces * (g + 1) / groups;
-                const uint8_t *h = kept + g * group_bytes;
-                if (holds_rows && splits[g])
-                    multiply_groups(&p, first + g * GROUP, i, h, current, !current_splits, begin, end);
-                else if (!holds_rows)
-                    multiply_groups(&p, i, first + g * GROUP, current, h, !splits[g], begin, end);
-            }
+        if (!holds_rows) {
+            plain[i / GROUP] = !splits;
+            any |= !splits;
+            if (HT_UNLIKELY(!splits))
+                continue;
+        }
+        for (int64_t g = 0; g < groups; g++) {
+            const int64_t begin = p.next.pieces * g / groups, end = p.next.pieces * (g + 1) / groups;
+            const uint8_t *h = t->groups + g * bytes;
+            if (!holds_rows)
+                multiply_groups(&p, i, g * GROUP, current, h, t->splits[g], begin, end);
+            else if (t->splits[g])
+                multiply_groups(&p, g * GROUP, i, h, current, splits, begin, end);
         }
     }
-    finish(&p.before, p.before.rows);
+    finish(&p.before, GROUP);
     ht_tiles_end();
     return any;
 }

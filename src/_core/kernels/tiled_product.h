@@ -5,7 +5,6 @@
 #include "gemm_micro.h"
 #include "tiles.h"
 
-#define HT_SPLIT_COST 0.45                /* of a multiply-add as products of bfloat16, in those of float32 */
 #define HT_TILED_GROUP 32                 /* rows or columns that are converted and multiplied together: two tiles */
 #define HT_TILED_MOST_ROWS (128 * HT_TILED_GROUP)
 
@@ -29,21 +28,28 @@ HT_INLINE int64_t ht_tiled_k_step(int64_t k)
     return ht_ceil_div(steps, ht_max64(1, blocks)) * HT_SPLIT_STEP;
 }
 
-/* C[rows][columns] = A x B, or C += A x B, over one block of k <= HT_SPLIT_K. epilogue: of row 0, column 0, or NULL. rows:
- * at most HT_TILED_MOST_ROWS. Rows of A that cannot be split are left out: plain[i] tells whether group i of rows is.
- * Returns whether there is one. scratch: ht_scratch_split(held, k_step) bytes, aligned to HT_ALIGNMENT, where k_step is k
- * rounded up to a multiple of HT_SPLIT_STEP and `held`, a multiple of HT_TILED_GROUP, is how many rows or columns may be kept. */
+#define HT_TILED_MOST_HELD (HT_SPLIT_GEMM / HT_TILED_GROUP) /* groups */
+
+/* One operand over a block of k, converted: rows of A or columns of B. */
 typedef struct {
-    ht_lanes a, b;
-    int64_t rows, columns, k, held;
-    float *c;
-    int64_t c_row;
-    int accumulate;
-    const ht_epilogue *epilogue;
-    void *scratch;
+    ht_lanes x;
+    int64_t lanes, k;
+    int are_rows;
+    uint8_t splits[HT_TILED_MOST_HELD]; /* which groups could be split */
+    uint8_t *groups, *passing;          /* memory of these, and of two groups of the other operand */
+    float *sums;                        /* of two products of groups */
 } ht_tiled;
 
-#define ht_tiled_multiply HT_KERNEL(tiled_multiply)
-int ht_tiled_multiply(const ht_tiled *t, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP]);
+/* Converts an operand. lanes: at most HT_SPLIT_GEMM; k: at most HT_SPLIT_K. scratch: ht_scratch_split(lanes, k) bytes, with
+ * both rounded up to multiples of 32, aligned to HT_ALIGNMENT. */
+#define ht_tiled_hold HT_KERNEL(tiled_hold)
+void ht_tiled_hold(ht_tiled *t, const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, void *scratch);
+
+/* C = A x B, or C += A x B, where `other` is the operand that is not held. epilogue: of C's first row and column, or NULL.
+ * At most HT_TILED_MOST_ROWS rows. Rows of A that cannot be split are left out: plain[i] tells whether group i of rows is.
+ * Returns whether there is one. */
+#define ht_tiled_pass HT_KERNEL(tiled_pass)
+int ht_tiled_pass(const ht_tiled *t, const ht_lanes *other, int64_t lanes, float *c, int64_t c_row, int accumulate,
+                  const ht_epilogue *epilogue, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP]);
 
 #endif
