@@ -122,10 +122,13 @@ Entry = tuple[str, list[Array], list[Array], dict[str, Any], Callable[..., Any] 
 FAMILIES: dict[str, Entry] = {
     "product 128x768x768": ("MatMul", [normal(128, 768)], [W := normal(768, 768)], {}, lambda x: x @ W),
     "product 1x768x3072": ("MatMul", [normal(1, 768)], [V := normal(768, 3072)], {}, lambda x: x @ V),
+    "product 64x768x768": ("MatMul", [normal(64, 768)], [W], {}, lambda x: x @ W),
+    "product 1024x1024x1024": ("MatMul", [normal(1024, 1024)], [U := normal(1024, 1024)], {}, lambda x: x @ U),
     "products 12 of 128x64x128": ("MatMul", [normal(12, 128, 64), normal(12, 64, 128)], [], {}, np.matmul),
     "product of int32 64x64x64": ("MatMul", [below(9, 64, 64).astype(np.int32)] * 2, [], {}, np.matmul),
     "convolution 3x3, 64 to 64 at 56": ("Conv", [IMAGE], [normal(64, 64, 3, 3)], {"pads": [1] * 4}, None),
     "convolution 1x1, 64 to 256 at 56": ("Conv", [IMAGE], [normal(256, 64, 1, 1)], {}, None),
+    "convolution 1x1, 512 to 256 at 28": ("Conv", [normal(1, 512, 28, 28)], [normal(256, 512, 1, 1)], {}, None),
     "convolution 7x7 by 2, 3 to 64 at 224": (
         "Conv", [normal(1, 3, 224, 224)], [normal(64, 3, 7, 7)], {"pads": [3] * 4, "strides": [2, 2]}, None,
     ),

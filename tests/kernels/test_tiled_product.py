@@ -52,7 +52,9 @@ def bound(a: Array, b: Array, terms: int = 0) -> Array:
     """The error of a sum in any order, twice over: k + terms roundings of sums of magnitudes."""
     k = a.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
-        return (2 * (k + terms) * EPSILON * (np.abs(a).astype(float) @ np.abs(b).astype(float)) + k * 2.0**-100).astype(float)
+        return (2 * (k + terms) * EPSILON * (np.abs(a).astype(float) @ np.abs(b).astype(float)) + k * 2.0**-100).astype(
+            float
+        )
 
 
 def assert_right(found: Array, a: Array, b: Array) -> None:
@@ -102,7 +104,9 @@ def test_errors_are_no_larger_than_those_of_float32(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("bias_shape", "strides"), [((1,), (0, 0)), ((70,), (0, 1)), ((50,), (1, 0)), ((50, 70), (70, 1))])
+@pytest.mark.parametrize(
+    ("bias_shape", "strides"), [((1,), (0, 0)), ((70,), (0, 1)), ((50,), (1, 0)), ((50, 70), (70, 1))]
+)
 @pytest.mark.parametrize("k", [40, 300])
 def test_epilogues(variant: str, bias_shape: tuple[int, ...], strides: tuple[int, int], k: int) -> None:
     rng = np.random.default_rng(4)
@@ -150,7 +154,9 @@ def test_special_values_stay_in_their_row_and_column(variant: str, form: str, va
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("scale", [2.0**-140, 2.0**-126, 2.0**-103, 2.0**-60, 2.0**-41, 2.0**-39, 2.0**19, 2.0**21, 2.0**60])
+@pytest.mark.parametrize(
+    "scale", [2.0**-140, 2.0**-126, 2.0**-103, 2.0**-60, 2.0**-41, 2.0**-39, 2.0**19, 2.0**21, 2.0**60]
+)
 def test_scales(variant: str, scale: float) -> None:
     """Whole operands, single rows and single columns of one magnitude, times the opposite magnitude."""
     rng = np.random.default_rng(6)
@@ -254,7 +260,9 @@ def exact_conv(x: Array, w: Array, stride: int, pad: int) -> tuple[Array, Array]
     padded = np.pad(x.astype(float), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))[:, :, ::stride, ::stride]
     with np.errstate(invalid="ignore", over="ignore"):
-        return tuple(np.einsum("nchwij,mcij->nmhw", f(windows), f(w.astype(float)), optimize=True) for f in (np.array, np.abs))
+        return tuple(
+            np.einsum("nchwij,mcij->nmhw", f(windows), f(w.astype(float)), optimize=True) for f in (np.array, np.abs)
+        )
 
 
 CONVOLUTIONS = [  # channels, height and width, output channels, kernel, stride, pad
