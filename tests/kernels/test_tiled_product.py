@@ -1,4 +1,4 @@
-"""Products of float32 as sums of bfloat16 products (tiled_product.c), against NumPy in float64 and against plain products.
+"""Products of float32 as sums of bfloat16 products (tiled_product.c), against NumPy in float64.
 
 With other instruction sets than AMX, the same calls run the plain products.
 """
@@ -266,15 +266,16 @@ def exact_conv(x: Array, w: Array, stride: int, pad: int) -> tuple[Array, Array]
 
 
 CONVOLUTIONS = [  # channels, height and width, output channels, kernel, stride, pad
-    (64, 16, 64, 1, 1, 0), (40, 23, 130, 1, 1, 0), (300, 12, 96, 1, 1, 0), (33, 50, 70, 1, 1, 0), (64, 20, 530, 1, 1, 0),
-    (96, 33, 128, 1, 2, 0), (32, 24, 160, 3, 2, 1), (64, 14, 100, 5, 1, 2), (130, 15, 300, 3, 2, 0), (48, 9, 4200, 1, 1, 0),
+    (64, 16, 64, 1, 1, 0), (40, 23, 130, 1, 1, 0), (300, 12, 96, 1, 1, 0), (33, 50, 70, 1, 1, 0),
+    (64, 20, 530, 1, 1, 0), (96, 33, 128, 1, 2, 0), (32, 24, 160, 3, 2, 1), (64, 14, 100, 5, 1, 2),
+    (130, 15, 300, 3, 2, 0), (48, 9, 4200, 1, 1, 0),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolutions(variant: str, case: tuple[int, ...]) -> None:
-    """With special values in a pixel and in a weight, which force plain products around them; on one and two threads."""
+    """With special values in a pixel and a weight, which force plain products around them; on one and two threads."""
     channels, size, maps, kernel, stride, pad = case
     rng = np.random.default_rng(10)
     x = rng.standard_normal((2, channels, size, size), np.float32)
