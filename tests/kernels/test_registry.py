@@ -36,6 +36,24 @@ def test_variants_are_those_that_the_system_reports() -> None:
     assert set(told.stdout.split()) == {name for name, wanted in needed.items() if wanted <= flags}
 
 
+@pytest.mark.skipif("avx512_amx" not in _kernels.variants(), reason="needs AMX")
+def test_a_signal_stack_too_small_for_tiles_leaves_the_other_variants() -> None:
+    """Linux then refuses the use of tiles."""
+    code = """
+import ctypes
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+memory = ctypes.create_string_buffer(8192)
+stack = Stack(ctypes.addressof(memory), 0, len(memory))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+from hetero import _kernels
+print(*_kernels.variants(), _kernels.variant())
+"""
+    unlimited = {name: value for name, value in os.environ.items() if name != "HETERO_ISA"}
+    told = subprocess.run([sys.executable, "-c", code], env=unlimited, text=True, capture_output=True, check=True)
+    assert told.stdout.split() == [*_kernels.variants()[:-1], _kernels.variants()[-2]]
+
+
 @pytest.mark.parametrize("variant", _kernels.variants())
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint16", "int32", "int64", "bool"])
 def test_identity_copies_any_layout(variant: str, dtype: str) -> None:
