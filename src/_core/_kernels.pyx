@@ -63,6 +63,11 @@ def variant():
     return ht_variant_name(_chosen).decode()
 
 
+def has_tiles():
+    """Whether the variant in use has tile registers (kernels/tiles.h)."""
+    return bool(ht_variant_has_tiles(_chosen))
+
+
 cdef int kernel_number(name) except -1:
     number = _kernel_numbers.get(name)
     if number is None:

@@ -243,15 +243,16 @@ def test_without_memory_for_them_products_are_plain(variant: str) -> None:
 
 def conv(
     x: Array, w: Array, variant: str, stride: int, pad: int, *, bias: Array | None = None, addend: Array | None = None,
-    activation: int = 0, threads: int = 1,
+    activation: int = 0, threads: int = 1, packed: bool = True,
 ) -> Array:  # fmt: skip
     n, c, h, width = x.shape
     m, _, size, _ = w.shape
     spec = [(n, m, (h + 2 * pad - size) // stride + 1, (width + 2 * pad - size) // stride + 1), np.float32]
     panels = _kernels.call("pack_b", [w], [((-(-m // 16) * 16 * c * size**2,), np.float32)], [1, c * size**2, m, 1])[0]
-    ints = [1, 1, activation, 1, size, size, 1, stride, stride, 0, pad, pad, 1, 1, 1]
+    operand = panels if packed else w
+    ints = [1, packed, activation, 1, size, size, 1, stride, stride, 0, pad, pad, 1, 1, 1]
     team = _kernels.Team(threads) if threads > 1 else None
-    return _kernels.call("conv", [x, panels, bias, addend], [tuple(spec)], ints, (0, 0), None, variant, team)[0]
+    return _kernels.call("conv", [x, operand, bias, addend], [tuple(spec)], ints, (0, 0), None, variant, team)[0]
 
 
 def exact_conv(x: Array, w: Array, stride: int, pad: int) -> tuple[Array, Array]:
@@ -274,7 +275,8 @@ CONVOLUTIONS = [  # channels, height and width, output channels, kernel, stride,
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_convolutions(variant: str, case: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_convolutions(variant: str, case: tuple[int, ...], packed: bool) -> None:
     """With special values in a pixel and a weight, which force plain products around them; on one and two threads."""
     channels, size, maps, kernel, stride, pad = case
     rng = np.random.default_rng(10)
@@ -288,7 +290,7 @@ def test_convolutions(variant: str, case: tuple[int, ...]) -> None:
             w[maps - 1, 0, 0, 0] = w[0, channels - 1, kernel - 1, 0] = value
         exact, magnitudes = exact_conv(x, w, stride, pad)
         addend = rng.standard_normal(exact.shape, np.float32)
-        found = conv(x, w, variant, stride, pad, bias=bias, addend=addend, activation=RELU)
+        found = conv(x, w, variant, stride, pad, bias=bias, addend=addend, activation=RELU, packed=packed)
         with np.errstate(invalid="ignore", over="ignore"):
             exact = exact + bias[:, None, None] + addend
             expected = np.where(np.isnan(exact), np.nan, np.maximum(exact, 0))
@@ -297,5 +299,5 @@ def test_convolutions(variant: str, case: tuple[int, ...]) -> None:
         assert (np.abs(found[ordinary] - expected[ordinary]) <= limits[ordinary]).all()
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
         np.testing.assert_array_equal(found == np.inf, expected == np.inf)
-        two = conv(x, w, variant, stride, pad, bias=bias, addend=addend, activation=RELU, threads=2)
+        two = conv(x, w, variant, stride, pad, bias=bias, addend=addend, activation=RELU, threads=2, packed=packed)
         np.testing.assert_array_equal(two, found)

@@ -110,6 +110,16 @@ static inline int ht_split_pays(int64_t m, int64_t n, int64_t k)
     return k >= HT_SPLIT_STEP && ht_split_cost(m, n, 13, 13) < 0.95 * (double)m * (double)n;
 }
 
+/* Whether a convolution reads plain weights and multiplies them by pixels as products of bfloat16. Else plain weights are
+ * packed in each call, which planners avoid where weights are constant. maps: output channels of a group; in_pixels, pixels:
+ * of a plane of x and y; taps: of the kernel. */
+static inline int ht_conv_splits(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps)
+{
+    const int copies = taps != 1 || in_pixels != pixels; /* im2col */
+    return in_channels * taps >= 2 * HT_SPLIT_STEP && maps <= HT_MAX_BYTES && pixels <= HT_MAX_BYTES &&
+           ht_split_cost(maps, pixels, 22, copies ? 42 : 26) < 0.95 * (double)maps * (double)pixels;
+}
+
 /* ---- matmul_integer */
 
 #define HT_MATMUL_INTEGER_LEAST_ROWS 12 /* rows of A that the kernel prepares at a time: one tile of the tallest */

@@ -14,8 +14,9 @@
  *   kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x counts as zero.
  *   Optional: 1 if no weight is infinite or NaN, else 0 (the default).
  * floats: the activation's two parameters.
+ * With tiles (tiled_product.h), plain weights are read as they are where ht_conv_splits says so; else they are packed.
  * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits
- *   asks for; with plain weights 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which they are packed (not
+ *   asks for; with plain weights to be packed 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which they are packed (not
  *   for depthwise and narrow).
  *
  * way        file              vectors run along      chosen
@@ -131,7 +132,7 @@ static int cheapest(ht_conv *c)
             way = INSIDE;
         }
     }
-    const double split = split_products(c->pixels, c->out_channels) * k + (flat ? 0 : sampling(c) * pixels * k);
+    const double split = split_products(c->pixels, c->out_channels) * k + (flat ? 0 : 2 * sampling(c) * pixels * k);
     if (HT_TILES && c->depth_k >= HT_SPLIT_STEP && split < 0.95 * best) {
         c->splits = 1;
         way = WIDE;
@@ -607,7 +608,10 @@ int HT_KERNEL(conv)(const ht_call *call)
     }
 
     const int depthwise = !w_packed && c.out_channels <= HT_CONV_DEPTHWISE_MAPS && ht_conv_depthwise_fits(&c);
-    const int packs = !w_packed && !depthwise && packed_group > 0;
+    c.plain_weights = HT_TILES && !w_packed && !depthwise &&
+                      ht_conv_splits(c.out_channels, c.in_plane, c.pixels, c.in_channels, c.taps);
+    c.splits = c.plain_weights;
+    const int packs = !w_packed && !depthwise && packed_group > 0 && !c.plain_weights;
     if (call->scratch_bytes < (packs ? ht_scratch_conv_packing(group, c.out_channels, c.depth_k) : HT_CONV_SCRATCH))
         return HT_ERR_OPERAND;
     const float *weights = w->data;
@@ -618,7 +622,7 @@ int HT_KERNEL(conv)(const ht_call *call)
                            c.out_channels, packed + g * packed_group, c.depth_k);
         weights = packed;
     }
-    const int64_t w_group = depthwise ? c.taps * c.out_channels : packed_group;
+    const int64_t w_group = depthwise || c.plain_weights ? c.depth_k * c.out_channels : packed_group;
     c.x = (const float *)x->data;
     c.w = weights;
     c.bias = bias ? (const float *)bias->data : NULL;
@@ -632,6 +636,8 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
     else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
         job.way = ROW;
+    else if (c.plain_weights)
+        job.way = WIDE;
     else
         job.way = c.in_channels > 0 ? cheapest(&job.image) : WIDE; /* the others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k * (job.image.splits ? 0.5 : 1));

@@ -22,6 +22,7 @@ typedef struct {
     int finite;                 /* are all weights known to be finite? */
     int padded;                 /* does any tap of any output fall outside the input? */
     int splits;                 /* wide: as products of bfloat16 (tiled_product.h) */
+    int plain_weights;          /* with `splits`: w is as in ONNX */
     int activation;
     float p0, p1, low, high;
     float *scratch;

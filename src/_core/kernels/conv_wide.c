@@ -89,24 +89,28 @@ static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
 #define SPLIT_COLUMNS 256 /* that are packed */
 _Static_assert(4 * HT_SPLIT_K * SPLIT_COLUMNS + HT_SPLIT_BYTES * HT_SPLIT_K * (HELD + 2 * HT_TILED_GROUP) +
                2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP <= HT_CONV_SCRATCH, "im2col, then ht_scratch_split");
+_Static_assert(4 * HT_SPLIT_K * (HT_BLOCK_N + HT_TILED_GROUP) <= HT_CONV_SCRATCH, "what add_plain packs");
 _Static_assert(HT_SPLIT_BYTES * HT_SPLIT_K * (HT_SPLIT_GEMM + 2 * HT_TILED_GROUP) +
                2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP <= HT_CONV_SCRATCH, "ht_scratch_split");
 
-/* Output channels [m, m + rows) of a block of wide_split, as float32. packed: the im2col block, or memory for one of at most
- * HT_BLOCK_N pixels. */
+/* Output channels [m, m + rows) of a block of wide_split, as float32, at most HT_TILED_GROUP. packed: the im2col block, or
+ * memory for one of at most HT_BLOCK_N pixels. weights: memory for the channels' panels. */
 static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int64_t p1, int64_t k0, int64_t k1,
-                      float *packed)
+                      float *packed, float *weights)
 {
-    HT_ASSERT(p1 - p0 <= HT_BLOCK_N);
+    HT_ASSERT(p1 - p0 <= HT_BLOCK_N && rows <= HT_TILED_GROUP);
     const ht_epilogue e = epilogue_of(c, m, p0);
-    const ht_tile t = {.a = c->w + m * c->depth_k + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = packed,
-                       .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + m * c->pixels + p0,
-                       .c_row = c->pixels, .k = k1 - k0, .accumulate = k0 > 0,
+    const int64_t k = k1 - k0, a_panel = (c->plain_weights ? k : c->depth_k) * HT_PANEL;
+    if (c->plain_weights)
+        ht_pack_panels(c->w + m * c->depth_k + k0, c->depth_k, 1, k, rows, weights, k);
+    const ht_tile t = {.a = c->plain_weights ? weights : c->w + m * c->depth_k + k0 * HT_PANEL, .a_row = 1,
+                       .a_k = HT_PANEL, .b = packed, .b_k = HT_PANEL, .b_panel = k * HT_PANEL,
+                       .c = c->y + m * c->pixels + p0, .c_row = c->pixels, .k = k, .accumulate = k0 > 0,
                        .epilogue = k1 == c->depth_k ? &e : NULL};
     if (ht_conv_flat(c))
-        ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, packed, c->depth_k * HT_PANEL, rows, p1 - p0);
+        ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, packed, a_panel, rows, p1 - p0);
     else
-        ht_gemm_block(&t, c->depth_k * HT_PANEL, rows, p1 - p0);
+        ht_gemm_block(&t, a_panel, rows, p1 - p0);
 }
 
 /* Pixels [p0, p1). The operand with fewer rows or columns is held, so the loop over blocks of the other is the inner one. */
@@ -118,7 +122,8 @@ static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
     const int64_t step = ht_tiled_k_step(c->depth_k), most_held = flat ? HT_SPLIT_GEMM : HELD;
     const int64_t most_pixels = !flat ? SPLIT_COLUMNS : holds_channels ? p1 - p0 : most_held;
     const int64_t most_channels = holds_channels ? most_held : HT_TILED_MOST_ROWS;
-    const ht_lanes w = {c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
+    const ht_lanes w = c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1}
+                                        : (ht_lanes){c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
     const int64_t blocks_of_channels = ht_ceil_div(c->out_channels, most_channels);
     const int64_t blocks_of_pixels = ht_ceil_div(p1 - p0, most_pixels);
     for (int64_t k0 = 0; k0 < c->depth_k; k0 += step) {
@@ -144,11 +149,12 @@ static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
                                          c->y + channel * c->pixels + pixel, c->pixels, k0 > 0,
                                          k1 == c->depth_k ? &e : NULL, plain)))
                 continue;
-            holds = !flat; /* add_plain packs where t lies */
+            holds = 0; /* add_plain packs where t lies */
+            float *const weights = packed + HT_SPLIT_K * (flat ? HT_BLOCK_N : SPLIT_COLUMNS);
             for (int64_t row = 0; row < channels; row += HT_TILED_GROUP)
                 for (int64_t p = pixel; plain[row / HT_TILED_GROUP] && p < end; p += HT_BLOCK_N)
                     add_plain(c, channel + row, ht_min64(HT_TILED_GROUP, channels - row), p, ht_min64(end, p + HT_BLOCK_N), k0,
-                              k1, packed);
+                              k1, packed, weights);
         }
     }
 }

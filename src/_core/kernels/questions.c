@@ -168,6 +168,8 @@ static int64_t ask_winograd_tile(const int64_t *a)
     return tile;
 }
 
+static int64_t ask_conv_splits(const int64_t *a) { return ht_conv_splits(a[0], a[1], a[2], a[3], a[4]); }
+
 /* ---- dft */
 
 static int is_smooth(int64_t length)

@@ -23,6 +23,8 @@
                            /* another algorithm. Arguments: in channels and out channels of a group; three sizes of */ \
                            /* x and of y; kernel, strides, pads before, dilations, three each. With dilations, m */  \
                            /* is for the convolution of the phases of x (phases.c) */                                 \
+    X(conv_splits, 5)      /* out channels of a group, pixels of x and y, in channels of a group, taps of the kernel: */ \
+                           /* whether conv should get plain weights if the instruction set has tiles (0 or 1) */      \
     X(phase_length, 5)     /* sizes of x and of y along an axis, dilation, pad before, m: how long the phases of x */ \
                            /* are, so that none reaches what a convolution with 3 taps reads of the next one */       \
     X(dft_points, 1)       /* length: rows of the table of roots of the kernel dft; more than length for the chirp */ \

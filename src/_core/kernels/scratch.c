@@ -67,7 +67,7 @@ static int64_t of_product(const ht_call *call, int tiles)
            (tiles && ht_split_pays(m, n, k) ? ht_scratch_gemm_split(m, n, k) : 0);
 }
 
-static int64_t of_conv(const ht_call *call)
+static int64_t of_conv(const ht_call *call, int tiles)
 {
     if (!has_sizes(call, 0, 3 + WINDOW_INTS) || !has_input(call, 0, 3) || call->num_out != 1 || call->ints[0] < 1)
         return 0;
@@ -76,7 +76,16 @@ static int64_t of_conv(const ht_call *call)
     const int64_t channels = x->dims[1] / group, maps = y->dims[1] / group;
     if (packing == 0) { /* bounds a depthwise convolution too, which packs nothing */
         const int64_t taps = is_moderate(kernel[0], kernel[1], kernel[2]) ? kernel[0] * kernel[1] * kernel[2] : LARGEST;
-        return is_moderate(y->dims[1], channels, taps) ? ht_scratch_conv_packing(group, maps, channels * taps) : 0;
+        if (!is_moderate(y->dims[1], channels, taps))
+            return 0;
+        int64_t in_pixels = 1, pixels = 1;
+        for (int d = 2; d < y->ndim; d++) {
+            in_pixels = ht_size_product(in_pixels, x->dims[d]);
+            pixels = ht_size_product(pixels, y->dims[d]);
+        }
+        if (tiles && ht_conv_splits(maps, in_pixels, pixels, channels, taps))
+            return HT_CONV_SCRATCH;
+        return ht_scratch_conv_packing(group, maps, channels * taps);
     }
     if (packing == 1)
         return HT_CONV_SCRATCH;
@@ -208,7 +217,7 @@ int64_t ht_scratch_bytes(int kernel, const ht_call *call, int tiles)
 {
     switch (kernel) {
     case NUMBER_gemm: case NUMBER_matmul: return of_product(call, tiles);
-    case NUMBER_conv: return of_conv(call);
+    case NUMBER_conv: return of_conv(call, tiles);
     case NUMBER_pointwise_depthwise: return of_pointwise_depthwise(call);
     case NUMBER_max_pool: case NUMBER_average_pool: return of_pool(call);
     case NUMBER_col2im_lanes: return of_col2im_lanes(call);

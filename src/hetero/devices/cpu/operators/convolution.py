@@ -2,7 +2,7 @@
 
 ``packing``, the kernel's second int, states the layout of the weights: 0 plain, 1 panels of a matrix product, 2 or 4
 transformed for Winograd's filtering with tiles of that size. Depthwise convolutions and weights that are not constant
-stay plain; 3x3 kernels without strides use Winograd's filtering if the kernels estimate that it is faster
+stay plain, and with tiles (kernels/tiled_product.c) those of large products; 3x3 kernels without strides use Winograd's filtering if the kernels estimate that it is faster
 (``winograd_tile`` in kernels/questions.c); all others are matrix products. kernels/conv.c describes the algorithms.
 """
 
@@ -45,6 +45,8 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
         plain = _bytes_and_scale(context, weights)
+    elif constant and not depthwise and _stays_plain(context, x, weights, maps, shape):
+        packing, operand = 0, weights if weights.scale is None else _kept_scaled(context, weights)
     elif constant and not depthwise:
         packing, operand = 1, context.widened(packed_b(context, weights, group, depth, maps, True))
     else:
@@ -55,6 +57,18 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if packing == 1 and skips and not context.halves and _are_finite(weights):
         ints.append(1)
     return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, ints, [0.0, 0.0])]
+
+
+def _stays_plain(context: Context, x: Value, weights: Value, maps: int, shape: Sequence[int]) -> bool:
+    """Whether the kernel reads plain weights as fast as packed ones: with tiles, which convert all operands anyway."""
+    if context.halves or not _kernels.has_tiles():
+        return False
+    pixels, channels, taps = math.prod(x.shape[2:]), weights.shape[1], math.prod(weights.shape[2:])
+    return bool(ask("conv_splits", maps, pixels, math.prod(shape[2:]), channels, taps))
+
+
+def _kept_scaled(context: Context, weights: Value) -> Value:
+    return context.packed(weights, ("scaled", weights.scale_key), lambda: _scaled(weights))
 
 
 def _by_phases(
