@@ -133,7 +133,7 @@ static int cheapest(ht_conv *c)
         }
     }
     const double split = split_products(c->pixels, c->out_channels) * k + (flat ? 0 : 2 * sampling(c) * pixels * k);
-    if (HT_TILES && c->depth_k >= HT_SPLIT_STEP && split < 0.95 * best) {
+    if (HT_TILES && c->depth_k >= 2 * HT_SPLIT_STEP && split < 0.95 * best) {
         c->splits = 1;
         way = WIDE;
     }
