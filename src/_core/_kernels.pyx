@@ -32,10 +32,22 @@ def kernel_names():
 cdef tuple _runs = tuple([ht_variant_runs(number) for number in range(ht_num_variants())])
 
 
-def variants():
-    """Instruction-set variants that this machine runs, from the least to the most demanding."""
-    cdef int number
-    return tuple([ht_variant_name(number).decode() for number in range(ht_num_variants()) if _runs[number]])
+def variants(*kernels):
+    """Instruction-set variants that this machine runs, from the least to the most demanding.
+
+    With names of kernels: only variants that have one of these kernels of their own, not shared with a lesser variant.
+    ValueError for an unknown kernel.
+    """
+    cdef int number, lesser, kernel
+    cdef list names = [], runs = [number for number in range(ht_num_variants()) if _runs[number]]
+    for number in runs:
+        own = not kernels
+        for name in kernels:
+            kernel = kernel_number(name)
+            own = own or all([ht_kernel(lesser, kernel) != ht_kernel(number, kernel) for lesser in runs if lesser < number])
+        if own:
+            names.append(ht_variant_name(number).decode())
+    return tuple(names)
 
 
 def _variant_number(name, source):

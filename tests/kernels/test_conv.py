@@ -16,7 +16,7 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from plain_convolution import ACTIVATIONS, naive
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("conv", "pack_b")
 Array = np.ndarray[Any, Any]
 
 

@@ -13,7 +13,7 @@ from hetero import _kernels
 from packed_convolution import Array, check, conv, numbers
 from plain_convolution import ACTIVATIONS, naive
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("conv")
 CASES = {  # x, w, group, strides, dilations, pads before, pads after
     "16 channels, 14x14": ((2, 48, 14, 14), (48, 16, 3, 3), 3, (1, 1), (1, 1), (1, 1), (1, 1)),
     "32 channels, 7x7": ((1, 64, 7, 7), (64, 32, 3, 3), 2, (1, 1), (1, 1), (1, 1), (1, 1)),

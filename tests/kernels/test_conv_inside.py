@@ -14,7 +14,7 @@ from hetero.errors import InferenceError
 from packed_convolution import Array, check, conv, numbers
 from plain_convolution import ACTIVATIONS, naive
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("conv")
 
 CASES = {  # x, w, group, strides, dilations, pads before, pads after; each has much padding
     "3x3, dilation 12": ((1, 140, 32, 32), (70, 140, 3, 3), 1, (1, 1), (12, 12), (12, 12), (12, 12)),

@@ -12,7 +12,7 @@ from hetero import _kernels
 from hetero._sizes import ask
 from kernel_arrays import random_bytes, requantized
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("conv_integer", "depthwise_integer", "pack_depthwise", "pack_filters", "pack_pixels")
 BYTES = [np.int8, np.uint8]
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from hetero._sizes import ask
 from hetero.errors import InferenceError
 from plain_convolution import ACTIVATIONS, naive
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("conv", "pack_winograd")
 Array = np.ndarray[Any, Any]
 # Rounding of the transforms, as a part of ``size``.
 TOLERANCE = {2: 2e-6, 4: 6e-6}

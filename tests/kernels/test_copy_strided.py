@@ -13,7 +13,7 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import numbered
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("copy_strided")
 DTYPES = ["uint8", "float16", "float32", "int64"]
 
 

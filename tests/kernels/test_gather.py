@@ -11,7 +11,7 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import numbered
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("gather", "gather_elements", "gather_nd")
 DTYPES = ["uint8", "float16", "float32", "int64"]
 
 

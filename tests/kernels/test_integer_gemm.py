@@ -11,7 +11,7 @@ from hetero import _kernels
 from hetero.errors import InferenceError
 from kernel_arrays import random_bytes, requantized
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("matmul_integer", "pack_quads")
 BYTES = [np.int8, np.uint8]
 Array = np.ndarray[Any, Any]
 

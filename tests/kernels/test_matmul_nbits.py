@@ -11,7 +11,7 @@ from hetero import _kernels
 from hetero._sizes import ask
 from hetero.errors import InferenceError
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("matmul_nbits", "matmul_nbits_bytes", "pack_nbits")
 Array = np.ndarray[Any, Any]
 SHAPES = [  # m, n, k, block
     (1, 1, 1, 16),

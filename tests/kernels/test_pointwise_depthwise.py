@@ -14,7 +14,7 @@ from hetero.errors import InferenceError
 from packed_convolution import Array, numbers
 from plain_convolution import ACTIVATIONS, naive
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("pointwise_depthwise")
 SCRATCH = (1 << 20) + (512 << 10)
 
 

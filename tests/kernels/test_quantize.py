@@ -10,7 +10,7 @@ import pytest
 from hetero import _kernels
 from kernel_arrays import random_bytes, requantized
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("quantize", "dequantize", "dynamic_quantize", "requantize")
 BYTES = [np.int8, np.uint8]
 Array = np.ndarray[Any, Any]
 

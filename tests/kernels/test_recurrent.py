@@ -17,7 +17,7 @@ from hetero import _kernels
 from hetero._sizes import ask
 from hetero.errors import InferenceError
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("lstm", "gru", "rnn")
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 FUNCTIONS = {"lstm": (2, 1, 1), "gru": (2, 1), "rnn": (1,)}  # sigmoid, tanh
 Array = np.ndarray[Any, Any]

@@ -14,6 +14,16 @@ import pytest
 from hetero import _kernels
 
 
+def test_variants_of_a_kernel_are_those_with_code_of_their_own() -> None:
+    some = _kernels.variants("matmul_integer")
+    assert some[0] == _kernels.variants("cumsum")[0] == "baseline"
+    assert set(_kernels.variants("cumsum")) <= {"baseline", "avx2"}
+    assert not {"avx_vnni", "avx512_vnni"} & set(_kernels.variants("softmax"))
+    assert _kernels.variants("softmax", "matmul_integer") == some == _kernels.variants()
+    with pytest.raises(ValueError, match="no kernel 'sofmax'"):
+        _kernels.variants("sofmax")
+
+
 def test_menu_names_variants_from_least_to_most_demanding() -> None:
     assert "identity" in _kernels.kernel_names()
     assert _kernels.variants()[0] == "baseline"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hetero import InferenceError, _kernels
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("resize_nearest", "resize_filter", "resize_outside")
 COORDINATES = ("HALF_PIXEL", "HALF_PIXEL_SYMMETRIC", "PYTORCH_HALF_PIXEL", "ALIGN_CORNERS", "ASYMMETRIC")
 COORDINATES += ("TF_HALF_PIXEL", "TF_CROP")
 ROUNDINGS = ("PREFER_FLOOR", "PREFER_CEIL", "FLOOR", "CEIL")

@@ -71,7 +71,7 @@ def naive(x: Array, nodes: Any, trees: int, starts: Array, ids: Array, weights: 
     return out
 
 
-@pytest.mark.parametrize("variant", _kernels.variants())
+@pytest.mark.parametrize("variant", _kernels.variants("tree_ensemble"))
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_tree_ensemble(variant: str, data: st.DataObject) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from kernel_arrays import NUMERIC, broadcastable, random_array
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("where")
 
 
 @settings(max_examples=75, deadline=None)

@@ -15,7 +15,7 @@ from hetero import _kernels
 from hetero.devices.cpu import planner
 from hetero.errors import InferenceError
 
-VARIANTS = _kernels.variants()
+VARIANTS = _kernels.variants("attention")
 TEAMS = [None, _kernels.Team(2), _kernels.Team(3)]
 B, H, S, D = 2, 3, 33, 20
 Array = np.ndarray[Any, Any]

@@ -3,8 +3,8 @@
 ``packing``, the kernel's second int, states the layout of the weights: 0 plain, 1 panels of a matrix product, 2 or 4
 transformed for Winograd's filtering with tiles of that size. Depthwise convolutions and weights that are not constant
 stay plain, and with tiles (kernels/tiled_product.c) those of large products do; 3x3 kernels without strides use
-Winograd's filtering if the kernels estimate that it is faster (``winograd_tile`` in kernels/questions.c); all others are
-matrix products. kernels/conv.c describes the algorithms.
+Winograd's filtering if the kernels estimate that it is faster (``winograd_tile`` in kernels/questions.c); all others
+are matrix products. kernels/conv.c describes the algorithms.
 """
 
 from __future__ import annotations
