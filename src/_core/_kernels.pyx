@@ -28,8 +28,15 @@ def kernel_names():
     return tuple([ht_kernel_name(kernel).decode() for kernel in range(ht_num_kernels())])
 
 
-# Whether this machine runs each variant: asked once, because virtual machines answer CPUID in up to 70 us.
-cdef tuple _runs = tuple([ht_variant_runs(number) for number in range(ht_num_variants())])
+cdef dict _answers = {}
+
+
+cdef bint _runs(int number):
+    """Whether this machine runs a variant. Asked once, and only if needed: virtual machines answer CPUID in up to 70 us, and
+    the use of tiles changes the process (registry.c)."""
+    if number not in _answers:
+        _answers[number] = bool(ht_variant_runs(number))
+    return _answers[number]
 
 
 def variants(*kernels):
@@ -39,7 +46,7 @@ def variants(*kernels):
     ValueError for an unknown kernel.
     """
     cdef int number, lesser, kernel
-    cdef list names = [], runs = [number for number in range(ht_num_variants()) if _runs[number]]
+    cdef list names = [], runs = [number for number in range(ht_num_variants()) if _runs(number)]
     for number in runs:
         own = not kernels
         for name in kernels:
@@ -54,7 +61,7 @@ def _variant_number(name, source):
     """Number of the variant ``name``; `PropertyError`, naming ``source``, if this machine does not run it."""
     cdef int number
     for number in range(ht_num_variants()):
-        if ht_variant_name(number).decode() == name and _runs[number]:
+        if ht_variant_name(number).decode() == name and _runs(number):
             return number
     compiled = [ht_variant_name(number).decode() for number in range(ht_num_variants())]
     if name in compiled:
