@@ -32,7 +32,7 @@ ROW_SECONDS = 1.0
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 RECURRENT = [("LSTM", hidden, steps) for hidden in (64, 128, 512) for steps in (1, 16, 100)]
 RECURRENT += [(op, hidden, 16) for op in ("GRU", "RNN") for hidden in (64, 128, 512)]
-PRODUCTS = [(128, 768, 768), (128, 768, 3072), (16, 384, 384), (1, 768, 3072)]
+PRODUCTS = [(128, 768, 768), (128, 768, 3072), (256, 768, 768), (3136, 64, 256), (16, 384, 384), (1, 768, 3072)]
 CONVOLUTIONS: list[tuple[int, int, int, int, dict[str, Any]]] = [
     (64, 64, 3, 56, {}),
     (256, 256, 3, 14, {}),
@@ -273,6 +273,8 @@ def cases() -> Iterator[tuple[str, Callable[[], dict[str, Callable[[], Any]]]]]:
     for m, k, n in PRODUCTS:
         inputs = quantized((m, k), (k, n))
         yield f"QLinearMatMul {m}x{k}x{n}", functools.partial(quantized_node, "QLinearMatMul", inputs)
+        sums = {name: inputs[name] for name in ("x", "w", "x_zero", "w_zero")}
+        yield f"MatMulInteger {m}x{k}x{n}", functools.partial(quantized_node, "MatMulInteger", sums)
     for channels, maps, kernel, size, attributes in CONVOLUTIONS:
         name = f"QLinearConv {channels} to {maps}, {kernel}x{kernel} at {size}"
         name += "".join(f", {attribute} {np.max(value)}" for attribute, value in attributes.items())

@@ -64,9 +64,10 @@ class Weights:
         return wide.reshape(self.n, -1)[:, : self.k].T
 
 
-def product(x: Array, weights: Weights, variant: str, kernel: str, bias: Array | None = None) -> Array:
+def product(x: Array, weights: Weights, variant: str, kernel: str, bias: Array | None = None, rows: int = 7) -> Array:
+    """``rows``: those that matmul_nbits_bytes rounds at a time."""
     spec = [((len(x), weights.n), np.float32)]
-    scratch = 0 if kernel == "matmul_nbits" else 7 * max(1, weights.blocks * (weights.block + 8))
+    scratch = 0 if kernel == "matmul_nbits" else rows * max(1, weights.blocks * (weights.block + 8))
     operands = [x, weights.packed(variant), bias]
     return _kernels.call(kernel, operands, spec, [len(x), *weights.ints], [], scratch, variant)[0]
 
@@ -111,12 +112,29 @@ def test_products(bits: int, with_zeros: bool, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("block", [8, 16, 24, 32, 64, 96, 128, 256])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_many_rows_of_bytes(bits: int, block: int, variant: str) -> None:
+    """Around the sizes of tiles; as many rows at a time as there are, or some."""
+    for m in (7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 81, 150):
+        n, k = 1 + m % 40, 2 * block + m % block
+        random = np.random.default_rng(m)
+        x, bias = random.standard_normal((m, k)).astype(np.float32), random.standard_normal(n).astype(np.float32)
+        x[m // 2] = np.where(random.random(k) < 0.5, -1e30, 1e30)
+        x[-1] = 0
+        weights = Weights(n, k, bits, block, m % 2 == 0)
+        wanted = naive_bytes(x, weights, bias)
+        for rows in (m, 12, 69):
+            assert np.array_equal(product(x, weights, variant, "matmul_nbits_bytes", bias, rows), wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kernel", ["matmul_nbits", "matmul_nbits_bytes"])
 def test_rows_do_not_depend_on_other_rows(kernel: str, variant: str) -> None:
     x = np.random.default_rng(0).standard_normal((67, 72)).astype(np.float32)
     for bits in (4, 8):
         weights = Weights(37, 72, bits, 32, True)
-        together = product(x, weights, variant, kernel)
+        together = product(x, weights, variant, kernel, rows=67)
         apart = np.concatenate([product(x[i : i + 1], weights, variant, kernel) for i in range(len(x))])
         assert np.array_equal(together, apart)
 
@@ -130,8 +148,9 @@ def test_the_largest_sums_of_bytes_are_exact(variant: str) -> None:
             assert weights.zeros is not None
             weights.zeros[:], weights.wide_zeros[:] = zero, zero
             for sign in (1, -1):
-                x = np.full((2, 512), sign, np.float32)
-                assert np.array_equal(product(x, weights, variant, "matmul_nbits_bytes"), naive_bytes(x, weights, None))
+                x = np.full((20, 512), sign, np.float32)
+                found = product(x, weights, variant, "matmul_nbits_bytes", rows=20)
+                assert np.array_equal(found, naive_bytes(x, weights, None))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

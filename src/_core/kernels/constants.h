@@ -123,7 +123,7 @@ static inline int ht_conv_splits(int64_t maps, int64_t in_pixels, int64_t pixels
 /* ---- matmul_integer */
 
 #define HT_MATMUL_INTEGER_LEAST_ROWS 12 /* rows of A that the kernel prepares at a time: one tile of the tallest */
-#define HT_MATMUL_INTEGER_MOST_ROWS 96  /* the same, at most: eight such tiles, which stay in L2 while B passes */
+#define HT_MATMUL_INTEGER_MOST_ROWS 132 /* the same, at most: eleven such tiles, or eight of AMX; they stay in L2 while B passes */
 
 /* Per row: at most k bytes as quads of int16, 32 sums of a tile, and the row's sum and zero point. */
 static inline int64_t ht_scratch_matmul_integer_row(int64_t k)
@@ -256,7 +256,7 @@ static inline int64_t ht_scratch_col2im_lanes(int64_t size) { return 4 * HT_PANE
 /* For `lanes` lines of m numbers side by side: each line and a spare, with real and imaginary parts in float64. */
 static inline int64_t ht_scratch_dft(int64_t lanes, int64_t m) { return 32 * lanes * m; }
 
-/* ---- nms, unique, det, conv_integer */
+/* ---- nms, unique, det */
 
 static inline int64_t ht_scratch_nms(int64_t boxes) { return 28 * boxes; }
 
@@ -264,8 +264,23 @@ static inline int64_t ht_scratch_unique(int64_t items) { return 16 * items; }
 
 static inline int64_t ht_scratch_det(int64_t n) { return 8 * n * n; } /* a matrix of float64 */
 
-/* For filters of `steps` quads. */
-static inline int64_t ht_scratch_conv_integer(int64_t steps) { return 112 * steps; }
+/* ---- conv_integer */
+
+#define HT_WINDOW_PIXELS 32           /* pixels of a block of windows: two panels */
+#define HT_WINDOW_BYTES ((int64_t)256 << 10) /* of the windows gathered at a time: a part of the L2 cache */
+
+/* Bytes of a block of windows of `steps` quads, in whole tiles of 16 quads, and of a sum for each pixel. */
+static inline int64_t ht_window_block(int64_t steps) { return ((steps + 15) / 16 * 16 + 1) * 4 * HT_WINDOW_PIXELS; }
+
+/* For filters of `steps` quads and `pixels` numbered pixels: offsets of the quads, and, for AMX, blocks of windows. Without
+ * VNNI, up to 13 filters in 16 bits take the place of the windows. */
+static inline int64_t ht_scratch_conv_integer(int64_t steps, int64_t pixels)
+{
+    const int64_t block = ht_window_block(steps), all = (pixels + HT_WINDOW_PIXELS - 1) / HT_WINDOW_PIXELS;
+    const int64_t most = HT_WINDOW_BYTES / block > 1 ? HT_WINDOW_BYTES / block : 1, blocks = all < most ? all : most;
+    const int64_t offsets = (8 * steps + 63) / 64 * 64;
+    return offsets + (blocks > 0 ? blocks : 1) * block;
+}
 
 /* ---- tree_ensemble: how leaves combine, and flags of a node above the number of its feature */
 

@@ -9,7 +9,8 @@
  * window, are computed and dropped (find_runs). If a group has a single channel, its quads are four adjacent pixels of
  * the last axis instead, with one copy of the image for every four taps along that axis.
  *
- * The product uses tiles as in integer_micro.c: filters are broadcast against pixels. Cost: filters * pixels * taps *
+ * The product uses tiles as in integer_micro.c: filters are broadcast against pixels. With AMX (integer_tiles.h), the quads
+ * of all steps are first gathered for 32 pixels, and all filters are multiplied with this copy. Cost: filters * pixels * taps *
  * channels / 4 lanes of products, plus writing the image once.
  *
  * ints of all three kernels: group, channels of a group, then triples (see spatial.h) kernel, strides, pads before,
@@ -17,11 +18,12 @@
  *
  * conv_integer: in x packed; w packed; x's zero point; bias[M] int32 or NULL; then, if y is int8 or uint8: scale
  *   float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of requantize.
- *   scratch: ht_scratch_conv_integer(steps) bytes.
+ *   scratch: ht_scratch_conv_integer bytes.
  */
 #include "blocks.h"
 #include "elements.h"
-#include "integer_micro.h"
+#include "integer_tiles.h"
+#include "integer_vec.h"
 #include "requantize.h"
 #include "spatial.h"
 
@@ -201,19 +203,171 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
     }
 }
 
+/* Bytes of the scratch memory before the windows or filters: the offsets of the quads, in whole lines. */
+HT_INLINE int64_t window_offset(const ht_quad_layout *l)
+{
+    return ht_ceil_div(l->steps * (int64_t)sizeof(int64_t), HT_ALIGNMENT) * HT_ALIGNMENT;
+}
+
+#if HT_TILES
+_Static_assert(HT_WINDOW_PIXELS == HT_INTEGER_WIDTH && HT_TILE_QUADS == 16, "what ht_window_block counts");
+
+/* Gathers the windows of 32 pixels, of which `columns` exist: the quads of each step side by side, then zeros to the end of
+ * the last tile, then, if `ones` (a packed filter), the sum over each window. */
+static void gather_windows(const uint8_t *x, const int64_t *steps, int64_t count, int64_t columns, const uint8_t *ones,
+                           uint8_t *to)
+{
+    enum { ROW = HT_WINDOW_PIXELS * HT_QUAD };
+    const int64_t padded = ht_ceil_div(count, HT_TILE_QUADS) * HT_TILE_QUADS;
+    vi sums[2][2] = {{vi_set1(0), vi_set1(0)}, {vi_set1(0), vi_set1(0)}};
+    const int64_t second = columns > HT_PANEL ? HT_PANEL_BYTES : 0; /* no panel is read that has no pixel */
+    for (int64_t q = 0; q < count; q++) {
+        const vi v0 = load(x + steps[q]), v1 = load(x + steps[q] + second);
+        _mm512_storeu_si512(to + q * ROW, v0);
+        _mm512_storeu_si512(to + q * ROW + HT_PANEL_BYTES, v1);
+        if (ones) {
+            const vi weights = everywhere(ones + HT_QUAD * q);
+            sums[q & 1][0] = multiply_quads(sums[q & 1][0], v0, weights);
+            sums[q & 1][1] = multiply_quads(sums[q & 1][1], v1, weights);
+        }
+    }
+    memset(to + count * ROW, 0, (size_t)((padded - count) * ROW));
+    for (int v = 0; ones && v < 2; v++)
+        _mm512_storeu_si512(to + padded * ROW + v * HT_PANEL_BYTES, vi_add(sums[0][v], sums[1][v]));
+}
+
+/* Sums of 32 pixels for `rows` filters, plus a start value each, to bytes. scales: of the filters, scale_step apart. */
+static void requantize_filters(const int32_t *c, int64_t rows, const int32_t *start, const float *scales, int64_t scale_step,
+                               int32_t zero, int is_signed, uint8_t *y, int64_t y_row)
+{
+    const __m512 highest = _mm512_set1_ps((float)((is_signed ? INT8_MAX : UINT8_MAX) - zero));
+    const __m512i zeros = _mm512_set1_epi16((int16_t)zero);
+    for (int64_t r = 0; r < rows; r += 2) {
+        const int64_t row[2] = {r, r + 1 < rows ? r + 1 : r};
+        __m512 v[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const __m512i sums = _mm512_loadu_si512(c + row[i / 2] * HT_INTEGER_WIDTH + i % 2 * HT_PANEL);
+            v[i] = _mm512_cvtepi32_ps(vi_add(sums, vi_set1(start[row[i / 2]]))) * _mm512_set1_ps(scales[row[i / 2] * scale_step]);
+        }
+        const __m512i bytes = ht_requantize_pair(v, highest, zeros, is_signed);
+        _mm256_storeu_si256((__m256i *)(void *)(y + r * y_row), _mm512_castsi512_si256(bytes));
+        _mm256_storeu_si256((__m256i *)(void *)(y + row[1] * y_row), _mm512_extracti64x4_epi64(bytes, 1));
+    }
+}
+
+/* convolve_block for at least HT_TILES_LEAST_ROWS filters, with room for all windows of the pixels in `windows`. */
+static void convolve_tiles(const conv *job, int64_t n, int64_t g, int64_t map, int64_t maps, int64_t p0, int64_t p1,
+                           const int64_t *steps, uint8_t *windows)
+{
+    const ht_tensor *const *in = job->call->in, *y = job->call->out[0];
+    const ht_quad_layout *l = &job->l;
+    const int64_t filter = HT_QUAD * (l->steps + 2), depth = l->channels * l->kernel[0] * l->kernel[1] * l->kernel[2];
+    const int64_t tiles = ht_ceil_div(l->steps, HT_TILE_QUADS), block = ht_window_block(l->steps);
+    const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
+    const uint8_t *w = (const uint8_t *)in[1]->data, *first_filter = w + (g * job->group_maps + map) * filter;
+    const int32_t *bias = in[3] ? in[3]->data : NULL;
+    const int to_bytes = y->dtype != HT_INT32;
+    const int in_place = l->steps >= HT_TILE_QUADS; /* else a row's tile may extend past the filter of ones after the last */
+    int32_t any_zero = 0;
+    for (int64_t r = 0; r < maps; r++) {
+        int32_t zero;
+        memcpy(&zero, first_filter + r * filter + HT_QUAD * (l->steps + 1), sizeof zero);
+        any_zero |= zero;
+    }
+    run runs[HT_INTEGER_WIDTH];
+    for (int64_t p = p0; p < p1; p += HT_WINDOW_PIXELS)
+        if (find_runs(l, p, p1, runs) > 0)
+            gather_windows(x + HT_QUAD * p, steps, l->steps, p1 - p, any_zero ? w + job->maps * filter : NULL,
+                           windows + (p - p0) / HT_WINDOW_PIXELS * block);
+    ht_integer_tiles_begin(maps);
+    for (int64_t r = 0, rows; r < maps; r += rows) {
+        rows = ht_next_tile_rows(maps - r);
+        const int64_t first = g * job->group_maps + map + r;
+        const uint8_t *a = w + first * filter;
+        int32_t start[HT_TILE_PAIR], zeros[HT_TILE_PAIR], c[HT_TILE_PAIR * HT_INTEGER_WIDTH] __attribute__((aligned(64)));
+        uint8_t copied[HT_TILE_PAIR * HT_TILE_K] __attribute__((aligned(64)));
+        for (int64_t i = 0; i < rows; i++) {
+            uint32_t of_filter[2];
+            memcpy(of_filter, a + i * filter + HT_QUAD * l->steps, sizeof of_filter);
+            start[i] = (int32_t)((bias ? (uint32_t)bias[first + i] : 0u) - job->zero * of_filter[0] +
+                                 (uint32_t)depth * job->zero * of_filter[1]);
+            zeros[i] = (int32_t)of_filter[1];
+            if (!in_place) { /* zeros after the quads are as good as what lies there */
+                memset(copied + i * HT_TILE_K, 0, HT_TILE_K);
+                memcpy(copied + i * HT_TILE_K, a + i * filter, (size_t)(HT_QUAD * l->steps));
+            }
+        }
+        ht_tile_product t = {.a = in_place ? a : copied, .a_row = in_place ? filter : HT_TILE_K, .a_step = HT_TILE_K,
+                             .b_row = 2 * HT_PANEL_BYTES, .b_step = 2 * HT_TILE_BYTES, .tiles = tiles, .c = c,
+                             .c_row = HT_INTEGER_WIDTH * (int64_t)sizeof *c};
+        for (int64_t p = p0; p < p1; p += HT_WINDOW_PIXELS) {
+            const int64_t num_runs = find_runs(l, p, p1, runs);
+            if (num_runs == 0)
+                continue; /* the block contains only ends of rows */
+            const uint8_t *b = windows + (p - p0) / HT_WINDOW_PIXELS * block;
+            for (int v = 0; v < 2; v++) {
+                t.b[v] = b + v * HT_PANEL_BYTES;
+                t.last[v] = t.b[v] + (tiles - 1) * 2 * HT_TILE_BYTES;
+            }
+            ht_tiles_multiply(&t, rows, p1 - p > HT_PANEL, 1);
+            const int32_t *sums = (const int32_t *)(const void *)(b + tiles * 2 * HT_TILE_BYTES);
+            for (int64_t i = 0; any_zero && i < rows; i++)
+                for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)
+                    c[i * HT_INTEGER_WIDTH + j] =
+                        (int32_t)((uint32_t)c[i * HT_INTEGER_WIDTH + j] - (uint32_t)zeros[i] * (uint32_t)sums[j]);
+            const int64_t plane = (n * job->maps + first) * l->out_size;
+            if (!to_bytes) {
+                for (int64_t i = 0; i < rows; i++)
+                    for (int64_t k = 0; k < num_runs; k++) {
+                        const uint32_t *from = (const uint32_t *)c + i * HT_INTEGER_WIDTH + runs[k].from;
+                        uint32_t *to = (uint32_t *)y->data + plane + i * l->out_size + runs[k].to;
+                        for (int64_t j = 0; j < runs[k].count; j++)
+                            to[j] = from[j] + (uint32_t)start[i];
+                    }
+                continue;
+            }
+            uint8_t bytes[HT_TILE_PAIR * HT_INTEGER_WIDTH], *to = (uint8_t *)y->data + plane;
+            const int whole = runs[0].count == HT_INTEGER_WIDTH;
+            const int64_t scale_step = in[4]->size != 1;
+            requantize_filters(c, rows, start, (const float *)in[4]->data + first * scale_step, scale_step,
+                               ht_byte_at(in[5], 0), y->dtype == HT_INT8, whole ? to + runs[0].to : bytes,
+                               whole ? l->out_size : HT_INTEGER_WIDTH);
+            for (int64_t i = 0; !whole && i < rows; i++, to += l->out_size)
+                for (int64_t k = 0; k < num_runs; k++)
+                    copy_short(to + runs[k].to, bytes + i * HT_INTEGER_WIDTH + runs[k].from, runs[k].count);
+        }
+    }
+    ht_tiles_end();
+}
+#endif
+
 static void convolve_part(void *context, int64_t part, int thread)
 {
     const conv *job = (const conv *)context;
     int64_t *steps = ht_scratch(job->call, thread);
     find_steps(&job->l, steps);
     const ht_blocks *blocks = &job->blocks;
-    const int64_t chunk = chunk_pixels(&job->l), end = ht_part_begin(blocks->units, blocks->parts, part + 1);
+    const int64_t end = ht_part_begin(blocks->units, blocks->parts, part + 1);
+    uint8_t *rest = (uint8_t *)steps + window_offset(&job->l);
+#if HT_TILES
+    const int64_t room = (job->call->scratch_bytes - window_offset(&job->l)) / ht_window_block(job->l.steps);
+#endif
     for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++) {
         const ht_block b = ht_block_of(blocks, unit);
         const int64_t last = b.column + b.columns;
+        const int64_t n = b.matrix / job->l.group, g = b.matrix % job->l.group;
+#if HT_TILES
+        if (b.rows >= HT_TILES_LEAST_ROWS && job->l.steps > 0) {
+            const int64_t chunk = room * HT_WINDOW_PIXELS;
+            for (int64_t p = b.column; p < last && !ht_stopping(); p += chunk)
+                convolve_tiles(job, n, g, b.row, b.rows, p, ht_min64(p + chunk, last), steps, rest);
+            continue;
+        }
+#endif
+        const int64_t chunk = chunk_pixels(&job->l);
         for (int64_t p = b.column; p < last && !ht_stopping(); p += chunk)
-            convolve_block(job, b.matrix / job->l.group, b.matrix % job->l.group, b.row, b.rows, p,
-                           ht_min64(p + chunk, last), steps, (uint8_t *)(steps + job->l.steps));
+            convolve_block(job, n, g, b.row, b.rows, p, ht_min64(p + chunk, last), steps, rest);
     }
 }
 
@@ -249,14 +403,14 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         return HT_OK;
     if (x->size != ht_pixel_bytes(l, shape.n) || w->size != ht_filter_bytes(l, job.maps) ||
         (bias && bias->size != job.maps) ||
-        call->scratch_bytes < ht_scratch_conv_integer(l->steps))
+        call->scratch_bytes < ht_scratch_conv_integer(l->steps, ht_numbered_pixels(l)))
         return HT_ERR_OPERAND;
     if (l->pointwise)
         ht_as_one_row(&job.l);
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
     job.pixels = ht_numbered_pixels(l);
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
-    job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
+    job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILES ? 16 : HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
                            INT64_MAX, cost, 0);
     ht_parallel(call->team, job.blocks.parts, convolve_part, &job);
     return HT_OK;

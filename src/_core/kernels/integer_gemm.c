@@ -1,7 +1,7 @@
 /* Integer matrix multiplication: pack_quads, matmul_integer. Exact: sums are 32 bits and wrap.
  *
- * integer_micro.h describes the products and the correction by zero points, integer_micro.c the tiles. A's rows are
- * copied as quads, some at a time, with their sums. Cost: m * n * k / 4 lanes of products, plus m * k bytes copied and,
+ * integer_micro.h describes the products and the correction by zero points, integer_micro.c and integer_tiles.h the tiles.
+ * A's rows are copied as quads, some at a time, with their sums. Cost: m * n * k / 4 lanes of products, plus m * k bytes copied and,
  * unless B is constant, k * n more.
  *
  * pack_quads: in B[batch][k][n] int8 or uint8; its zero point, of the same type: one element, or batch * n. out uint8
@@ -11,12 +11,13 @@
  *   of A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then
  *   optionally bias[n], int32. out y[batch][m][n] int32, or the result of requantize (see requantize.h).
  *   ints: m, n, k, then the batch: d, dims[d], strides of A[d], strides of B[d] (in packed elements; 0 broadcasts).
- *   scratch: 8 * ceil(k / 4) + 136 bytes for each of at least 12 rows; more than 96 rows bring no gain.
+ *   scratch: 8 * ceil(k / 4) + 136 bytes for each of at least 12 rows; more than 132 rows bring no gain.
  */
 #include "batch.h"
 #include "blocks.h"
 #include "elements.h"
-#include "integer_micro.h"
+#include "integer_tiles.h"
+#include "integer_vec.h"
 #include "requantize.h"
 
 enum {
@@ -104,67 +105,250 @@ typedef struct {
     ht_blocks blocks;
 } multiplication;
 
-/* One block; its first column is a multiple of HT_PANEL. */
-static void multiply_block(const multiplication *job, const ht_block block, uint8_t *scratch)
+/* What the sums of up to HT_INTEGER_WIDTH columns start with: -zero of A * sum of the column - sum of A's row * zero of the
+ * column + bias, where the row's sum is that of its elements minus their zero point. */
+typedef struct {
+    uint32_t sums[HT_INTEGER_WIDTH], zeros[HT_INTEGER_WIDTH], biases[HT_INTEGER_WIDTH];
+    int any_zero; /* of a column */
+} column_terms;
+
+/* panel: the first one that has the columns. bias: of the first column, or NULL. */
+HT_INLINE void read_terms(column_terms *terms, const uint8_t *panel, int64_t k, int64_t columns, const int32_t *bias)
+{
+    uint32_t any = 0;
+    panel += ht_quads(k) * HT_PANEL_BYTES;
+    for (int64_t at = 0; at < columns; at += HT_PANEL, panel += panel_bytes(k)) {
+        memcpy(terms->sums + at, panel, HT_PANEL_BYTES);
+        memcpy(terms->zeros + at, panel + HT_PANEL_BYTES, HT_PANEL_BYTES);
+        for (int64_t v = 0; v < HT_PANEL; v++)
+            any |= terms->zeros[at + v];
+    }
+    terms->any_zero = any != 0;
+    memset(terms->biases, 0, sizeof terms->biases);
+    if (bias)
+        memcpy(terms->biases, bias, (size_t)columns * sizeof *bias);
+}
+
+/* The start of a row of `panels` panels. */
+HT_INLINE void start_row(const column_terms *terms, uint32_t zero, uint32_t sum, int64_t panels, int32_t *to)
+{
+    for (int64_t v = 0; v < panels * HT_PANEL; v++)
+        to[v] = (int32_t)(terms->biases[v] - zero * terms->sums[v]);
+    for (int64_t v = 0; terms->any_zero && v < panels * HT_PANEL; v++)
+        to[v] = (int32_t)((uint32_t)to[v] - sum * terms->zeros[v]);
+}
+
+#if defined(__AVX512F__)
+_Static_assert(HT_INTEGER_WIDTH == HT_REQUANTIZE_BLOCK, "a row of sums");
+
+/* Rows of HT_INTEGER_WIDTH sums to bytes, with one scale, or one per column. */
+HT_INLINE void requantize_block(const int32_t *c, int64_t rows, const float *scale, int scale_step, int32_t zero,
+                                int is_signed, uint8_t *y, int64_t y_row)
+{
+    const __m512 highest = _mm512_set1_ps((float)((is_signed ? INT8_MAX : UINT8_MAX) - zero));
+    const __m512 scales[2] = {scale_step ? _mm512_loadu_ps(scale) : _mm512_set1_ps(*scale),
+                              scale_step ? _mm512_loadu_ps(scale + HT_PANEL) : _mm512_set1_ps(*scale)};
+    const __m512i zeros = _mm512_set1_epi16((int16_t)zero);
+    for (int64_t r = 0; r < rows; r += 2) {
+        const int64_t next = r + 1 < rows ? r + 1 : r;
+        const int32_t *from[2] = {c + r * HT_INTEGER_WIDTH, c + next * HT_INTEGER_WIDTH};
+        __m512 v[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            v[i] = _mm512_cvtepi32_ps(_mm512_loadu_si512(from[i / 2] + i % 2 * HT_PANEL)) * scales[i % 2];
+        const __m512i bytes = ht_requantize_pair(v, highest, zeros, is_signed);
+        _mm256_storeu_si256((__m256i *)(void *)(y + r * y_row), _mm512_castsi512_si256(bytes));
+        _mm256_storeu_si256((__m256i *)(void *)(y + next * y_row), _mm512_extracti64x4_epi64(bytes, 1));
+    }
+}
+#endif
+
+/* Writes c[rows][HT_INTEGER_WIDTH], of which `columns` columns exist, to y from element `at` on. column: the first one. */
+static void finish_rows(const multiplication *job, const int32_t *c, int64_t rows, int64_t at, int64_t column, int64_t columns)
+{
+    const ht_tensor *const *in = job->call->in, *y = job->call->out[0];
+    const int64_t n = job->n;
+    if (y->dtype == HT_INT32) {
+        int32_t *to = (int32_t *)y->data + at;
+        if (columns == HT_INTEGER_WIDTH) /* of a size that the compiler knows: GCC copies others of few bytes slowly */
+            for (int64_t r = 0; r < rows; r++)
+                memcpy(to + r * n, c + r * HT_INTEGER_WIDTH, HT_INTEGER_WIDTH * sizeof *c);
+        else
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t v = 0; v < columns; v++)
+                    to[r * n + v] = c[r * HT_INTEGER_WIDTH + v];
+        return;
+    }
+    uint8_t *to = (uint8_t *)y->data + at;
+    const int step = in[3]->size != 1, is_signed = y->dtype == HT_INT8;
+    const float *scale = (const float *)in[3]->data + column * step;
+    const int32_t zero = ht_byte_at(in[4], 0);
+#if defined(__AVX512F__)
+    if (columns == HT_INTEGER_WIDTH) {
+        requantize_block(c, rows, scale, step, zero, is_signed, to, n);
+        return;
+    }
+#endif
+    for (int64_t r = 0; r < rows; r++)
+        ht_requantize_row(c + r * HT_INTEGER_WIDTH, scale, step, zero, is_signed, to + r * n, columns);
+}
+
+#if HT_TILES
+/* Copies a row of k bytes, XORed with `flip`, to the tiles of A, `step` bytes apart; the last is padded with zeros. Returns
+ * the sum of the bytes. */
+static uint32_t prepare_tile_row(const uint8_t *row, int64_t k, uint8_t flip, uint8_t *to, int64_t step)
+{
+    const __m512i flips = _mm512_set1_epi8((char)flip), ones = _mm512_set1_epi8(1);
+    __m512i sums = _mm512_setzero_si512();
+    for (; k >= HT_TILE_K; k -= HT_TILE_K, row += HT_TILE_K, to += step) {
+        const __m512i bytes = _mm512_xor_si512(_mm512_loadu_si512(row), flips);
+        sums = multiply_quads(sums, bytes, ones);
+        _mm512_storeu_si512(to, bytes);
+    }
+    if (k > 0) {
+        const __mmask64 rest = ((__mmask64)1 << k) - 1;
+        const __m512i bytes = _mm512_maskz_mov_epi8(rest, _mm512_xor_si512(_mm512_maskz_loadu_epi8(rest, row), flips));
+        sums = multiply_quads(sums, bytes, ones);
+        _mm512_storeu_si512(to, bytes);
+    }
+    return (uint32_t)_mm512_reduce_add_epi32(sums);
+}
+
+/* The sum of a row of whole tiles. */
+static uint32_t sum_of_row(const uint8_t *row, int64_t k)
+{
+    __m512i sums = _mm512_setzero_si512();
+    for (int64_t at = 0; at < k; at += HT_TILE_K)
+        sums = multiply_quads(sums, _mm512_loadu_si512(row + at), _mm512_set1_epi8(1));
+    return (uint32_t)_mm512_reduce_add_epi32(sums);
+}
+
+/* multiply_block for at least HT_TILES_LEAST_ROWS rows and k > 0. prepared: room for the rows, in whole tiles. */
+static void multiply_tiles(const multiplication *job, const ht_block block, uint8_t *prepared)
 {
     const int64_t i = block.matrix, row = block.row, rows = block.rows, end = block.column + block.columns;
     const ht_tensor *const *in = job->call->in, *y = job->call->out[0];
+    const int64_t k = job->k, n = job->n, quads = ht_quads(k), tiles = ht_ceil_div(quads, HT_TILE_QUADS);
+    const int64_t a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
+    const uint8_t *a = (const uint8_t *)in[0]->data + a_at;
+    const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
+    const uint8_t *b_end = (const uint8_t *)in[2]->data + in[2]->size;
+    const int32_t *bias = job->call->num_in == 6 ? (const int32_t *)in[5]->data : NULL;
+    const uint8_t flip = flip_to_unsigned(in[0]->dtype);
+    const int one_zero = in[1]->size == 1, to_sums = y->dtype == HT_INT32;
+    const uint8_t *a_zeros = (const uint8_t *)in[1]->data + (one_zero ? 0 : a_at / k); /* of the first row */
+    /* Where rows are whole tiles of unsigned bytes, tiles read them in place. */
+    const int in_place = flip == 0 && k % HT_TILE_K == 0;
+    const int64_t a_row = in_place ? k : HT_TILE_K, a_step = in_place ? HT_TILE_K : rows * HT_TILE_K;
+    uint32_t sums[MOST_ROWS];
+    int32_t c[HT_TILE_PAIR * HT_INTEGER_WIDTH] __attribute__((aligned(64)));
+    uint8_t tail[2][HT_TILE_BYTES] __attribute__((aligned(64)));
+    int has_sums = !in_place;
+    HT_ASSERT(rows <= MOST_ROWS && block.column % HT_PANEL == 0 && k > 0);
+    HT_ASSERT(rows * tiles * HT_TILE_K <= job->call->scratch_bytes);
+    for (int64_t r = 0; !in_place && r < rows; r++)
+        sums[r] = prepare_tile_row(a + r * k, k, flip, prepared + r * a_row, a_step);
+    if (!in_place)
+        a = prepared;
+    int64_t left = HT_PACE;
+    ht_integer_tiles_begin(rows);
+    for (int64_t j = block.column; j < end; j += HT_INTEGER_WIDTH) {
+        if (ht_paced_stop(&left, rows * k))
+            break;
+        const int64_t columns = ht_min64(HT_INTEGER_WIDTH, end - j), panels = ht_ceil_div(columns, HT_PANEL);
+        const uint8_t *panel = b + j / HT_PANEL * panel_bytes(k);
+        column_terms terms;
+        read_terms(&terms, panel, k, columns, bias ? bias + j : NULL);
+        for (int64_t r = 0; terms.any_zero && !has_sums && r < rows; r++)
+            sums[r] = sum_of_row(a + r * k, k);
+        has_sums |= terms.any_zero;
+        ht_tile_product t = {.a_row = a_row, .a_step = a_step, .b_row = HT_PANEL_BYTES, .b_step = HT_TILE_BYTES,
+                             .tiles = tiles};
+        for (int64_t p = 0; p < panels; p++, panel += panel_bytes(k)) {
+            t.b[p] = panel;
+            t.last[p] = panel + (tiles - 1) * HT_TILE_BYTES;
+            if (b_end - t.last[p] < HT_TILE_BYTES) { /* the tile would extend past the end of B */
+                memset(tail[p], 0, HT_TILE_BYTES);
+                memcpy(tail[p], t.last[p], (size_t)(panel + quads * HT_PANEL_BYTES - t.last[p]));
+                t.last[p] = tail[p];
+            }
+        }
+        /* All rows may start with the same numbers, and whole tiles of sums are written to y itself. */
+        const int alike = one_zero && !terms.any_zero, directly = to_sums && columns == panels * HT_PANEL;
+        int32_t start[HT_INTEGER_WIDTH] __attribute__((aligned(64)));
+        start_row(&terms, a_zeros[0] ^ flip, 0, panels, start); /* if alike */
+        for (int64_t r = 0, height; r < rows; r += height) {
+            height = ht_next_tile_rows(rows - r);
+            for (int64_t s = r; !alike && s < r + height; s++) {
+                const uint32_t zero = a_zeros[one_zero ? 0 : s] ^ flip;
+                const uint32_t sum = terms.any_zero ? sums[s] - (uint32_t)k * zero : 0;
+                start_row(&terms, zero, sum, panels, c + (s - r) * HT_INTEGER_WIDTH);
+            }
+            const int64_t at = (i * job->m + row + r) * n + j;
+            t.a = a + r * a_row;
+            t.start = alike ? start : c;
+            t.start_row = alike ? 0 : HT_INTEGER_WIDTH * (int64_t)sizeof *c;
+            t.c = directly ? (int32_t *)y->data + at : c;
+            t.c_row = (directly ? n : HT_INTEGER_WIDTH) * (int64_t)sizeof *c;
+            ht_tiles_multiply(&t, height, panels > 1, 0);
+            if (!directly)
+                finish_rows(job, c, height, at, j, columns);
+        }
+    }
+    ht_tiles_end();
+}
+#endif
+
+/* One block; its first column is a multiple of HT_PANEL. */
+static void multiply_block(const multiplication *job, const ht_block block, uint8_t *scratch)
+{
+#if HT_TILES
+    if (block.rows >= HT_TILES_LEAST_ROWS && job->k > 0) {
+        multiply_tiles(job, block, scratch);
+        return;
+    }
+#endif
+    const int64_t i = block.matrix, row = block.row, rows = block.rows, end = block.column + block.columns;
+    const ht_tensor *const *in = job->call->in;
     const int64_t k = job->k, quads = ht_quads(k);
     const int64_t a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
     const uint8_t *a = (const uint8_t *)in[0]->data + a_at, *a_zeros = in[1]->data;
     const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
     const int32_t *bias = job->call->num_in == 6 ? (const int32_t *)in[5]->data : NULL;
     const uint8_t flip = flip_to_unsigned(in[0]->dtype);
-    int32_t sums[MOST_ROWS], zeros[MOST_ROWS];
+    const int one_zero = in[1]->size == 1 || k == 0;
+    uint32_t sums[MOST_ROWS], zeros[MOST_ROWS];
     int32_t *c = (int32_t *)(void *)scratch;
     uint8_t *prepared = scratch + rows * HT_INTEGER_WIDTH * (int64_t)sizeof *c;
     const int64_t a_row = quads * HT_A_QUAD;
     HT_ASSERT(rows <= MOST_ROWS && block.column % HT_PANEL == 0);
     _Static_assert(HT_INTEGER_WIDTH <= 2 * HT_PANEL && HT_A_QUAD <= 8, "what ht_scratch_matmul_integer_row counts");
     for (int64_t r = 0; r < rows; r++) {
-        zeros[r] = a_zeros[in[1]->size == 1 || k == 0 ? 0 : a_at / k + r] ^ flip;
+        zeros[r] = a_zeros[one_zero ? 0 : a_at / k + r] ^ flip;
         const uint32_t sum = (uint32_t)ht_prepare_quads(a + r * k, k, flip, 0, prepared + r * a_row);
-        sums[r] = (int32_t)(sum - (uint32_t)k * (uint32_t)zeros[r]);
+        sums[r] = sum - (uint32_t)k * zeros[r];
     }
     int64_t left = HT_PACE;
     for (int64_t j = block.column; j < end; j += HT_INTEGER_WIDTH) {
         if (ht_paced_stop(&left, rows * k))
             return;
-        const int64_t columns = ht_min64(HT_INTEGER_WIDTH, end - j);
+        const int64_t columns = ht_min64(HT_INTEGER_WIDTH, end - j), panels = ht_ceil_div(columns, HT_PANEL);
         const uint8_t *panel = b + j / HT_PANEL * panel_bytes(k);
-        for (int64_t p = 0; p < ht_ceil_div(columns, HT_PANEL); p++) {
-            uint32_t of_columns[2][HT_PANEL];
-            memcpy(of_columns, panel + p * panel_bytes(k) + quads * HT_PANEL_BYTES, sizeof of_columns);
-            uint32_t any = 0;
-            for (int64_t v = 0; v < HT_PANEL; v++)
-                any |= of_columns[1][v];
-            for (int64_t r = 0; r < rows; r++) {
-                uint32_t start[HT_PANEL];
-                for (int64_t v = 0; v < HT_PANEL; v++)
-                    start[v] = 0u - (uint32_t)zeros[r] * of_columns[0][v];
-                for (int64_t v = 0; any && v < HT_PANEL; v++)
-                    start[v] -= (uint32_t)sums[r] * of_columns[1][v];
-                for (int64_t v = 0; bias && v < ht_min64(HT_PANEL, columns - p * HT_PANEL); v++)
-                    start[v] += (uint32_t)bias[j + p * HT_PANEL + v];
-                memcpy(c + r * HT_INTEGER_WIDTH + p * HT_PANEL, start, sizeof start);
-            }
-        }
+        column_terms terms;
+        read_terms(&terms, panel, k, columns, bias ? bias + j : NULL);
+        start_row(&terms, zeros[0], sums[0], panels, c);
+        if (one_zero && !terms.any_zero)
+            for (int64_t r = 1; r < rows; r++)
+                memcpy(c + r * HT_INTEGER_WIDTH, c, HT_INTEGER_WIDTH * sizeof *c);
+        else
+            for (int64_t r = 1; r < rows; r++)
+                start_row(&terms, zeros[r], sums[r], panels, c + r * HT_INTEGER_WIDTH);
         for (int64_t q = 0; q < quads; q += BLOCK_QUADS) {
             const ht_integer_tile t = {.a = prepared + q * HT_A_QUAD, .a_row = a_row, .b = panel + q * HT_PANEL_BYTES,
                                        .b_panel = panel_bytes(k), .quads = ht_min64(BLOCK_QUADS, quads - q), .c = c};
             ht_integer_rows(ht_product_tiles, &t, rows, columns);
         }
-        for (int64_t r = 0; r < rows; r++) {
-            const int64_t at = (i * job->m + row + r) * job->n + j;
-            const int32_t *from = c + r * HT_INTEGER_WIDTH;
-            if (y->dtype == HT_INT32) {
-                memcpy((int32_t *)y->data + at, from, (size_t)columns * sizeof *from);
-            } else {
-                const int64_t step = in[3]->size != 1;
-                ht_requantize_row(from, (const float *)in[3]->data + j * step, step, ht_byte_at(in[4], 0),
-                                  y->dtype == HT_INT8, (uint8_t *)y->data + at, columns);
-            }
-        }
+        finish_rows(job, c, rows, (i * job->m + row) * job->n + j, j, columns);
     }
 }
 
@@ -211,8 +395,14 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         (zero->size != 1 && zero->size * k != a->size) || most_rows < 1)
         return HT_ERR_OPERAND;
     /* Each part prepares its own rows. */
-    job.blocks = ht_divide(call, batch, m, n, HT_INTEGER_ROWS, HT_INTEGER_WIDTH, most_rows, (double)y->size * (double)k / 4,
-                           0);
+#if HT_TILES
+    const double cost = (double)y->size * (1 + (double)k / 16);
+    const int64_t tile_rows = HT_TILE_HEIGHT;
+#else
+    const double cost = (double)y->size * (double)k / 4;
+    const int64_t tile_rows = HT_INTEGER_ROWS;
+#endif
+    job.blocks = ht_divide(call, batch, m, n, tile_rows, HT_INTEGER_WIDTH, most_rows, cost, 0);
     ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
     return HT_OK;
 }

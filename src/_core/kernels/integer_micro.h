@@ -4,7 +4,7 @@
  * broadcast to a vector, with vectors of quads of B. One operand holds unsigned bytes and the other signed ones,
  * because the VNNI instruction vpdpbusd multiplies four such pairs of bytes and adds the products to a 32-bit lane,
  * exactly. Without VNNI both are widened to 16 bits in registers and multiplied in pairs (pmaddwd), also exactly.
- * vpmaddubsw would need no widening, but it saturates.
+ * vpmaddubsw would need no widening, but it saturates. With AMX, integer_tiles.h multiplies the same operands.
  *
  * A byte of the other signedness is stored with its highest bit flipped, which shifts it and its zero point by 128.
  * With x' and w' as stored and z, v their zero points shifted alike,

@@ -9,6 +9,7 @@
  *   scratch: the rounded rows, as ht_scratch_nbits says. */
 #include "integer_vec.h"
 #include "nbits.h"
+#include "tiles.h"
 
 #include <float.h>
 
@@ -22,10 +23,27 @@ typedef struct {
     const float *x, *bias;
     const uint8_t *packed;
     float *y;
-    int8_t *levels; /* [rows][blocks * block], those past k are 0 */
-    float *scales;  /* [rows][blocks][2]: the scale of x, and the sum of q */
+    int8_t *levels; /* [rows][blocks][block], those past k are 0; with tiles [blocks][rows][block] */
+    float *scales;  /* [rows][blocks][2], or [blocks][rows][2]: the scale of x, and the sum of q */
     int64_t row, rows, panels, parts;
 } product;
+
+/* ---- AMX */
+
+#if HT_TILES
+enum { LEAST_ROWS = 8, TILE_ROWS = 16, TILE_K = 64 };
+#endif
+
+/* Whether tile registers multiply: for blocks that are whole tiles along k, or less than one. */
+HT_INLINE int uses_tiles(const product *p)
+{
+#if HT_TILES
+    return p->rows >= LEAST_ROWS && (p->l.block < TILE_K || p->l.block % TILE_K == 0);
+#else
+    (void)p;
+    return 0;
+#endif
+}
 
 /* ---- x in 8 bits */
 
@@ -67,11 +85,12 @@ static void round_part(void *context, int64_t part, int thread)
     int64_t left = HT_PACE;
     (void)thread;
     for (int64_t unit = ht_part_begin(units, p->parts, part); unit < end; unit++) {
-        const int64_t row = unit / l->blocks, from = unit % l->blocks * l->block;
+        const int64_t row = unit / l->blocks, b = unit % l->blocks, from = b * l->block;
+        const int64_t at = uses_tiles(p) ? b * p->rows + row : unit;
         if (ht_paced_stop(&left, l->block))
             return;
         round_block(p->x + (p->row + row) * l->k + from, ht_min64(l->block, l->k - from), l->block,
-                    p->levels + unit * l->block, p->scales + 2 * unit);
+                    p->levels + at * l->block, p->scales + 2 * at);
     }
 }
 
@@ -210,10 +229,102 @@ HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int row
             ht_nbits_store(l, p->bias, p->y, p->row + row + i, column + v * VF_LANES, total[i][v]);
 }
 
+#if HT_TILES
+enum { GROUP_ROWS = 64 }; /* whose totals stay in the L1 cache, and for which a block's weights are widened once */
+
+/* Tiles 0 to 3: sums, 4 and 5: levels, 6: weights. */
+static void begin_tiles(const product *p)
+{
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config __attribute__((aligned(64))) = {1, 0, {0}, {0}, {0}};
+    const int64_t rows = ht_min64(TILE_ROWS, p->rows), depth = ht_min64(TILE_K, p->l.block);
+    for (int i = 0; i < 8; i++) {
+        config.rows[i] = (uint8_t)(i < 6 ? rows : depth / 4);
+        config.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? depth : 4 * HT_PANEL);
+    }
+    HT_TILE_FENCE();
+    _tile_loadconfig(&config);
+}
+
+/* A block's weights of a panel as bytes: in place, or widened to `room`. */
+HT_INLINE const uint8_t *widen(const ht_nbits *l, const uint8_t *block, const int bits, uint8_t *room)
+{
+    const uint8_t *words = ht_nbits_words(l, block);
+    const vi low = vi_set1(0x0f0f0f0f);
+    if (bits == 8)
+        return words;
+    for (int64_t w = 0; w < l->words; w++) {
+        const vi word = ht_nbits_load(words + w * VECTOR_BYTES);
+        _mm512_store_si512(room + 2 * w * VECTOR_BYTES, vi_and(word, low));
+        _mm512_store_si512(room + (2 * w + 1) * VECTOR_BYTES, vi_and(vi_shr(word, 4), low));
+    }
+    return room;
+}
+
+#define MULTIPLY(tile, of_a, at)                                                \
+    do {                                                                        \
+        _tile_zero(tile);                                                       \
+        for (int64_t k = 0; k < l->block; k += depth) {                         \
+            _tile_loadd(6, weights + k * HT_PANEL, VECTOR_BYTES);               \
+            _tile_loadd(of_a, levels + (at) * l->block + k, l->block);          \
+            _tile_dpbsud(tile, of_a, 6);                                        \
+        }                                                                       \
+        _tile_stored(tile, sums[tile], VECTOR_BYTES);                           \
+    } while (0)
+
+/* `rows` prepared rows from `row` on, at most GROUP_ROWS, of a panel. The arithmetic is that of `tile`. */
+HT_INLINE void group_of_panel(const product *p, int64_t row, int64_t rows, int64_t column, const int bits)
+{
+    const ht_nbits *l = &p->l;
+    const int64_t height = ht_min64(TILE_ROWS, p->rows), depth = ht_min64(TILE_K, l->block);
+    const uint8_t *block = p->packed + column / HT_PANEL * l->blocks * l->block_bytes;
+    float total[GROUP_ROWS][HT_PANEL] __attribute__((aligned(64)));
+    uint8_t widened[2][HT_NBITS_MAX_BYTES_BLOCK * HT_PANEL] __attribute__((aligned(64)));
+    int32_t sums[GROUP_ROWS / TILE_ROWS][TILE_ROWS][HT_PANEL] __attribute__((aligned(64)));
+    HT_ASSERT(rows <= GROUP_ROWS && row + rows <= p->rows && l->block <= HT_NBITS_MAX_BYTES_BLOCK);
+    for (int64_t i = 0; i < rows; i++)
+        vf_store(total[i], vf_set1(0.0f));
+    const uint8_t *weights = widen(l, block, bits, widened[0]);
+    for (int64_t b = 0; b < l->blocks; b++, block += l->block_bytes) {
+        const vf scale = vf_load((const float *)(const void *)block), zero = ht_nbits_zeros(l, block, 0);
+        const int8_t *levels = p->levels + (b * p->rows + row) * l->block;
+        HT_TILE_FENCE();
+        /* A tile that would extend past the last row begins earlier; its first sums are not used. */
+        MULTIPLY(0, 4, ht_min64(0, rows - height));
+        if (rows > TILE_ROWS)
+            MULTIPLY(1, 5, ht_min64(TILE_ROWS, rows - height));
+        if (rows > 2 * TILE_ROWS)
+            MULTIPLY(2, 4, ht_min64(2 * TILE_ROWS, rows - height));
+        if (rows > 3 * TILE_ROWS)
+            MULTIPLY(3, 5, ht_min64(3 * TILE_ROWS, rows - height));
+        if (b + 1 < l->blocks) /* while the tiles multiply */
+            weights = widen(l, block + l->block_bytes, bits, widened[(b + 1) & 1]);
+        const float *own = p->scales + 2 * (b * p->rows + row);
+        for (int64_t t = 0; t < rows; t += TILE_ROWS) {
+            const int64_t end = ht_min64(rows, t + TILE_ROWS), skipped = t - ht_min64(t, rows - height);
+            const uint8_t *sum = (const uint8_t *)sums[t / TILE_ROWS][skipped];
+            for (int64_t i = t; i < end; i++, own += 2, sum += VECTOR_BYTES) {
+                const vf exact = vi_to_float(load(sum)) - zero * vf_set1(own[1]);
+                vf_store(total[i], vf_load(total[i]) + exact * (scale * vf_set1(own[0])));
+            }
+        }
+    }
+    for (int64_t i = 0; i < rows; i++)
+        ht_nbits_store(l, p->bias, p->y, p->row + row + i, column, vf_load(total[i]));
+}
+#endif
+
 HT_INLINE void rows_of_panel(const product *p, int64_t column, const int bits)
 {
     const int vectors = HT_PANEL / VF_LANES, pair = vectors < PAIR ? vectors : PAIR;
     int64_t i = 0;
+#if HT_TILES
+    for (; uses_tiles(p) && i < p->rows; i += GROUP_ROWS)
+        group_of_panel(p, i, ht_min64(GROUP_ROWS, p->rows - i), column, bits);
+#endif
     for (; i + ROWS <= p->rows; i += ROWS)
         for (int v = 0; v < vectors; v++)
             tile(p, i, column + v * VF_LANES, ROWS, 1, bits);
@@ -228,14 +339,22 @@ static void multiply_part(void *context, int64_t part, int thread)
     const int64_t end = ht_part_begin(p->panels, p->parts, part + 1);
     int64_t left = HT_PACE;
     (void)thread;
+#if HT_TILES
+    if (uses_tiles(p))
+        begin_tiles(p);
+#endif
     for (int64_t panel = ht_part_begin(p->panels, p->parts, part); panel < end; panel++) {
         if (ht_paced_stop(&left, p->rows * HT_PANEL * p->l.k))
-            return;
+            break;
         if (p->l.bits == 4)
             rows_of_panel(p, panel * HT_PANEL, 4);
         else
             rows_of_panel(p, panel * HT_PANEL, 8);
     }
+#if HT_TILES
+    if (uses_tiles(p))
+        ht_tiles_end();
+#endif
 }
 
 int HT_KERNEL(matmul_nbits_bytes)(const ht_call *call)

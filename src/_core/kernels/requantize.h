@@ -25,6 +25,23 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
 #define HT_REQUANTIZE_BLOCK 16
 #endif
 
+#if defined(__AVX512F__)
+/* Both halves of two rows, of 16 numbers each, to bytes: the first row comes first. As below, numbers above `highest`, and no
+ * others, are bounded before they are rounded; zeros: the zero point in each element. */
+HT_INLINE __m512i ht_requantize_pair(const __m512 v[4], __m512 highest, __m512i zeros, int is_signed)
+{
+    __m512i words[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++)
+        words[i] = _mm512_adds_epi16(_mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_min_ps(highest, v[2 * i])),
+                                                        _mm512_cvtps_epi32(_mm512_min_ps(highest, v[2 * i + 1]))),
+                                     zeros);
+    const __m512i bytes = is_signed ? _mm512_packs_epi16(words[0], words[1]) : _mm512_packus_epi16(words[0], words[1]);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* packing is by 128 bits */
+    return _mm512_permutexvar_epi32(order, bytes);
+}
+#endif
+
 /* Converts n sums to bytes, signed if `is_signed`; scale_step: 0 or 1. */
 HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, int32_t zero, int is_signed,
                                  uint8_t *y, int64_t n)

@@ -11,6 +11,10 @@
 #define HT_TILES 1
 #define HT_TILE_BYTES 1024
 
+/* What was written before is in memory, where a tile is loaded from. With GCC, the compiler does not know that _tile_loadd and
+ * _tile_loadconfig read memory. */
+#define HT_TILE_FENCE() __asm__ volatile("" ::: "memory")
+
 /* Between these two calls the thread may use tiles. Costs some ten cycles; ht_tiles_end frees the system from saving 8 kB
  * whenever it switches threads. */
 HT_INLINE void ht_tiles_begin(void)

@@ -176,6 +176,17 @@ def test_unary(dtype: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("op", ["QLinearSigmoid", "QLinearLeakyRelu"])
+def test_a_table_of_results_has_the_bits_of_the_computation(op: str, dtype: str) -> None:
+    everything = np.arange(256).astype(np.uint8).view(dtype)
+    for y_scale in (1 / 256, 0.02, 5):
+        inputs = one_operand(everything, y_scale)
+        (computed,) = run(model_of(op, inputs), inputs)
+        (looked_up,) = run(model_of(op, inputs, ("xs", "xz", "ys", "yz")), inputs)
+        assert np.array_equal(computed, looked_up)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize(("axis", "opset"), [(-1, 13), (1, 13), (1, 12), (0, 11)])
 def test_softmax(dtype: str, axis: int, opset: int) -> None:
     # The scale states the zero point of onnxruntime's quantizers: 1/256 with the lowest number.

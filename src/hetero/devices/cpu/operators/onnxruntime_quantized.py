@@ -15,6 +15,7 @@ import numpy as np
 
 from ...._sizes import ask
 from ....errors import InferenceError
+from ..qdq.schemes import table
 from ..registry import F32, Node
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
@@ -83,13 +84,21 @@ def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     "QLinearLeakyRelu", dtypes=_UNARY_TYPES, attributes={"alpha": None}, required=(0, 1, 3), check=_unary_parameters
 )
 def _unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """A look-up in a table of 256 results if the parameters are constants of the model."""
     x = _required(inputs[0])
-    wide = _dequantized(context, x, inputs[1], inputs[2])
-    if node.op_type.endswith("Sigmoid"):
-        made = unary(context, _SIGMOID, wide)
-    else:
-        made = unary(context, _LEAKY_RELU, wide, node.get("alpha", 0.01))
-    return [_quantized(context, made, inputs[3], _optional(inputs, 4), x.dtype)]
+
+    def computed(context: Context, x: Value) -> Value:
+        wide = _dequantized(context, x, inputs[1], inputs[2])
+        if node.op_type.endswith("Sigmoid"):
+            made = unary(context, _SIGMOID, wide)
+        else:
+            made = unary(context, _LEAKY_RELU, wide, node.get("alpha", 0.01))
+        return _quantized(context, made, inputs[3], _optional(inputs, 4), x.dtype)
+
+    if x.data is not None or not all(value is None or value.shared for value in inputs[1:]):
+        return [computed(context, x)]
+    levels = context.constant(table(x.dtype, computed))
+    return [context.call("lookup", [x, levels], x.shape, x.dtype)]
 
 
 def _softmax_refusal(model: Model, view: NodeView) -> str | None:
