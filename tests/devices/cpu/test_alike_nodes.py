@@ -9,6 +9,7 @@ import onnx.numpy_helper as onh
 import pytest
 
 import hetero
+import hetero.model.inference
 from hetero.devices.cpu import registry
 
 
@@ -96,3 +97,27 @@ def test_the_answer_is_that_of_every_node_alone(monkeypatch: pytest.MonkeyPatch)
         with monkeypatch.context() as patch:
             patch.setattr(registry._AlikeNodes, "repeats", lambda *_: False)
             assert _refused(nodes) == fast
+
+
+@pytest.mark.parametrize(
+    ("node", "read", "op", "refused"),
+    [
+        (oh.make_node("Split", ["x"], ["", "b"], "s", axis=0), "b", "Erf", False),
+        (oh.make_node("Split", ["i"], ["a", "b"], "s", axis=0), "b", "Erf", True),
+        (oh.make_node("TopK", ["x", "one"], ["a", "b"], "s"), "a", "Erf", False),
+        (oh.make_node("TopK", ["x", "one"], ["a", "b"], "s"), "b", "Erf", True),
+        (oh.make_node("GRU", ["x", "x", "x"], ["", "b"], "s", hidden_size=2), "b", "Erf", False),
+    ],
+)
+def test_further_outputs_have_types_without_inference(
+    node: onnx.NodeProto, read: str, op: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise AssertionError("inference runs")
+
+    monkeypatch.setattr(hetero.model.inference, "infer_types", fails)
+    second = oh.make_node(*(node.op_type, list(node.input), [f"{each}2" if each else "" for each in node.output], "s2"))
+    second.attribute.extend(node.attribute)
+    nodes = [node, second, oh.make_node(op, [read], ["y"], "y"), oh.make_node(op, [f"{read}2"], ["z"], "z")]
+    nodes.append(oh.make_node("Add", ["y", "z"], ["sum"], "sum"))
+    assert ({"y", "z"} <= _refused(nodes, {"one": 7}).keys()) == refused

@@ -73,6 +73,8 @@ Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
 Host = Callable[["Node"], Callable[..., Sequence[Any]]]
 """Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs."""
 Labels = Callable[[Mapping[str, Any]], NDArray[Any] | None]
+_Results = tuple[str | Literal[False] | None, str | Literal[False] | None]
+"""The types of the first output and of all further ones; False: not determined by a rule."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -97,7 +99,7 @@ class Operator:
     ``attributes``: name -> accepted values, None for any; other attributes are not supported.
     ``check``: a further check, which returns the reason if the node is not supported.
     ``result``: the first output's dtype: its name, the position of the input that has the same, or a function of the
-    attributes; None if no such rule exists.
+    attributes; None if no such rule exists. ``further``: the same for all further outputs.
     ``nested``: reads the bodies of a control-flow node. ``custom``: a custom operator.
     ``host``: the operator runs in Python between two programs, because kernels know no strings, sequences and maps.
     ``labels``: the strings that the first output is made of, as a function of the attributes, or None if it is a tensor
@@ -115,6 +117,7 @@ class Operator:
     custom: BoundOp | None = None
     host: Host | None = None
     labels: Labels | None = None
+    further: Result = None
 
 
 OPERATORS: dict[str, list[Operator]] = {}
@@ -144,6 +147,7 @@ def operator(
     until: int = 10_000,
     check: Callable[[Model, NodeView], str | None] | None = None,
     result: Result = 0,
+    further: Result = None,
     nested: ReadNested | None = None,
     labels: Labels | None = None,
 ) -> Callable[[Lowering], Lowering]:
@@ -154,7 +158,9 @@ def operator(
     def add(lower: Lowering) -> Lowering:
         for name in names:
             types: tuple[Collection[str], ...] = tuple(per_input)  # type: ignore[arg-type]
-            entry = Operator(lower, types, attributes or {}, since, until, check, result, nested, labels=labels)
+            entry = Operator(
+                lower, types, attributes or {}, since, until, check, result, nested, labels=labels, further=further
+            )
             for adapt in ADAPTERS:
                 entry = adapt(name, entry)
             OPERATORS.setdefault(name, []).append(entry)
@@ -171,6 +177,7 @@ def hosted(
     until: int = 10_000,
     check: Callable[[Model, NodeView], str | None] | None = None,
     result: Result = None,
+    further: Result = None,
 ) -> Callable[[Host], Host]:
     """Register operators that run in Python. Parameters as of `operator`; `STRING` and `NOT_TENSOR` are types too."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
@@ -178,7 +185,11 @@ def hosted(
     def add(host: Host) -> Host:
         for name in names:
             HOSTED.setdefault(name, []).append(
-                Operator(_run_by_host, tuple(per_input), attributes or {}, since, until, check, result, host=host)  # type: ignore[arg-type]
+                Operator(
+                    *(_run_by_host, tuple(per_input), attributes or {}, since, until, check, result),  # type: ignore[arg-type]
+                    host=host,
+                    further=further,
+                )
             )
         return host
 
@@ -335,10 +346,10 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
                 continue
             entry = made
         assert not isinstance(entry, str)
-        result = types.note(entry, attributes, inputs, outputs)
+        results = types.note(entry, attributes, inputs, outputs)
         if alike is not None:
             if entry is operators[op]:
-                alike.add(index, op, inputs, outputs, result)
+                alike.add(index, op, inputs, outputs, results)
             continue
         if nested is not None:
             assert not isinstance(nested, str)
@@ -367,31 +378,27 @@ class _AlikeNodes:
             isinstance(entry, Operator) and entry.check is None and entry.nested is None and "::" not in name
             for name, entry in zip(model.op_types, operators, strict=True)
         ]
-        self._results: dict[tuple[object, ...], str | Literal[False] | None] = {}  # what `Types.note` returned
+        self._results: dict[tuple[object, ...], _Results] = {}  # what `Types.note` returned
 
     def repeats(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> bool:
         """Whether the node is like a supported one. If so, does what `Types.note` would."""
         key = self._key(index, op, inputs, outputs)
         if key is None or key not in self._results:
             return False
-        result = self._results[key]
-        if result is not False:
-            self._types.known[outputs[0]] = result
+        self._types.record(outputs, self._results[key])
         return True
 
-    def add(
-        self, index: int, op: int, inputs: list[int], outputs: list[int], result: str | Literal[False] | None
-    ) -> None:
-        """The node is supported, and `Types.note` returned ``result``."""
+    def add(self, index: int, op: int, inputs: list[int], outputs: list[int], results: _Results) -> None:
+        """The node is supported, and `Types.note` returned ``results``."""
         key = self._key(index, op, inputs, outputs)
         if key is not None:
-            self._results[key] = result
+            self._results[key] = results
 
     def _key(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> tuple[object, ...] | None:
         if not self._is_plain[op] or not outputs or outputs[0] < 0:
             return None
         known = self._types.known
-        names: list[object] = [op, self._group_of[index]]
+        names: list[object] = [op, self._group_of[index], len(outputs) > 1]
         for value in inputs:
             if value < 0:
                 names.append(None)
@@ -493,23 +500,31 @@ class Types:
 
     def note(
         self, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], outputs: Sequence[int]
-    ) -> str | Literal[False] | None:
-        """Record and return the first output's type, if the operator's rule determines it; otherwise False."""
-        if not outputs or outputs[0] < 0 or entry.result is None:
-            return False
-        name: str | None
+    ) -> _Results:
+        """Record and return the types of the outputs that the operator's rules determine."""
         if entry.labels is not None and entry.labels(attributes) is not None:
-            name = STRING[0]
-        elif isinstance(entry.result, str):
-            name = entry.result
-        elif callable(entry.result):
-            name = entry.result(attributes)
-        elif entry.result < len(inputs) and inputs[entry.result] >= 0:
-            name = self.of(inputs[entry.result])
+            first: str | Literal[False] | None = STRING[0]
         else:
-            return False
-        self.known[outputs[0]] = name
-        return name
+            first = self._ruled(entry.result, attributes, inputs)
+        results = first, False if len(outputs) < 2 else self._ruled(entry.further, attributes, inputs)
+        self.record(outputs, results)
+        return results
+
+    def _ruled(self, rule: Result, attributes: Mapping[str, Any], inputs: Sequence[int]) -> str | Literal[False] | None:
+        if isinstance(rule, str):
+            return rule
+        if callable(rule):
+            return rule(attributes)
+        if rule is not None and rule < len(inputs) and inputs[rule] >= 0:
+            return self.of(inputs[rule])
+        return False
+
+    def record(self, outputs: Sequence[int], results: _Results) -> None:
+        """``results``: what `note` returned for a node like the one with these outputs."""
+        for position, value in enumerate(outputs):
+            result = results[min(position, 1)]
+            if value >= 0 and result is not False:
+                self.known[value] = result
 
 
 def stated_shape(model: Model, value: int) -> tuple[int | str | None, ...] | None:
