@@ -43,6 +43,7 @@ from .network import three
 
 __all__ = ["Folded", "fold"]
 
+_LINEAR = ("BatchNormalization", "Add", "Mul")
 _LARGEST_SCALE = 2.0**64
 """The largest scale of a channel. Its product with a weight below this magnitude does not overflow."""
 
@@ -108,16 +109,20 @@ def fold(nodes: Sequence[NodePlan], outputs: Collection[int], constant: _Constan
     returns as many bytes, for weights that are kept with the compiled model."""
     uses = collections.Counter(value for plan in nodes for value in plan.inputs)
     uses.update(outputs)
+    reader = {value: plan.node.op_type for plan in nodes for value in plan.inputs}  # the last one
     sums: dict[int, _Sum] = {}  # by value
     with np.errstate(all="ignore"):
         for i, plan in enumerate(nodes):
             found: dict[int, _Sum] = {}
             made: _Sum | None = None
             if plan.node.op_type == "Conv":
-                made = _convolution(i, plan, constant)
-            elif plan.node.op_type in ("BatchNormalization", "Add", "Mul"):
+                if reader.get(plan.outputs[0]) in _LINEAR and uses[plan.outputs[0]] == 1:
+                    made = _convolution(i, plan, constant)
+            elif plan.node.op_type in _LINEAR:
                 found = {value: sums[value] for value in plan.inputs if value in sums and uses[value] == 1}
                 if plan.node.op_type == "BatchNormalization":
+                    if not found and reader.get(plan.outputs[0]) not in ("Add", "BatchNormalization"):
+                        continue  # only a sum takes a normalization that follows no convolution
                     made = _normalization(i, plan, constant, found.get(plan.inputs[0]))
                 elif found:
                     made = _binary(i, plan, constant, found)
