@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import HeteroError, ModelError
+from ...model.views import NodeView
 from .values import Context, NeedsHost, Value, is_opaque
 
 if TYPE_CHECKING:
     from ...extension.binding import BoundOp
-    from ...model.model import Model, NodeView
+    from ...model.model import Model
+    from ...model.rows import Rows
     from ...model.types import Dim
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "OPERATORS",
     "STRING",
     "Append",
+    "ExaminedNode",
     "Lowering",
     "Nested",
     "NestedGraph",
@@ -69,12 +72,14 @@ NOT_TENSOR = ("not a tensor",)  # sequences, optionals and maps
 ANYTHING = (*ANY, *STRING, *NOT_TENSOR)  # only of hosted operators
 
 Lowering = Callable[["Context", "Node", Sequence[Value | None]], Sequence[Value]]
-Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
+Rule = int | str | tuple[int | str, ...] | None
+Result = Rule | Callable[[Mapping[str, Any]], Rule]
 Host = Callable[["Node"], Callable[..., Sequence[Any]]]
 """Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs."""
 Labels = Callable[[Mapping[str, Any]], NDArray[Any] | None]
-_Results = tuple[str | Literal[False] | None, str | Literal[False] | None]
-"""The types of the first output and of all further ones; False: not determined by a rule."""
+_Results = tuple[str | Literal[False] | None, ...]
+"""The types of the first outputs; if there are several, the last one is that of all further outputs. False: no rule
+determines it."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -98,8 +103,9 @@ class Operator:
     ``dtypes``: accepted element types of each input; the last entry also applies to all further inputs.
     ``attributes``: name -> accepted values, None for any; other attributes are not supported.
     ``check``: a further check, which returns the reason if the node is not supported.
-    ``result``: the first output's dtype: its name, the position of the input that has the same, or a function of the
-    attributes; None if no such rule exists. ``further``: the same for all further outputs.
+    ``result``: the first output's dtype: its name, the position of the input that has the same, a tuple of these, of
+    which the first that is not an absent input counts, or a function of the attributes that returns one of these; None
+    if no such rule exists. ``further``: the same for the further outputs; the last entry also applies to all after it.
     ``nested``: reads the bodies of a control-flow node. ``custom``: a custom operator.
     ``host``: the operator runs in Python between two programs, because kernels know no strings, sequences and maps.
     ``labels``: the strings that the first output is made of, as a function of the attributes, or None if it is a tensor
@@ -111,13 +117,13 @@ class Operator:
     attributes: Mapping[str, Collection[Any] | None]
     since: int
     until: int
-    check: Callable[[Model, NodeView], str | None] | None
+    check: Callable[[Model, ExaminedNode], str | None] | None
     result: Result
     nested: ReadNested | None = None
     custom: BoundOp | None = None
     host: Host | None = None
     labels: Labels | None = None
-    further: Result = None
+    further: tuple[Result, ...] = ()
 
 
 OPERATORS: dict[str, list[Operator]] = {}
@@ -145,9 +151,9 @@ def operator(
     attributes: Mapping[str, Collection[Any] | None] | None = None,
     since: int = 1,
     until: int = 10_000,
-    check: Callable[[Model, NodeView], str | None] | None = None,
+    check: Callable[[Model, ExaminedNode], str | None] | None = None,
     result: Result = 0,
-    further: Result = None,
+    further: tuple[Result, ...] = (),
     nested: ReadNested | None = None,
     labels: Labels | None = None,
 ) -> Callable[[Lowering], Lowering]:
@@ -175,9 +181,9 @@ def hosted(
     attributes: Mapping[str, Collection[Any] | None] | None = None,
     since: int = 1,
     until: int = 10_000,
-    check: Callable[[Model, NodeView], str | None] | None = None,
+    check: Callable[[Model, ExaminedNode], str | None] | None = None,
     result: Result = None,
-    further: Result = None,
+    further: tuple[Result, ...] = (),
 ) -> Callable[[Host], Host]:
     """Register operators that run in Python. Parameters as of `operator`; `STRING` and `NOT_TENSOR` are types too."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
@@ -319,7 +325,7 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
         if alike is not None and alike.repeats(index, op, inputs, outputs):
             continue
-        view = model.nodes[index]
+        view = ExaminedNode(model, index, types)
         attributes = view.stored_attributes
         reason: str | None
         nested: Nested | str | None = None
@@ -398,7 +404,7 @@ class _AlikeNodes:
         if not self._is_plain[op] or not outputs or outputs[0] < 0:
             return None
         known = self._types.known
-        names: list[object] = [op, self._group_of[index], len(outputs) > 1]
+        names: list[object] = [op, self._group_of[index]]
         for value in inputs:
             if value < 0:
                 names.append(None)
@@ -436,7 +442,7 @@ def _hosted(
         if trouble is not None and has_kernel:
             continue
         if trouble is None and entry.check is not None:
-            trouble = entry.check(model, model.nodes[index])
+            trouble = entry.check(model, ExaminedNode(model, index, types))
         if trouble is None:
             assert entry.host is not None
             try:
@@ -506,25 +512,44 @@ class Types:
             first: str | Literal[False] | None = STRING[0]
         else:
             first = self._ruled(entry.result, attributes, inputs)
-        results = first, False if len(outputs) < 2 else self._ruled(entry.further, attributes, inputs)
+        results = (first, *[self._ruled(rule, attributes, inputs) for rule in entry.further])
         self.record(outputs, results)
         return results
 
     def _ruled(self, rule: Result, attributes: Mapping[str, Any], inputs: Sequence[int]) -> str | Literal[False] | None:
-        if isinstance(rule, str):
-            return rule
         if callable(rule):
-            return rule(attributes)
-        if rule is not None and rule < len(inputs) and inputs[rule] >= 0:
-            return self.of(inputs[rule])
+            rule = rule(attributes)
+            if rule is None:
+                return None
+        for source in rule if isinstance(rule, tuple) else (rule,):
+            if isinstance(source, str):
+                return source
+            if source is not None and source < len(inputs) and inputs[source] >= 0:
+                return self.of(inputs[source])
         return False
 
     def record(self, outputs: Sequence[int], results: _Results) -> None:
         """``results``: what `note` returned for a node like the one with these outputs."""
+        last = len(results) - 1
         for position, value in enumerate(outputs):
-            result = results[min(position, 1)]
+            result = results[min(position, last)] if last or not position else False
             if value >= 0 and result is not False:
                 self.known[value] = result
+
+
+class ExaminedNode(NodeView):
+    """A node that `examine` looks at. Checks ask it for element types, because most are known without inference."""
+
+    __slots__ = ("_types",)
+
+    def __init__(self, model: Rows, index: int, types: Types) -> None:
+        super().__init__(model, index)
+        self._types = types
+
+    def type_of_input(self, position: int) -> str | None:
+        """The name of an input's element type; None if it is absent or unknown."""
+        value = int(self._model.node_inputs[self.index][position])
+        return self._types.of(value) if value >= 0 else None
 
 
 def stated_shape(model: Model, value: int) -> tuple[int | str | None, ...] | None:

@@ -220,7 +220,7 @@ def _split_sizes(context: Context, node: Node, inputs: Sequence[Value | None], s
     dtypes=(ANY, ("int64",)),
     attributes={"axis": None, "split": None, "num_outputs": None},
     since=2,
-    further=0,
+    further=(0,),
 )
 def _split(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])

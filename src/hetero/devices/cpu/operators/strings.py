@@ -580,7 +580,7 @@ def _slice(node: Node) -> Run:
     dtypes=(STRING, ("int64",)),
     attributes={"axis": None, "split": None, "num_outputs": None},
     result=0,
-    further=0,
+    further=(0,),
 )
 def _split(node: Node) -> Run:
     count = node.num_outputs
