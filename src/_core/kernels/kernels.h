@@ -113,7 +113,8 @@
     X(cumsum) \
     X(nonzero) \
     X(dft) \
-    X(cumprod)
+    X(cumprod) \
+    X(sum_filters)
 
 #define HT_OTHER_KERNELS(X) HT_PRODUCT_KERNELS(X) HT_WIDE_KERNELS(X) HT_NARROW_KERNELS(X)
 

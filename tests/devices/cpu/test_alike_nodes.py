@@ -9,10 +9,11 @@ import onnx.numpy_helper as onh
 import pytest
 
 import hetero
+import hetero.model.inference
 from hetero.devices.cpu import registry
 
 
-def _refused(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None) -> dict[str, str]:
+def _refused(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None, opset: int = 18) -> dict[str, str]:
     """Node -> reason, for nodes that read x (float32), i (int64), and the constants w (float32) and k (int64)."""
     values = {"x": 1, "i": 7, **(infos or {})}
     last = next(name for name in reversed(nodes[-1].output) if name)
@@ -23,7 +24,7 @@ def _refused(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None) -
         [oh.make_empty_tensor_value_info(last)],
         [onh.from_array(np.ones((2, 3), np.float32), "w"), onh.from_array(np.ones((2, 3), np.int64), "k")],
     )
-    opsets = [oh.make_opsetid("", 18), oh.make_opsetid("mine", 1)]
+    opsets = [oh.make_opsetid("", opset), oh.make_opsetid("mine", 1)]
     support = hetero.Core().query_model(oh.make_model(graph, opset_imports=opsets, ir_version=8), "CPU")
     return {key: reasons["CPU"] for key, reasons in support.reasons.items() if "CPU" in reasons and key not in support}
 
@@ -96,3 +97,59 @@ def test_the_answer_is_that_of_every_node_alone(monkeypatch: pytest.MonkeyPatch)
         with monkeypatch.context() as patch:
             patch.setattr(registry._AlikeNodes, "repeats", lambda *_: False)
             assert _refused(nodes) == fast
+
+
+@pytest.mark.parametrize(
+    ("node", "read", "op", "refused"),
+    [
+        (oh.make_node("Split", ["x"], ["", "b"], "s", axis=0), "b", "Erf", False),
+        (oh.make_node("Split", ["i"], ["a", "b"], "s", axis=0), "b", "Erf", True),
+        (oh.make_node("TopK", ["x", "one"], ["a", "b"], "s"), "a", "Erf", False),
+        (oh.make_node("TopK", ["x", "one"], ["a", "b"], "s"), "b", "Erf", True),
+        (oh.make_node("GRU", ["x", "x", "x"], ["", "b"], "s", hidden_size=2), "b", "Erf", False),
+    ],
+)
+def test_further_outputs_have_types_without_inference(
+    node: onnx.NodeProto, read: str, op: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise AssertionError("inference runs")
+
+    monkeypatch.setattr(hetero.model.inference, "infer_types", fails)
+    second = oh.make_node(*(node.op_type, list(node.input), [f"{each}2" if each else "" for each in node.output], "s2"))
+    second.attribute.extend(node.attribute)
+    nodes = [node, second, oh.make_node(op, [read], ["y"], "y"), oh.make_node(op, [f"{read}2"], ["z"], "z")]
+    nodes.append(oh.make_node("Add", ["y", "z"], ["sum"], "sum"))
+    assert ({"y", "z"} <= _refused(nodes, {"one": 7}).keys()) == refused
+
+
+def test_checks_know_types_without_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks of Resize and of quantized operators read types that follow from the nodes before them."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise AssertionError("inference runs")
+
+    monkeypatch.setattr(hetero.model.inference, "infer_types", fails)
+    nodes = [
+        oh.make_node("Add", ["x", "x"], ["a"], "a"),
+        oh.make_node("Resize", ["a", "", "scales"], ["b"], "b", mode="linear"),
+        oh.make_node("Add", ["i", "i"], ["c"], "c"),
+        oh.make_node("Resize", ["c", "", "scales"], ["d"], "d", mode="linear"),
+        oh.make_node("DynamicQuantizeLinear", ["b"], ["q", "q_scale", "q_zero"], "q"),
+        oh.make_node("DequantizeLinear", ["q", "q_scale", "q_zero"], ["e"], "e"),
+        oh.make_node("MatMulInteger", ["q", "q", "q_zero", "q_zero"], ["f"], "f"),
+        oh.make_node("Mul", ["e", "q_scale"], ["h"], "h"),
+        oh.make_node("Erf", ["q_zero"], ["j"], "j"),
+        oh.make_node("Erf", ["q_scale"], ["l"], "l"),
+        oh.make_node("Erf", ["f"], ["m"], "m"),
+        oh.make_node("QuantizeLinear", ["b", "q_scale"], ["n"], "n"),
+        oh.make_node("QuantizeLinear", ["b", "q_scale"], ["o"], "o", output_dtype=3),
+        oh.make_node("DequantizeLinear", ["n", "q_scale", "q_zero"], ["p"], "p"),
+        oh.make_node("DequantizeLinear", ["o", "q_scale"], ["r"], "r"),
+        oh.make_node("DequantizeLinear", ["o", "q_scale"], ["s"], "s", output_dtype=10),
+        oh.make_node("Add", ["r", "s"], ["t"], "t"),
+        oh.make_node("Erf", ["r"], ["u"], "u"),
+        oh.make_node("Erf", ["s"], ["v"], "v"),
+        oh.make_node("Erf", ["n"], ["w2"], "w2"),
+    ]
+    assert sorted(_refused(nodes, {"scales": 1}, opset=23)) == ["d", "j", "m", "w2"]

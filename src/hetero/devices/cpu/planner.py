@@ -118,7 +118,9 @@ class Planner:
         self.folded = self._fold(frozenset(folded))
         self._convolutions = Folded({}, {}, frozenset())
         if transform:
-            self._convolutions = convolution_folding.fold(self.nodes, self.output_ids, self.constant)
+            self._convolutions = convolution_folding.fold(
+                self.nodes, self.output_ids, self.constant, self._packed.pages.take
+            )
             self._unread |= self._convolutions.unread
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import HeteroError, ModelError
+from ...model.views import NodeView
 from .values import Context, NeedsHost, Value, is_opaque
 
 if TYPE_CHECKING:
     from ...extension.binding import BoundOp
-    from ...model.model import Model, NodeView
+    from ...model.model import Model
+    from ...model.rows import Rows
     from ...model.types import Dim
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "OPERATORS",
     "STRING",
     "Append",
+    "ExaminedNode",
     "Lowering",
     "Nested",
     "NestedGraph",
@@ -69,10 +72,14 @@ NOT_TENSOR = ("not a tensor",)  # sequences, optionals and maps
 ANYTHING = (*ANY, *STRING, *NOT_TENSOR)  # only of hosted operators
 
 Lowering = Callable[["Context", "Node", Sequence[Value | None]], Sequence[Value]]
-Result = int | str | Callable[[Mapping[str, Any]], str | None] | None
+Rule = int | str | tuple[int | str, ...] | None
+Result = Rule | Callable[[Mapping[str, Any]], Rule]
 Host = Callable[["Node"], Callable[..., Sequence[Any]]]
 """Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs."""
 Labels = Callable[[Mapping[str, Any]], NDArray[Any] | None]
+_Results = tuple[str | Literal[False] | None, ...]
+"""The types of the first outputs; if there are several, the last one is that of all further outputs. False: no rule
+determines it."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -96,8 +103,9 @@ class Operator:
     ``dtypes``: accepted element types of each input; the last entry also applies to all further inputs.
     ``attributes``: name -> accepted values, None for any; other attributes are not supported.
     ``check``: a further check, which returns the reason if the node is not supported.
-    ``result``: the first output's dtype: its name, the position of the input that has the same, or a function of the
-    attributes; None if no such rule exists.
+    ``result``: the first output's dtype: its name, the position of the input that has the same, a tuple of these, of
+    which the first that is not an absent input counts, or a function of the attributes that returns one of these; None
+    if no such rule exists. ``further``: the same for the further outputs; the last entry also applies to all after it.
     ``nested``: reads the bodies of a control-flow node. ``custom``: a custom operator.
     ``host``: the operator runs in Python between two programs, because kernels know no strings, sequences and maps.
     ``labels``: the strings that the first output is made of, as a function of the attributes, or None if it is a tensor
@@ -109,12 +117,13 @@ class Operator:
     attributes: Mapping[str, Collection[Any] | None]
     since: int
     until: int
-    check: Callable[[Model, NodeView], str | None] | None
+    check: Callable[[Model, ExaminedNode], str | None] | None
     result: Result
     nested: ReadNested | None = None
     custom: BoundOp | None = None
     host: Host | None = None
     labels: Labels | None = None
+    further: tuple[Result, ...] = ()
 
 
 OPERATORS: dict[str, list[Operator]] = {}
@@ -142,8 +151,9 @@ def operator(
     attributes: Mapping[str, Collection[Any] | None] | None = None,
     since: int = 1,
     until: int = 10_000,
-    check: Callable[[Model, NodeView], str | None] | None = None,
+    check: Callable[[Model, ExaminedNode], str | None] | None = None,
     result: Result = 0,
+    further: tuple[Result, ...] = (),
     nested: ReadNested | None = None,
     labels: Labels | None = None,
 ) -> Callable[[Lowering], Lowering]:
@@ -154,7 +164,9 @@ def operator(
     def add(lower: Lowering) -> Lowering:
         for name in names:
             types: tuple[Collection[str], ...] = tuple(per_input)  # type: ignore[arg-type]
-            entry = Operator(lower, types, attributes or {}, since, until, check, result, nested, labels=labels)
+            entry = Operator(
+                lower, types, attributes or {}, since, until, check, result, nested, labels=labels, further=further
+            )
             for adapt in ADAPTERS:
                 entry = adapt(name, entry)
             OPERATORS.setdefault(name, []).append(entry)
@@ -169,8 +181,9 @@ def hosted(
     attributes: Mapping[str, Collection[Any] | None] | None = None,
     since: int = 1,
     until: int = 10_000,
-    check: Callable[[Model, NodeView], str | None] | None = None,
+    check: Callable[[Model, ExaminedNode], str | None] | None = None,
     result: Result = None,
+    further: tuple[Result, ...] = (),
 ) -> Callable[[Host], Host]:
     """Register operators that run in Python. Parameters as of `operator`; `STRING` and `NOT_TENSOR` are types too."""
     per_input = dtypes if dtypes and not isinstance(next(iter(dtypes)), str) else (dtypes,)
@@ -178,7 +191,11 @@ def hosted(
     def add(host: Host) -> Host:
         for name in names:
             HOSTED.setdefault(name, []).append(
-                Operator(_run_by_host, tuple(per_input), attributes or {}, since, until, check, result, host=host)  # type: ignore[arg-type]
+                Operator(
+                    *(_run_by_host, tuple(per_input), attributes or {}, since, until, check, result),  # type: ignore[arg-type]
+                    host=host,
+                    further=further,
+                )
             )
         return host
 
@@ -308,7 +325,7 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
         outputs = out_values[out_ends[index] : out_ends[index + 1]]
         if alike is not None and alike.repeats(index, op, inputs, outputs):
             continue
-        view = model.nodes[index]
+        view = ExaminedNode(model, index, types)
         attributes = view.stored_attributes
         reason: str | None
         nested: Nested | str | None = None
@@ -335,10 +352,10 @@ def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[l
                 continue
             entry = made
         assert not isinstance(entry, str)
-        result = types.note(entry, attributes, inputs, outputs)
+        results = types.note(entry, attributes, inputs, outputs)
         if alike is not None:
             if entry is operators[op]:
-                alike.add(index, op, inputs, outputs, result)
+                alike.add(index, op, inputs, outputs, results)
             continue
         if nested is not None:
             assert not isinstance(nested, str)
@@ -367,25 +384,21 @@ class _AlikeNodes:
             isinstance(entry, Operator) and entry.check is None and entry.nested is None and "::" not in name
             for name, entry in zip(model.op_types, operators, strict=True)
         ]
-        self._results: dict[tuple[object, ...], str | Literal[False] | None] = {}  # what `Types.note` returned
+        self._results: dict[tuple[object, ...], _Results] = {}  # what `Types.note` returned
 
     def repeats(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> bool:
         """Whether the node is like a supported one. If so, does what `Types.note` would."""
         key = self._key(index, op, inputs, outputs)
         if key is None or key not in self._results:
             return False
-        result = self._results[key]
-        if result is not False:
-            self._types.known[outputs[0]] = result
+        self._types.record(outputs, self._results[key])
         return True
 
-    def add(
-        self, index: int, op: int, inputs: list[int], outputs: list[int], result: str | Literal[False] | None
-    ) -> None:
-        """The node is supported, and `Types.note` returned ``result``."""
+    def add(self, index: int, op: int, inputs: list[int], outputs: list[int], results: _Results) -> None:
+        """The node is supported, and `Types.note` returned ``results``."""
         key = self._key(index, op, inputs, outputs)
         if key is not None:
-            self._results[key] = result
+            self._results[key] = results
 
     def _key(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> tuple[object, ...] | None:
         if not self._is_plain[op] or not outputs or outputs[0] < 0:
@@ -429,7 +442,7 @@ def _hosted(
         if trouble is not None and has_kernel:
             continue
         if trouble is None and entry.check is not None:
-            trouble = entry.check(model, model.nodes[index])
+            trouble = entry.check(model, ExaminedNode(model, index, types))
         if trouble is None:
             assert entry.host is not None
             try:
@@ -493,23 +506,50 @@ class Types:
 
     def note(
         self, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], outputs: Sequence[int]
-    ) -> str | Literal[False] | None:
-        """Record and return the first output's type, if the operator's rule determines it; otherwise False."""
-        if not outputs or outputs[0] < 0 or entry.result is None:
-            return False
-        name: str | None
+    ) -> _Results:
+        """Record and return the types of the outputs that the operator's rules determine."""
         if entry.labels is not None and entry.labels(attributes) is not None:
-            name = STRING[0]
-        elif isinstance(entry.result, str):
-            name = entry.result
-        elif callable(entry.result):
-            name = entry.result(attributes)
-        elif entry.result < len(inputs) and inputs[entry.result] >= 0:
-            name = self.of(inputs[entry.result])
+            first: str | Literal[False] | None = STRING[0]
         else:
-            return False
-        self.known[outputs[0]] = name
-        return name
+            first = self._ruled(entry.result, attributes, inputs)
+        results = (first, *[self._ruled(rule, attributes, inputs) for rule in entry.further])
+        self.record(outputs, results)
+        return results
+
+    def _ruled(self, rule: Result, attributes: Mapping[str, Any], inputs: Sequence[int]) -> str | Literal[False] | None:
+        if callable(rule):
+            rule = rule(attributes)
+            if rule is None:
+                return None
+        for source in rule if isinstance(rule, tuple) else (rule,):
+            if isinstance(source, str):
+                return source
+            if source is not None and source < len(inputs) and inputs[source] >= 0:
+                return self.of(inputs[source])
+        return False
+
+    def record(self, outputs: Sequence[int], results: _Results) -> None:
+        """``results``: what `note` returned for a node like the one with these outputs."""
+        last = len(results) - 1
+        for position, value in enumerate(outputs):
+            result = results[min(position, last)] if last or not position else False
+            if value >= 0 and result is not False:
+                self.known[value] = result
+
+
+class ExaminedNode(NodeView):
+    """A node that `examine` looks at. Checks ask it for element types, because most are known without inference."""
+
+    __slots__ = ("_types",)
+
+    def __init__(self, model: Rows, index: int, types: Types) -> None:
+        super().__init__(model, index)
+        self._types = types
+
+    def type_of_input(self, position: int) -> str | None:
+        """The name of an input's element type; None if it is absent or unknown."""
+        value = int(self._model.node_inputs[self.index][position])
+        return self._types.of(value) if value >= 0 else None
 
 
 def stated_shape(model: Model, value: int) -> tuple[int | str | None, ...] | None:

@@ -4,8 +4,9 @@
   output channel of the weights, and a new bias. Packing multiplies the weights by the scale, so no second copy of them
   is kept.
 - Convolutions of one input whose results are added become one convolution, with the sum of their weights, which is
-  computed in float64. A smaller kernel is placed at its position in a larger one; a batch normalization of the input is
-  a kernel of one tap. Networks with parallel branches (RepVGG, MobileOne, ACNet) are often exported this way.
+  computed in float64 (kernels/sum_filters.c). A smaller kernel is placed at its position in a larger one; a batch
+  normalization of the input is a kernel of one tap. Networks with parallel branches (RepVGG, MobileOne, ACNet) are
+  often exported this way.
 
 The other nodes then return their input, or are not computed. Contract: the same results up to rounding, except that an
 output for which branches give infinities of both signs may be infinite instead of NaN.
@@ -28,24 +29,26 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .... import _kernels
 from ....model.constants import release_pages
 from ..registry import NodePlan
 from ..values import Value
+from .network import three
 
 __all__ = ["Folded", "fold"]
 
-_BLOCK = 1 << 15  # weights that are added up at a time, in float64: a part of the L2 cache
+_LINEAR = ("BatchNormalization", "Add", "Mul")
 _LARGEST_SCALE = 2.0**64
 """The largest scale of a channel. Its product with a weight below this magnitude does not overflow."""
 
 _Constant = Callable[[int], Value | None]
+_Memory = Callable[[int], NDArray[np.uint8]]
 _Array = NDArray[np.float64]
 
 
@@ -101,20 +104,25 @@ class _Sum:
         return _Sum(self.branches + other.branches, self.bias + other.bias, {**self.passing, i: value}, unread)
 
 
-def fold(nodes: Sequence[NodePlan], outputs: Collection[int], constant: _Constant) -> Folded:
-    """``outputs``: ids of the model's outputs. ``constant``: returns the known value of an id, or None."""
+def fold(nodes: Sequence[NodePlan], outputs: Collection[int], constant: _Constant, memory: _Memory) -> Folded:
+    """``outputs``: ids of the model's outputs. ``constant``: returns the known value of an id, or None. ``memory``:
+    returns as many bytes, for weights that are kept with the compiled model."""
     uses = collections.Counter(value for plan in nodes for value in plan.inputs)
     uses.update(outputs)
+    reader = {value: plan.node.op_type for plan in nodes for value in plan.inputs}  # the last one
     sums: dict[int, _Sum] = {}  # by value
     with np.errstate(all="ignore"):
         for i, plan in enumerate(nodes):
             found: dict[int, _Sum] = {}
             made: _Sum | None = None
             if plan.node.op_type == "Conv":
-                made = _convolution(i, plan, constant)
-            elif plan.node.op_type in ("BatchNormalization", "Add", "Mul"):
+                if reader.get(plan.outputs[0]) in _LINEAR and uses[plan.outputs[0]] == 1:
+                    made = _convolution(i, plan, constant)
+            elif plan.node.op_type in _LINEAR:
                 found = {value: sums[value] for value in plan.inputs if value in sums and uses[value] == 1}
                 if plan.node.op_type == "BatchNormalization":
+                    if not found and reader.get(plan.outputs[0]) not in ("Add", "BatchNormalization"):
+                        continue  # only a sum takes a normalization that follows no convolution
                     made = _normalization(i, plan, constant, found.get(plan.inputs[0]))
                 elif found:
                     made = _binary(i, plan, constant, found)
@@ -126,7 +134,7 @@ def fold(nodes: Sequence[NodePlan], outputs: Collection[int], constant: _Constan
         passing: dict[int, int] = {}
         unread: set[int] = set()
         for made in sums.values():
-            result = _operands(made)
+            result = _operands(made, memory)
             if result is not None:
                 operands[made.branches[0].node] = result
                 passing.update(made.passing)
@@ -230,7 +238,7 @@ def _offset(large: _Branch, small: _Branch) -> tuple[int, ...] | None:
     return offset if not any(rest) or set(large.dilations) == {1} else None
 
 
-def _operands(made: _Sum) -> tuple[Value, Value] | None:
+def _operands(made: _Sum, memory: _Memory) -> tuple[Value, Value] | None:
     """The weights and the bias that the first branch's convolution gets; None if it keeps its own."""
     first = made.branches[0]
     if first.weights is None or not made.passing or not np.isfinite(bias := made.bias.astype(np.float32)).all():
@@ -239,8 +247,10 @@ def _operands(made: _Sum) -> tuple[Value, Value] | None:
     if not all(((size == 0) | (size >= 1 / _LARGEST_SCALE) & (size <= _LARGEST_SCALE)).all() for size in sizes):
         return None  # the comparison also rejects NaN
     if len(made.branches) > 1:
-        weights = _sum_of_weights(made.branches)
-        if weights.data is None or not np.isfinite(weights.data).all():
+        if not 3 <= first.weights.rank <= 5 or not first.weights.size:
+            return None
+        weights = _sum_of_weights(made.branches, memory)
+        if weights is None:
             return None
     elif (first.scale == 1).all():
         weights = first.weights
@@ -249,48 +259,24 @@ def _operands(made: _Sum) -> tuple[Value, Value] | None:
     return weights, Value(bias.dtype, bias.shape, bias, shared=True)
 
 
-def _sum_of_weights(branches: Sequence[_Branch]) -> Value:
+def _sum_of_weights(branches: Sequence[_Branch], memory: _Memory) -> Value | None:
+    """The weights of one convolution that computes the sum; None if one of them is not finite."""
     largest = branches[0]
     assert largest.weights is not None
     shape = largest.weights.shape
-    array = np.empty(shape, np.float32)
-    offsets = [_offset(largest, branch) for branch in branches]
-    step = max(1, _BLOCK // max(1, math.prod(shape[1:])))
-    # The same memory for all blocks: new memory of this size would come from the system, page by page.
-    total, product = np.empty((step, *shape[1:])), np.empty(step * math.prod(shape[1:]))
-    for begin in range(0, shape[0], step):
-        rows = slice(begin, min(begin + step, shape[0]))
-        _add_rows(branches, offsets, rows, total[: rows.stop - begin], product)
-        array[rows] = total[: rows.stop - begin]
+    operands: list[NDArray[Any] | None] = []
+    ints: list[int] = []
+    for branch in branches:
+        offset = _offset(largest, branch)
+        assert offset is not None, "each kernel lies inside the largest"
+        weights = None
+        if branch.weights is not None and branch.weights.data is not None:
+            weights = branch.weights.data.reshape(-1).view(np.uint8)
+        operands += [weights, branch.scale]
+        ints += [*three(branch.kernel or (1,) * len(offset), 1), *three(offset, 0)]
+    outputs = [(shape, largest.weights.dtype), ((1,), np.dtype(bool))]
+    array, finite = _kernels.call("sum_filters", operands, outputs, ints, memory=memory)
     for branch in branches:
         if branch.weights is not None and branch.weights.data is not None:
             release_pages(branch.weights.data)
-    return Value(array.dtype, array.shape, array, shared=True)
-
-
-def _add_rows(
-    branches: Sequence[_Branch],
-    offsets: Sequence[tuple[int, ...] | None],
-    rows: slice,
-    total: _Array,
-    product: _Array,
-) -> None:
-    """Write the sum of the weights of these output channels to ``total``. ``offsets``: of each kernel in the first one.
-    ``product``: memory for as many numbers as in ``total``."""
-    for branch, offset in zip(branches, offsets, strict=True):
-        assert offset is not None, "each kernel lies inside the largest"
-        scale = branch.scale[rows]
-        if branch.weights is None:
-            channels = np.arange(rows.start, rows.stop) % total.shape[1]
-            own: list[Any] = [np.arange(len(channels)), channels]
-            total[(*own, *offset)] += scale
-            continue
-        assert branch.weights.data is not None
-        weights, column = branch.weights.data[rows], scale.reshape(-1, *(1,) * (total.ndim - 1))
-        if branch is branches[0]:  # its kernel is the largest and covers all
-            np.multiply(weights, column, out=total)
-            continue
-        taps: list[Any] = [slice(at, at + size) for at, size in zip(offset, branch.kernel, strict=True)]
-        scaled = product[: weights.size].reshape(weights.shape)
-        np.multiply(weights, column, out=scaled)
-        total[(..., *taps)] += scaled
+    return Value(array.dtype, array.shape, array, shared=True) if finite[0] else None

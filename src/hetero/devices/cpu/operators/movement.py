@@ -215,7 +215,13 @@ def _split_sizes(context: Context, node: Node, inputs: Sequence[Value | None], s
     return sizes
 
 
-@operator("Split", dtypes=(ANY, ("int64",)), attributes={"axis": None, "split": None, "num_outputs": None}, since=2)
+@operator(
+    "Split",
+    dtypes=(ANY, ("int64",)),
+    attributes={"axis": None, "split": None, "num_outputs": None},
+    since=2,
+    further=(0,),
+)
 def _split(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     axis = axis_of(node.get("axis", 0), x.rank)

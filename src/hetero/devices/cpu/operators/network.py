@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .... import _kernels
 from ...._sizes import ask, is_symbolic
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _CLIP, _EXP, _LOG, _SQRT, _RECIPROCAL = map(unary_code, ("CLIP", "EXP", "LOG", "SQRT", "RECIPROCAL"))
 _PANEL = _kernels.constant("PANEL")
+_ROWS_AT_ONCE = 32  # of a panel, at most, that NumPy multiplies as one row: from there on, longer rows are no faster
 _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 
 
@@ -34,23 +36,30 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
     kept in the type of INFERENCE_PRECISION_HINT, or in float32 with ``as_float32``. ``trans``: ``b`` is [n, k]."""
     floats = ask("panel_floats", k, n)
     ints = [batch, k, n, int(trans)]
-    lasting = b.scale is None and (as_float32 or not context.halves)
+    lasting = as_float32 or not context.halves
 
     def make() -> Value:
         packed = context.call("pack_b", [b], (batch * floats,), b.dtype, ints, lasting=lasting)
-        if b.scale is None:
-            return packed
-        assert packed.data is not None, "made of constants"
-        columns = ask("panel_floats", 1, n)
-        factors = np.zeros((batch, columns), np.float32)
-        factors[:, :n] = b.scale.reshape(batch, n)
-        panels = packed.data.reshape(batch, columns // _PANEL, k, _PANEL)
-        scaled = panels * factors.reshape(batch, columns // _PANEL, 1, _PANEL)
-        return context.constant(scaled.reshape(-1))
+        if b.scale is not None:
+            _scale_columns(packed, batch, k, n, b.scale)
+        return packed
 
     keep = context.packed if as_float32 else context.stored
     # The key contains all parameters, because convolutions of different groups and a Gemm may share one tensor.
     return keep(b, ("pack_b", *ints, b.scale_key), make)
+
+
+def _scale_columns(packed: Value, batch: int, k: int, n: int, scale: NDArray[np.float32]) -> None:
+    """Multiply the columns of matrices in panels, which no call has read yet, by ``scale``: batch * n factors."""
+    assert packed.data is not None, "made of constants"
+    columns = ask("panel_floats", 1, n)
+    factors = np.zeros((batch, columns), np.float32)
+    factors[:, :n] = scale.reshape(batch, n)
+    rows = next(rows for rows in range(_ROWS_AT_ONCE, 0, -1) if k % rows == 0)
+    panels = packed.data.reshape(batch * columns // _PANEL, k // rows, rows * _PANEL)
+    panels.flags.writeable = True
+    with np.errstate(over="ignore", invalid="ignore"):
+        panels *= np.tile(factors.reshape(-1, 1, _PANEL), (1, 1, rows))
 
 
 @operator(

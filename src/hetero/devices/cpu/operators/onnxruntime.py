@@ -24,6 +24,7 @@ from .network import WINDOW, matrix_product, packed_b, products_of, reduced
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
+    from ..registry import ExaminedNode
 
 _GELU_ERF, _GELU_TANH, _SWISH, _RELU, _LEAKY_RELU, _SIGMOID, _TANH, _CLIP, _HARD_SIGMOID, _SQRT, _RECIPROCAL = map(
     unary_code,
@@ -35,7 +36,7 @@ _GELU_ERF, _GELU_TANH, _SWISH, _RELU, _LEAKY_RELU, _SIGMOID, _TANH, _CLIP, _HARD
 _F32, _INT32, _INT64, _BOOL = (np.dtype(name) for name in ("float32", "int32", "int64", "bool"))
 _IDS = ("int32", "int64")
 
-Check = Callable[["Model", "NodeView"], str | None]
+Check = Callable[["Model", "ExaminedNode"], str | None]
 
 
 def _contrib(
@@ -53,7 +54,7 @@ def _contrib(
     ``required``: positions of inputs that a node must have. ``no_inputs``, ``no_outputs``: position -> name of optional
     inputs and outputs that are not supported."""
 
-    def refusal(model: Model, view: NodeView) -> str | None:
+    def refusal(model: Model, view: ExaminedNode) -> str | None:
         for position in required:
             if not _is_named(view.inputs, position):
                 return f"{view.op_type} without its input {position}"

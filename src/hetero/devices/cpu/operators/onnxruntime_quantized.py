@@ -27,6 +27,7 @@ from .recurrent import _ATTRIBUTES, _directions, _expect, _input_bias, _names, _
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
+    from ..registry import ExaminedNode
 
 _BYTES = ("int8", "uint8")
 _F32, _BYTE, _INT32 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int32)
@@ -101,7 +102,7 @@ def _unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     return [context.call("lookup", [x, levels], x.shape, x.dtype)]
 
 
-def _softmax_refusal(model: Model, view: NodeView) -> str | None:
+def _softmax_refusal(model: Model, view: ExaminedNode) -> str | None:
     if view.attributes.get("opset", 0) < 1:
         return "QLinearSoftmax without its attribute opset"
     return _unary_parameters(model, view)
@@ -162,15 +163,15 @@ def _average_pool(context: Context, node: Node, inputs: Sequence[Value | None]) 
     return [_quantized(context, made, context.scalar(1, _F32), None, x.dtype)]
 
 
-def _concat_refusal(model: Model, view: NodeView) -> str | None:
+def _concat_refusal(model: Model, view: ExaminedNode) -> str | None:
     count = len(view.inputs)
     if count < 5 or count % 3 != 2 or not all(view.inputs):
         return "QLinearConcat whose inputs are not a scale, a zero point, and three for each tensor"
     if "axis" not in view.attributes:
         return "QLinearConcat without its attribute axis"
-    for position, value in enumerate(model.node_inputs[view.index].tolist()):
-        dtype, kind = model.type_of(value).dtype, (position - 2) % 3
-        if dtype is not None and (dtype == np.float32) != (kind == 1 if position >= 2 else position == 0):
+    for position in range(count):
+        dtype, kind = view.type_of_input(position), (position - 2) % 3
+        if dtype is not None and (dtype == "float32") != (kind == 1 if position >= 2 else position == 0):
             return f"QLinearConcat whose input {position} is {dtype}"
     parts = [Quantized(f"input {at}", at, at + 1, at + 2) for at in range(2, count, 3)]
     return parameter_refusal(Quantized("Y", -1, 0, 1), *parts, infinite=True)(model, view)
@@ -262,7 +263,7 @@ _gemm_parameters = parameter_refusal(
 )
 
 
-def _gemm_refusal(model: Model, view: NodeView) -> str | None:
+def _gemm_refusal(model: Model, view: ExaminedNode) -> str | None:
     scale, zero = (len(view.inputs) > at and view.inputs[at] != "" for at in (7, 8))
     return _gemm_parameters(model, view) if scale == zero else "QGemm with only one of y_scale and y_zero_point"
 
@@ -273,7 +274,7 @@ def _gemm_refusal(model: Model, view: NodeView) -> str | None:
     attributes={"alpha": None, "transA": (0, 1), "transB": (0, 1)},
     required=range(6),
     check=_gemm_refusal,
-    result=None,
+    result=(8, "float32"),
 )
 def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """alpha * a_scale * b_scale * ((A - a_zero) (B - b_zero) + C): float32, or bytes by y_scale and y_zero_point."""

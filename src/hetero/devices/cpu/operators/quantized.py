@@ -40,6 +40,7 @@ from .network import WINDOW, convolution_of, products_of, three
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
+    from ..registry import ExaminedNode
 
 _BYTES = ("int8", "uint8")
 _SMALL = (*_BYTES, "int16", "uint16")
@@ -138,7 +139,7 @@ class Quantized:
     zero: int
     single: bool = True
 
-    def trouble(self, model: Model, view: NodeView) -> str | None:
+    def trouble(self, model: Model, view: ExaminedNode) -> str | None:
         """Why the parameters do not fit the tensor, as far as it is known."""
         inputs = model.node_inputs[view.index].tolist()
         parameters = {"scale": self.scale, "zero_point": self.zero}
@@ -148,7 +149,7 @@ class Quantized:
             if kind is not None and kind.shape is not None and math.prod(map(int, kind.shape)) != 1:  # type: ignore[arg-type]
                 return f"{view.op_type} with {self.name}_{name} of shape {list(kind.shape)}; expected 1 element"
         if self.tensor >= 0 and named.get("zero_point", -1) >= 0:
-            found, expected = (model.type_of(value).dtype for value in (named["zero_point"], inputs[self.tensor]))
+            found, expected = view.type_of_input(self.zero), view.type_of_input(self.tensor)
             if found is not None and expected is not None and found != expected:
                 return (
                     f"{view.op_type} with {self.name}_zero_point of type {found}; expected {expected}, as {self.name}"
@@ -158,19 +159,19 @@ class Quantized:
 
 def parameter_refusal(
     *tensors: Quantized, any_sign: bool = False, infinite: bool = False
-) -> Callable[[Model, NodeView], str | None]:
+) -> Callable[[Model, ExaminedNode], str | None]:
     """A check of scales, as `_scale_refusal`, and of zero points."""
     scales = {f"{each.name}_scale": each.scale for each in tensors if each.scale is not None}
     check_scales = _scale_refusal(any_sign, infinite, **scales)
 
-    def check(model: Model, view: NodeView) -> str | None:
+    def check(model: Model, view: ExaminedNode) -> str | None:
         troubles = (each.trouble(model, view) for each in tensors)
         return next(filter(None, troubles), None) or check_scales(model, view)
 
     return check
 
 
-def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, NodeView], str | None]:
+def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callable[[Model, ExaminedNode], str | None]:
     """A check of (De)QuantizeLinear: ``output_dtype``, by default ``default``, must be one of ``made``, ``block_size``
     must not be negative, and constant scales (``scale`` is their name) must not be NaN and must fit the zero points
     and the operand, if these are constants. Those of QuantizeLinear, which divides by them, must be positive;
@@ -178,32 +179,33 @@ def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callabl
     masks of the least float32."""
     check_scales = _scale_refusal(any_sign=scale == "x_scale", infinite=True, **{scale: 1})
 
-    def check(model: Model, view: NodeView) -> str | None:
+    def check(model: Model, view: ExaminedNode) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)
         if dtype.name not in made:
             return f"{view.op_type} to {dtype.name}"
         if view.attributes.get("block_size", 0) < 0:
             return f"{view.op_type} with a negative block_size"
-        for value in model.node_inputs[view.index].tolist()[::2]:
-            if value >= 0 and not model.is_constant[value]:
-                kind = model.type_of(value).dtype
-                if kind is not None and kind.name in ("int4", "uint4"):
-                    return f"{view.op_type} of {kind.name} that is not constant"
+        for position, value in enumerate(model.node_inputs[view.index].tolist()):
+            if value >= 0 and position != 1 and not model.is_constant[value]:
+                kind = view.type_of_input(position)
+                if kind in ("int4", "uint4"):
+                    return f"{view.op_type} of {kind} that is not constant"
         return check_scales(model, view) or _scheme_trouble(model, view)
 
     return check
 
 
-def _scheme_trouble(model: Model, view: NodeView) -> str | None:
+def _scheme_trouble(model: Model, view: ExaminedNode) -> str | None:
     """Why constant operands of (De)QuantizeLinear do not fit each other, or an input whose shape the model states. The
     others are checked when they are known."""
     x, scale, zero = _constants(model, view, 3)
     first = int(model.node_inputs[view.index][0])
-    kind = model.type_of(first).dtype
+    kind = view.type_of_input(0)
     shape = stated_shape(model, first)
-    if x is None and kind is not None and shape is not None and all(isinstance(size, int) for size in shape):
-        x = Value(kind, tuple(map(int, shape)))  # type: ignore[arg-type]
-    if zero is not None and kind is not None and view.op_type == "DequantizeLinear" and zero.dtype != kind:
+    stated = None if shape is None else model.type_of(first, infer=False).dtype
+    if x is None and stated is not None and shape is not None and all(isinstance(size, int) for size in shape):
+        x = Value(stated, tuple(map(int, shape)))  # type: ignore[arg-type]
+    if zero is not None and kind is not None and view.op_type == "DequantizeLinear" and zero.dtype.name != kind:
         return f"DequantizeLinear with a zero point of type {zero.dtype}; expected {kind}, as x"
     if scale is None:
         return None
@@ -234,7 +236,7 @@ def _constants(model: Model, view: NodeView, count: int) -> list[Value | None]:
     dtypes=((*_SCALES, "int32"), _SCALES, _SMALL),
     attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
     check=_refusal(_BYTE, _SMALL, "y_scale"),
-    result=2,
+    result=lambda attributes: (2, _type_of(attributes.get("output_dtype", None), _BYTE).name),
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """``saturate`` only affects 8-bit floats, which are not supported."""
@@ -270,7 +272,7 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     attributes={"axis": None, "block_size": None, "output_dtype": None},
     since=23,
     check=_refusal(_F32, _SCALES, "x_scale"),
-    result=None,
+    result=lambda attributes: 1 if not (number := attributes.get("output_dtype", 0)) else _type_of(number, _F32).name,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, scale, zero = _in_bytes(_required(inputs[0])), _required(inputs[1]), _optional(inputs, 2)
@@ -292,7 +294,7 @@ def _in_bytes(x: Value) -> Value:
     return Value(kind, x.shape, x.data.astype(kind))
 
 
-@operator("DynamicQuantizeLinear", dtypes=F32, result="uint8")
+@operator("DynamicQuantizeLinear", dtypes=F32, result="uint8", further=("float32", "uint8"))
 def _dynamic_quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     return context.call_many("dynamic_quantize", [x], [(x.shape, _BYTE), ((), _F32), ((), _BYTE)])
@@ -406,7 +408,7 @@ def _columns_trouble(view: NodeView, b: Value | None, **parameters: Value | None
 _sums_parameters = parameter_refusal(Quantized("a", 0, None, 2, single=False), Quantized("b", 1, None, 3, single=False))
 
 
-def _sums_refusal(model: Model, view: NodeView) -> str | None:
+def _sums_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, b, _, b_zero = _constants(model, view, 4)
     return _columns_trouble(view, b, b_zero_point=b_zero) or _sums_parameters(model, view)
 
@@ -432,7 +434,7 @@ _matmul_parameters = parameter_refusal(
 )
 
 
-def _matmul_refusal(model: Model, view: NodeView) -> str | None:
+def _matmul_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = _constants(model, view, 8)
     rows = {"a_scale": a_scale, "a_zero_point": a_zero, "y_scale": y_scale, "y_zero_point": y_zero}
     return (
@@ -620,7 +622,7 @@ def _outputs_trouble(view: NodeView, w: Value | None, **parameters: Value | None
     return None
 
 
-def _conv_integer_refusal(model: Model, view: NodeView) -> str | None:
+def _conv_integer_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, w, _, w_zero = _constants(model, view, 4)
     return _outputs_trouble(view, w, w_zero_point=w_zero) or _conv_integer_parameters(model, view)
 
@@ -642,7 +644,7 @@ _convolution_parameters = parameter_refusal(
 )
 
 
-def _convolution_refusal(model: Model, view: NodeView) -> str | None:
+def _convolution_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, _, _, w, w_scale, w_zero, _, _, bias = _constants(model, view, 9)
     trouble = _outputs_trouble(view, w, w_scale=w_scale, w_zero_point=w_zero, B=bias)
     return trouble or _convolution_parameters(model, view)

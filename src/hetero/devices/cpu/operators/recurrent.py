@@ -116,18 +116,20 @@ def _input_bias(context: Context, bias: Value, gates: int, hidden: int, linear_b
     return binary(context, "add", of_input, recurrent)
 
 
-@operator("RNN", dtypes=(F32, F32, F32, F32, ("int32",), F32), attributes=_ATTRIBUTES, check=_refusal)
+@operator("RNN", dtypes=(F32, F32, F32, F32, ("int32",), F32), attributes=_ATTRIBUTES, check=_refusal, further=(0,))
 @operator(
     "GRU",
     dtypes=(F32, F32, F32, F32, ("int32",), F32),
     attributes=_ATTRIBUTES | {"linear_before_reset": (0, 1)},
     check=_refusal,
+    further=(0,),
 )
 @operator(
     "LSTM",
     dtypes=(F32, F32, F32, F32, ("int32",), F32),
     attributes=_ATTRIBUTES | {"input_forget": (0, 1)},
     check=_refusal,
+    further=(0,),
 )
 def _recurrent(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, w, r = (_required(value) for value in inputs[:3])

@@ -26,7 +26,8 @@ from .elementwise import _optional, _required, binary, cast, unary, unary_code
 from .movement import axes_of
 
 if TYPE_CHECKING:
-    from ....model.model import Model, NodeView
+    from ....model.model import Model
+    from ..registry import ExaminedNode
 
 _MAX_LENGTH = 1 << 30  # elements of an axis: positions are int32
 _MAX_TAPS = 1 << 28  # of all outputs along an axis
@@ -67,12 +68,12 @@ def _interpolates(node: Node) -> bool:
     return bool(node.get("mode", b"nearest") != b"nearest")
 
 
-def _refusal(model: Model, view: NodeView) -> str | None:
+def _refusal(model: Model, view: ExaminedNode) -> str | None:
     attributes = view.attributes
     mode = attributes.get("mode", b"nearest")
     if mode != b"nearest":
-        dtype = model.type_of(int(model.node_inputs[view.index][0])).dtype
-        if dtype is None or dtype.name not in (*FLOATS, *_COMPUTED_IN):
+        dtype = view.type_of_input(0)
+        if dtype is None or dtype not in (*FLOATS, *_COMPUTED_IN):
             supported = ", ".join((*FLOATS, *_COMPUTED_IN))
             return f"{view.op_type} with mode {mode.decode()} of {dtype or 'an unknown type'}; supported: {supported}"
     elif attributes.get("antialias", 0):

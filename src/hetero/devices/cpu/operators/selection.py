@@ -32,6 +32,7 @@ _WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # type
     "TopK",
     dtypes=(NUMBERS, ("int64",)),
     attributes={"axis": None, "k": None, "largest": (0, 1), "sorted": (0, 1)},
+    further=("int64",),
 )
 def _top_k(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """The result is always sorted; ``sorted=0`` allows any order."""

@@ -575,7 +575,13 @@ def _slice(node: Node) -> Run:
     return run
 
 
-@hosted("Split", dtypes=(STRING, ("int64",)), attributes={"axis": None, "split": None, "num_outputs": None}, result=0)
+@hosted(
+    "Split",
+    dtypes=(STRING, ("int64",)),
+    attributes={"axis": None, "split": None, "num_outputs": None},
+    result=0,
+    further=(0,),
+)
 def _split(node: Node) -> Run:
     count = node.num_outputs
 
