@@ -19,13 +19,19 @@
 #include "graph.h"
 
 /* Nodes are handled by rank, their position in topological order, so that a root precedes its members. */
+/* Path halving. Most nodes are a root or a child of one, which the first comparison does not tell apart: it can be
+ * predicted. */
 static inline int32_t find(int32_t *parent, int32_t x)
 {
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
+    int32_t above = parent[x];
+    for (;;) {
+        const int32_t next = parent[above];
+        if (next == above)
+            return above;
+        parent[x] = next;
+        x = next;
+        above = parent[x];
     }
-    return x;
 }
 
 /* level [n] of `depth_height`, from 0. *highest: the highest level. */
@@ -107,6 +113,19 @@ static inline __attribute__((always_inline)) int components(const hg_graph *g, c
         const int32_t v = hg_nth(g, i);
         const int32_t begin = g->pred_indptr[v], end = g->pred_indptr[v + 1];
         int32_t own = given ? level[v] : 0;
+        if (end - begin == 1) { /* without branches on the device or the level, which could not be predicted */
+            const int32_t u = g->pred_indices[begin], other = find(parent, rank ? rank[u] : u);
+            own = given ? own : level[u] + (device[u] != device[v]);
+            const int joins = level[u] == own;
+            level[v] = own;
+            highest = own > highest ? own : highest;
+            inside += joins;
+            parent[i] = joins ? other : i;
+            next[own + 1] += !joins;
+            if (hg_interrupted_after(watch, &work, 5))
+                goto out;
+            continue;
+        }
         for (int32_t j = begin; j < end && !given; j++) {
             const int32_t u = g->pred_indices[j];
             const int32_t below = level[u] + (device[u] != device[v]);
@@ -123,12 +142,9 @@ static inline __attribute__((always_inline)) int components(const hg_graph *g, c
             const int32_t other = find(parent, rank ? rank[u] : u);
             /* i is no one's parent yet, so the roots met so far hang below the smallest of them. */
             parts -= other != root;
-            if (other < root) {
-                if (root != i)
-                    parent[root] = other;
-                root = other;
-            } else if (other > root)
-                parent[other] = root;
+            const int32_t later = other < root ? root : other;
+            root = other < root ? other : root;
+            parent[later] = root;
         }
         parent[i] = root;
         next[own + 1] += parts;
@@ -141,13 +157,12 @@ static inline __attribute__((always_inline)) int components(const hg_graph *g, c
     *count = n ? next[highest + 1] : 0;
     *cut = g->m - inside;
     for (int32_t i = 0; i < n; i++) {
-        const int32_t v = hg_nth(g, i);
-        if (parent[i] == i) {
-            const int32_t id = next[level[v]]++;
-            subgraph_of[v] = id;
-            device_of[id] = device[v];
-        } else
-            subgraph_of[v] = subgraph_of[hg_nth(g, parent[i])];
+        const int32_t v = hg_nth(g, i), is_root = parent[i] == i; /* not a branch: it could not be predicted */
+        const int32_t fresh = next[level[v]], of_root = subgraph_of[hg_nth(g, parent[i])];
+        const int32_t id = is_root ? fresh : of_root;
+        next[level[v]] = fresh + is_root;
+        subgraph_of[v] = id;
+        device_of[id] = device[v];
         if (hg_interrupted_at(watch, i, 4))
             goto out;
     }

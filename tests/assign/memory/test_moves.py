@@ -91,6 +91,19 @@ def test_a_swap_where_no_device_has_room():
     assert found.device_of.tolist() == [1, 0]
 
 
+def test_the_way_to_a_better_assignment_leads_through_worse_ones():
+    """Three full devices, and three nodes that each belong on the next one: each move exceeds a limit, and each swap
+    takes longer than the start."""
+    values = Values.from_arrays(3, [-1] * 3, [5.0] * 3, range(3), range(3), [True] * 3)
+    limits = np.full(3, 5.0)
+    work = np.array([[10.0, 30.0, 1.0], [1.0, 10.0, 30.0], [30.0, 1.0, 10.0]])
+    price, seconds = costs_of(values, work)
+    start = cut_and_count(values, np.arange(3, dtype=np.int32), limits, lambda d: cut(values, d))
+    found = improved(values, start, np.ones((3, 3), np.bool_), limits, lambda d: cut(values, d), price, seconds)
+    assert found.device_of.tolist() == [1, 2, 0]
+    assert found.fits
+
+
 def test_nodes_that_share_a_constant_move_together():
     """Moving one of them only stores the constant twice."""
     values = Values.from_arrays(4, [-1, -1], [60.0, 60.0], [0, 0, 1, 1], [0, 1, 2, 3], [True, True])

@@ -3,6 +3,8 @@
 Each step takes the first candidate that lowers the rank: the bytes above the limits, then the predicted seconds. Both
 are those of the candidate's partition, as plans report them. Candidates are ordered by their work and transfers, which
 need no partition; candidates that cost more than the best assignment that fits already by these are not partitioned.
+If no candidate lowers the rank, the search continues from the most promising candidate that did not (best-first
+search), because the way to a better assignment often leads through slower ones and through ones that do not fit.
 
 Groups are single nodes, whole subgraphs, halves, quarters, ... at either end of a subgraph, and the nodes that read the
 same constant. Swaps are between two groups of different devices. They
@@ -14,6 +16,7 @@ Cost: O(nodes + reads) for each candidate that is priced, about `_PARTITIONED` t
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -31,6 +34,8 @@ _MAX_WORK = 60_000_000  # nodes and reads, summed over what is priced and partit
 _PRICED_SHARE = 4  # one part in so many of the work that is left may be spent on pricing the candidates of one step
 _PARTITIONED = 20  # times the cost of pricing an assignment: partitioning it and counting its memory
 _MAX_PARTITIONED = 1_500  # of small graphs, where the overhead of a call counts: 0.3 s
+_MAX_PRICED = 10_000  # likewise: 0.2 s
+_EXCESS_WEIGHT = 1.0  # a tenth of a limit too much counts like a tenth more time where the search goes on
 
 _SINGLE_NODES = 500  # graphs up to this size move single nodes
 _MAX_SUBGRAPHS = 200  # those with the most bytes
@@ -66,8 +71,7 @@ def improved(
     transfers, which ``seconds`` never goes below.
     """
     search = _Search(values, start, allowed, limits, cut, price, seconds)
-    while not search.is_done and search.step():
-        pass
+    search.run()
     return search.best
 
 
@@ -94,6 +98,7 @@ class _Search:
         self._size = values.num_nodes + len(values.read_value) + 1
         self._work_left = _MAX_WORK
         self._partitions_left = _MAX_PARTITIONED
+        self._priced_left = _MAX_PRICED
         self._tried: set[bytes] = {start.device_of.tobytes()}
         position = np.empty(values.num_nodes, np.int64)
         position[late_order(values)] = np.arange(values.num_nodes)
@@ -101,68 +106,82 @@ class _Search:
         self._by_constant = _readers_of_constants(values)
         self.best = start
         self._rank = self._rank_of(start)
+        self._waiting: list[tuple[float, int, Fit]] = []  # a heap of candidates that were no improvement
+        self._scale = self._rank[1] or 1.0
 
     @property
-    def is_done(self) -> bool:
+    def _is_done(self) -> bool:
         """Whether the budget is spent, or nothing is left to improve."""
-        return self._work_left <= 0 or self._partitions_left <= 0 or (self.best.fits and self._seconds is None)
+        spent = self._work_left <= 0 or self._partitions_left <= 0 or self._priced_left <= 0
+        return spent or (self.best.fits and self._seconds is None)
 
     def _rank_of(self, fit: Fit) -> tuple[float, float]:
         return float(fit.excess.sum()), self._seconds(fit) if self._seconds is not None else 0.0
 
-    def step(self) -> bool:
-        """Take the first candidate that lowers the rank. Returns whether there was one within the budget."""
-        groups = list(self._groups())
-        return self._try(self._moves(groups)) or self._try(self._swaps(groups))
+    def run(self) -> None:
+        """Improve ``best`` until the budget is spent or every candidate in reach was tried."""
+        current = self.best
+        while not self._is_done:
+            if self._expand(current):
+                current = self.best
+            elif self._waiting:
+                current = heapq.heappop(self._waiting)[2]
+            else:
+                break
 
-    def _try(self, candidates: Iterator[_Change]) -> bool:
-        if self._price is not None:
-            candidates = self._cheapest_first(candidates)
+    def _expand(self, current: Fit) -> bool:
+        """Try the neighbors of an assignment up to the first that ranks below the best, which becomes the best.
+        Returns whether there was one within the budget."""
+        groups = list(self._groups(current))
+        return self._try(current, self._moves(current, groups)) or self._try(current, self._swaps(current, groups))
+
+    def _try(self, current: Fit, changes: Iterator[_Change]) -> bool:
         excess, seconds = self._rank
-        for change in candidates:
-            if self.is_done:
+        for device_of in self._candidates(current, changes):
+            if self._is_done:
                 return False
-            device_of = self._after(change)
-            if (data := device_of.tobytes()) in self._tried:
-                continue
             self._work_left -= _PARTITIONED * self._size
             self._partitions_left -= 1
-            self._tried.add(data)
+            self._tried.add(device_of.tobytes())
             candidate = cut_and_count(self._values, device_of, self._limits, self._cut)
-            if candidate.excess.sum() > excess:
-                continue
             rank = self._rank_of(candidate)
-            if rank[0] < excess or rank[1] < seconds * (1 - _MIN_GAIN):
+            if rank[0] < excess or (rank[0] == excess and rank[1] < seconds * (1 - _MIN_GAIN)):
                 self.best, self._rank = candidate, rank
                 return True
+            over = float((candidate.excess / self._limits).sum())
+            heapq.heappush(self._waiting, (rank[1] / self._scale + _EXCESS_WEIGHT * over, len(self._tried), candidate))
         return False
 
-    def _cheapest_first(self, candidates: Iterator[_Change]) -> Iterator[_Change]:
-        """By work and transfers, without those that cost more by these alone than the best assignment that fits."""
-        assert self._price is not None
+    def _candidates(self, current: Fit, changes: Iterator[_Change]) -> Iterator[NDArray[np.int32]]:
+        """The assignments after each change that were not tried. With a price: by work and transfers, without those
+        that cost more by these alone than the best assignment that fits."""
         excess, seconds = self._rank
-        prices, changes = [], []
+        prices, priced = [], []
         keep = self._work_left - self._work_left // _PRICED_SHARE
-        for change in candidates:
-            if self._work_left <= keep:
+        for change in changes:
+            device_of = current.device_of.copy()
+            for nodes, device in change:
+                device_of[nodes] = device
+            if device_of.tobytes() in self._tried:
+                continue
+            if self._price is None:
+                yield device_of
+                continue
+            if self._work_left <= keep or self._priced_left <= 0:
                 break
             self._work_left -= self._size
-            price = self._price(self._after(change))
+            self._priced_left -= 1
+            price = self._price(device_of)
             if excess or price < seconds * (1 - _MIN_GAIN):
                 prices.append(price)
-                changes.append(change)
+                priced.append(device_of)
         for i in np.argsort(prices, kind="stable").tolist():
-            yield changes[i]
+            if priced[i].tobytes() not in self._tried:  # two changes can lead to the same assignment
+                yield priced[i]
 
-    def _after(self, change: _Change) -> NDArray[np.int32]:
-        device_of = self.best.device_of.copy()
-        for nodes, device in change:
-            device_of[nodes] = device
-        return device_of
-
-    def _groups(self) -> Iterator[NDArray[np.intp]]:
+    def _groups(self, current: Fit) -> Iterator[NDArray[np.intp]]:
         """Groups of nodes on one device."""
-        partition = self.best.partition
+        partition = current.partition
         if self._values.num_nodes <= _SINGLE_NODES:
             yield from np.arange(self._values.num_nodes).reshape(-1, 1)
         order = np.lexsort((self._position, partition.subgraph_of))
@@ -176,22 +195,22 @@ class _Search:
                 yield nodes[:size]
                 yield nodes[-size:]
                 size //= 2
-        device_of = self.best.device_of
+        device_of = current.device_of
         for readers in self._by_constant:
             for device in np.unique(device_of[readers]).tolist():
                 group = readers[device_of[readers] == device]
                 if len(group) > 1:
                     yield group
 
-    def _moves(self, groups: list[NDArray[np.intp]]) -> Iterator[_Change]:
-        device_of = self.best.device_of
+    def _moves(self, current: Fit, groups: list[NDArray[np.intp]]) -> Iterator[_Change]:
+        device_of = current.device_of
         for group in groups:
             for device in np.flatnonzero(self._possible[:, group].all(axis=1)).tolist():
                 if device != device_of[group[0]]:
                     yield ((group, device),)
 
-    def _swaps(self, groups: list[NDArray[np.intp]]) -> Iterator[_Change]:
-        device_of = self.best.device_of
+    def _swaps(self, current: Fit, groups: list[NDArray[np.intp]]) -> Iterator[_Change]:
+        device_of = current.device_of
         heaviest_first = sorted(groups, key=lambda group: -float(self._bytes[group].sum()))[:_SWAPPED]
         for first, second in itertools.combinations(heaviest_first, 2):
             here, there = int(device_of[first[0]]), int(device_of[second[0]])
