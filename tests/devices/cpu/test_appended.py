@@ -13,7 +13,9 @@ import onnx.parser
 import pytest
 
 import hetero
-from hetero.devices.cpu.appended import ROWS, claim, rows_of
+from hetero._workspace import Room
+from hetero._workspace import claim as claim_rows
+from hetero.devices.cpu.appended import ROWS
 from hetero.errors import InferenceError
 
 Array = np.ndarray[Any, Any]
@@ -267,16 +269,30 @@ def test_forks_append_at_the_same_time() -> None:
 
 def test_claims() -> None:
     """Rows behind a state are given once; other arrays, and views that only resemble a state, are copied."""
-    state = np.arange(6, dtype=np.float32).reshape(1, 3, 2)
-    room = claim(state, 1, (1, ROWS, 2), 1)
+
+    def claim(past: Array, shape: tuple[int, ...], added: int, dtype: Any = np.float32) -> Array:
+        rows = past.shape[1]
+        whole = claim_rows(past, 1, shape, np.dtype(dtype), added)
+        assert type(whole.base) is Room
+        assert whole.base.used == rows + added
+        assert (whole.shape, whole.dtype) == (shape, dtype)
+        np.testing.assert_array_equal(whole[:, :rows], past.astype(dtype))
+        return whole
+
+    state, shape = np.arange(6, dtype=np.float32).reshape(1, 3, 2), (1, ROWS, 2)
+    room = claim(state, shape, 1)
     assert not np.shares_memory(room, state)
-    first = rows_of(room, 1, 4)
-    again = claim(first, 1, (1, ROWS, 2), 2)
-    assert again is room
-    assert claim(first, 1, (1, ROWS, 2), 2) is not room
-    whole = rows_of(room, 1, 6)
-    assert claim(whole[:, 1:], 1, (1, ROWS, 2), 1) is not room
-    assert claim(whole, 1, (1, 2 * ROWS, 2), 1) is not room
-    assert claim(whole.view(np.int32), 1, (1, ROWS, 2), 1) is not room
-    assert claim(whole, 1, (1, ROWS, 2), 0) is room
-    assert claim(whole, 1, (1, ROWS, 2), 1) is room
+    first = room[:, :4]
+    assert claim(first, shape, 2) is room
+    assert claim(first, shape, 2) is not room
+    whole = room[:, :6]
+    whole[...] = np.arange(12, dtype=np.float32).reshape(1, 6, 2)
+    for other in (whole[:, 1:], whole[:, ::-1], whole[:, :, ::-1], whole.copy(), whole[:, :, :1], whole[:, :5]):
+        assert claim(other, (1, ROWS, other.shape[2]), 1) is not room
+    assert claim(whole, (1, 2 * ROWS, 2), 1) is not room
+    assert claim(whole.view(np.int32), shape, 1, np.int32) is not room
+    assert claim(whole.view(np.int32), shape, 1) is not room
+    assert claim(whole.astype(">f4"), shape, 1) is not room
+    assert claim(whole, shape, 0) is room
+    assert claim(whole[:][:], shape, 1) is room
+    assert claim(room, shape, 0) is not room  # more rows than are in use
