@@ -22,6 +22,7 @@ class Room:
 def claim(
     past: np.ndarray[Any, Any], axis: int, shape: tuple[int, ...], dtype: np.dtype[Any], added: int
 ) -> np.ndarray[Any, Any]: ...
+
 @final
 class StopFlag:
     def set(self) -> None: ...

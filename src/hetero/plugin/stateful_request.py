@@ -187,7 +187,7 @@ class StatefulRequest(InferRequest):
         return self._in_order((*arrays, *current))
 
     def _advanced(self, results: list[np.ndarray]) -> list[np.ndarray]:
-        # They are new arrays, so states share no memory with what the caller has. Their types are those of the last run.
+        # They are new arrays of the last run's types, so states share no memory with what the caller has.
         values = self._new_states(results)
         if not self._state_sizes.fit(values):
             values = tuple(self._fitting(values))  # which raises the error

@@ -13,10 +13,10 @@ Conditions for a plan (`append_in_place`):
 
 Such a program has the whole room as its output, and reads of ``past`` only the shape.
 
-Conditions for a run (`_workspace.claim`): rows behind the state's own are unused. A room counts the rows in use, and this number
-only grows, so rows that a state holds are never written again: forks, snapshots and earlier states keep their values.
-If another inference has used the rows behind a state, also one that failed, or if the room is full, the state is copied
-into a new room.
+Conditions for a run (`_workspace.claim`): rows behind the state's own are unused. A room counts the rows in use, and
+this number only grows, so rows that a state holds are never written again: forks, snapshots and earlier states keep
+their values. If another inference has used the rows behind a state, also one that failed, or if the room is full, the
+state is copied into a new room.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from ...errors import Cancelled, InferenceError, inference_error
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import ProfileRow
+from ...runtime.chains import PreparedRun
 from . import backend
 from .arena import Lease
 from .binding import HOST_VALUES, MISFIT, HostBinding, OrtHostValue
@@ -157,6 +158,10 @@ class OrtRunner:
         except Exception as error:
             raise self._failure(error) from error
         return results
+
+    def prepared(self) -> PreparedRun | None:
+        """See `hetero.runtime.chains.PreparedRunner`."""
+        return None if self._binding is None else self._binding.prepared()
 
     def profile(self) -> Sequence[ProfileRow]:
         return self._rows
