@@ -268,6 +268,7 @@ class InferRequest(OtherNames):
         None."""
         # Every call of a small model runs this code, so it calls no helper functions.
         names = self._names
+        arrays: Sequence[Any]
         if type(inputs) is dict:
             if len(inputs) != len(names):
                 return None
@@ -308,7 +309,7 @@ class InferRequest(OtherNames):
             self._state = state
         return results
 
-    def _with_states(self, arrays: list[Any]) -> Sequence[Any]:
+    def _with_states(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """All inputs, in order, from those that the caller passes."""
         raise NotImplementedError
 

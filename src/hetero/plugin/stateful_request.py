@@ -175,7 +175,7 @@ class StatefulRequest(InferRequest):
                 return None
         return arrays if self._all_sizes.fit(arrays) else None
 
-    def _with_states(self, arrays: list[Any]) -> Sequence[Any]:
+    def _with_states(self, arrays: Sequence[Any]) -> Sequence[Any]:
         # `_bound` checks types and shapes of all inputs. In a repeated run, the runner compares the types with those of
         # the last run, so what remains are shapes: those of the ports, and the same sizes for symbols of states.
         current = self._current
