@@ -13,6 +13,8 @@ cache; to restore a snapshot of it copies nothing.
 - *own memory*: onnxruntime's CPU provider behind an I/O binding, with its memory treated as that of a device: each move
   is a copy in this machine's memory, in place of one to or from a GPU. The product with the vocabulary runs on CPU.
   *half on CPU*: half of the layers run on CPU too.
+- *a recurrent step*: a cell of 32 numbers, whose state keeps its size. *a decoder of 2 layers of 48*: a growing cache.
+  Calls of these small models cost as much as their kernels.
 - *ORT.CUDA*: the whole decoder on a GPU, and with the product with the vocabulary on CPU.
 """
 
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 
 import hetero
@@ -39,6 +42,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from cached_decoder import cached_decoder, empty_cache, host_loop
 
 STEPS = 32  # timed together
+SMALL_STEPS = 64  # of small models, timed together
 IDS = np.array([[1]])
 
 
@@ -88,6 +92,71 @@ def steps(
     return {"states": with_states, "arrays": through_arrays}
 
 
+def recurrent(width: int = 32) -> onnx.ModelProto:
+    """h_out = tanh(x w + h_in u)."""
+    random = np.random.default_rng(0)
+    node, port = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    weights = [
+        onnx.numpy_helper.from_array(random.standard_normal((width, width), np.float32) / width, name) for name in "wu"
+    ]
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("MatMul", ["h_in", "u"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Tanh", ["c"], ["h_out"]),
+        node("Neg", ["h_out"], ["y"]),
+    ]
+    ports = [port(name, onnx.TensorProto.FLOAT, ["n", width]) for name in ("x", "h_in", "y", "h_out")]
+    graph = onnx.helper.make_graph(nodes, "recurrent", ports[:2], ports[2:], weights)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+def small_models(core: hetero.Core, seconds: float) -> Table:
+    """Models whose kernels take no longer than a call."""
+    table = Table("small models", "bound states", "arrays", "ratio")
+    x = np.ones((1, 32), np.float32)
+    decoder = cached_decoder(2, 48, 12, 2000, 600)
+    cases: list[tuple[str, onnx.ModelProto, dict[str, Any], dict[str, Any]]] = [
+        ("a recurrent step", recurrent(), {"x": x}, {"h_in": np.zeros_like(x)})
+    ]
+    for past in (16, 512):
+        title = f"a decoder of 2 layers of 48, {past} past tokens"
+        cases.append((title, decoder, {"input_ids": IDS}, empty_cache(decoder, past=past)))
+    for title, proto, feed, states in cases:
+        for device in ("CPU", "ORT"):
+            compiled = core.compile_model(core.read_model(proto), device, {"INFERENCE_NUM_THREADS": 1})
+            works = small_steps(compiled, feed, states)
+            (times,) = medians_by_clock(works, (user_time,), 2001, seconds)
+            spent, base = times["states"] / SMALL_STEPS, times["arrays"] / SMALL_STEPS
+            table.add(f"{title}, {device}", duration(spent), duration(base), f"{spent / base:.2f}")
+    return table
+
+
+def small_steps(
+    compiled: hetero.CompiledModel, feed: dict[str, Any], states: dict[str, Any]
+) -> dict[str, Callable[[], Any]]:
+    plain, bound = compiled.create_infer_request(), compiled.create_stateful_request(initial=states)
+    output_of = {state: output for output, state in bound.states.items()}
+
+    def with_states() -> Any:
+        bound.reset_state()
+        for _ in range(SMALL_STEPS):
+            bound.infer(feed)
+        return bound.snapshot_state()
+
+    def through_arrays() -> Any:
+        values = states
+        for _ in range(SMALL_STEPS):
+            outputs = plain.infer({**feed, **values})
+            values = {state: outputs[output] for state, output in output_of.items()}
+        return values
+
+    found, wanted = with_states(), through_arrays()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, 1e-3, 1e-4)
+    return {"states": with_states, "arrays": through_arrays}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=12)
@@ -132,6 +201,8 @@ def main() -> None:
         spent, base = times["states"] / STEPS, times["arrays"] / STEPS
         table.add(title, duration(spent), duration(base), f"{spent / base:.2f}")
     table.print()
+    if not arguments.gpu:
+        small_models(core, arguments.seconds).print()
 
 
 if __name__ == "__main__":

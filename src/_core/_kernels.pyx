@@ -184,6 +184,22 @@ cdef void *data_of(array) except NULL:
     return ht_array_data(<const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL))
 
 
+def range_of(array):
+    """The addresses of an array's first byte and after its last one; equal if it has no elements."""
+    capsule = array.__array_struct__
+    cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+    cdef uintptr_t begin = <uintptr_t> view.data, end = begin + <uintptr_t> view.itemsize
+    cdef int axis
+    for axis in range(view.nd):
+        if view.shape[axis] == 0:
+            return begin, begin
+        if view.strides[axis] < 0:
+            begin += <uintptr_t> ((view.shape[axis] - 1) * view.strides[axis])
+        else:
+            end += <uintptr_t> ((view.shape[axis] - 1) * view.strides[axis])
+    return begin, end
+
+
 cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -1:
     """Fills ``tensor`` from a C-contiguous, native-endian NumPy array. The array must outlive ``tensor`` and be aligned
     unless ``anywhere`` is set."""

@@ -13,6 +13,7 @@ import numpy as np
 
 cimport cython
 from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
 
 from hetero._kernels cimport HT_MAX_ARGUMENTS, answer_of, question_number
 
@@ -716,3 +717,108 @@ def single_bits(value):
         return seen
     number = single(value)
     return number.trace.atom(number.trace.operation(HT_SIZE_BITS, number.register, 0), seen)
+
+
+@cython.final
+cdef class StateSizes:
+    """Whether states and the other inputs of a request fit their ports, by their shapes alone. For steps whose types
+    were checked before: every step of a small model calls it.
+
+    ``states``, ``others``: per state, and per other input, the dimensions of its port: sizes, symbols, or None for any
+    size; None instead of a sequence for any shape.
+    """
+
+    cdef int num_states, num_others
+    cdef int *ranks             # of the states, then of the other inputs; -1: any
+    cdef int64_t *dims          # one behind the other: a size; -1: any; or -2 - the number of a symbol
+    cdef int64_t *sizes         # of the symbols; -1: none yet
+    cdef int num_symbols
+    cdef bint is_known          # whether `sizes` are those of states that fit
+
+    def __init__(self, states, others):
+        cdef int position
+        symbols = {}
+        numbers, ranks = [], []
+        for dims in states:
+            for dim in dims or ():
+                if isinstance(dim, str):
+                    symbols.setdefault(dim, len(symbols))
+        for dims in (*states, *others):
+            ranks.append(-1 if dims is None else len(dims))
+            for dim in dims or ():
+                # Symbols that no state has are not checked.
+                is_any = dim is None or isinstance(dim, str)
+                numbers.append(-2 - symbols[dim] if dim in symbols else -1 if is_any else dim)
+        self.num_states, self.num_others, self.num_symbols = len(states), len(others), len(symbols)
+        self.ranks = <int *> malloc((len(ranks) + 1) * sizeof(int))
+        self.dims = <int64_t *> malloc((len(numbers) + 1) * sizeof(int64_t))
+        self.sizes = <int64_t *> malloc((len(symbols) + 1) * sizeof(int64_t))
+        if not (self.ranks and self.dims and self.sizes):
+            raise MemoryError("the shapes of states")
+        for position in range(len(ranks)):
+            self.ranks[position] = ranks[position]
+        for position in range(len(numbers)):
+            self.dims[position] = numbers[position]
+
+    def __dealloc__(self):
+        free(self.ranks)
+        free(self.dims)
+        free(self.sizes)
+
+    def fit(self, states):
+        """Whether the states fit their ports and agree with each other; keeps the sizes of their symbols. False if one
+        has no value yet."""
+        cdef int position
+        cdef const int64_t *dims = self.dims
+        self.is_known = False
+        for position in range(self.num_symbols):
+            self.sizes[position] = -1
+        for position in range(self.num_states):
+            value = states[position]
+            if value is None:
+                return False
+            shape = value.shape
+            if not self.fits(shape if type(shape) is tuple else tuple(shape), self.ranks[position], dims):
+                return False
+            dims += max(self.ranks[position], 0)
+        self.is_known = True
+        return True
+
+    def agree_with(self, others):
+        """Whether the other inputs fit their ports, and have the sizes of the last states where they have symbols of
+        states. False if these states did not fit."""
+        cdef int position, rank
+        cdef const int64_t *dims = self.dims
+        if not self.is_known:
+            return False
+        for position in range(self.num_states):
+            dims += max(self.ranks[position], 0)
+        for position in range(self.num_others):
+            rank = self.ranks[self.num_states + position]
+            if rank >= 0:
+                shape = getattr(others[position], "shape", None)
+                if type(shape) is not tuple or not self.fits(shape, rank, dims):
+                    return False
+                dims += rank
+        return True
+
+    cdef bint fits(self, tuple shape, int rank, const int64_t *dims) except -1:
+        """Whether a shape has these dimensions; keeps the sizes of symbols that have none yet."""
+        cdef int axis
+        cdef int64_t size
+        if rank < 0:
+            return True
+        if len(shape) != rank:
+            return False
+        for axis in range(rank):
+            if dims[axis] == -1:
+                continue
+            size = shape[axis]
+            if dims[axis] >= 0:
+                if size != dims[axis]:
+                    return False
+            elif self.sizes[-2 - dims[axis]] == -1:
+                self.sizes[-2 - dims[axis]] = size
+            elif self.sizes[-2 - dims[axis]] != size:
+                return False
+        return True

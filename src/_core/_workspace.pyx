@@ -80,6 +80,12 @@ cdef struct ht_slot:    # address of an operand of a repeated program: in trip t
     int64_t bytes
 
 
+cdef struct ht_append:  # of an output: the input that it grows out of, or -1, and the tensor with as many rows as are new
+    int source
+    int axis
+    int rows_like
+
+
 cdef char *_at(const ht_slot *slot, int64_t trip) noexcept nogil:
     return (slot.odd if trip & 1 else slot.even) + trip * slot.step
 
@@ -187,6 +193,86 @@ cdef class _Block:
             self.owner.give_back(self.start, self.size)
 
 
+@cython.final
+@cython.no_gc
+cdef class Room:
+    """Memory of a state that grows along one axis; see `hetero.devices.cpu.appended`. Longer than the state, which is
+    an array over its first rows."""
+
+    cdef char *start
+    cdef int64_t size
+    cdef readonly tuple shape
+    cdef readonly object dtype
+    cdef tuple steps            # the strides of its arrays
+    cdef readonly int64_t used
+    """The number of rows that states hold, or that an inference has begun to write. It only grows."""
+
+    def __init__(self, tuple shape not None, dtype not None):
+        cdef int64_t step = dtype.itemsize
+        self.shape, self.dtype = shape, dtype
+        steps = []
+        for length in reversed(shape):
+            steps.append(step)
+            step *= length
+        self.steps = tuple(reversed(steps))
+        self.size = step
+        self.start = <char *> ht_allocate_pages(max(step, 1))
+        if self.start == NULL:
+            raise MemoryError(f"a state of {step} bytes")
+
+    def __dealloc__(self):
+        free(self.start)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.start, self.size, 0, flags)
+
+    cdef object whole(self):
+        """An array over all of this memory. (The room must not keep it: they would hold each other.)"""
+        return np_ndarray(self.shape, self.dtype, self)
+
+    cdef bint begins_with(self, state, int axis):
+        """Whether ``state`` is an array over the first rows along ``axis``."""
+        cdef int position
+        capsule = state.__array_struct__
+        cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+        if <char *> view.data != self.start or view.nd != len(self.shape) or state.dtype != self.dtype:
+            return False
+        for position in range(view.nd):
+            if view.strides[position] != <Py_ssize_t> self.steps[position]:
+                return False
+            if position != axis and view.shape[position] != <Py_ssize_t> self.shape[position]:
+                return False
+        return True
+
+
+cdef object _first_rows(int axis, int64_t count):
+    """The index of the first ``count`` rows along ``axis``."""
+    return (*[slice(None)] * axis, slice(count))
+
+
+cpdef object claim(past, int axis, tuple shape, dtype, int64_t added):
+    """An array of ``shape`` over a `Room`, which holds the rows of ``past``, and has ``added`` rows behind them for the
+    caller alone.
+
+    It is the array that ``past`` is a view of, if the rows behind are unused. The comparison and the claim are one
+    step, because the GIL is held and no Python code runs between them.
+    """
+    cdef Room room
+    cdef int64_t rows = past.shape[axis]
+    whole = past.base
+    if type(whole) is np_ndarray and type(whole.base) is Room:
+        room = <Room> whole.base
+        if room.dtype == dtype and room.shape == shape and whole.shape == shape and room.begins_with(past, axis):
+            if room.used == rows and added <= <int64_t> shape[axis] - rows:
+                room.used = rows + added
+                return whole
+    room = Room(shape, dtype)
+    whole = room.whole()
+    whole[_first_rows(axis, rows)] = past
+    room.used = rows + added
+    return whole
+
+
 cdef int64_t _rounded(int64_t needed) noexcept:
     """So that results whose sizes vary a little use the same memory: at most an eighth more."""
     cdef int64_t step = 4096
@@ -262,6 +348,10 @@ cdef class Workspace:
     ``timed``: measure each call; `times` then returns the last run's. ``team``: threads for kernels to use whenever it
     is free. ``stop``: once it is set, the run raises `Cancelled`, between two calls or within a kernel that checks it.
     In the main thread, a signal handler that raises, such as the one for Ctrl-C, also ends a run.
+
+    ``appends``: (input, output, axis, tensor) of each output that grows out of an input, a state. The output is a
+    `Room`; the program reads of the input the shape only, and writes as many rows behind its own as the tensor has. The
+    result is an array over the rows of both.
     """
 
     cdef Program program
@@ -299,8 +389,14 @@ cdef class Workspace:
     cdef StopFlag stop
     cdef ht_watch watch         # of the current run
     cdef object raised          # by a signal handler during this run
+    cdef ht_append *append_of   # per output; NULL without appends
+    cdef bint *is_grown         # per input, whether an output grows out of it; NULL without appends
+    cdef object first_rows      # the last index of the rows of a state, for `grown_rows` rows along `grown_axis`
+    cdef int grown_axis
+    cdef int64_t grown_rows
 
-    def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None, StopFlag stop=None):
+    def __init__(self, Program program not None, timed=False, Arena arena=None, Team team=None, StopFlag stop=None,
+                 appends=()):
         cdef int position, operand = 0
         cdef int num_calls = program.num_calls
         self.program = program
@@ -337,6 +433,19 @@ cdef class Workspace:
         self.arena_bytes, self.scratch_bytes = program.arena_bytes, program.scratch_bytes
         self.output_shapes = [shape for shape, _ in program.output_specs]
         self.output_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in program.output_specs]
+        if appends:
+            self.append_of = <ht_append *> malloc((program.num_outputs + 1) * sizeof(ht_append))
+            self.grown_axis = -1
+            self.is_grown = <bint *> calloc(program.num_inputs + 1, sizeof(bint))
+            if not (self.append_of and self.is_grown):
+                raise MemoryError("the workspace of a compiled program")
+            for position in range(program.num_outputs):
+                self.append_of[position].source = -1
+            for source, result, axis, rows_like in appends:
+                self.append_of[<int> result].source = source
+                self.append_of[<int> result].axis = axis
+                self.append_of[<int> result].rows_like = rows_like
+                self.is_grown[<int> source] = True
         self.inner = []
         if any(program.branches):
             self.add_branches()
@@ -585,6 +694,8 @@ cdef class Workspace:
         free(self.buffer_offsets)
         free(self.bytes_of)
         free(self.registers)
+        free(self.append_of)
+        free(self.is_grown)
         cdef int position
         for position in range(2 * self.num_branches):
             free(self.branches[position // 2].branch[position % 2].operand_of)
@@ -676,13 +787,27 @@ cdef class Workspace:
             raise ValueError(f"expected {self.program.num_outputs} places, found {len(places)}")
         return self.run_checked(inputs, places)
 
-    cdef int check_places(self, inputs, outputs) except -1:
+    cdef object grown(self, int output, inputs, shape, dtype):
+        """The array for an output that grows out of an input, with the old rows; binds the address of its room."""
+        cdef const ht_append *append = &self.append_of[output]
+        cdef int64_t added = self.tensors[append.rows_like].dims[append.axis]
+        cdef int64_t rows = self.input_tensors[append.source].dims[append.axis]
+        whole = claim(inputs[append.source], append.axis, shape, dtype, added)
+        self.addresses[self.program.num_inputs + output] = (<Room> whole.base).start
+        if self.grown_axis != append.axis or self.grown_rows != rows + added:
+            self.first_rows = _first_rows(append.axis, rows + added)
+            self.grown_axis, self.grown_rows = append.axis, rows + added
+        return whole[self.first_rows]
+
+    cdef int check_places(self, inputs, outputs, places) except -1:
         """Raises ValueError if an output overlaps an input or another output, because writing it would destroy data
-        still to be read."""
+        still to be read. Outputs without a place have new memory, or that of a room, which only states have."""
         cdef int position, other, first = self.program.num_inputs
         cdef const char *start
         cdef const char *beside
         for position in range(len(outputs)):
+            if not places[position].nbytes or (self.append_of != NULL and self.append_of[position].source >= 0):
+                continue
             start = <const char *> self.addresses[first + position]
             for other in range(first + position):
                 array = inputs[other] if other < first else outputs[other - first]
@@ -719,7 +844,8 @@ cdef class Workspace:
                     self.own_inputs[position].dims[axis] = view.shape[axis]
                     is_new = True
                     self.is_sized = False
-            if view.flags & (C_CONTIGUOUS | ALIGNED | NATIVE) != (C_CONTIGUOUS | ALIGNED | NATIVE):
+            if (view.flags & (C_CONTIGUOUS | ALIGNED | NATIVE) != (C_CONTIGUOUS | ALIGNED | NATIVE)
+                    and not (self.is_grown != NULL and self.is_grown[position])):  # whose elements are not read
                 array = np.require(array, array.dtype.newbyteorder("="), "CA")
                 held.append(array)
                 self.addresses[position] = data_of(array)
@@ -745,6 +871,9 @@ cdef class Workspace:
             shape, dtype, size = (
                 self.output_shapes[position], program.output_specs[position][1], self.output_bytes[position])
             try:
+                if self.append_of != NULL and self.append_of[position].source >= 0:
+                    outputs.append(self.grown(position, inputs, shape, dtype))
+                    continue
                 if places is not None:
                     array = _array_in(places[position], shape, dtype)
                 elif size < REUSED_BYTES:
@@ -758,7 +887,7 @@ cdef class Workspace:
             outputs.append(array)
         results.most_bytes = max(results.most_bytes, total)
         if places is not None:
-            self.check_places(inputs, outputs)
+            self.check_places(inputs, outputs, places)
         self.bind()
         cdef ht_team *team = NULL
         if self.team is not None:

@@ -13,6 +13,17 @@ from ._program import Program
 class Arena: ...
 
 @final
+class Room:
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    used: int
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None: ...
+
+def claim(
+    past: np.ndarray[Any, Any], axis: int, shape: tuple[int, ...], dtype: np.dtype[Any], added: int
+) -> np.ndarray[Any, Any]: ...
+
+@final
 class StopFlag:
     def set(self) -> None: ...
     def set_after(self, questions: int) -> None: ...
@@ -27,6 +38,7 @@ class Workspace:
         arena: Arena | None = None,
         team: Team | None = None,
         stop: StopFlag | None = None,
+        appends: Sequence[tuple[int, int, int, int]] = (),
     ) -> None: ...
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]] | None: ...
     def run(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._kernels import range_of
 from .remote import RemoteTensor
 
 __all__ = ["AddressRanges", "UsedMemory", "range_of", "ranges_of"]
@@ -76,23 +77,6 @@ class UsedMemory:
                 self._tensors.add(id(value))
             else:
                 self._in_context.setdefault(id(value.context), AddressRanges()).add(*place)
-
-
-def range_of(array: np.ndarray) -> tuple[int, int]:
-    """The addresses of an array's first byte and after its last one; equal if it has no elements."""
-    begin = array.__array_interface__["data"][0]
-    if array.flags.c_contiguous:
-        return begin, begin + array.nbytes
-    if not array.size:
-        return begin, begin
-    end = begin + array.itemsize
-    for size, stride in zip(array.shape, array.strides, strict=True):
-        reach = (size - 1) * stride
-        if reach < 0:
-            begin += reach
-        else:
-            end += reach
-    return begin, end
 
 
 def ranges_of(arrays: Iterable[np.ndarray]) -> AddressRanges:

@@ -90,8 +90,9 @@ class RepeatingRunner(Runner, Protocol):
     """A runner that detects whether inputs match those of the last run; hetero then skips its checks of the inputs."""
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
-        """The results of `run`, as new arrays, if the inputs are NumPy arrays with the dtypes and shapes of the last
-        successful run and no counters are needed. Otherwise returns None and does nothing."""
+        """The results of `run`, as new arrays, if the inputs are NumPy arrays with the dtypes of the last successful
+        run, their shapes are those of that run or others that the runner has checked, and no counters are needed.
+        Otherwise returns None and does nothing."""
         ...
 
 
@@ -267,6 +268,7 @@ class InferRequest(OtherNames):
         None."""
         # Every call of a small model runs this code, so it calls no helper functions.
         names = self._names
+        arrays: Sequence[Any]
         if type(inputs) is dict:
             if len(inputs) != len(names):
                 return None
@@ -307,7 +309,7 @@ class InferRequest(OtherNames):
             self._state = state
         return results
 
-    def _with_states(self, arrays: list[Any]) -> list[Any]:
+    def _with_states(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """All inputs, in order, from those that the caller passes."""
         raise NotImplementedError
 

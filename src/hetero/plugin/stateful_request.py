@@ -7,12 +7,14 @@ share values, and `StatefulRequest.fork` copies nothing. A value that a device w
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._sizes import StateSizes
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .address_ranges import UsedMemory
@@ -75,7 +77,6 @@ class StatefulRequest(InferRequest):
         self._pairs = tuple(pairs)
         self._fork = fork
         self._has_states = True
-        self._bound_shapes: list[Any] = [None] * len(self._inputs)  # of the last checked inputs
         if isinstance(self._runner, AppendingRunner):
             self._runner.append_to_states(self._pairs)
         made = {pair.output for pair in pairs}
@@ -87,6 +88,15 @@ class StatefulRequest(InferRequest):
         self._free_outputs = [position for position in range(len(self._outputs)) if position not in made]
         self._free_positions = {self._outputs[at].name: number for number, at in enumerate(self._free_outputs)}
         self._names = tuple(self._inputs[at].name for at in self._free_inputs)
+        others = [self._inputs[at] for at in self._free_inputs]
+        self._state_sizes = StateSizes(*([_dims(port) for port in ports] for ports in (self._state_ports, others)))
+        self._all_sizes = StateSizes([_dims(port) for port in self._inputs], ())
+        self._dtypes = [port.dtype if port.is_tensor else None for port in self._inputs]
+        self._sized: tuple[Any, ...] = ()  # the states that `_state_sizes` has seen last
+        order = [*self._free_inputs, *(pair.input for pair in pairs)]
+        self._in_order = _picker([order.index(at) for at in range(len(self._inputs))])
+        self._new_states = _picker([pair.output for pair in pairs])
+        self._unrepeatable = [None] * len(self._inputs)  # a run with inputs that are None is not repeated
         self._kept_by_default = self._on_device - made
         self._kept_states = frozenset(made & self._memories.outputs.keys())
         self._initial: tuple[Any, ...] = (None,) * len(pairs)
@@ -146,31 +156,42 @@ class StatefulRequest(InferRequest):
         given_inputs = self._free(inputs)
         values = current
         if any(value is None for value in current):
-            values = self._sized(current, given_inputs)
-        named = {**given_inputs, **dict(zip(self._state_names, values, strict=True))}
-        arrays = bind_inputs(self._inputs, named, self._memories.inputs, self._state_names)
-        self._bound_shapes = [getattr(array, "shape", None) for array in arrays]
+            values = self._with_zeros(current, given_inputs)
+        arrays = self._quickly_bound(given_inputs, values)
+        if arrays is None:
+            named = {**given_inputs, **dict(zip(self._state_names, values, strict=True))}
+            arrays = bind_inputs(self._inputs, named, self._memories.inputs, self._state_names)
         given = bind_out(self._outputs, self._free_out(out), arrays, self._memories.outputs)
         kept = given.kept | self._kept_states | (self._kept_by_default if out is None else frozenset())
         return arrays, _StatefulOutputs(self._outputs, given, kept, current)
 
-    def _with_states(self, arrays: list[Any]) -> list[Any]:
-        inputs: list[Any] = [None] * len(self._inputs)  # with one that is None, the run is not repeated
-        for position, array in zip(self._free_inputs, arrays, strict=True):
-            # The symbols of states must agree with those of other inputs, which only `_bound` checks.
-            if getattr(array, "shape", None) == self._bound_shapes[position]:
-                inputs[position] = array
-        for pair, value in zip(self._pairs, self._current, strict=True):
-            if value is not None and value.shape == self._bound_shapes[pair.input]:
-                inputs[pair.input] = value
-        return inputs
+    def _quickly_bound(self, given: Mapping[Any, Any], states: Sequence[Any]) -> list[Any] | None:
+        """What `bind_inputs` returns if it would return all values as they are, without a warning; otherwise None."""
+        if len(given) != len(self._names) or not all(name in given for name in self._names):
+            return None
+        arrays = list(self._in_order((*(given[name] for name in self._names), *states)))
+        for position, value in enumerate(arrays):
+            if not _is_bound(value, self._dtypes[position], self._memories.inputs.get(position, ())):
+                return None
+        return arrays if self._all_sizes.fit(arrays) else None
+
+    def _with_states(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        # `_bound` checks types and shapes of all inputs. In a repeated run, the runner compares the types with those of
+        # the last run, so what remains are shapes: those of the ports, and the same sizes for symbols of states.
+        current = self._current
+        if self._sized is not current:
+            self._state_sizes.fit(current)
+            self._sized = current
+        if not self._state_sizes.agree_with(arrays):
+            return self._unrepeatable
+        return self._in_order((*arrays, *current))
 
     def _advanced(self, results: list[np.ndarray]) -> list[np.ndarray]:
-        # They are new arrays, so states share no memory with what the caller has.
-        values = [results[pair.output] for pair in self._pairs]
-        if any(value.shape != old.shape for value, old in zip(values, self._current, strict=True)):
-            values = self._fitting(values)
-        self._current = tuple(values)
+        # They are new arrays of the last run's types, so states share no memory with what the caller has.
+        values = self._new_states(results)
+        if not self._state_sizes.fit(values):
+            values = tuple(self._fitting(values))  # which raises the error
+        self._current = self._sized = values
         return [results[position] for position in self._free_outputs]
 
     def _is_stale(self, given: GivenOutputs | None) -> bool:
@@ -201,6 +222,13 @@ class StatefulRequest(InferRequest):
 
     def _fitting(self, values: Sequence[Any]) -> list[Any]:
         """New states, checked."""
+        # As `_bind_states` would check them, which takes longer; it also finds the error.
+        are_bound = all(
+            _is_bound(value, self._dtypes[pair.input], (getattr(value, "context", None),))
+            for pair, value in zip(self._pairs, values, strict=True)
+        )
+        if are_bound and self._state_sizes.fit(values):
+            return list(values)
         new = {port.name: value for port, value in zip(self._state_ports, values, strict=True)}
         try:
             return self._bind_states(new)
@@ -299,7 +327,7 @@ class StatefulRequest(InferRequest):
             )
         return dict(zip(names, out, strict=True))
 
-    def _sized(self, values: Sequence[Any], inputs: Mapping[Any, Any]) -> tuple[Any, ...]:
+    def _with_zeros(self, values: Sequence[Any], inputs: Mapping[Any, Any]) -> tuple[Any, ...]:
         """``values`` with zeros where they are None. Raises `InferenceError` if their size is not known."""
         ports = [self._inputs[at] for at in self._free_inputs]
         memories = {number: self._memories.inputs.get(at, ()) for number, at in enumerate(self._free_inputs)}
@@ -325,6 +353,29 @@ class _StatefulOutputs(GivenOutputs):
     ) -> None:
         super().__init__(ports, given.values, given.memory, given.tensors, kept)
         self.source = source
+
+
+def _picker(positions: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """A function that returns the elements at ``positions``."""
+    if len(positions) < 2:
+        return lambda values: tuple(values[at] for at in positions)
+    return operator.itemgetter(*positions)
+
+
+def _is_bound(value: Any, dtype: np.dtype[Any] | None, memories: Sequence[Any]) -> bool:
+    """Whether `bind_inputs` would return ``value`` as it is, for a port of this dtype and unless its shape is wrong."""
+    if type(value) is np.ndarray:
+        return dtype is not None and value.dtype == dtype and not dtype.hasobject
+    return (
+        isinstance(value, RemoteTensor)
+        and value.context is not None
+        and any(value.context is memory for memory in memories)
+        and value.dtype == dtype
+    )
+
+
+def _dims(port: Port) -> Sequence[int | str | None] | None:
+    return port.shape if port.is_tensor else None
 
 
 def _is_sized(port: Port) -> bool:

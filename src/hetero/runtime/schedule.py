@@ -25,6 +25,7 @@ from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
 from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner, ScratchRunner
+from .chains import Chain, Link, PreparedRunner, find_chains
 from .moves import Mover, Placement, Program, Step
 from .parallel import ParallelRun, StepGraph, saved_by_parallel
 
@@ -35,6 +36,11 @@ __all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 _FIRST_LOOK, _LOOK_EVERY = 2, 64
 
 _MOST_PROGRAMS = 8  # kept for different sets of outputs that stay on their devices
+
+# After so many runs, the schedule looks for chains: runners bind values in the first runs with the same sizes. A chain
+# that breaks means that sizes have changed; if that happens often, chains save nothing.
+_RUNS_BEFORE_CHAINS = 4
+_MOST_BROKEN_CHAINS = 8
 
 _NO_PLACE = np.empty(0, np.uint8)
 
@@ -145,6 +151,9 @@ class ScheduleRunner:
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._overlaps = overlaps
+        self._num_prepared = sum(isinstance(runner, PreparedRunner) for runner in self._runners)
+        self._until_chains = _RUNS_BEFORE_CHAINS
+        self._num_broken = 0
         self._programs: dict[frozenset[int], Program] = {}
         self.keep_on_device(())
         self._alone = _as_alone(schedule, self._runners)
@@ -186,6 +195,9 @@ class ScheduleRunner:
             )
             for at, task in enumerate(program.tasks)
         ]
+        self._unchained = self._tasks
+        self._chains: dict[int, Chain] = {}  # in place of tasks: number of the first -> chain
+        self._may_chain = self._num_prepared > 1 and self._graph is None and not self._timed
         # The minimum time of each task before the last decision, and since then. Other load only adds to the minimum.
         self._seconds = [math.inf] * len(program.tasks)
         self._least_since = [math.inf] * len(program.tasks)
@@ -207,6 +219,8 @@ class ScheduleRunner:
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         program = self._program
+        if self._may_chain:
+            self._look_for_chains()
         slots = self._schedule.filled(inputs, program.num_slots)
         if self._graph is not None:
             self._run_wide(self._graph, slots)
@@ -256,7 +270,44 @@ class ScheduleRunner:
                 for slot in free:
                     slots[slot] = None
         except Exception as error:
+            if position in self._chains:
+                position = self._chains[position].at
             self._schedule.fail(self._program.tasks[position].step, error)
+
+    def _look_for_chains(self) -> None:
+        """Before a run: replace tasks by chains, or chains that are broken by their tasks."""
+        if self._chains:
+            if any(chain.is_broken for chain in self._chains.values()):
+                self._tasks, self._chains = self._unchained, {}
+                self._num_broken += 1
+                self._until_chains = _RUNS_BEFORE_CHAINS
+                self._may_chain = self._num_broken < _MOST_BROKEN_CHAINS
+            return
+        self._until_chains -= 1
+        if self._until_chains >= 0:
+            return
+        self._until_chains = 16 * _RUNS_BEFORE_CHAINS  # if there are none yet
+        # Runners that write to given places are not in chains, because then not all their runs pass through the chain.
+        links = [
+            None
+            if task.copies or self._run_into[task.step] is not None
+            else Link(self._runners[task.step], task.reads, task.fills, task.free)
+            for task in self._program.tasks
+        ]
+        for chain in find_chains(links):
+            self._chains[chain.begin] = chain
+        tasks: list[_RunnableTask] = []
+        skipped = 0
+        for task in self._unchained:
+            if skipped:
+                skipped -= 1
+            elif task[0] in self._chains:
+                chain = self._chains[task[0]]
+                tasks.append((task[0], chain.run, chain.reads, chain.fills, chain.free))
+                skipped = chain.num_tasks - 1
+            else:
+                tasks.append(task)
+        self._tasks = tasks
 
     def _run_wide(self, graph: StepGraph, slots: list[Any]) -> None:
         """Run tasks of which some are independent."""

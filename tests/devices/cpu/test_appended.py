@@ -13,7 +13,9 @@ import onnx.parser
 import pytest
 
 import hetero
-from hetero.devices.cpu.appended import ROWS, claim, rows_of
+from hetero._workspace import Room
+from hetero._workspace import claim as claim_rows
+from hetero.devices.cpu.appended import ROWS
 from hetero.errors import InferenceError
 
 Array = np.ndarray[Any, Any]
@@ -149,7 +151,19 @@ def test_forks_snapshots_and_restores_keep_their_own_values() -> None:
         snapshots: list[tuple[Mapping[str, Array], Array]] = []
         for _ in range(150):
             bound, twin = pairs[random.integers(len(pairs))]
-            match random.choice(["step"] * 6 + ["fork", "snapshot", "restore", "reset", "set"]):
+            match random.choice(["step"] * 8 + ["out", "wrong", "fork", "snapshot", "restore", "reset", "set"]):
+                case "out":
+                    x = rows(name, random, sizes, int(random.choice([1, 2])))
+                    expected = twin.step(x)
+                    out = np.full_like(expected, np.nan)
+                    bound.infer({"x": x}, out={"y": out})
+                    np.testing.assert_array_equal(out, expected)
+                case "wrong":
+                    for x in (rows(name, random, (2, 2, 1, 4), 1), rows(name, random, sizes, 1).astype(np.float64)):
+                        with pytest.raises(InferenceError):
+                            bound.infer({"x": x})
+                    with pytest.raises(InferenceError):
+                        bound.infer({"x": rows(name, random, sizes, 1)}, out={"y": np.zeros(3, np.float32)})
                 case "step":
                     x = rows(name, random, sizes, int(random.choice([0, 1, 1, 1, 2, 9])))
                     np.testing.assert_array_equal(bound.infer({"x": x})["y"], twin.step(x))
@@ -203,6 +217,61 @@ def test_an_inference_that_fails_leaves_the_state() -> None:
         np.testing.assert_allclose(y, x @ state[:, :, [step]].swapaxes(2, 3), 1e-5, 1e-6)
         np.testing.assert_array_equal(bound.snapshot_state()["p"], state)
     assert num_appends(bound)
+
+
+def masked(symbol: str) -> hetero.Model:
+    """With a mask over the old and the new rows, as exported decoders have it."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[b, 2, past, 4] p, float[b, 2, n, 4] x, float[b, {symbol}] m)
+            => (float[b, 2, all, 4] q, float[b, 2, n, all] y) {{
+            q = Concat<axis = 2>(p, x)
+            t = Transpose<perm = [0, 1, 3, 2]>(q)
+            s = MatMul(x, t)
+            y = Add(s, m)
+        }}"""
+    return hetero.Core().read_model(onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize("device", ["CPU", "ORT", "HETERO:CPU"])
+def test_an_input_that_grows_with_the_state(device: str) -> None:
+    """The mask has another length in each step; one of a wrong length, batch or rank is refused and changes nothing."""
+    core = hetero.Core()
+    if device == "ORT" and not any(name.startswith("ORT") for name in core.available_devices):
+        pytest.skip("onnxruntime is not installed")
+    bound = core.compile_model(masked("total"), device).create_stateful_request(
+        {"q": "p"}, {"p": np.zeros((1, 2, 0, 4), np.float32)}
+    )
+    random = np.random.default_rng(0)
+    state = np.zeros((1, 2, 0, 4), np.float32)
+    for step in range(30):
+        x = random.standard_normal((1, 2, 1, 4), np.float32)
+        mask = random.standard_normal((1, step + 1), np.float32)
+        if step % 7 == 6:
+            for wrong in (mask[:, :-1], np.concatenate([mask, mask]), mask[0], mask.astype(np.float64)):
+                with pytest.raises(InferenceError):
+                    bound.infer({"x": x, "m": wrong})
+            np.testing.assert_array_equal(bound.snapshot_state()["p"], state)
+        state = np.concatenate([state, x], 2)
+        np.testing.assert_allclose(bound.infer({"x": x, "m": mask})["y"], x @ state.swapaxes(2, 3) + mask, 1e-4, 1e-5)
+    np.testing.assert_array_equal(bound.snapshot_state()["p"], state)
+
+
+@pytest.mark.parametrize("device", ["CPU", "ORT"])
+def test_a_symbol_of_the_state_in_another_input(device: str) -> None:
+    """The mask has the length of the state before the step, so it cannot be added to all rows unless it is 1."""
+    core = hetero.Core()
+    if device == "ORT" and not any(name.startswith("ORT") for name in core.available_devices):
+        pytest.skip("onnxruntime is not installed")
+    bound = core.compile_model(masked("past"), device).create_stateful_request(
+        {"q": "p"}, {"p": np.ones((1, 2, 1, 4), np.float32)}
+    )
+    x = np.ones((1, 2, 0, 4), np.float32)
+    for _ in range(6):
+        bound.infer({"x": x, "m": np.ones((1, 1), np.float32)})
+    for length in (0, 2, 3):
+        with pytest.raises(InferenceError, match="past"):
+            bound.infer({"x": x, "m": np.ones((1, length), np.float32)})
+    assert bound.snapshot_state()["p"].shape == (1, 2, 1, 4)
 
 
 def test_out_and_results_of_earlier_steps() -> None:
@@ -267,16 +336,30 @@ def test_forks_append_at_the_same_time() -> None:
 
 def test_claims() -> None:
     """Rows behind a state are given once; other arrays, and views that only resemble a state, are copied."""
-    state = np.arange(6, dtype=np.float32).reshape(1, 3, 2)
-    room = claim(state, 1, (1, ROWS, 2), 1)
+
+    def claim(past: Array, shape: tuple[int, ...], added: int, dtype: Any = np.float32) -> Array:
+        rows = past.shape[1]
+        whole = claim_rows(past, 1, shape, np.dtype(dtype), added)
+        assert type(whole.base) is Room
+        assert whole.base.used == rows + added
+        assert (whole.shape, whole.dtype) == (shape, dtype)
+        np.testing.assert_array_equal(whole[:, :rows], past.astype(dtype))
+        return whole
+
+    state, shape = np.arange(6, dtype=np.float32).reshape(1, 3, 2), (1, ROWS, 2)
+    room = claim(state, shape, 1)
     assert not np.shares_memory(room, state)
-    first = rows_of(room, 1, 4)
-    again = claim(first, 1, (1, ROWS, 2), 2)
-    assert again is room
-    assert claim(first, 1, (1, ROWS, 2), 2) is not room
-    whole = rows_of(room, 1, 6)
-    assert claim(whole[:, 1:], 1, (1, ROWS, 2), 1) is not room
-    assert claim(whole, 1, (1, 2 * ROWS, 2), 1) is not room
-    assert claim(whole.view(np.int32), 1, (1, ROWS, 2), 1) is not room
-    assert claim(whole, 1, (1, ROWS, 2), 0) is room
-    assert claim(whole, 1, (1, ROWS, 2), 1) is room
+    first = room[:, :4]
+    assert claim(first, shape, 2) is room
+    assert claim(first, shape, 2) is not room
+    whole = room[:, :6]
+    whole[...] = np.arange(12, dtype=np.float32).reshape(1, 6, 2)
+    for other in (whole[:, 1:], whole[:, ::-1], whole[:, :, ::-1], whole.copy(), whole[:, :, :1], whole[:, :5]):
+        assert claim(other, (1, ROWS, other.shape[2]), 1) is not room
+    assert claim(whole, (1, 2 * ROWS, 2), 1) is not room
+    assert claim(whole.view(np.int32), shape, 1, np.int32) is not room
+    assert claim(whole.view(np.int32), shape, 1) is not room
+    assert claim(whole.astype(">f4"), shape, 1) is not room
+    assert claim(whole, shape, 0) is room
+    assert claim(whole[:][:], shape, 1) is room
+    assert claim(room, shape, 0) is not room  # more rows than are in use

@@ -13,36 +13,31 @@ Conditions for a plan (`append_in_place`):
 
 Such a program has the whole room as its output, and reads of ``past`` only the shape.
 
-Conditions for a run (`claim`): rows behind the state's own are unused. A room counts the rows in use, and this number
-only grows, so rows that a state holds are never written again: forks, snapshots and earlier states keep their values.
-If another inference has used the rows behind a state, also one that failed, or if the room is full, the state is copied
-into a new room.
+Conditions for a run (`_workspace.claim`): rows behind the state's own are unused. A room counts the rows in use, and
+this number only grows, so rows that a state holds are never written again: forks, snapshots and earlier states keep
+their values. If another inference has used the rows behind a state, also one that failed, or if the room is full, the
+state is copied into a new room.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from ..._sizes import are_same
 from .fusion.views import dense_steps
 from .values import Call, Value
 
-__all__ = ["Append", "Appended", "append_in_place", "claim", "rows_of"]
+__all__ = ["Append", "Appended", "append_in_place"]
 
 ROWS = 256
 """A room has a multiple of so many rows, so every `ROWS` steps the state is copied. A step reads the whole state, so
 these copies add less than 1 % to its time, for any length."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Of a segment: input number ``past`` and output number ``present`` of its program, the axis of tokens, and the
     tensor of the program that has the shape of the new rows."""
 
@@ -138,45 +133,3 @@ def _over_room(call: Call, present: Value, room: Value, axis: int) -> Call | Non
         inputs = (call.inputs[0], room, *call.inputs[2:])
         return dataclasses.replace(call, inputs=inputs, ints=(*call.ints[: 10 + 2 * rank], *batch))  # type: ignore[arg-type]
     return None
-
-
-class _Room(np.ndarray[Any, Any]):
-    """``used``: the number of rows that states hold, or that an inference has begun to write. ``address``: of its first
-    byte."""
-
-    used = 0
-    address = 0
-
-
-_claims = threading.Lock()
-
-
-def claim(past: NDArray[Any], axis: int, shape: tuple[int, ...], added: int) -> NDArray[Any]:
-    """A room of ``shape`` that holds the rows of ``past``, and has ``added`` rows behind them for the caller alone."""
-    rows = past.shape[axis]
-    room = _room_of(past, axis, shape)
-    if room is not None:
-        with _claims:
-            if room.used == rows:
-                room.used += added
-                return room
-    room = _Room(shape, past.dtype)
-    rows_of(room, axis, rows)[...] = past
-    room.used, room.address = rows + added, room.__array_interface__["data"][0]
-    return room
-
-
-def rows_of(room: NDArray[Any], axis: int, rows: int) -> NDArray[Any]:
-    """The first ``rows`` rows, as a view."""
-    return np.asarray(room)[(*(slice(None),) * axis, slice(rows))]
-
-
-def _room_of(state: NDArray[Any], axis: int, shape: tuple[int, ...]) -> _Room | None:
-    """The room of ``shape`` whose first rows along ``axis`` are ``state``, if any."""
-    base: Any = state
-    while isinstance(base, np.ndarray) and not isinstance(base, _Room):
-        base = base.base
-    if not isinstance(base, _Room) or base.shape != shape or base.dtype != state.dtype:
-        return None
-    is_first = state.__array_interface__["data"][0] == base.address and state.strides == base.strides
-    return base if is_first and (*shape[:axis], state.shape[axis], *shape[axis + 1 :]) == state.shape else None

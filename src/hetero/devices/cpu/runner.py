@@ -18,7 +18,6 @@ from ..._workspace import Arena, StopFlag, Workspace
 from ...errors import Cancelled, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
-from .appended import claim, rows_of
 from .control_flow.run import run_nested
 from .control_flow.trips import StaticBody
 from .planner import Planner
@@ -262,7 +261,6 @@ class CpuRunner:
         self._whole: Workspace | None = None  # the same, if its results are all outputs as they are
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
         self._first: Segment | None = None  # the first segment of the last run
-        self._untouched = np.empty(64, np.uint8)
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self.host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
@@ -358,7 +356,7 @@ class CpuRunner:
             arrays = {value: arrays[value] for value in segment.handed_on}
             segment = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
             results = None
-        if len(self._last) == 1 and segment.host < 0 and not segment.appends and segment.inputs == planner.input_ids:
+        if len(self._last) == 1 and segment.host < 0 and segment.inputs == planner.input_ids:
             self._single = workspace
             if segment.outputs == tuple(output_ids):
                 self._whole = workspace
@@ -383,36 +381,12 @@ class CpuRunner:
 
     def _fits(self, arrays: Mapping[int, NDArray[Any]], segment: Segment) -> bool:
         """Whether a segment holds for the sizes of these values."""
-        return self._workspace_of(segment).fits(self._operands(arrays, segment))
-
-    def _operands(self, arrays: Mapping[int, NDArray[Any]], segment: Segment) -> list[NDArray[Any]]:
-        """The inputs of the segment's program. Of a state that grows in place, it reads the shape only, and the array
-        is not contiguous: memory that is never touched stands for it."""
-        operands = [arrays[value] for value in segment.inputs]
-        for append in segment.appends:
-            past = operands[append.past]
-            if past.nbytes > self._untouched.nbytes:
-                self._untouched = np.empty(2 * past.nbytes, np.uint8)
-            operands[append.past] = np.ndarray(past.shape, past.dtype, self._untouched)
-        return operands
+        return self._workspace_of(segment).fits([arrays[value] for value in segment.inputs])
 
     def _run_program(
         self, segment: Segment, workspace: Workspace, arrays: Mapping[int, NDArray[Any]]
     ) -> Sequence[NDArray[Any]] | None:
-        operands = self._operands(arrays, segment)
-        if not segment.appends:
-            return workspace.run(operands)
-        if not workspace.fits(operands):
-            return None
-        places = [_NO_PLACE] * len(segment.outputs)
-        rooms, specs = {}, workspace.output_specs
-        for append in segment.appends:
-            past, added = arrays[segment.inputs[append.past]], workspace.shape(append.new)[append.axis]
-            shape, _ = specs[append.present]
-            room = places[append.present] = claim(past, append.axis, shape, added)
-            rooms[append.present] = rows_of(room, append.axis, past.shape[append.axis] + added)
-        results = workspace.run(operands, places)
-        return None if results is None else [rooms.get(at, result) for at, result in enumerate(results)]
+        return workspace.run([arrays[value] for value in segment.inputs])
 
     def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
         """Run a control-flow node or a custom operator in Python; adds its outputs to ``arrays``."""
@@ -465,7 +439,9 @@ class CpuRunner:
     def _workspace_of(self, segment: Segment) -> Workspace:
         entry = self._workspaces.get(id(segment))
         if entry is None:
-            entry = (segment, Workspace(segment.program, self._timed, self._arena, self._team, self.cancellation.flag))
+            flag = self.cancellation.flag
+            workspace = Workspace(segment.program, self._timed, self._arena, self._team, flag, segment.appends)
+            entry = (segment, workspace)
             self._workspaces[id(segment)] = entry
             while len(self._workspaces) > MAX_WORKSPACES + len(self._last):
                 self._workspaces.popitem(last=False)

@@ -84,49 +84,59 @@ def collapsed(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
     return joined, kept
 
 
-def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:
-    """The kernel that computes ``root`` from its expression, and its arguments after the result: tensors and NumPy
-    values. The first are the number of elements and, if an input is broadcast, the layout."""
-    leaves: dict[int, tuple[str, Tensor]] = {}
-    layouts: list[list[int]] = []
-    parameters: list[str] = []
-    arguments: list[Any] = []
-    statements: list[str] = []
-    names: dict[int, str] = {}
+class _Statements:
+    """The statements that compute an expression for the elements of ``root``, and what they read.
 
-    def name_of(operand: Tensor | Scalar) -> str:
-        known = names.get(id(operand))
+    An object, because a recursive function in `kernel_of` would refer to itself, and hold the tensors and their memory
+    until a garbage collection."""
+
+    def __init__(self, root: Tensor) -> None:
+        self.root = root
+        self.layouts: list[list[int]] = []
+        self.parameters: list[str] = []
+        self.arguments: list[Any] = []
+        self.lines: list[str] = []
+        self._names: dict[int, str] = {}
+
+    def name_of(self, operand: Tensor | Scalar) -> str:
+        """The variable that holds the operand; adds the statements that compute it."""
+        known = self._names.get(id(operand))
         if known is not None:
             return known
-        name = f"v{len(names)}"
-        names[id(operand)] = name
+        name = f"v{len(self._names)}"
+        self._names[id(operand)] = name
         kind = COMPUTED[operand.dtype.name]
         if isinstance(operand, Scalar):
-            parameters.append(f"{kind} {name}")
-            arguments.append(np.asarray(operand.value, _ARGUMENT[kind])[()])
+            self.parameters.append(f"{kind} {name}")
+            self.arguments.append(np.asarray(operand.value, _ARGUMENT[kind])[()])
         elif operand.expression is not None:
             expression = operand.expression
-            value = expression.template.format(*[name_of(each) for each in expression.operands])
+            value = expression.template.format(*[self.name_of(each) for each in expression.operands])
             rounded = f"as_half({value})" if operand.dtype == np.float16 else value
-            statements.append(f"{kind} {name} = {rounded};")
+            self.lines.append(f"{kind} {name} = {rounded};")
         else:
-            leaves[id(operand)] = name, operand
-            parameters.append(f"__global const {STORED[operand.dtype.name]} *p{name}")
-            arguments.append(operand)
-            if operand.shape == root.shape:
+            self.parameters.append(f"__global const {STORED[operand.dtype.name]} *p{name}")
+            self.arguments.append(operand)
+            if operand.shape == self.root.shape:
                 index = "i"
             elif operand.size == 1:
                 index = "0"
             else:
-                index = f"at[{len(layouts)}]"
-                layouts.append(strides_of(operand.shape, root.shape))
+                index = f"at[{len(self.layouts)}]"
+                self.layouts.append(strides_of(operand.shape, self.root.shape))
             loaded = {"half": "vload_half({1}, {0})", "bool": "({0}[{1}] != 0)"}.get(
                 "bool" if operand.dtype == np.bool_ else STORED[operand.dtype.name], "{0}[{1}]"
             )
-            statements.append(f"{kind} {name} = {loaded.format('p' + name, index)};")
+            self.lines.append(f"{kind} {name} = {loaded.format('p' + name, index)};")
         return name
 
-    last = name_of(root)
+
+def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:
+    """The kernel that computes ``root`` from its expression, and its arguments after the result: tensors and NumPy
+    values. The first are the number of elements and, if an input is broadcast, the layout."""
+    statements = _Statements(root)
+    last = statements.name_of(root)
+    layouts = statements.layouts
     stored = STORED[root.dtype.name]
     store = f"vstore_half_rte({last}, i, out)" if stored == "half" else f"out[i] = {last}"
     head: list[Any] = [np.uint32(root.size)]
@@ -142,11 +152,11 @@ def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:
             + "".join(f"at[{k}] += c * layout.strides[{k}][d]; " for k in range(len(layouts)))
             + "}\n"
         )
-    body = "\n".join(statements)
+    body = "\n".join(statements.lines)
     begin = "uint i = get_global_id(0);\nif (i >= n) return;\n"
-    text = f"({', '.join(signature + parameters)})\n{{\n{begin}{walk}{body}\n{store};\n}}\n"
+    text = f"({', '.join(signature + statements.parameters)})\n{{\n{begin}{walk}{body}\n{store};\n}}\n"
     name = f"compute_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-    return KernelSource(name, f"__kernel void {name}{text}", _PREAMBLE), [*head, *arguments]
+    return KernelSource(name, f"__kernel void {name}{text}", _PREAMBLE), [*head, *statements.arguments]
 
 
 _ARGUMENT = {"float": np.float32, "long": np.int64, "int": np.int32, "char": np.int8, "uchar": np.uint8}

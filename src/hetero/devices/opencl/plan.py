@@ -16,7 +16,8 @@ class Plan:
     """Steps whose kernels and memory are ready. It belongs to one runner, which runs it once at a time.
 
     ``inputs``: the tensors of the model's inputs. ``outputs``: of its results. ``first_use``: ``id`` of a slot -> the
-    first step that uses it. ``finished``: step -> the slots of results that no later step writes.
+    first step that uses it. ``finished``: step -> the slots of results that no later step writes. ``launches``: of each
+    step that is one kernel, the kernel and its sizes, else None.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Plan:
         device.build([step.source for step in steps if isinstance(step, KernelStep)])
         for step in steps:
             step.prepare(device)
+        self.launches = [step.launch if isinstance(step, KernelStep) else None for step in steps]
         self.first_use = {id(slot): min(use for use, _ in slot.uses) for slot in self.slots if slot.uses}
         self.finished: dict[int, list[Slot]] = {}
         for slot in self.slots:

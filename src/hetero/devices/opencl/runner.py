@@ -33,6 +33,8 @@ _STAGED_BYTES = 1 << 20
 """Larger inputs are not copied to pinned memory first: the driver takes less time than such a copy."""
 _IN_FLIGHT = 64
 """Steps that are started before the first of them must have ended: bounds the time to stop a run."""
+_FLUSHED = 16
+"""Steps that are started together: the device begins with them while the next are queued."""
 
 
 class Command:
@@ -173,7 +175,9 @@ class _Run:
                 self._bind_kept()
             self._start()
             if is_folding:
-                self._check_indices()
+                asked = self._ask_indices()
+                self._stream.download.flush()
+                self._check_indices(asked)
                 return []
             return self._collect()
         except BaseException:
@@ -245,26 +249,37 @@ class _Run:
     # -- steps
 
     def _start(self) -> None:
-        stream, cancellation, plan = self._stream, self._runner.cancellation, self._plan
+        """Start all steps. A small kernel takes less time than starting it, so the loop does no more than it must."""
+        stream, cancellation, plan, is_timed = self._stream, self._runner.cancellation, self._plan, self._runner._timed
+        compute, enqueue, launches = stream.compute, self._cl.enqueue_nd_range_kernel, plan.launches
+        finished, waits_of = plan.finished, self._waits
         started: collections.deque[Any] = collections.deque()
+        event = None
         for number, step in enumerate(plan.steps):
-            cancellation.check()
-            before, waits = self._last, self._waits.get(number, ())
-            event = step.enqueue(stream, waits)
+            if cancellation.requested:
+                cancellation.check()
+            launch = launches[number]
+            if launch is None or is_timed or number in waits_of:
+                before, waits = event, waits_of.get(number, ())
+                event = step.enqueue(stream, waits)
+                if is_timed:
+                    after = None
+                    if isinstance(step, ProductStep):
+                        after = [*waits, *(() if before is None else (before,))]
+                    self._commands.append(("kernel", step.node, event, after))
+            else:
+                event = enqueue(compute, *launch)
             self._last = event
-            if self._runner._timed:
-                after = None
-                if isinstance(step, ProductStep):
-                    after = [*waits, *(() if before is None else (before,))]
-                self._commands.append(("kernel", step.node, event, after))
-            for slot in plan.finished.get(number, ()):
-                self._ready[id(slot)] = event
-                self._download_results(slot, event)
-            started.append(event)
-            if len(started) > _IN_FLIGHT:
-                stream.compute.flush()
-                started.popleft().wait()
-        stream.compute.flush()
+            if number in finished:
+                for slot in finished[number]:
+                    self._ready[id(slot)] = event
+                    self._download_results(slot, event)
+            if number % _FLUSHED == _FLUSHED - 1:
+                compute.flush()
+                started.append(event)
+                if len(started) > _IN_FLIGHT // _FLUSHED:
+                    started.popleft().wait()
+        compute.flush()
 
     def _download_results(self, slot: Slot, event: Any) -> None:
         for position, tensor in enumerate(self._plan.outputs):
@@ -303,8 +318,9 @@ class _Run:
                 assert slot is not None
                 if slot.role != INPUT:
                     self._download(position, tensor, self._ready.get(id(slot)))
-        self._check_indices()
+        asked = self._ask_indices()
         self._stream.download.flush()
+        self._check_indices(asked)
         for _, copied in self._downloads.values():
             if copied is not None:
                 copied.wait()
@@ -353,20 +369,24 @@ class _Run:
         ready = self._ready.get(id(slot))
         return DeviceValue(self._memory, slot.block, tensor.dtype, tensor.shape, ready)  # type: ignore[arg-type]
 
-    def _check_indices(self) -> None:
-        """Raise `InferenceError` if a kernel read an index that is out of bounds. Waits for the kernels."""
+    def _ask_indices(self) -> tuple[NDArray[np.int32], Any] | None:
+        """Start to copy the flag of the kernels that check indices, if there are any."""
         failed = self._plan.failed
         if failed is None or failed.block is None:
-            return
-        flag = np.zeros(1, np.int32)
-        event = self._ready.get(id(failed))
-        self._cl.enqueue_copy(
-            self._stream.download,
-            flag,
-            failed.block.buffer,
-            is_blocking=True,
-            wait_for=None if event is None else [event],
+            return None
+        flag, event = np.zeros(1, np.int32), self._ready.get(id(failed))
+        waits = None if event is None else [event]
+        copied = self._cl.enqueue_copy(
+            self._stream.download, flag, failed.block.buffer, is_blocking=False, wait_for=waits
         )
+        return flag, copied
+
+    def _check_indices(self, asked: tuple[NDArray[np.int32], Any] | None) -> None:
+        """Raise `InferenceError` if a kernel read an index that is out of bounds. Waits for the kernels."""
+        if asked is None:
+            return
+        flag, copied = asked
+        copied.wait()
         if flag[0]:
             key, op_type = self._runner._planner.keys[int(flag[0]) - 1]
             raise InferenceError(f"{self._runner._name}: node {key!r} ({op_type}): an index is out of bounds")

@@ -49,6 +49,11 @@ class KernelStep:
             elif argument.block is not None:
                 self.bind(position, argument.block.buffer)
 
+    @property
+    def launch(self) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+        """The kernel, whose arguments are set, and its sizes."""
+        return self._kernel, *self._sizes
+
     def bind(self, position: int, buffer: Any) -> None:
         """Set the memory of an argument."""
         self._kernel.set_arg(position, buffer)

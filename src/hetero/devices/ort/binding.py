@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.chains import PreparedRun
 from . import backend
 from .values import FOREIGN_TYPES, array_of, ort_value
 
@@ -107,6 +108,14 @@ class HostBinding:
         except BaseException:
             self._forget()
             raise
+
+    def prepared(self) -> PreparedRun | None:
+        """See `PreparedRunner`."""
+        if self._ready_for is None:
+            return None
+        results = [self._views.get(at, result) for at, result in enumerate(self._ready)]
+        call = self._session.run_with_iobinding
+        return PreparedRun(call, (self._binding, self._options), list(self._bound), results)
 
     def _forget(self) -> None:
         """Release all values."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._sizes import StateSizes
 from ...errors import Cancelled, InferenceError, inference_error
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
 from ...plugin.profile import ProfileRow
+from ...runtime.chains import PreparedRun
 from . import backend
 from .arena import Lease
 from .binding import HOST_VALUES, MISFIT, HostBinding, OrtHostValue
@@ -102,7 +104,8 @@ class OrtRunner:
         types = [entry.type for entry in (*session.get_inputs(), *session.get_outputs())]
         self._by_ort_value = any(type_ in FOREIGN_TYPES for type_ in types)
         self._passed_on = _passed_on(self._inputs, self._outputs)
-        self._like: list[tuple[np.dtype[Any], tuple[int, ...]]] | None = None
+        self._like: list[np.dtype[Any]] | None = None  # of the inputs of the last run, if it can be repeated
+        self._sizes = StateSizes([port.shape if port.is_tensor else None for port in model.inputs], ())
         self._rows: Sequence[ProfileRow] = ()
         self._share = model.share  # the last attribute
 
@@ -142,9 +145,12 @@ class OrtRunner:
         """See `RepeatingRunner`."""
         if self._like is None:
             return None
-        for value, (dtype, shape) in zip(inputs, self._like, strict=True):
-            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+        for value, dtype in zip(inputs, self._like, strict=True):
+            if type(value) is not np.ndarray or value.dtype != dtype:
                 return None
+        # Every shape that the ports allow will do, because a session is not made for certain sizes.
+        if not self._sizes.fit(inputs):
+            return None
         try:
             results: list[np.ndarray] = self._direct.run(
                 self._outputs, dict(zip(self._inputs, inputs, strict=True)), self._options
@@ -152,6 +158,10 @@ class OrtRunner:
         except Exception as error:
             raise self._failure(error) from error
         return results
+
+    def prepared(self) -> PreparedRun | None:
+        """See `hetero.runtime.chains.PreparedRunner`."""
+        return None if self._binding is None else self._binding.prepared()
 
     def profile(self) -> Sequence[ProfileRow]:
         return self._rows
@@ -177,7 +187,7 @@ class OrtRunner:
         if all(type(value) is np.ndarray and value.dtype.kind in "biuf" for value in inputs) and all(
             type(result) is np.ndarray for result in results
         ):
-            self._like = [(value.dtype, value.shape) for value in inputs]
+            self._like = [value.dtype for value in inputs]
 
     def _failure(self, error: Exception) -> Exception:
         return _failure(error, self._model.device, self.cancellation)
