@@ -23,6 +23,7 @@ from .base.formatting import shape_text
 from .base.guard import guarded
 from .base.notebook import html_table
 from .base.other_names import OtherNames
+from .base.plain import plain
 from .base.properties import Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
@@ -411,7 +412,7 @@ class Core(OtherNames):
                 raise PropertyError("a plan already contains its pins; pass pins to Core.plan(model, device, pins=...)")
             pins = device.pins  # those of nodes in nested graphs apply when these are compiled
             device = string_of_list(device.devices)
-        check_pins(pins)
+        pins = check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         return resolve_request(parsed, plugin, full, pins)
 
@@ -424,7 +425,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
     if not isinstance(shapes, Mapping):
         raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
     given_for: dict[str, _Size] = {
-        name.name if isinstance(name, Port) else name: shape for name, shape in shapes.items()
+        name.name if isinstance(name, Port) else plain(name): shape for name, shape in shapes.items()
     }
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()

@@ -8,6 +8,7 @@ property that is not declared raises an error with the most similar name.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from ..errors import PropertyError, did_you_mean, shown
 from .files import path_text
 from .log import LEVELS
 from .other_names import OF_PROPERTIES
+from .plain import plain
 
 __all__ = [
     "PROPERTIES",
@@ -52,7 +54,10 @@ class Property:
 
     def check(self, value: Any) -> Any:
         """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans and whole numbers,
-        such as ``YES`` and ``4``."""
+        such as ``YES`` and ``4``, NumPy scalars, and a path object as a path."""
+        value = plain(value)
+        if self.problem is _path_problem and isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if self.type is int and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
             value = int(value)
         if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import edges
+from ..base.plain import plain
 from ..errors import ModelError, did_you_mean
 from .constants import Constants
 from .file import ModelFile
@@ -76,7 +77,7 @@ class Rows:
 
     def find_key(self, key: str) -> int | None:
         """The node with this key, or None."""
-        node = self.file.keys.entry_of(key)
+        node = self.file.keys.entry_of(plain(key))
         if self._nodes is not None and node >= 0:
             at = int(np.searchsorted(self._nodes, node))
             node = at if at < len(self._nodes) and self._nodes[at] == node else -1
@@ -160,7 +161,7 @@ class Rows:
 
     def find_value(self, name: str) -> int | None:
         """The value with this name, or None."""
-        value = self.file.index.value_id(name)
+        value = self.file.index.value_id(plain(name))
         if self._values is not None and value >= 0:
             at = int(np.searchsorted(self._values, value))
             value = at if at < len(self._values) and self._values[at] == value else -1

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._onnx import attribute_groups, read_attributes
 from ..base.formatting import counted
+from ..base.plain import plain
 from ..errors import ModelError, raise_out_of_memory
 from .constants import StoredTensor
 from .nested import embed, external_attributes
@@ -256,6 +257,7 @@ class Initializers(Mapping[str, Initializer]):
         self._model = model
 
     def __getitem__(self, name: str) -> Initializer:
+        name = plain(name)
         value = self._model.find_value(name) if isinstance(name, str) else None
         if value is None or not self._model.is_constant[value]:
             raise KeyError(name)

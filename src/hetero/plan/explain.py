@@ -12,6 +12,7 @@ import numpy as np
 
 from ..assign.affinity import Origin
 from ..base.formatting import counted, duration
+from ..base.plain import plain
 from ..errors import PropertyError
 from .trial import Trials
 
@@ -162,6 +163,7 @@ def explain(plan: BoundPlan, node: str) -> Explanation:
     """See `Plan.explain`."""
     assignment = plan.assignment
     model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
+    node = plain(node)
     index = _find(plan, model, node)
     cuts, passed = _cuts(assignment, index)
     relevant: dict[tuple[int, int], None] = {}
