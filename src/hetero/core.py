@@ -80,6 +80,12 @@ class Core(OtherNames):
             "get_versions": "hetero.__version__, or core.get_property(device, 'FULL_DEVICE_NAME')",
             "register_plugins": "core.register_plugin for each device",
             "unload_plugin": "another Core: plugins are unloaded with theirs",
+            "read_network": "core.read_model(path)",
+            "load_network": "core.compile_model(model, device)",
+            "import_network": "core.import_model(path)",
+            "query_network": "core.query_model(model, device)",
+            **dict.fromkeys(("get_metric", "get_config"), "core.get_property(device, name)"),
+            "set_config": "core.set_property(device, values)",
         }
     )
 
@@ -316,12 +322,17 @@ class Core(OtherNames):
     def add_extension(self, extension: Any, device: str | None = None) -> None:
         """Add an extension, such as a `CustomOp`, to a device, for models that are queried and compiled later.
 
-        ``device``: a name, or a list (``HETERO:FPGA,CPU``) for each device in it. None: every device that supports the
-        extension, including devices registered later. The extension stays until this `Core` is deleted.
+        ``extension``: one extension, or a list of `CustomOp`, added up to the first error. ``device``: a name, or a
+        list (``HETERO:FPGA,CPU``) for each device in it. None: every device that supports the extension, including
+        devices registered later. The extension stays until this `Core` is deleted.
 
         Raises `NotSupported` if the device does not support this kind of extension, and `ExtensionError` if a
         `CustomOp` with the same name and version already exists.
         """
+        if isinstance(extension, (list, tuple)) and extension and all(isinstance(op, CustomOp) for op in extension):
+            for op in extension:
+                self.add_extension(op, device)
+            return
         names = [""]
         if device is not None:
             parsed = parse_device(device)

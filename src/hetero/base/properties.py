@@ -40,7 +40,7 @@ class Property:
     """One key: its type, its default, whether it can be set, and which values of that type it accepts.
 
     ``accepts``: returns False for a value outside the range that ``doc`` states. ``problem``: returns a description of
-    the error in a value, or None.
+    the error in a value, or None. ``convert``: returns the value to keep for an accepted type.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Property:
     accepts: Callable[[Any], bool] | None = None
     doc: str = ""
     problem: Callable[[Any], str | None] | None = None
+    convert: Callable[[Any], Any] | None = None
 
     def check(self, value: Any) -> Any:
         """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans and whole numbers,
@@ -68,6 +69,8 @@ class Property:
             kinds = self.type if isinstance(self.type, tuple) else (self.type,)
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise PropertyError(f"property {self.name}: expected {expected}, found {shown(value)}")
+        if self.convert is not None:
+            value = self.convert(value)
         if self.choices is not None and value not in self.choices:
             listed = ", ".join(str(choice) or repr(choice) for choice in self.choices)
             hint = did_you_mean(value, map(str, self.choices))

@@ -31,6 +31,7 @@ from .session import (
     CPU_PROVIDER,
     SESSION_OPTIONS,
     SessionSource,
+    named_options,
     num_streams,
     session_options,
     session_options_problem,
@@ -90,6 +91,7 @@ class OrtPlugin(Plugin):
             {},
             doc=f"attributes of onnxruntime's SessionOptions: {', '.join(SESSION_OPTIONS)}",
             problem=session_options_problem,
+            convert=named_options,
         ),
         Property("ORT_RUN_CONFIG", Mapping, {}, doc="onnxruntime's config entries for each run"),
     )
