@@ -89,7 +89,7 @@ class MissingOp:
     def __str__(self) -> str:
         return (
             f"if {self.device} supported {self.op_type} ({counted(self.nodes, 'node')}): "
-            f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before}"
+            f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before:,}"
         )
 
 
@@ -125,7 +125,7 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield (
-            f"{self.node!r} ({self.op_type}) is on {self.device}, in subgraph {self.subgraph} of {self.num_subgraphs}: "
+            f"{self.node!r} ({self.op_type}) is on {self.device}, in subgraph {self.subgraph} of {self.num_subgraphs:,}: "
             f"{self.reason}"
         )
         yield "devices by priority:"

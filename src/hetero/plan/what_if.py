@@ -76,8 +76,8 @@ class Difference:
             predicted = [f"predicted   {duration(self.latency_before_s)} -> {duration(self.latency_after_s)}"]
         return "\n".join(
             [
-                f"subgraphs   {self.subgraphs_before} -> {self.subgraphs_after}",
-                f"cut values  {self.values_before} -> {self.values_after}",
+                f"subgraphs   {self.subgraphs_before:,} -> {self.subgraphs_after:,}",
+                f"cut values  {self.values_before:,} -> {self.values_after:,}",
                 f"cut bytes   {_bytes(self.bytes_before, self.unknown_before)} -> "
                 f"{_bytes(self.bytes_after, self.unknown_after)}",
                 *predicted,
@@ -87,8 +87,8 @@ class Difference:
 
     def __repr__(self) -> str:
         return (
-            f"<Difference: {self.subgraphs_before} -> {self.subgraphs_after} subgraphs, "
-            f"{self.values_before} -> {self.values_after} cut values, {counted(len(self.moved), 'node')} moved>"
+            f"<Difference: {self.subgraphs_before:,} -> {self.subgraphs_after:,} subgraphs, "
+            f"{self.values_before:,} -> {self.values_after:,} cut values, {counted(len(self.moved), 'node')} moved>"
         )
 
 
