@@ -125,8 +125,8 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield (
-            f"{self.node!r} ({self.op_type}) is on {self.device}, in subgraph {self.subgraph} of {self.num_subgraphs:,}: "
-            f"{self.reason}"
+            f"{self.node!r} ({self.op_type}) is on {self.device}, in subgraph {self.subgraph} of "
+            f"{self.num_subgraphs:,}: {self.reason}"
         )
         yield "devices by priority:"
         for answer in self.asked:

@@ -226,9 +226,8 @@ def _print(differences: Sequence[Difference], judged: str, reference: str, toler
     advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
     if not rtol < float("inf"):
         advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
-    print_line(
-        f"{f'{failed:,} of {len(differences):,} values differ' if len(differences) > 1 else 'The value differs'}; {advice}"
-    )
+    which = f"{failed:,} of {len(differences):,} values differ" if len(differences) > 1 else "The value differs"
+    print_line(f"{which}; {advice}")
 
 
 def _print_divergence(divergence: Divergence) -> None:
