@@ -80,11 +80,12 @@ class _State:
     def value(self, value: int) -> _Array:
         known = self._values.get(value)
         if known is None:
-            number = int(self.rows.file.value_constant[value])
-            stated = self.rows.constants.type_of(number) if number >= 0 else ValueType(None, None)
-            if stated.dtype not in _DTYPES.values() or math.prod(stated.shape or ()) > _MOST_ELEMENTS:
+            constants, number = self.rows.constants, int(self.rows.file.value_constant[value])
+            if number < 0 or math.prod(constants.dims(number)) > _MOST_ELEMENTS:
                 raise _Unknown
-            known = self._values[value] = np.asarray(self.rows.constants.view(number))
+            if constants.type_of(number).dtype not in _DTYPES.values():
+                raise _Unknown
+            known = self._values[value] = np.asarray(constants.view(number))
         return known
 
     def add_value(self, value: int, result: _Array) -> None:
