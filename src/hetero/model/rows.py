@@ -156,7 +156,7 @@ class Rows:
         """The value with this name. Raises `ModelError` if the graph has none."""
         value = self.find_value(name)
         if value is None:
-            raise self.file.error(f"the graph has no value {name!r}")
+            raise self.file.error(f"the graph has no value {name!r}{self._similar_value(name)}")
         return value
 
     def find_value(self, name: str) -> int | None:
@@ -209,6 +209,11 @@ class Rows:
         if self._values is None:
             return np.arange(len(self.file.constant_value), dtype=np.int32)
         return self.file.value_constant[self._values[self.is_constant]]
+
+    def _similar_value(self, name: str) -> str:
+        if self.num_values > _MAX_KEYS_TO_COMPARE:
+            return ""
+        return did_you_mean(name, map(self.value_name, range(self.num_values)))
 
     def _unknown_key(self, key: str) -> ModelError:
         guess = did_you_mean(key, self.keys) if self.num_nodes <= _MAX_KEYS_TO_COMPARE else ""
