@@ -8,7 +8,7 @@ onnx's inference follows such integers through few operators, and before opset 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,23 +44,42 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
     ]
     if "Shape" not in names and "Size" not in names:
         return {}
-    used = [number for number, name in enumerate(names) if name in _VALUES or name in _SHAPES]
+    used = [number for number, name in enumerate(names) if name in _SHAPES]
+    opened = {
+        node
+        for node in np.flatnonzero(np.isin(rows.file.node_op, used)).tolist()
+        for output in rows.node_outputs[node][:1].tolist()
+        if output >= 0 and _is_open(type_of(output))
+    }
     state = _State(rows, type_of)
-    for node in np.flatnonzero(np.isin(rows.file.node_op, used)).tolist():
-        name = names[rows.file.node_op[node]]
-        outputs = rows.node_outputs[node].tolist()
-        if not outputs or outputs[0] < 0:
-            continue
+    for node in sorted(opened | _computing(rows, names, opened)):
+        name, output = names[rows.file.node_op[node]], int(rows.node_outputs[node][0])
         try:
-            if name in _SHAPES and _is_open(type_of(outputs[0])):
-                state.add_shape(outputs[0], _SHAPES[name](_Node(state, node)))
+            if node in opened:
+                state.add_shape(output, _SHAPES[name](_Node(state, node)))
             if name in _VALUES:
-                state.add_value(outputs[0], _VALUES[name](_Node(state, node)))
+                state.add_value(output, _VALUES[name](_Node(state, node)))
         except _Unknown:
             continue
         except Exception as error:  # malformed nodes; their device reports them
             raise_out_of_memory(error)
     return state.found
+
+
+def _computing(rows: Rows, names: Sequence[str], nodes: Iterable[int]) -> set[int]:
+    """The nodes that may compute the small values from which the shapes of results of ``nodes`` follow."""
+    found: set[int] = set()
+    left = [(node, 0 if names[rows.file.node_op[node]] in _WITHOUT_DATA else 1) for node in nodes]
+    while left:
+        node, first = left.pop()
+        values = rows.node_inputs[node][first:]
+        for producer in rows.producer[values[values >= 0]].tolist():
+            name = names[rows.file.node_op[producer]] if producer >= 0 else ""
+            if name in _VALUES and producer not in found:
+                found.add(producer)
+                if name not in ("Shape", "Size"):
+                    left.append((producer, 0))
+    return found
 
 
 def _is_open(known: ValueType) -> bool:
@@ -383,3 +402,4 @@ _SHAPES: Mapping[str, Callable[[_Node], Sequence[int]]] = {
     "Resize": _resize,
 }
 """Operator -> the shape of its result."""
+_WITHOUT_DATA = ("ConstantOfShape", "Range")  # of others, the first input has data, of which only the shape matters

@@ -35,7 +35,8 @@ _UNKNOWN = ValueType(None, None)
 _NOTHING = (_UNKNOWN, 0, b"")
 _MAX_ROUNDS = 4  # of inference with added types; each may take tens of ms in a child process
 # With shapes that nodes compute: each layer of a transformer may compute its shapes from the results of the one before.
-_MAX_ROUNDS_OF_SHAPES = 16
+# Each round costs about 0.25 s of CPU time for 20,000 nodes, so only models of up to so many nodes get all rounds.
+_MAX_ROUNDS_OF_SHAPES, _NODES_FOR_ALL_ROUNDS = 16, 5_000
 _NO_TENSOR = -1  # the result of read_type for sequences, maps and optionals
 
 
@@ -287,7 +288,8 @@ class ValueTypes:
             added = {}
             inferred = self._infer_from(stated)
         rows = Rows(self._file, self._constants)
-        for number in range(_MAX_ROUNDS_OF_SHAPES):
+        rounds = _MAX_ROUNDS_OF_SHAPES if rows.num_nodes <= _NODES_FOR_ALL_ROUNDS else _MAX_ROUNDS
+        for number in range(rounds):
             if inferred is None:
                 break
             known = {**stated, **added}
