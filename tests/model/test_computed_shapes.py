@@ -178,6 +178,7 @@ def test_a_reshape_in_each_of_many_layers(core: hetero.Core) -> None:
         [made("Expand", ["s", "many"], "v")],
         [made("Mul", ["s", "huge"], "w"), made("Mul", ["w", "huge"], "v")],
         [made("Neg", ["s"], "v")],
+        [made("Gather", ["s", "i"], "n"), made("Mul", ["n", "most"], "w"), made("Unsqueeze", ["w", "a"], "v")],
         [made("Add", ["s", "single"], "v")],
         [made("Slice", ["s", "b"], "v")],
         [made("Concat", ["s", "missing"], "v", axis=0)],
@@ -194,6 +195,8 @@ def test_what_does_not_follow_stays_unknown(core: hetero.Core, nodes: list[Node]
         "far": [7],
         "many": [1 << 40, 1],
         "huge": 1 << 39,
+        "i": 0,
+        "most": 2**63 - 2,
         "single": np.array(1, np.float32),
         "missing": np.array([0.5], np.float32),
     }

@@ -24,7 +24,7 @@ __all__ = ["computed_shapes"]
 
 _MOST_ELEMENTS = 256
 _MOST_DIMS = 64  # of NumPy's arrays
-_LARGEST = 2**40  # sizes that could occur, so that sums and products of two do not overflow int64
+_LARGEST = 2**40  # sizes and numbers of elements that could occur; larger results are not followed
 _FIRST_BROADCASTING_OPSET = 7  # before, Add and others had the attributes axis and broadcast
 
 _Array = NDArray[Any]
@@ -55,10 +55,11 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
     for node in sorted(opened | _computing(rows, names, opened)):
         name, output = names[rows.file.node_op[node]], int(rows.node_outputs[node][0])
         try:
-            if node in opened:
-                state.add_shape(output, _SHAPES[name](_Node(state, node)))
-            if name in _VALUES:
-                state.add_value(output, _VALUES[name](_Node(state, node)))
+            with np.errstate(all="ignore"):  # integers wrap around, as in runtimes
+                if node in opened:
+                    state.add_shape(output, _SHAPES[name](_Node(state, node)))
+                if name in _VALUES:
+                    state.add_value(output, _VALUES[name](_Node(state, node)))
         except _Unknown:
             continue
         except Exception as error:  # malformed nodes; their device reports them
