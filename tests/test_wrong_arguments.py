@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import pathlib
 import re
@@ -17,6 +18,7 @@ from onnx import helper, numpy_helper
 import hetero
 from hetero.base.properties import MAX_THREADS, MOST, PROPERTIES
 from hetero.compiling.splitting import read_manifest
+from hetero.errors import shown
 from hetero.report.dot import write_affinity_dot
 from hetero.report.html import write_report
 from hetero.report.trace import write_trace
@@ -218,6 +220,106 @@ def test_wrong_arguments(call: str) -> None:
         except Exception as error:
             troubles.append(f"{name}: {type(error).__name__}: {error}")
     assert not troubles, "\n".join(troubles)
+
+
+class Name(enum.StrEnum):
+    WRONG = "no such thing"
+
+
+NOT_PLAIN: tuple[Any, ...] = (
+    np.str_("no such thing"),
+    np.str_("relux"),
+    np.int64(-3),
+    np.float32(1.5),
+    np.float64("nan"),
+    np.bool_(True),
+    np.bytes_(b"x"),
+    np.datetime64("2020-01-01"),
+    np.dtype("float32"),
+    pathlib.Path("no such folder/file"),
+    Name.WRONG,
+    [np.int64(3), np.str_("a")],
+    (np.float32(2), pathlib.Path("q")),
+    {np.str_("u")},
+    {np.str_("zz"): np.int64(3)},
+    {pathlib.Path("a"): pathlib.Path("b")},
+    {"CPU": np.str_("x")},
+    {"CPU": {np.str_("NO"): Name.WRONG}},
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_messages_show_numpy_scalars_paths_and_enums_as_plain_values(call: str) -> None:
+    troubles = []
+    for value in NOT_PLAIN:
+        try:
+            CALLS[call](value)
+        except Exception as error:
+            if not isinstance(error, OSError) and re.search(r"\b(np\.\w+|PosixPath|dtype)\(|<Name", str(error)):
+                troubles.append(f"{value!r}: {error}")
+    assert not troubles, "\n".join(troubles)
+
+
+def test_shown() -> None:
+    class Path:
+        def __fspath__(self) -> str:
+            return "a"
+
+    nested: list[Any] = [np.int8(1)]
+    nested.append(nested)
+    for value, expected in (
+        (np.str_("it's"), '"it\'s"'),
+        (np.float32(0.1), "0.1"),
+        (np.True_, "True"),
+        (np.complex64(1j), "1j"),
+        ((np.uint8(2),), "(2,)"),
+        ({}, "{}"),
+        (set(), "set()"),
+        (Path(), "'a'"),
+        (np.zeros(2), "array([0., 0.])"),
+        (10**5000, "an integer of 16610 bits"),
+        (Odd(), "a Odd whose repr raises RuntimeError"),
+        ([1, {"a": (Name.WRONG,)}], "[1, {'a': ('no such thing',)}]"),
+    ):
+        assert shown(value) == expected
+    assert shown(nested).startswith("[1, [1, ")
+
+
+@pytest.mark.parametrize(
+    "text", [np.str_, lambda text: enum.StrEnum("One", {"one": text})["one"]], ids=["NumPy", "enum"]
+)
+def test_numpy_scalars_and_enums_are_accepted(tmp_path: pathlib.Path, text: Callable[[str], str]) -> None:
+    x, two = np.ones((2, 4), np.float32), np.int64(2)
+    plan = CORE.plan(
+        MODEL,
+        text(LISTED),
+        {text("ASSIGNMENT"): text("PRIORITY"), "PERF_COUNT": np.bool_(True)},
+        pins={text("relu"): text("TEMPLATE"), text("weight:w"): text("CPU")},
+        max_memory={text("CPU"): np.int64(10**6)},
+        shapes={text("x"): (two, np.int32(4))},
+    )
+    assert plan.affinity == {"product": "CPU", "relu": "TEMPLATE"}
+    plan.save(tmp_path / "plan.json")
+    assert hetero.Plan.load(tmp_path / "plan.json").pins == {"relu": "TEMPLATE", "weight:w": "CPU"}
+    assert str(plan.explain(text("relu"))).startswith("'relu' (Relu) is on TEMPLATE")
+    assert plan.what_if(device_supports={text("TEMPLATE"): [text("MatMul")]}, without_pins=[text("relu")])
+    config = {
+        "NUM_STREAMS": two,
+        "CACHE_DIR": tmp_path / "cache",
+        "DEVICE_PROPERTIES": {text("CPU"): {"PERF_COUNT": np.bool_(True)}},
+    }
+    for was_cached in (False, True):
+        compiled = CORE.compile_model(MODEL, text(LISTED), config, pins={text("rel."): text("TEMPLATE")})
+        assert compiled.get_property("LOADED_FROM_CACHE") == was_cached
+        assert np.array_equal(compiled({text("x"): x})[text("y")], np.full((2, 4), 4, np.float32))
+    compiled.export_model(tmp_path / "exported.hetero")
+    assert CORE.plan(MODEL, LISTED, pins={"relu": "TEMPLATE"}, shapes={text("batch"): two}).values[0].shape == (2, 4)
+    assert MODEL.initializers[text("w")].name == "w"
+    assert MODEL.with_outputs([text("a")]).outputs[1].name == "a"
+    assert MODEL.with_types({text("a"): (text("float32"), (two, 4))}).save(tmp_path / "typed.onnx") is None
+    assert CORE.plan(MODEL.with_affinity({text("relu"): text("TEMPLATE")}), LISTED).affinity["relu"] == "TEMPLATE"
+    assert hetero.partition_graph(GRAPH, [0, 0, 0], text("auto"), max_nodes=two)
+    MODEL.with_affinity({text("relu"): text("CPU")}).save(tmp_path / "affinity.onnx")
 
 
 @pytest.mark.parametrize("name", INTEGERS)

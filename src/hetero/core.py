@@ -23,6 +23,7 @@ from .base.formatting import shape_text
 from .base.guard import guarded
 from .base.notebook import html_table
 from .base.other_names import OtherNames
+from .base.plain import plain
 from .base.properties import Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
@@ -79,6 +80,12 @@ class Core(OtherNames):
             "get_versions": "hetero.__version__, or core.get_property(device, 'FULL_DEVICE_NAME')",
             "register_plugins": "core.register_plugin for each device",
             "unload_plugin": "another Core: plugins are unloaded with theirs",
+            "read_network": "core.read_model(path)",
+            "load_network": "core.compile_model(model, device)",
+            "import_network": "core.import_model(path)",
+            "query_network": "core.query_model(model, device)",
+            **dict.fromkeys(("get_metric", "get_config"), "core.get_property(device, name)"),
+            "set_config": "core.set_property(device, values)",
         }
     )
 
@@ -315,12 +322,17 @@ class Core(OtherNames):
     def add_extension(self, extension: Any, device: str | None = None) -> None:
         """Add an extension, such as a `CustomOp`, to a device, for models that are queried and compiled later.
 
-        ``device``: a name, or a list (``HETERO:FPGA,CPU``) for each device in it. None: every device that supports the
-        extension, including devices registered later. The extension stays until this `Core` is deleted.
+        ``extension``: one extension, or a list of `CustomOp`, added up to the first error. ``device``: a name, or a
+        list (``HETERO:FPGA,CPU``) for each device in it. None: every device that supports the extension, including
+        devices registered later. The extension stays until this `Core` is deleted.
 
         Raises `NotSupported` if the device does not support this kind of extension, and `ExtensionError` if a
         `CustomOp` with the same name and version already exists.
         """
+        if isinstance(extension, (list, tuple)) and extension and all(isinstance(op, CustomOp) for op in extension):
+            for op in extension:
+                self.add_extension(op, device)
+            return
         names = [""]
         if device is not None:
             parsed = parse_device(device)
@@ -411,7 +423,7 @@ class Core(OtherNames):
                 raise PropertyError("a plan already contains its pins; pass pins to Core.plan(model, device, pins=...)")
             pins = device.pins  # those of nodes in nested graphs apply when these are compiled
             device = string_of_list(device.devices)
-        check_pins(pins)
+        pins = check_pins(pins)
         parsed, plugin, full = self._resolve(device, config)
         return resolve_request(parsed, plugin, full, pins)
 
@@ -424,7 +436,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
     if not isinstance(shapes, Mapping):
         raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
     given_for: dict[str, _Size] = {
-        name.name if isinstance(name, Port) else name: shape for name, shape in shapes.items()
+        name.name if isinstance(name, Port) else plain(name): shape for name, shape in shapes.items()
     }
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()

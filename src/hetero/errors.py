@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -48,6 +49,8 @@ _Error = TypeVar("_Error", bound="HeteroError")
 
 # Characters of a word, and of a whole message. Names may come from an untrusted file and be megabytes long.
 _LONGEST_WORD = 200
+# Levels of containers whose items `shown` replaces; a container that contains itself ends there.
+_MOST_NESTED = 4
 _LONGEST_MESSAGE = 1 << 16
 
 
@@ -267,15 +270,48 @@ def memory_errors() -> Iterator[None]:
 
 
 def shown(value: object) -> str:
-    """``repr`` for messages. Also works for values whose repr raises, such as very large integers."""
+    """``repr`` for messages: NumPy scalars, paths and subclasses of ``str`` look like the plain Python values, also in
+    built-in containers. Also works for values whose repr raises, such as very large integers."""
     try:
-        return repr(value)
+        return _shown(value)
     except Exception as error:
         if isinstance(error, MemoryError):
             raise
         if isinstance(value, int):
             return f"an integer of {value.bit_length()} bits"
         return f"a {type(value).__name__} whose repr raises {type(error).__name__}"
+
+
+def _shown(value: object, depth: int = 0) -> str:
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if isinstance(value, str) and type(value) is not str:  # such as np.str_ and members of a StrEnum
+        return repr(str.__str__(value))
+    if type(value).__module__.partition(".")[0] == "numpy":
+        return _shown_numpy(value)
+    if depth == _MOST_NESTED:
+        return repr(value)
+    if type(value) is list:
+        return f"[{_shown_items(value, depth)}]"
+    if type(value) is tuple:
+        return f"({_shown_items(value, depth)}{',' if len(value) == 1 else ''})"
+    if type(value) is set and value:
+        return f"{{{_shown_items(value, depth)}}}"
+    if type(value) is dict:
+        return f"{{{', '.join(f'{_shown(key, depth + 1)}: {_shown(item, depth + 1)}' for key, item in value.items())}}}"
+    return repr(value)
+
+
+def _shown_items(values: Iterable[object], depth: int) -> str:
+    return ", ".join(_shown(value, depth + 1) for value in values)
+
+
+def _shown_numpy(value: object) -> str:
+    import numpy as np  # late: the value's type shows that it is loaded
+
+    if isinstance(value, np.bytes_):
+        return repr(value.item())
+    return str(value) if isinstance(value, (np.generic, np.dtype)) else repr(value)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from .base.guard import guarded
 from .base.importable import import_name, imported
 from .base.machine import DeviceMemory, usable_processors
 from .base.notebook import html_table
+from .base.plain import plain
 from .errors import (
     DeviceUnavailable,
     HeteroError,
@@ -28,6 +29,7 @@ from .errors import (
     UnknownDevice,
     did_you_mean,
     raise_out_of_memory,
+    shown,
 )
 from .extension.custom_op import CustomOp
 from .extension.table import check_new
@@ -163,8 +165,9 @@ class Registry:
 
     def register(self, name: str, target: str | os.PathLike[str] | Factory) -> None:
         """Register a plugin as ``name``: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
-        if not is_device_name(name):
-            raise PropertyError(f"{name!r} cannot be a device name: expected letters, digits and underscores")
+        name = plain(name)
+        if not isinstance(name, str) or not is_device_name(name):
+            raise PropertyError(f"{shown(name)} cannot be a device name: expected letters, digits and underscores")
         factory: Factory
         spelled: str | None
         if callable(target):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from command_line import Invoke
 from hetero.cli import main
@@ -80,3 +81,17 @@ def test_no_model_or_two(hetero: Invoke, diamond_path: Path) -> None:
 def test_module_runs() -> None:
     done = subprocess.run([sys.executable, "-m", "hetero", "--version"], capture_output=True, text=True, check=True)
     assert "hetero" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "m.onnx", "--warmup", "0.2"], "'0.2' is not a valid integer."),
+        (["bench", "m.onnx", "-t", "long"], "'long' is not a valid number."),
+        (["demo", "--seed", "-1"], "-1 is not in the range x>=0."),
+    ],
+)
+def test_numbers_of_another_kind(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert message in done.output

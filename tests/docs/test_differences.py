@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import hetero
 from model_zoo import make_model
@@ -68,6 +68,19 @@ def holding(type_: onnx.TypeProto, op: str, result: int) -> onnx.ModelProto:
 class ArrayLike:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return X.copy()
+
+
+class Dlpack:
+    """An array that offers DLPack and nothing else."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
 
 
 def listed(page: str, heading: str) -> list[str]:
@@ -143,6 +156,8 @@ SAME_AS_ONNXRUNTIME = (
     "the optimization level",
     "config entries of a run",
     "stopping a run",
+    "a choice of outputs",
+    "arrays without elements, and of booleans, through DLPack",
 )
 PAGES = (
     ("from-openvino.md", "Behaviors that differ", OPENVINO),
@@ -195,6 +210,9 @@ def test_same_as_openvino(
                     for number in (2.0, 2, np.float32(2), np.array(2, np.float32)):
                         assert single(number)[0] == -2
                 np.testing.assert_array_equal(compiled({"a": ArrayLike(), "b": b})[0], a - b)
+                for single in both(relu):
+                    for inputs in (ArrayLike(), [ArrayLike()], {0: ArrayLike()}):
+                        np.testing.assert_array_equal(single(inputs)[0], np.maximum(X, 0))
             case "read-only arrays as inputs":
                 for array in (a, b):
                     array.flags.writeable = False
@@ -406,6 +424,10 @@ def test_same_as_onnxruntime(
             options = ort.SessionOptions()
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
             config = {"ORT_SESSION_OPTIONS": {"graph_optimization_level": "ORT_ENABLE_BASIC"}}
+            same = {"ORT_SESSION_OPTIONS": {"graph_optimization_level": options.graph_optimization_level}}
+            assert core.compile_model(relu, "ORT", same).get_property("ORT_SESSION_OPTIONS") == {
+                "graph_optimization_level": "ORT_ENABLE_BASIC"
+            }
             for results in (session(relu, options).run(None, {"x": X}), core.compile_model(relu, "ORT", config)(X)):
                 np.testing.assert_array_equal(results[0], expected)
         case "config entries of a run":
@@ -437,6 +459,22 @@ def test_same_as_onnxruntime(
             request.cancel()
             with pytest.raises(hetero.Cancelled):
                 request.wait()
+        case "a choice of outputs":
+            nodes = [helper.make_node("Neg", ["x"], ["first"]), helper.make_node("Relu", ["x"], ["second"])]
+            model = make_model(nodes, outputs=["first", "second"])
+            (theirs,) = session(model).run(["second"], {"x": X})
+            mine = core.compile_model(core.read_model(model).with_outputs(["second"], keep=False), "ORT")(X)
+            np.testing.assert_array_equal(theirs, mine["second"])
+            assert list(mine.keys()) == ["second"]
+        case "arrays without elements, and of booleans, through DLPack":
+            ports = [helper.make_tensor_value_info(name, TensorProto.BOOL, ["n", 3]) for name in "xy"]
+            graph = helper.make_graph([helper.make_node("Not", ["x"], ["y"])], "graph", ports[:1], ports[1:])
+            invert = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+            for array in (np.zeros((0, 3), bool), np.eye(3, dtype=bool)):
+                theirs = session(invert).run_with_ort_values(None, {"x": ort.OrtValue.from_dlpack(array)})[0].numpy()
+                np.testing.assert_array_equal(theirs, ~array)
+                for device in ("ORT", "CPU"):
+                    np.testing.assert_array_equal(core.compile_model(invert, device)(Dlpack(array))[0], ~array)
 
 
 @pytest.mark.parametrize("behavior", ONNXRUNTIME)

@@ -96,6 +96,19 @@ def test_one_name_twice() -> None:
         of_one.add_extension(odd(same))
 
 
+def test_a_list_of_operators() -> None:
+    core = hetero.Core()
+    core.add_extension([odd(same), odd(same, since_version=5)])
+    with pytest.raises(hetero.ExtensionError, match="already"):
+        core.add_extension((odd(same, since_version=7), odd(same, since_version=5)))
+    with pytest.raises(hetero.ExtensionError, match="already"):
+        core.add_extension(odd(same, since_version=7))
+    for extensions in ([], [odd(same, since_version=9), "libops.so"]):
+        with pytest.raises(hetero.NotSupported, match="list is not a hetero.CustomOp"):
+            core.add_extension(extensions)
+    core.add_extension([odd(same, since_version=9)], "HETERO:CPU,TEMPLATE")
+
+
 def test_devices_that_take_none() -> None:
     class Plain(Plugin):
         name = "PLAIN"

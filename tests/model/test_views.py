@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,6 +134,12 @@ def test_unknown_keys_and_names(branching_model: onnx.ModelProto) -> None:
     model = read_model(branching_model)
     with pytest.raises(ModelError, match=r"no node 'chose' \(did you mean choose\?\)"):
         model.index_of("chose")
+    with pytest.raises(ModelError, match=r"no node 'chose' \(did you mean choose\?\)"):
+        model.nodes["chose"]
+    assert model.nodes["choose"] == model.nodes[model.index_of("choose")]
+    name = model.value_name(model.output_ids[0])
+    with pytest.raises(ModelError, match=re.escape(f"no value '{name}_' (did you mean {name}?)")):
+        model.with_outputs([f"{name}_"])
     with pytest.raises(ModelError, match="no value 'nothing'"):
         model.value_id("nothing")
     with pytest.raises(ModelError, match="no value '\\\\udc80'"):

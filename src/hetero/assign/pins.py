@@ -31,6 +31,7 @@ import numpy as np
 
 from ..base.device_string import CONTROL_FLOW
 from ..base.expressions import matching
+from ..base.plain import plain
 from ..errors import PropertyError, did_you_mean, shown
 from ..model.bodies import BODY_ATTRIBUTES, BodyNode, body_nodes
 from .memory.values import reads_of
@@ -59,10 +60,13 @@ WEIGHT_PREFIX = "weight:"
 _MOST_KEYS_TO_GUESS_FROM = 10_000  # difflib is slow
 
 
-def check_pins(pins: Mapping[str, str] | None) -> None:
-    """Raise `PropertyError` unless ``pins`` is None or a mapping from strings to strings."""
+def check_pins(pins: Mapping[str, str] | None) -> dict[str, str]:
+    """A caller's pins as plain strings, empty for None.
+
+    Raises `PropertyError` if ``pins`` is not a mapping from strings to strings.
+    """
     if pins is None:
-        return
+        return {}
     if not isinstance(pins, Mapping):
         raise PropertyError(f"pins must be a mapping such as {{'/head/.*': 'CPU'}}, found {shown(pins)}")
     for pin, device in pins.items():
@@ -70,6 +74,7 @@ def check_pins(pins: Mapping[str, str] | None) -> None:
             raise PropertyError(
                 f"a pin maps a node key or expression to a device, both strings, found {shown(pin)}: {shown(device)}"
             )
+    return {plain(pin): plain(device) for pin, device in pins.items()}
 
 
 def resolve_pins(

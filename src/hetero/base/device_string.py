@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..errors import PropertyError, did_you_mean, shown
+from .plain import plain
 
 __all__ = [
     "CONTROL_FLOW",
@@ -57,6 +58,7 @@ def is_device_name(text: str) -> bool:
 
 def parse_device(text: str) -> DeviceString:
     """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` for a malformed string."""
+    text = plain(text)
     if isinstance(text, (str, os.PathLike)) and os.fsdecode(text).lower().endswith(_PLAN_END):
         path = os.fsdecode(text)
         raise PropertyError(f"device {path!r}: a plan is loaded first: pass hetero.Plan.load({path!r}) as the device")

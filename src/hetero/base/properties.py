@@ -8,6 +8,7 @@ property that is not declared raises an error with the most similar name.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from ..errors import PropertyError, did_you_mean, shown
 from .files import path_text
 from .log import LEVELS
 from .other_names import OF_PROPERTIES
+from .plain import plain
 
 __all__ = [
     "PROPERTIES",
@@ -38,7 +40,7 @@ class Property:
     """One key: its type, its default, whether it can be set, and which values of that type it accepts.
 
     ``accepts``: returns False for a value outside the range that ``doc`` states. ``problem``: returns a description of
-    the error in a value, or None.
+    the error in a value, or None. ``convert``: returns the value to keep for an accepted type.
     """
 
     name: str
@@ -49,10 +51,14 @@ class Property:
     accepts: Callable[[Any], bool] | None = None
     doc: str = ""
     problem: Callable[[Any], str | None] | None = None
+    convert: Callable[[Any], Any] | None = None
 
     def check(self, value: Any) -> Any:
         """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans and whole numbers,
-        such as ``YES`` and ``4``."""
+        such as ``YES`` and ``4``, NumPy scalars, and a path object as a path."""
+        value = plain(value)
+        if self.problem is _path_problem and isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if self.type is int and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
             value = int(value)
         if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
@@ -63,6 +69,8 @@ class Property:
             kinds = self.type if isinstance(self.type, tuple) else (self.type,)
             expected = " or ".join(kind.__name__ for kind in kinds)
             raise PropertyError(f"property {self.name}: expected {expected}, found {shown(value)}")
+        if self.convert is not None:
+            value = self.convert(value)
         if self.choices is not None and value not in self.choices:
             listed = ", ".join(str(choice) or repr(choice) for choice in self.choices)
             hint = did_you_mean(value, map(str, self.choices))

@@ -12,6 +12,7 @@ import click
 __all__ = [
     "HELP_OPTIONS",
     "FiniteRange",
+    "WholeRange",
     "debug_option",
     "force_option",
     "input_options",
@@ -22,8 +23,16 @@ __all__ = [
 ]
 
 
+class WholeRange(click.IntRange):
+    """An integer in a range."""
+
+    name = "integer"  # in help and in errors, where click has "integer range"
+
+
 class FiniteRange(click.FloatRange):
     """A number in a range, neither NaN nor infinite."""
+
+    name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -124,7 +133,7 @@ def input_options(function: _F) -> _F:
     """Adds the options of `hetero.cli.inputs.InputChoice`, under the names of its fields."""
     for option in (
         *_IMAGE_OPTIONS,
-        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs."),
+        click.option("--seed", type=WholeRange(min=0), default=0, show_default=True, help="Seed of random inputs."),
         click.option(
             "--range",
             "ranges",

@@ -97,8 +97,6 @@ def print_table(
 
     table = Table(box=box.SIMPLE_HEAD)
     table.show_edge = table.pad_edge = False
-    if caption is not None:
-        table.caption, table.caption_justify = Text(clean(caption)), "left"
     for heading in columns:
         right = heading.startswith(">")
         name = Text(heading.removeprefix(">"))
@@ -106,14 +104,15 @@ def print_table(
     for row in cells:
         table.add_row(*map(Text, row))
     console = _console()
-    above = Text(clean(title), style="bold")  # not rich's own title, which wraps at the table's width
+    # Not rich's own title and caption, which wrap at the table's width.
+    lines = [Text(clean(title), style="bold"), table]
+    if caption is not None:
+        lines.append(Text(clean(caption), style="dim"))
     if console.is_terminal:
-        console.print(above)
-        console.print(table, "")
+        console.print(*lines, "", sep="\n")
         return
     with console.capture() as captured:
-        console.print(above)
-        console.print(table, "")
+        console.print(*lines, "", sep="\n")
     click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
 
 

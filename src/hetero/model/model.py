@@ -18,6 +18,7 @@ from ..base.formatting import counted
 from ..base.names import shortened
 from ..base.notebook import html_table
 from ..base.other_names import OtherNames
+from ..base.plain import plain
 from ..errors import did_you_mean, shown
 from .constants import Constants, LentArrays
 from .data_file import DataFile
@@ -190,7 +191,7 @@ class Model(OtherNames, Rows):
             raise TypeError(f"expected a mapping from names of values to types, got {type(stated).__name__}")
         model = self._copy()
         model._types = self._types.with_supplied(
-            {self.file_value(self.value_id(name)): _value_type(self, name, one) for name, one in stated.items()}
+            {self.file_value(self.value_id(plain(name))): _value_type(self, name, one) for name, one in stated.items()}
         )
         return model
 
@@ -306,6 +307,7 @@ class Model(OtherNames, Rows):
         for key, device in affinity.items():
             if not isinstance(device, str) or not device:
                 raise self.file.error(f"affinity of {shown(key)}: expected the name of a device, found {shown(device)}")
+            key, device = plain(key), plain(device)
             entry = self.file.keys.entry_of(key)
             if entry >= len(self.file.node_op) and key in self.constant_keys:
                 continue

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import edges
+from ..base.plain import plain
 from ..errors import ModelError, did_you_mean
 from .constants import Constants
 from .file import ModelFile
@@ -76,7 +77,7 @@ class Rows:
 
     def find_key(self, key: str) -> int | None:
         """The node with this key, or None."""
-        node = self.file.keys.entry_of(key)
+        node = self.file.keys.entry_of(plain(key))
         if self._nodes is not None and node >= 0:
             at = int(np.searchsorted(self._nodes, node))
             node = at if at < len(self._nodes) and self._nodes[at] == node else -1
@@ -155,12 +156,12 @@ class Rows:
         """The value with this name. Raises `ModelError` if the graph has none."""
         value = self.find_value(name)
         if value is None:
-            raise self.file.error(f"the graph has no value {name!r}")
+            raise self.file.error(f"the graph has no value {name!r}{self._similar_value(name)}")
         return value
 
     def find_value(self, name: str) -> int | None:
         """The value with this name, or None."""
-        value = self.file.index.value_id(name)
+        value = self.file.index.value_id(plain(name))
         if self._values is not None and value >= 0:
             at = int(np.searchsorted(self._values, value))
             value = at if at < len(self._values) and self._values[at] == value else -1
@@ -208,6 +209,11 @@ class Rows:
         if self._values is None:
             return np.arange(len(self.file.constant_value), dtype=np.int32)
         return self.file.value_constant[self._values[self.is_constant]]
+
+    def _similar_value(self, name: str) -> str:
+        if self.num_values > _MAX_KEYS_TO_COMPARE:
+            return ""
+        return did_you_mean(name, map(self.value_name, range(self.num_values)))
 
     def _unknown_key(self, key: str) -> ModelError:
         guess = did_you_mean(key, self.keys) if self.num_nodes <= _MAX_KEYS_TO_COMPARE else ""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._onnx import attribute_groups, read_attributes
 from ..base.formatting import counted
+from ..base.plain import plain
 from ..errors import ModelError, raise_out_of_memory
 from .constants import StoredTensor
 from .nested import embed, external_attributes
@@ -163,7 +164,7 @@ class NodeView:
 
 
 class Nodes(Sequence[NodeView]):
-    """The nodes of a model in topological order, as views created on access."""
+    """The nodes of a model in topological order, as views created on access: by position, slice or key."""
 
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'node')} of {self._model.name!r}>"
@@ -184,10 +185,12 @@ class Nodes(Sequence[NodeView]):
         return attribute_groups(file.data, begins, file.node_end[rows], _ATTRIBUTE_FIELD)
 
     @overload
-    def __getitem__(self, index: int) -> NodeView: ...
+    def __getitem__(self, index: int | str) -> NodeView: ...
     @overload
     def __getitem__(self, index: slice) -> list[NodeView]: ...
-    def __getitem__(self, index: int | slice) -> NodeView | list[NodeView]:
+    def __getitem__(self, index: int | str | slice) -> NodeView | list[NodeView]:
+        if isinstance(index, str):
+            return NodeView(self._model, self._model.index_of(index))
         if isinstance(index, slice):
             return [NodeView(self._model, i) for i in range(*index.indices(len(self)))]
         return NodeView(self._model, range(len(self))[index])
@@ -256,6 +259,7 @@ class Initializers(Mapping[str, Initializer]):
         self._model = model
 
     def __getitem__(self, name: str) -> Initializer:
+        name = plain(name)
         value = self._model.find_value(name) if isinstance(name, str) else None
         if value is None or not self._model.is_constant[value]:
             raise KeyError(name)

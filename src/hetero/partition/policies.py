@@ -7,6 +7,7 @@ import os
 from numpy.typing import ArrayLike
 
 from .. import _partition
+from ..base.plain import plain
 from ..errors import PartitionError, did_you_mean, shown
 from .check import check_partition
 from .graph import Graph
@@ -56,6 +57,7 @@ def partition_graph(
 
     Every policy is deterministic. Raises `PartitionError` if the device array or the weights do not fit the graph.
     """
+    policy = plain(policy)
     if not isinstance(policy, str) or policy not in POLICIES:
         raise PartitionError(
             f"unknown policy {shown(policy)}{did_you_mean(policy, POLICIES)}: expected one of {', '.join(POLICIES)}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..assign.affinity import Origin
 from ..base.formatting import counted, duration
+from ..base.plain import plain
 from ..errors import PropertyError
 from .trial import Trials
 
@@ -88,7 +89,7 @@ class MissingOp:
     def __str__(self) -> str:
         return (
             f"if {self.device} supported {self.op_type} ({counted(self.nodes, 'node')}): "
-            f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before}"
+            f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before:,}"
         )
 
 
@@ -124,8 +125,8 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield (
-            f"{self.node!r} ({self.op_type}) is on {self.device}, in subgraph {self.subgraph} of {self.num_subgraphs}: "
-            f"{self.reason}"
+            f"{self.node!r} ({self.op_type}) is on {self.device}, in subgraph {self.subgraph} of "
+            f"{self.num_subgraphs:,}: {self.reason}"
         )
         yield "devices by priority:"
         for answer in self.asked:
@@ -162,6 +163,7 @@ def explain(plan: BoundPlan, node: str) -> Explanation:
     """See `Plan.explain`."""
     assignment = plan.assignment
     model, affinity, partition = assignment.model, assignment.affinity, assignment.partition
+    node = plain(node)
     index = _find(plan, model, node)
     cuts, passed = _cuts(assignment, index)
     relevant: dict[tuple[int, int], None] = {}

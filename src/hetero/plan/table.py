@@ -41,14 +41,14 @@ def _lines(plan: PlanRecord) -> Iterator[str]:
     yield ""
     columns = [
         ("device", [entry.device for entry in plan.totals]),
-        ("nodes", [str(entry.nodes) for entry in plan.totals]),
-        ("subgraphs", [str(entry.subgraphs) for entry in plan.totals]),
+        ("nodes", [f"{entry.nodes:,}" for entry in plan.totals]),
+        ("subgraphs", [f"{entry.subgraphs:,}" for entry in plan.totals]),
         ("weights", [byte_size(entry.weight_bytes) for entry in plan.totals]),
         ("activations", [_activations(entry) for entry in plan.totals]),
         ("limit", ["" if entry.limit_bytes is None else byte_size(entry.limit_bytes) for entry in plan.totals]),
         ("received", [byte_size(entry.received_bytes) for entry in plan.totals]),
         ("sent", [byte_size(entry.sent_bytes) for entry in plan.totals]),
-        ("size unknown", [str(entry.unknown_values or "") for entry in plan.totals]),
+        ("size unknown", [f"{entry.unknown_values:,}" if entry.unknown_values else "" for entry in plan.totals]),
     ]
     shown = [(heading, texts) for heading, texts in columns if any(texts)]
     rows = list(zip(*(texts for _, texts in shown), strict=True))
@@ -77,7 +77,7 @@ def _proof(plan: PlanRecord) -> str:
     """How close the number of subgraphs is proved to be to the minimum for these devices per node."""
     if plan.lower_bound is None or plan.num_subgraphs < 2:
         return ""
-    return " (proved minimum)" if plan.lower_bound == plan.num_subgraphs else f" (at least {plan.lower_bound} needed)"
+    return " (proved minimum)" if plan.lower_bound == plan.num_subgraphs else f" (at least {plan.lower_bound:,} needed)"
 
 
 def _activations(entry: DeviceTotals) -> str:
@@ -87,7 +87,7 @@ def _activations(entry: DeviceTotals) -> str:
 
 
 def _predicted(latency: PredictedLatency) -> str:
-    sources = ", ".join(f"{count} {source}" for source, count in latency.sources.items())
+    sources = ", ".join(f"{count:,} {source}" for source, count in latency.sources.items())
     together = ", devices at the same time" if latency.overlaps else ""
     return (
         f"predicted: {duration(latency.total_s)}{together} (work {duration(latency.work_s)}, launches "
@@ -137,7 +137,7 @@ def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
             duration(stage.transfers_s),
             byte_size(stage.received_bytes),
             f"{100 * stage.total_s / interval:.0f}%" if interval > 0 else "",
-            ", ".join(f"{count} {source}" for source, count in stage.sources.items()),
+            ", ".join(f"{count:,} {source}" for source, count in stage.sources.items()),
         )
         for number, stage in enumerate(stages, 1)
     ]
@@ -171,7 +171,7 @@ def _subgraphs(plan: PlanRecord) -> Iterator[str]:
             (
                 str(number + 1),
                 part.device,
-                str(len(part.nodes)),
+                f"{len(part.nodes):,}",
                 _amount(sent[number], unknown[number]),
                 short(part.nodes[0]),
                 short(part.nodes[-1]) if len(part.nodes) > 1 else "",
@@ -183,8 +183,8 @@ def _subgraphs(plan: PlanRecord) -> Iterator[str]:
     if count > len(numbers):
         left = plan.subgraphs[_HEAD : count - _TAIL]
         by_device = Counter(part.device for part in left)
-        device_counts = ", ".join(f"{number} on {device}" for device, number in by_device.items())
-        yield f"     ... {len(left)} more: {device_counts}"
+        device_counts = ", ".join(f"{number:,} on {device}" for device, number in by_device.items())
+        yield f"     ... {len(left):,} more: {device_counts}"
         yield from lines[1 + _HEAD :]
 
 
@@ -197,4 +197,4 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], align: str) -
 def _amount(known: int, unknown: int) -> str:
     if not unknown:
         return byte_size(known)
-    return f"{byte_size(known)} + {unknown} unknown" if known else f"{unknown} unknown"
+    return f"{byte_size(known)} + {unknown:,} unknown" if known else f"{unknown:,} unknown"

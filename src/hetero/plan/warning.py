@@ -289,7 +289,7 @@ def _island_warning(
             )
     else:
         ops = Counter(model.op_types[op] for op in model.op_type_of[nodes[~affinity.supports[other].mask[nodes]]])
-        common_ops = ", ".join(f"{op} ({number})" for op, number in ops.most_common(3))
+        common_ops = ", ".join(f"{op} ({number:,})" for op, number in ops.most_common(3))
         advice = f"{surrounding} does not support {common_ops}{', ...' if len(ops) > 3 else ''}"
     return PlanWarning(
         "islands",

@@ -76,8 +76,8 @@ class Difference:
             predicted = [f"predicted   {duration(self.latency_before_s)} -> {duration(self.latency_after_s)}"]
         return "\n".join(
             [
-                f"subgraphs   {self.subgraphs_before} -> {self.subgraphs_after}",
-                f"cut values  {self.values_before} -> {self.values_after}",
+                f"subgraphs   {self.subgraphs_before:,} -> {self.subgraphs_after:,}",
+                f"cut values  {self.values_before:,} -> {self.values_after:,}",
                 f"cut bytes   {_bytes(self.bytes_before, self.unknown_before)} -> "
                 f"{_bytes(self.bytes_after, self.unknown_after)}",
                 *predicted,
@@ -87,8 +87,8 @@ class Difference:
 
     def __repr__(self) -> str:
         return (
-            f"<Difference: {self.subgraphs_before} -> {self.subgraphs_after} subgraphs, "
-            f"{self.values_before} -> {self.values_after} cut values, {counted(len(self.moved), 'node')} moved>"
+            f"<Difference: {self.subgraphs_before:,} -> {self.subgraphs_after:,} subgraphs, "
+            f"{self.values_before:,} -> {self.values_after:,} cut values, {counted(len(self.moved), 'node')} moved>"
         )
 
 
@@ -97,7 +97,7 @@ def what_if(
 ) -> Difference:
     """See `Plan.what_if`."""
     model, affinity = plan.assignment.model, plan.assignment.affinity
-    check_pins(pins)
+    pins = check_pins(pins)
     if not isinstance(device_supports, Mapping):
         raise PropertyError(
             f"device_supports must be a mapping from devices to operators, found {shown(device_supports)}"
@@ -126,7 +126,7 @@ def what_if(
     left_out = set(without_pins)
     for pin in without_pins:
         if pin not in plan.pins:
-            raise PropertyError(f"the plan has no pin {pin!r}{did_you_mean(pin, plan.pins)}")
+            raise PropertyError(f"the plan has no pin {shown(pin)}{did_you_mean(pin, plan.pins)}")
     origin = affinity.origin.copy()
     origin[np.isin(origin, (Origin.COST, Origin.MEMORY))] = Origin.PRIORITY  # moved again if that is still better
     for node, pin in affinity.pins.items():
@@ -173,7 +173,7 @@ def _operator(model: Model, name: str) -> int:
     """The number of an operator type. Raises `PropertyError` if the model does not use it."""
     if name not in model.op_types:
         raise PropertyError(
-            f"model {model.name!r} has no operator {name!r}{did_you_mean(str(name), model.op_types)}; "
+            f"model {model.name!r} has no operator {shown(name)}{did_you_mean(str(name), model.op_types)}; "
             f"it has {', '.join(model.op_types)}"
         )
     return model.op_types.index(name)

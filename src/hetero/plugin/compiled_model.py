@@ -70,6 +70,11 @@ class CompiledModel(OtherNames, abc.ABC):
             **dict.fromkeys(("set_property", "set_providers"), "core.compile_model(model, device, config)"),
             "get_provider_graph_assignment_info": "core.plan(model, device)",
             **dict.fromkeys(
+                ("get_input_memory_infos", "get_output_memory_infos", "get_input_epdevices"),
+                "core.create_context(device) for tensors in a device's memory",
+            ),
+            "disable_fallback": "a list without a CPU, such as 'HETERO:ORT.CUDA'",
+            **dict.fromkeys(
                 ("end_profiling", "get_profiling_start_time_ns"),
                 "request.profiling_info of a model compiled with PERF_COUNT",
             ),

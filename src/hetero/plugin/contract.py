@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from ..base.machine import DeviceMemory
 from ..base.properties import Property, PropertyTable
-from ..errors import DeviceUnavailable, NotSupported, PropertyError
+from ..errors import DeviceUnavailable, NotSupported, PropertyError, shown
 from ..model.types import Port
 from .compiled_model import CompiledModel
 from .executor import ExecutorManager
@@ -280,7 +280,7 @@ class Plugin(abc.ABC):
         if not self.computes_on_host:
             raise NotSupported(f"{self.name} has no remote contexts")
         for name in parameters:
-            raise PropertyError(f"contexts of {self.name} accept no parameters, found {name!r}")
+            raise PropertyError(f"contexts of {self.name} accept no parameters, found {shown(name)}")
         return HostContext(self.name)
 
     def get_default_context(self) -> RemoteContext:
@@ -322,7 +322,7 @@ class Plugin(abc.ABC):
         """Raise `PropertyError` for a context of memory other than this machine's."""
         if context is not None and not isinstance(context, HostContext):
             raise PropertyError(
-                f"{self.name} uses this machine's memory and accepts only a HostContext, found {context!r}"
+                f"{self.name} uses this machine's memory and accepts only a HostContext, found {shown(context)}"
             )
 
     # -- what a device uses -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import types
 from collections.abc import Collection, Iterator, KeysView, Mapping, Sequence
@@ -223,8 +224,16 @@ def _listed(ports: Sequence[Port], inputs: Any) -> bool:
     port = ports[0]
     if len(inputs) != 1 or not port.is_tensor or port.shape is None:
         return False
-    rank = getattr(inputs[0], "ndim", None)
-    return rank is not None and rank == len(port.shape)
+    return _rank(inputs[0]) == len(port.shape)
+
+
+def _rank(value: Any) -> int | None:
+    """The rank of an array or of another object with ``__array__``, or None."""
+    rank = getattr(value, "ndim", None)
+    if rank is None and hasattr(value, "__array__"):
+        with contextlib.suppress(Exception):  # the conversion of the input reports it
+            rank = np.ndim(value)
+    return rank if isinstance(rank, int) else None
 
 
 def _refuse_unknown(ports: Sequence[Port], inputs: Mapping[Any, Any]) -> None:
@@ -360,7 +369,7 @@ def _describe(port: Port) -> str:
         if port.holder.dtype is None:
             return "a list of arrays or an optional value"
         return _describe_held(port.holder.kinds, f"{port.holder.dtype} array")
-    dtype = "any dtype" if port.dtype is None else str(port.dtype)
+    dtype = "any dtype" if port.dtype is None else "strings" if port.dtype == object else str(port.dtype)
     return f"{dtype} {shape_text(port.shape, 'of any shape')}"
 
 

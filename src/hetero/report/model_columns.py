@@ -191,7 +191,7 @@ def _text(value: Any) -> str:
         return type_text(_onnx_name(value.data_type), tuple(value.dims)) + _tensor_contents(value)
     if isinstance(value, onnx.GraphProto):
         counts = Counter(node.op_type for node in value.node).most_common(_MOST_ELEMENTS)
-        listed = ", ".join(f"{shortened(op, 40)} {count}" for op, count in counts)
+        listed = ", ".join(f"{shortened(op, 40)} {count:,}" for op, count in counts)
         return f"graph of {counted(len(value.node), 'node')}" + (f": {listed}" if listed else "")
     if isinstance(value, onnx.SparseTensorProto):
         return f"sparse {type_text(_onnx_name(value.values.data_type), tuple(value.dims))}"

@@ -104,7 +104,7 @@ def test_questions(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> Non
     text = hetero("plan", diamond_path, *LIST, *questions).stdout
     assert "'norm' (LRN) is on CPU" in text
     assert "3 -> 1" in text
-    assert "if FPGA took LRN" in text
+    assert "if FPGA supported LRN" in text
     assert "did you mean norm?" in hetero("plan", diamond_path, *LIST, "--explain", "morn", code=1).stderr.replace(
         "'", ""
     )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from ...base.device_string import check_listed
+from ...base.plain import plain
 from ...errors import PropertyError, did_you_mean, shown
 
 __all__ = ["AVAILABLE", "MaxMemory", "limits_of", "parse_bytes", "parse_limits"]
@@ -38,6 +39,7 @@ def parse_bytes(value: object, what: str = "a size") -> int:
     ``what``: the subject of error messages. Raises `PropertyError` unless the size is from 1 to 2**63 - 1 bytes.
     """
     size: float | int
+    value = plain(value)
     if isinstance(value, str):
         match = _SIZE.fullmatch(value)
         if match is None and re.fullmatch(r"\s*-\s*[0-9.].*", value):
@@ -58,7 +60,7 @@ def parse_bytes(value: object, what: str = "a size") -> int:
     else:
         size = value
     if isinstance(size, float) and not math.isfinite(size):
-        raise PropertyError(f"{what}: {value!r} is not finite; for no limit, leave the device out of max_memory")
+        raise PropertyError(f"{what}: {shown(value)} is not finite; for no limit, leave the device out of max_memory")
     if size < 0:
         raise PropertyError(f"{what}: {shown(value)} is negative, expected more than 0 bytes")
     if size < 1:
@@ -91,7 +93,7 @@ def parse_limits(value: object) -> dict[str, int | str]:
         if not isinstance(device, str):
             raise PropertyError(f"max_memory must map device names to sizes, found the key {shown(device)}")
     return {
-        device: AVAILABLE
+        plain(device): AVAILABLE
         if isinstance(size, str) and size == AVAILABLE
         else parse_bytes(size, f"max_memory of {device}")
         for device, size in value.items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import FiniteRange, force_option, input_options, json_option, model_argument, new_command
+from ..options import FiniteRange, WholeRange, force_option, input_options, json_option, model_argument, new_command
 from ..planning import Planning, planning_options
 from ..streams import StreamCounts, stream_counts
 
@@ -34,14 +34,14 @@ _SECONDS = 3.0
     "-niter",
     "--niter",
     "inferences",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     help="Inferences per device; with -t, run until both are reached.",
 )
 @click.option(
     "-nireq",
     "--nireq",
     "in_flight",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     help="Requests in flight [default: 1, or NUM_STREAMS].",
 )
 @click.option(
@@ -52,16 +52,14 @@ _SECONDS = 3.0
     callback=stream_counts,
     help="Set NUM_STREAMS, for all devices or per device in a list.",
 )
-@click.option("-nthreads", "--nthreads", "threads", type=click.IntRange(min=1), help="Set INFERENCE_NUM_THREADS.")
+@click.option("-nthreads", "--nthreads", "threads", type=WholeRange(min=1), help="Set INFERENCE_NUM_THREADS.")
 @click.option(
     "-hint",
     "--hint",
     type=click.Choice(("latency", "throughput", "none")),
     help="Set PERFORMANCE_HINT; none does not set it.",
 )
-@click.option(
-    "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Warm-up inferences per request."
-)
+@click.option("--warmup", type=WholeRange(min=0), default=5, show_default=True, help="Warm-up inferences per request.")
 @click.option(
     "-pc", "--counters", "counted", is_flag=True, help="Show the time of each subgraph, from extra inferences."
 )

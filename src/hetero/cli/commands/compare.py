@@ -220,15 +220,14 @@ def _print(differences: Sequence[Difference], judged: str, reference: str, toler
     )
     failed = sum(not entry.passes for entry in differences)
     if not failed:
-        print_line("The value passes" if len(differences) == 1 else f"All {len(differences)} values pass")
+        print_line("The value passes" if len(differences) == 1 else f"All {len(differences):,} values pass")
         return
     rtol, atol = max(entry.least_rtol for entry in differences), max(entry.least_atol for entry in differences)
     advice = f"all pass with --rtol {_rounded_up(rtol)}, or with --atol {_rounded_up(atol)}"
     if not rtol < float("inf"):
         advice = f"all pass with --atol {_rounded_up(atol)}" if atol < float("inf") else "no tolerance lets all pass"
-    print_line(
-        f"{f'{failed} of {len(differences)} values differ' if len(differences) > 1 else 'The value differs'}; {advice}"
-    )
+    which = f"{failed:,} of {len(differences):,} values differ" if len(differences) > 1 else "The value differs"
+    print_line(f"{which}; {advice}")
 
 
 def _print_divergence(divergence: Divergence) -> None:

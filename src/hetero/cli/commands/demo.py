@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..group import Failure
-from ..options import force_option, json_option, new_command
+from ..options import WholeRange, force_option, json_option, new_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ __all__ = ["command"]
     help="Write two Graphviz files into this folder, which is made if it does not exist.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random weights and input."
+    "--seed", type=WholeRange(min=0), default=0, show_default=True, help="Seed of the random weights and input."
 )
 @click.option("--per-node", is_flag=True, help="Print the counters of every node.")
 @click.option(

@@ -116,7 +116,7 @@ def _answers(plan: Plan, explain: Sequence[str], what_if: Sequence[str], missing
                 raise click.UsageError(f"--what-if {entry}: expected DEVICE=OP,OP")
             more.setdefault(device, []).extend(names.split(","))
         difference = plan.what_if(device_supports=more)
-        changes = "; ".join(f"{device} took {', '.join(names)}" for device, names in more.items())
+        changes = "; ".join(f"{device} supported {', '.join(names)}" for device, names in more.items())
         data = {"device_supports": more, **json.loads(difference.to_json())}
         answers.append(("what_if", data, f"if {changes}:\n{difference}"))
     if missing_ops:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import force_option, json_option, model_argument, new_command, shape_options
+from ..options import WholeRange, force_option, json_option, model_argument, new_command, shape_options
 from ..planning import Planning, planning_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["command"]
 @click.option(
     "--external-above",
     metavar="BYTES",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Store tensors of at least this size in a separate file per ONNX file [default: 1024, if they total 128 MiB].",
 )
 @shape_options

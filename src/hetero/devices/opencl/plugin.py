@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory
 from ...base.properties import STREAM_PROPERTIES, Property, streams_and_threads
-from ...errors import InsufficientMemory, PropertyError, UnsupportedModel
+from ...errors import InsufficientMemory, PropertyError, UnsupportedModel, shown
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from ...plugin.speed import CostSource, DeviceSpeed
 from . import backend, blas
@@ -67,7 +67,7 @@ class OpenclPlugin(Plugin):
         device = self._device(settings["DEVICE_ID"])
         name = self.device_name(settings["DEVICE_ID"])
         if context is not None and not (isinstance(context, OpenclContext) and context.device is device):
-            raise PropertyError(f"{name} accepts only a context of {device.name}, found {context!r}")
+            raise PropertyError(f"{name} accepts only a context of {device.name}, found {shown(context)}")
         examination = self._examination(model)
         if examination.reasons:
             refused = {model.key_of(node): {name: why} for node, why in examination.reasons.items()}

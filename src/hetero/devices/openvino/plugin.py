@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import Property
-from ...errors import HeteroError, PropertyError, UnsupportedModel, WrongVersion, raise_out_of_memory
+from ...errors import HeteroError, PropertyError, UnsupportedModel, WrongVersion, raise_out_of_memory, shown
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
 from .memory import OpenvinoMemory
@@ -114,7 +114,7 @@ class OpenvinoPlugin(Plugin):
         if memory is None:
             self.check_host_context(context)
         elif context is not None and context is not memory:
-            raise PropertyError(f"{name} computes in {memory!r}; found {context!r} as context")
+            raise PropertyError(f"{name} computes in {memory!r}; found {shown(context)} as context")
         for port in (*model.inputs, *model.outputs):
             if not port.is_tensor or (port.dtype is not None and not backend.passes(port.dtype)):
                 self._refuse(model, name, refusals(self._core, model, device, {}))
@@ -185,7 +185,7 @@ class OpenvinoPlugin(Plugin):
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
         unknown = [name for name in parameters if name != "DEVICE_ID"]
         if unknown:
-            raise PropertyError(f"{self.name}: a context has the parameter DEVICE_ID, found {unknown[0]!r}")
+            raise PropertyError(f"{self.name}: a context has the parameter DEVICE_ID, found {shown(unknown[0])}")
         return self._memory(self._device({"DEVICE_ID": parameters.get("DEVICE_ID", "")})) or super().create_context({})
 
     def _config(self, settings: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ...errors import (
     PropertyError,
     UnsupportedModel,
     raise_out_of_memory,
+    shown,
 )
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from ...plugin.speed import DeviceSpeed
@@ -30,6 +31,7 @@ from .session import (
     CPU_PROVIDER,
     SESSION_OPTIONS,
     SessionSource,
+    named_options,
     num_streams,
     session_options,
     session_options_problem,
@@ -89,6 +91,7 @@ class OrtPlugin(Plugin):
             {},
             doc=f"attributes of onnxruntime's SessionOptions: {', '.join(SESSION_OPTIONS)}",
             problem=session_options_problem,
+            convert=named_options,
         ),
         Property("ORT_RUN_CONFIG", Mapping, {}, doc="onnxruntime's config entries for each run"),
     )
@@ -166,7 +169,7 @@ class OrtPlugin(Plugin):
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
         unknown = [name for name in parameters if name != "DEVICE_ID"]
         if unknown:
-            raise PropertyError(f"{self.name}: a context has the parameter DEVICE_ID, found {unknown[0]!r}")
+            raise PropertyError(f"{self.name}: a context has the parameter DEVICE_ID, found {shown(unknown[0])}")
         return self.get_context_of(str(parameters.get("DEVICE_ID", "")))
 
     def find_dtypes(self, model: Model, names: Sequence[str], config: Mapping[str, Any]) -> Mapping[str, np.dtype[Any]]:
@@ -185,7 +188,7 @@ class OrtPlugin(Plugin):
         if memory is None:
             self.check_host_context(context)
         elif context is not None and context is not memory:
-            raise PropertyError(f"{device} computes in {memory!r}; found {context!r} as context")
+            raise PropertyError(f"{device} computes in {memory!r}; found {shown(context)} as context")
         for port in (*model.inputs, *model.outputs):
             if port.is_stated and port.dtype is not None and not passes(port.dtype):
                 self._refuse(model, device, refusals(model, target, own))

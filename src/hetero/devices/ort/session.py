@@ -99,6 +99,15 @@ def session_options(settings: Mapping[str, Any], shares_arena: bool = False) -> 
     return options
 
 
+def named_options(given: Mapping[Any, Any]) -> dict[Any, Any]:
+    """``given`` with names in place of members of onnxruntime's enumerations, which files and other processes cannot
+    receive."""
+    return {
+        key: getattr(value, "name", value) if isinstance(SESSION_OPTIONS.get(key), str) else value
+        for key, value in given.items()
+    }
+
+
 def session_options_problem(given: Mapping[Any, Any]) -> str | None:
     """The error in the value of ``ORT_SESSION_OPTIONS``, or None."""
     for key, value in given.items():

@@ -14,7 +14,7 @@ from ...base.device_string import parse_device
 from ...base.log import tell
 from ...base.properties import Property, without
 from ...base.warn import warn
-from ...errors import DeviceUnavailable, NotSupported, PropertyError
+from ...errors import DeviceUnavailable, NotSupported, PropertyError, shown
 from ...model.detached import detach
 from ...plugin.caller import configure, query
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
@@ -141,7 +141,7 @@ class RayPlugin(Plugin):
         settings = self.full_config(config)
         name = self.device_name(settings["DEVICE_ID"])
         if context is not None:
-            raise PropertyError(f"{name}: remote contexts are not supported, found {context!r}")
+            raise PropertyError(f"{name}: remote contexts are not supported, found {shown(context)}")
         inner = _Inner(self, settings)
         bound = "" if inner.plugin is None else inner.plugin.bound_to_process(model)
         if bound:

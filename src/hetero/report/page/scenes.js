@@ -34,7 +34,7 @@ class SubgraphScene {
     return [
       `Subgraph ${s + 1} on ${data.deviceName(s)}`,
       plural(nodes.length, "node") + (data.run && data.timeOf[s] >= 0 ? `, ${timeText(data.timeOf[s])}` : ""),
-      data.operators(nodes).slice(0, 4).map(([op, count]) => `${op} ${count}`).join(", "),
+      data.operators(nodes).slice(0, 4).map(([op, count]) => `${op} ${count.toLocaleString("en")}`).join(", "),
       nodes.length ? elided(data.keys[nodes[0]], 90) : "",
     ];
   }
@@ -168,7 +168,7 @@ class NodeScene {
     if (box.kind === "more") return ["Other parts"];
     if (box.kind === "subgraph") return [`Subgraph ${box.subgraph + 1} on ${data.deviceName(box.subgraph)}`, plural(data.sizes[box.subgraph], "node")];
     if (box.kind === "group") {
-      const ops = data.operators(box.nodes).slice(0, 4).map(([op, count]) => `${op} ${count}`).join(", ");
+      const ops = data.operators(box.nodes).slice(0, 4).map(([op, count]) => `${op} ${count.toLocaleString("en")}`).join(", ");
       return [elided(this.label(box.group, 0), 200), plural(box.nodes.length, "node"), box.devices.map(([device, count]) => `${data.devices[device]} ${count.toLocaleString("en")}`).join(", "), ops];
     }
     const { node } = box, time = data.run && data.real[node] >= 0 ? `${timeText(data.real[node])}, ${data.strings[data.how[node]]}` : "";
