@@ -90,7 +90,7 @@ static bool settle(key_state *state, ht_keys *keys, ht_error *error)
         int32_t id = ht_table_find(&state->table, state->names.data, state->base,
                                    ht_hash(state->hash_key, string, ht_span_length(output)), string,
                                    ht_span_length(output));
-        if (id >= 0 && state->owner.data[id] >= 0 && state->owner.data[id] != entry) {
+        if (id >= 0 && state->owner.data[id] >= 0) { /* another entry: those in the worklist own nothing */
             if (!ht_push_i32(&state->unnamed, state->owner.data[id]))
                 return ht_fail_memory(error);
             state->owner.data[id] = -1;

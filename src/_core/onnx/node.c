@@ -53,9 +53,12 @@ bool ht_read_attribute(ht_builder *builder, const ht_field *message, ht_attribut
             attribute->count += more;
             if (field.number == G || field.number == GRAPHS) {
                 ht_i64s *pending = &builder->scopes.pending;
-                if (!ht_push_i64(pending, HT_OFFSET(builder, field.begin)) ||
-                    !ht_push_i64(pending, HT_OFFSET(builder, field.end)) || !ht_push_i64(pending, -1))
+                if (!ht_resize_i64(pending, pending->count + 3))
                     return NO_MEMORY(builder);
+                int64_t *graph = pending->data + pending->count - 3;
+                graph[0] = HT_OFFSET(builder, field.begin);
+                graph[1] = HT_OFFSET(builder, field.end);
+                graph[2] = -1;
             }
         } else if (field.number == NAME) {
             if (!ht_expect(builder, &field, HT_LEN))
@@ -66,9 +69,12 @@ bool ht_read_attribute(ht_builder *builder, const ht_field *message, ht_attribut
             if (!ht_expect(builder, &field, HT_VARINT))
                 return false;
             type = field.value;
-        } else if (field.number == REF_ATTR_NAME && field.end > field.begin) {
-            return ht_fail(builder->error, HT_OFFSET(builder, field.start),
-                           "an attribute refers to a function's attribute, but stands outside of functions");
+        } else if (field.number == REF_ATTR_NAME) {
+            if (!ht_expect(builder, &field, HT_LEN))
+                return false;
+            if (field.end > field.begin)
+                return ht_fail(builder->error, HT_OFFSET(builder, field.start),
+                               "an attribute refers to a function's attribute, but stands outside of functions");
         }
     }
     int64_t offset = HT_OFFSET(builder, message->start);
@@ -118,7 +124,7 @@ bool ht_add_constant(ht_builder *builder, const ht_field *field, int32_t value, 
                      const uint8_t *end, const ht_tensor *tensor, ht_span node_name)
 {
     ht_index *index = builder->index;
-    if (index->constant_dims.count > INT32_MAX)
+    if (index->constant_dims.count > INT32_MAX) /* unreached: a file of 2 GiB of dims */
         return ht_fail(builder->error, HT_OFFSET(builder, begin), "the constants have more than 2^31 - 1 dims in all");
     return (ht_push_i32(&index->constant_value, value) && ht_push_u8(&index->constant_source, source) &&
             ht_push_i64(&index->constant_start, HT_OFFSET(builder, field->start)) &&
@@ -288,6 +294,7 @@ bool ht_add_node(ht_builder *builder, const ht_field *message)
         return ht_fail(builder->error, offset, "the node has neither a name nor an output");
     if (builder->scopes.pending.count > 0 && !ht_capture(builder, node))
         return false;
+    /* unreached: a file of 2^31 nodes or names */
     if (node == INT32_MAX - 1 || index->inputs.count > INT32_MAX || index->outputs.count > INT32_MAX ||
         index->captures.count > INT32_MAX)
         return ht_fail(builder->error, offset, "more than 2^31 - 1 nodes, inputs or outputs");
