@@ -77,6 +77,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "packed dims are cut off": (model([RELU, tensor((1, LEN, b"\x80"))]), "packed varint is cut off"),
     "packed dims of rank 65": (model([RELU, tensor((1, LEN, b"\1" * 65))]), "rank above 64"),
     "an initializer's name is a number": (model([RELU, tensor((8, VARINT, 1))]), "field 8 has wire type 0"),
+    "raw data are a number": (model([RELU, tensor((9, VARINT, 1))]), "field 9 has wire type 0"),
+    "a location is a number": (model([RELU, tensor((13, VARINT, 1))]), "field 13 has wire type 0"),
     "an unknown location": (model([RELU, tensor((14, VARINT, 2))]), "data_location 2 is unknown"),
     "external strings": (model([RELU, tensor((14, VARINT, 1), dtype=8)]), "strings cannot be external"),
     "external and raw data": (
@@ -152,7 +154,7 @@ def test_absent_inputs_in_a_file_out_of_order() -> None:
 def test_a_cycle_longer_than_its_message() -> None:
     names = [b"n%d" % i for i in range(20)]
     ring = [
-        (NODE, LEN, [(1, LEN, one), (1, LEN, b""), (2, LEN, other), (4, LEN, b"Sum")])
+        (NODE, LEN, [(1, LEN, b""), (1, LEN, one), (2, LEN, other), (4, LEN, b"Sum")])
         for one, other in zip(names, [*names[1:], names[0]], strict=True)
     ]
     with pytest.raises(ModelError, match="nodes depend on each other in a cycle") as caught:
@@ -169,6 +171,22 @@ def test_files_of_512_GiB_are_refused(tmp_path: Path) -> None:
         pytest.skip("the file system has no file of this size")
     with pytest.raises(ModelError, match="files of 512 GiB and more are not supported"):
         read_model(path)
+
+
+def test_no_bytes() -> None:
+    with pytest.raises(WireError, match="there are no bytes"):
+        OnnxIndex(np.zeros(0, np.uint8), bytes(16))
+
+
+def test_names_whose_hashes_collide() -> None:
+    """Of so many names, several share the 32 bits of the hash that the table keeps."""
+    count = 300_000
+    names = [b"%08d" % i for i in range(count)]
+    nodes: list[Any] = [(NODE, LEN, [(2, LEN, name), (4, LEN, b"A")]) for name in names]
+    index = OnnxIndex(np.frombuffer(model([*nodes, RELU]), np.uint8), bytes(16))
+    assert len(index.arrays["value_name"]) == count + 2
+    for name in names[:: count // 100]:
+        assert index.value_name(index.value_id(name.decode())) == name.decode()
 
 
 # ---- types

@@ -105,6 +105,7 @@ bool ht_keys_build(const uint8_t *base, const ht_index *index, const uint64_t ha
     *error = (ht_error){.offset = -1};
     key_state state = {.base = base, .index = index, .hash_key = hash_key, .vertices = index->node_op.count};
     state.count = state.vertices + index->constant_value.count;
+    /* unreached: a file of 2^31 nodes */
     bool done = (state.count < INT32_MAX && ht_resize_i64(&keys->key, state.count) && collect_names(&state)) ||
                 ht_fail_memory(error);
     if (done) {

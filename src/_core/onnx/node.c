@@ -113,8 +113,11 @@ static bool op_of(ht_builder *builder, ht_span op_type, ht_span domain, int32_t 
     if (*op >= 0)
         return true;
     *op = (int32_t)index->op_type.count;
-    return (ht_push_i32(&builder->op_texts, pair[0]) && ht_push_i32(&builder->op_texts, pair[1]) &&
-            ht_push_i64(&builder->op_spans, ht_make_span(*op * (int64_t)sizeof pair, sizeof pair)) &&
+    int64_t texts = builder->op_texts.count;
+    if (!ht_resize_i32(&builder->op_texts, texts + 2))
+        return NO_MEMORY(builder);
+    memcpy(builder->op_texts.data + texts, pair, sizeof pair);
+    return (ht_push_i64(&builder->op_spans, ht_make_span(*op * (int64_t)sizeof pair, sizeof pair)) &&
             ht_table_add(&builder->op_table, hash, *op) && ht_push_i64(&index->op_type, op_type) &&
             ht_push_i64(&index->op_domain, domain)) ||
            NO_MEMORY(builder);
@@ -294,9 +297,8 @@ bool ht_add_node(ht_builder *builder, const ht_field *message)
         return ht_fail(builder->error, offset, "the node has neither a name nor an output");
     if (builder->scopes.pending.count > 0 && !ht_capture(builder, node))
         return false;
-    /* unreached: a file of 2^31 nodes or names */
-    if (node == INT32_MAX - 1 || index->inputs.count > INT32_MAX || index->outputs.count > INT32_MAX ||
-        index->captures.count > INT32_MAX)
+    if (node == INT32_MAX - 1 || index->inputs.count > INT32_MAX || /* unreached: a file of 2^31 nodes or names */
+        index->outputs.count > INT32_MAX || index->captures.count > INT32_MAX)
         return ht_fail(builder->error, offset, "more than 2^31 - 1 nodes, inputs or outputs");
     int32_t op = -1;
     if (!op_of(builder, op_type, domain, &op))
