@@ -285,6 +285,20 @@ def test_skeletons_have_no_documentation() -> None:
     assert read.type_of(read.value_id("y")).shape == (2,)
 
 
+def test_lengths_are_hidden() -> None:
+    """Those of vectors that are inputs, so that inference does not compute with them."""
+    read = read_model(described())
+    arrays = read.file.index.arrays
+    counts = [len(arrays[name]) for name in ("constant_value", "info_value", "value_name")]
+    for most, hidden in ((1, b"hidden2"), (2, None)):
+        choice = [np.zeros(counts[0], np.uint8), np.zeros(counts[1], np.uint8), np.ones(counts[2], np.uint8)]
+        data = read.file.index.skeleton(*choice, most, b"hidden")
+        graph = onnx.GraphProto.FromString(data)
+        (port,) = (port for port in graph.input if port.name == "w")
+        (dim,) = port.type.tensor_type.shape.dim
+        assert (dim.dim_param.encode() or None, dim.dim_value) == (hidden, 0 if hidden else 2)
+
+
 def test_names_in_answers() -> None:
     """Short names are numbers of values; others are looked up, and those of no value are passed over."""
 
