@@ -40,9 +40,9 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "reader": (
         ["src/_core/onnx/*.c"],
-        ["tests/model/test_read.py", "tests/model/test_malformed.py", "tests/model/test_types.py",
-         "tests/model/test_external.py", "tests/model/test_skeleton.py", "tests/model/test_random_parts.py",
-         "tests/model", "tests/hostile/test_hostile.py"],
+        ["tests/model/test_read.py", "tests/model/test_every_branch.py", "tests/model/test_malformed.py",
+         "tests/model/test_types.py", "tests/model/test_external.py", "tests/model/test_skeleton.py",
+         "tests/model/test_random_parts.py", "tests/model"],
     ),
     "memory": (
         ["src/_core/arena_layout.c", "src/_core/sizes.c", "src/_core/pages.c"],

@@ -84,6 +84,120 @@ def read(folder: Path) -> Any:
     return operators, model.to_bytes()
 
 
+def _message(number: int, payload: bytes) -> bytes:
+    """An encoded field of 128 to 16,383 bytes, or of fewer."""
+    length = len(payload)
+    size = bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])
+    return bytes([number << 3 | 2]) + size + payload
+
+
+@functools.cache
+def _everything() -> bytes:
+    """A model with all that the reader keeps in an array, in an order in which each array grows somewhere."""
+    helper = onnx.helper
+    body = helper.make_graph(
+        [helper.make_node("Add", ["inner", "c"], ["o"])],
+        "body",
+        [],
+        [helper.make_empty_tensor_value_info("o")],
+        [helper.make_tensor("inner", 1, [1], [1.0])],
+    )
+    nodes = [
+        helper.make_node("Sum", ["b", "x", ""], ["y"], name="n"),
+        helper.make_node("Constant", [], ["c"], value_ints=[1, 2]),
+        helper.make_node("Constant", [], ["d"], value_float=1.0, name="n"),
+        helper.make_node("Cond", ["d"], ["b"], domain="own", body=body),
+        helper.make_node("F", ["big"], ["z"], domain="own", name="y"),
+    ]
+    nodes[0].metadata_props.add(key="affinity", value="CPU")
+    ports = [helper.make_tensor_value_info(name, 1, ["n", 2, None]) for name in "xyz"]
+    ports = [helper.make_tensor_value_info(name, 1, ["n", 2, None]) for name in "xyz"]
+    info = helper.make_tensor_value_info("b", 1, [2])
+    sparse = helper.make_sparse_tensor(helper.make_tensor("s", 1, [1], [1.0]), helper.make_tensor("", 7, [1], [1]), [2])
+    small, rest = helper.make_tensor("small", 1, [1], [1.0]), helper.make_tensor("rest", 1, [1] * 31, [1.0])
+    packed = b"\x0a\x40" + b"\1" * 64 + b"\x10\x01\x22\x041234\x42\x03big"  # 64 packed dims: onnx packs none
+    initializers = [small.SerializeToString(), packed, rest.SerializeToString()]
+    function = helper.make_function(
+        "own", "F", ["a"], ["r"], [helper.make_node("Relu", ["a"], ["r"])], [helper.make_opsetid("", 17)], overload="o"
+    )
+    # Results and types come before the nodes.
+    graph = [
+        *(_message(12, port.SerializeToString()) for port in ports[1:]),
+        _message(11, ports[0].SerializeToString()),
+        _message(13, info.SerializeToString()),
+        *(_message(5, initializer) for initializer in initializers),
+        *(_message(1, node.SerializeToString()) for node in nodes),
+        _message(15, sparse.SerializeToString()),
+        *(_message(5, helper.make_tensor(f"w{i}", 1, [], [1.0]).SerializeToString()) for i in range(60)),
+        _message(2, b"everything"),
+    ]
+    header = onnx.ModelProto(ir_version=10, functions=[function])
+    header.opset_import.extend([helper.make_opsetid("", 17), helper.make_opsetid("own", 1)])
+    return header.SerializeToString() + _message(7, b"".join(graph))
+
+
+def read_everything(folder: Path) -> Any:
+    """Also the keys of nodes and the types of values."""
+    model = hetero.Core().read_model(_everything())
+    types = [model.type_of(value, infer=False) for value in range(model.num_values)]
+    return model.keys, [str(known.shape) for known in types]
+
+
+@functools.cache
+def _names() -> list[bytes]:
+    """Models whose nodes need their outputs as keys, each so that the list of these nodes grows for another reason."""
+
+    def model(names: list[str], outputs: list[str] | None = None) -> bytes:
+        outputs = outputs or [f"o{i}" for i in range(len(names))]
+        nodes = [onnx.helper.make_node("Relu", ["x"], [o], name=n) for n, o in zip(names, outputs, strict=True)]
+        ports = [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in ("x", outputs[-1])]
+        return onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", ports[:1], ports[1:])).SerializeToString()
+
+    pairs = [f"n{i // 2}" for i in range(64)]
+    return [model([""]), model(["n", "n"]), model(["", *pairs]), model([*[""] * 64, "o0"]), model(["a"])]
+
+
+def keys(folder: Path) -> Any:
+    return [hetero.Core().read_model(data).keys for data in _names()]
+
+
+_SHIFTS = 180
+
+
+@functools.cache
+def _indices() -> list[Any]:
+    """Small models; in each, all that follows its first name lies a byte later."""
+    from hetero._onnx import OnnxIndex
+
+    helper, made = onnx.helper, []
+    for shift in range(_SHIFTS):
+        name = "k" * (shift + 1)
+        graph = helper.make_graph(
+            [
+                helper.make_node("Constant", [], ["c"], value_float=1.0),
+                helper.make_node("Sum", [name, "x", "v", "c"], ["y"]),
+            ],
+            "g",
+            [helper.make_tensor_value_info("x", 1, ["n"])],
+            [helper.make_tensor_value_info("y", 1, [2])],
+            [helper.make_tensor(name, 1, [1], [1.0]), helper.make_tensor("v", 1, [9], np.ones(9))],
+        )
+        data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+        made.append(OnnxIndex(np.frombuffer(data, np.uint8), bytes(16)))
+    return made
+
+
+def skeletons(folder: Path) -> Any:
+    """What is inferred from: its buffer grows at each of its fields."""
+    written = []
+    for index in _indices():
+        arrays = index.arrays
+        constants = np.array([1, 0, 1], np.uint8)
+        infos, keeps = np.ones(len(arrays["info_value"]), np.uint8), np.ones(len(arrays["value_name"]), np.uint8)
+        written.append(index.skeleton(constants, infos, keeps, 4, b"hidden"))
+    return written
+
+
 @functools.cache
 def _graph() -> tuple[Graph, np.ndarray]:
     rng = np.random.default_rng(3)
@@ -234,6 +348,7 @@ def _files(folder: Path) -> Any:
 
 
 IN_MEMORY: dict[str, Callable[[Path], Any]] = {
+    **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
     **{operation.__name__: operation for operation in (read, graph, limited, checked, closure, assign, balance)},
     **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
     **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},

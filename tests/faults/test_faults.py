@@ -10,7 +10,17 @@ from faults import shim
 from faults.operations import ON_FILES
 from hetero.partition import POLICIES
 
-QUICK = ("read", "graph", "checked", "closure", "limited", *(f"partition_{policy}" for policy in POLICIES))
+QUICK = (
+    "read",
+    "read_everything",
+    "keys",
+    "skeletons",
+    "graph",
+    "checked",
+    "closure",
+    "limited",
+    *(f"partition_{policy}" for policy in POLICIES),
+)
 LONG = ("plan", "plan_latency", "import_", "compile_cpu", "compile_dynamic")
 
 

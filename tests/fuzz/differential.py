@@ -69,11 +69,13 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """An explained difference from a judge. ``applies``: whether a case shows it."""
+    """An explained difference from a judge. ``applies``: whether a case may show it. ``shows``: whether a difference,
+    in the words of `differences`, is of that kind; each difference of the case must be."""
 
     judge: str
     reason: str
     applies: Callable[[Case], bool]
+    shows: Callable[[str], bool] = lambda difference: True
 
 
 LOG_SOFTMAX = Known(
@@ -313,8 +315,9 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
         if answer.refused:
             tally.seen[f"refused by {judge}"] += 1
             continue
-        disagreed = _compared(case, judge, plain, answer, case.tolerance)
-        reason = next((k.reason for k in known if k.judge == judge and k.applies(case)), None) if disagreed else None
+        disagreed = list(_compared(case, judge, plain, answer, case.tolerance))
+        reasons = (k.reason for k in known if k.judge == judge and all(map(k.shows, disagreed)) and k.applies(case))
+        reason = next(reasons, None) if disagreed else None
         if reason is None:
             found += disagreed
         else:
@@ -361,7 +364,11 @@ def difference(mine: np.ndarray, theirs: np.ndarray, tolerance: float, elementwi
     wrong = int(np.count_nonzero(~np.asarray(same)))
     if not wrong:
         return ""
-    where = tuple(int(axis[0]) for axis in np.nonzero(~np.atleast_1d(same)))
+    error = ~np.atleast_1d(same) * 1.0
+    if mine.dtype.kind == "f" and tolerance:
+        with np.errstate(invalid="ignore"):
+            error = np.nan_to_num(np.abs(np.atleast_1d(one - two)), nan=np.inf) * ~np.atleast_1d(same)
+    where = tuple(map(int, np.unravel_index(np.nanargmax(error), error.shape)))  # the largest
     at = f"at {list(where)} {np.atleast_1d(mine)[where]} and {np.atleast_1d(theirs)[where]}"
     return f"{wrong} of {mine.size} differ, {at}"
 

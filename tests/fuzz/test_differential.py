@@ -101,3 +101,13 @@ def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     known = differential.Known("onnxruntime", "it is made wrong", lambda _: True)
     assert not differential.differences(case, [known], tally)
     assert tally.seen["onnxruntime: it is made wrong"] == 1
+    other = differential.Known("onnxruntime", "it fails", lambda _: True, lambda difference: "fails" in difference)
+    assert differential.differences(case, [other])
+
+
+def test_the_largest_difference_is_told() -> None:
+    one, two = np.array([1, 2, 3, 4], np.float32), np.array([1, 2.5, 9, 4.5], np.float32)
+    assert differential.difference(one, two, 1e-5) == "3 of 4 differ, at [2] 3.0 and 9.0"
+    two[3] = np.nan
+    assert differential.difference(one, two, 1e-5) == "3 of 4 differ, at [3] 4.0 and nan"
+    assert differential.difference(one, two, 0) == "3 of 4 differ, at [1] 2.0 and 2.5"

@@ -29,6 +29,16 @@ def test_never_exceeds_the_minimum(first, numbering):
     assert met >= 198
 
 
+def test_a_path_that_returns_through_a_predecessor_of_another_device():
+    """An edge is cut because a predecessor of its end, on another device, is reached from its start along the landmark
+    path. Without that rule, the bound is 6."""
+    edges = "0-2 0-3 0-4 0-6 0-7 0-8 1-2 1-7 2-3 2-4 2-5 2-6 2-9 3-5 3-7 3-8 4-7 5-6 7-8 8-9"
+    src, dst = np.array([edge.split("-") for edge in edges.split()], int).T
+    device = np.array([1, 0, 1, 1, 0, 0, 1, 1, 0, 0])
+    assert optimum.minimum(src, dst, device).subgraphs == 7
+    assert partition_graph(Graph.from_edges(src, dst, 10), device).lower_bound == 7
+
+
 @pytest.mark.parametrize("kind", ["transformer", "inception", "chain", "unet", "experts", "comb"])
 def test_proves_auto_on_models(kind):
     src, dst, device = graphs.make(kind, 3000)

@@ -61,7 +61,7 @@ static bool add_info(ht_builder *builder, const ht_field *message, uint8_t secti
             return ht_fail(builder->error, offset, "the graph output is listed twice");
         index->value_defined.data[value] |= HT_IS_OUTPUT;
     }
-    if (index->info_value.count == INT32_MAX)
+    if (index->info_value.count == INT32_MAX) /* unreached: a file of 2^31 inputs, outputs and value infos */
         return ht_fail(builder->error, offset, "more than 2^31 - 1 inputs, outputs and value infos");
     return (ht_push_u8(&index->info_section, section) && ht_push_i32(&index->info_value, value) &&
             ht_push_i64(&builder->info_name, span) && ht_push_i64(&index->info_start, offset) &&

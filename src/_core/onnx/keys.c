@@ -90,7 +90,7 @@ static bool settle(key_state *state, ht_keys *keys, ht_error *error)
         int32_t id = ht_table_find(&state->table, state->names.data, state->base,
                                    ht_hash(state->hash_key, string, ht_span_length(output)), string,
                                    ht_span_length(output));
-        if (id >= 0 && state->owner.data[id] >= 0 && state->owner.data[id] != entry) {
+        if (id >= 0 && state->owner.data[id] >= 0) { /* another entry: those in the worklist own nothing */
             if (!ht_push_i32(&state->unnamed, state->owner.data[id]))
                 return ht_fail_memory(error);
             state->owner.data[id] = -1;
@@ -105,6 +105,7 @@ bool ht_keys_build(const uint8_t *base, const ht_index *index, const uint64_t ha
     *error = (ht_error){.offset = -1};
     key_state state = {.base = base, .index = index, .hash_key = hash_key, .vertices = index->node_op.count};
     state.count = state.vertices + index->constant_value.count;
+    /* unreached: a file of 2^31 nodes */
     bool done = (state.count < INT32_MAX && ht_resize_i64(&keys->key, state.count) && collect_names(&state)) ||
                 ht_fail_memory(error);
     if (done) {

@@ -55,8 +55,6 @@ int32_t ht_table_find(const ht_table *table, const ht_span *spans, const uint8_t
 int32_t ht_table_guess(const ht_table *table, uint64_t hash)
 {
     uint32_t tag = (uint32_t)hash;
-    if (table->count == 0)
-        return -1;
     for (uint64_t slot = tag & table->mask; table->slots[slot] != 0; slot = (slot + 1) & table->mask)
         if ((uint32_t)(table->slots[slot] >> 32) == tag)
             return (int32_t)(uint32_t)table->slots[slot] - 1;
@@ -98,7 +96,7 @@ int32_t ht_intern(ht_table *table, ht_i64s *spans, uint64_t hash, const uint8_t 
     *fresh = id < 0;
     if (id >= 0)
         return id;
-    if (spans->count >= INT32_MAX - 1)
+    if (spans->count >= INT32_MAX - 1) /* unreached: a file of 2^31 names */
         return -1;
     id = (int32_t)spans->count;
     if (!ht_push_i64(spans, ht_make_span(offset, length)) || !ht_table_add(table, hash, id))

@@ -53,9 +53,12 @@ bool ht_read_attribute(ht_builder *builder, const ht_field *message, ht_attribut
             attribute->count += more;
             if (field.number == G || field.number == GRAPHS) {
                 ht_i64s *pending = &builder->scopes.pending;
-                if (!ht_push_i64(pending, HT_OFFSET(builder, field.begin)) ||
-                    !ht_push_i64(pending, HT_OFFSET(builder, field.end)) || !ht_push_i64(pending, -1))
+                if (!ht_resize_i64(pending, pending->count + 3))
                     return NO_MEMORY(builder);
+                int64_t *graph = pending->data + pending->count - 3;
+                graph[0] = HT_OFFSET(builder, field.begin);
+                graph[1] = HT_OFFSET(builder, field.end);
+                graph[2] = -1;
             }
         } else if (field.number == NAME) {
             if (!ht_expect(builder, &field, HT_LEN))
@@ -66,9 +69,12 @@ bool ht_read_attribute(ht_builder *builder, const ht_field *message, ht_attribut
             if (!ht_expect(builder, &field, HT_VARINT))
                 return false;
             type = field.value;
-        } else if (field.number == REF_ATTR_NAME && field.end > field.begin) {
-            return ht_fail(builder->error, HT_OFFSET(builder, field.start),
-                           "an attribute refers to a function's attribute, but stands outside of functions");
+        } else if (field.number == REF_ATTR_NAME) {
+            if (!ht_expect(builder, &field, HT_LEN))
+                return false;
+            if (field.end > field.begin)
+                return ht_fail(builder->error, HT_OFFSET(builder, field.start),
+                               "an attribute refers to a function's attribute, but stands outside of functions");
         }
     }
     int64_t offset = HT_OFFSET(builder, message->start);
@@ -107,8 +113,11 @@ static bool op_of(ht_builder *builder, ht_span op_type, ht_span domain, int32_t 
     if (*op >= 0)
         return true;
     *op = (int32_t)index->op_type.count;
-    return (ht_push_i32(&builder->op_texts, pair[0]) && ht_push_i32(&builder->op_texts, pair[1]) &&
-            ht_push_i64(&builder->op_spans, ht_make_span(*op * (int64_t)sizeof pair, sizeof pair)) &&
+    int64_t texts = builder->op_texts.count;
+    if (!ht_resize_i32(&builder->op_texts, texts + 2))
+        return NO_MEMORY(builder);
+    memcpy(builder->op_texts.data + texts, pair, sizeof pair);
+    return (ht_push_i64(&builder->op_spans, ht_make_span(*op * (int64_t)sizeof pair, sizeof pair)) &&
             ht_table_add(&builder->op_table, hash, *op) && ht_push_i64(&index->op_type, op_type) &&
             ht_push_i64(&index->op_domain, domain)) ||
            NO_MEMORY(builder);
@@ -118,7 +127,7 @@ bool ht_add_constant(ht_builder *builder, const ht_field *field, int32_t value, 
                      const uint8_t *end, const ht_tensor *tensor, ht_span node_name)
 {
     ht_index *index = builder->index;
-    if (index->constant_dims.count > INT32_MAX)
+    if (index->constant_dims.count > INT32_MAX) /* unreached: a file of 2 GiB of dims */
         return ht_fail(builder->error, HT_OFFSET(builder, begin), "the constants have more than 2^31 - 1 dims in all");
     return (ht_push_i32(&index->constant_value, value) && ht_push_u8(&index->constant_source, source) &&
             ht_push_i64(&index->constant_start, HT_OFFSET(builder, field->start)) &&
@@ -288,8 +297,8 @@ bool ht_add_node(ht_builder *builder, const ht_field *message)
         return ht_fail(builder->error, offset, "the node has neither a name nor an output");
     if (builder->scopes.pending.count > 0 && !ht_capture(builder, node))
         return false;
-    if (node == INT32_MAX - 1 || index->inputs.count > INT32_MAX || index->outputs.count > INT32_MAX ||
-        index->captures.count > INT32_MAX)
+    if (node == INT32_MAX - 1 || index->inputs.count > INT32_MAX || /* unreached: a file of 2^31 nodes or names */
+        index->outputs.count > INT32_MAX || index->captures.count > INT32_MAX)
         return ht_fail(builder->error, offset, "more than 2^31 - 1 nodes, inputs or outputs");
     int32_t op = -1;
     if (!op_of(builder, op_type, domain, &op))

@@ -205,7 +205,7 @@ bool ht_capture(ht_builder *builder, int32_t node)
         }
         if (++depth > HT_MAX_GRAPH_DEPTH)
             return ht_fail(builder->error, top[0], "graphs are nested more than %d deep", HT_MAX_GRAPH_DEPTH);
-        if (++scopes->graphs == INT32_MAX)
+        if (++scopes->graphs == INT32_MAX) /* unreached: a file of 2^31 graphs */
             return ht_fail(builder->error, top[0], "too many nested graphs");
         top[2] = scopes->bindings.count;
         ht_cursor body = {builder->base + top[0], builder->base + top[1]};

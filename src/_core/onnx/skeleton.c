@@ -118,12 +118,11 @@ void ht_skeleton_values(const uint8_t *base, const ht_index *index, const uint64
 
 enum { NODE = 1, INITIALIZER = 5, INPUT = 11 };
 
-/* Whether a field is the string "ai.onnx", which inference does not accept as another name of the empty domain. */
+/* Whether a string is "ai.onnx", which inference does not accept as another name of the empty domain. */
 static bool is_alias(const ht_field *field)
 {
     static const char alias[] = "ai.onnx";
-    return field->wire == HT_LEN && field->end - field->begin == sizeof alias - 1 &&
-           memcmp(field->begin, alias, sizeof alias - 1) == 0;
+    return field->end - field->begin == sizeof alias - 1 && memcmp(field->begin, alias, sizeof alias - 1) == 0;
 }
 
 /* Writes a node with renamed values, without its documentation, metadata and, unless `needs_name`, its name. */
@@ -135,7 +134,8 @@ static bool put_node(const writer *w, const uint8_t *body, const uint8_t *end, c
     ht_field field;
     int64_t begin;
     bool done = begin_message(w->out, NODE, &begin);
-    while (done && cursor.at < cursor.end && ht_next(&cursor, &field) == NULL) {
+    while (done && cursor.at < cursor.end) {
+        (void)ht_next(&cursor, &field); /* cannot fail: the index has read it */
         if (field.number == IN)
             done = put_name(w, IN, *inputs++);
         else if (field.number == OUT)
@@ -169,9 +169,11 @@ static bool put_initializer(const writer *w, int64_t constant)
     ht_field field;
     int64_t begin;
     bool done = begin_message(w->out, INITIALIZER, &begin) && put_name(w, NAME, index->constant_value.data[constant]);
-    while (done && cursor.at < cursor.end && ht_next(&cursor, &field) == NULL)
+    while (done && cursor.at < cursor.end) {
+        (void)ht_next(&cursor, &field); /* cannot fail: the index has read it */
         if (field.number != NAME && field.number != DOC && field.number != METADATA)
             done = put(w->out, field.start, field.end - field.start);
+    }
     return done && end_message(w->out, begin);
 }
 
@@ -221,7 +223,8 @@ static bool put_constants(const writer *w)
                 const uint8_t *end = w->base + index->constant_end.data[constant];
                 ht_cursor cursor = {w->base + index->constant_start.data[constant], end};
                 ht_field message;
-                if (ht_next(&cursor, &message) == NULL && !put_node(w, message.begin, end, NULL, &value, false))
+                (void)ht_next(&cursor, &message); /* cannot fail: the index has read it */
+                if (!put_node(w, message.begin, end, NULL, &value, false))
                     return false;
             } else if (!put_initializer(w, constant)) {
                 return false;

@@ -18,7 +18,7 @@ static inline void *ht_grown(void *data, int64_t *capacity, int64_t needed, size
     int64_t wanted = *capacity < 64 ? 64 : *capacity + *capacity / 2;
     if (wanted < needed)
         wanted = needed;
-    if ((uint64_t)wanted > (uint64_t)PTRDIFF_MAX / size)
+    if ((uint64_t)wanted > (uint64_t)PTRDIFF_MAX / size) /* unreached: no file has so many entries */
         return NULL;
     void *block = realloc(data, (size_t)wanted * size);
     if (block != NULL)

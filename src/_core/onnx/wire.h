@@ -31,7 +31,7 @@ typedef struct {
 static inline const uint8_t *ht_varint(const uint8_t *at, const uint8_t *end, uint64_t *value)
 {
     uint64_t result = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
+    for (int shift = 0;; shift += 7) {
         if (at == end)
             return NULL;
         uint8_t byte = *at++;
@@ -43,7 +43,6 @@ static inline const uint8_t *ht_varint(const uint8_t *at, const uint8_t *end, ui
             return at;
         }
     }
-    return NULL;
 }
 
 /* Reads the next field of a message that is not at its end. Returns NULL on success, else a description of the error;
@@ -107,11 +106,10 @@ static inline int64_t ht_count_varints(const uint8_t *at, const uint8_t *end)
     for (; at < end; at++) {
         if (length == 9 && *at > 1)
             return -1;
+        length++;
         if (*at < 0x80) {
             count++;
             length = 0;
-        } else if (++length == 10) {
-            return -1;
         }
     }
     return length ? -1 : count;

@@ -108,9 +108,7 @@ static inline __attribute__((always_inline)) int pass(const hg_dag *g, const flo
         const meeting after = met(g->out, out_weight, out, out_end, level, high);
         const int32_t inside = (here == low ? before.edges : 0) + (here == high ? after.edges : 0);
         const double held = (here == low ? before.weight : 0) + (here == high ? after.weight : 0);
-        if (in == in_end || out == out_end) /* a source or a sink has only one side to join */
-            target = in == in_end ? high : low;
-        else if (upwards)
+        if (upwards)
             target = before.weight > after.weight ? low : high;
         else
             target = after.weight > before.weight ? high : low;

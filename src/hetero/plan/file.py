@@ -116,10 +116,11 @@ def _distinct(pairs: list[tuple[str, Any]], label: str) -> None:
         seen.add(key)
 
 
-def _check_integer(text: str) -> None:
+def _check_integer(text: str) -> int:
     """Reject a number that no size or count can have. Some of them do not fit a float."""
     if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"the number {text[:30]} is out of range; expected one of 64 bits")
+    return int(text)
 
 
 def _reject_constant(name: str) -> None:

@@ -323,6 +323,37 @@ def test_a_dense_block_copies_nothing() -> None:
     assert parts == {0: (4, 0), 1: (4, 64), 2: (4, 192)}
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_nested"),
+    [("nothing", True), ("output", False), ("result", False), ("operand", False), ("type", False), ("size", False)],
+)
+def test_what_keeps_a_concatenation_out_of_another(changed: str, is_nested: bool) -> None:
+    """Each condition of `memory.nest`, broken alone. The planner writes each storage once and never reads one with
+    several types or sizes, so no model breaks the last four."""
+    f32, i32 = np.dtype("float32"), np.dtype("int32")
+
+    def value(storage: int, channels: int, dtype: np.dtype[Any] = f32) -> Value:
+        return Value(dtype, (1, channels, 4, 4), None, storage)
+
+    x, a, b, first = (value(i, n) for i, n in enumerate((1, 2, 3, 3)))
+    again = value(1, 3) if changed == "size" else a
+    kind = i32 if changed == "type" else f32
+    calls = [
+        Call("fill", (), (x,), (), (), 0),
+        Call("unary", (x,), (a,), (), (), 1),
+        Call("concat", (x, a), (first,), (1,), (), 2),
+        Call("unary", (first,), (b,), (), (), 3),
+        *([Call("unary", (b,), (first,), (), (), 4)] if changed == "result" else []),
+        *([Call("unary", (b,), (a,), (), (), 4)] if changed == "operand" else []),
+        Call("concat", (value(0, 1, kind), again, value(2, 3, kind)), (value(4, 7, kind),), (1,), (), 5),
+    ]
+    if changed == "type":
+        calls[-1] = Call("concat", (x, value(1, 2, i32), value(2, 3, i32)), (value(4, 6, i32),), (1,), (), 5)
+    last_maker = {made.storage: position for position, call in enumerate(calls) for made in call.outputs}
+    nested = memory.nest(calls, {3} if changed == "output" else set(), last_maker)[-1]
+    assert ([read.storage for read in nested.inputs if read] == [3, 2]) == is_nested
+
+
 def test_the_twin_sees_what_is_overwritten() -> None:
     """The twin itself fails on a plan that gives two living values the same memory."""
     f32 = np.dtype("float32")

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from hetero import Core, HeteroError
 from hetero.devices.cpu.operators.halves import _OPERATORS
 from operator_cases import Case, cases
+from unary_sweep import FUNCTIONS
 
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 Array = np.ndarray[Any, Any]
@@ -93,3 +94,58 @@ def test_two_kinds_of_halves_in_one_operator_are_an_error() -> None:
     case = Case("Add", (np.ones(3, np.float16), np.ones(3, ml_dtypes.bfloat16)), {})
     with pytest.raises(HeteroError):
         run(Core(), case)
+
+
+# Attributes, ONNX's operator and the name in unary_sweep; the domains of some are narrower than their types.
+_UNARY: dict[str, tuple[str, dict[str, Any]]] = {
+    "sigmoid": ("Sigmoid", {}),
+    "tanh": ("Tanh", {}),
+    "erf": ("Erf", {}),
+    "exp": ("Exp", {}),
+    "log": ("Log", {}),
+    "elu": ("Elu", {"alpha": 1.0}),
+    "selu": ("Selu", {"alpha": 1.625, "gamma": 1.0625}),
+    "softplus": ("Softplus", {}),
+    "softsign": ("Softsign", {}),
+    "mish": ("Mish", {}),
+    "gelu_erf": ("Gelu", {}),
+    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
+    **{name: (name.capitalize(), {}) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")},
+    **{name: (name.capitalize(), {}) for name in ("asinh", "acosh", "atanh")},
+}
+_MOST_ULP = 0.501
+"""Units in the last place of the half type by which a result may be off: half a unit, and what float32 adds to it. An
+absolute bound of float32 comes on top."""
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_half_of_every_unary_function(name: str) -> None:
+    """All 65,536 of a type. Beyond 0.5 units only where the exact result lies next to the middle of two halves."""
+    half = TYPES[name]
+    x = np.arange(1 << 16, dtype=np.uint16).view(half)
+    kind = helper.np_dtype_to_tensor_dtype(half)
+    nodes = [helper.make_node(op, ["x"], [key], **attributes) for key, (op, attributes) in _UNARY.items()]
+    graph = helper.make_graph(
+        nodes,
+        "unary",
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info(key, kind, x.shape) for key in _UNARY],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    results = Core().compile_model(model, "CPU")(x)
+    top = np.asarray(ml_dtypes.finfo(half).max, half)
+    with np.errstate(all="ignore"):
+        for key in _UNARY:
+            exact = np.asarray(FUNCTIONS[key].exact(x.astype(np.float64)))
+            found = results[key].astype(np.float64)
+            for number in FUNCTIONS[key].formula:
+                exact = np.where(x == half.type(number), np.nan, exact)
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(exact), key)
+            size = np.abs(exact)
+            unit = np.spacing(np.minimum(size, np.nextafter(top, half.type(0)).astype(np.float64)).astype(half))
+            unit = unit.astype(np.float64)
+            beyond = size > top.astype(np.float64) + unit / 2
+            np.testing.assert_array_equal(found[beyond], np.copysign(np.inf, exact[beyond]), key)
+            inside = ~beyond & ~np.isnan(exact)
+            error = np.abs(found - exact)[inside]
+            assert (error <= _MOST_ULP * unit[inside] + FUNCTIONS[key].absolute).all(), key
