@@ -286,6 +286,7 @@ HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps,
     enum { H, M, L };
     int64_t stored = 0, store_rate = (before->rows << 16) / (6 * steps) + 1;
     int64_t converted = begin << 16, convert_rate = ((end - begin) << 16) / (6 * steps);
+    HT_TILE_FENCE();
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -323,6 +324,7 @@ HT_INLINE void multiply_tiles(const uint8_t *a, const uint8_t *b, int64_t steps,
         _tile_stored(2, sums + 16 * GROUP, row);
     if (tall > 1 && wide > 1)
         _tile_stored(3, sums + 16 * GROUP + 16, row);
+    HT_TILE_FENCE();
 }
 
 /* The same for a group of columns that is kept as panels. */
