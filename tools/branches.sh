@@ -29,7 +29,8 @@ END
 coverage="$python -m coverage"
 [ $# -gt 0 ] || set -- tests/model tests/hostile tests/partition tests/assign tests/artifact tests/plan tests/compiling \
     tests/faults/test_faults.py tests/kernels tests/devices/cpu tests/fuzz -m 'not slow'
-$coverage run --rcfile=build-branches/coveragerc -m pytest -q "$@" || echo 'some tests failed'
+# Without the limit of time of a test, whose end would lose the counts.
+$coverage run --rcfile=build-branches/coveragerc -m pytest -q -o faulthandler_timeout=0 "$@" || echo 'some tests failed'
 $coverage combine -q --rcfile=build-branches/coveragerc build-branches/data
 $coverage json -q --rcfile=build-branches/coveragerc -o build-branches/python.json
 find build-branches/cmake -name '*.gcda' | while read -r counts; do

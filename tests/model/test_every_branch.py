@@ -80,6 +80,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "an initializer's name is a number": (model([RELU, tensor((8, VARINT, 1))]), "field 8 has wire type 0"),
     "raw data are a number": (model([RELU, tensor((9, VARINT, 1))]), "field 9 has wire type 0"),
     "a location is a number": (model([RELU, tensor((13, VARINT, 1))]), "field 13 has wire type 0"),
+    "four elements of 6 bits": (
+        model([RELU, tensor((1, VARINT, 4), (9, LEN, b"1234"), dtype=28)]),
+        "raw_data has 4 bytes, dims and data_type need 3",
+    ),
     "an unknown location": (model([RELU, tensor((14, VARINT, 2))]), "data_location 2 is unknown"),
     "external strings": (model([RELU, tensor((14, VARINT, 1), dtype=8)]), "strings cannot be external"),
     "external and raw data": (
