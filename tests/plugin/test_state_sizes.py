@@ -75,7 +75,8 @@ def test_values_that_are_no_arrays() -> None:
     assert known.fit([state, state])
 
     class Listed:
-        shape = [2]
+        def __init__(self) -> None:
+            self.shape = [2]
 
     assert known.fit([Listed(), state])
     assert not known.agree_with([Listed(), None])
