@@ -4,6 +4,8 @@ A `SizeTrace` records what planning does with the sizes: arithmetic, and the ans
 evaluates these steps for the sizes of a call and checks that each comparison has the same answer, so a plan is used
 exactly for the sizes for which planning would take the same way. Whatever needs a plain number, such as ``int()``,
 ``range()`` or NumPy, records that the plan holds only for this number: correct, but less general.
+
+`StateSizes` compares shapes with ports that have symbols, for the steps of requests with states.
 """
 
 import math
