@@ -153,3 +153,18 @@ def test_results_that_others_read_stay() -> None:
     net = Net(IMAGE)
     only = conv(net, "x", 3)
     check(net.model(net("Add", only, only)), IMAGE, 2)
+
+
+@pytest.mark.parametrize("hint", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("taps", [(6, 1, 1), (6, 3, 3), (7, 1, 1)])
+def test_scaled_weights_in_each_precision(taps: tuple[int, ...], hint: str) -> None:
+    """Packed weights are multiplied in place, several rows of a panel at a time."""
+    net = Net((1, taps[0], 9, 8))
+    made = net("Conv", "x", array(18, *taps, scale=0.3), array(18))
+    made = net("BatchNormalization", made, array(18), array(18), array(18), np.abs(array(18)) + 0.1)
+    model, x = net.model(made), array(1, taps[0], 9, 8)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    core = hetero.Core()
+    compiled = core.compile_model(core.read_model(model), "CPU", {"INFERENCE_PRECISION_HINT": hint})
+    (found,) = compiled(x).values()
+    assert np.abs(found - expected).max() <= (1e-5 if hint == "f32" else 2e-2) * np.abs(expected).max()

@@ -56,10 +56,11 @@ def _scale_columns(packed: Value, batch: int, k: int, n: int, scale: NDArray[np.
     factors = np.zeros((batch, columns), np.float32)
     factors[:, :n] = scale.reshape(batch, n)
     rows = next(rows for rows in range(_ROWS_AT_ONCE, 0, -1) if k % rows == 0)
+    packed.data.flags.writeable = True
     panels = packed.data.reshape(batch * columns // _PANEL, k // rows, rows * _PANEL)
-    panels.flags.writeable = True
     with np.errstate(over="ignore", invalid="ignore"):
         panels *= np.tile(factors.reshape(-1, 1, _PANEL), (1, 1, rows))
+    packed.data.flags.writeable = False
 
 
 @operator(
