@@ -88,6 +88,8 @@ def interrupted(call: Callable[[], Any], after: float, in_main: bool) -> float:
     return time.monotonic() - sent[0]
 
 
+# Python drops an exception that a signal raises in the callback of a weak reference, and reports it as a warning.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @needs_main_thread
 @pytest.mark.parametrize(("in_main", "times"), [(True, 50), (False, 4)])
 def test_ctrl_c_while_a_call_hangs(interruptible: None, in_main: bool, times: int) -> None:
@@ -101,6 +103,8 @@ def test_ctrl_c_while_a_call_hangs(interruptible: None, in_main: bool, times: in
         gate.set()
 
 
+# Python drops an exception that a signal raises in the callback of a weak reference, and reports it as a warning.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @needs_main_thread
 @pytest.mark.parametrize(("in_main", "times"), [(True, 50), (False, 4)])
 def test_ctrl_c_while_a_device_compiles(

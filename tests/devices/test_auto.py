@@ -308,10 +308,10 @@ def test_the_next_device_takes_over_during_the_trial(
     requests = [compiled.create_infer_request() for _ in range(8)]
     for request in requests:
         request.start_async(X)
-    with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY"):
-        requests[0].wait()
-    for request in requests[1:]:
-        request.wait()
+    with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY") as told:
+        for request in requests:  # any of them may be the first to fail
+            request.wait()
+    assert len(told) == 1
     for request in requests:
         np.testing.assert_array_equal(request.outputs[0], np.maximum(X, 0))
     assert compiled.choice.device == "LATE"
