@@ -309,8 +309,7 @@ def test_the_next_device_takes_over_during_the_trial(
     for request in requests:
         request.start_async(X)
     with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY") as told:
-        for request in requests:  # any of them may be the first to fail
-            request.wait()
+        list(map(hetero.InferRequest.wait, requests))  # any of them may be the first to fail
     assert len(told) == 1
     for request in requests:
         np.testing.assert_array_equal(request.outputs[0], np.maximum(X, 0))
