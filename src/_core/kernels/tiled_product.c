@@ -3,25 +3,26 @@
  * A number x is split into x = h + m + l, three of bfloat16: h is x rounded to 8 bits, m the rest rounded to 8 bits, and
  * l what then remains, at most 8 bits of the 24. So
  *     a b = h h' + (h m' + m h') + (h l' + m m' + l h') + (m l' + l m' + l l'),
- * and the last bracket is at most 2^-24 |a b|, half a unit in the last place of the product. The other six products are exact
- * in float32. A product of tiles adds up 16 of them in float32 for even and for odd k, then adds both to C: fewer additions to
- * large sums than in a plain loop. So errors are at most those of a sum of float32 products in order; measured, a third.
- * H. Henry, P. Tang and A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+ * and the last bracket is at most 2^-24 |a b|, half a unit in the last place of the product. The other six products are
+ * exact in float32. A product of tiles adds up 16 of them in float32 for even and for odd k, then adds both to C: fewer
+ * additions to large sums than in a plain loop. So errors are at most those of a sum of float32 products in order;
+ * measured, a third.
+ * G. Henry, P. Tang and A. Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
  * Computations", ARITH 2019.
  *
- * AMX takes numbers below 2^-126 for zero and has no use for infinities, whose m would be NaN. So a group of 32 rows of A, or
- * columns of B, is split only if its largest magnitude lies between LEAST and MOST, or is zero: then sums are finite, what is lost of
- * parts below 2^-126 is at most 2^-104 for each product, and that is less than 2^-23 of the product of both largest
- * magnitudes. Other groups are multiplied as float32: those of B here, those of A by the caller. Whether a group is split
- * depends on the block of k and the group alone, so results do not depend on how rows and columns are divided, if at
- * multiples of HT_TILED_GROUP.
+ * AMX takes numbers below 2^-126 for zero and has no use for infinities, whose m would be NaN. So a group of 32 rows of
+ * A, or columns of B, is split only if its largest magnitude lies between LEAST and MOST, or is zero. Then sums are
+ * finite, and what is lost of parts below 2^-126 is at most 2^-104 for each product, which is less than 2^-23 of the
+ * product of both largest magnitudes. Other groups are multiplied as float32: those of B here, those of A by the caller.
+ * Whether a group is split depends on the block of k and the group alone. So results do not depend on how rows and
+ * columns are divided, if they are at multiples of HT_TILED_GROUP.
  *
- * Both conversions and the stores of finished products use vectors, which are idle while tiles are multiplied, so they are
+ * Conversions and the stores of finished products use vectors, which are idle while tiles are multiplied, so they are
  * done in between.
  *
  * Converted, a group is a row of steps of 32 k, each [part h, m, l][half: 16 rows or columns][1 kB tile].
- * Cost: six products of tiles for each 32 x 32 x 32, which is 2.4 times as fast as float32 vectors; converting an element takes as long as 20 of
- * the products.
+ * Cost: six products of tiles for each 32 x 32 x 32, which is 2.4 times as fast as float32 vectors; converting an element
+ * takes as long as 20 of the products.
  */
 #include "tiled_product.h"
 
