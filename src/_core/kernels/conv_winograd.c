@@ -240,6 +240,11 @@ HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *s
 {
     const vf limit = vf_set1(HT_WINOGRAD_EXTREME * HT_WINOGRAD_EXTREME / 4);
     int ordinary = 1;
+    /* The product reads whole vectors. Lanes after those of the last segment hold leftovers of earlier calls, which count for
+     * nothing, but a multiply-add of a denormal number takes a hundred times as long. */
+    const segment *last = segments + count - 1;
+    const int64_t written = last->first + ht_ceil_div(last->count, VF_LANES) * VF_LANES;
+    const int64_t read = ht_ceil_div(last->first + last->count, HT_PANEL) * HT_PANEL;
     /* The last lanes may read beyond the end of their row: clear leftovers of earlier calls. */
     for (int64_t i = 0; i < TOGETHER * (m + 2) * m; i++)
         for (int64_t at = VF_LANES; at <= HT_WINOGRAD_COLUMNS; at += VF_LANES)
@@ -255,6 +260,11 @@ HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *s
                                              w->v + i * w->columns + s->first, m);
         }
         ordinary &= !vm_any(vm_or(vf_isnan(squares), vf_lt(limit, squares)));
+        for (int64_t i = channel; i < end && written < read; i++)
+            for (int64_t position = 0; position < (m + 2) * (m + 2); position++)
+                for (int64_t at = written; at < read; at += VF_LANES)
+                    vf_store_n(w->v + position * w->v_step + i * w->columns + at, ht_min64(VF_LANES, read - at),
+                               vf_set1(0.0f));
     }
     return ordinary;
 }
