@@ -117,7 +117,7 @@ static inline int ht_conv_splits(int64_t maps, int64_t in_pixels, int64_t pixels
 {
     const int copies = taps != 1 || in_pixels != pixels; /* im2col */
     return in_channels * taps >= 2 * HT_SPLIT_STEP && maps <= HT_MAX_BYTES && pixels <= HT_MAX_BYTES &&
-           ht_split_cost(maps, pixels, 22, copies ? 42 : 26) < 0.95 * (double)maps * (double)pixels;
+           ht_split_cost(maps, pixels, 22, copies ? 60 : 26) < 0.95 * (double)maps * (double)pixels;
 }
 
 /* ---- matmul_integer */
