@@ -78,7 +78,7 @@ Host = Callable[["Node"], Callable[..., Sequence[Any]]]
 """Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs."""
 Labels = Callable[[Mapping[str, Any]], NDArray[Any] | None]
 _Results = tuple[str | Literal[False] | None, ...]
-"""The types of the first outputs; if there are several, the last one is that of all further outputs. False: no rule
+"""The types of the first outputs; if there are several, the last one also holds for all further outputs. False: no rule
 determines it."""
 
 
