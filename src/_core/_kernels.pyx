@@ -32,8 +32,8 @@ cdef dict _answers = {}
 
 
 cdef bint _runs(int number):
-    """Whether this machine runs a variant. Asked once, and only if needed: virtual machines answer CPUID in up to 70 us, and
-    the use of tiles changes the process (registry.c)."""
+    """Whether this machine runs a variant. Asked once, and only if needed: virtual machines answer CPUID in up to
+    70 us, and the use of tiles changes the process (registry.c)."""
     if number not in _answers:
         _answers[number] = bool(ht_variant_runs(number))
     return _answers[number]

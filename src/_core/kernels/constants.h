@@ -74,30 +74,20 @@ static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
 #define HT_SPLIT_STEP 32     /* terms of a product of tiles */
 #define HT_SPLIT_K 256       /* terms of a block, at most */
 #define HT_SPLIT_BYTES 6     /* of a converted element: three of bfloat16 */
-#define HT_SPLIT_GEMM 512    /* rows or columns that gemm keeps, at most: 768 kB of an L2 cache of 2 MB */
+#define HT_SPLIT_HELD 512    /* rows or columns that are held, at most: 768 kB of an L2 cache of 2 MB */
 
 /* Bytes of `held` converted rows or columns, of two groups of 32 of the other operand, and of two products of 32 x 32. */
-static inline int64_t ht_scratch_split(int64_t held, int64_t k_step)
-{
-    return HT_SPLIT_BYTES * k_step * (held + 2 * 32) + 2 * 4 * 32 * 32;
-}
+#define HT_SCRATCH_SPLIT(held, k_step) (HT_SPLIT_BYTES * (k_step) * ((held) + 2 * 32) + 2 * 4 * 32 * 32)
 
-/* How many are held of a product C[m][n], if at most `most` can be. */
-static inline int64_t ht_split_held(int64_t m, int64_t n, int64_t most)
-{
-    const int64_t fewer = m < n ? m : n;
-    return fewer < most ? (fewer + 31) / 32 * 32 : most;
-}
-
-/* The same for gemm and matmul. */
+/* The same for gemm and matmul, which hold the operand with fewer rows or columns. */
 static inline int64_t ht_scratch_gemm_split(int64_t m, int64_t n, int64_t k)
 {
-    return ht_scratch_split(ht_split_held(m, n, HT_SPLIT_GEMM),
-                            k < HT_SPLIT_K ? (k + HT_SPLIT_STEP - 1) / HT_SPLIT_STEP * HT_SPLIT_STEP : HT_SPLIT_K);
+    const int64_t fewer = m < n ? m : n, held = fewer < HT_SPLIT_HELD ? (fewer + 31) / 32 * 32 : HT_SPLIT_HELD;
+    return HT_SCRATCH_SPLIT(held, k < HT_SPLIT_K ? (k + HT_SPLIT_STEP - 1) / HT_SPLIT_STEP * HT_SPLIT_STEP : HT_SPLIT_K);
 }
 
 /* What C[m][n] costs as products of bfloat16, for each k, in multiply-adds of float32: whole groups of 32 x 32, and the
- * conversion of each row and column, most of which is done while tiles are multiplied. Fitted to measurements. */
+ * conversion of each row and column, mostly done while tiles are multiplied. Fitted to measurements. */
 static inline double ht_split_cost(int64_t m, int64_t n, double row, double column)
 {
     const double tall = (double)((m + 31) / 32 * 32), wide = (double)((n + 31) / 32 * 32);

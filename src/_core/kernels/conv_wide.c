@@ -87,11 +87,9 @@ static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
 #if HT_TILES
 #define HELD 256          /* rows or columns that are held, if pixels are packed */
 #define SPLIT_COLUMNS 256 /* that are packed */
-_Static_assert(4 * HT_SPLIT_K * SPLIT_COLUMNS + HT_SPLIT_BYTES * HT_SPLIT_K * (HELD + 2 * HT_TILED_GROUP) +
-               2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP <= HT_CONV_SCRATCH, "im2col, then ht_scratch_split");
+_Static_assert(4 * HT_SPLIT_K * SPLIT_COLUMNS + HT_SCRATCH_SPLIT(HELD, HT_SPLIT_K) <= HT_CONV_SCRATCH, "im2col, then tiles");
+_Static_assert(HT_SCRATCH_SPLIT(HT_SPLIT_HELD, HT_SPLIT_K) <= HT_CONV_SCRATCH, "tiles alone");
 _Static_assert(4 * HT_SPLIT_K * (HT_BLOCK_N + HT_TILED_GROUP) <= HT_CONV_SCRATCH, "what add_plain packs");
-_Static_assert(HT_SPLIT_BYTES * HT_SPLIT_K * (HT_SPLIT_GEMM + 2 * HT_TILED_GROUP) +
-               2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP <= HT_CONV_SCRATCH, "ht_scratch_split");
 
 /* Output channels [m, m + rows) of a block of wide_split, as float32, at most HT_TILED_GROUP. packed: the im2col block, or
  * memory for one of at most HT_BLOCK_N pixels. weights: memory for the channels' panels. */
@@ -119,7 +117,7 @@ static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
     const int flat = ht_conv_flat(c), holds_channels = c->out_channels < p1 - p0;
     float *const packed = c->scratch, *const split = packed + (flat ? 0 : HT_SPLIT_K * SPLIT_COLUMNS);
-    const int64_t step = ht_tiled_k_step(c->depth_k), most_held = flat ? HT_SPLIT_GEMM : HELD;
+    const int64_t step = ht_tiled_k_step(c->depth_k), most_held = flat ? HT_SPLIT_HELD : HELD;
     const int64_t most_pixels = !flat ? SPLIT_COLUMNS : holds_channels ? p1 - p0 : most_held;
     const int64_t most_channels = holds_channels ? most_held : HT_TILED_MOST_ROWS;
     const ht_lanes w = c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1}

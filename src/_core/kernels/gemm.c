@@ -201,8 +201,8 @@ static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, in
                                     : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
     /* The operand with fewer rows or columns is held. */
     const int holds_rows = p->rows < p->n;
-    const int64_t most_rows = holds_rows ? HT_SPLIT_GEMM : MOST_ROWS;
-    const int64_t most = holds_rows ? MOST_COLUMNS : HT_SPLIT_GEMM;
+    const int64_t most_rows = holds_rows ? HT_SPLIT_HELD : MOST_ROWS;
+    const int64_t most = holds_rows ? MOST_COLUMNS : HT_SPLIT_HELD;
     const int64_t most_columns = p->halves ? ht_min64(most, BLOCK_FLOATS / HT_SPLIT_K) : most;
     for (int64_t j = col0; j < col1; j += most_columns)
         for (int64_t k0 = 0; k0 < p->k; k0 += k_step) {

@@ -381,7 +381,7 @@ static int64_t group_bytes(int64_t k) { return ht_ceil_div(k, STEP) * STEP_BYTES
 
 void ht_tiled_hold(ht_tiled *t, const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, void *scratch)
 {
-    HT_ASSERT(lanes > 0 && lanes <= HT_SPLIT_GEMM && k > 0 && k <= HT_SPLIT_K);
+    HT_ASSERT(lanes > 0 && lanes <= HT_SPLIT_HELD && k > 0 && k <= HT_SPLIT_K);
     const int64_t groups = ht_ceil_div(lanes, GROUP), bytes = group_bytes(k);
     t->x = *x;
     t->lanes = lanes;

@@ -28,7 +28,7 @@ HT_INLINE int64_t ht_tiled_k_step(int64_t k)
     return ht_ceil_div(steps, ht_max64(1, blocks)) * HT_SPLIT_STEP;
 }
 
-#define HT_TILED_MOST_HELD (HT_SPLIT_GEMM / HT_TILED_GROUP) /* groups */
+#define HT_TILED_MOST_HELD (HT_SPLIT_HELD / HT_TILED_GROUP) /* groups */
 
 /* One operand over a block of k, converted: rows of A or columns of B. */
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
     float *sums;                        /* of two products of groups */
 } ht_tiled;
 
-/* Converts an operand. lanes: at most HT_SPLIT_GEMM; k: at most HT_SPLIT_K. scratch: ht_scratch_split(lanes, k) bytes, with
+/* Converts an operand. lanes: at most HT_SPLIT_HELD; k: at most HT_SPLIT_K. scratch: HT_SCRATCH_SPLIT(lanes, k) bytes, with
  * both rounded up to multiples of 32, aligned to HT_ALIGNMENT. */
 #define ht_tiled_hold HT_KERNEL(tiled_hold)
 void ht_tiled_hold(ht_tiled *t, const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, void *scratch);

@@ -12,7 +12,7 @@ The other operators stay float32; sums and products of two quantized tensors bec
 node is lowered; a node that does not meet them is lowered as the float32 nodes that it replaces.
 
 Contract: tables and moves give the bits of the float32 nodes. Products have exact sums, which are scaled and rounded in
-float32. Near the midpoint of two integers, a result can therefore differ by one quantum from what the float32 nodes give.
+float32. So near the midpoint of two integers, a result can differ by one quantum from what the float32 nodes give.
 """
 
 from .rewriting import rewrite
