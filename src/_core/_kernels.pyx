@@ -167,10 +167,9 @@ cdef dict _dtype_codes = {
 }
 
 
-# Kernels that read weights in place from a file, at any address, which avoids a copy of all weights.
-# The operand that these kernels read bytewise, so that its elements need not be aligned. Weights in protobuf files
-# usually are not, and a copy of an embedding table would take more memory than all else.
-cdef dict _BYTEWISE = {"pack_b": 0, "pack_winograd": 0, "gather": 0, "gather_nd": 0}
+# The operand that a kernel reads at any address. Weights in protobuf files are usually not aligned, and copies of all
+# weights would take much memory.
+cdef dict _BYTEWISE = {"pack_b": 0, "pack_parts": 0, "pack_winograd": 0, "gather": 0, "gather_nd": 0}
 
 
 def bytewise_operand(name):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero import _kernels
+from hetero._sizes import ask
 
 VARIANTS = _kernels.variants("gemm", "matmul", "conv")[-2:]
 TILES = [variant for variant in VARIANTS if variant.endswith("amx")]
@@ -301,3 +302,90 @@ def test_convolutions(variant: str, case: tuple[int, ...], packed: bool) -> None
         np.testing.assert_array_equal(found == np.inf, expected == np.inf)
         two = conv(x, w, variant, stride, pad, bias=bias, addend=addend, activation=RELU, threads=2, packed=packed)
         np.testing.assert_array_equal(two, found)
+
+
+# ---- constant operands that are converted once
+
+
+def parts_of(w: Array, batch: int, k: int, n: int, trans: bool, are_rows: bool, scale: Array | None = None) -> Any:
+    """The converted operand, and whether all its numbers fit."""
+    specs = [((batch * ask("parts_floats", k, n),), np.float32), ((1,), np.bool_)]
+    made, fits = _kernels.call("pack_parts", [w, scale], specs, [batch, k, n, trans, are_rows], variant=VARIANTS[-1])
+    return made, bool(fits[0])
+
+
+@pytest.mark.skipif(not TILES, reason="needs AMX")
+@pytest.mark.parametrize("trans", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_products_with_a_converted_operand(trans: bool, scaled: bool) -> None:
+    """Of any size, also rows of A that tiles cannot multiply, for which the operand is converted back without a loss."""
+    rng = np.random.default_rng(11)
+    for m, n, k in [*SHAPES, (1, 1, 1), (2, 5, 7), (40, 40, 1100), (600, 600, 300)]:
+        if k == 0:
+            continue
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        b.flat[::7] = 0
+        scale = rng.random(n, np.float32) + 0.5 if scaled else None
+        packed, fits = parts_of(np.ascontiguousarray(b.T) if trans else b, 1, k, n, trans, False, scale)
+        assert fits
+        right = b if scale is None else b * scale
+        for factor in (1, 1e30, 1e-30):
+            left = a.copy()
+            left[m // 2 :] *= np.float32(factor)
+            for threads in (1, 2):
+                team = _kernels.Team(threads) if threads > 1 else None
+                ints = [m, n, k, 0, 0, 2, 0, 0, 0]
+                found = _kernels.call(
+                    "gemm", [left, packed, None, None], [((m, n), np.float32)], ints, (1, 1, 0, 0), None, TILES[0], team
+                )[0]
+                assert_right(found, left, right)
+
+
+@pytest.mark.skipif(not TILES, reason="needs AMX")
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("group", [1, 2])
+def test_convolutions_with_converted_weights(case: tuple[int, ...], group: int) -> None:
+    channels, size, maps, kernel, stride, pad = case
+    channels, maps = channels // group, maps // group
+    depth = channels * kernel**2
+    rng = np.random.default_rng(12)
+    x = rng.standard_normal((2, group * channels, size, size), np.float32)
+    w = rng.standard_normal((group * maps, channels, kernel, kernel), np.float32)
+    packed, fits = parts_of(w, group, depth, maps, True, True)
+    assert fits
+    for value in (0, np.nan, 2.0**40):
+        x[1, channels - 1, size // 2, size - 1] = value
+        pairs = [
+            exact_conv(x[:, g * channels : (g + 1) * channels], w[g * maps : (g + 1) * maps], stride, pad)
+            for g in range(group)
+        ]
+        exact, magnitudes = (np.concatenate(parts, axis=1) for parts in zip(*pairs, strict=True))
+        ints = [group, 3, 0, 1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1]
+        results = [
+            _kernels.call(
+                "conv", [x, packed, None, None], [(exact.shape, np.float32)], ints, (0, 0), None, TILES[0], team
+            )[0]
+            for team in (None, _kernels.Team(2))
+        ]
+        np.testing.assert_array_equal(*results)
+        np.testing.assert_array_equal(np.isnan(results[0]), np.isnan(exact))
+        ordinary = np.isfinite(exact)
+        assert (np.abs(results[0] - exact)[ordinary] <= (2 * (depth + 3) * EPSILON * magnitudes)[ordinary]).all()
+
+
+@pytest.mark.skipif(not TILES, reason="needs AMX")
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(2.0**20, True), (2.0**20 + 1, False), (2.0**-64, True), (2.0**-65, False), (1e-45, False), (-0.0, True),
+     (np.nan, False), (np.inf, False), (-(2.0**21), False)],
+)  # fmt: skip
+def test_which_numbers_can_be_converted_once(value: float, wanted: bool) -> None:
+    for trans in (False, True):
+        for place in (0, -1):
+            w = np.ones((40, 300) if trans else (300, 40), np.float32)
+            w.flat[place] = value
+            assert parts_of(w, 1, 300, 40, trans, False)[1] == wanted
+    assert (
+        parts_of(np.full((40, 64), 2.0**-60, np.float32), 1, 64, 40, True, True, np.full(40, 0.01, np.float32))[1]
+        is False
+    )

@@ -71,43 +71,83 @@ static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
 
 /* ---- Products of float32 as products of bfloat16 (tiled_product.c) */
 
-#define HT_SPLIT_STEP 32     /* terms of a product of tiles */
-#define HT_SPLIT_K 256       /* terms of a block, at most */
-#define HT_SPLIT_BYTES 6     /* of a converted element: three of bfloat16 */
-#define HT_SPLIT_HELD 512    /* rows or columns that are held, at most: 768 kB of an L2 cache of 2 MB */
+#define HT_TILED_GROUP 32    /* rows or columns that are converted and multiplied together: two tiles */
+#define HT_TILED_STEP 32     /* terms of a product of tiles */
+#define HT_TILED_BYTES 6     /* of a converted element: three of bfloat16 */
+#define HT_TILED_HELD 512    /* rows or columns that are held, at most: with 256 terms 768 kB of an L2 cache of 2 MB */
+#define HT_TILED_K 256       /* terms of a block; of fewer rows or columns, more terms are held */
+#define HT_TILED_MOST_K 1024
 
-/* Bytes of `held` converted rows or columns, of two groups of 32 of the other operand, and of two products of 32 x 32. */
-#define HT_SCRATCH_SPLIT(held, k_step) (HT_SPLIT_BYTES * (k_step) * ((held) + 2 * 32) + 2 * 4 * 32 * 32)
+/* Bytes of `held` converted rows or columns, of two groups of the other operand, and of two products of groups. */
+#define HT_SCRATCH_TILED(held, k_step) \
+    (HT_TILED_BYTES * (k_step) * ((held) + 2 * HT_TILED_GROUP) + 2 * 4 * HT_TILED_GROUP * HT_TILED_GROUP)
 
-/* The same for gemm and matmul, which hold the operand with fewer rows or columns. */
-static inline int64_t ht_scratch_gemm_split(int64_t m, int64_t n, int64_t k)
+static inline int64_t ht_tiled_held(int64_t lanes) { return lanes < HT_TILED_HELD ? (lanes + 31) / 32 * 32 : HT_TILED_HELD; }
+
+/* The most terms of a block that holds at most `lanes` rows or columns: as many as fit HT_SCRATCH_TILED(HT_TILED_HELD,
+ * HT_TILED_K). */
+static inline int64_t ht_tiled_most_k(int64_t lanes)
 {
-    const int64_t fewer = m < n ? m : n, held = fewer < HT_SPLIT_HELD ? (fewer + 31) / 32 * 32 : HT_SPLIT_HELD;
-    return HT_SCRATCH_SPLIT(held, k < HT_SPLIT_K ? (k + HT_SPLIT_STEP - 1) / HT_SPLIT_STEP * HT_SPLIT_STEP : HT_SPLIT_K);
+    const int64_t k = HT_TILED_K * (HT_TILED_HELD + 2 * HT_TILED_GROUP) / (ht_tiled_held(lanes) + 2 * HT_TILED_GROUP);
+    return k < HT_TILED_MOST_K ? k / HT_TILED_STEP * HT_TILED_STEP : HT_TILED_MOST_K;
+}
+
+/* For gemm and matmul, which hold the operand with fewer rows or columns. */
+static inline int64_t ht_scratch_gemm_tiled(int64_t m, int64_t n, int64_t k)
+{
+    const int64_t fewer = m < n ? m : n, most = ht_tiled_most_k(fewer);
+    return HT_SCRATCH_TILED(ht_tiled_held(fewer), k < most ? (k + HT_TILED_STEP - 1) / HT_TILED_STEP * HT_TILED_STEP : most);
 }
 
 /* What C[m][n] costs as products of bfloat16, for each k, in multiply-adds of float32: whole groups of 32 x 32, and the
  * conversion of each row and column, mostly done while tiles are multiplied. Fitted to measurements. */
-static inline double ht_split_cost(int64_t m, int64_t n, double row, double column)
+static inline double ht_tiled_cost(int64_t m, int64_t n, double row, double column)
 {
     const double tall = (double)((m + 31) / 32 * 32), wide = (double)((n + 31) / 32 * 32);
     return 0.5 * tall * wide + row * tall + column * wide;
 }
 
+#define HT_TILED_PARTS 2.0 /* reading a row or column that is converted already */
+
 /* Whether that is cheaper for a matrix product with sums of k products. */
-static inline int ht_split_pays(int64_t m, int64_t n, int64_t k)
+static inline int ht_tiled_pays(int64_t m, int64_t n, int64_t k)
 {
-    return k >= HT_SPLIT_STEP && ht_split_cost(m, n, 13, 13) < 0.95 * (double)m * (double)n;
+    return k >= HT_TILED_STEP && ht_tiled_cost(m, n, 13, 13) < 0.95 * (double)m * (double)n;
+}
+
+/* Whether it pays to convert a constant B once, which takes more memory than panels and is of no use to products with few
+ * rows. */
+static inline int ht_tiled_pays_parts(int64_t m, int64_t n, int64_t k)
+{
+    const double parts = ht_tiled_cost(m, n, 13, HT_TILED_PARTS), plain = ht_tiled_cost(m, n, 13, 13);
+    const double floats = (double)m * (double)n;
+    return m >= 2 * HT_PANEL && k >= HT_TILED_STEP && parts < 0.93 * (plain < floats ? plain : floats);
+}
+
+/* What an element of im2col, or of pixels that are read in place, costs to convert. */
+static inline double ht_conv_tiled_pixel(int64_t in_pixels, int64_t pixels, int64_t taps)
+{
+    return taps != 1 || in_pixels != pixels ? 60 : 26;
 }
 
 /* Whether a convolution reads plain weights and multiplies them by pixels as products of bfloat16. Else plain weights are
  * packed in each call, which planners avoid where weights are constant. maps: output channels of a group; in_pixels, pixels:
  * of a plane of x and y; taps: of the kernel. */
-static inline int ht_conv_splits(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps)
+static inline int ht_conv_tiled(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps)
 {
-    const int copies = taps != 1 || in_pixels != pixels; /* im2col */
-    return in_channels * taps >= 2 * HT_SPLIT_STEP && maps <= HT_MAX_BYTES && pixels <= HT_MAX_BYTES &&
-           ht_split_cost(maps, pixels, 22, copies ? 60 : 26) < 0.95 * (double)maps * (double)pixels;
+    return in_channels * taps >= 2 * HT_TILED_STEP && maps <= HT_MAX_BYTES && pixels <= HT_MAX_BYTES &&
+           ht_tiled_cost(maps, pixels, 22, ht_conv_tiled_pixel(in_pixels, pixels, taps)) < 0.95 * (double)maps * (double)pixels;
+}
+
+/* Whether it pays to convert constant weights once. The vectors of float32 products are not filled either. */
+static inline int ht_conv_pays_parts(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps)
+{
+    if (in_channels * taps < 2 * HT_TILED_STEP || maps > HT_MAX_BYTES || pixels > HT_MAX_BYTES || pixels < HT_PANEL)
+        return 0;
+    const double column = ht_conv_tiled_pixel(in_pixels, pixels, taps);
+    const double floats = 0.95 * (double)maps * (double)((pixels + HT_PANEL - 1) / HT_PANEL * HT_PANEL);
+    const double plain = ht_tiled_cost(maps, pixels, 22, column);
+    return ht_tiled_cost(maps, pixels, HT_TILED_PARTS, column) < 0.93 * (plain < floats ? plain : floats);
 }
 
 /* ---- matmul_integer */

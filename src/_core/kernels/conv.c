@@ -6,15 +6,16 @@
  * in: x[N][C][spatial]; w[M][C / group][kernel], or packed:
  *     by pack_b with ints (group, K, M / group, 1), K = C / group * product(kernel); not where C == group and
  *       M / group <= HT_CONV_DEPTHWISE_MAPS, which takes plain weights;
+ *     by pack_parts (gemm.c) with ints (group, K, M / group, 1, 1), if K > 0 and the instruction set has tiles;
  *     by pack_winograd (conv_winograd.c), for a 3x3 kernel without strides and dilations;
  *   bias[M] or NULL; addend (y's shape) or NULL. If w is by pack_winograd, two more: the original float32 weights as
  *   bytes (uint8), and scale[M] or NULL, by which they were multiplied before they were packed.
  * out: y[N][M][spatial]; overlaps no input.
- * ints: group, w_packed (0 plain, 1 by pack_b, else pack_winograd's m), activation (unary.h), then triples (spatial.h)
+ * ints: group, w_packed (0 plain, 1 by pack_b, 3 by pack_parts, else pack_winograd's m), activation (unary.h), then triples (spatial.h)
  *   kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x counts as zero.
  *   Optional: 1 if no weight is infinite or NaN, else 0 (the default).
  * floats: the activation's two parameters.
- * With tiles (tiled_product.h), plain weights are read as they are where ht_conv_splits says so; else they are packed.
+ * With tiles (tiled_product.h), plain weights are read as they are where ht_conv_tiled says so; else they are packed.
  * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits
  *   asks for; with plain weights to be packed 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which they are packed (not
  *   for depthwise and narrow).
@@ -83,7 +84,10 @@ static double sampling(const ht_conv *c)
 
 /* What `pixels` pixels of `channels` output channels cost wide as products of bfloat16, for each k. Weights are transposed
  * when they are converted. */
-static double split_products(int64_t pixels, int64_t channels) { return ht_split_cost(channels, pixels, 35, 26); }
+static double tiled_products(const ht_conv *c, int64_t pixels, int64_t channels)
+{
+    return ht_tiled_cost(channels, pixels, c->has_parts ? HT_TILED_PARTS : 35, 26);
+}
 
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
  * tiles, plus the data that each way moves. An element of im2col costs what `sampling` says, also if direct copies the
@@ -132,9 +136,9 @@ static int cheapest(ht_conv *c)
             way = INSIDE;
         }
     }
-    const double split = split_products(c->pixels, c->out_channels) * k + (flat ? 0 : 2 * sampling(c) * pixels * k);
-    if (HT_TILES && c->depth_k >= 2 * HT_SPLIT_STEP && split < 0.95 * best) {
-        c->splits = 1;
+    const double tiled = tiled_products(c, c->pixels, c->out_channels) * k + (flat ? 0 : 2 * sampling(c) * pixels * k);
+    if (HT_TILES && c->depth_k >= 2 * HT_TILED_STEP && tiled < 0.95 * best) {
+        c->tiled = 1;
         way = WIDE;
     }
     return way;
@@ -204,12 +208,12 @@ static ht_conv convolution_of(const convolution *job, int64_t image, float *scra
 }
 
 /* Output channels [m0, m1) of a convolution with packed weights, as a convolution of their own. m0: a multiple of
- * HT_PANEL. */
+ * HT_PANEL, or of HT_TILED_GROUP with weights by pack_parts. */
 static ht_conv channels_of(const ht_conv *c, int64_t m0, int64_t m1)
 {
     ht_conv some = *c;
     some.out_channels = m1 - m0;
-    some.w += m0 * c->depth_k;
+    some.w += c->has_parts ? ht_parts_floats(c->depth_k, m0) : m0 * c->depth_k;
     some.bias = c->bias ? c->bias + m0 : NULL;
     some.addend = c->addend ? c->addend + m0 * c->pixels : NULL;
     some.y += m0 * c->pixels;
@@ -455,11 +459,11 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
 static void divide_wide(convolution *job, int64_t images, int64_t wanted)
 {
     const ht_conv *c = &job->image;
-    job->pixel_grain = c->splits ? HT_TILED_GROUP : wanted > 1 ? HT_PANEL : TILE_PIXELS;
-    job->grain = c->splits ? HT_TILED_GROUP : HT_PANEL;
+    job->pixel_grain = c->tiled ? HT_TILED_GROUP : wanted > 1 ? HT_PANEL : TILE_PIXELS;
+    job->grain = c->tiled ? HT_TILED_GROUP : HT_PANEL;
     job->columns = ht_ceil_div(c->out_channels, job->grain);
     const int64_t pixel_columns = ht_ceil_div(c->pixels, job->pixel_grain);
-    const int64_t most_pixels = c->splits && ht_conv_flat(c) ? 4 * HT_BLOCK_N : HT_BLOCK_N;
+    const int64_t most_pixels = c->tiled && ht_conv_flat(c) ? 4 * HT_BLOCK_N : HT_BLOCK_N;
     const int64_t fewest = ht_ceil_div(pixel_columns, most_pixels / job->pixel_grain);
     job->blocks = fewest;
     if (wanted == 1)
@@ -471,7 +475,7 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
         for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most);
              chunks = ht_next_blocks(chunks)) {
             const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * job->grain, c->out_channels);
-            const double products = c->splits ? split_products(pixels, channels)
+            const double products = c->tiled ? tiled_products(c, pixels, channels)
                                               : (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels;
             const double unit = products + sampling(c) * (double)pixels;
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
@@ -562,7 +566,8 @@ int HT_KERNEL(conv)(const ht_call *call)
     if (x->dtype != HT_FLOAT32 || w->dtype != HT_FLOAT32 || y->dtype != HT_FLOAT32)
         return HT_ERR_DTYPE;
     const int64_t group = call->ints[0], batch = shapes.n, channels = shapes.c, maps = y->dims[1];
-    const int64_t w_packed = call->ints[1], winograd = w_packed > 1 ? w_packed : 0;
+    const int64_t w_packed = call->ints[1], has_parts = w_packed == 3;
+    const int64_t winograd = w_packed > 1 && !has_parts ? w_packed : 0;
     if (group < 1 || channels % group || maps % group || y->dims[0] != batch)
         return HT_ERR_OPERAND;
 
@@ -588,8 +593,11 @@ int HT_KERNEL(conv)(const ht_call *call)
     if (y->size == 0)
         return HT_OK;
     c.finite = w_packed == 1 && call->num_ints > 15 && call->ints[15] == 1;
-    const int64_t packed_group =
-        winograd ? ht_winograd_floats(c.in_channels, c.out_channels, winograd) : ht_panel_floats(c.depth_k, c.out_channels);
+    const int64_t packed_group = winograd    ? ht_winograd_floats(c.in_channels, c.out_channels, winograd)
+                                 : has_parts ? ht_parts_floats(c.depth_k, c.out_channels)
+                                             : ht_panel_floats(c.depth_k, c.out_channels);
+    if (has_parts && (!HT_TILES || c.depth_k < 1))
+        return HT_ERR_OPERAND;
     if (winograd && !ht_conv_winograd_fits(&c, winograd, call->scratch_bytes))
         return HT_ERR_OPERAND;
     if (w->size != (w_packed ? group * packed_group : maps * c.depth_k) || (bias && bias->size != maps) ||
@@ -609,8 +617,9 @@ int HT_KERNEL(conv)(const ht_call *call)
 
     const int depthwise = !w_packed && c.out_channels <= HT_CONV_DEPTHWISE_MAPS && ht_conv_depthwise_fits(&c);
     c.plain_weights = HT_TILES && !w_packed && !depthwise &&
-                      ht_conv_splits(c.out_channels, c.in_plane, c.pixels, c.in_channels, c.taps);
-    c.splits = c.plain_weights;
+                      ht_conv_tiled(c.out_channels, c.in_plane, c.pixels, c.in_channels, c.taps);
+    c.has_parts = has_parts;
+    c.tiled = c.plain_weights || has_parts;
     const int packs = !w_packed && !depthwise && packed_group > 0 && !c.plain_weights;
     if (call->scratch_bytes < (packs ? ht_scratch_conv_packing(group, c.out_channels, c.depth_k) : HT_CONV_SCRATCH))
         return HT_ERR_OPERAND;
@@ -634,13 +643,18 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.tile = winograd;
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
+    else if (c.has_parts)
+        job.way = WIDE;
     else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
         job.way = ROW;
     else if (c.plain_weights)
         job.way = WIDE;
     else
         job.way = c.in_channels > 0 ? cheapest(&job.image) : WIDE; /* the others divide by the number of channels */
-    divide(&job, batch, (double)y->size * (double)c.depth_k * (job.image.splits ? 0.5 : 1));
+    if (job.image.tiled) /* without the memory of an im2col block, more terms are held */
+        job.image.tiled_k = ht_tiled_k_step(c.depth_k, ht_conv_flat(&c) ? ht_tiled_most_k(ht_min64(c.out_channels, c.pixels))
+                                                                        : HT_TILED_K);
+    divide(&job, batch, (double)y->size * (double)c.depth_k * (job.image.tiled ? 0.5 : 1));
     ht_parallel(call->team, job.parts, convolve_part, &job);
     if (job.shared > 0)
         convolve_shared(&job);

@@ -21,8 +21,10 @@ typedef struct {
     int64_t taps, depth_k;      /* kernel positions; in_channels * taps */
     int finite;                 /* are all weights known to be finite? */
     int padded;                 /* does any tap of any output fall outside the input? */
-    int splits;                 /* wide: as products of bfloat16 (tiled_product.h) */
-    int plain_weights;          /* with `splits`: w is as in ONNX */
+    int tiled;                  /* wide: as products of bfloat16 (tiled_product.h) */
+    int plain_weights;          /* with `tiled`: w is as in ONNX */
+    int64_t tiled_k;            /* with `tiled`: the length of the blocks of k */
+    int has_parts;              /* with `tiled`: w is packed by pack_parts */
     int activation;
     float p0, p1, low, high;
     float *scratch;
@@ -39,8 +41,8 @@ HT_INLINE int ht_conv_points(const ht_conv *c)
     return c->taps == 1 && !c->padded && !ht_conv_flat(c) && c->out[2] < VF_LANES;
 }
 
-/* Computes output pixels [p0, p1) for any shape: at most HT_BLOCK_N, or any number with c->splits and a flat input.
- * Columns are output pixels: im2col blocks are packed as the B of a matrix product. With c->splits, p0 and the first
+/* Computes output pixels [p0, p1) for any shape: at most HT_BLOCK_N, or any number with c->tiled and a flat input.
+ * Columns are output pixels: im2col blocks are packed as the B of a matrix product. With c->tiled, p0 and the first
  * output channel are multiples of HT_TILED_GROUP. */
 #define ht_conv_wide HT_KERNEL(conv_wide)
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1);

@@ -86,12 +86,12 @@ static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
 
 #if HT_TILES
 #define HELD 256          /* rows or columns that are held, if pixels are packed */
-#define SPLIT_COLUMNS 256 /* that are packed */
-_Static_assert(4 * HT_SPLIT_K * SPLIT_COLUMNS + HT_SCRATCH_SPLIT(HELD, HT_SPLIT_K) <= HT_CONV_SCRATCH, "im2col, then tiles");
-_Static_assert(HT_SCRATCH_SPLIT(HT_SPLIT_HELD, HT_SPLIT_K) <= HT_CONV_SCRATCH, "tiles alone");
-_Static_assert(4 * HT_SPLIT_K * (HT_BLOCK_N + HT_TILED_GROUP) <= HT_CONV_SCRATCH, "what add_plain packs");
+#define TILED_COLUMNS 256 /* that are packed */
+_Static_assert(4 * HT_TILED_K * TILED_COLUMNS + HT_SCRATCH_TILED(HELD, HT_TILED_K) <= HT_CONV_SCRATCH, "im2col, then tiles");
+_Static_assert(HT_SCRATCH_TILED(HT_TILED_HELD, HT_TILED_K) <= HT_CONV_SCRATCH, "tiles alone");
+_Static_assert(4 * (HT_TILED_K * HT_BLOCK_N + HT_TILED_MOST_K * HT_TILED_GROUP) <= HT_CONV_SCRATCH, "what add_plain packs");
 
-/* Output channels [m, m + rows) of a block of wide_split, as float32, at most HT_TILED_GROUP. packed: the im2col block, or
+/* Output channels [m, m + rows) of a block of wide_tiled, as float32, at most HT_TILED_GROUP. packed: the im2col block, or
  * memory for one of at most HT_BLOCK_N pixels. weights: memory for the channels' panels. */
 static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int64_t p1, int64_t k0, int64_t k1,
                       float *packed, float *weights)
@@ -112,16 +112,17 @@ static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int
 }
 
 /* Pixels [p0, p1). The operand with fewer rows or columns is held, so the loop over blocks of the other is the inner one. */
-static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
+static void wide_tiled(const ht_conv *c, int64_t p0, int64_t p1)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
     const int flat = ht_conv_flat(c), holds_channels = c->out_channels < p1 - p0;
-    float *const packed = c->scratch, *const split = packed + (flat ? 0 : HT_SPLIT_K * SPLIT_COLUMNS);
-    const int64_t step = ht_tiled_k_step(c->depth_k), most_held = flat ? HT_SPLIT_HELD : HELD;
-    const int64_t most_pixels = !flat ? SPLIT_COLUMNS : holds_channels ? p1 - p0 : most_held;
+    float *const packed = c->scratch, *const tiles = packed + (flat ? 0 : HT_TILED_K * TILED_COLUMNS);
+    const int64_t step = c->tiled_k, most_held = flat ? HT_TILED_HELD : HELD;
+    const int64_t most_pixels = !flat ? TILED_COLUMNS : holds_channels ? p1 - p0 : most_held;
     const int64_t most_channels = holds_channels ? most_held : HT_TILED_MOST_ROWS;
-    const ht_lanes w = c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1}
-                                        : (ht_lanes){c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
+    const ht_lanes w = c->has_parts       ? ht_lanes_of_parts(c->w, c->depth_k)
+                       : c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1}
+                                          : (ht_lanes){c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
     const int64_t blocks_of_channels = ht_ceil_div(c->out_channels, most_channels);
     const int64_t blocks_of_pixels = ht_ceil_div(p1 - p0, most_pixels);
     for (int64_t k0 = 0; k0 < c->depth_k; k0 += step) {
@@ -140,7 +141,7 @@ static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
             else if (holds_channels || channel == 0)
                 (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, pixel, end, packed);
             if (!holds || (holds_channels ? pixel == p0 : channel == 0))
-                ht_tiled_hold(&t, holds_channels ? &a : &b, holds_channels ? channels : pixels, k, holds_channels, split);
+                ht_tiled_hold(&t, holds_channels ? &a : &b, holds_channels ? channels : pixels, k, holds_channels, tiles);
             holds = 1;
             const ht_epilogue e = epilogue_of(c, channel, pixel);
             if (HT_LIKELY(!ht_tiled_pass(&t, holds_channels ? &b : &a, holds_channels ? pixels : channels,
@@ -148,11 +149,11 @@ static void wide_split(const ht_conv *c, int64_t p0, int64_t p1)
                                          k1 == c->depth_k ? &e : NULL, plain)))
                 continue;
             holds = 0; /* add_plain packs where t lies */
-            float *const weights = packed + HT_SPLIT_K * (flat ? HT_BLOCK_N : SPLIT_COLUMNS);
+            const int64_t most = flat ? ht_min64(HT_BLOCK_N, HT_TILED_K * HT_BLOCK_N / k / HT_PANEL * HT_PANEL) : TILED_COLUMNS;
             for (int64_t row = 0; row < channels; row += HT_TILED_GROUP)
-                for (int64_t p = pixel; plain[row / HT_TILED_GROUP] && p < end; p += HT_BLOCK_N)
-                    add_plain(c, channel + row, ht_min64(HT_TILED_GROUP, channels - row), p, ht_min64(end, p + HT_BLOCK_N), k0,
-                              k1, packed, weights);
+                for (int64_t p = pixel; plain[row / HT_TILED_GROUP] && p < end; p += most)
+                    add_plain(c, channel + row, ht_min64(HT_TILED_GROUP, channels - row), p, ht_min64(end, p + most), k0,
+                              k1, packed, packed + HT_TILED_K * (flat ? HT_BLOCK_N : TILED_COLUMNS));
         }
     }
 }
@@ -163,8 +164,8 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
     int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH));
     const int64_t step = ht_ceil_div(c->depth_k, blocks);
 #if HT_TILES
-    if (c->splits) {
-        wide_split(c, p0, p1);
+    if (c->tiled) {
+        wide_tiled(c, p0, p1);
         blocks = 0;
     }
 #endif

@@ -1,4 +1,4 @@
-/* Matrix multiplication: pack_b, gemm, matmul.
+/* Matrix multiplication: pack_b, pack_parts, gemm, matmul.
  *
  * See gemm_micro.c for the algorithm. Sums over k are computed in blocks of at most HT_LONG_K in ascending order. So
  * results may depend on k, the instruction set and the layout of B, but never on a split of rows or columns. float32 is
@@ -7,19 +7,24 @@
  * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32, at any address; out packed, float32, of batch *
  *   ceil(n / 16) * 16 * k elements (see gemm_micro.h). ints: batch, k, n, trans.
  *
+ * pack_parts, only with tiles (tiled_product.h): in W[batch][k][n] (or [batch][n][k] when trans), float32, at any address;
+ *   scale[batch * n], by which columns (or rows) are multiplied, or NULL; out packed, float32, of batch * ht_parts_floats(k, n)
+ *   elements; bool[1]: 0 if numbers are too small, too large or not finite for this layout; packed is then incomplete.
+ *   ints: batch, k, n, trans, 1 for a left operand with n rows, 0 for a right operand with n columns.
+ *
  * matmul: y = activation(alpha * A x B + beta * bias + addend), for every index of the batch.
  *   in: A[m][k] (or [k][m] when trans_a); B[k][n] (or [n][k] when trans_b, or packed); bias or NULL; addend (of y's
  *   shape) or NULL; indices or left out, only for float32: B then has as many matrices as it has elements for, the
  *   strides of B lead to an element of `indices` (int32 or int64), and that element numbers the matrix; negative ones
  *   count from the end, and one outside gives HT_ERR_INDEX.
  *   out: y[batch][m][n]. y overlaps no input.
- *   ints: m, n, k, trans_a, trans_b, b_packed, bias_row, bias_col (strides of bias in elements: (0, 1) a bias per
- *   column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col is 0 or 1), activation (unary.h), then the
- *   batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B in
+ *   ints: m, n, k, trans_a, trans_b, b_packed (1 by pack_b, 2 by pack_parts as a right operand), bias_row, bias_col
+ *   (strides of bias in elements: (0, 1) a bias per column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col
+ *   is 0 or 1), activation (unary.h), then the batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B in
  *   packed elements). d may be 0.
  *   floats: alpha, beta (0: the bias is not read), activation's two parameters.
- *   scratch for float32: 0 if B is packed float32, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes. Products of tiles
- *   (tiled_product.h) need ht_scratch_gemm_split more, and are not used without them.
+ *   scratch for float32: 0 if B is packed float32 by pack_b, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes. Products of tiles
+ *   (tiled_product.h) need ht_scratch_gemm_tiled more, and are not used without them.
  *   All operands have one type, except that packed B of float32 may be stored as float16 or bfloat16; it is widened
  *   when read. Types other than float32 support no activation and no packed B; for integers, alpha and beta must be
  *   whole numbers.
@@ -81,7 +86,7 @@ static void add_block(const ht_gemm_product *p, const ht_tile *block, int64_t j,
 }
 
 /* Packed float32 B, read in place. */
-static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
+static void blocks_of_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step);
     for (int64_t j = col0, columns; j < col1; j += columns) {
@@ -106,10 +111,10 @@ static void tiled_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, i
     }
 }
 
-static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
+static void in_blocks(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     if (p->b_packed && !p->halves) {
-        tiled_packed(p, col0, col1, left);
+        blocks_of_packed(p, col0, col1, left);
         return;
     }
     const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
@@ -154,9 +159,17 @@ static void tiled(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t 
 #if HT_TILES
 _Static_assert(MOST_ROWS <= HT_TILED_MOST_ROWS, "rows of a block");
 
+/* Columns of k terms that fit p->scratch, in whole groups. */
+static int64_t most_unpacked(int64_t k) { return BLOCK_FLOATS / k / HT_TILED_GROUP * HT_TILED_GROUP; }
+
 /* Panels of `columns` columns of B from j on, terms k0 .. k0 + k - 1, as float32 in p->scratch. */
 static void pack_block(const ht_gemm_product *p, int64_t j, int64_t columns, int64_t k0, int64_t k)
 {
+    if (p->parts) {
+        const ht_lanes all = ht_lanes_of_parts(p->parts, p->k), some = ht_lanes_from(&all, j, k0);
+        ht_tiled_unpack(&some, columns, k, 0, p->scratch);
+        return;
+    }
     if (!p->halves) {
         const float *from = p->trans_b ? p->b + j * p->ldb + k0 : p->b + k0 * p->ldb + j;
         ht_pack_panels(from, p->ldb, p->trans_b, k, columns, p->scratch, k);
@@ -166,7 +179,7 @@ static void pack_block(const ht_gemm_product *p, int64_t j, int64_t columns, int
         ht_widen(p->halves + (j + panel) * p->k + k0 * HT_PANEL, p->halves_type, p->scratch + panel * k, k * HT_PANEL);
 }
 
-/* Rows [row, row + rows) of a block of tiled_split, as float32. */
+/* Rows [row, row + rows) of a block of in_tiles, as float32. */
 static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64_t j, int64_t columns, int64_t k0, int64_t k)
 {
     ht_gemm_product q = *p;
@@ -176,7 +189,7 @@ static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64
     q.epilogue.bias = q.epilogue.bias ? q.epilogue.bias + row * q.epilogue.bias_row : NULL;
     q.epilogue.addend = q.epilogue.addend ? q.epilogue.addend + row * q.epilogue.addend_row : NULL;
     const int in_place = p->b_packed && !p->halves;
-    const int64_t most = in_place ? columns : BLOCK_FLOATS / HT_SPLIT_K;
+    const int64_t most = in_place ? columns : most_unpacked(k);
     for (int64_t from = 0; from < columns; from += most) {
         const int64_t some = ht_min64(most, columns - from);
         ht_tile t = {.b = p->scratch, .b_k = HT_PANEL, .b_panel = k * HT_PANEL, .k = k};
@@ -191,19 +204,20 @@ static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64
 }
 
 /* As products of bfloat16 where possible. col0 and p's first row are multiples of HT_TILED_GROUP. */
-static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
+static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
-    const int64_t k_step = ht_tiled_k_step(p->k);
+    const int64_t k_step = ht_tiled_k_step(p->k, ht_tiled_most_k(ht_min64(p->rows, p->n)));
     const ht_lanes a = {p->a, HT_PANEL * p->a_row, p->a_row, p->a_k};
-    const ht_lanes b = p->b_packed  ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL}
-                       : p->trans_b ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1}
-                                    : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
+    const ht_lanes b = p->parts      ? ht_lanes_of_parts(p->parts, p->k)
+                       : p->b_packed ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL}
+                       : p->trans_b  ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1}
+                                     : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
     /* The operand with fewer rows or columns is held. */
     const int holds_rows = p->rows < p->n;
-    const int64_t most_rows = holds_rows ? HT_SPLIT_HELD : MOST_ROWS;
-    const int64_t most = holds_rows ? MOST_COLUMNS : HT_SPLIT_HELD;
-    const int64_t most_columns = p->halves ? ht_min64(most, BLOCK_FLOATS / HT_SPLIT_K) : most;
+    const int64_t most_rows = holds_rows ? HT_TILED_HELD : MOST_ROWS;
+    const int64_t most = holds_rows ? MOST_COLUMNS : HT_TILED_HELD;
+    const int64_t most_columns = p->halves ? ht_min64(most, most_unpacked(k_step)) : most;
     for (int64_t j = col0; j < col1; j += most_columns)
         for (int64_t k0 = 0; k0 < p->k; k0 += k_step) {
             const int64_t columns = ht_min64(most_columns, col1 - j), k = ht_min64(k_step, p->k - k0);
@@ -221,7 +235,7 @@ static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, in
                 e.addend = e.addend ? e.addend + i * e.addend_row + j : NULL;
                 const ht_lanes some_a = ht_lanes_from(&a, i, k0);
                 ht_tiled t;
-                ht_tiled_hold(&t, holds_rows ? &some_a : &some_b, holds_rows ? rows : columns, k, holds_rows, p->split);
+                ht_tiled_hold(&t, holds_rows ? &some_a : &some_b, holds_rows ? rows : columns, k, holds_rows, p->tiled);
                 if (HT_UNLIKELY(ht_tiled_pass(&t, holds_rows ? &some_b : &some_a, holds_rows ? columns : rows,
                                               p->y + i * p->n + j, p->n, k0 > 0, k0 + k == p->k ? &e : NULL, plain)))
                     for (int64_t row = 0; row < rows; row += HT_TILED_GROUP)
@@ -231,13 +245,14 @@ static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, in
         }
 }
 #else
-static void tiled_split(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left) { tiled(p, col0, col1, left); }
+static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left) { in_blocks(p, col0, col1, left); }
 #endif
 
 /* Columns [col0, col1) of one product; col0 is a multiple of HT_PANEL. */
 static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
-    const int packed = p->rows <= 3 && p->b_packed, dots = p->rows <= 3 && !packed && p->trans_b && p->a_k == 1;
+    const int few = p->rows <= 3 && !p->parts;
+    const int packed = few && p->b_packed, dots = few && !packed && p->trans_b && p->a_k == 1;
     if (packed || dots)
         for (int64_t from = col0; from < col1; from += SOME_COLUMNS) {
             const int64_t to = ht_min64(col1, from + SOME_COLUMNS);
@@ -246,7 +261,7 @@ static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col
             (packed ? ht_gemv_packed : ht_gemv_dot)(p, from, to);
         }
     else
-        (p->split ? tiled_split : tiled)(p, col0, col1, left);
+        (p->tiled ? in_tiles : in_blocks)(p, col0, col1, left);
     if (!ht_unary_is_clip(p->activation))
         for (int64_t i = 0; i < p->m; i++)
             ht_unary_f32(p->activation, p->p0, p->p1, p->y + i * p->n + col0, p->y + i * p->n + col0, col1 - col0);
@@ -272,6 +287,34 @@ int HT_KERNEL(pack_b)(const ht_call *call)
     return HT_OK;
 }
 
+int HT_KERNEL(pack_parts)(const ht_call *call)
+{
+    if (!HT_TILES || call->num_in != 2 || call->num_out != 2 || call->num_ints != 5)
+        return HT_ERR_OPERAND;
+    const ht_tensor *w = call->in[0], *scale = call->in[1], *packed = call->out[0], *fits = call->out[1];
+    const int64_t batch = call->ints[0], k = call->ints[1], n = call->ints[2], each = ht_parts_floats(k, n);
+    const int trans = call->ints[3] != 0, are_rows = call->ints[4] != 0;
+    if (w->dtype != HT_FLOAT32 || packed->dtype != HT_FLOAT32 || fits->dtype != HT_BOOL || (scale && scale->dtype != HT_FLOAT32))
+        return HT_ERR_DTYPE;
+    if (w->size != batch * k * n || packed->size != batch * each || fits->size != 1 || (scale && scale->size != batch * n))
+        return HT_ERR_OPERAND;
+    int all = 1;
+#if HT_TILES
+    for (int64_t i = 0; i < batch * n && all && !ht_stopping(); ) {
+        const int64_t matrix = i / n, column = i % n, lanes = ht_min64(HT_TILED_GROUP, n - column);
+        const float *from = (const float *)w->data + matrix * k * n + (trans ? column * k : column);
+        const ht_lanes x = trans ? (ht_lanes){from, HT_PANEL * k, k, 1} : (ht_lanes){from, HT_PANEL, 1, n};
+        float *to = (float *)packed->data + matrix * each + ht_parts_floats(k, column);
+        all = ht_tiled_pack(&x, lanes, k, are_rows, scale ? (const float *)scale->data + i : NULL, to);
+        i += lanes;
+    }
+#else
+    (void)trans, (void)are_rows;
+#endif
+    *(uint8_t *)fits->data = (uint8_t)all;
+    return HT_OK;
+}
+
 static int is_whole(double x) { return x >= -0x1p62 && x <= 0x1p62 && x == floor(x); }
 
 /* The whole call. */
@@ -282,8 +325,8 @@ typedef struct {
     ht_blocks blocks;
     const ht_tensor *indices; /* NULL: B has one matrix for each stride */
     int64_t count, elements;  /* matrices of B, if there are indices, and elements of each */
-    int splits;               /* as products of bfloat16 */
-    int64_t split_at;         /* bytes of scratch memory before what these need */
+    int tiled;                /* as products of bfloat16 */
+    int64_t tiled_at;         /* bytes of scratch memory before what these need */
 } multiplication;
 
 /* Where the B of a matrix of the batch begins. */
@@ -312,13 +355,14 @@ static void multiply_part(void *context, int64_t part, int thread)
         }
         const int64_t b_at = offset_of_b(job, block.matrix);
         p.b = p.b ? p.b + b_at : NULL;
+        p.parts = p.parts ? p.parts + b_at : NULL;
         p.halves = p.halves ? p.halves + b_at : NULL;
         const int64_t y_at = (block.matrix * p.rows + block.row) * p.n;
         p.y += y_at;
         p.epilogue.bias = p.epilogue.bias ? p.epilogue.bias + block.row * p.epilogue.bias_row : NULL;
         p.epilogue.addend = p.epilogue.addend ? p.epilogue.addend + y_at : NULL;
         p.scratch = (float *)ht_scratch(job->call, thread);
-        p.split = job->splits ? (char *)p.scratch + job->split_at : NULL;
+        p.tiled = job->tiled ? (char *)p.scratch + job->tiled_at : NULL;
         multiply_columns(&p, block.column, block.column + block.columns, &left);
     }
 }
@@ -331,7 +375,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
     const int trans_a = ints[3] != 0, activation = (int)ints[8];
     const double alpha = call->floats[0], beta = call->floats[1];
     ht_gemm_product p = {.m = ints[0], .rows = ints[0], .n = ints[1], .k = ints[2], .trans_b = ints[4] != 0,
-                         .b_packed = ints[5] != 0, .activation = activation, .p0 = (float)call->floats[2],
+                         .b_packed = ints[5] == 1, .activation = activation, .p0 = (float)call->floats[2],
                          .p1 = (float)call->floats[3]};
     p.a_row = trans_a ? 1 : p.k;
     p.a_k = trans_a ? p.m : 1;
@@ -341,7 +385,10 @@ static int multiply(const ht_call *call, const ht_batch matrices)
     ht_unary_clip_range(activation, p.p0, p.p1, &p.epilogue.low, &p.epilogue.high);
 
     const int64_t batch = ht_batch_size(&matrices);
-    const int64_t b_elements = p.k * (p.b_packed ? ht_ceil_div(p.n, HT_PANEL) * HT_PANEL : p.n);
+    const int has_parts = ints[5] == 2;
+    const int64_t b_elements = has_parts    ? ht_parts_floats(p.k, p.n)
+                               : p.b_packed ? ht_panel_floats(p.k, p.n)
+                                            : p.k * p.n;
     const ht_tensor *indices = call->num_in > 4 ? call->in[4] : NULL;
     if (y->size != batch * p.m * p.n || (addend && addend->size != y->size))
         return HT_ERR_OPERAND;
@@ -364,6 +411,10 @@ static int multiply(const ht_call *call, const ht_batch matrices)
     if (a->dtype != dtype || (b->dtype != dtype && !halved) || (bias && bias->dtype != dtype) ||
         (addend && addend->dtype != dtype))
         return HT_ERR_DTYPE;
+    const int64_t tiled_at = p.b_packed && !halved ? 0 : ht_scratch_gemm(p.k, p.n);
+    const int tiled_fits = HT_TILES && call->scratch_bytes >= tiled_at + ht_scratch_gemm_tiled(p.m, p.n, p.k);
+    if (has_parts && (dtype != HT_FLOAT32 || !tiled_fits || p.k < 1))
+        return HT_ERR_OPERAND;
     if (dtype == HT_FLOAT32) {
         if ((!p.b_packed || halved) && call->scratch_bytes < ht_scratch_gemm(p.k, p.n))
             return HT_ERR_OPERAND;
@@ -375,7 +426,8 @@ static int multiply(const ht_call *call, const ht_batch matrices)
 
     if (dtype == HT_FLOAT32) {
         p.a = (const float *)a->data;
-        p.b = halved ? NULL : (const float *)b->data;
+        p.b = halved || has_parts ? NULL : (const float *)b->data;
+        p.parts = has_parts ? (const float *)b->data : NULL;
         p.halves = halved ? (const uint16_t *)b->data : NULL;
         p.halves_type = b->dtype;
         p.y = (float *)y->data;
@@ -384,12 +436,11 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         multiplication job = {.call = call, .first = p, .batch = matrices, .indices = indices,
                               .count = indices ? b->size / b_elements : 0, .elements = b_elements};
         const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
-        job.split_at = p.b_packed && !halved ? 0 : ht_scratch_gemm(p.k, p.n);
-        job.splits = HT_TILES && ht_split_pays(p.m, p.n, p.k) &&
-                     call->scratch_bytes >= job.split_at + ht_scratch_gemm_split(p.m, p.n, p.k);
-        job.blocks = ht_divide(call, batch, p.m, p.n, job.splits ? HT_TILED_GROUP : HT_TILE_ROWS,
-                               job.splits ? HT_TILED_GROUP : HT_PANEL, MOST_ROWS,
-                               (job.splits ? 0.5 : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
+        job.tiled_at = tiled_at;
+        job.tiled = has_parts || (tiled_fits && ht_tiled_pays(p.m, p.n, p.k));
+        job.blocks = ht_divide(call, batch, p.m, p.n, job.tiled ? HT_TILED_GROUP : HT_TILE_ROWS,
+                               job.tiled ? HT_TILED_GROUP : HT_PANEL, MOST_ROWS,
+                               (job.tiled ? 0.5 : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }

@@ -10,7 +10,8 @@
 typedef struct {
     const float *a;
     int64_t a_row, a_k;
-    const float *b;         /* or NULL if `halves` is set */
+    const float *b;         /* or NULL if `halves` or `parts` is set */
+    const float *parts;     /* B packed by pack_parts */
     const uint16_t *halves; /* packed B of float16 or bfloat16 */
     int32_t halves_type;
     int64_t ldb;
@@ -22,7 +23,7 @@ typedef struct {
     int activation;
     float p0, p1;
     float *scratch;
-    void *split;          /* memory for products of bfloat16, or NULL: products of float32 */
+    void *tiled;          /* memory for products of bfloat16, or NULL: products of float32 */
     const float *next;    /* packed B of which this thread probably reads `next_columns` columns next, to be prefetched */
     int64_t next_columns; /* 0: unknown */
 } ht_gemm_product;

@@ -19,6 +19,7 @@
 
 #define HT_PRODUCT_KERNELS(X) \
     X(pack_b) \
+    X(pack_parts) \
     X(gemm) \
     X(matmul) \
     X(conv)

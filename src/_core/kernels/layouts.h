@@ -28,6 +28,13 @@ static inline int64_t ht_panel_columns(int64_t n) { return ht_size_product(ht_si
 /* Floats of B[k][n] packed by pack_b. */
 static inline int64_t ht_panel_floats(int64_t k, int64_t n) { return ht_size_product(ht_panel_columns(n), k); }
 
+/* Floats of k elements of each of n rows or columns packed by pack_parts: whole groups of whole steps (tiled_product.c). */
+static inline int64_t ht_parts_floats(int64_t k, int64_t n)
+{
+    const int64_t steps = ht_size_quotient(k, HT_TILED_STEP), groups = ht_size_quotient(n, HT_TILED_GROUP);
+    return ht_size_product(ht_size_product(steps, groups), HT_TILED_BYTES * HT_TILED_STEP * HT_TILED_GROUP / 4);
+}
+
 /* Bytes of B[k][n] packed by pack_quads: per column its quads, their sum and the zero point. */
 static inline int64_t ht_quad_bytes(int64_t k, int64_t n)
 {

@@ -168,7 +168,10 @@ static int64_t ask_winograd_tile(const int64_t *a)
     return tile;
 }
 
-static int64_t ask_conv_splits(const int64_t *a) { return ht_conv_splits(a[0], a[1], a[2], a[3], a[4]); }
+static int64_t ask_parts_floats(const int64_t *a) { return ht_parts_floats(a[0], a[1]); }
+static int64_t ask_gemm_parts(const int64_t *a) { return ht_tiled_pays_parts(a[0], a[1], a[2]); }
+static int64_t ask_conv_tiled(const int64_t *a) { return ht_conv_tiled(a[0], a[1], a[2], a[3], a[4]); }
+static int64_t ask_conv_parts(const int64_t *a) { return ht_conv_pays_parts(a[0], a[1], a[2], a[3], a[4]); }
 
 /* ---- dft */
 

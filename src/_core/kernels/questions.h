@@ -11,6 +11,9 @@
  * INT64_MAX if they exceed 63 bits, and -1 if the ints are invalid. */
 #define HT_QUESTIONS(X)                                                                                               \
     X(panel_floats, 2)     /* k, n: floats of B[k][n] packed by pack_b */                                             \
+    X(parts_floats, 2)     /* k, n: floats of k elements of each of n rows or columns packed by pack_parts */         \
+    X(gemm_parts, 3)       /* m, n, k: whether gemm and matmul should get a constant B packed by pack_parts if the */ \
+                           /* instruction set has tiles (0 or 1) */                                                   \
     X(quad_bytes, 2)       /* k, n: bytes of B[k][n] packed by pack_quads */                                          \
     X(nbits_bytes, 5)      /* k, n, bits, block, has_zeros: bytes of B[k][n] packed by pack_nbits */                   \
     X(pixel_bytes, 18)     /* images, ints: bytes of what pack_pixels writes */                                       \
@@ -23,8 +26,9 @@
                            /* another algorithm. Arguments: in channels and out channels of a group; three sizes of */ \
                            /* x and of y; kernel, strides, pads before, dilations, three each. With dilations, m */  \
                            /* is for the convolution of the phases of x (phases.c) */                                 \
-    X(conv_splits, 5)      /* out channels of a group, pixels of x and y, in channels of a group, taps of the kernel: */ \
+    X(conv_tiled, 5)       /* out channels of a group, pixels of x and y, in channels of a group, taps of the kernel: */ \
                            /* whether conv should get plain weights if the instruction set has tiles (0 or 1) */      \
+    X(conv_parts, 5)       /* the same: whether it should rather get constant ones packed by pack_parts (0 or 1) */   \
     X(phase_length, 5)     /* sizes of x and of y along an axis, dilation, pad before, m: how long the phases of x */ \
                            /* are, so that none reaches what a convolution with 3 taps reads of the next one */       \
     X(dft_points, 1)       /* length: rows of the table of roots of the kernel dft; more than length for the chirp */ \

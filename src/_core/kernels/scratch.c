@@ -63,8 +63,8 @@ static int64_t of_product(const ht_call *call, int tiles)
         call->in[0]->dtype != HT_FLOAT32)
         return 0;
     const int64_t m = call->ints[0], n = call->ints[1], k = call->ints[2];
-    return (call->ints[5] && call->in[1]->dtype == HT_FLOAT32 ? 0 : ht_scratch_gemm(k, n)) +
-           (tiles && ht_split_pays(m, n, k) ? ht_scratch_gemm_split(m, n, k) : 0);
+    return (call->ints[5] == 1 && call->in[1]->dtype == HT_FLOAT32 ? 0 : ht_scratch_gemm(k, n)) +
+           (tiles && (call->ints[5] == 2 || ht_tiled_pays(m, n, k)) ? ht_scratch_gemm_tiled(m, n, k) : 0);
 }
 
 static int64_t of_conv(const ht_call *call, int tiles)
@@ -83,11 +83,11 @@ static int64_t of_conv(const ht_call *call, int tiles)
             in_pixels = ht_size_product(in_pixels, x->dims[d]);
             pixels = ht_size_product(pixels, y->dims[d]);
         }
-        if (tiles && ht_conv_splits(maps, in_pixels, pixels, channels, taps))
+        if (tiles && ht_conv_tiled(maps, in_pixels, pixels, channels, taps))
             return HT_CONV_SCRATCH;
         return ht_scratch_conv_packing(group, maps, channels * taps);
     }
-    if (packing == 1)
+    if (packing == 1 || packing == 3)
         return HT_CONV_SCRATCH;
     return max64(HT_CONV_SCRATCH, ht_scratch_winograd(channels, packing));
 }

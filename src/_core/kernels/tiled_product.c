@@ -20,14 +20,15 @@
  * Conversions and the stores of finished products use vectors, which are idle while tiles are multiplied, so they are
  * done in between.
  *
- * Converted, a group is a row of steps of 32 k, each [part h, m, l][half: 16 rows or columns][1 kB tile].
+ * Converted, a group is a row of steps of 32 k, each [part h, m, l][half: 16 rows or columns][1 kB tile]. Constant operands
+ * may be converted once, by pack_parts; their groups follow each other, each with all its k.
  * Cost: six products of tiles for each 32 x 32 x 32, which is 2.4 times as fast as float32 vectors; converting an element
  * takes as long as 20 of the products.
  */
 #include "tiled_product.h"
 
 #define GROUP HT_TILED_GROUP
-#define STEP HT_SPLIT_STEP
+#define STEP HT_TILED_STEP
 #define HALF HT_TILE_BYTES
 #define PART (2 * HT_TILE_BYTES)
 #define STEP_BYTES (3 * PART)
@@ -64,9 +65,9 @@ HT_INLINE parts split(vf x0, vf x1, vi *largest)
 
 HT_INLINE void store_parts(uint8_t *to, parts p)
 {
-    _mm512_store_si512(to, p.h);
-    _mm512_store_si512(to + PART, p.m);
-    _mm512_store_si512(to + 2 * PART, p.l);
+    _mm512_storeu_si512(to, p.h);
+    _mm512_storeu_si512(to + PART, p.m);
+    _mm512_storeu_si512(to + 2 * PART, p.l);
 }
 
 static int in_range(vi largest)
@@ -101,6 +102,7 @@ typedef struct conversion {
     int64_t lanes, k, ahead; /* ahead: floats from an element to one of the next group, which is prefetched */
     int64_t halves, done, pieces;
     uint8_t *to;
+    const uint8_t *group; /* the result: `to`, or a group that is converted already */
     void (*advance)(struct conversion *, int64_t end);
     vi largest;
     float square[STEP][VF_LANES] __attribute__((aligned(64))); /* of operands that are transposed: 16 lanes of a step */
@@ -171,10 +173,19 @@ HT_INLINE void advance(conversion *c, int64_t end, const int are_rows, const int
     c->largest = largest;
 }
 
+/* Of a converted operand, the pieces are cache lines, which are only prefetched. */
+static __attribute__((noinline)) void prefetch_parts(conversion *c, int64_t end)
+{
+    for (; c->done < end; c->done++)
+        __builtin_prefetch(c->group + c->done * HT_ALIGNMENT, 0, 2);
+}
+
 static __attribute__((noinline)) void rows_along_k(conversion *c, int64_t end) { advance(c, end, 1, 0); }
 static __attribute__((noinline)) void rows_transposed(conversion *c, int64_t end) { advance(c, end, 1, 1); }
 static __attribute__((noinline)) void columns_in_order(conversion *c, int64_t end) { advance(c, end, 0, 0); }
 static __attribute__((noinline)) void columns_transposed(conversion *c, int64_t end) { advance(c, end, 0, 1); }
+
+static int64_t group_bytes(int64_t k) { return ht_ceil_div(k, STEP) * STEP_BYTES; }
 
 static void begin_conversion(conversion *c, const ht_lanes *x, int64_t lanes, int64_t k, uint8_t *to, int are_rows)
 {
@@ -182,19 +193,28 @@ static void begin_conversion(conversion *c, const ht_lanes *x, int64_t lanes, in
     c->x = *x;
     c->lanes = ht_min64(lanes, GROUP);
     c->k = k;
+    c->largest = vi_set1(0);
+    c->done = 0;
+    if (!x->data) {
+        c->group = (const uint8_t *)x->parts;
+        c->pieces = group_bytes(k) / HT_ALIGNMENT;
+        c->advance = prefetch_parts;
+        return;
+    }
     c->ahead = lanes > GROUP ? 2 * x->panel : 0;
     c->halves = ht_ceil_div(c->lanes, VF_LANES);
-    c->done = 0;
     c->pieces = ht_ceil_div(k, STEP) * c->halves * (VF_LANES + 2 * transposes);
     c->to = to;
+    c->group = to;
     c->advance = are_rows ? transposes ? rows_transposed : rows_along_k : transposes ? columns_transposed : columns_in_order;
-    c->largest = vi_set1(0);
 }
 
 /* Finishes a conversion. Returns whether the group can be split; otherwise columns are kept as panels of float32. */
 static int end_conversion(conversion *c, int are_rows)
 {
     c->advance(c, c->pieces);
+    if (!c->x.data)
+        return 1;
     const int splits = in_range(c->largest);
     if (HT_UNLIKELY(!splits && !are_rows))
         for (int64_t i = 0; i < c->lanes; i += HT_PANEL) {
@@ -360,7 +380,11 @@ static void multiply_groups(pass *p, int64_t i, int64_t j, const uint8_t *a, con
 {
     const int64_t height = ht_min64(GROUP, p->rows - i), width = ht_min64(GROUP, p->columns - j);
     if (HT_UNLIKELY(!b_splits)) {
-        const ht_lanes some = ht_lanes_from(&p->a, i, 0);
+        ht_lanes some = ht_lanes_from(&p->a, i, 0);
+        if (!some.data) {
+            ht_tiled_unpack(&some, height, p->held->k, 1, p->held->spare);
+            some = (ht_lanes){p->held->spare, p->held->k * HT_PANEL, 1, HT_PANEL};
+        }
         multiply_plain(&some, (const float *)(const void *)b, p->held->k, p->sums, height, width);
     } else if (height > HT_PANEL && width > HT_PANEL)
         multiply_tiles(a, b, p->steps, p->sums, &p->before, &p->next, begin, end, 2, 2);
@@ -377,23 +401,27 @@ static void multiply_groups(pass *p, int64_t i, int64_t j, const uint8_t *a, con
     p->other = last;
 }
 
-static int64_t group_bytes(int64_t k) { return ht_ceil_div(k, STEP) * STEP_BYTES; }
-
 void ht_tiled_hold(ht_tiled *t, const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, void *scratch)
 {
-    HT_ASSERT(lanes > 0 && lanes <= HT_SPLIT_HELD && k > 0 && k <= HT_SPLIT_K);
+    HT_ASSERT(lanes > 0 && lanes <= HT_TILED_HELD && k > 0 && k <= HT_TILED_MOST_K);
     const int64_t groups = ht_ceil_div(lanes, GROUP), bytes = group_bytes(k);
+    uint8_t *converted = scratch;
     t->x = *x;
     t->lanes = lanes;
     t->k = k;
     t->are_rows = are_rows;
-    t->groups = (uint8_t *)scratch;
-    t->passing = t->groups + groups * bytes;
+    t->passing = converted + (x->data ? groups : 1) * bytes;
+    t->spare = (float *)(void *)(x->data ? t->passing : converted);
     t->sums = (float *)(void *)(t->passing + 2 * bytes);
+    t->groups = x->data ? converted : (const uint8_t *)x->parts;
+    t->group_bytes = x->data ? bytes : x->parts_group * (int64_t)sizeof(float);
     conversion c;
     for (int64_t g = 0; g < groups; g++) {
+        t->splits[g] = 1;
+        if (!x->data)
+            continue;
         const ht_lanes some = ht_lanes_from(x, g * GROUP, 0);
-        begin_conversion(&c, &some, lanes - g * GROUP, k, t->groups + g * bytes, are_rows);
+        begin_conversion(&c, &some, lanes - g * GROUP, k, converted + g * bytes, are_rows);
         t->splits[g] = (uint8_t)end_conversion(&c, are_rows);
     }
 }
@@ -416,7 +444,7 @@ int ht_tiled_pass(const ht_tiled *t, const ht_lanes *other, int64_t lanes, float
     ht_tiles_begin();
     for (int64_t i = 0; i < lanes; i += GROUP) {
         const int splits = end_conversion(&p.next, !holds_rows);
-        const uint8_t *current = p.next.to;
+        const uint8_t *current = p.next.group;
         if (i + GROUP < lanes) {
             const ht_lanes x = ht_lanes_from(other, i + GROUP, 0);
             begin_conversion(&p.next, &x, lanes - i - GROUP, k, current == t->passing ? t->passing + bytes : t->passing,
@@ -430,7 +458,7 @@ int ht_tiled_pass(const ht_tiled *t, const ht_lanes *other, int64_t lanes, float
         }
         for (int64_t g = 0; g < groups; g++) {
             const int64_t begin = p.next.pieces * g / groups, end = p.next.pieces * (g + 1) / groups;
-            const uint8_t *h = t->groups + g * bytes;
+            const uint8_t *h = t->groups + g * t->group_bytes;
             if (!holds_rows)
                 multiply_groups(&p, i, g * GROUP, current, h, t->splits[g], begin, end);
             else if (t->splits[g])
@@ -440,4 +468,59 @@ int ht_tiled_pass(const ht_tiled *t, const ht_lanes *other, int64_t lanes, float
     finish(&p.before, GROUP);
     ht_tiles_end();
     return any;
+}
+
+int ht_tiled_pack(const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, const float *scale, float *to)
+{
+    const float least = 0x1p-64f; /* the product with the least of LEAST is far from denormal, and parts are multiples of 2^-87 */
+    const int along = along_k(x);
+    float block[GROUP * HT_TILED_K];
+    ht_lanes some = along ? (ht_lanes){block, HT_PANEL * HT_TILED_K, HT_TILED_K, 1} : (ht_lanes){block, HT_PANEL, 1, GROUP};
+    for (int64_t k0 = 0; k0 < k; k0 += HT_TILED_K) {
+        const int64_t terms = ht_min64(HT_TILED_K, k - k0);
+        int fits = 1;
+        for (int64_t i = 0; i < lanes; i++) {
+            const float factor = scale ? scale[i] : 1.0f;
+            const float *from = x->data + i / HT_PANEL * x->panel + i % HT_PANEL * x->lane + k0 * x->step;
+            float *into = block + (along ? i * HT_TILED_K : i);
+            for (int64_t j = 0; j < terms; j++) {
+                const float element = from[j * x->step] * factor, magnitude = fabsf(element);
+                into[along ? j : j * GROUP] = element;
+                fits &= element == 0 || (magnitude >= least && magnitude <= MOST);
+            }
+        }
+        if (!fits)
+            return 0;
+        uint8_t *group = (uint8_t *)(to + ht_parts_floats(k0, GROUP));
+        if (lanes <= HT_PANEL) /* the second half is never read, but it may be written to a file */
+            memset(group, 0, (size_t)group_bytes(terms));
+        conversion c;
+        begin_conversion(&c, &some, lanes, terms, group, are_rows);
+        c.advance(&c, c.pieces);
+    }
+    return 1;
+}
+
+static float part_at(const uint8_t *tile, int64_t at)
+{
+    uint16_t high;
+    memcpy(&high, tile + at, sizeof high);
+    const uint32_t bits = (uint32_t)high << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+void ht_tiled_unpack(const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, float *panels)
+{
+    for (int64_t i = 0; i < ht_ceil_div(lanes, HT_PANEL) * HT_PANEL; i++) {
+        const uint8_t *group = (const uint8_t *)(x->parts + i / GROUP * x->parts_group) + i % GROUP / HT_PANEL * HALF;
+        for (int64_t j = 0; j < k; j++) {
+            const int64_t lane = i % HT_PANEL, step = j % STEP;
+            const uint8_t *tile = group + j / STEP * STEP_BYTES;
+            const int64_t at = are_rows ? lane * 64 + 2 * step : step / 2 * 64 + 4 * lane + 2 * (step % 2);
+            panels[i / HT_PANEL * k * HT_PANEL + j * HT_PANEL + lane] =
+                part_at(tile, at) + part_at(tile + PART, at) + part_at(tile + 2 * PART, at);
+        }
+    }
 }

@@ -1,8 +1,9 @@
 """Conv: chooses the algorithm of the kernel `conv` and packs the weights for it.
 
 ``packing``, the kernel's second int, states the layout of the weights: 0 plain, 1 panels of a matrix product, 2 or 4
-transformed for Winograd's filtering with tiles of that size. Depthwise convolutions and weights that are not constant
-stay plain, and with tiles (kernels/tiled_product.c) those of large products do; 3x3 kernels without strides use
+transformed for Winograd's filtering with tiles of that size, 3 converted for products of AMX's tiles
+(kernels/tiled_product.c). Depthwise convolutions and weights that are not constant stay plain, and with AMX those of
+large planes do; 3x3 kernels without strides use
 Winograd's filtering if the kernels estimate that it is faster (``winograd_tile`` in kernels/questions.c); all others
 are matrix products. kernels/conv.c describes the algorithms.
 """
@@ -15,11 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import ask
+from ...._sizes import ask, is_symbolic
 from ..registry import F32, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary
-from .network import WINDOW, convolution_of, packed_b, three
+from .network import WINDOW, convolution_of, packed_b, parts_of, three
 
 _DEPTHWISE_MAPS = _kernels.constant("CONV_DEPTHWISE_MAPS")
 
@@ -46,8 +47,8 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
         plain = _bytes_and_scale(context, weights)
-    elif constant and not depthwise and _stays_plain(context, x, weights, maps, shape):
-        packing, operand = 0, weights if weights.scale is None else _kept_scaled(context, weights)
+    elif constant and not depthwise and (tiled := _for_tiles(context, x, weights, group, shape)):
+        packing, operand = tiled
     elif constant and not depthwise:
         packing, operand = 1, context.widened(packed_b(context, weights, group, depth, maps, True))
     else:
@@ -60,12 +61,22 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, ints, [0.0, 0.0])]
 
 
-def _stays_plain(context: Context, x: Value, weights: Value, maps: int, shape: Sequence[int]) -> bool:
-    """Whether the kernel reads plain weights as fast as packed ones: with tiles, which convert all operands anyway."""
+def _for_tiles(
+    context: Context, x: Value, weights: Value, group: int, shape: Sequence[int]
+) -> tuple[int, Value] | None:
+    """Packing and weights if the kernel should multiply with tiles, which convert all operands."""
     if context.halves or not _kernels.has_tiles():
-        return False
-    pixels, channels, taps = math.prod(x.shape[2:]), weights.shape[1], math.prod(weights.shape[2:])
-    return bool(ask("conv_splits", maps, pixels, math.prod(shape[2:]), channels, taps))
+        return None
+    pixels, channels, taps = math.prod(shape[2:]), weights.shape[1], math.prod(weights.shape[2:])
+    maps = weights.shape[0] // group
+    product = maps, math.prod(x.shape[2:]), pixels, channels, taps
+    if not is_symbolic(pixels) and ask("conv_parts", *product):
+        parts = parts_of(context, weights, group, channels * taps, maps, trans=True, are_rows=True)
+        if parts is not None:
+            return 3, parts
+    if not ask("conv_tiled", *product):
+        return None
+    return 0, weights if weights.scale is None else _kept_scaled(context, weights)
 
 
 def _kept_scaled(context: Context, weights: Value) -> Value:

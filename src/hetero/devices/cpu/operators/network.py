@@ -49,6 +49,32 @@ def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool
     return keep(b, ("pack_b", *ints, b.scale_key), make)
 
 
+def parts_of(context: Context, w: Value, batch: int, k: int, n: int, *, trans: bool, are_rows: bool) -> Value | None:
+    """Constant float32 operands, [k, n] each or [n, k] with ``trans``, converted once for products of tiles
+    (kernels/tiled_product.c) and multiplied by their scale. None if some number is too small or too large for that."""
+    ints = [batch, k, n, int(trans), int(are_rows)]
+
+    def make() -> Value:
+        scale = None if w.scale is None else context.constant(w.scale)
+        results = [((batch * ask("parts_floats", k, n),), w.dtype), ((1,), np.dtype(np.bool_))]
+        made, fits = context.call_many("pack_parts", [w, scale], results, ints, lasting=True)
+        assert fits.data is not None, "made of constants"
+        return made if fits.data[0] else Value(w.dtype, (0,), np.empty(0, w.dtype))
+
+    made = context.packed(w, ("pack_parts", *ints, w.scale_key), make)
+    return made if made.size else None
+
+
+def _right_operand(context: Context, b: Value, batch: int, m: int, k: int, n: int, trans: bool) -> tuple[int, Value]:
+    """How the kernels gemm and matmul should get a constant float32 B for products with ``m`` rows: the code of its
+    layout, and the operand. Sums with other numbers of rows would need another layout as well."""
+    if not (context.halves or is_symbolic(m)) and _kernels.has_tiles() and ask("gemm_parts", m, n, k):
+        parts = parts_of(context, b, batch, k, n, trans=trans, are_rows=False)
+        if parts is not None:
+            return 2, parts
+    return 1, packed_b(context, b, batch, k, n, trans)
+
+
 def _scale_columns(packed: Value, batch: int, k: int, n: int, scale: NDArray[np.float32]) -> None:
     """Multiply the columns of matrices in panels, which no call has read yet, by ``scale``: batch * n factors."""
     assert packed.data is not None, "made of constants"
@@ -90,8 +116,8 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if beta == 0:  # C is then not read, so NaN and infinities in it have no effect
         c, row, col = None, 0, 0
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
-    right = packed_b(context, b, 1, k, n, trans_b) if packed else b
-    ints = [m, n, k, int(trans_a), int(trans_b and not packed), int(packed), row, col, 0]
+    layout, right = _right_operand(context, b, 1, m, k, n, trans_b) if packed else (0, b)
+    ints = [m, n, k, int(trans_a), int(trans_b and not packed), layout, row, col, 0]
     return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0])]
 
 
@@ -106,9 +132,10 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
     p = products_of(a, b)
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
-    operand = packed_b(context, b, math.prod(p.right), p.k, p.n, False) if packed else b
-    steps = p.steps(p.m * p.k, ask("panel_floats", p.k, p.n) if packed else p.k * p.n)
-    ints = [p.m, p.n, p.k, 0, 0, int(packed), 0, 0, 0, len(p.batch), *p.batch, *steps]
+    layout, operand = _right_operand(context, b, math.prod(p.right), p.m, p.k, p.n, False) if packed else (0, b)
+    matrix = ask(("", "panel_floats", "parts_floats")[layout], p.k, p.n) if packed else p.k * p.n
+    steps = p.steps(p.m * p.k, matrix)
+    ints = [p.m, p.n, p.k, 0, 0, layout, 0, 0, 0, len(p.batch), *p.batch, *steps]
     floats = [1.0, 0.0, 0.0, 0.0]
     return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats)
 
