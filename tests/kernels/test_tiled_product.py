@@ -318,7 +318,7 @@ def parts_of(w: Array, batch: int, k: int, n: int, trans: bool, are_rows: bool, 
 @pytest.mark.parametrize("trans", [False, True])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_products_with_a_converted_operand(trans: bool, scaled: bool) -> None:
-    """Of any size, also rows of A that tiles cannot multiply, for which the operand is converted back without a loss."""
+    """Of any size, also rows of A that tiles cannot multiply, for which the operand is converted back exactly."""
     rng = np.random.default_rng(11)
     for m, n, k in [*SHAPES, (1, 1, 1), (2, 5, 7), (40, 40, 1100), (600, 600, 300)]:
         if k == 0:

@@ -50,8 +50,8 @@ def packed_bytes(model: Any) -> int:
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 40])
 @pytest.mark.parametrize(("k", "n"), [(1, 1), (300, 70), (513, 600)])
 def test_products_are_those_of_rounded_weights(rows: int, k: int, n: int, hint: str) -> None:
-    """Bit for bit, without tiles: each weight is rounded once, to nearest even, and computed with as float32. With tiles,
-    float32 weights may be converted when the model is compiled, and sums are then taken in another order."""
+    """Bit for bit, without tiles: each weight is rounded once, to nearest even, and computed with as float32. With
+    tiles, float32 weights may be converted when the model is compiled, and sums are then taken in another order."""
     rng = np.random.default_rng(k)
     x, w = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
     rounded = w.astype(TYPES[hint]).astype(np.float32)
