@@ -123,6 +123,19 @@ def test_epilogues(variant: str, bias_shape: tuple[int, ...], strides: tuple[int
         assert (np.abs(found - expected) <= bound(a, b) + 1e-6).all()
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("form", ["plain", "transposed", "packed", "halves"])
+@pytest.mark.parametrize("k", [768, 1024, 2048])
+def test_plain_rows_of_long_sums(variant: str, form: str, k: int) -> None:
+    """Rows that tiles cannot multiply, 4096 bytes apart or not, where a block of k is as long as it gets."""
+    rng = np.random.default_rng(13)
+    a, b = rng.standard_normal((70, k), np.float32), rng.standard_normal((k, 48), np.float32)
+    b = b.astype(np.float16).astype(np.float32)
+    a[3] *= np.float32(2.0**40)
+    a[40] *= np.float32(2.0**-60)
+    assert_right(gemm(a, b, variant, form=form), a, b)
+
+
 SPECIAL = [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**21, 2.0**20, 1e-38, 1e-45, 2.0**-41, -0.0]
 
 
@@ -270,7 +283,7 @@ def exact_conv(x: Array, w: Array, stride: int, pad: int) -> tuple[Array, Array]
 CONVOLUTIONS = [  # channels, height and width, output channels, kernel, stride, pad
     (64, 16, 64, 1, 1, 0), (40, 23, 130, 1, 1, 0), (300, 12, 96, 1, 1, 0), (33, 50, 70, 1, 1, 0),
     (64, 20, 530, 1, 1, 0), (96, 33, 128, 1, 2, 0), (32, 24, 160, 3, 2, 1), (64, 14, 100, 5, 1, 2),
-    (130, 15, 300, 3, 2, 0), (48, 9, 4200, 1, 1, 0),
+    (130, 15, 300, 3, 2, 0), (48, 9, 4200, 1, 1, 0), (2048, 7, 96, 1, 1, 0), (1024, 9, 48, 1, 1, 0),
 ]  # fmt: skip
 
 
@@ -320,7 +333,7 @@ def parts_of(w: Array, batch: int, k: int, n: int, trans: bool, are_rows: bool, 
 def test_products_with_a_converted_operand(trans: bool, scaled: bool) -> None:
     """Of any size, also rows of A that tiles cannot multiply, for which the operand is converted back exactly."""
     rng = np.random.default_rng(11)
-    for m, n, k in [*SHAPES, (1, 1, 1), (2, 5, 7), (40, 40, 1100), (600, 600, 300)]:
+    for m, n, k in [*SHAPES, (1, 1, 1), (2, 5, 7), (40, 40, 1024), (40, 40, 1100), (600, 600, 300)]:
         if k == 0:
             continue
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)

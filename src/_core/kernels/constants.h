@@ -76,7 +76,7 @@ static inline int64_t ht_scratch_gemm(int64_t k, int64_t n)
 #define HT_TILED_BYTES 6     /* of a converted element: three of bfloat16 */
 #define HT_TILED_HELD 512    /* rows or columns that are held, at most: with 256 terms 768 kB of an L2 cache of 2 MB */
 #define HT_TILED_K 256       /* terms of a block; of fewer rows or columns, more terms are held */
-#define HT_TILED_MOST_K 1024
+#define HT_TILED_MOST_K 768  /* at most HT_LONG_K, since rows that are not converted go through ht_gemm_rows */
 
 /* Bytes of `held` converted rows or columns, of two groups of the other operand, and of two products of groups. */
 #define HT_SCRATCH_TILED(held, k_step) \
@@ -124,7 +124,7 @@ static inline int ht_tiled_pays_parts(int64_t m, int64_t n, int64_t k)
     return m >= 2 * HT_PANEL && k >= HT_TILED_STEP && parts < 0.93 * (plain < floats ? plain : floats);
 }
 
-/* What an element of im2col, or of pixels that are read in place, costs to convert. */
+/* What converting an element of im2col, or of a pixel that is read in place, costs. */
 static inline double ht_conv_tiled_pixel(int64_t in_pixels, int64_t pixels, int64_t taps)
 {
     return taps != 1 || in_pixels != pixels ? 60 : 26;

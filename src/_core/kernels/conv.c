@@ -11,9 +11,9 @@
  *   bias[M] or NULL; addend (y's shape) or NULL. If w is by pack_winograd, two more: the original float32 weights as
  *   bytes (uint8), and scale[M] or NULL, by which they were multiplied before they were packed.
  * out: y[N][M][spatial]; overlaps no input.
- * ints: group, w_packed (0 plain, 1 by pack_b, 3 by pack_parts, else pack_winograd's m), activation (unary.h), then triples (spatial.h)
- *   kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x counts as zero.
- *   Optional: 1 if no weight is infinite or NaN, else 0 (the default).
+ * ints: group, w_packed (0 plain, 1 by pack_b, 3 by pack_parts, else pack_winograd's m), activation (unary.h), then
+ *   triples (spatial.h) kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x
+ *   counts as zero. Optional: 1 if no weight is infinite or NaN, else 0 (the default).
  * floats: the activation's two parameters.
  * With tiles (tiled_product.h), plain weights are read as they are where ht_conv_tiled says so; else they are packed.
  * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits

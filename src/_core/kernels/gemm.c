@@ -7,10 +7,10 @@
  * pack_b: in B[batch][k][n] (or [batch][n][k] when trans), float32, at any address; out packed, float32, of batch *
  *   ceil(n / 16) * 16 * k elements (see gemm_micro.h). ints: batch, k, n, trans.
  *
- * pack_parts, only with tiles (tiled_product.h): in W[batch][k][n] (or [batch][n][k] when trans), float32, at any address;
- *   scale[batch * n], by which columns (or rows) are multiplied, or NULL; out packed, float32, of batch * ht_parts_floats(k, n)
- *   elements; bool[1]: 0 if numbers are too small, too large or not finite for this layout; packed is then incomplete.
- *   ints: batch, k, n, trans, 1 for a left operand with n rows, 0 for a right operand with n columns.
+ * pack_parts, only with tiles (tiled_product.h): in W[batch][k][n] (or [batch][n][k] when trans), float32, at any
+ *   address; scale[batch * n], by which columns (or rows) are multiplied, or NULL; out packed, float32, of batch *
+ *   ht_parts_floats(k, n) elements; bool[1]: 0 if a number is too small, too large or not finite for this layout, and
+ *   packed is incomplete. ints: batch, k, n, trans, 1 for a left operand with n rows, 0 for a right one with n columns.
  *
  * matmul: y = activation(alpha * A x B + beta * bias + addend), for every index of the batch.
  *   in: A[m][k] (or [k][m] when trans_a); B[k][n] (or [n][k] when trans_b, or packed); bias or NULL; addend (of y's
@@ -20,11 +20,12 @@
  *   out: y[batch][m][n]. y overlaps no input.
  *   ints: m, n, k, trans_a, trans_b, b_packed (1 by pack_b, 2 by pack_parts as a right operand), bias_row, bias_col
  *   (strides of bias in elements: (0, 1) a bias per column, (1, 0) per row, (n, 1) a matrix, (0, 0) a scalar; bias_col
- *   is 0 or 1), activation (unary.h), then the batch: d, dims[d], strides of A[d], strides of B[d] (elements between matrices; 0 broadcasts; for packed B in
- *   packed elements). d may be 0.
+ *   is 0 or 1), activation (unary.h), then the batch: d, dims[d], strides of A[d], strides of B[d] (elements between
+ *   matrices; 0 broadcasts; for packed B in packed elements). d may be 0.
  *   floats: alpha, beta (0: the bias is not read), activation's two parameters.
- *   scratch for float32: 0 if B is packed float32 by pack_b, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes. Products of tiles
- *   (tiled_product.h) need ht_scratch_gemm_tiled more, and are not used without them.
+ *   scratch for float32: 0 if B is float32 packed by pack_b, else 4 * 16 * min(k * ceil(n / 16), 6144) bytes. Products
+ *   of tiles (tiled_product.h) need ht_scratch_gemm_tiled more. Without them, they are not used, and B must not be by
+ *   pack_parts.
  *   All operands have one type, except that packed B of float32 may be stored as float16 or bfloat16; it is widened
  *   when read. Types other than float32 support no activation and no packed B; for integers, alpha and beta must be
  *   whole numbers.
@@ -158,6 +159,7 @@ static void in_blocks(const ht_gemm_product *p, int64_t col0, int64_t col1, int6
 
 #if HT_TILES
 _Static_assert(MOST_ROWS <= HT_TILED_MOST_ROWS, "rows of a block");
+_Static_assert(HT_TILED_MOST_K <= HT_LONG_K, "add_plain multiplies a whole block of k");
 
 /* Columns of k terms that fit p->scratch, in whole groups. */
 static int64_t most_unpacked(int64_t k) { return BLOCK_FLOATS / k / HT_TILED_GROUP * HT_TILED_GROUP; }

@@ -71,10 +71,9 @@ void ht_tiled_hold(ht_tiled *t, const ht_lanes *x, int64_t lanes, int64_t k, int
 int ht_tiled_pass(const ht_tiled *t, const ht_lanes *other, int64_t lanes, float *c, int64_t c_row, int accumulate,
                   const ht_epilogue *epilogue, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP]);
 
-/* Converts up to 32 rows of A or columns of B, all their k, to ht_parts_floats(k, 32) floats at `to`.
- * Each row or column is multiplied by its `scale` before, unless that is NULL. Returns 0 if an element is neither zero nor of a
- * magnitude between 2^-64 and 2^20. Others always split, their parts have no denormal numbers, and the sum of the parts is the
- * element. */
+/* Multiplies up to 32 rows of A or columns of B by their `scale`, unless that is NULL, and converts them, all their k, to
+ * ht_parts_floats(k, 32) floats at `to`. Returns 0 if a product is neither zero nor of a magnitude between 2^-64 and 2^20.
+ * All others can be split, their parts are never denormal, and the sum of the parts is the number itself. */
 #define ht_tiled_pack HT_KERNEL(tiled_pack)
 int ht_tiled_pack(const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, const float *scale, float *to);
 
