@@ -51,6 +51,7 @@ from .values import Call, Context, NeedsData, NeedsHost, Packed, Value, is_opaqu
 
 if TYPE_CHECKING:
     from ...model.model import Model
+    from ...model.types import Port
 
 __all__ = ["Planner", "Segment"]
 
@@ -95,6 +96,7 @@ class Planner:
         self.output_ids = tuple(model.output_ids if output_ids is None else output_ids)
         self.repeated = repeated
         self._transform = transform
+        self._has_fixed_sizes = input_ids is None and all(map(_has_fixed_sizes, model.inputs))
         self._packed = Packed() if packed is None else packed
         self._constants: dict[int, Value] = dict(constants or {})
         self._children: dict[tuple[int, int], tuple[Planner, tuple[int, ...]]] = {}
@@ -348,7 +350,8 @@ class Planner:
             except Exception as error:  # what cannot be planned for symbols is planned for these sizes
                 self.unfit.append(f"{type(error).__name__}: {error}")
                 self.num_unfit += 1
-        return self._segment(start, incoming({**known, **(waited or {})}), Context(self._packed))
+        context = Context(self._packed, self._has_fixed_sizes and start == 0)
+        return self._segment(start, incoming({**known, **(waited or {})}), context)
 
     def _segment(self, start: int, incoming: dict[int, Value], context: Context) -> Segment:
         values: dict[int, Value] = dict(incoming)
@@ -513,6 +516,11 @@ class Planner:
                 if present in appended
             ),
         )
+
+
+def _has_fixed_sizes(port: Port) -> bool:
+    """Whether the model states every size of an input."""
+    return port.declared and port.shape is not None and all(isinstance(size, int) for size in port.shape)
 
 
 def _num_bytes(value: Value | None) -> int:

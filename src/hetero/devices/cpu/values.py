@@ -183,11 +183,14 @@ class Context:
 
     ``packed``: constants in kernels' own layouts, computed once per compiled model and shared by all its plans.
     ``node``: the index of the node that is being lowered. ``stages``: see `staged`.
+    ``has_fixed_sizes``: whether all plans of the segment are for these sizes. Only then may the layout of a packed
+    constant depend on a size: plans for other sizes share packed constants, and a size gives the same bits in each.
 
     This class is for sizes that are known. `hetero.devices.cpu.tracing.Tracing` extends it to symbols.
     """
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: Packed, has_fixed_sizes: bool = False) -> None:
+        self.has_fixed_sizes = has_fixed_sizes
         self.calls: list[Call] = []
         self.node = -1
         self.num_storages = 0

@@ -3,9 +3,8 @@
 ``packing``, the kernel's second int, states the layout of the weights: 0 plain, 1 panels of a matrix product, 2 or 4
 transformed for Winograd's filtering with tiles of that size, 3 converted for products of AMX's tiles
 (kernels/tiled_product.c). Depthwise convolutions and weights that are not constant stay plain, and with AMX those of
-large planes do; 3x3 kernels without strides use
-Winograd's filtering if the kernels estimate that it is faster (``winograd_tile`` in kernels/questions.c); all others
-are matrix products. kernels/conv.c describes the algorithms.
+large planes do; 3x3 kernels without strides use Winograd's filtering if the kernels estimate that it is faster
+(``winograd_tile`` in kernels/questions.c); all others are matrix products. kernels/conv.c describes the algorithms.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import ask, is_symbolic
+from ...._sizes import ask
 from ..registry import F32, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary
@@ -70,7 +69,7 @@ def _for_tiles(
     pixels, channels, taps = math.prod(shape[2:]), weights.shape[1], math.prod(weights.shape[2:])
     maps = weights.shape[0] // group
     product = maps, math.prod(x.shape[2:]), pixels, channels, taps
-    if not is_symbolic(pixels) and ask("conv_parts", *product):
+    if context.has_fixed_sizes and ask("conv_parts", *product):
         parts = parts_of(context, weights, group, channels * taps, maps, trans=True, are_rows=True)
         if parts is not None:
             return 3, parts

@@ -67,8 +67,9 @@ def parts_of(context: Context, w: Value, batch: int, k: int, n: int, *, trans: b
 
 def _right_operand(context: Context, b: Value, batch: int, m: int, k: int, n: int, trans: bool) -> tuple[int, Value]:
     """How the kernels gemm and matmul should get a constant float32 B for products with ``m`` rows: the code of its
-    layout, and the operand. Sums with other numbers of rows would need another layout as well."""
-    if not (context.halves or is_symbolic(m)) and _kernels.has_tiles() and ask("gemm_parts", m, n, k):
+    layout, and the operand. Where sizes may change, the layout is the one that suits every number of rows."""
+    fixed = context.has_fixed_sizes and not context.halves
+    if fixed and _kernels.has_tiles() and ask("gemm_parts", m, n, k):
         parts = parts_of(context, b, batch, k, n, trans=trans, are_rows=False)
         if parts is not None:
             return 2, parts
@@ -133,8 +134,8 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
     p = products_of(a, b)
     packed = b.data is not None and b.dtype == np.float32 and a.data is None
     layout, operand = _right_operand(context, b, math.prod(p.right), p.m, p.k, p.n, False) if packed else (0, b)
-    matrix = ask(("", "panel_floats", "parts_floats")[layout], p.k, p.n) if packed else p.k * p.n
-    steps = p.steps(p.m * p.k, matrix)
+    right_matrix = ask("parts_floats" if layout == 2 else "panel_floats", p.k, p.n) if packed else p.k * p.n
+    steps = p.steps(p.m * p.k, right_matrix)
     ints = [p.m, p.n, p.k, 0, 0, layout, 0, 0, 0, len(p.batch), *p.batch, *steps]
     floats = [1.0, 0.0, 0.0, 0.0]
     return context.call("matmul", [a, operand, None, None], p.shape, a.dtype, ints, floats)
