@@ -519,8 +519,9 @@ class Planner:
 
 
 def _has_fixed_sizes(port: Port) -> bool:
-    """Whether the model states every size of an input."""
-    return port.declared and port.shape is not None and all(isinstance(size, int) for size in port.shape)
+    """Whether every size of an input is known. Sizes that the model does not state are inferred: a subgraph's are stated
+    once it is exported, and it then has to give the same bits."""
+    return port.shape is not None and all(isinstance(size, int) for size in port.shape)
 
 
 def _num_bytes(value: Value | None) -> int:
