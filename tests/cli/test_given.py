@@ -166,6 +166,8 @@ def test_numpy_files_by_name(tmp_path: Path) -> None:
     assert made(f"x={tmp_path / 'named.npz'}", of).tolist() == [1, 2]
     assert made(f"x={tmp_path / 'named.npz'}:other", of).tolist() == [3, 4]
     assert made(f"x={tmp_path / 'single.npz'}", of).tolist() == [3, 4]
+    np.savez(tmp_path / "colons.npz", **{"a/x:0": one, "b": two})
+    assert made(f"x={tmp_path / 'colons.npz'}:a/x:0", of).tolist() == [1, 2]
     for suffix, words in (("", "has no array 'x'"), (":c", "has no array 'c'")):
         with pytest.raises(click.UsageError, match=f"{words}.*its arrays: a, b; select one with"):
             made(f"x={tmp_path / 'wrong.npz'}{suffix}", of)
@@ -173,10 +175,23 @@ def test_numpy_files_by_name(tmp_path: Path) -> None:
         made(str(tmp_path / "named.npz"), of)
 
 
+def test_files_without_named_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "none.npz")
+    np.save(tmp_path / "one.npy", np.float32([1, 2]))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    (tmp_path / "empty.npz").touch()
+    with pytest.raises(click.UsageError, match="expected arrays by name, found no arrays"):
+        made(str(tmp_path / "none.npz"), ports(2))
+    with pytest.raises(click.UsageError, match="expected arrays by name, found one array without a name"):
+        made(str(tmp_path / "one.npz"), ports(2))
+    with pytest.raises(Failure, match="it is empty"):
+        made(str(tmp_path / "empty.npz"), ports(2))
+
+
 def test_an_input_that_is_given_twice(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.float32([1, 2]))
     for second in ("x=1", str(tmp_path / "x.npz")):
-        with pytest.raises(click.UsageError, match="'x' is given twice"):
+        with pytest.raises(click.UsageError, match=f"'x' is given twice, by x=0 and {second}"):
             InputChoice(inputs=["x=0", second]).make(ports(2))
 
 

@@ -109,6 +109,23 @@ def test_interrupted_during_imports(module: str, diamond_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted\n")
 
 
+def test_an_interrupted_child_of_another_library_says_nothing() -> None:
+    code = (
+        "import os, signal\n"
+        "from hetero.base.interrupts import end_on_interrupt, interrupts_raised\n"
+        "end_on_interrupt()\n"
+        "with interrupts_raised():\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        print('goes on', flush=True)\n"
+        "        os._exit(0)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{-signal.SIGINT}\n", "")
+
+
 def test_interrupts_that_are_ignored_stay_ignored(diamond_path: Path) -> None:
     """As in a background job."""
     program = (

@@ -156,6 +156,45 @@ def test_the_head_start_ends_with_the_first_inference(
     assert late.begun.wait(30)
 
 
+def test_the_head_start_lasts_while_the_first_inference_runs(
+    core: hetero.Core, late: Late, relu: hetero.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "_HEAD_START", 1.0)
+    monkeypatch.setattr(auto, "_HEAD_START_FACTOR", 0.0)
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    make = compiled._choice.start.compiled.create_runner
+
+    class Slow:
+        def __init__(self) -> None:
+            self.runner = make()
+
+        def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            assert not late.begun.wait(1.5)  # longer than the head start
+            return self.runner.run(inputs)
+
+        def profile(self) -> tuple[()]:
+            return ()
+
+    monkeypatch.setattr(compiled._choice.start.compiled, "create_runner", Slow)
+    compiled(X)
+    assert late.begun.wait(30)
+
+
+@pytest.mark.parametrize("end", ["wait", "close"])
+def test_the_head_start_ends_with_a_call(
+    core: hetero.Core, late: Late, relu: hetero.Model, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(auto, "_HEAD_START", 3600.0)
+    late.gate.set()
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    if end == "wait":
+        assert compiled.wait(30_000)
+    else:
+        compiled.close()
+        assert compiled._choice.done.wait(30)
+    assert late.begun.is_set() == (end == "wait")
+
+
 def costs_of(model: hetero.Model, cpu_us: float, late_us: float) -> hetero.Costs:
     from hetero.assign.costs.measured import Costs
     from hetero.plugin import ProfileRow

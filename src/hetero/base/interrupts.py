@@ -20,6 +20,7 @@ def end_on_interrupt() -> None:
     as in background jobs."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+        os.register_at_fork(after_in_child=_end_quietly)
 
 
 @contextlib.contextmanager
@@ -43,6 +44,13 @@ def _raise(number: int, frame: types.FrameType | None) -> None:
             _end(number, frame)
         caller = caller.f_back
     signal.default_int_handler(number, frame)
+
+
+def _end_quietly() -> None:
+    """An interrupt ends the process without a word: other libraries fork processes that do not expect one, such as
+    OpenVINO for its telemetry."""
+    if signal.getsignal(signal.SIGINT) in (_end, _raise):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end(number: int, frame: types.FrameType | None) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = ["Target", "expected_sizes", "load_arrays", "value_of"]
 
 _NUMPY = (".npy", ".npz")
 _TEXT = (".txt", ".csv", ".tsv")
+_WITH_KEY = re.compile(r"(.*?\.npz):(.*)", re.DOTALL | re.IGNORECASE)
 _EXACT = 2**53  # up to which every integer is a float64
 
 
@@ -90,6 +92,8 @@ def value_of(text: str, target: Target, images: ImageOptions, where: str) -> tup
 def load_arrays(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
     """A .npy file, or the arrays of a .npz file by name. Raises `Failure`."""
     try:
+        if os.path.isfile(path) and not os.path.getsize(path):
+            raise Failure(f"cannot read {path}: it is empty")
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded
@@ -106,11 +110,9 @@ def load_arrays(path: str) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
 
 
 def _split_key(text: str) -> tuple[str, str | None]:
-    """``FILE.npz:KEY`` as two parts. A file of that whole name takes precedence."""
-    path, colon, key = text.rpartition(":")
-    if colon and path.lower().endswith(".npz") and not os.path.exists(text):
-        return path, key
-    return text, None
+    """``FILE.npz:KEY`` as two parts. The key may hold colons. A file of that whole name takes precedence."""
+    parts = _WITH_KEY.fullmatch(text)
+    return (text, None) if parts is None or os.path.exists(text) else (parts[1], parts[2])
 
 
 def _from_numpy(path: str, key: str | None, name: str, where: str) -> NDArray[Any]:

@@ -115,17 +115,22 @@ class InputChoice:
         names = list(by_name)
         images = ImageOptions(self.image_size, self.image_layout, self.image_mean, self.image_scale, self.image_order)
         arrays: dict[str, tuple[NDArray[Any], str]] = {}
+        given_by: dict[str, str] = {}
 
         def put(name: str, array: NDArray[Any], source: str) -> None:
             if name in arrays:
-                raise click.UsageError(f"--input: {name!r} is given twice, by {arrays[name][1]} and {source}")
+                raise click.UsageError(f"--input: {name!r} is given twice, by {given_by[name]} and {entry}")
+            given_by[name] = entry
             arrays[name] = array, source
 
         for entry in self.inputs:
             name, value = _named(entry, names, "--input")
             if name is None and value.lower().endswith(".npz"):
                 loaded = load_arrays(value)
-                for key, array in loaded.items() if isinstance(loaded, Mapping) else ():
+                if not isinstance(loaded, Mapping) or not loaded:
+                    found = "no arrays" if isinstance(loaded, Mapping) else "one array without a name"
+                    raise click.UsageError(f"--input {value}: expected arrays by name, found {found}")
+                for key, array in loaded.items():
                     put(_known(key, names, f"--input {value}"), array, value)
                 continue
             port = by_name[_only(name, names, f"--input {entry}")]

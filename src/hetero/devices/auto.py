@@ -67,9 +67,8 @@ _CHOICE = Property("AUTO_CHOICE", str, "", writable=False, doc="the device that 
 # A candidate whose prediction is within this factor of the best is compiled and timed. Without measured costs, ORT and
 # OPENVINO are predicted to be as fast as the CPU, and ResNet-18 took 2.2 times as long on one as on another.
 _DOUBT = 4.0
-# The background waits for the first inference, so that the two do not share the processors: for at most
-# _HEAD_START s, or _HEAD_START_FACTOR times as long as the start device compiled. A first inference, which also plans
-# the kernels, took 0.5 to 4 times as long as compiling (models of 5,000 and 12,001 nodes).
+# The background waits until the first inference has ended, so that the two do not share the processors. If no inference
+# begins within _HEAD_START s, or _HEAD_START_FACTOR times as long as the start device compiled, it does not wait.
 _HEAD_START = 0.25
 _HEAD_START_FACTOR = 5.0
 # max |difference| / max |result| up to which the results of two devices agree: for float32 and wider types, and for
@@ -334,13 +333,31 @@ class _Entry:
         self.times: list[float] = []
 
 
+class _FirstRun:
+    """Lets the background wait for the first inference."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self.has_ended = threading.Event()
+
+    def wait(self, head_start: float) -> None:
+        """Wait until the first inference has ended, or until ``head_start`` s have passed and none has begun."""
+        if self.has_begun.wait(head_start):
+            self.has_ended.wait()
+
+    def skip(self) -> None:
+        """Do not wait any more."""
+        self.has_ended.set()
+        self.has_begun.set()
+
+
 class _Choice:
     """The compiled candidates, their times, and the one that requests use. Shared by all requests of a model."""
 
     def __init__(self, start: _Entry, refused: Sequence[AutoCandidate], settings: Mapping[str, Any]) -> None:
         self.start = start
         self.done = threading.Event()  # no more candidates will be compiled
-        self.has_run = threading.Event()
+        self.first_run = _FirstRun()
         self.is_stopped = False
         self.executor = StreamExecutor("AUTO compiling", 1)
         self._settings = settings
@@ -549,18 +566,18 @@ def _first_line(text: str) -> str:
 
 class _Compiling:
     """Compiles the candidates one after the other, as work of an executor. It does not keep the compiled model alive:
-    once that is garbage collected, no further candidate is compiled. ``head_start``: the most s to wait for the first
-    inference."""
+    once that is garbage collected, no further candidate is compiled. ``head_start``: the most s to wait until the first
+    inference begins."""
 
     def __init__(self, choice: _Choice, steps: Iterator[_Challenger | AutoCandidate], head_start: float) -> None:
         self._choice = weakref.ref(choice)
-        self._has_run = choice.has_run
+        self._first_run = choice.first_run
         self._head_start = head_start
         self._steps = steps
         self._is_stopped = False
 
     def run(self) -> None:
-        self._has_run.wait(self._head_start)
+        self._first_run.wait(self._head_start)
         try:
             self.compile_all()
         except Exception as error:
@@ -619,6 +636,7 @@ class _Compiling:
 
     def interrupt(self) -> None:
         self._is_stopped = True
+        self._first_run.skip()
 
 
 class AutoCompiledModel(CompiledModel):
@@ -648,6 +666,7 @@ class AutoCompiledModel(CompiledModel):
     def wait(self, timeout_ms: float | None = None) -> bool:
         """Wait until all candidates are compiled. Returns False if they are not within ``timeout_ms``. Their trial
         needs requests, so the choice may change afterwards."""
+        self._choice.first_run.skip()
         return self._choice.done.wait(None if timeout_ms is None else timeout_ms / 1000)
 
     def get_property(self, name: str) -> Any:
@@ -664,6 +683,7 @@ class AutoCompiledModel(CompiledModel):
         """See `CompiledModel.close`. No further candidate is compiled."""
         super().close()
         self._choice.is_stopped = True
+        self._choice.first_run.skip()
 
     def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
         """Wait until all candidates are compiled, and export the model for the device on which requests run now. The
@@ -711,6 +731,9 @@ class AutoRunner:
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         choice = self._choice
+        is_first = not choice.first_run.has_ended.is_set()
+        if is_first:
+            choice.first_run.has_begun.set()
         entry, is_timed = choice.begin_run(inputs)
         shapes = tuple(getattr(array, "shape", None) for array in inputs) if is_timed else None
         seconds = None
@@ -734,8 +757,8 @@ class AutoRunner:
                 )
             return results
         finally:
-            if not choice.has_run.is_set():
-                choice.has_run.set()
+            if is_first:
+                choice.first_run.has_ended.set()
             if is_timed:
                 choice.end_run(entry, shapes, seconds)
 
