@@ -65,6 +65,8 @@ _UNARY: dict[str, tuple[int, Sequence[str], tuple[tuple[str, float], ...]]] = {
     "Atanh": (unary_code("ATANH"), FLOATS, ()),
     "Shrink": (unary_code("SHRINK"), FLOATS, (("bias", 0.0), ("lambd", 0.5))),
 }
+_SELU_1 = (("alpha", 1.673200011253357), ("gamma", 1.0506999492645264))
+"""Its attributes before opset 6, which had fewer digits."""
 _CLIP, _HARD_SWISH, _SWISH, _GELU_ERF, _GELU_TANH = map(
     unary_code, ("CLIP", "HARD_SWISH", "SWISH", "GELU_ERF", "GELU_TANH")
 )
@@ -77,6 +79,8 @@ def unary(context: Context, code: int, x: Value, p0: float = 0.0, p1: float = 0.
 
 def _lower_unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     code, _, attributes = _UNARY[node.op_type]
+    if node.op_type == "Selu" and node.opset < 6:
+        attributes = _SELU_1
     parameters = [float(node.get(name, default)) for name, default in attributes]
     return [unary(context, code, _required(inputs[0]), *parameters)]
 
