@@ -245,8 +245,8 @@ def gemm(dtype: str) -> Callable[[np.random.Generator, str], Iterator[tuple[str,
 
 
 def tiled(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
-    """Products that variants with AMX compute by tiles, also with magnitudes beside the limits of their groups, 2^-40 and
-    2^20, and with rows that are far smaller than others of their group."""
+    """Products that variants with AMX compute by tiles, also with magnitudes beside the limits of their groups,
+    2^-40 and 2^20, and with rows that are far smaller than others of their group."""
     for m, n, k in ((64, 96, 64), (97, 80, 300), (40, 530, 33)):
         for name, a, b in operands(rng, (m, k), (k, n), "float32"):
             for power in (0, -40, 20):
