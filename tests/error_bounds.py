@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from hetero import _kernels
+from hetero.devices.cpu.operators.fourier import dft_tables
 
 Array = np.ndarray[Any, Any]
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}
@@ -243,6 +244,166 @@ def gemm(dtype: str) -> Callable[[np.random.Generator, str], Iterator[tuple[str,
     return cases
 
 
+def tiled(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+    """Products that variants with AMX compute by tiles, also with magnitudes beside the limits of their groups,
+    2^-40 and 2^20, and with rows that are far smaller than others of their group."""
+    for m, n, k in ((64, 96, 64), (97, 80, 300), (40, 530, 33)):
+        for name, a, b in operands(rng, (m, k), (k, n), "float32"):
+            for power in (0, -40, 20):
+                if power:
+                    name = f"2^{power} rows"
+                    edge = np.float32(2.0**power)
+                    a = rng.uniform(-1, 1, (m, k)).astype(np.float32) * edge
+                    for group, largest in enumerate((edge, *np.nextafter(edge, np.array([0, 1e9], np.float32)))):
+                        a[32 * group : 32 * group + 32][:1, :1] = largest
+                    a[1] *= np.float32(10.0 ** rng.integers(-38 - min(power, 0) // 3, 0))
+                ints = [m, n, k, 0, 0, 0, 0, 0, 0]
+                found = _kernels.call(
+                    "gemm", [a, b, None, None], [((m, n), a.dtype)], ints, [1, 1, 0, 0], None, variant
+                )[0]
+                size = np.abs(longer(a)) @ np.abs(longer(b))
+                allowed = (k + 1) * UNIT["float32"] * size + k * 2.0**-104
+                yield f"{name}, {m}x{n}x{k}", found, longer(a) @ longer(b), allowed
+
+
+# ---- other kernels
+
+
+def power(dtype: str) -> Callable[[np.random.Generator, str], Iterator[tuple[str, Array, Array, Array]]]:
+    def cases(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+        n, most = 4000, 80.0 if dtype == "float32" else 700.0  # of the result's logarithm
+        bases = {
+            "all": np.exp(rng.uniform(-most, most, n)),
+            "near 1": 1 + rng.standard_normal(n) * 10.0 ** rng.uniform(-6, -1, n),
+            "negative": -np.exp(rng.uniform(-3, 3, n)),
+        }
+        for name, base in bases.items():
+            x = base.astype(dtype)
+            logarithm = np.log(np.abs(longer(x)))
+            y = (rng.uniform(-most, most, n) / np.where(np.abs(logarithm) < 1e-6, 1, logarithm)).astype(dtype)
+            if name == "negative":
+                y = np.round(np.clip(y, -20, 20))
+            for exponent in (y, np.array([2], dtype), np.array([3], dtype), np.array([0.5], dtype)):
+                if name == "negative" and exponent.size == 1 and exponent[0] == 0.5:
+                    continue
+                found = _kernels.call("pow", [x, exponent], [(x.shape, x.dtype)], variant=variant)[0]
+                wanted = longer(x) ** longer(exponent)
+                fits = (np.abs(wanted) < np.finfo(dtype).max) & (np.abs(wanted) > TINY[dtype])
+                yield f"{name}, {exponent[0]}", found[fits], wanted[fits], 2 * UNIT[dtype] * np.abs(wanted[fits])
+
+    return cases
+
+
+def average_pool(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+    for kernel in (1, 2, 3, 7):
+        for name, x in inputs(rng, (1, 3, 20, 23)):
+            windows = np.lib.stride_tricks.sliding_window_view(longer(x), (kernel, kernel), (2, 3))
+            ints = [1, kernel, kernel, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
+            spec = [(windows.shape[:4], x.dtype)]
+            found = _kernels.call("average_pool", [x], spec, ints, variant=variant)[0]
+            n, size = kernel * kernel, np.abs(windows).mean(axis=(4, 5))
+            yield (
+                f"{name}, {kernel}",
+                found,
+                windows.mean(axis=(4, 5)),
+                (n + 1) * UNIT["float32"] * size + TINY["float32"],
+            )
+
+
+def lp_pool(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+    for p in (1, 2, 3):
+        for name, x in inputs(rng, (1, 3, 20, 23)):
+            if p == 3 and name in ("scales", "huge", "tiny", "one large"):
+                x = np.cbrt(x)  # so that results are normal numbers
+            windows = np.lib.stride_tricks.sliding_window_view(np.abs(longer(x)), (3, 3), (2, 3))
+            ints = [1, 3, 3, 1, 1, 1, 0, 0, 0, 1, 1, 1, p]
+            found = _kernels.call("lp_pool", [x], [(windows.shape[:4], x.dtype)], ints, variant=variant)[0]
+            wanted = (windows.astype(np.longdouble) ** p).sum(axis=(4, 5)) ** (np.longdouble(1) / p)
+            yield f"{name}, {p}", found, wanted, 1.001 * UNIT["float32"] * wanted
+
+
+def resample(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+    for taps in (1, 2, 4, 9):
+        for inner in (1, 5):
+            for name, x in inputs(rng, (3, 40, inner)):
+                start = rng.integers(0, 40 - taps + 1, 61).astype(np.int32)
+                weight = rng.standard_normal((taps, 61)).astype(np.float32)
+                ints, spec = [3, 40, inner, 61, taps], [((3, 61, inner), x.dtype)]
+                found = _kernels.call("resample", [x, start, weight], spec, ints, variant=variant)[0]
+                terms = np.stack([longer(x)[:, start + t] * weight[t][:, None] for t in range(taps)])
+                allowed = taps * UNIT["float32"] * np.abs(terms).sum(axis=0) + taps * TINY["float32"]
+                yield f"{name}, {taps}, {inner}", found, terms.sum(axis=0), allowed
+
+
+def fourier(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+    for length in (1, 7, 64, 61, 67, 360, 499):
+        for inverse in (False, True):
+            for name, x in inputs(rng, (2, length, 1, 2)):
+                tables = dft_tables(length, inverse)
+                ints = [2, length, 1, 2, length, length, int(inverse), 0]
+                spec = [(x.shape, x.dtype)]
+                found = _kernels.call("dft", [x, *tables], spec, ints, [], 256 * len(tables[0]), variant)[0]
+                steps = np.arange(length)
+                turns = (np.outer(steps, steps) % length).astype(np.longdouble) / length
+                angles = (2 if inverse else -2) * np.longdouble("3.14159265358979323846264338327950288") * turns
+                numbers = x[:, :, 0, 0] + np.clongdouble(1j) * x[:, :, 0, 1].astype(np.longdouble)
+                result = numbers @ (np.cos(angles) + np.clongdouble(1j) * np.sin(angles)) / (length if inverse else 1)
+                wanted = np.stack([result.real, result.imag], -1)[:, :, None]
+                size = np.abs(numbers).sum(axis=1)[:, None, None, None] / (length if inverse else 1)
+                yield (
+                    f"{name}, {length}",
+                    found,
+                    wanted,
+                    UNIT["float32"] * np.abs(wanted) + 2.0**-45 * size + TINY["float32"],
+                )
+
+
+def attention(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+    u = UNIT["float32"]
+    for heads, m, n, d in ((2, 30, 33, 16), (1, 7, 197, 64), (3, 25, 300, 8)):
+        sources = (inputs(rng, (heads, size, d)) for size in (m, n, n))
+        for (name, q), (_, k), (_, v) in zip(*sources, strict=True):
+            sizes = np.abs(longer(q)) @ np.abs(longer(k)).transpose(0, 2, 1)
+            alpha = np.float32(20 / sizes.max())
+            if alpha == 0 or not np.isfinite(alpha):
+                continue  # outside the numbers of float32
+            ints = [m, n, d, d, 1, 1, d, 1, d, 1, d, 1, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, heads]
+            ints += [m * d, n * d, n * d, m * d, 0, 0, 0, 0]
+            scratch = 4 * (d * -(-n // 16) * 16 + n * -(-d // 16) * 16 + max(24, min(m, 8192 // n)) * n)
+            operands, spec = [q, k, v, None, None, None, None], [(q.shape, q.dtype)]
+            found = _kernels.call("attention", operands, spec, ints, [alpha, 0, 0], scratch, variant)[0]
+            scores = float(alpha) * (longer(q) @ longer(k).transpose(0, 2, 1))
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            off = (2 * (d + 2) * float(alpha) * sizes).max(axis=-1, keepdims=True)  # of scores, in u
+            allowed = u * (off + 240 + 2 * n) * (weights @ np.abs(longer(v))) + n * TINY["float32"] * np.abs(v).max()
+            yield f"{name}, {m}x{n}x{d}", found, weights @ longer(v), allowed + TINY["float32"]
+
+
+def rnn(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
+    """The error of a state passes through the weights to the next one, where tanh does not enlarge it."""
+    u, steps = UNIT["float32"], 12
+    for batch, hidden in ((1, 40), (5, 33)):
+        panels = -(-hidden // 16)
+        for name, r in inputs(rng, (hidden, hidden)):
+            r = (r / np.abs(r).sum(axis=1).max()).astype(np.float32)
+            z = (rng.standard_normal((steps, batch, hidden)) * 10.0 ** rng.uniform(-3, 1)).astype(np.float32)
+            size = panels * 16 * hidden
+            packed = _kernels.call("pack_b", [r], [((size,), r.dtype)], [1, hidden, hidden, 1], variant=variant)[0]
+            specs = [((steps, 1, batch, hidden), r.dtype), ((1, batch, hidden), r.dtype)]
+            ints, scratch = [steps, batch, hidden, 1, 0, 0, 0, 1], 4 * batch * 3 * 16 * panels
+            operands = [z.reshape(steps, batch, 1, 1, hidden), packed, None, None]
+            found = _kernels.call("rnn", operands, specs, ints, [np.inf, 0, 0], scratch, variant)[0][:, 0]
+            state = off = np.zeros((batch, hidden))
+            for step in range(steps):
+                argument = longer(z[step]) + state @ longer(r).T
+                total = np.abs(longer(z[step])) + np.abs(state) @ np.abs(longer(r)).T
+                off = off @ np.abs(longer(r)).T + (hidden + 1) * u * total
+                state = np.tanh(argument)
+                off = off + 4 * u * np.abs(state) + TINY["float32"]
+                yield f"{name}, {hidden}, step {step}", found[step], state, off
+
+
 KERNELS: dict[str, Kernel] = {
     "sums of rows": Kernel(
         "272 u S: 4096 elements at a time in float32, these in float64", sums("float32", 1, lambda n: min(n, 270))
@@ -260,6 +421,15 @@ KERNELS: dict[str, Kernel] = {
     "LRN": Kernel("(size + 8) u of the result; + 200 beta u where beta is not 0.5, 0.75 or 1", lrn),
     "products": Kernel("(n + 1) u S", gemm("float32")),
     "products, float64": Kernel("(n + 1) u S", gemm("float64")),
+    "products by tiles": Kernel("(n + 1) u S + n 2⁻¹⁰⁴", tiled),
+    "Pow": Kernel("2 u of the result", power("float32")),
+    "Pow, float64": Kernel("2 u of the result", power("float64")),
+    "AveragePool": Kernel("(n + 1) u S / n", average_pool),
+    "LpPool": Kernel("1.001 u of the result", lp_pool),
+    "Resize, each axis": Kernel("n u S, for the weights in float32", resample),
+    "DFT": Kernel("u of the result + 2⁻⁴⁵ S", fourier),
+    "attention": Kernel("(2 (d + 2) alpha S of the scores + 240 + 2 n) u S of the weighted values", attention),
+    "RNN, each step": Kernel("(n + 1) u S + 4 u of the state, and the error of the state before", rnn),
 }  # fmt: skip
 
 
