@@ -399,3 +399,23 @@ def test_layouts_of_weights_do_not_depend_on_sizes_that_may_change(text: str, sh
     layouts = [layout for _, layout in changing._plans.planner._packed]
     assert layouts
     assert not any(layout[0] == "pack_parts" for layout in layouts)
+
+
+@pytest.mark.parametrize(
+    "ids", ["0, 1, 2, 3, 4, 5", "0, 0, 0, 0, 0, 0", "5, -1, 3, 2, 2, 0", "0, 1, 2, 3, 4, 6", "0, 1, 2, 3, 9, 9"]
+)
+@pytest.mark.parametrize(("begin", "step"), [(0, 1), (1, 1), (0, 2)])
+@pytest.mark.parametrize(
+    "ending", ["y = Add (r, x)", "y = Identity (r)", "z = Relu (r)  y = Add (z, r)", "y = Slice (r, zero, one)"]
+)
+def test_rows_that_a_slice_of_constants_selects(ids: str, begin: int, step: int, ending: str) -> None:
+    """As the positions of a text: such rows lie in the memory of a constant, unless an index is outside."""
+    rows = ", ".join(map(str, range(18)))
+    text = (
+        "t (float[n, 3] x) => (float[p, q] y)"
+        f" <int64[1, 6] ids = {{{ids}}}, float[6, 3] table = {{{rows}}}, int64[1] zero = {{0}}, int64[1] one = {{1}},"
+        f"  int64[1] two = {{1}}, int64[1] begin = {{{begin}}}, int64[1] step = {{{step}}}, int64[2] flat = {{-1, 3}}>"
+        "{ s = Shape <start = 0, end = 1> (x)  part = Slice (ids, begin, s, two, step)"
+        f"  g = Gather (table, part)  r = Reshape (g, flat)  {ending} }}"
+    )
+    check(text, [{"x": f(size, 3)} for size in (6, 4, 1, 3, 5, 2, 0, 9, 6, 1)])

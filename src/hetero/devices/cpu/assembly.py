@@ -72,6 +72,9 @@ def assemble(
             if operand is not None and operand.late is not None and operand.storage not in place:
                 tracing.number_of(operand)
     for number, value in enumerate(tracing.tensors):  # the first tensors are those of the trace
+        if value.data is not None:
+            table.number_of(value)
+            continue
         owner = number if number < len(inputs) else _owner(value.late)
         kind = _program.INPUT if number < len(inputs) else _program.LATE
         table.number[id(value)] = table.add(value, (kind, owner))

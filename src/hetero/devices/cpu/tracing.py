@@ -7,6 +7,7 @@ with new sizes, before the calls of the program."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
-from ..._sizes import Size, SizeTrace, UnfitForSymbols, hint, is_symbolic
+from ..._sizes import Size, SizeTrace, UnfitForSymbols, are_same, hint, is_symbolic
 from .values import Call, Context, Late, NeedsData, Packed, Value, checked_shape
 
 __all__ = ["Table", "Tracing", "is_readable"]
@@ -48,7 +49,8 @@ class Table:
 
 class Tracing(Context):
     """Collects the calls of a segment whose sizes are symbols. ``trace``: records the steps. ``tensors``: the inputs of
-    the segment, then the late tensors, by number. ``late_calls``: the calls that compute late tensors."""
+    the segment, then the late tensors and the constants that some lie in, by number. ``late_calls``: the calls that
+    compute late tensors."""
 
     def __init__(self, packed: Packed) -> None:
         super().__init__(packed)
@@ -57,6 +59,7 @@ class Tracing(Context):
         self.late_calls: list[Call] = []
         self.tables: list[Table] = []
         self._num_ints = 0
+        self._constants: dict[int, int] = {}  # id of the data of a constant that late tensors lie in -> its tensor
 
     def add_input(self, value: Value, axes: Sequence[bool], data: NDArray[Any] | None) -> None:
         """Add an input of the segment, whose sizes along ``axes`` become symbols. ``data``: its data, if the plan may
@@ -132,6 +135,8 @@ class Tracing(Context):
         if late.number >= 0:
             return late.number
         base = -1 if late.base is None else self.number_of(late.base)
+        if late.source is not None:
+            base = self._number_of_constant(late.source)
         late.number = len(self.tensors)
         self._add_tensor(value)
         if base >= 0:
@@ -142,6 +147,12 @@ class Tracing(Context):
         for at, element in enumerate(late.elements.reshape(-1)):
             self.trace.store_element(late.number, at, element)
         return late.number
+
+    def _number_of_constant(self, value: Value) -> int:
+        number = self._constants.setdefault(id(value.data), len(self.tensors))
+        if number == len(self.tensors):
+            self.tensors.append(value)
+        return number
 
     def _add_tensor(self, value: Value) -> None:
         self.trace.store_shape(len(self.tensors), value.shape)
@@ -181,6 +192,14 @@ class Tracing(Context):
     ) -> bool:
         """Compute ``made`` from known and late values: symbolically if possible, else by a call before the program.
         Returns False, and leaves ``made`` as it is, if the results are too large to be kept."""
+        source = self._source_of(kernel, inputs, ints)
+        if source is not None and made[0].size <= source.size:
+            assert source.data is not None
+            sizes = tuple(map(hint, made[0].shape))
+            seen = source.data.reshape(-1)[: math.prod(sizes)].reshape(sizes)
+            made[0].storage = self.new_storage()
+            made[0].late = Late(seen, source=source)
+            return True
         num_bytes = sum(value.size * value.dtype.itemsize for value in made)
         if hint(num_bytes) > MAX_LATE_BYTES or num_bytes > MAX_KEPT_BYTES:
             return False
@@ -214,6 +233,55 @@ class Tracing(Context):
         self.trace.call(len(self.late_calls))
         self.late_calls.append(Call(kernel, tuple(inputs), tuple(made), tuple(ints), tuple(floats), self.node))
         return True
+
+    def _source_of(self, kernel: str, inputs: Sequence[Value | None], ints: Sequence[Any]) -> Value | None:
+        """A constant whose first elements are the result of a call; None if there is none. The call is a slice from the
+        beginning of a constant, or a gather by such a slice along the first axis, as of the positions of a text."""
+        if kernel == "copy_strided" and _is_leading(ints):
+            return _constant_of(inputs[0])
+        if kernel != "gather" or tuple(ints) != (0,):
+            return None
+        table, chosen = inputs[0], _constant_of(inputs[1])
+        if table is None or table.data is None or chosen is None or chosen.data is None or table.rank == 0:
+            return None
+        indices = chosen.data.reshape(-1).astype(np.int64)
+        rows = len(table.data)
+        if table.data.flags.aligned and len(indices) <= rows and np.array_equal(indices, np.arange(len(indices))):
+            return table
+        if len(indices) * (table.data.nbytes // max(rows, 1)) > MAX_LATE_BYTES:
+            return None
+        if not np.all((-rows <= indices) & (indices < rows)):
+            return None
+        import hashlib  # late: loads OpenSSL
+
+        shape, places = (len(indices), *table.shape[1:]), self.constant(indices)
+
+        def make() -> Value:
+            return self.call("gather", [table, places], shape, table.dtype, ints, lasting=True)
+
+        return self.packed(table, ("gathered", hashlib.sha256(indices.tobytes()).digest()[:16]), make)
+
+
+def _is_leading(ints: Sequence[Any]) -> bool:
+    """Whether the parameters of copy_strided select the first elements, in their order."""
+    offset, rank = ints[:2]
+    dense = 1
+    for count, step in zip(reversed(ints[2 : 2 + rank]), reversed(ints[2 + rank :]), strict=True):
+        if is_symbolic(count) or count != 1:
+            if not are_same(step, dense):
+                return False
+            dense *= count
+    return are_same(offset, 0)
+
+
+def _constant_of(value: Value | None) -> Value | None:
+    """The constant whose first elements a value has; None if there is none."""
+    while value is not None and value.data is None:
+        late = value.late
+        if late is None:
+            return None
+        value = late.source if late.base is None else late.base
+    return value
 
 
 def _plain(layout: Hashable) -> Hashable:

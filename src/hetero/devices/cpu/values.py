@@ -48,13 +48,15 @@ class Late:
 
     ``seen``: its data for the sizes for which the plan is made. ``elements``: the same as an object array of ints,
     `Size` and `Real`; None if it has not been needed. ``number``: its tensor in the trace; -1 while it has no memory.
-    ``base``: another late value with the same elements in another shape, or None.
+    ``base``: another late value with the same elements in another shape, or None. ``source``: a constant whose first
+    elements these are, or None; the tensor then lies in the memory of the constant.
     """
 
     seen: NDArray[Any]
     elements: NDArray[Any] | None = None
     number: int = -1
     base: Value | None = None
+    source: Value | None = None
 
 
 @dataclasses.dataclass(slots=True, eq=False)
