@@ -66,14 +66,12 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
     row_start[count] = edges;
     coarse->edges = edges;
 
-    /* Two transpositions leave both directions with ascending rows. */
+    /* Two transpositions leave both directions with ascending rows; the second one writes over the rows as found. */
     coarse->in = HG_TAKE(arena, int32_t, edges);
-    coarse->out = HG_TAKE(arena, int32_t, edges);
-    if (weighted) {
-        coarse->in_weight = HG_TAKE(arena, float, edges);
-        coarse->out_weight = HG_TAKE(arena, float, edges);
-    }
-    if (!coarse->in || !coarse->out || (weighted && (!coarse->in_weight || !coarse->out_weight)))
+    coarse->out = target;
+    coarse->in_weight = weighted ? HG_TAKE(arena, float, edges) : NULL;
+    coarse->out_weight = sum;
+    if (!coarse->in || (weighted && !coarse->in_weight))
         return HG_NO_MEMORY;
     for (int32_t s = 0; s < count; s++) {
         coarse->in_start[s + 1] += coarse->in_start[s];
