@@ -463,8 +463,7 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
     job->grain = c->tiled ? HT_TILED_GROUP : HT_PANEL;
     job->columns = ht_ceil_div(c->out_channels, job->grain);
     const int64_t pixel_columns = ht_ceil_div(c->pixels, job->pixel_grain);
-    const int64_t most_pixels = c->tiled && ht_conv_flat(c) ? 4 * HT_BLOCK_N : HT_BLOCK_N;
-    const int64_t fewest = ht_ceil_div(pixel_columns, most_pixels / job->pixel_grain);
+    const int64_t fewest = ht_ceil_div(pixel_columns, HT_BLOCK_N / job->pixel_grain);
     job->blocks = fewest;
     if (wanted == 1)
         return;
@@ -652,7 +651,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     else
         job.way = c.in_channels > 0 ? cheapest(&job.image) : WIDE; /* the others divide by the number of channels */
     if (job.image.tiled) /* without the memory of an im2col block, more terms are held */
-        job.image.tiled_k = ht_tiled_k_step(c.depth_k, ht_conv_flat(&c) ? ht_tiled_most_k(ht_min64(c.out_channels, c.pixels))
+        job.image.tiled_k = ht_tiled_k_step(c.depth_k, ht_conv_flat(&c) ? ht_tiled_most_k(c.pixels)
                                                                         : HT_TILED_K);
     divide(&job, batch, (double)y->size * (double)c.depth_k * (job.image.tiled ? 0.5 : 1));
     ht_parallel(call->team, job.parts, convolve_part, &job);

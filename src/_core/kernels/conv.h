@@ -41,7 +41,7 @@ HT_INLINE int ht_conv_points(const ht_conv *c)
     return c->taps == 1 && !c->padded && !ht_conv_flat(c) && c->out[2] < VF_LANES;
 }
 
-/* Computes output pixels [p0, p1) for any shape: at most HT_BLOCK_N, or any number with c->tiled and a flat input.
+/* Computes output pixels [p0, p1) for any shape: at most HT_BLOCK_N.
  * Columns are output pixels: im2col blocks are packed as the B of a matrix product. With c->tiled, p0 and the first
  * output channel are multiples of HT_TILED_GROUP. */
 #define ht_conv_wide HT_KERNEL(conv_wide)

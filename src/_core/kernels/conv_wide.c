@@ -85,9 +85,8 @@ static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
 }
 
 #if HT_TILES
-#define HELD 256          /* rows or columns that are held, if pixels are packed */
-#define TILED_COLUMNS 256 /* that are packed */
-_Static_assert(4 * HT_TILED_K * TILED_COLUMNS + HT_SCRATCH_TILED(HELD, HT_TILED_K) <= HT_CONV_SCRATCH, "im2col, then tiles");
+#define TILED_COLUMNS 256 /* pixels that are packed */
+_Static_assert(4 * HT_TILED_K * TILED_COLUMNS + HT_SCRATCH_TILED(TILED_COLUMNS, HT_TILED_K) <= HT_CONV_SCRATCH, "im2col, then tiles");
 _Static_assert(HT_SCRATCH_TILED(HT_TILED_HELD, HT_TILED_K) <= HT_CONV_SCRATCH, "tiles alone");
 _Static_assert(4 * (HT_TILED_K * HT_BLOCK_N + HT_TILED_MOST_K * HT_TILED_GROUP) <= HT_CONV_SCRATCH, "what add_plain packs");
 
@@ -111,51 +110,44 @@ static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int
         ht_gemm_block(&t, a_panel, rows, p1 - p0);
 }
 
-/* Pixels [p0, p1). The operand with fewer rows or columns is held, so the loop over blocks of the other is the inner one. */
+/* Pixels [p0, p1). Pixels are held, so that outputs are written along rows: planes are larger than caches. */
 static void wide_tiled(const ht_conv *c, int64_t p0, int64_t p1)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
-    const int flat = ht_conv_flat(c), holds_channels = c->out_channels < p1 - p0;
+    const int flat = ht_conv_flat(c);
     float *const packed = c->scratch, *const tiles = packed + (flat ? 0 : HT_TILED_K * TILED_COLUMNS);
-    const int64_t step = c->tiled_k, most_held = flat ? HT_TILED_HELD : HELD;
-    const int64_t most_pixels = !flat ? TILED_COLUMNS : holds_channels ? p1 - p0 : most_held;
-    const int64_t most_channels = holds_channels ? most_held : HT_TILED_MOST_ROWS;
+    const int64_t most_pixels = flat ? HT_TILED_HELD : TILED_COLUMNS;
     const ht_lanes w = c->has_parts       ? ht_lanes_of_parts(c->w, c->depth_k)
                        : c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1}
                                           : (ht_lanes){c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
-    const int64_t blocks_of_channels = ht_ceil_div(c->out_channels, most_channels);
-    const int64_t blocks_of_pixels = ht_ceil_div(p1 - p0, most_pixels);
-    for (int64_t k0 = 0; k0 < c->depth_k; k0 += step) {
-        const int64_t k1 = ht_min64(k0 + step, c->depth_k), k = k1 - k0;
-        ht_tiled t;
-        int holds = 0;
-        for (int64_t i = 0; i < blocks_of_channels * blocks_of_pixels; i++) {
-            const int64_t channel = (holds_channels ? i / blocks_of_pixels : i % blocks_of_channels) * most_channels;
-            const int64_t pixel = p0 + (holds_channels ? i % blocks_of_pixels : i / blocks_of_channels) * most_pixels;
-            const int64_t channels = ht_min64(most_channels, c->out_channels - channel);
+    for (int64_t pixel = p0; pixel < p1; pixel += most_pixels)
+        for (int64_t k0 = 0; k0 < c->depth_k; k0 += c->tiled_k) {
+            const int64_t k1 = ht_min64(k0 + c->tiled_k, c->depth_k), k = k1 - k0;
             const int64_t end = ht_min64(p1, pixel + most_pixels), pixels = end - pixel;
-            const ht_lanes a = ht_lanes_from(&w, channel, k0);
-            ht_lanes b = {packed, k * HT_PANEL, 1, HT_PANEL};
-            if (flat)
-                b = (ht_lanes){c->x + k0 * c->in_plane + pixel, HT_PANEL, 1, c->in_plane};
-            else if (holds_channels || channel == 0)
+            const ht_lanes b = flat ? (ht_lanes){c->x + k0 * c->in_plane + pixel, HT_PANEL, 1, c->in_plane}
+                                    : (ht_lanes){packed, k * HT_PANEL, 1, HT_PANEL};
+            if (!flat)
                 (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, pixel, end, packed);
-            if (!holds || (holds_channels ? pixel == p0 : channel == 0))
-                ht_tiled_hold(&t, holds_channels ? &a : &b, holds_channels ? channels : pixels, k, holds_channels, tiles);
-            holds = 1;
-            const ht_epilogue e = epilogue_of(c, channel, pixel);
-            if (HT_LIKELY(!ht_tiled_pass(&t, holds_channels ? &b : &a, holds_channels ? pixels : channels,
-                                         c->y + channel * c->pixels + pixel, c->pixels, k0 > 0,
-                                         k1 == c->depth_k ? &e : NULL, plain)))
-                continue;
-            holds = 0; /* add_plain packs where t lies */
-            const int64_t most = flat ? ht_min64(HT_BLOCK_N, HT_TILED_K * HT_BLOCK_N / k / HT_PANEL * HT_PANEL) : TILED_COLUMNS;
-            for (int64_t row = 0; row < channels; row += HT_TILED_GROUP)
-                for (int64_t p = pixel; plain[row / HT_TILED_GROUP] && p < end; p += most)
-                    add_plain(c, channel + row, ht_min64(HT_TILED_GROUP, channels - row), p, ht_min64(end, p + most), k0,
-                              k1, packed, packed + HT_TILED_K * (flat ? HT_BLOCK_N : TILED_COLUMNS));
+            ht_tiled t;
+            int holds = 0;
+            for (int64_t channel = 0; channel < c->out_channels; channel += HT_TILED_MOST_ROWS) {
+                if (!holds)
+                    ht_tiled_hold(&t, &b, pixels, k, 0, tiles);
+                holds = 1;
+                const int64_t channels = ht_min64(HT_TILED_MOST_ROWS, c->out_channels - channel);
+                const ht_lanes a = ht_lanes_from(&w, channel, k0);
+                const ht_epilogue e = epilogue_of(c, channel, pixel);
+                if (HT_LIKELY(!ht_tiled_pass(&t, &a, channels, c->y + channel * c->pixels + pixel, c->pixels, k0 > 0,
+                                             k1 == c->depth_k ? &e : NULL, plain)))
+                    continue;
+                holds = 0; /* add_plain packs where t lies */
+                const int64_t most = flat ? ht_min64(HT_BLOCK_N, HT_TILED_K * HT_BLOCK_N / k / HT_PANEL * HT_PANEL) : TILED_COLUMNS;
+                for (int64_t row = 0; row < channels; row += HT_TILED_GROUP)
+                    for (int64_t p = pixel; plain[row / HT_TILED_GROUP] && p < end; p += most)
+                        add_plain(c, channel + row, ht_min64(HT_TILED_GROUP, channels - row), p, ht_min64(end, p + most),
+                                  k0, k1, packed, packed + HT_TILED_K * (flat ? HT_BLOCK_N : TILED_COLUMNS));
+            }
         }
-    }
 }
 #endif
 
