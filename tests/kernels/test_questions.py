@@ -90,6 +90,22 @@ def test_sizes_of_packed_images_and_filters(
     assert ask("integer_columns", *ints) == -(-pixels // 16) * 16
 
 
+@given(
+    sizes=st.tuples(*[st.integers(1, 9)] * 3), outputs=st.tuples(*[st.integers(1, 9)] * 3), kernel=TRIPLE, strides=TRIPLE,
+    pads=st.tuples(*[st.integers(0, 9)] * 3), dilations=st.tuples(*[st.integers(1, 9)] * 3),
+)  # fmt: skip
+def test_products_that_are_not_of_padding(
+    sizes: tuple[int, ...], outputs: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...],
+    pads: tuple[int, ...], dilations: tuple[int, ...],
+) -> None:  # fmt: skip
+    kept = 1024.0
+    for size, count, taps, stride, pad, dilation in zip(sizes, outputs, kernel, strides, pads, dilations, strict=True):
+        places = np.add.outer(np.arange(count) * stride - pad, np.arange(taps) * dilation)
+        kept *= ((places >= 0) & (places < size)).mean()
+    found = ask("conv_kept", *sizes, *outputs, *kernel, *strides, *pads, *dilations)
+    assert found in (math.floor(kept - 1e-9), math.floor(kept + 1e-9))
+
+
 @pytest.mark.parametrize(("channels", "multiplier"), [(1, 1), (64, 2), (65, 1)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (2, 5)])
 def test_sizes_of_packed_depthwise_filters(channels: int, multiplier: int, kernel: tuple[int, int]) -> None:

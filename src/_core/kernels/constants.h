@@ -7,6 +7,7 @@
 #ifndef HETERO_CONSTANTS_H
 #define HETERO_CONSTANTS_H
 
+#include <math.h>
 #include <stdint.h>
 
 /* ---- Limits of tensors and memory */
@@ -124,30 +125,59 @@ static inline int ht_tiled_pays_parts(int64_t m, int64_t n, int64_t k)
     return m >= 2 * HT_PANEL && k >= HT_TILED_STEP && parts < 0.93 * (plain < floats ? plain : floats);
 }
 
-/* What converting an element of im2col, or of a pixel that is read in place, costs. */
-static inline double ht_conv_tiled_pixel(int64_t in_pixels, int64_t pixels, int64_t taps)
+/* The same for a convolution, whose pixels are converted after they are copied from a plane, unless they are read in place.
+ * Weights may be converted already, but then they are longer, and they are rarely in a cache. */
+static inline double ht_conv_tiled_cost(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t taps, int has_parts)
 {
-    return taps != 1 || in_pixels != pixels ? 60 : 26;
+    return ht_tiled_cost(maps, pixels, has_parts ? 22 : 30, taps != 1 || in_pixels != pixels ? 55 : 24);
 }
 
-/* Whether a convolution reads plain weights and multiplies them by pixels as products of bfloat16. Else plain weights are
- * packed in each call, which planners avoid where weights are constant. maps: output channels of a group; in_pixels, pixels:
- * of a plane of x and y; taps: of the kernel. */
-static inline int ht_conv_tiled(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps)
+#define HT_CONV_KEPT 1024 /* parts of all products */
+
+/* How many of all products are not of padding. Each argument: one number per spatial axis. */
+static inline int64_t ht_conv_kept(const int64_t in[3], const int64_t out[3], const int64_t kernel[3],
+                                   const int64_t stride[3], const int64_t pad[3], const int64_t dilation[3])
 {
-    return in_channels * taps >= 2 * HT_TILED_STEP && maps <= HT_MAX_BYTES && pixels <= HT_MAX_BYTES &&
-           ht_tiled_cost(maps, pixels, 22, ht_conv_tiled_pixel(in_pixels, pixels, taps)) < 0.95 * (double)maps * (double)pixels;
+    double kept = HT_CONV_KEPT;
+    for (int d = 0; d < 3; d++) {
+        double inside = 0;
+        for (int64_t tap = 0; tap < kernel[d]; tap++) {
+            /* Outputs o with 0 <= o * stride + from < in. */
+            const double from = (double)tap * (double)dilation[d] - (double)pad[d], step = (double)stride[d];
+            const double first = fmax(0, ceil(-from / step)), end = fmin((double)out[d], ceil(((double)in[d] - from) / step));
+            inside += fmax(0, end - first);
+        }
+        kept *= inside / ((double)out[d] * (double)kernel[d]);
+    }
+    return (int64_t)kept;
+}
+
+/* What the others cost as float32 (conv_inside.c), beside all products. */
+static inline double ht_conv_kept_cost(int64_t kept) { return fmin(1, 1.6 * (double)kept / HT_CONV_KEPT); }
+
+static inline int ht_conv_fits_tiles(int64_t maps, int64_t pixels, int64_t in_channels, int64_t taps)
+{
+    return in_channels * taps >= 2 * HT_TILED_STEP && maps <= HT_MAX_BYTES && pixels <= HT_MAX_BYTES;
+}
+
+/* Whether a convolution multiplies weights, plain or packed, by pixels as products of bfloat16. Else plain weights are
+ * packed in each call, which planners avoid where weights are constant. maps: output channels of a group; in_pixels, pixels:
+ * of a plane of x and y; taps: of the kernel; kept: ht_conv_kept if weights are finite, else HT_CONV_KEPT. */
+static inline int ht_conv_tiled(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps,
+                                int64_t kept)
+{
+    return ht_conv_fits_tiles(maps, pixels, in_channels, taps) &&
+           ht_conv_tiled_cost(maps, in_pixels, pixels, taps, 0) <
+               0.95 * (double)maps * (double)pixels * ht_conv_kept_cost(kept);
 }
 
 /* Whether it pays to convert constant weights once. The vectors of float32 products are not filled either. */
-static inline int ht_conv_pays_parts(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps)
+static inline int ht_conv_pays_parts(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps,
+                                     int64_t kept)
 {
-    if (in_channels * taps < 2 * HT_TILED_STEP || maps > HT_MAX_BYTES || pixels > HT_MAX_BYTES || pixels < HT_PANEL)
-        return 0;
-    const double column = ht_conv_tiled_pixel(in_pixels, pixels, taps);
-    const double floats = 0.95 * (double)maps * (double)((pixels + HT_PANEL - 1) / HT_PANEL * HT_PANEL);
-    const double plain = ht_tiled_cost(maps, pixels, 22, column);
-    return ht_tiled_cost(maps, pixels, HT_TILED_PARTS, column) < 0.93 * (plain < floats ? plain : floats);
+    const double floats = (double)maps * (double)((pixels + HT_PANEL - 1) / HT_PANEL * HT_PANEL) * ht_conv_kept_cost(kept);
+    return ht_conv_fits_tiles(maps, pixels, in_channels, taps) && pixels >= HT_PANEL &&
+           ht_conv_tiled_cost(maps, in_pixels, pixels, taps, 1) < floats;
 }
 
 /* ---- matmul_integer */
@@ -336,6 +366,7 @@ static inline int64_t ht_scratch_svm_votes(int64_t classes) { return 8 * classes
     X(MAX_DIMS) X(MAX_BYTES) X(ALIGNMENT) X(MAX_WINDOW) X(MAX_THREADS) X(SVM_MAX_CLASSES)                               \
     X(PANEL) X(PACKING_VERSION) X(NBITS_MAX_BLOCK) X(NBITS_MAX_BYTES_BLOCK)                             \
     X(CONV_DEPTHWISE_MAPS)                                                                              \
+    X(CONV_KEPT)                                                                                        \
     X(ATTENTION_MAX_DIM)                                                                                \
     X(PAD_CONSTANT) X(PAD_REFLECT) X(PAD_EDGE) X(PAD_WRAP)                                              \
     X(SCATTER_NONE) X(SCATTER_ADD) X(SCATTER_MUL) X(SCATTER_MAX) X(SCATTER_MIN)                         \

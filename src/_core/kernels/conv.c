@@ -15,13 +15,14 @@
  *   triples (spatial.h) kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x
  *   counts as zero. Optional: 1 if no weight is infinite or NaN, else 0 (the default).
  * floats: the activation's two parameters.
- * With tiles (tiled_product.h), plain weights are read as they are where ht_conv_tiled says so; else they are packed.
+ * Products are of tiles (tiled_product.h) where ht_conv_tiled says so; plain weights are then read as they are, and else
+ * packed.
  * scratch: HT_CONV_SCRATCH bytes; with weights by pack_winograd at least what ht_conv_winograd_fits
  *   asks for; with plain weights to be packed 4 * group * ceil(M / group / 16) * 16 * K bytes more, in which they are packed (not
  *   for depthwise and narrow).
  *
  * way        file              vectors run along      chosen
- * wide       conv_wide.c       pixels (im2col)        by estimated cost; fits every shape
+ * wide       conv_wide.c       pixels (im2col)        by estimated cost, or with tiles; fits every shape
  * direct     conv_direct.c     output channels        by estimated cost
  * rows       conv_rows.c       pixels of a row        by estimated cost
  * grouped    conv_grouped.c    output channels        by estimated cost; few channels
@@ -82,13 +83,6 @@ static double sampling(const ht_conv *c)
     return (c->stride[2] > 2 ? 16 : 6) + (ht_conv_flat(c) ? 0 : 16 * VF_LANES / (double)c->out[2]);
 }
 
-/* What `pixels` pixels of `channels` output channels cost wide as products of bfloat16, for each k. Weights are transposed
- * when they are converted. */
-static double tiled_products(const ht_conv *c, int64_t pixels, int64_t channels)
-{
-    return ht_tiled_cost(channels, pixels, c->has_parts ? HT_TILED_PARTS : 35, 26);
-}
-
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in
  * tiles, plus the data that each way moves. An element of im2col costs what `sampling` says, also if direct copies the
  * pixels of a 1x1 kernel with strides; an element of a copied row costs 3, or 16 if the stride is above 2, because
@@ -97,7 +91,7 @@ static double tiled_products(const ht_conv *c, int64_t pixels, int64_t channels)
  * output channels if a block of channels lies on more pages than the first-level TLB has entries. For a 1x1 kernel that
  * reads its input in place, wide's quads are faster than rows. Inside copies an element for 6, or 16, and reads a weight
  * for 4. */
-static int cheapest(ht_conv *c)
+static int cheapest(const ht_conv *c)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
     const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = ht_in_tiles(c->out_channels);
@@ -135,11 +129,6 @@ static int cheapest(ht_conv *c)
             best = inside;
             way = INSIDE;
         }
-    }
-    const double tiled = tiled_products(c, c->pixels, c->out_channels) * k + (flat ? 0 : 2 * sampling(c) * pixels * k);
-    if (HT_TILES && c->depth_k >= 2 * HT_TILED_STEP && tiled < 0.95 * best) {
-        c->tiled = 1;
-        way = WIDE;
     }
     return way;
 }
@@ -468,15 +457,16 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
     if (wanted == 1)
         return;
     const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(fewest, ht_ceil_div(wanted, images)) + threads;
+    const int flat = ht_conv_flat(c);
     double least = INFINITY;
     for (int64_t blocks = fewest; blocks <= ht_min64(most, pixel_columns); blocks = ht_next_blocks(blocks)) {
         const int64_t pixels = ht_min64(ht_ceil_div(pixel_columns, blocks) * job->pixel_grain, c->pixels);
         for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most);
              chunks = ht_next_blocks(chunks)) {
             const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * job->grain, c->out_channels);
-            const double products = c->tiled ? tiled_products(c, pixels, channels)
-                                              : (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels;
-            const double unit = products + sampling(c) * (double)pixels;
+            const double unit = c->tiled ? ht_conv_tiled_cost(channels, flat ? pixels : 0, pixels, c->taps, c->has_parts)
+                                         : (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
+                                               sampling(c) * (double)pixels;
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
             if (time <= least * 1.001) {
                 least = time;
@@ -615,10 +605,14 @@ int HT_KERNEL(conv)(const ht_call *call)
     }
 
     const int depthwise = !w_packed && c.out_channels <= HT_CONV_DEPTHWISE_MAPS && ht_conv_depthwise_fits(&c);
-    c.plain_weights = HT_TILES && !w_packed && !depthwise &&
-                      ht_conv_tiled(c.out_channels, c.in_plane, c.pixels, c.in_channels, c.taps);
     c.has_parts = has_parts;
-    c.tiled = c.plain_weights || has_parts;
+    c.tiled = has_parts || (HT_TILES && !winograd && !depthwise &&
+                            ht_conv_tiled(c.out_channels, c.in_plane, c.pixels, c.in_channels, c.taps,
+                                          c.finite ? ht_conv_kept(c.in, c.out, c.kernel, c.stride, c.pad, c.dilation)
+                                                   : HT_CONV_KEPT));
+    c.plain_weights = c.tiled && !w_packed;
+    if (c.tiled) /* without the memory of an im2col block, more terms are held */
+        c.tiled_k = ht_tiled_k_step(c.depth_k, ht_conv_flat(&c) ? ht_tiled_most_k(c.pixels) : HT_TILED_K);
     const int packs = !w_packed && !depthwise && packed_group > 0 && !c.plain_weights;
     if (call->scratch_bytes < (packs ? ht_scratch_conv_packing(group, c.out_channels, c.depth_k) : HT_CONV_SCRATCH))
         return HT_ERR_OPERAND;
@@ -642,18 +636,13 @@ int HT_KERNEL(conv)(const ht_call *call)
         job.tile = winograd;
     } else if (depthwise)
         job.way = ht_conv_narrow_is_better(&c, group) ? NARROW : DEPTHWISE;
-    else if (c.has_parts)
+    else if (c.tiled)
         job.way = WIDE;
     else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
         job.way = ROW;
-    else if (c.plain_weights)
-        job.way = WIDE;
     else
         job.way = c.in_channels > 0 ? cheapest(&job.image) : WIDE; /* the others divide by the number of channels */
-    if (job.image.tiled) /* without the memory of an im2col block, more terms are held */
-        job.image.tiled_k = ht_tiled_k_step(c.depth_k, ht_conv_flat(&c) ? ht_tiled_most_k(c.pixels)
-                                                                        : HT_TILED_K);
-    divide(&job, batch, (double)y->size * (double)c.depth_k * (job.image.tiled ? 0.5 : 1));
+    divide(&job, batch, (double)y->size * (double)c.depth_k * (c.tiled ? 0.5 : 1));
     ht_parallel(call->team, job.parts, convolve_part, &job);
     if (job.shared > 0)
         convolve_shared(&job);

@@ -170,8 +170,9 @@ static int64_t ask_winograd_tile(const int64_t *a)
 
 static int64_t ask_parts_floats(const int64_t *a) { return ht_parts_floats(a[0], a[1]); }
 static int64_t ask_gemm_parts(const int64_t *a) { return ht_tiled_pays_parts(a[0], a[1], a[2]); }
-static int64_t ask_conv_tiled(const int64_t *a) { return ht_conv_tiled(a[0], a[1], a[2], a[3], a[4]); }
-static int64_t ask_conv_parts(const int64_t *a) { return ht_conv_pays_parts(a[0], a[1], a[2], a[3], a[4]); }
+static int64_t ask_conv_kept(const int64_t *a) { return ht_conv_kept(a, a + 3, a + 6, a + 9, a + 12, a + 15); }
+static int64_t ask_conv_tiled(const int64_t *a) { return ht_conv_tiled(a[0], a[1], a[2], a[3], a[4], a[5]); }
+static int64_t ask_conv_parts(const int64_t *a) { return ht_conv_pays_parts(a[0], a[1], a[2], a[3], a[4], a[5]); }
 
 /* ---- dft */
 

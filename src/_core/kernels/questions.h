@@ -26,9 +26,12 @@
                            /* another algorithm. Arguments: in channels and out channels of a group; three sizes of */ \
                            /* x and of y; kernel, strides, pads before, dilations, three each. With dilations, m */  \
                            /* is for the convolution of the phases of x (phases.c) */                                 \
-    X(conv_tiled, 5)       /* out channels of a group, pixels of x and y, in channels of a group, taps of the kernel: */ \
-                           /* whether conv should get plain weights if the instruction set has tiles (0 or 1) */      \
-    X(conv_parts, 5)       /* the same: whether it should rather get constant ones packed by pack_parts (0 or 1) */   \
+    X(conv_kept, 18)       /* three sizes of x and of y; kernel, strides, pads before, dilations, three each: how */  \
+                           /* many of 1024 products are not of padding */                                             \
+    X(conv_tiled, 6)       /* out channels of a group, pixels of x and y, in channels of a group, taps of the */      \
+                           /* kernel, conv_kept if weights are finite, else 1024: whether conv multiplies with */     \
+                           /* tiles, if the instruction set has them, and should get plain weights (0 or 1) */        \
+    X(conv_parts, 6)       /* the same: whether it should rather get constant ones packed by pack_parts (0 or 1) */   \
     X(phase_length, 5)     /* sizes of x and of y along an axis, dilation, pad before, m: how long the phases of x */ \
                            /* are, so that none reaches what a convolution with 3 taps reads of the next one */       \
     X(dft_points, 1)       /* length: rows of the table of roots of the kernel dft; more than length for the chirp */ \

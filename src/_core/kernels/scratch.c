@@ -83,7 +83,7 @@ static int64_t of_conv(const ht_call *call, int tiles)
             in_pixels = ht_size_product(in_pixels, x->dims[d]);
             pixels = ht_size_product(pixels, y->dims[d]);
         }
-        if (tiles && ht_conv_tiled(maps, in_pixels, pixels, channels, taps))
+        if (tiles && ht_conv_tiled(maps, in_pixels, pixels, channels, taps, HT_CONV_KEPT))
             return HT_CONV_SCRATCH;
         return ht_scratch_conv_packing(group, maps, channels * taps);
     }

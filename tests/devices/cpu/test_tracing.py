@@ -401,6 +401,33 @@ def test_layouts_of_weights_do_not_depend_on_sizes_that_may_change(text: str, sh
     assert not any(layout[0] == "pack_parts" for layout in layouts)
 
 
+@pytest.mark.parametrize("dilation", [1, 4])
+def test_convolutions_whose_planes_change(dilation: int) -> None:
+    """Small and large planes: products of floats or of tiles, a depthwise convolution that is joined or not, and padding
+    that is skipped or not. One plan serves all, except where two convolutions are joined."""
+    weights = {"w": f(80, 64, 1, 1), "d": f(80, 1, 3, 3), "v": f(64, 80, 3, 3)}
+    weights = {name: array / np.float32(8) for name, array in weights.items()}
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[1, 64, h, k] x, float[80, 64, 1, 1] w, float[80, 1, 3, 3] d, '
+        "float[64, 80, 3, 3] v) => (float y) { a = Conv(x, w) b = Conv <group = 80, pads = [1, 1, 1, 1]> (a, d) y = Conv "
+        f"<strides = [2, 2], pads = {[dilation] * 4}, dilations = {[dilation] * 2}> (b, v) }}"
+    )
+    del model.graph.input[1:]
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    sizes = [(80, 80), (3, 4), (24, 25), (70, 71), (9, 9), (1, 1), (40, 41), (12, 300)]
+    calls = [{"x": f(1, 64, height, width)} for height, width in sizes]
+    changing = hetero.compile(model, "CPU")
+    assert isinstance(changing, CpuModel)
+    found = [answer(changing, feeds) for feeds in calls]
+    assert len(changing._plans.segments()) <= 4
+    with single_sizes():
+        for feeds, mine in zip(calls, found, strict=True):
+            alone = hetero.compile(model, "CPU")
+            assert isinstance(alone, CpuModel)
+            np.testing.assert_array_equal(mine[0], answer(alone, feeds)[0])
+
+
 @pytest.mark.parametrize(
     "ids", ["0, 1, 2, 3, 4, 5", "0, 0, 0, 0, 0, 0", "5, -1, 3, 2, 2, 0", "0, 1, 2, 3, 4, 6", "0, 1, 2, 3, 9, 9"]
 )

@@ -9,7 +9,8 @@ Conditions:
 - Both are float32 with two spatial axes. Each may have a bias and an activation, neither has an addend.
 - The 1x1 convolution has one group, weights that are packed as panels, no strides, no pads, at most `_MOST_CHANNELS`
   input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns. Its result has at
-  least `_LEAST_ELEMENTS`, for the sizes for which the plan is made: for others the sums are the same.
+  least `_LEAST_ELEMENTS`, for the sizes for which the plan is made: for others the sums are the same. Alone, it would not
+  be computed with tiles (AMX), which are faster, and whose sums differ in the last bits.
 - The depthwise convolution has one output channel for each input channel and no dilations. Each row of windows contains
   a row of its input. Its kernel and its rows are small enough for conv_depthwise.c (`_MOST_TAPS`, `_MOST_COPIED`).
 - What four rows of windows need of the input and of a panel's channels has at most `_MOST_HELD` elements.
@@ -19,8 +20,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...._sizes import hint
-from ..values import Call
+from .... import _kernels
+from ...._sizes import ask, hint
+from ..operators.convolution import ALL_KEPT
+from ..values import Call, Value
 from .graph import CallGraph
 from .matching import maker_of
 
@@ -81,7 +84,13 @@ def _is_pointwise(call: Call) -> bool:
         and y.shape[2] >= 1
         and y.shape[3] >= _LEAST_COLUMNS
         and hint(y.size) >= _LEAST_ELEMENTS
+        and not (_kernels.has_tiles() and _is_tiled(x, y))
     )
+
+
+def _is_tiled(x: Value, y: Value) -> bool:
+    pixels = y.shape[2] * y.shape[3]
+    return bool(ask("conv_tiled", y.shape[1], pixels, pixels, x.shape[1], 1, ALL_KEPT))
 
 
 def _is_depthwise(call: Call) -> bool:

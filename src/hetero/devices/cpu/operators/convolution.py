@@ -15,13 +15,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from .... import _kernels
-from ...._sizes import ask
+from ...._sizes import ask, is_symbolic
 from ..registry import F32, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary
 from .network import WINDOW, convolution_of, packed_b, parts_of, three
 
 _DEPTHWISE_MAPS = _kernels.constant("CONV_DEPTHWISE_MAPS")
+ALL_KEPT = _kernels.constant("CONV_KEPT")
 
 
 @operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
@@ -35,11 +36,10 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         return [product if bias is None else binary(context, "add", product, context.reshaped(bias, column))]
     constant = weights.data is not None and x.data is None
     depthwise = weights.shape[1] == 1 and maps <= _DEPTHWISE_MAPS
-    tile, plain = 0, list[Value | None]()
+    tile, plain, extents = 0, list[Value | None](), (*three(x.shape[2:], 1), *three(shape[2:], 1))
     # Not for weights kept in 16 bits: the transform loses too many digits, and more weights would be widened.
     is_dilated = max(window[9:]) > 1
     if constant and not depthwise and not context.halves and (x.rank == 4 or not is_dilated):
-        extents = *three(x.shape[2:], 1), *three(shape[2:], 1)
         tile = int(ask("winograd_tile", weights.shape[1], maps, *extents, *window))
         # Groups of at most 64 channels gain nothing from tiles of 2 x 2, and read 16/9 of the weights: 15 % slower in
         # nfnet_l0.
@@ -50,29 +50,31 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
     if tile:
         packing, operand = tile, _packed_winograd(context, weights, group, tile)
         plain = _bytes_and_scale(context, weights)
-    elif constant and not depthwise and (tiled := _for_tiles(context, x, weights, group, shape)):
-        packing, operand = tiled
+        ints = [group, packing, 0, *window]
     elif constant and not depthwise:
-        packing, operand = 1, context.widened(packed_b(context, weights, group, depth, maps, True))
+        # Elsewhere it does not pay to read all weights here. Weights that are kept in 16 bits may overflow.
+        is_finite = (group > 1 or is_dilated) and not context.halves and _are_finite(weights)
+        tiled = _for_tiles(context, x, weights, group, shape, (*extents, *window) if is_finite else None)
+        packing, operand = tiled or (1, context.widened(packed_b(context, weights, group, depth, maps, True)))
+        ints = [group, packing, 0, *window, int(is_finite)]
     else:
-        packing, operand = 0, _scaled(weights)
-    ints = [group, packing, 0, *window]
-    # Elsewhere it does not pay to read all weights here. Weights that are kept in 16 bits may overflow.
-    skips = group > 1 or is_dilated
-    if packing == 1 and skips and not context.halves and _are_finite(weights):
-        ints.append(1)
+        operand = _scaled(weights)
+        ints = [group, 0, 0, *window]
     return [context.call("conv", [x, operand, bias, None, *plain], shape, x.dtype, ints, [0.0, 0.0])]
 
 
 def _for_tiles(
-    context: Context, x: Value, weights: Value, group: int, shape: Sequence[int]
+    context: Context, x: Value, weights: Value, group: int, shape: Sequence[int], padding: Sequence[int] | None
 ) -> tuple[int, Value] | None:
-    """Packing and weights if the kernel should multiply with tiles, which convert all operands."""
-    if context.halves or not _kernels.has_tiles():
+    """Packing and weights if the kernel should multiply with tiles, which convert all operands. It also does so with
+    panels, which serve all sizes if those of the planes may change. padding: what ``conv_kept`` asks for, if weights are
+    finite."""
+    if context.halves or not _kernels.has_tiles() or is_symbolic(math.prod(shape[2:])):
         return None
     pixels, channels, taps = math.prod(shape[2:]), weights.shape[1], math.prod(weights.shape[2:])
     maps = weights.shape[0] // group
-    product = maps, math.prod(x.shape[2:]), pixels, channels, taps
+    kept = ask("conv_kept", *padding) if padding else ALL_KEPT
+    product = maps, math.prod(x.shape[2:]), pixels, channels, taps, kept
     if context.has_fixed_sizes and ask("conv_parts", *product):
         parts = parts_of(context, weights, group, channels * taps, maps, trans=True, are_rows=True)
         if parts is not None:
