@@ -91,8 +91,8 @@ def test_sizes_of_packed_images_and_filters(
 
 
 @given(
-    sizes=st.tuples(*[st.integers(1, 9)] * 3), outputs=st.tuples(*[st.integers(1, 9)] * 3), kernel=TRIPLE, strides=TRIPLE,
-    pads=st.tuples(*[st.integers(0, 9)] * 3), dilations=st.tuples(*[st.integers(1, 9)] * 3),
+    sizes=st.tuples(*[st.integers(1, 9)] * 3), outputs=st.tuples(*[st.integers(1, 9)] * 3), kernel=TRIPLE,
+    strides=TRIPLE, pads=st.tuples(*[st.integers(0, 9)] * 3), dilations=st.tuples(*[st.integers(1, 9)] * 3),
 )  # fmt: skip
 def test_products_that_are_not_of_padding(
     sizes: tuple[int, ...], outputs: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...],

@@ -11,9 +11,9 @@
  * Computations", ARITH 2019.
  *
  * AMX takes numbers below 2^-126 for zero and has no use for infinities, whose m would be NaN. So a group of 32 rows of
- * A, or columns of B, is split only if its largest magnitude lies between LEAST and MOST, or is zero. Then sums are
- * finite, and what is lost of parts below 2^-126 is at most 2^-104 for each product, which is less than 2^-23 of the
- * product of both largest magnitudes. Other groups are multiplied as float32: those of B here, those of A by the caller.
+ * A, or columns of B, is split only if its largest magnitude lies between LEAST and MOST, or is zero. Then sums of a block
+ * are finite. What is lost of parts below 2^-126 is at most 2^-124 times the largest magnitude of the other operand, which
+ * is less than 2^-83 of the product of both largest magnitudes; sums below 2^-126 are lost too, which is 2^-46 of it. Other groups are multiplied as float32: those of B here, those of A by the caller.
  * Whether a group is split depends on the block of k and the group alone. So results do not depend on how rows and
  * columns are divided, if they are at multiples of HT_TILED_GROUP.
  *
@@ -34,7 +34,7 @@
 #define STEP_BYTES (3 * PART)
 
 #define LEAST 0x1p-40f
-#define MOST 0x1p20f
+#define MOST 0x1p50f
 
 typedef struct {
     vi h, m, l; /* each 16 pairs: of x0 in the low halves, of x1 in the high ones */

@@ -72,7 +72,7 @@ int ht_tiled_pass(const ht_tiled *t, const ht_lanes *other, int64_t lanes, float
                   const ht_epilogue *epilogue, uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP]);
 
 /* Multiplies up to 32 rows of A or columns of B by their `scale`, unless that is NULL, and converts them, all their k, to
- * ht_parts_floats(k, 32) floats at `to`. Returns 0 if a product is neither zero nor of a magnitude between 2^-64 and 2^20.
+ * ht_parts_floats(k, 32) floats at `to`. Returns 0 if a product is neither zero nor of a magnitude between 2^-64 and 2^50.
  * All others can be split, their parts are never denormal, and the sum of the parts is the number itself. */
 #define ht_tiled_pack HT_KERNEL(tiled_pack)
 int ht_tiled_pack(const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, const float *scale, float *to);

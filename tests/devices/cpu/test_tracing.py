@@ -403,14 +403,15 @@ def test_layouts_of_weights_do_not_depend_on_sizes_that_may_change(text: str, sh
 
 @pytest.mark.parametrize("dilation", [1, 4])
 def test_convolutions_whose_planes_change(dilation: int) -> None:
-    """Small and large planes: products of floats or of tiles, a depthwise convolution that is joined or not, and padding
-    that is skipped or not. One plan serves all, except where two convolutions are joined."""
+    """Small and large planes: products of floats or of tiles, a depthwise convolution that is joined or not, and
+    padding that is skipped or not. One plan serves all, except where two convolutions are joined."""
     weights = {"w": f(80, 64, 1, 1), "d": f(80, 1, 3, 3), "v": f(64, 80, 3, 3)}
     weights = {name: array / np.float32(8) for name, array in weights.items()}
     model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 18]> g (float[1, 64, h, k] x, float[80, 64, 1, 1] w, float[80, 1, 3, 3] d, '
-        "float[64, 80, 3, 3] v) => (float y) { a = Conv(x, w) b = Conv <group = 80, pads = [1, 1, 1, 1]> (a, d) y = Conv "
-        f"<strides = [2, 2], pads = {[dilation] * 4}, dilations = {[dilation] * 2}> (b, v) }}"
+        '<ir_version: 8, opset_import: ["" : 18]> '
+        "g (float[1, 64, h, k] x, float[80, 64, 1, 1] w, float[80, 1, 3, 3] d, float[64, 80, 3, 3] v) => (float y) "
+        "{ a = Conv(x, w) b = Conv <group = 80, pads = [1, 1, 1, 1]> (a, d) "
+        f"y = Conv <strides = [2, 2], pads = {[dilation] * 4}, dilations = {[dilation] * 2}> (b, v) }}"
     )
     del model.graph.input[1:]
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())

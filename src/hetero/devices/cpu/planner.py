@@ -519,8 +519,8 @@ class Planner:
 
 
 def _has_fixed_sizes(port: Port) -> bool:
-    """Whether every size of an input is known. Sizes that the model does not state are inferred: a subgraph's are stated
-    once it is exported, and it then has to give the same bits."""
+    """Whether every size of an input is known. Sizes that the model does not state are inferred: a subgraph's are
+    stated once it is exported, and it then has to give the same bits."""
     return port.shape is not None and all(isinstance(size, int) for size in port.shape)
 
 

@@ -9,8 +9,8 @@ Conditions:
 - Both are float32 with two spatial axes. Each may have a bias and an activation, neither has an addend.
 - The 1x1 convolution has one group, weights that are packed as panels, no strides, no pads, at most `_MOST_CHANNELS`
   input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns. Its result has at
-  least `_LEAST_ELEMENTS`, for the sizes for which the plan is made: for others the sums are the same. Alone, it would not
-  be computed with tiles (AMX), which are faster, and whose sums differ in the last bits.
+  least `_LEAST_ELEMENTS`, for the sizes for which the plan is made: for others the sums are the same. Alone, it would
+  not be computed with tiles (AMX), which are faster, and whose sums differ in the last bits.
 - The depthwise convolution has one output channel for each input channel and no dilations. Each row of windows contains
   a row of its input. Its kernel and its rows are small enough for conv_depthwise.c (`_MOST_TAPS`, `_MOST_COPIED`).
 - What four rows of windows need of the input and of a panel's channels has at most `_MOST_HELD` elements.

@@ -67,8 +67,8 @@ def _for_tiles(
     context: Context, x: Value, weights: Value, group: int, shape: Sequence[int], padding: Sequence[int] | None
 ) -> tuple[int, Value] | None:
     """Packing and weights if the kernel should multiply with tiles, which convert all operands. It also does so with
-    panels, which serve all sizes if those of the planes may change. padding: what ``conv_kept`` asks for, if weights are
-    finite."""
+    panels, which serve all sizes if those of the planes may change. padding: what ``conv_kept`` asks for, if weights
+    are finite."""
     if context.halves or not _kernels.has_tiles() or is_symbolic(math.prod(shape[2:])):
         return None
     pixels, channels, taps = math.prod(shape[2:]), weights.shape[1], math.prod(weights.shape[2:])
