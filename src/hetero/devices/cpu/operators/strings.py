@@ -357,8 +357,8 @@ def _tf_idf_vectorizer(node: Node) -> Run:
                 raise InferenceError(
                     f"attribute ngram_indexes has {len(indexes)} entries, fewer than the pool's n-grams"
                 )
-            if least <= size <= most:
-                grams[size].setdefault(tuple(pool[at : at + size]), number)
+            if least <= size <= most and grams[size].setdefault(tuple(pool[at : at + size]), number) != number:
+                raise InferenceError(f"the pool has an n-gram twice: {pool[at : at + size]}")
             number += 1
     if number != len(indexes):
         raise InferenceError(f"attribute ngram_indexes has {len(indexes)} entries; expected {number}")
