@@ -1,15 +1,27 @@
 """Inner loops of operators that run in Python: the nodes themselves, look-ups, runs of characters, and maps."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBUF_STRIDED_RO,
+    PyBUF_WRITABLE,
+    PyBuffer_IsContiguous,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memcmp, memset
+
+import sys
 
 import numpy as np
 
 # Looked up once: calls take about a microsecond.
 cdef object _zeros = np.zeros, _empty = np.empty, _float32 = np.dtype(np.float32), _int64 = np.dtype(np.int64)
+cdef bint _IS_LITTLE = sys.byteorder == "little"
+cdef object _ndarray = np.ndarray, _object = np.dtype(object), _contiguous = np.ascontiguousarray
 
 
 cdef extern from "Python.h":
@@ -17,6 +29,7 @@ cdef extern from "Python.h":
     long long _number "PyLong_AsLongLong"(PyObject *number) except? -1
     const char *_utf8 "PyUnicode_AsUTF8AndSize"(object text, Py_ssize_t *size) except NULL
     str _text "PyUnicode_FromStringAndSize"(const char *characters, Py_ssize_t size)
+    str _wide_text "PyUnicode_DecodeUTF32"(const char *bytes, Py_ssize_t size, const char *errors, int *order)
 
 
 @cython.final
@@ -58,50 +71,175 @@ cdef class Nodes:
                     values[place] = results[j]
 
 
-def places(dict table not None, list items not None, int64_t absent, int64_t nan):
-    """int64: for each item its number in ``table``; ``nan`` for a NaN and ``absent`` for others that are not there."""
-    cdef Py_ssize_t count = len(items), i
-    cdef PyObject *number
-    cdef Py_buffer numbers
-    made = _empty(count, _int64)
-    PyObject_GetBuffer(made, &numbers, PyBUF_WRITABLE)
-    try:
-        for i in range(count):
-            item = items[i]
-            number = _item(table, item)
-            if number is not NULL:
-                (<int64_t *>numbers.buf)[i] = _number(number)
-            else:
-                (<int64_t *>numbers.buf)[i] = nan if item != item else absent
-    finally:
-        PyBuffer_Release(&numbers)
+def matching(inputs, list types not None):
+    """``inputs`` as a list of arrays that need no further checks; None if one is no plain array, or if its dtype or
+    shape is not the one in ``types``. Strings of a fixed width become `str`; elements of an array of objects must be
+    `str` itself."""
+    cdef list made = []
+    cdef tuple expected
+    for value, expected in zip(inputs, types):
+        if type(value) is not _ndarray or value.shape != expected[1]:
+            return None
+        dtype = value.dtype
+        if dtype is not expected[0] and dtype != expected[0]:
+            if expected[0] is not _object or dtype.kind != "U":
+                return None
+            value = _as_objects(value, dtype)
+            if value is None:
+                return None
+        elif dtype.hasobject and not _is_text(value):
+            return None
+        made.append(value)
     return made
 
 
-def one_hot(dict table not None, list items not None, tuple shape not None, Py_ssize_t width):
+cdef object _objects(object array, Py_buffer *view):
+    """Opens ``view`` on the elements of an array of objects, in order. Returns its owner."""
+    PyObject_GetBuffer(array, view, PyBUF_STRIDED_RO)
+    if not PyBuffer_IsContiguous(view, b"C"):
+        PyBuffer_Release(view)
+        array = array.ravel()
+        PyObject_GetBuffer(array, view, PyBUF_STRIDED_RO)
+    return array
+
+
+cdef inline object _object_at(Py_buffer *view, Py_ssize_t i):
+    """Holds a reference, because another thread may write to the array."""
+    cdef PyObject *item = (<PyObject **>view.buf)[i]
+    return None if item is NULL else <object>item
+
+
+cdef bint _is_text(object array) except -1:
+    """Whether all elements of an array of objects are `str` itself."""
+    cdef Py_buffer view
+    cdef Py_ssize_t i
+    owner = _objects(array, &view)
+    try:
+        for i in range(view.len // <Py_ssize_t>sizeof(PyObject *)):
+            if type(_object_at(&view, i)) is not str:
+                return False
+    finally:
+        PyBuffer_Release(&view)
+    return True
+
+
+cdef object _as_objects(object array, object dtype):
+    """Strings of a fixed width as an array of `str`; None if one is not Unicode. Equal short strings are often the same
+    object, which later look-ups compare and hash faster."""
+    cdef Py_buffer view, places
+    cdef PyObject **objects
+    cdef Py_ssize_t size = dtype.itemsize, i, j, length, width = size // 4, slot = 0
+    cdef const uint32_t *characters
+    cdef int slots[256]  # of the strings that occurred last, by their hash
+    cdef uint32_t hashed
+    if not size or not dtype.isnative:
+        return array.astype(object)
+    made = _empty(array.shape, _object)
+    array = _contiguous(array)
+    memset(slots, -1, sizeof(slots))
+    PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(made, &places, PyBUF_WRITABLE)
+        try:
+            objects = <PyObject **>places.buf
+            for i in range(view.len // size):
+                characters = <const uint32_t *>(<const char *>view.buf + i * size)
+                length = width
+                while length and not characters[length - 1]:
+                    length -= 1
+                j = -1
+                if width <= 32:  # longer strings are rarely equal
+                    hashed = 0
+                    for j in range(length):
+                        hashed = (hashed ^ characters[j]) * <uint32_t>0x9E3779B1
+                    slot = hashed >> 24
+                    j = slots[slot]
+                    slots[slot] = <int>i
+                if j >= 0 and not memcmp(characters, <const char *>view.buf + j * size, size):
+                    item = <object>objects[j]
+                else:
+                    item = _of_characters(characters, length)
+                    if item is None:
+                        return None
+                Py_XDECREF(objects[i])
+                Py_INCREF(item)
+                objects[i] = <PyObject *>item
+        finally:
+            PyBuffer_Release(&places)
+    finally:
+        PyBuffer_Release(&view)
+    return made
+
+
+cdef str _of_characters(const uint32_t *characters, Py_ssize_t length):
+    """A `str`; None for numbers that are no characters."""
+    cdef char narrow[64]
+    cdef Py_ssize_t i
+    cdef uint32_t all_bits = 0
+    cdef int order = -1 if _IS_LITTLE else 1
+    if length <= 64:
+        for i in range(length):
+            all_bits |= characters[i]
+            narrow[i] = <char>characters[i]
+        if all_bits < 128:
+            return _text(narrow, length)
+    try:
+        return _wide_text(<const char *>characters, 4 * length, b"surrogatepass", &order)
+    except UnicodeDecodeError:
+        return None
+
+
+def places(dict table not None, items not None, int64_t absent, int64_t nan):
+    """int64, of the shape of the array ``items``: for each item its number in ``table``; ``nan`` for a NaN and
+    ``absent`` for others that are not there."""
+    cdef Py_ssize_t i
+    cdef PyObject *number
+    cdef Py_buffer numbers, view
+    made = _empty(items.shape, _int64)
+    owner = _objects(items if items.dtype is _object else items.astype(object), &view)
+    try:
+        PyObject_GetBuffer(made, &numbers, PyBUF_WRITABLE)
+        try:
+            for i in range(view.len // <Py_ssize_t>sizeof(PyObject *)):
+                item = _object_at(&view, i)
+                number = _item(table, item)
+                if number is not NULL:
+                    (<int64_t *>numbers.buf)[i] = _number(number)
+                else:
+                    (<int64_t *>numbers.buf)[i] = nan if item != item else absent
+        finally:
+            PyBuffer_Release(&numbers)
+    finally:
+        PyBuffer_Release(&view)
+    return made
+
+
+def one_hot(dict table not None, items not None, Py_ssize_t width):
     """A float32 array [*shape, width] and a position. Each row has a 1 at the number that ``table`` has for its item. The
-    position is that of the first item that is not in ``table``, whose row is 0; -1 if there is none. ``shape``: of the
-    items."""
-    cdef Py_ssize_t count = len(items), i, unknown = -1
+    position is that of the first item that is not in ``table``, whose row is 0; -1 if there is none. ``items``: an array
+    of this shape."""
+    cdef Py_ssize_t i, unknown = -1
     cdef PyObject *number
     cdef long long place
-    cdef Py_buffer rows
-    made = _zeros((*shape, width), _float32)
-    if made.size != count * width:
-        raise ValueError(f"{count} items do not fit shape {shape}")
-    PyObject_GetBuffer(made, &rows, PyBUF_WRITABLE)  # a typed view takes longer than a short loop
+    cdef Py_buffer rows, view
+    made = _zeros((*items.shape, width), _float32)
+    owner = _objects(items if items.dtype is _object else items.astype(object), &view)
     try:
-        for i in range(count):
-            number = _item(table, items[i])
-            if number is not NULL:
-                place = _number(number)
-                if not 0 <= place < width:
-                    raise ValueError(f"number {place} is outside 0..{width - 1}")
-                (<float *>rows.buf)[i * width + place] = 1
-            elif unknown < 0:
-                unknown = i
+        PyObject_GetBuffer(made, &rows, PyBUF_WRITABLE)  # a typed view takes longer than a short loop
+        try:
+            for i in range(view.len // <Py_ssize_t>sizeof(PyObject *)):
+                number = _item(table, _object_at(&view, i))
+                if number is not NULL:
+                    place = _number(number)
+                    if not 0 <= place < width:
+                        raise ValueError(f"number {place} is outside 0..{width - 1}")
+                    (<float *>rows.buf)[i * width + place] = 1
+                elif unknown < 0:
+                    unknown = i
+        finally:
+            PyBuffer_Release(&rows)
     finally:
-        PyBuffer_Release(&rows)
+        PyBuffer_Release(&view)
     return made, unknown
 
 

@@ -69,8 +69,8 @@ cdef class NGrams:
         return at
 
     def rows(self, list items not None, int64_t count, int64_t length, int64_t least, int64_t most, int64_t skips,
-             weights=None, bint is_present=False):
-        """float32 [count, width]: how often each n-gram of ``least`` to ``most`` tokens occurs in each of ``count`` rows
+             weights=None, bint is_present=False, bint is_vector=False):
+        """float32 [count, width], or [width] if ``is_vector``: how often each n-gram of ``least`` to ``most`` tokens occurs in each of ``count`` rows
         of ``length`` items, at most 2^31 - 1 times. Between two tokens of an n-gram, the same number of items is left
         out, from 0 to ``skips``.
 
@@ -83,13 +83,14 @@ cdef class NGrams:
         cdef int32_t *counts
         cdef float *results
         cdef const float *factors = NULL
-        if len(items) != count * length:
+        if len(items) != count * length or (is_vector and count != 1):
             raise ValueError(f"{len(items)} items do not fit {count} rows of {length}")
         if weights is not None:
             if len(<bytes?>weights) != width * 4:
                 raise ValueError(f"{len(weights)} bytes of weights do not fit {width} columns")
             factors = <const float *><const char *><bytes>weights
-        result = _zeros((count, width), _float32)
+        shape = (count, width)
+        result = _zeros(shape[1:] if is_vector else shape, _float32)
         numbers_of_row = bytearray(4 * length)
         cdef int32_t *numbers = <int32_t *><char *>numbers_of_row
         PyObject_GetBuffer(result, &made, PyBUF_WRITABLE)

@@ -18,4 +18,5 @@ class NGrams:
         skips: int,
         weights: bytes | None = None,
         is_present: bool = False,
+        is_vector: bool = False,
     ) -> NDArray[Any]: ...

@@ -328,6 +328,54 @@ def test_repeated_calls_with_strings(ends: str) -> None:
         np.testing.assert_array_equal(compiled({"x": x, "number": number})["y"], expected(x, number).reshape(rows, 1))
 
 
+NODES_OF_STRINGS = {
+    "Identity": "y = Identity (x)",
+    "view": "y = Unsqueeze (x, one)",
+    "view of a result": 'u = StringNormalizer <case_change_action = "UPPER"> (x) y = Unsqueeze (u, one)',
+    "column": "u = Unsqueeze (x, one) t = Gather <axis = 1> (u, zero) y = Squeeze (t, one)",
+    "parts": "u = Concat <axis = 0> (x, x) y, z = Split <axis = 0, num_outputs = 2> (u)",
+    "twice": 'y = StringNormalizer <case_change_action = "UPPER"> (x) z = Identity (y)',
+    "twice a view": "u = StringNormalizer (x) y = Unsqueeze (u, one) z = Unsqueeze (u, zero)",
+    "constant": "y = Identity (x) z = Identity (letters)",
+    "part of a constant": "y = Identity (x) z = Gather <axis = 1> (table, zero)",
+    "expanded": "size = Constant <value = int64[2] {3, 2}> () y = Expand (x, size)",
+    "encoder": 'y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_strings = ["A"]> (x) z = Shape (x)',
+    "kernel": 'y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_int64s = [5]> (x) z = Add (y, y)',
+}
+
+
+@pytest.mark.parametrize("case", NODES_OF_STRINGS)
+@pytest.mark.parametrize("kind", ["O", "U"])
+def test_results_of_repeated_calls_are_the_callers_own(case: str, kind: str) -> None:
+    """Writing to results, or to inputs, changes nothing else: neither other results nor those of other calls."""
+    nodes = NODES_OF_STRINGS[case]
+    proto = parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+        agraph (string[n] x) => (string[n] y) <int64[1] one = {{1}}, int64[1] zero = {{0}}> {{ {nodes} }}""")
+    del proto.graph.output[:]
+    made = [name for node in proto.graph.node for name in node.output if name in ("y", "z")]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    for name, shape in (("letters", [2]), ("table", [1, 2])):
+        proto.graph.initializer.append(helper.make_tensor(name, TensorProto.STRING, shape, [b"k", b"l"]))
+    request = Core().compile_model(proto, "CPU").create_infer_request()
+    x = np.array(["a", "b"], kind)
+    wanted = [np.array(value) for value in request.infer({"x": x}).values()]
+    earlier = []
+    for _ in range(3):
+        found = list(request.infer({"x": x}).values())
+        for result, expected in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(result, expected)
+        assert x.tolist() == ["a", "b"]
+        for at, result in enumerate(found):
+            result[...] = 77 if result.dtype != object else "changed"
+            for other, expected in zip(found[at + 1 :], wanted[at + 1 :], strict=True):
+                np.testing.assert_array_equal(other, expected)
+        earlier.append(found)
+    x[:] = "c"
+    for found in earlier:
+        assert all((result == (77 if result.dtype != object else "changed")).all() for result in found)
+
+
 def test_repeated_calls_whose_sizes_follow_from_strings() -> None:
     """The plans get other sizes in each call."""
     proto = parser.parse_model("""

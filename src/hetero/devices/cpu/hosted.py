@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._hosted import Nodes
+from ..._hosted import Nodes, matching
 from ...plugin.profile import ProfileRow
-from ...plugin.request import RepeatingRunner
+from ...plugin.request import RepeatingRunner, owned
 from .registry import FEEDING, NodePlan
 from .runner import CpuRunner, hosted_error, prepared
 
@@ -76,27 +76,6 @@ class Ends:
         inputs = tuple(sorted(v for v in read_by_kernels if v in ready))
         feeding = {i: plan for i, plan in feeding.items() if i in early}
         return cls(tuple(first), tuple(last), inputs, tuple(v for v in needed if v in made), feeding)
-
-    def repeats(self, model: Model, nodes: Sequence[NodePlan]) -> bool:
-        """Whether results are new objects in every run, which share no memory, if those of the plans are.
-
-        ZipMap makes new maps. One output may come from other nodes after the plans, if they start from what no output
-        shows, and from neither inputs nor results of nodes before the plans."""
-        outputs = {int(value) for value in model.output_ids}
-        before = {int(value) for value in model.input_ids}.union(*(nodes[i].outputs for i in self.first))
-        if any(model.is_constant[v] or v in before for v in outputs):
-            return False
-        others = [nodes[i] for i in self.last if nodes[i].node.op_type != "ai.onnx.ml::ZipMap"]
-        if any(before.intersection(plan.inputs) for plan in others):
-            return False
-        selects = ("ai.onnx.ml::ArrayFeatureExtractor", "Gather")
-        fixed = any(
-            not plan.inputs or plan.inputs[0] < 0 or model.is_constant[plan.inputs[0]]
-            for plan in others
-            if plan.node.op_type not in selects
-        )
-        shown = [v for plan in others for v in plan.outputs if v in outputs]
-        return not fixed and len(shown) <= 1 and not any(outputs.intersection(plan.inputs) for plan in others)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -164,6 +143,11 @@ class HostedRunner(RepeatingRunner):
         self._to_core = [number(v) for v in ends.inputs]
         self._from_core = [(number(v), planner.labels.get(v)) for v in ends.outputs]
         self._outputs = [number(int(value)) for value in model.output_ids]
+        maps = {
+            v for i in ends.last if self._nodes[i].node.op_type == "ai.onnx.ml::ZipMap" for v in self._nodes[i].outputs
+        }
+        new = maps.union(ends.outputs)
+        self._checked = [at for at, value in enumerate(model.output_ids) if int(value) not in new]
         self._rest: list[Any] = [
             model.constant(value) if value >= 0 and model.is_constant[value] else None for value in numbers
         ][len(inputs) :]
@@ -172,9 +156,7 @@ class HostedRunner(RepeatingRunner):
         self._timed = timed
         self._times: dict[int, tuple[int, int]] = {}
         self._types: list[tuple[Any, Any]] = []  # of the inputs of the last run
-        self._repeats = not timed and ends.repeats(model, planner.nodes)
-        if not ends.first and sorted(self._to_core) != [*range(len(inputs))]:
-            self._repeats = False
+        self._repeats = not timed and (bool(ends.first) or sorted(self._to_core) == [*range(len(inputs))])
 
     def share_scratch(self, other: HostedRunner) -> None:
         """See `hetero.plugin.request.ScratchRunner`."""
@@ -195,18 +177,30 @@ class HostedRunner(RepeatingRunner):
         if not self._repeats:
             return None
         if self._ends.first:
-            arrays = list(map(_as_type, inputs, self._types))
-            if any(array is None for array in arrays):
+            arrays = matching(inputs, self._types)
+            if arrays is None:
                 return None
             values = self._before(arrays)
         else:
             values = [*inputs, *self._rest]
-        results = self._core.run_again([values[v] for v in self._to_core])
+        results = self._core.run_again([values[v] for v in self._to_core]) if self._from_core else []
         if results is None:
             if self._ends.first:  # the sizes in the plans depend on data: otherwise, nodes would often run twice
                 self._repeats = False
             return None
-        return self._finished(values, results)
+        outputs = self._finished(values, results)
+        return outputs if self._are_new(outputs, values) else owned(outputs, inputs)
+
+    def _are_new(self, outputs: list[Any], values: list[Any]) -> bool:
+        """Whether `owned` would return ``outputs`` as they are. Those of the plans and maps are new: a hosted node may
+        return another value, or a view of one."""
+        for at in self._checked:
+            result = outputs[at]
+            if type(result) is not np.ndarray or result.base is not None or not result.flags.writeable:
+                return False
+            if sum(result is value for value in values) != 1:
+                return False
+        return True
 
     def _before(self, inputs: Sequence[Any]) -> list[Any]:
         """The values when the plans begin."""
@@ -256,15 +250,5 @@ class HostedRunner(RepeatingRunner):
 
 
 def _type_of(value: Any) -> tuple[Any, Any]:
-    """What `_as_type` compares; no value has the type of one that is not an array."""
+    """What `matching` compares; no value has the type of one that is not an array."""
     return (value.dtype, value.shape) if type(value) is np.ndarray else (None, None)
-
-
-def _as_type(value: Any, expected: tuple[Any, Any]) -> NDArray[Any] | None:
-    """``value`` as an array of this dtype and shape that needs no further checks; None if it is another one. Strings of
-    a fixed width become `str`; elements of an array of objects must be `str` itself."""
-    if type(value) is not np.ndarray or value.shape != expected[1]:
-        return None
-    if value.dtype != expected[0]:
-        return value.astype(object) if value.dtype.kind == "U" and expected[0].hasobject else None
-    return value if not value.dtype.hasobject or set(map(type, value.flat)) <= {str} else None

@@ -117,8 +117,8 @@ def test_imputer_of_integers() -> None:
     with pytest.raises(hetero.UnsupportedModel, match="either imputed_value_floats or imputed_value_int64s"):
         on_cpu(ml_model("Imputer", np.zeros((1, 3), np.int64)))
     wrong = ml_model("Imputer", np.zeros((1, 3), np.int64), imputed_value_floats=[1.0])
-    with pytest.raises(hetero.InferenceError, match="imputed_value_int64s is absent"):
-        on_cpu(wrong, np.zeros((1, 3), np.int64))
+    with pytest.raises(hetero.UnsupportedModel, match="Imputer of int64 with imputed_value_floats"):
+        on_cpu(wrong)
 
 
 def extractor(x: Array, places: list[int]) -> onnx.ModelProto:
@@ -322,6 +322,11 @@ def test_linear_classifier_with_coefficients_of_one_class(dtype: str, transform:
         ({"classlabels_ints": [1, 2], "coefficients": [1.0] * 6, "intercepts": [0.0] * 3}, "intercepts has 3 entries"),
         ({"classlabels_strings": [b"\xff", b"b"], "coefficients": [1.0] * 6}, "not UTF-8"),
         ({"classlabels_strings": ["a", "b"], "classlabels_ints": [1], "coefficients": [1.0] * 6}, "are both given"),
+        ({"classlabels_ints": [1, 2], "coefficients": [*[1.0] * 5, float("nan")]}, "coefficients that are not finite"),
+        (
+            {"classlabels_ints": [1, 2], "coefficients": [1.0] * 6, "intercepts": [0.0, float("inf")]},
+            "intercepts that are not finite",
+        ),
     ],
 )
 def test_linear_classifiers_that_are_refused(attributes: dict[str, Any], reason: str) -> None:

@@ -69,4 +69,18 @@ def test_refusals() -> None:
     assert "activations" in refusal(
         model_of("DynamicQuantizeLSTM", inputs, FIXED, **more, activations=["Relu", "Tanh", "Tanh"])
     )
+    for name, change, reason in (
+        ("w", lambda w: w[..., 1:], "W of shape [1, 3, 19]; expected [1, 3, 20]"),
+        ("w", lambda w: w[0], "W and R do not have rank 3"),
+        ("r", lambda r: r[..., 1:], "R of shape [1, 5, 19]; expected [1, 5, 20]"),
+        ("b", lambda b: b[:, 1:], "B of shape [1, 39]; expected [1, 40]"),
+        ("ws", lambda s: np.ones(3, np.float32), "W_scale of shape [3]; expected [1] or [1, 20]"),
+        ("rz", lambda z: np.ones((1, 5), np.int8), "R_zero_point of shape [1, 5]; expected [1] or [1, 20]"),
+        ("wz", lambda z: z.view(np.uint8), "W_zero_point of type uint8; expected int8"),
+        ("ws", lambda s: s * np.float32(np.nan), "W_scale = nan"),
+        ("rs", lambda s: s * np.float32(np.inf), "R_scale = inf"),
+    ):
+        assert reason in refusal(model_of("DynamicQuantizeLSTM", inputs | {name: change(inputs[name])}, FIXED, **more))
+    both = model_of("DynamicQuantizeLSTM", inputs, FIXED, **more, direction="bidirectional")
+    assert "R of shape [1, 5, 20]; expected [2, 5, 20]" in refusal(both)
     assert "input_forget" in refusal(model_of("DynamicQuantizeLSTM", inputs, FIXED, **more, input_forget=1))

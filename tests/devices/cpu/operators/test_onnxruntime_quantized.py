@@ -78,6 +78,12 @@ def test_conversions_that_are_refused() -> None:
     assert "y_scale = 0.0" in refusal(model_of("QuantizeLinear", {"x": x, "s": scale(0)}, ("s",)))
     bad = {"x": x, "s": s, "z": np.zeros(2, np.uint8)}
     assert "zero point of shape [2]" in refusal(model_of("QuantizeLinear", bad, ("s", "z")))
+    bad = {"x": floats(4, 4), "s": np.ones((4, 2), np.float32), "z": np.zeros((2, 4), np.uint8)}
+    reason = refusal(model_of("QuantizeLinear", bad, ("s", "z"), axis=1, block_size=2))
+    assert "zero point of shape [2, 4] does not fit a scale of shape [4, 2]" in reason
+    bad = {"x": x, "s": s, "z": np.array(0, np.uint8)}
+    reason = refusal(model_of("QuantizeLinear", bad, ("s", "z"), output_dtype=3))
+    assert "a zero point of type uint8; expected int8, as output_dtype" in reason
     bad = {"x": numbers("int8", 2, 3), "s": s, "z": np.array(0, np.uint8)}
     assert "a zero point of type uint8" in refusal(model_of("DequantizeLinear", bad, ("s", "z")))
     assert "with attribute block_sizes" in refusal(model_of("QuantizeLinear", {"x": x, "s": s}, block_sizes=2))
@@ -126,7 +132,7 @@ def test_parameters_that_do_not_fit(op: str) -> None:
                 reason = refusal(model_of(op, inputs | {name: scale(bad)}, fixed, **attributes))
                 assert f"{tensor}_scale = {scale(bad)}" in reason
             continue
-        is_typed = tensor in inputs
+        is_typed = tensor in inputs or (tensor in "YC" and op.startswith("QLinear") and op != "QLinearConcat")
         reason = refusal(model_of(op, inputs | {name: np.array(0, np.int8)}, fixed, **attributes))
         assert (f"{tensor}_zero_point of type int8" in reason) == is_typed
     for name in fixed:
@@ -134,6 +140,33 @@ def test_parameters_that_do_not_fit(op: str) -> None:
             two = np.stack([inputs[name]] * 2)
             reason = refusal(model_of(op, inputs | {name: two}, fixed, **attributes))
             assert f"{name[1:]}_{'scale' if name[0] == 's' else 'zero_point'} of shape [2]" in reason
+
+
+@pytest.mark.parametrize("op", ["MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm", "QGemm transposed"])
+def test_parameters_of_columns_that_do_not_fit(op: str) -> None:
+    """When the model is compiled: also parameters of as many elements in another shape, and a bias of one element."""
+    columns = 6
+    b = numbers("uint8", 4, columns)
+    names = {"sB": np.ones(columns, np.float32), "zB": np.zeros(columns, np.uint8)}
+    a, one, z = numbers("uint8", 3, 4), scale(0.1), zero("uint8", 0)
+    attributes = {}
+    match op.split()[0]:
+        case "QGemm":
+            attributes = {"transB": 1} if "transposed" in op else {}
+            inputs = {"A": a, "sA": one, "zA": z, "B": b.T.copy() if attributes else b, **names}
+        case "MatMulIntegerToFloat":
+            inputs = {"A": a, "B": b, "sA": one, "sB": names["sB"], "zA": z, "zB": names["zB"]}
+            inputs |= {"bias": floats(columns)}
+        case _:
+            inputs = {"x": floats(3, 4), "B": b, **names, "bias": floats(columns)}
+    fixed = tuple(name for name in inputs if name not in ("A", "x"))
+    check(op.split()[0], inputs, atol=1e-4, constants=fixed, **attributes)
+    for name, shape in [("sB", (5,)), ("zB", (7,)), ("sB", (2, 3)), ("zB", (6, 1)), ("bias", (5,)), ("bias", (1,))]:
+        if name in inputs:
+            bad = inputs | {name: np.ones(shape, inputs[name].dtype)}
+            reason = refusal(model_of(op.split()[0], bad, fixed, **attributes))
+            meant = {"sB": "b_scale", "zB": "b_zero_point"}.get(name, name)
+            assert f"{meant} of shape {list(shape)}; expected {'' if name == 'bias' else '1 or '}6 elements" in reason
 
 
 @pytest.mark.parametrize("dtype", BYTES)
@@ -294,8 +327,8 @@ def test_refusals() -> None:
     with pytest.raises(InferenceError, match=r"expected one scale, found shape \[3\]"):
         run(model_of("QLinearSigmoid", wrong), wrong)
     wrong = inputs | {"yz": zero("int8", 0)}
-    with pytest.raises(InferenceError, match="expected a zero point of type uint8"):
-        run(model_of("QLinearSigmoid", wrong), wrong)
+    reason = refusal(model_of("QLinearSigmoid", wrong))
+    assert "Y_zero_point of type int8; expected uint8, as Y" in reason
 
 
 @pytest.mark.parametrize("name", MODELS)

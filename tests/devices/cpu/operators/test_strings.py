@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from hetero import Core, HeteroError
-from hetero._hosted import maps, one_hot, places, runs
+from hetero._hosted import maps, matching, one_hot, places, runs
 from hetero._ngrams import NGrams
 
 Array = np.ndarray[Any, Any]
@@ -207,6 +207,9 @@ def test_ngrams(data: st.DataObject) -> None:
 
 def test_ngrams_refuse_wrong_sizes() -> None:
     grams = NGrams({("a",): 1}, 2)
+    with pytest.raises(ValueError, match="do not fit"):
+        grams.rows(["a", "a"], 2, 1, 1, 1, 0, is_vector=True)
+    assert grams.rows(["a", "b"], 1, 2, 1, 1, 0, is_vector=True).tolist() == [0, 1]
     for items, length, weights in ((["a"], 2, None), (["a", "b"], 2, bytes(12)), ([], 1, None)):
         with pytest.raises(ValueError, match="do not fit"):
             grams.rows(items, 1, length, 1, 1, 0, weights)
@@ -312,21 +315,67 @@ def test_constants_that_are_not_utf_8_are_refused_when_compiling() -> None:
 def test_look_ups() -> None:
     table = {"a": 0, "ß": 2, 7: 1, 1.5: 3}
     items = ["a", "b", "ß", 7, 1.5, float("nan"), "", 7.0]
-    found = places(table, items, 9, 8)
+    x = np.array(items, object)
+    found = places(table, x, 9, 8)
     assert found.dtype == np.int64
     assert found.tolist() == [table.get(item, 8 if item != item else 9) for item in items]
-    assert places({}, [], 0, 0).shape == (0,)
-    rows, unknown = one_hot(table, items, (len(items),), 4)
+    assert places({}, x[:0], 0, 0).shape == (0,)
+    rows, unknown = one_hot(table, x, 4)
     assert (rows.dtype, unknown) == (np.float32, 1)
     assert rows.tolist() == [[float(table.get(item) == i) for i in range(4)] for item in items]
-    assert one_hot(table, ["a", 7], (2,), 4)[1] == -1
-    assert one_hot(table, [], (0, 3), 4)[0].shape == (0, 3, 4)
-    with pytest.raises(ValueError, match="2 items do not fit"):
-        one_hot(table, ["a", 7], (3,), 4)
+    assert one_hot(table, text("a", "a"), 4)[1] == -1
+    assert one_hot(table, text(shape=(0, 3)), 4)[0].shape == (0, 3, 4)
+    strided = np.array([["a", "?"], ["ß", "?"]], object)[:, :1]
+    assert places(table, strided, 9, 8).tolist() == [[0], [2]]
+    assert places(table, strided.T, 9, 8).tolist() == [[0, 2]]
+    assert one_hot(table, strided, 3)[0].tolist() == [[[1, 0, 0]], [[0, 0, 1]]]
+    assert places(table, np.array(["a"], object).reshape(()), 9, 8).tolist() == 0
+    assert places(table, np.array([7, 8]), 9, 8).tolist() == [1, 9]
+    assert places(table, np.array([1.5, np.nan], np.float32), 9, 8).tolist() == [3, 8]
     with pytest.raises(ValueError, match="number 3 is outside"):
-        one_hot(table, [1.5], (1,), 3)
+        one_hot(table, np.array([1.5], object), 3)
     with pytest.raises(TypeError):
-        places(table, [[]], 0, 0)
+        places(table, np.array([[], None], object)[:1], 0, 0)
+
+
+OBJECT = np.dtype(object)
+
+
+@pytest.mark.parametrize("width", [1, 31, 32, 33, 64, 65, 90])
+@pytest.mark.parametrize("characters", ["ab", "abé", "ab\U0001f600", "\0a", "\x7f\x80", "a\ud800"])
+def test_matching_strings_of_a_fixed_width(width: int, characters: str) -> None:
+    rng = np.random.default_rng(width)
+    lines = ["".join(rng.choice(list(characters), rng.integers(0, width + 1))) for _ in range(400)]
+    x = np.array(lines, f"U{width}").reshape(100, 4)
+    for array in (x, x[:, 1:3], x.T, np.asfortranarray(x), x[:0], x.astype(f">U{width}"), x[:1, 0].reshape(())):
+        (found,) = matching([array], [(OBJECT, array.shape)]) or [None]
+        assert found is not None
+        assert found.shape == array.shape
+        assert found.tolist() == array.astype(object).tolist()
+        assert {type(item) for item in found.flat} <= {str}
+
+
+def test_what_does_not_match() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    for item in (1, None, b"a", Text("a"), np.str_("a"), 1.0):
+        x = np.array([["a", item]], object)
+        assert matching([x], [(OBJECT, (1, 2))]) is None
+        assert matching([x[:, 1:]], [(OBJECT, (1, 1))]) is None
+        (found,) = matching([x[:, :1]], [(OBJECT, (1, 1))]) or [None]
+        assert found is not None
+    texts = text("a", "b")
+    assert matching([texts], [(OBJECT, (2,))]) == [texts]
+    noted = np.array([1, 2], np.dtype(object, metadata={"a": 1}))
+    for x in (texts.tolist(), texts[:1], np.array([b"a", b"b"]), np.empty(2, object), np.ones(2), noted,
+              np.array(["a", "b"], np.dtypes.StringDType()), np.array([0x110000, 0], np.uint32).view("U1"),
+              texts.view(type("Other", (np.ndarray,), {}))):  # fmt: skip
+        assert matching([x], [(OBJECT, (2,))]) is None
+    number = np.ones(2, np.float32)
+    assert matching([texts, number], [(OBJECT, (2,)), (number.dtype, (2,))]) == [texts, number]
+    for x in (number.astype(">f4"), number.astype(np.float64), texts, np.array(["a", "b"])):
+        assert matching([x], [(number.dtype, (2,))]) is None
 
 
 @given(st.text(st.sampled_from("ab.\x00 ~\x7fé\ud800"), max_size=12), st.sets(st.sampled_from("ab \x00")))

@@ -34,6 +34,7 @@ from .scores import (
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
+    from ..registry import ExaminedNode
 
 _FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(kind) for kind in ("float32", "float64", "int64", "bool"))
 _ISNAN = unary_code("ISNAN")
@@ -99,10 +100,13 @@ def _binarizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     return [cast(context, binary(context, "greater", cast(context, x, wide), threshold, _BOOL), x.dtype)]
 
 
-def _imputer_refusal(model: Model, view: NodeView) -> str | None:
+def _imputer_refusal(model: Model, view: ExaminedNode) -> str | None:
     kinds = [name for name in ("imputed_value_floats", "imputed_value_int64s") if view.attributes.get(name)]
     if len(kinds) != 1:
         return "Imputer needs either imputed_value_floats or imputed_value_int64s"
+    dtype = view.type_of_input(0)
+    if dtype is not None and ("float" in dtype) != ("float" in kinds[0]):
+        return f"Imputer of {dtype} with {kinds[0]}"
     return _columns_trouble(model, view, *kinds)
 
 
@@ -350,6 +354,9 @@ def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
     labels = class_labels(attributes, "classlabels_ints")
     if isinstance(labels, str):
         return labels
+    for name in ("coefficients", "intercepts"):
+        if not np.isfinite(attributes.get(name, ())).all():  # onnxruntime's largest of scores with NaN is another
+            return f"LinearClassifier with {name} that are not finite"
     classes = len(labels)
     if classes < 2:
         return f"LinearClassifier of {classes} class labels; kernels support two or more"

@@ -22,7 +22,16 @@ from .elementwise import _optional, _required, binary, broadcast, cast, unary, u
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
 from .onnxruntime import _contrib, _vector, _with_bias
-from .quantized import Quantized, _as_constant, _integer_product, _Requantization, parameter_refusal
+from .quantized import (
+    Quantized,
+    _as_constant,
+    _integer_product,
+    _Requantization,
+    columns_of,
+    columns_trouble,
+    constants,
+    parameter_refusal,
+)
 from .recurrent import _ATTRIBUTES, _directions, _expect, _input_bias, _names, _steps
 
 if TYPE_CHECKING:
@@ -57,14 +66,14 @@ def _quantized(context: Context, x: Value, scale: Value | None, zero: Value | No
 
 # Scales of infinity are what quantizers write for masks of the least float32.
 _UNARY_TYPES = (_BYTES, F32, _BYTES, F32, _BYTES)
-_unary_parameters = parameter_refusal(Quantized("X", 0, 1, 2), Quantized("Y", -1, 3, 4), infinite=True)
+_unary_parameters = parameter_refusal(Quantized("X", 0, 1, 2), Quantized("Y", 0, 3, 4), infinite=True)
 
 
 @_contrib(
     "QLinearAdd", "QLinearMul",
     dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES),
     required=(0, 1, 3, 4, 6),
-    check=parameter_refusal(Quantized("A", 0, 1, 2), Quantized("B", 3, 4, 5), Quantized("C", -1, 6, 7), infinite=True),
+    check=parameter_refusal(Quantized("A", 0, 1, 2), Quantized("B", 3, 4, 5), Quantized("C", 0, 6, 7), infinite=True),
 )  # fmt: skip
 def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a, b = _required(inputs[0]), _required(inputs[3])
@@ -228,11 +237,27 @@ def _scaled_product(
     return _with_bias(context, made, bias)
 
 
+_to_float_parameters = parameter_refusal(Quantized("A", 0, 2, 4), Quantized("B", 1, 3, 5, single=False), any_sign=True)
+_dynamic_parameters = parameter_refusal(Quantized("B", 1, 2, 3, single=False), any_sign=True)
+
+
+def _to_float_refusal(model: Model, view: ExaminedNode) -> str | None:
+    _, b, _, scale, _, zero, bias = constants(model, view, 7)
+    trouble = columns_trouble(view, columns_of(b), b_scale=scale, b_zero_point=zero, bias=bias)
+    return trouble or _to_float_parameters(model, view)
+
+
+def _dynamic_refusal(model: Model, view: ExaminedNode) -> str | None:
+    _, b, scale, zero, bias = constants(model, view, 5)
+    trouble = columns_trouble(view, columns_of(b), b_scale=scale, b_zero_point=zero, bias=bias)
+    return trouble or _dynamic_parameters(model, view)
+
+
 @_contrib(
     "MatMulIntegerToFloat",
     dtypes=(_BYTES, _BYTES, F32, F32, _BYTES, _BYTES, F32),
     required=(0, 1, 2, 3),
-    check=parameter_refusal(Quantized("A", 0, 2, 4), Quantized("B", 1, 3, 5, single=False), any_sign=True),
+    check=_to_float_refusal,
     result="float32",
 )
 def _matmul_integer_to_float(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -250,7 +275,7 @@ def _bytes_of(context: Context, x: Value) -> list[Value]:
     "DynamicQuantizeMatMul",
     dtypes=(F32, _BYTES, F32, _BYTES, F32),
     required=(0, 1, 2),
-    check=parameter_refusal(Quantized("B", 1, 2, 3, single=False), any_sign=True),
+    check=_dynamic_refusal,
 )
 def _dynamic_quantize_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, b, b_scale = (_required(value) for value in inputs[:3])
@@ -264,8 +289,12 @@ _gemm_parameters = parameter_refusal(
 
 
 def _gemm_refusal(model: Model, view: ExaminedNode) -> str | None:
-    scale, zero = (len(view.inputs) > at and view.inputs[at] != "" for at in (7, 8))
-    return _gemm_parameters(model, view) if scale == zero else "QGemm with only one of y_scale and y_zero_point"
+    has_scale, has_zero = (len(view.inputs) > at and view.inputs[at] != "" for at in (7, 8))
+    if has_scale != has_zero:
+        return "QGemm with only one of y_scale and y_zero_point"
+    _, _, _, b, scale, zero, *_ = constants(model, view, 9)
+    columns = b.shape[0 if view.attributes.get("transB", 0) else 1] if b is not None and b.rank == 2 else None
+    return columns_trouble(view, columns, b_scale=scale, b_zero_point=zero) or _gemm_parameters(model, view)
 
 
 @_contrib(
@@ -310,7 +339,12 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
 # ---- LSTM
 
 
-def _lstm_refusal(model: Model, view: NodeView) -> str | None:
+_lstm_parameters = parameter_refusal(
+    Quantized("W", 1, 8, 9, single=False), Quantized("R", 2, 10, 11, single=False), any_sign=True
+)
+
+
+def _lstm_refusal(model: Model, view: ExaminedNode) -> str | None:
     values = model.node_inputs[view.index].tolist()
     if len(values) != 12:
         return f"DynamicQuantizeLSTM with {len(values)} inputs; expected 12"
@@ -328,7 +362,31 @@ def _lstm_refusal(model: Model, view: NodeView) -> str | None:
     if names != _names("LSTM", {**view.attributes, "activations": None}):
         return f"DynamicQuantizeLSTM with activations {names}"
     clip = view.attributes.get("clip", 0.0)
-    return None if clip >= 0 else f"DynamicQuantizeLSTM with clip = {clip!r}"
+    if clip < 0:
+        return f"DynamicQuantizeLSTM with clip = {clip!r}"
+    return _lstm_trouble(model, view) or _lstm_parameters(model, view)
+
+
+def _lstm_trouble(model: Model, view: NodeView) -> str | None:
+    """Why constants do not fit each other. W and R are [directions, features, 4 * hidden]."""
+    _, w, r, bias, _, _, _, _, w_scale, w_zero, r_scale, r_zero = constants(model, view, 12)
+    if w is None or r is None or w.rank != 3 or r.rank != 3:
+        return "DynamicQuantizeLSTM whose inputs W and R do not have rank 3"
+    directions, hidden, width = r.shape
+    single, full = [directions], [directions, width]
+    for name, value, expected in (
+        ("W", w, [[directions, w.shape[1], 4 * hidden]]),
+        ("R", r, [[_directions(view.attributes), hidden, 4 * hidden]]),
+        ("B", bias, [[directions, 2 * width]]),
+        ("W_scale", w_scale, [single, full]),
+        ("W_zero_point", w_zero, [single, full]),
+        ("R_scale", r_scale, [single, full]),
+        ("R_zero_point", r_zero, [single, full]),
+    ):
+        if value is not None and list(value.shape) not in expected:
+            shapes = " or ".join(map(str, expected))
+            return f"DynamicQuantizeLSTM with {name} of shape {list(value.shape)}; expected {shapes}"
+    return None
 
 
 @_contrib(

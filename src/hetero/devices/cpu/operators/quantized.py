@@ -75,7 +75,7 @@ def _scheme(x: Value, scale: Value, zero: Value | None, axis: int, block: int) -
 
 
 def _check_zero(scale: Value, zero: Value | None) -> None:
-    if zero is not None and zero.size != scale.size:
+    if zero is not None and zero.shape != scale.shape and not zero.size == scale.size == 1:
         raise InferenceError(
             f"a zero point of shape {list(zero.shape)} does not fit a scale of shape {list(scale.shape)}"
         )
@@ -130,8 +130,8 @@ def _scale_refusal(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quantized:
-    """Which inputs of a node are a quantized tensor, its scale and its zero point. ``tensor``: -1 if it is the result.
-    ``single``: scale and zero point have one element."""
+    """Which inputs of a node are a quantized tensor, its scale and its zero point. ``tensor``: for a result, an input
+    of the same type, or -1. ``single``: scale and zero point have one element."""
 
     name: str
     tensor: int
@@ -198,15 +198,19 @@ def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callabl
 def _scheme_trouble(model: Model, view: ExaminedNode) -> str | None:
     """Why constant operands of (De)QuantizeLinear do not fit each other, or an input whose shape the model states. The
     others are checked when they are known."""
-    x, scale, zero = _constants(model, view, 3)
+    x, scale, zero = constants(model, view, 3)
     first = int(model.node_inputs[view.index][0])
-    kind = view.type_of_input(0)
     shape = stated_shape(model, first)
     stated = None if shape is None else model.type_of(first, infer=False).dtype
     if x is None and stated is not None and shape is not None and all(isinstance(size, int) for size in shape):
         x = Value(stated, tuple(map(int, shape)))  # type: ignore[arg-type]
-    if zero is not None and kind is not None and view.op_type == "DequantizeLinear" and zero.dtype.name != kind:
-        return f"DequantizeLinear with a zero point of type {zero.dtype}; expected {kind}, as x"
+    if zero is not None:
+        if view.op_type == "DequantizeLinear":
+            expected, reason = view.type_of_input(0), "x"
+        else:
+            expected, reason = _type_of(view.attributes.get("output_dtype", None), zero.dtype).name, "output_dtype"
+        if expected is not None and zero.dtype.name != expected:
+            return f"{view.op_type} with a zero point of type {zero.dtype}; expected {expected}, as {reason}"
     if scale is None:
         return None
     try:
@@ -218,7 +222,7 @@ def _scheme_trouble(model: Model, view: ExaminedNode) -> str | None:
     return None
 
 
-def _constants(model: Model, view: NodeView, count: int) -> list[Value | None]:
+def constants(model: Model, view: NodeView, count: int) -> list[Value | None]:
     """Type and shape of the first ``count`` operands; None for those that are absent or not constant."""
     values = model.node_inputs[view.index].tolist()[:count]
     types = [model.constant_type(value) if value >= 0 and model.is_constant[value] else None for value in values]
@@ -397,20 +401,28 @@ def _integer_product(
     return requantization.of(context, made) if requantization is not None and is_separate else made
 
 
-def _columns_trouble(view: NodeView, b: Value | None, **parameters: Value | None) -> str | None:
-    """Why constant parameters of the columns of a constant matrix do not fit it."""
+def columns_trouble(view: NodeView, columns: int | None, **parameters: Value | None) -> str | None:
+    """Why constant parameters of the columns of a matrix do not fit it. ``columns``: None if they are not known."""
     for name, value in parameters.items():
-        if b is not None and b.rank == 2 and value is not None and value.size not in (1, b.shape[1]):
-            return f"{view.op_type} with {name} of shape {list(value.shape)}; expected 1 or {b.shape[1]} elements"
+        if columns is None or value is None or (value.size == 1 and name != "bias"):
+            continue
+        if value.size != columns or value.shape[-1:] != (columns,):
+            expected = f"{columns}" if name == "bias" else f"1 or {columns}"
+            return f"{view.op_type} with {name} of shape {list(value.shape)}; expected {expected} elements"
     return None
+
+
+def columns_of(b: Value | None) -> int | None:
+    """The columns of a constant matrix."""
+    return b.shape[1] if b is not None and b.rank == 2 else None
 
 
 _sums_parameters = parameter_refusal(Quantized("a", 0, None, 2, single=False), Quantized("b", 1, None, 3, single=False))
 
 
 def _sums_refusal(model: Model, view: ExaminedNode) -> str | None:
-    _, b, _, b_zero = _constants(model, view, 4)
-    return _columns_trouble(view, b, b_zero_point=b_zero) or _sums_parameters(model, view)
+    _, b, _, b_zero = constants(model, view, 4)
+    return columns_trouble(view, columns_of(b), b_zero_point=b_zero) or _sums_parameters(model, view)
 
 
 @operator("MatMulInteger", dtypes=_BYTES, check=_sums_refusal, result="int32")
@@ -435,10 +447,10 @@ _matmul_parameters = parameter_refusal(
 
 
 def _matmul_refusal(model: Model, view: ExaminedNode) -> str | None:
-    _, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = _constants(model, view, 8)
+    _, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = constants(model, view, 8)
     rows = {"a_scale": a_scale, "a_zero_point": a_zero, "y_scale": y_scale, "y_zero_point": y_zero}
     return (
-        _columns_trouble(view, b, b_scale=b_scale, b_zero_point=b_zero)
+        columns_trouble(view, columns_of(b), b_scale=b_scale, b_zero_point=b_zero)
         or _rows_trouble(model, view, **rows)
         or _matmul_parameters(model, view)
     )
@@ -623,7 +635,7 @@ def _outputs_trouble(view: NodeView, w: Value | None, **parameters: Value | None
 
 
 def _conv_integer_refusal(model: Model, view: ExaminedNode) -> str | None:
-    _, w, _, w_zero = _constants(model, view, 4)
+    _, w, _, w_zero = constants(model, view, 4)
     return _outputs_trouble(view, w, w_zero_point=w_zero) or _conv_integer_parameters(model, view)
 
 
@@ -645,7 +657,7 @@ _convolution_parameters = parameter_refusal(
 
 
 def _convolution_refusal(model: Model, view: ExaminedNode) -> str | None:
-    _, _, _, w, w_scale, w_zero, _, _, bias = _constants(model, view, 9)
+    _, _, _, w, w_scale, w_zero, _, _, bias = constants(model, view, 9)
     trouble = _outputs_trouble(view, w, w_scale=w_scale, w_zero_point=w_zero, B=bias)
     return trouble or _convolution_parameters(model, view)
 

@@ -244,7 +244,7 @@ def _label_encoder(node: Node) -> Run:
     def run(x: Array) -> Sequence[Any]:
         if x.dtype != keys.dtype:
             raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
-        return [table.take(places(place, x.reshape(-1).tolist(), count, nan)).reshape(x.shape)]
+        return [table.take(places(place, x, count, nan))]
 
     return run
 
@@ -300,10 +300,9 @@ def _one_hot_encoder(node: Node) -> Run:
             raise InferenceError(f"x is {x.dtype}, but the categories are {'strings' if names else 'int64'}")
         if x.dtype.kind == "f":
             x = x.astype(np.int64)
-        items = x.ravel().tolist()
-        made, unknown = one_hot(place, items, x.shape, count)
+        made, unknown = one_hot(place, x, count)
         if not zeros and unknown >= 0:
-            raise InferenceError(f"{items[unknown]!r} is not a category, and zeros is 0")
+            raise InferenceError(f"{x.reshape(-1)[unknown]!r} is not a category, and zeros is 0")
         return [made]
 
     return run
@@ -357,8 +356,8 @@ def _tf_idf_vectorizer(node: Node) -> Run:
                 raise InferenceError(
                     f"attribute ngram_indexes has {len(indexes)} entries, fewer than the pool's n-grams"
                 )
-            if least <= size <= most:
-                grams[size].setdefault(tuple(pool[at : at + size]), number)
+            if least <= size <= most and grams[size].setdefault(tuple(pool[at : at + size]), number) != number:
+                raise InferenceError(f"the pool has an n-gram twice: {pool[at : at + size]}")
             number += 1
     if number != len(indexes):
         raise InferenceError(f"attribute ngram_indexes has {len(indexes)} entries; expected {number}")
@@ -378,8 +377,9 @@ def _tf_idf_vectorizer(node: Node) -> Run:
                 f"x is {x.dtype}{list(x.shape)}; expected rows of {'strings' if names else 'integers'}"
             )
         count, length = (1, x.size) if x.ndim == 1 else x.shape
-        made = pool_of_grams.rows(x.ravel().tolist(), count, length, least, most, skips, factors, mode == "IDF")
-        return [made.reshape(width) if x.ndim == 1 else made]
+        is_present, is_vector = mode == "IDF", x.ndim == 1
+        items = x.ravel().tolist()
+        return [pool_of_grams.rows(items, count, length, least, most, skips, factors, is_present, is_vector)]
 
     return run
 
@@ -538,6 +538,8 @@ def _gather(node: Node) -> Run:
 def _array_feature_extractor(node: Node) -> Run:
     def run(x: Array, places: Array) -> Sequence[Any]:
         rows = x.reshape(1, -1) if x.ndim < 2 else x
+        if places.size == 1 and x.ndim == 2 and 0 <= (column := places.item()) < x.shape[1]:
+            return [x[:, column : column + 1]]  # half the time
         columns = places.reshape(-1).tolist()  # few: Python's min and max are faster
         if not columns or not 0 <= min(columns) <= max(columns) < rows.shape[-1]:
             raise InferenceError(f"columns {columns[:8]} are empty or outside x of shape {list(x.shape)}")
