@@ -129,7 +129,9 @@ def test_a_chain_over_both_devices(both: Both) -> None:
     ]
     # "c" is constant and beside its reader, so the device folds it.
     check(*both, make(nodes), {"b": "B", "y": "B"}, ["a", "b"])
-    check(*both, make(nodes), {"m": "B"}, ["a", "b", "c"])
+    check(*both, make(nodes), {"a": "A", "b": "A", "c": "A", "m": "B"}, ["a", "b", "c"])
+    # Without pins, constant nodes go where they are read.
+    check(*both, make(nodes), {"m": "B"}, [])
 
 
 def test_a_constant_that_is_also_read_beside_its_node(both: Both) -> None:
@@ -150,7 +152,7 @@ def test_constants_among_the_outputs(both: Both) -> None:
 
 def test_all_of_a_model(both: Both) -> None:
     nodes = [node("Neg", ["w"], ["c"]), node("Abs", ["c"], ["y"])]
-    check(*both, make(nodes), {"y": "B"}, ["c"])
+    check(*both, make(nodes), {"c": "A", "y": "B"}, ["c"])
 
 
 def test_some_results_of_a_node(both: Both) -> None:

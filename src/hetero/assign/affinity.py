@@ -148,6 +148,8 @@ class Affinity:
         if origin == Origin.MEMORY:
             assert self.memory_reasons is not None
             return f"{device} because of memory limits: {self.memory_reasons.reason(node)}"
+        if any(self.supports[i].mask[node] for i in range(number)):  # `hetero.assign.with_readers`
+            return f"it depends on constants only, and its results are read on {device}"
         refused = ((self.devices[i], self.supports[i].reasons.get(node)) for i in range(number))
         passed_over = [f"{name}: {why}" for name, why in refused if why is not None]
         if not passed_over:

@@ -12,6 +12,7 @@ from .assignment import Assignment
 from .calls import ResolvedModel, resolve_calls
 from .constraints import assign_within_constraints, resolve_groups
 from .request import AssignmentRules, Objective, Request
+from .with_readers import WithReaders
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -50,21 +51,23 @@ def assign_and_cut(original: Model, model: Model, affinity: Affinity, rules: Ass
 
 def _unconstrained(original: Model, model: Model, rules: AssignmentRules, affinity: Affinity) -> Assignment:
     """`assign_and_cut` without `hetero.assign.constraints`."""
+    readers = WithReaders(model, affinity)
+    affinity = readers.first(affinity)
     if rules.objective is Objective.COST:
         from .by_cost import assign_for_latency
 
-        return assign_for_latency(original, model, affinity, rules)
+        return assign_for_latency(original, model, affinity, rules, readers)
     if rules.objective in (Objective.OVERLAP, Objective.OVERLAP_BY_PRIORITY):
         from .by_makespan import assign_to_overlap
 
-        return assign_to_overlap(original, model, affinity, rules)
+        return assign_to_overlap(original, model, affinity, rules, readers)
     if rules.objective is Objective.THROUGHPUT:
         from .by_stage import assign_stages
 
-        return assign_stages(original, model, affinity, rules)
+        return assign_stages(original, model, affinity, rules, readers)
     if rules.limits:
         from .within_memory import fit_affinity
 
-        affinity, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
+        affinity, partition = fit_affinity(model, affinity, rules.limits, readers, rules.policy)
         return Assignment(original, model, affinity, partition)
     return Assignment(original, model, affinity, partition_graph(model.graph, affinity.device_of, policy=rules.policy))

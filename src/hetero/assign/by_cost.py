@@ -27,6 +27,7 @@ from .within_memory import allowed_devices, limits_array, moved_for_memory
 if TYPE_CHECKING:
     from ..model.model import Model
     from .request import AssignmentRules
+    from .with_readers import WithReaders
 
 __all__ = [
     "CAUTION",
@@ -74,32 +75,46 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
     return cost_table(model, affinity.devices, rules.speeds, rules.costs, units=affinity.units)
 
 
-def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules) -> LeastCost:
+def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders) -> LeastCost:
     """The assignment of least predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
-    pins are kept. Raises `InsufficientMemory` if no assignment is found that fits."""
+    pins are kept. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that fits."""
     model, allowed = table.model, allowed_devices(affinity)
     problem = table.problem(allowed)
     partition = partition_graph(model.graph, affinity.device_of, rules.policy)
     by_priority = predict(problem, partition, table.launches)
     best = least_latency(model.graph, problem, table.launches, affinity.device_of, rules.policy, caution=CAUTION)
+    placed = readers.place(best.device_of)
+    if placed is not best.device_of:
+        placed.setflags(write=False)
+        together = partition_graph(model.graph, placed, rules.policy)
+        prediction = predict(problem, together, table.launches)
+        bound = min(best.lower_bound, prediction.total)
+        best = dataclasses.replace(
+            best, device_of=placed, partition=together, prediction=prediction, lower_bound=bound
+        )
     if best.prediction.total > by_priority.total * (1 - LEAST_GAIN):
         best = dataclasses.replace(best, device_of=affinity.device_of, partition=partition, prediction=by_priority)
     if not rules.limits:
         return LeastCost(best, best, by_priority, None)
-    limited = least_latency_within(model, affinity, problem, table.launches, best, allowed, rules.limits, rules.policy)
+    limited = least_latency_within(
+        model, affinity, problem, table.launches, best, allowed, rules.limits, rules.policy, readers
+    )
     by_priority = limited.by_priority or by_priority
     fitted = None if limited.best is best else limited.fitted
     return LeastCost(best, limited.best, by_priority, fitted)
 
 
-def assign_for_latency(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+def assign_for_latency(
+    original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
+) -> Assignment:
     """The assignment of least predicted latency. Arguments and errors as for `checked_table` and `least_cost`."""
     table = checked_table(original, model, affinity, rules)
-    found = least_cost(table, affinity, rules)
+    found = least_cost(table, affinity, rules, readers)
     moved = moved_by_cost(affinity, table, found.unlimited.device_of)
     if found.fitted is not None:
         moved = moved_for_memory(moved, found.fitted, limits_array(affinity.devices, rules.limits))
     latency = _predicted(found.best, found.by_priority, table, found.fitted is not None)
+    moved = readers.with_reasons(moved)
     return Assignment(original, model, moved, found.best.partition, latency=latency, costs=table)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..partition import Partition, partition_graph
 from .cuts import AssignmentProblem, LatencyAssignment, Prediction, assign_by_cost, predict
-from .memory.fit import Fit, fit
+from .memory.fit import Fit, cut_and_count, fit
 from .memory.footprint import footprint
 from .memory.moves import all_assignments, are_few, improved
 from .memory.values import Values, values_of
@@ -29,6 +29,7 @@ from .within_memory import limits_array, require_fit, rescued
 if TYPE_CHECKING:
     from ..model.model import Model
     from .affinity import Affinity
+    from .with_readers import WithReaders
 
 __all__ = ["LimitedAssignment", "least_latency_within"]
 
@@ -60,9 +61,10 @@ def least_latency_within(
     allowed: NDArray[np.bool_],
     limits: Mapping[str, int],
     policy: str,
+    readers: WithReaders,
 ) -> LimitedAssignment:
     """The best assignment that fits. ``affinity``: by priority. ``least``: the best without limits, returned if it
-    fits. ``allowed``: bool [k, num_nodes]. Raises `InsufficientMemory` if no assignment is found that fits."""
+    fits. ``allowed``: bool [k, num_nodes]. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that fits."""
     values, max_bytes = values_of(model, units=affinity.units), limits_array(affinity.devices, limits)
 
     def cut(device_of: NDArray[np.int32]) -> Partition:
@@ -108,7 +110,8 @@ def least_latency_within(
         starts = list({candidate.device_of.tobytes(): candidate for candidate in fastest}.values())[:_NUM_STARTS]
         reached = [improved(values, start, allowed, max_bytes, cut, price, seconds) for start in starts]
         fastest = sorted([*fastest, *reached], key=seconds)
-    fitted = fastest[0]
+    together = cut_and_count(values, readers.place(fastest[0].device_of), max_bytes, cut)
+    fitted = together if together.fits else fastest[0]
     prediction = predict(problem, fitted.partition, launches)
     assignment = LatencyAssignment(
         fitted.device_of, fitted.partition, prediction, min(least.lower_bound, prediction.total)

@@ -29,6 +29,7 @@ from .within_memory import allowed_devices, fit_affinity, limits_array, moved_fo
 
 if TYPE_CHECKING:
     from ..model.model import Model
+    from .with_readers import WithReaders
 
 __all__ = ["assign_to_overlap", "predicted_overlap", "predicted_without_pins", "scheduler_of"]
 
@@ -61,24 +62,28 @@ def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: Proce
     return Scheduler(table.model.graph, problem, launches, lane, shares, SLOWDOWN)
 
 
-def assign_to_overlap(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+def assign_to_overlap(
+    original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
+) -> Assignment:
     """The assignment and the cut of least predicted latency with devices at work at the same time.
 
     ``original``: the model before calls of functions were inlined, for which costs may have been measured.
-    ``affinity``: by priority; its pins are kept, and with `Objective.OVERLAP_BY_PRIORITY` all its devices. Raises
-    `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the devices, and
+    ``affinity``: by priority; its pins are kept, and with `Objective.OVERLAP_BY_PRIORITY` all its devices. ``readers``:
+    as for `fit_affinity`. Raises `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the devices, and
     `InsufficientMemory` if no assignment is found that fits.
     """
     table = checked_table(original, model, affinity, rules)
     search = _on_their_devices if rules.objective is Objective.OVERLAP_BY_PRIORITY else _on_any_device
-    return search(original, table, affinity, rules)
+    return search(original, table, affinity, rules, readers)
 
 
-def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+def _on_their_devices(
+    original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
+) -> Assignment:
     model, room = table.model, _Room(table.model, affinity, rules.limits)
     scheduler = scheduler_of(table, table.problem(_supported(affinity)), rules.processors)
     if rules.limits:
-        moved, partition = fit_affinity(model, affinity, rules.limits, rules.policy)
+        moved, partition = fit_affinity(model, affinity, rules.limits, readers, rules.policy)
     else:
         moved, partition = affinity, partition_graph(model.graph, affinity.device_of, rules.policy)
     first = room.in_turn_unless_fits(scheduler, partition)
@@ -90,7 +95,9 @@ def _on_their_devices(original: Model, table: CostTable, affinity: Affinity, rul
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
 
 
-def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+def _on_any_device(
+    original: Model, table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
+) -> Assignment:
     model, room = table.model, _Room(table.model, affinity, rules.limits)
     allowed = allowed_devices(affinity)
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
@@ -101,7 +108,7 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
     sequential = float(scheduler.problem.work[:, : model.num_nodes].min(axis=0).sum())
     fastest = best = fewest_of_the_fastest(cuts, by_priority.latency)
     if rules.limits or model.num_nodes <= _ALWAYS_BY_COST or min(cut.latency for cut in cuts) > sequential:
-        known = least_cost(table, affinity, rules)
+        known = least_cost(table, affinity, rules, readers)
         labelings.append(known.unlimited.device_of)
         by_cost = room.in_turn_unless_fits(scheduler, known.best.partition)
         unlimited = scheduler.as_numbered(known.unlimited.partition)
@@ -112,13 +119,28 @@ def _on_any_device(original: Model, table: CostTable, affinity: Affinity, rules:
             fitting = [by_cost, *room.fitting(cuts, scheduler, labelings, allowed, rules.policy)]
             at_most = min(by_cost.latency, by_priority.latency if room.fits(by_priority) else np.inf)
             best = fewest_of_the_fastest(fitting, at_most)
-    moved = moved_by_cost(affinity, table, _devices(fastest))
     memory_binds = best is not fastest
+    best = _together(scheduler, readers, room, best, rules.policy)
+    fastest = fastest if memory_binds else best
+    moved = moved_by_cost(affinity, table, _devices(fastest))
     if memory_binds:
         moved = moved_for_memory(moved, room.fit_of(best), room.max_bytes)
+    moved = readers.with_reasons(moved)
     best = scheduler.numbered_by_start(best)
     latency = _predicted(scheduler, table, best, by_priority.latency, memory_binds)
     return Assignment(original, model, moved, best.partition, latency=latency, costs=table, scheduler=scheduler)
+
+
+def _together(
+    scheduler: Scheduler, readers: WithReaders, room: _Room, best: ScheduledPartition, policy: str
+) -> ScheduledPartition:
+    """The best cut with nodes moved to their readers, if it fits and is not slower."""
+    devices = _devices(best)
+    placed = readers.place(devices)
+    if placed is devices:
+        return best
+    cuts = [cut for cut in scheduler.cuts(placed, policy) if cut.latency <= best.latency and room.fits(cut)]
+    return fewest_of_the_fastest(cuts, best.latency) if cuts else best
 
 
 def predicted_overlap(

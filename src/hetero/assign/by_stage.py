@@ -23,6 +23,7 @@ from .by_cost import checked_table
 from .costs.table import CostTable
 from .memory import values_of
 from .pipeline import NoRoom, PipelineError, StageAssignment, TooManyStages, balance_stages
+from .pipeline.costs import StageCosts
 from .predictions import PlannedStage, PredictedPipeline
 from .stages_within_memory import StageLimits
 from .within_memory import allowed_devices, limits_array, require_fit
@@ -31,15 +32,18 @@ if TYPE_CHECKING:
     from ..model.model import Model
     from .cuts import AssignmentProblem
     from .request import AssignmentRules
+    from .with_readers import WithReaders
 
 __all__ = ["assign_stages", "stage_partition"]
 
 
-def assign_stages(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:
+def assign_stages(
+    original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
+) -> Assignment:
     """The stages whose slowest one is predicted to take the least time.
 
     ``original``: the model before calls of functions were inlined, for which costs may have been measured.
-    ``affinity``: by priority; its pins are kept. The partition has the connected parts of the stages, stage by stage.
+    ``affinity``: by priority; its pins are kept. ``readers``: as for `fit_affinity`. The partition has the connected parts of the stages, stage by stage.
 
     Raises `TooManyStages` for more devices than nodes, `PipelineError` for a node that does not fit into any stage in
     the order of the devices, `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the
@@ -58,9 +62,10 @@ def assign_stages(original: Model, model: Model, affinity: Affinity, rules: Assi
         stages = balance_stages(model.graph, problem, table.launch, len(devices))
     except PipelineError as error:
         raise _in_words(model, affinity, allowed, error) from None
+    stages = _together(stages, readers, model.graph, problem, table)
     partition = stage_partition(model.graph, stages.stage_of)
     if rules.limits:
-        stages, partition = _within(model, affinity, allowed, table, problem, stages, partition, rules.limits)
+        stages, partition = _within(model, affinity, allowed, table, problem, stages, partition, rules.limits, readers)
     pipeline = _predicted(table, allowed, stages, partition)
     origin = affinity.origin.copy()
     origin[affinity.origin == Origin.PRIORITY] = Origin.STAGE
@@ -108,6 +113,7 @@ def _within(
     assignment: StageAssignment,
     partition: Partition,
     limits: Mapping[str, int],
+    readers: WithReaders,
 ) -> tuple[StageAssignment, Partition]:
     """The stages if they fit, otherwise the best stages that fit. Raises `InsufficientMemory`."""
     devices, values = affinity.devices, values_of(model, units=affinity.units)
@@ -123,7 +129,22 @@ def _within(
     except NoRoom:
         pass  # `require_fit` reports the memory of the stages without limits
     require_fit(model, devices, values, allowed, max_bytes, needs)
-    return assignment, partition
+    together = _together(assignment, readers, model.graph, problem, table)
+    parts = stage_partition(model.graph, together.stage_of)
+    return (together, parts) if stages.counted(together.stage_of, parts).fits else (assignment, partition)
+
+
+def _together(
+    assignment: StageAssignment, readers: WithReaders, graph: Graph, problem: AssignmentProblem, table: CostTable
+) -> StageAssignment:
+    """The stages with nodes moved to the first stage that reads them."""
+    stage_of = readers.place(assignment.stage_of, in_order=True)
+    if stage_of is assignment.stage_of:
+        return assignment
+    stage_of.setflags(write=False)
+    times = StageCosts(graph, problem, table.launch, len(table.devices)).times(stage_of)
+    bound = min(assignment.lower_bound, times.slowest)
+    return dataclasses.replace(assignment, stage_of=stage_of, times=times, lower_bound=bound)
 
 
 def _predicted(

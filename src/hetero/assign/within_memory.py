@@ -19,7 +19,7 @@ from ..base.warn import warn
 from ..errors import InsufficientMemory
 from ..partition import Partition, partition_graph
 from .affinity import Affinity, Origin
-from .memory.fit import Cut, Fit, InfeasibilityProof, fit, prove_infeasible
+from .memory.fit import Cut, Fit, InfeasibilityProof, cut_and_count, fit, prove_infeasible
 from .memory.footprint import Footprint, footprint
 from .memory.moves import all_assignments, improved
 from .memory.values import Values, values_of
@@ -27,6 +27,7 @@ from .memory.values import Values, values_of
 if TYPE_CHECKING:
     from ..model.model import Model
     from ..model.types import Port
+    from .with_readers import WithReaders
 
 _FEW = 5  # inputs of unknown size that a warning names
 _NUM_STARTS = 2  # assignments from which a local search looks for one that fits
@@ -58,9 +59,10 @@ def allowed_devices(affinity: Affinity) -> NDArray[np.bool_]:
 
 
 def fit_affinity(
-    model: Model, affinity: Affinity, limits: Mapping[str, int], policy: str = "auto"
+    model: Model, affinity: Affinity, limits: Mapping[str, int], readers: WithReaders, policy: str = "auto"
 ) -> tuple[Affinity, Partition]:
-    """The assignment by priority within limits, and its partition. ``limits``: device -> bytes.
+    """The assignment by priority within limits, and its partition. ``limits``: device -> bytes. ``readers``: of the
+    model; nodes stay apart from their readers if they do not fit there.
 
     Raises `InsufficientMemory` if no assignment is found that fits.
     """
@@ -76,7 +78,9 @@ def fit_affinity(
     fitted = fit(values, affinity.device_of, allowed & ~earlier, max_bytes, cut)
     fitted, tried_all = rescued(values, [fitted], allowed, max_bytes, cut)
     require_fit(model, affinity.devices, values, allowed, max_bytes, fitted, tried_all)
-    return moved_for_memory(affinity, fitted, max_bytes), fitted.partition
+    together = cut_and_count(values, readers.place(fitted.device_of), max_bytes, cut)
+    fitted = together if together.fits else fitted
+    return readers.with_reasons(moved_for_memory(affinity, fitted, max_bytes)), fitted.partition
 
 
 def moved_for_memory(affinity: Affinity, fit: Fit, limits: NDArray[np.float64]) -> Affinity:

@@ -16,25 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import HeteroError, raise_out_of_memory
-from ..model.element_types import has_rule
+from ..model.constant_nodes import constant_nodes
 from ..model.model import Model
 from ..model.types import element_bits, onnx_dtype_of
 
 __all__ = ["Folded", "fold_between"]
-
-# Operators that may have another result each time.
-_RANDOM_NAMES = (
-    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike "
-    "com.microsoft::BiasDropout com.microsoft::BitmaskBiasDropout com.microsoft::BitmaskDropout"
-)
-_RANDOM = frozenset(_RANDOM_NAMES.split())
-
-# Operators with nested graphs, which may hold random operators.
-_NAMES_WITH_GRAPHS = (
-    "If Loop Scan SequenceMap com.microsoft::BeamSearch com.microsoft::GreedySearch com.microsoft::Sampling "
-    "com.microsoft::WhisperBeamSearch"
-)
-_WITH_GRAPHS = frozenset(_NAMES_WITH_GRAPHS.split())
 
 # Results may take this many bytes per byte of the constants that they depend on (4-bit weights become float32), or up
 # to the second limit, in B. Larger ones, such as the result of a ConstantOfShape, would only take memory.
@@ -78,7 +64,7 @@ def fold_between(model: Model, subgraphs: Sequence[NDArray[np.int32]], run: Run)
 
 def _nodes_to_fold(model: Model, subgraphs: Sequence[NDArray[np.int32]]) -> NDArray[np.bool_] | None:
     """bool[num_nodes], or None if there are none."""
-    constant = _constant_nodes(model)
+    constant = constant_nodes(model)
     if constant is None:
         return None
     graph = model.graph
@@ -98,35 +84,6 @@ def _nodes_to_fold(model: Model, subgraphs: Sequence[NDArray[np.int32]]) -> NDAr
             read = model.node_inputs[node]
             pending += [maker for maker in model.producer[read[read >= 0]].tolist() if maker >= 0]
     return folds
-
-
-def _constant_nodes(model: Model) -> NDArray[np.bool_] | None:
-    """bool[num_nodes]: nodes that depend on constants only and always have the same results. None if there are none."""
-    graph = model.graph
-    may_fold = np.array([_may_fold(model, name) for name in model.op_types], np.bool_)[model.op_type_of]
-    may_fold &= np.diff(model.node_inputs.indptr) > 0
-    reader, value = _reads(model)
-    may_fold[reader[(model.producer[value] < 0) & ~model.is_constant[value]]] = False
-    missing = np.bincount(graph.indices, minlength=model.num_nodes)  # operands that are not known to be constant
-    pending = np.flatnonzero(may_fold & (missing == 0)).tolist()
-    if not pending:
-        return None
-    constant = np.zeros(model.num_nodes, np.bool_)
-    while pending:
-        node = pending.pop()
-        constant[node] = True
-        for reader_of_node in graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist():
-            missing[reader_of_node] -= 1
-            if not missing[reader_of_node] and may_fold[reader_of_node]:
-                pending.append(reader_of_node)
-    return constant
-
-
-def _may_fold(model: Model, name: str) -> bool:
-    domain, _, op_type = name.rpartition("::")
-    if name in _RANDOM or name in _WITH_GRAPHS or (domain, op_type) in model.functions:
-        return False
-    return not domain or has_rule(domain, op_type)
 
 
 def _reads(model: Model) -> tuple[NDArray[np.intp], NDArray[np.int32]]:

@@ -169,7 +169,7 @@ def explain(plan: BoundPlan, node: str) -> Explanation:
     relevant: dict[tuple[int, int], None] = {}
     for other in (index, *passed):
         for device in range(int(affinity.device_of[other])):
-            if affinity.origin[other] == Origin.PRIORITY:
+            if affinity.origin[other] == Origin.PRIORITY and affinity.refusal(device, other) is not None:
                 relevant[device, int(model.op_type_of[other])] = None
     return Explanation(
         node,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..assign.with_readers import WithReaders
 from ..partition import Partition, partition_graph
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Trials:
 
     def __init__(self, plan: BoundPlan, work: int = _WORK) -> None:
         self._graph = plan.assignment.model.graph
+        self._readers = WithReaders(plan.assignment.model, plan.assignment.affinity)
         self._policy = plan.policy
         self._each = self._graph.num_nodes + self._graph.num_edges
         self._left = max(work, self._each)
@@ -43,4 +45,4 @@ class Trials:
         if self._left < self._each:
             return None
         self._left -= self._each
-        return partition_graph(self._graph, device_of, policy=self._policy)
+        return partition_graph(self._graph, self._readers.place(device_of), policy=self._policy)

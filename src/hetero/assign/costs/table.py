@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...model.constant_nodes import inner_constant_nodes
 from ...plugin.speed import CostSource, DeviceSpeed
 from ..cuts import AssignmentProblem
 from ..memory.values import reads_of
@@ -83,7 +84,7 @@ def cost_table(
     ``speeds``: one per device. ``shapes``: of the inputs; selects among measurements. ``sizes``: symbolic dim -> size,
     for estimates; by default from ``shapes``, or else from the shapes of the first measurement. ``units``: of each
     device's answer (`Support.units`); values inside a unit do not count as bytes there. The caller checks that
-    ``costs`` belong to this model.
+    ``costs`` belong to this model. Nodes that are folded when the model is compiled cost nothing (`inner_constant_nodes`).
     """
     measured = [costs.measurement(device, shapes) if costs else None for device in devices]
     if sizes is None:
@@ -106,12 +107,17 @@ def cost_table(
             _put_measured(model, entry, seconds[number], source[number])
             if entry.launch_us is not None:
                 launch[number] = entry.launch_us * 1e-6
+    size = work.sizes.bytes
+    costless = inner_constant_nodes(model)
+    if costless is not None:
+        seconds[:, costless] = 0
+        size = np.where((model.producer >= 0) & costless[model.producer], 0.0, size)
     latency, per_byte, link_source = _links(devices, speeds, costs)
     arrays = (seconds, source, launch, latency, per_byte, link_source)
     for array in arrays:
         array.setflags(write=False)
     host = next((number for number, speed in enumerate(speeds) if speed.link_bytes_per_s is None), count)
-    return CostTable(model, tuple(devices), *arrays, work.sizes.bytes, host)
+    return CostTable(model, tuple(devices), *arrays, size, host)
 
 
 def _put_measured(model: Model, entry: Measurement, seconds: NDArray[np.float64], source: NDArray[np.uint8]) -> None:
