@@ -65,10 +65,16 @@ def assert_right(found: Array, a: Array, b: Array) -> None:
     assert (difference <= bound(a, b)).all(), (difference - bound(a, b)).max()
 
 
+LARGE = [
+    (192, 192, 128), (193, 192, 128), (192, 193, 130), (224, 224, 97), (207, 208, 145), (158, 160, 300),
+    (160, 158, 257), (128, 512, 129), (140, 530, 200), (530, 140, 200), (600, 544, 65), (200, 1100, 64),
+    (330, 400, 70), (150, 1000, 128), (128, 2080, 98), (150, 150, 768), (160, 300, 1000),
+]  # fmt: skip
+"""Shapes that are multiplied with tiles where B is not converted already."""
 SHAPES = [
-    (32, 32, 32), (33, 32, 32), (32, 33, 32), (32, 32, 33), (47, 48, 49), (64, 96, 31), (31, 96, 64), (96, 31, 64),
-    (63, 65, 257), (40, 70, 300), (128, 512, 40), (40, 530, 40), (530, 40, 40), (600, 544, 33), (33, 1100, 64),
-    (1, 64, 64), (64, 1, 64), (64, 64, 1), (0, 64, 64), (64, 0, 64), (64, 64, 0), (48, 2080, 34), (49, 50, 768),
+    *LARGE, (32, 32, 32), (33, 32, 32), (32, 33, 32), (32, 32, 33), (47, 48, 49), (64, 96, 31), (31, 96, 64),
+    (96, 31, 64), (63, 65, 257), (33, 1100, 64), (1, 64, 64), (64, 1, 64), (64, 64, 1), (0, 64, 64), (64, 0, 64),
+    (64, 64, 0), (48, 2080, 34), (49, 50, 768),
 ]  # fmt: skip
 
 
@@ -79,13 +85,16 @@ def test_shapes_and_layouts(variant: str, form: str, trans_a: bool) -> None:
     rng = np.random.default_rng(1)
     for m, n, k in SHAPES:
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
-        assert_right(gemm(a, b, variant, trans_a=trans_a, form=form), a, b)
+        found = gemm(a, b, variant, trans_a=trans_a, form=form)
+        assert_right(found, a, b)
+        if variant in TILES and (m, n, k) in LARGE:
+            assert (found != gemm(a, b, VARIANTS[0], trans_a=trans_a, form=form)).any(), "products are not of tiles"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_of_16_bits_are_widened(variant: str) -> None:
     rng = np.random.default_rng(2)
-    for m, n, k in [(33, 40, 34), (64, 400, 300), (40, 1000, 260)]:
+    for m, n, k in [(33, 40, 34), (200, 400, 300), (160, 1000, 260), (400, 200, 100)]:
         a = rng.standard_normal((m, k), np.float32)
         b = rng.standard_normal((k, n)).astype(np.float16).astype(np.float32)
         assert_right(gemm(a, b, variant, form="halves"), a, b)
@@ -95,11 +104,11 @@ def test_weights_of_16_bits_are_widened(variant: str) -> None:
 def test_errors_are_no_larger_than_those_of_float32(variant: str) -> None:
     """Against the sum in order, with all products of one sign and with cancellation."""
     rng = np.random.default_rng(3)
-    for k in (32, 256, 1000, 4096):
+    for k in (96, 256, 1000, 4096):
         for signed in (False, True):
-            a, b = rng.random((64, k), np.float32) - signed * 0.5, rng.random((k, 64), np.float32) - signed * 0.5
+            a, b = rng.random((224, k), np.float32) - signed * 0.5, rng.random((k, 224), np.float32) - signed * 0.5
             found, exact = gemm(a, b, variant), a.astype(float) @ b.astype(float)
-            ordered = np.zeros((64, 64), np.float32)
+            ordered = np.zeros((224, 224), np.float32)
             for i in range(k):
                 ordered += a[:, i : i + 1] * b[i : i + 1]
             assert np.abs(found - exact).max() <= 1.1 * np.abs(ordered - exact).max()
@@ -107,13 +116,13 @@ def test_errors_are_no_larger_than_those_of_float32(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
-    ("bias_shape", "strides"), [((1,), (0, 0)), ((70,), (0, 1)), ((50,), (1, 0)), ((50, 70), (70, 1))]
+    ("bias_shape", "strides"), [((1,), (0, 0)), ((230,), (0, 1)), ((210,), (1, 0)), ((210, 230), (230, 1))]
 )
-@pytest.mark.parametrize("k", [40, 300])
+@pytest.mark.parametrize("k", [100, 300])
 def test_epilogues(variant: str, bias_shape: tuple[int, ...], strides: tuple[int, int], k: int) -> None:
     rng = np.random.default_rng(4)
-    a, b = rng.standard_normal((50, k), np.float32), rng.standard_normal((k, 70), np.float32)
-    bias, addend = rng.standard_normal(bias_shape, np.float32), rng.standard_normal((50, 70), np.float32)
+    a, b = rng.standard_normal((210, k), np.float32), rng.standard_normal((k, 230), np.float32)
+    bias, addend = rng.standard_normal(bias_shape, np.float32), rng.standard_normal((210, 230), np.float32)
     column = bias[:, None] if strides == (1, 0) else bias
     for activation in (0, RELU):
         found = gemm(
@@ -130,7 +139,7 @@ def test_epilogues(variant: str, bias_shape: tuple[int, ...], strides: tuple[int
 def test_plain_rows_of_long_sums(variant: str, form: str, k: int) -> None:
     """Rows that tiles cannot multiply, 4096 bytes apart or not, where a block of k is as long as it gets."""
     rng = np.random.default_rng(13)
-    a, b = rng.standard_normal((70, k), np.float32), rng.standard_normal((k, 48), np.float32)
+    a, b = rng.standard_normal((160, k), np.float32), rng.standard_normal((k, 150), np.float32)
     b = b.astype(np.float16).astype(np.float32)
     a[3] *= np.float32(2.0**60)
     a[40] *= np.float32(2.0**-60)
@@ -146,7 +155,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**51, 2.0**50, 2.0**20, 1e-3
 def test_special_values_stay_in_their_row_and_column(variant: str, form: str, value: float) -> None:
     """They force plain products in one group of rows or columns; all others are as without them."""
     rng = np.random.default_rng(5)
-    for m, n, k in [(70, 100, 40), (100, 70, 300)]:
+    for m, n, k in [(160, 200, 100), (170, 150, 300), (340, 400, 70)]:
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
         before = gemm(a, b, variant, form=form)
         for at_a, at_b in [((m - 1, k - 1), None), (None, (0, n - 1)), ((40, 3), (3, 40))]:
@@ -175,7 +184,7 @@ def test_special_values_stay_in_their_row_and_column(variant: str, form: str, va
 def test_scales(variant: str, scale: float) -> None:
     """Whole operands, single rows and single columns of one magnitude, times the opposite magnitude."""
     rng = np.random.default_rng(6)
-    a, b = rng.standard_normal((64, 64), np.float32), rng.standard_normal((64, 96), np.float32)
+    a, b = rng.standard_normal((192, 128), np.float32), rng.standard_normal((128, 224), np.float32)
     inverse = min(1 / scale, 2.0**60)
     for rows, columns in [(slice(None), slice(None)), (slice(3, 4), slice(40, 41)), (slice(32, 64), slice(32, 64))]:
         x, y = a.copy(), b.copy()
@@ -189,21 +198,31 @@ def test_scales(variant: str, scale: float) -> None:
 def test_a_term_that_is_tiny_beside_others_of_its_row_counts(variant: str) -> None:
     """Row 0 holds 1 and a tiny number; column 0 holds 0 and a huge one, so only the product of these two remains."""
     for exponent in (20, 30, 49, 60, 100, 120):
-        a, b = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
+        a, b = np.zeros((192, 128), np.float32), np.zeros((128, 192), np.float32)
         a[0, :2], b[:2, 0] = (1, 1.5 * 2.0**-exponent), (0, 1.25 * 2.0**exponent)
         assert gemm(a, b, variant)[0, 0] == np.float32(1.875)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_zeros_and_signs(variant: str) -> None:
-    a, b = np.zeros((64, 64), np.float32), -np.zeros((64, 64), np.float32)
+    a, b = np.zeros((192, 128), np.float32), -np.zeros((128, 192), np.float32)
     assert not gemm(a, b, variant).any()
     a[:, 0] = b[0] = -1
-    np.testing.assert_array_equal(gemm(a, b, variant), np.ones((64, 64), np.float32))
+    np.testing.assert_array_equal(gemm(a, b, variant), np.ones((192, 192), np.float32))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("shape", [(70, 300, 400), (300, 70, 400), (45, 45, 40), (1000, 33, 64), (33, 1000, 64)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (170, 300, 400),
+        (300, 170, 400),
+        (330, 360, 70),
+        (1000, 133, 128),
+        (133, 1000, 128),
+        (45, 45, 40),
+    ],
+)
 def test_threads_do_not_change_a_bit(variant: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     rng = np.random.default_rng(7)
@@ -217,7 +236,7 @@ def test_threads_do_not_change_a_bit(variant: str, shape: tuple[int, int, int]) 
 
 @settings(deadline=None, max_examples=60)
 @given(
-    m=st.integers(1, 100), n=st.integers(1, 100), k=st.integers(1, 300), seed=st.integers(0, 2**31),
+    m=st.integers(1, 260), n=st.integers(1, 260), k=st.integers(1, 300), seed=st.integers(0, 2**31),
     form=st.sampled_from(["plain", "transposed", "packed"]), trans_a=st.booleans(),
 )  # fmt: skip
 def test_wide_ranges_of_magnitudes(m: int, n: int, k: int, seed: int, form: str, trans_a: bool) -> None:
@@ -235,7 +254,7 @@ def test_wide_ranges_of_magnitudes(m: int, n: int, k: int, seed: int, form: str,
 def test_batches(variant: str) -> None:
     """matmul over a batch, where one matrix of B serves all of A's, and where it is the other way round."""
     rng = np.random.default_rng(8)
-    m, n, k = 40, 50, 70
+    m, n, k = 200, 210, 100
     a, b = rng.standard_normal((3, m, k), np.float32), rng.standard_normal((3, k, n), np.float32)
     for strides in ((m * k, k * n), (m * k, 0), (0, k * n)):
         ints = [m, n, k, 0, 0, 0, 0, 0, 0, 1, 3, *strides]
@@ -248,11 +267,11 @@ def test_batches(variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_without_memory_for_them_products_are_plain(variant: str) -> None:
     rng = np.random.default_rng(9)
-    a, b = rng.standard_normal((64, 64), np.float32), rng.standard_normal((64, 64), np.float32)
-    ints, floats = [64, 64, 64, 0, 0, 1, 0, 0, 0], (1, 0, 0, 0)
-    found = _kernels.call("gemm", [a, pack(b)], [((64, 64), np.float32)], ints, floats, 0, variant)[0]
+    a, b = rng.standard_normal((192, 192), np.float32), rng.standard_normal((192, 192), np.float32)
+    ints, floats = [192, 192, 192, 0, 0, 1, 0, 0, 0], (1, 0, 0, 0)
+    found = _kernels.call("gemm", [a, pack(b)], [((192, 192), np.float32)], ints, floats, 0, variant)[0]
     assert_right(found, a, b)
-    plain = _kernels.call("gemm", [a, pack(b)], [((64, 64), np.float32)], ints, floats, 0, VARIANTS[0])[0]
+    plain = _kernels.call("gemm", [a, pack(b)], [((192, 192), np.float32)], ints, floats, 0, VARIANTS[0])[0]
     np.testing.assert_allclose(found, plain, atol=1e-4)
 
 
@@ -282,9 +301,9 @@ def exact_conv(x: Array, w: Array, stride: int, pad: int) -> tuple[Array, Array]
 
 
 CONVOLUTIONS = [  # channels, height and width, output channels, kernel, stride, pad
-    (64, 16, 64, 1, 1, 0), (40, 23, 130, 1, 1, 0), (300, 12, 96, 1, 1, 0), (33, 50, 70, 1, 1, 0),
-    (64, 20, 530, 1, 1, 0), (96, 33, 128, 1, 2, 0), (32, 24, 160, 3, 2, 1), (64, 14, 100, 5, 1, 2),
-    (130, 15, 300, 3, 2, 0), (48, 9, 4200, 1, 1, 0), (2048, 7, 96, 1, 1, 0), (1024, 9, 48, 1, 1, 0),
+    (64, 20, 128, 1, 1, 0), (70, 23, 130, 1, 1, 0), (300, 18, 96, 1, 1, 0), (66, 50, 100, 1, 1, 0),
+    (64, 20, 530, 1, 1, 0), (96, 40, 190, 1, 2, 0), (32, 40, 190, 3, 2, 1), (64, 20, 190, 5, 1, 2),
+    (130, 35, 300, 3, 2, 0), (80, 12, 4200, 1, 1, 0), (1024, 15, 128, 1, 1, 0),
 ]  # fmt: skip
 
 
@@ -294,6 +313,8 @@ CONVOLUTIONS = [  # channels, height and width, output channels, kernel, stride,
 def test_convolutions(variant: str, case: tuple[int, ...], packed: bool) -> None:
     """With special values in a pixel and a weight, which force plain products around them; on one and two threads."""
     channels, size, maps, kernel, stride, pad = case
+    extent = (size + 2 * pad - kernel) // stride + 1
+    assert ask("conv_tiled", maps, size**2, extent**2, channels, kernel**2, 1024)
     rng = np.random.default_rng(10)
     x = rng.standard_normal((2, channels, size, size), np.float32)
     w = rng.standard_normal((maps, channels, kernel, kernel), np.float32)

@@ -77,6 +77,34 @@ HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, 
     return b;
 }
 
+/* The same for products of bfloat16 (tiled_product.c): the numbers of blocks that take the least time. Each block converts
+ * its rows and columns, so there are as few as possible. row, column: as for ht_tiled_cost. */
+HT_INLINE ht_blocks ht_divide_tiled(const ht_call *call, int64_t matrices, int64_t m, int64_t n, int64_t max_rows,
+                                    double cost, double row, double column)
+{
+    enum { GRAIN = HT_TILED_GROUP };
+    ht_blocks b = {.m = m, .n = n, .tile_rows = GRAIN, .tile_columns = GRAIN, .tall = ht_ceil_div(m, GRAIN),
+                   .wide = ht_ceil_div(n, GRAIN), .column_blocks = 1};
+    const int64_t wanted = ht_wanted(call, cost), fewest = ht_ceil_div(b.tall, max_rows / GRAIN);
+    const int64_t threads = wanted > 1 ? ht_team_threads(call->team) : 1;
+    const int64_t most = ht_max64(fewest, ht_ceil_div(wanted, matrices)) + threads;
+    b.row_blocks = fewest;
+    double least = INFINITY;
+    for (int64_t rows = fewest; wanted > 1 && rows <= ht_min64(most, b.tall); rows = ht_next_blocks(rows))
+        for (int64_t columns = 1; columns <= ht_min64(most / rows, b.wide); columns = ht_next_blocks(columns)) {
+            const double unit = ht_tiled_cost(ht_ceil_div(b.tall, rows) * GRAIN, ht_ceil_div(b.wide, columns) * GRAIN, row, column);
+            const double time = ht_rounds(matrices * rows * columns, threads) * unit;
+            if (time < least * 0.999) {
+                least = time;
+                b.row_blocks = rows;
+                b.column_blocks = columns;
+            }
+        }
+    b.units = matrices * b.column_blocks * b.row_blocks;
+    b.parts = ht_parts(call, b.units, cost);
+    return b;
+}
+
 HT_INLINE ht_block ht_block_of(const ht_blocks *b, int64_t unit)
 {
     const int64_t i = unit % b->column_blocks, j = unit / b->column_blocks % b->row_blocks;

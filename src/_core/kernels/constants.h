@@ -93,11 +93,17 @@ static inline int64_t ht_tiled_most_k(int64_t lanes)
     return k < HT_TILED_MOST_K ? k / HT_TILED_STEP * HT_TILED_STEP : HT_TILED_MOST_K;
 }
 
-/* For gemm and matmul, which hold the operand with fewer rows or columns. */
+/* Whether gemm and matmul hold rows of A and not columns of B. Few rows are held, because they fit a cache and all of B
+ * passes once. Many rows pass, because C is then written along its rows, which counts most if sums are short. */
+static inline int ht_tiled_holds_rows(int64_t m, int64_t n, int64_t k)
+{
+    return m < n && m < (k <= 128 ? 160 : 320);
+}
+
 static inline int64_t ht_scratch_gemm_tiled(int64_t m, int64_t n, int64_t k)
 {
-    const int64_t fewer = m < n ? m : n, most = ht_tiled_most_k(fewer);
-    return HT_SCRATCH_TILED(ht_tiled_held(fewer), k < most ? (k + HT_TILED_STEP - 1) / HT_TILED_STEP * HT_TILED_STEP : most);
+    const int64_t held = ht_tiled_holds_rows(m, n, k) ? m : n, most = ht_tiled_most_k(held);
+    return HT_SCRATCH_TILED(ht_tiled_held(held), k < most ? (k + HT_TILED_STEP - 1) / HT_TILED_STEP * HT_TILED_STEP : most);
 }
 
 /* What C[m][n] costs as products of bfloat16, for each k, in multiply-adds of float32: whole groups of 32 x 32, and the
@@ -108,21 +114,23 @@ static inline double ht_tiled_cost(int64_t m, int64_t n, double row, double colu
     return 0.5 * tall * wide + row * tall + column * wide;
 }
 
-#define HT_TILED_PARTS 2.0 /* reading a row or column that is converted already */
+#define HT_TILED_ROW 26.0    /* converting a row of a matrix */
+#define HT_TILED_COLUMN 24.0 /* converting a column */
+#define HT_TILED_PARTS 10.0  /* reading a column that is converted already, from memory */
 
-/* Whether that is cheaper for a matrix product with sums of k products. */
-static inline int ht_tiled_pays(int64_t m, int64_t n, int64_t k)
+static inline int ht_tiled_pays_with(int64_t m, int64_t n, int64_t k, double column)
 {
-    return k >= HT_TILED_STEP && ht_tiled_cost(m, n, 13, 13) < 0.95 * (double)m * (double)n;
+    const double stores = 16; /* of an element of C, beside that of a float32 product */
+    return k >= HT_TILED_STEP && ht_tiled_cost(m, n, HT_TILED_ROW, column) < (double)m * (double)n * (1 - stores / (double)k);
 }
 
-/* Whether it pays to convert a constant B once, which takes more memory than panels and is of no use to products with few
- * rows. */
+/* Whether that is cheaper for a matrix product with sums of k products. */
+static inline int ht_tiled_pays(int64_t m, int64_t n, int64_t k) { return ht_tiled_pays_with(m, n, k, HT_TILED_COLUMN); }
+
+/* Whether it is if B is constant and is converted once. */
 static inline int ht_tiled_pays_parts(int64_t m, int64_t n, int64_t k)
 {
-    const double parts = ht_tiled_cost(m, n, 13, HT_TILED_PARTS), plain = ht_tiled_cost(m, n, 13, 13);
-    const double floats = (double)m * (double)n;
-    return m >= 2 * HT_PANEL && k >= HT_TILED_STEP && parts < 0.93 * (plain < floats ? plain : floats);
+    return ht_tiled_pays_with(m, n, k, HT_TILED_PARTS);
 }
 
 /* The same for a convolution, whose pixels are converted after they are copied from a plane, unless they are read in place.

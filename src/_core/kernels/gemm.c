@@ -209,14 +209,13 @@ static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64
 static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
-    const int64_t k_step = ht_tiled_k_step(p->k, ht_tiled_most_k(ht_min64(p->rows, p->n)));
     const ht_lanes a = {p->a, HT_PANEL * p->a_row, p->a_row, p->a_k};
     const ht_lanes b = p->parts      ? ht_lanes_of_parts(p->parts, p->k)
                        : p->b_packed ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL}
                        : p->trans_b  ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1}
                                      : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
-    /* The operand with fewer rows or columns is held. */
-    const int holds_rows = p->rows < p->n;
+    const int holds_rows = ht_tiled_holds_rows(p->rows, p->n, p->k);
+    const int64_t k_step = ht_tiled_k_step(p->k, ht_tiled_most_k(holds_rows ? p->rows : p->n));
     const int64_t most_rows = holds_rows ? HT_TILED_HELD : MOST_ROWS;
     const int64_t most = holds_rows ? MOST_COLUMNS : HT_TILED_HELD;
     const int64_t most_columns = p->halves ? ht_min64(most, most_unpacked(k_step)) : most;
@@ -440,9 +439,10 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
         job.tiled_at = tiled_at;
         job.tiled = has_parts || (tiled_fits && ht_tiled_pays(p.m, p.n, p.k));
-        job.blocks = ht_divide(call, batch, p.m, p.n, job.tiled ? HT_TILED_GROUP : HT_TILE_ROWS,
-                               job.tiled ? HT_TILED_GROUP : HT_PANEL, MOST_ROWS,
-                               (job.tiled ? 0.5 : 1) * (double)y->size * (double)p.k, p.m / reads > p.n);
+        const double cost = (double)y->size * (double)p.k;
+        job.blocks = job.tiled ? ht_divide_tiled(call, batch, p.m, p.n, MOST_ROWS, 0.5 * cost, HT_TILED_ROW,
+                                                 has_parts ? HT_TILED_PARTS : HT_TILED_COLUMN)
+                               : ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, MOST_ROWS, cost, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);
         return HT_OK;
     }
