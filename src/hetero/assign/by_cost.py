@@ -89,9 +89,7 @@ def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, rea
         together = partition_graph(model.graph, placed, rules.policy)
         prediction = predict(problem, together, table.launches)
         bound = min(best.lower_bound, prediction.total)
-        best = dataclasses.replace(
-            best, device_of=placed, partition=together, prediction=prediction, lower_bound=bound
-        )
+        best = dataclasses.replace(best, device_of=placed, partition=together, prediction=prediction, lower_bound=bound)
     if best.prediction.total > by_priority.total * (1 - LEAST_GAIN):
         best = dataclasses.replace(best, device_of=affinity.device_of, partition=partition, prediction=by_priority)
     if not rules.limits:
