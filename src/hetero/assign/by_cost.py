@@ -77,7 +77,8 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
 
 def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders) -> LeastCost:
     """The assignment of least predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
-    pins are kept. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that fits."""
+    pins are kept. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that
+    fits."""
     model, allowed = table.model, allowed_devices(affinity)
     problem = table.problem(allowed)
     partition = partition_graph(model.graph, affinity.device_of, rules.policy)
