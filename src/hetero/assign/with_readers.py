@@ -65,8 +65,8 @@ class WithReaders:
         return affinity if device_of is affinity.device_of else dataclasses.replace(affinity, device_of=device_of)
 
     def with_reasons(self, affinity: Affinity) -> Affinity:
-        """The affinity in which neither costs nor memory limits are the reason for the devices of nodes that are with
-        a reader."""
+        """The affinity in which neither costs, memory limits nor a plan file are the reason for the devices of nodes
+        that are with a reader."""
         if not self._levels:
             return affinity
         device_of, origin = affinity.device_of, affinity.origin.copy()

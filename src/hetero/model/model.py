@@ -83,6 +83,7 @@ class Model(OtherNames, Rows):
             **dict.fromkeys(
                 ("rt_info", "get_rt_info", "has_rt_info"), "model.metadata, or model.affinity for the devices of nodes"
             ),
+            "validate_nodes_and_infer_types": "model.outputs: types are inferred when they are read",
             "evaluate": "core.compile_model(model, 'TEMPLATE')",
             "get_output_shape": "model.outputs[i].shape",
             "get_output_element_type": "model.outputs[i].dtype",

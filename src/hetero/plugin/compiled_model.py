@@ -77,6 +77,9 @@ class CompiledModel(OtherNames, abc.ABC):
                 "core.create_context(device) for tensors in a device's memory",
             ),
             "disable_fallback": "a list without a CPU, such as 'HETERO:ORT.CUDA'",
+            "enable_fallback": "AUTO or MULTI, which continue on another device if one fails",
+            "create_ortvalue_from_shape_and_type": "core.create_context(device).create_tensor(dtype, shape)",
+            "set_ep_dynamic_options": "core.compile_model(model, device, config)",
             **dict.fromkeys(
                 ("end_profiling", "get_profiling_start_time_ns"),
                 "request.profiling_info of a model compiled with PERF_COUNT",
