@@ -423,3 +423,27 @@ def _seconds(model: Model, affinity: Affinity, device_of: np.ndarray, rules: Ass
     latency = assign_and_cut(model, model, fixed, rules).latency
     assert latency is not None
     return latency.total_s
+
+
+def test_a_device_whose_memory_ends_within_units_keeps_whole_ones() -> None:
+    """Each unit that leaves makes room for a part of another, more often than there are attempts."""
+    count = 240
+    nodes = [
+        helper.make_node(
+            "Add", ["x" if i == 0 else f"v{i - 1}", f"w{i}"], ["y" if i == count - 1 else f"v{i}"], f"n{i}"
+        )
+        for i in range(count)
+    ]
+    weights = {f"w{i}": np.full(16, i, np.float32) for i in range(count)}
+    model = read_model(make_model(nodes, {"x": (16,)}, weights=weights))
+    units = tuple(np.arange(begin, begin + 4, dtype=np.int32) for begin in range(0, count, 4))
+    every = np.ones(count, np.bool_)
+    supports = [Support(every, {}, units=units), Support(every, {})]
+    limit = BYTES * 26
+    affinity = assign(model, ("A", "B"), supports)
+    found = assign_and_cut(model, model, affinity, AssignmentRules(limits={"A": limit}))
+    on_a = np.flatnonzero(found.affinity.device_of == 0)
+    assert len(on_a) >= 8
+    assert np.isin(units, on_a).all(axis=1).sum() * 4 == len(on_a)
+    needs = footprint(values_of(model), found.partition.subgraph_of, found.partition.device_of, 2)
+    assert needs.total[0] <= limit

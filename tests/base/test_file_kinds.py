@@ -140,6 +140,17 @@ def test_onnx_and_exported_models_point_to_each_other(tmp_path: Path) -> None:
         hetero.load(exported)
 
 
+def test_folders(tmp_path: Path) -> None:
+    with pytest.raises(hetero.ModelError, match=r"is a folder, expected an ONNX file$"):
+        hetero.Core().read_model(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(hetero.ModelError, match=r"is a folder, expected an ONNX file: pass a file in it, .*onnx'$"):
+        hetero.Core().read_model(tmp_path)
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(hetero.ModelError, match=r"is a TensorFlow SavedModel, .*tf2onnx.convert --saved-model /"):
+        hetero.Core().read_model(tmp_path)
+
+
 def test_names_do_not_decide(tmp_path: Path) -> None:
     """An ONNX file is one under any name, and its strings may look like other files."""
     value = helper.make_tensor_value_info("x", 1, [2])

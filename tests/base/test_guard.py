@@ -22,6 +22,13 @@ def test_messages_name_the_stage(subject: str, work: str) -> None:
     with pytest.raises(PropertyError) as caught:
         guarded("NPU", "compile", subject, known)
     assert caught.value.__notes__ == [f"in {work}, by NPU"]
+
+    def own() -> None:
+        raise PropertyError("NPU has no property 'A'")
+
+    with pytest.raises(PropertyError) as caught:
+        guarded("NPU", "compile", subject, own)
+    assert not hasattr(caught.value, "__notes__")
     with pytest.raises(HeteroError, match=f"^NPU failed in {work}: KeyError: 'k'$"):
         guarded("NPU", "compile", subject, unknown)
 

@@ -95,3 +95,19 @@ def test_numbers_of_another_kind(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert message in done.output
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("NOTHING=1", "CPU has no property 'NOTHING'; `hetero properties CPU` lists all"),
+        (
+            "CPU:NUM_STREAMS=2",
+            "CPU has no property 'DEVICE_PROPERTIES': only lists such as HETERO:FPGA,CPU have it; set the properties "
+            "of a single device directly; `hetero properties CPU` lists all",
+        ),
+    ],
+)
+def test_unknown_properties(entry: str, message: str, hetero: Invoke, diamond_path: Path) -> None:
+    failed = hetero("run", diamond_path, "--property", entry, code=1)
+    assert failed.stderr == f"Error: {message}\n"

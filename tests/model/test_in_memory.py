@@ -57,6 +57,16 @@ def test_a_stream(core: hetero.Core, tmp_path: Path) -> None:
         core.read_model(io.StringIO("text"))  # type: ignore[arg-type]
 
 
+def test_a_program_of_torch(core: hetero.Core) -> None:
+    class ONNXProgram:
+        model_proto = make_model([helper.make_node("Relu", ["x"], ["y"])])
+
+    assert core.read_model(ONNXProgram()).num_nodes == 1  # type: ignore[arg-type]
+    linear = type("Linear", (), {"__module__": "torch.nn.modules.linear"})
+    with pytest.raises(TypeError, match=r"got Linear, a module of PyTorch: export it with torch\.onnx\.export"):
+        core.read_model(linear())
+
+
 def test_an_exported_model_from_a_stream(core: hetero.Core) -> None:
     compiled = core.compile_model(make_model([helper.make_node("Relu", ["x"], ["y"])]), "CPU")
     stream = io.BytesIO()

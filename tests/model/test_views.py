@@ -140,6 +140,10 @@ def test_unknown_keys_and_names(branching_model: onnx.ModelProto) -> None:
     name = model.value_name(model.output_ids[0])
     with pytest.raises(ModelError, match=re.escape(f"no value '{name}_' (did you mean {name}?)")):
         model.with_outputs([f"{name}_"])
+    with pytest.raises(ModelError, match="no value 'choose': it is a node, which makes '"):
+        model.with_outputs(["choose"])
+    with pytest.raises(ModelError, match="no value 1$"):
+        model.with_outputs([1])  # type: ignore[list-item]
     with pytest.raises(ModelError, match="no value 'nothing'"):
         model.value_id("nothing")
     with pytest.raises(ModelError, match="no value '\\\\udc80'"):

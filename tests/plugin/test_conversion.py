@@ -89,6 +89,7 @@ INTS = ("int64", "int8", "uint8", "uint64")
         ({1.0, 2.0}, ("float32",), "found set"),
         ((x for x in [1.0]), ("float32",), "found generator"),
         (object(), ("float32", "int64", "object"), "found object"),
+        (type("Tensor", (), {"data": np.zeros(2)})(), ("float32", "int64"), "found Tensor; pass its array, .data$"),
         (masked, ("float32",), "a masked array with 1 masked element; .*filled"),
         ([masked, masked], ("float32",), "masked"),
         (np.ma.masked, ("float32", "float64"), "masked"),

@@ -77,7 +77,8 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
 
 def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders) -> LeastCost:
     """The assignment of least predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
-    pins are kept. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that fits."""
+    pins are kept. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that
+    fits."""
     model, allowed = table.model, allowed_devices(affinity)
     problem = table.problem(allowed)
     partition = partition_graph(model.graph, affinity.device_of, rules.policy)
@@ -89,9 +90,7 @@ def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, rea
         together = partition_graph(model.graph, placed, rules.policy)
         prediction = predict(problem, together, table.launches)
         bound = min(best.lower_bound, prediction.total)
-        best = dataclasses.replace(
-            best, device_of=placed, partition=together, prediction=prediction, lower_bound=bound
-        )
+        best = dataclasses.replace(best, device_of=placed, partition=together, prediction=prediction, lower_bound=bound)
     if best.prediction.total > by_priority.total * (1 - LEAST_GAIN):
         best = dataclasses.replace(best, device_of=affinity.device_of, partition=partition, prediction=by_priority)
     if not rules.limits:

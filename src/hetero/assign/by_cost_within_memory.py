@@ -64,7 +64,8 @@ def least_latency_within(
     readers: WithReaders,
 ) -> LimitedAssignment:
     """The best assignment that fits. ``affinity``: by priority. ``least``: the best without limits, returned if it
-    fits. ``allowed``: bool [k, num_nodes]. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that fits."""
+    fits. ``allowed``: bool [k, num_nodes]. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no
+    assignment is found that fits."""
     values, max_bytes = values_of(model, units=affinity.units), limits_array(affinity.devices, limits)
 
     def cut(device_of: NDArray[np.int32]) -> Partition:

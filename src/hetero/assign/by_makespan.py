@@ -69,8 +69,8 @@ def assign_to_overlap(
 
     ``original``: the model before calls of functions were inlined, for which costs may have been measured.
     ``affinity``: by priority; its pins are kept, and with `Objective.OVERLAP_BY_PRIORITY` all its devices. ``readers``:
-    as for `fit_affinity`. Raises `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the devices, and
-    `InsufficientMemory` if no assignment is found that fits.
+    as for `fit_affinity`. Raises `WrongModel` for costs of another model, `PropertyError` for costs that cover none of
+    the devices, and `InsufficientMemory` if no assignment is found that fits.
     """
     table = checked_table(original, model, affinity, rules)
     search = _on_their_devices if rules.objective is Objective.OVERLAP_BY_PRIORITY else _on_any_device

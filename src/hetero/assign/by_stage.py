@@ -43,7 +43,8 @@ def assign_stages(
     """The stages whose slowest one is predicted to take the least time.
 
     ``original``: the model before calls of functions were inlined, for which costs may have been measured.
-    ``affinity``: by priority; its pins are kept. ``readers``: as for `fit_affinity`. The partition has the connected parts of the stages, stage by stage.
+    ``affinity``: by priority; its pins are kept. ``readers``: as for `fit_affinity`. The partition has the connected
+    parts of the stages, stage by stage.
 
     Raises `TooManyStages` for more devices than nodes, `PipelineError` for a node that does not fit into any stage in
     the order of the devices, `WrongModel` for costs of another model, `PropertyError` for costs that cover none of the

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["assign_within_constraints", "check_constraints", "resolve_groups"]
 
-_MOST_ROUNDS = 32  # after this many, a device whose constraints are still broken gets no more nodes by choice
+_MOST_ROUNDS = 32
+"""After this many rounds, a device whose constraints are still broken gets no further nodes by choice, so that it only
+loses nodes: within a memory limit, each node that leaves makes room for another. After twice as many, it loses all."""
 _TRIAL_NODES = 200_000  # total nodes of all assignments that are tried to choose a device for groups
 
 Solve = Callable[[Affinity], Assignment]
@@ -86,8 +88,12 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
                 answers.leave(number, nodes, why)
         rounds += 1
         if rounds > _MOST_ROUNDS:
-            free = np.flatnonzero(affinity.origin == Origin.PRIORITY)
-            answers.remove(device, free, f"its constraints were not met in {_MOST_ROUNDS} attempts")
+            leaving = affinity.origin == Origin.PRIORITY
+            if rounds <= 2 * _MOST_ROUNDS:
+                leaving &= assignment.affinity.device_of != device
+            answers.remove(
+                device, np.flatnonzero(leaving), f"its constraints were not met in {_MOST_ROUNDS} attempts with it"
+            )
         answers.close()
         assignment = solve(answers.affinity())
 

@@ -18,6 +18,7 @@ from .affinity import Affinity, Origin
 
 if TYPE_CHECKING:
     from ..model.model import Model
+    from ..partition import Graph
 
 __all__ = ["WithReaders"]
 
@@ -32,30 +33,30 @@ class WithReaders:
     """
 
     def __init__(self, model: Model, affinity: Affinity) -> None:
-        self._graph = model.graph
+        graph = model.graph
         self._supported = np.stack([support.mask for support in affinity.supports])
-        self._nodes: list[int] = []
+        self._levels: list[_Level] = []
         movable = inner_constant_nodes(model)
         if movable is not None and len(affinity.devices) > 1:
             movable &= affinity.origin == Origin.PRIORITY
             for group in affinity.groups:
                 movable[group] = False
-            movable &= np.diff(self._graph.indptr) > 0
-            self._nodes = np.flatnonzero(movable)[::-1].tolist()  # readers first: nodes are in topological order
+            movable &= np.diff(graph.indptr) > 0
+            self._levels = _levels(graph, movable)
 
     def place(self, device_of: NDArray[np.int32], in_order: bool = False) -> NDArray[np.int32]:
         """The assignment with these nodes moved; the same array if none moves. ``in_order``: devices are the stages of
         a pipeline, so a node moves only to the first stage that reads it."""
-        graph, placed = self._graph, device_of
-        for node in self._nodes:
-            readers = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
-            devices = [int(placed[readers].min())] if in_order else placed[np.sort(readers)].tolist()
-            device = next((one for one in devices if self._supported[one, node]), None)
-            if device is not None and device != placed[node]:
-                if placed is device_of:
-                    placed = device_of.copy()
-                placed[node] = device
-        return placed
+        placed = device_of.copy()
+        for level in self._levels:  # readers first
+            devices = placed[level.readers]
+            if in_order:
+                devices = np.minimum.reduceat(devices, level.begins)[level.node_of_read]
+            possible = self._supported[devices, level.nodes[level.node_of_read]]
+            first = np.minimum.reduceat(np.where(possible, np.arange(len(devices)), len(devices)), level.begins)
+            moves = first < len(devices)
+            placed[level.nodes[moves]] = devices[first[moves]]
+        return device_of if np.array_equal(placed, device_of) else placed
 
     def first(self, affinity: Affinity) -> Affinity:
         """An assignment by priority with these nodes moved."""
@@ -64,17 +65,43 @@ class WithReaders:
         return affinity if device_of is affinity.device_of else dataclasses.replace(affinity, device_of=device_of)
 
     def with_reasons(self, affinity: Affinity) -> Affinity:
-        """The affinity in which neither costs nor memory limits are the reason for the devices of nodes that are with
-        a reader."""
-        graph, device_of = self._graph, affinity.device_of
-        placed = [
-            node
-            for node in self._nodes
-            if device_of[node] in device_of[graph.indices[graph.indptr[node] : graph.indptr[node + 1]]]
-        ]
-        if not placed:
+        """The affinity in which neither costs, memory limits nor a plan file are the reason for the devices of nodes
+        that are with a reader."""
+        if not self._levels:
             return affinity
-        origin = affinity.origin.copy()
-        origin[placed] = Origin.PRIORITY
+        device_of, origin = affinity.device_of, affinity.origin.copy()
+        for level in self._levels:
+            beside = device_of[level.readers] == device_of[level.nodes[level.node_of_read]]
+            origin[level.nodes[np.logical_or.reduceat(beside, level.begins)]] = Origin.PRIORITY
         origin.setflags(write=False)
         return dataclasses.replace(affinity, origin=origin)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Level:
+    """Nodes whose readers do not move, or are in an earlier level. ``readers``: of each node, in running order, one
+    node after the other; ``begins``: where those of each node begin; ``node_of_read``: the place of each reader's node
+    in ``nodes``."""
+
+    nodes: NDArray[np.intp]
+    readers: NDArray[np.int32]
+    begins: NDArray[np.intp]
+    node_of_read: NDArray[np.intp]
+
+
+def _levels(graph: Graph, movable: NDArray[np.bool_]) -> list[_Level]:
+    """The movable nodes, each with a reader. O(reads log reads)."""
+    height = np.zeros(len(movable), np.intp)
+    source = np.repeat(np.arange(len(movable)), np.diff(graph.indptr))
+    inner = np.flatnonzero(movable[source] & movable[graph.indices])  # reads among movable nodes
+    for maker, reader in zip(source[inner[::-1]].tolist(), graph.indices[inner[::-1]].tolist(), strict=True):
+        height[maker] = max(height[maker], height[reader] + 1)  # nodes are in topological order
+    reads = np.flatnonzero(movable[source])
+    reads = reads[np.lexsort((graph.indices[reads], source[reads], height[source[reads]]))]
+    bounds = np.flatnonzero(np.diff(height[source[reads]], prepend=-1, append=-1))
+    levels = []
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        part = reads[begin:end]
+        nodes, begins, node_of_read = np.unique(source[part], return_index=True, return_inverse=True)
+        levels.append(_Level(nodes, graph.indices[part], begins, node_of_read))
+    return levels

@@ -5,11 +5,13 @@ The first bytes decide, never the file name. Nothing in a file is executed or un
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import re
 import struct
 
-__all__ = ["MANIFEST_ENTRY", "describe_kind", "expected", "is_exported", "other_than_text"]
+__all__ = ["MANIFEST_ENTRY", "describe_folder", "describe_kind", "expected", "is_exported", "other_than_text"]
 
 MANIFEST_ENTRY = "manifest.json"
 """The name of the first entry of an exported model, which is a ZIP archive."""
@@ -51,6 +53,18 @@ _ONNX_HEADS = tuple(bytes((8, version)) for version in range(3, 16))  # ir_versi
 _LEGACY_TORCH = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # a pickled integer, torch's magic number
 _TENSORFLOW_OP = re.compile(rb"Placeholder|Const(?!ant)|NoOp|VarHandleOp")
 _TEXT_MODEL = re.compile(rb"\s*(?:ir_version\s*:|<\s*ir_version\s*:|\{\s*\"irVersion\")")
+
+
+def describe_folder(path: str, what: str) -> str:
+    """What a folder is that was given as a file, and what to do. ``what``: the expected kind of file."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(path))
+    if "saved_model.pb" in names:
+        return f"a TensorFlow SavedModel, expected {what}: {_TF2ONNX.format(f'--saved-model {path}')}"
+    inside = [name for name in names if name.endswith((".onnx", ".hetero"))]
+    hint = f": pass a file in it, such as {os.path.join(path, inside[0])!r}" if inside else ""
+    return f"a folder, expected {what}{hint}"
 
 
 def is_exported(data: memoryview) -> bool:

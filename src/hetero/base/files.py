@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..errors import HeteroError, file_error, raise_out_of_memory
+from .file_kinds import describe_folder
 
 __all__ = [
     "Descriptor",
@@ -327,7 +328,7 @@ def map_file(path: str, expected: str, error: type[HeteroError], empty: type[Het
     try:
         status = os.fstat(number)
         if stat.S_ISDIR(status.st_mode):
-            raise error(f"{path}: is a folder, expected {expected}")
+            raise error(f"{path}: is {describe_folder(path, expected)}")
         if not stat.S_ISREG(status.st_mode):
             raise error(f"{path}: is not a regular file, expected {expected} (or read it yourself and pass the bytes)")
         if status.st_size == 0:

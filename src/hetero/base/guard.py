@@ -39,7 +39,8 @@ def guarded(
     except _TimeOver:
         raise PluginTimeout(f"{device} did not finish {work} within {timeout_ms} ms (PLUGIN_TIMEOUT_MS)") from None
     except HeteroError as error:
-        error.add_note(f"in {work}, by {device}")
+        if not str(error).startswith(f"{device} "):  # it says whose error it is
+            error.add_note(f"in {work}, by {device}")
         raise
     except Exception as error:
         try:

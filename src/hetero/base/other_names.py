@@ -62,6 +62,19 @@ OF_MODULE: Mapping[str, str] = {
     **dict.fromkeys(("get_version", "get_version_string", "get_build_info"), "hetero.__version__"),
     **dict.fromkeys(("get_device", "get_all_providers"), "hetero.Core().available_devices"),
     "PartialShape": "shapes={'x': (1, 3, 224, 224)} of compile_model",
+    **dict.fromkeys(("Type", "Shape", "Dimension", "Layout"), "NumPy dtypes and tuples of sizes"),
+    "properties": "the names of properties as strings, such as {'NUM_STREAMS': 2}",
+    "preprocess": "an ONNX model that includes the steps; on the command line, `hetero run -i x=photo.jpg`",
+    "Extension": "hetero.CustomOp",
+    "set_seed": "the attribute seed of the random nodes",
+    **dict.fromkeys(
+        ("set_default_logger_severity", "set_default_logger_verbosity"), "core.set_property('ORT', {'LOG_LEVEL': …})"
+    ),
+    **dict.fromkeys(
+        ("GraphOptimizationLevel", "ExecutionMode", "ExecutionOrder"),
+        "names of values, such as {'ORT_SESSION_OPTIONS': {'execution_mode': 'ORT_PARALLEL'}}",
+    ),
+    **dict.fromkeys(("get_ep_devices", "OrtEpDevice"), "hetero.Core().available_devices"),
     "convert_model": "an exporter of the framework that writes ONNX, such as torch.onnx.export",
     "save_model": "model.save(path)",
     "serialize": "model.save(path)",

@@ -338,6 +338,8 @@ class PropertyTable:
         libraries, or else with the most similar name."""
         if name not in self._declared:
             instead = OF_PROPERTIES.get(name)
+            if name == "DEVICE_PROPERTIES":
+                instead = "only lists such as HETERO:FPGA,CPU have it; set the properties of a single device directly"
             hint = f": {instead}" if instead else did_you_mean(name, self._declared)
             raise PropertyError(
                 f"{owner} has no property {shown(name)}{hint}; SUPPORTED_PROPERTIES lists all properties"

@@ -131,6 +131,7 @@ _COUNTERPARTS = {
     "(Core.add_extension)": "(--extension)",
     "pass it as the device, after Plan.load, and the ONNX file as the model": "pass it as --plan, and the ONNX file",
 }
+_ALL_PROPERTIES = re.compile(r"^(\w+) (has no property .*); SUPPORTED_PROPERTIES lists all properties$", re.DOTALL)
 _PLAN_TO_LOAD = re.compile(r"a plan is loaded first: pass hetero.Plan.load\((.*)\) as the device")
 
 
@@ -138,6 +139,7 @@ def _for_people(message: str) -> str:
     """Replaces the Python names in a library error by their command-line counterparts."""
     for name, counterpart in _COUNTERPARTS.items():
         message = message.replace(name, counterpart)
+    message = _ALL_PROPERTIES.sub(r"\1 \2; `hetero properties \1` lists all", message)
     return _PLAN_TO_LOAD.sub(lambda match: f"a plan is given as --plan {match[1]}, without -d", message)
 
 

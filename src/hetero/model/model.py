@@ -74,15 +74,24 @@ class Model(OtherNames, Rows):
             "reshape": "core.compile_model(model, device, shapes=…)",
             "get_ops": "model.nodes",
             "get_ordered_ops": "model.nodes",
-            "get_parameters": "model.inputs",
-            "get_results": "model.outputs",
+            **dict.fromkeys(("parameters", "get_parameters"), "model.inputs"),
+            **dict.fromkeys(("results", "get_results", "result", "get_result"), "model.outputs"),
             "input": "model.inputs",
             "output": "model.outputs",
             **dict.fromkeys(("friendly_name", "get_friendly_name", "graph_name", "get_name"), "model.name"),
             "get_modelmeta": "model.metadata, model.producer_name and model.opsets",
-            "get_rt_info": "model.metadata, or model.affinity for the devices of nodes",
+            **dict.fromkeys(
+                ("rt_info", "get_rt_info", "has_rt_info"), "model.metadata, or model.affinity for the devices of nodes"
+            ),
+            "validate_nodes_and_infer_types": "model.outputs: types are inferred when they are read",
+            "evaluate": "core.compile_model(model, 'TEMPLATE')",
+            "get_output_shape": "model.outputs[i].shape",
+            "get_output_element_type": "model.outputs[i].dtype",
             "add_outputs": "model.with_outputs(names)",
-            "is_dynamic": "the shapes of model.inputs",
+            **dict.fromkeys(("is_dynamic", "dynamic"), "the shapes of model.inputs"),
+            **dict.fromkeys(
+                ("variables", "get_variables"), "compiled.create_stateful_request for a model whose states are inputs"
+            ),
             "clone": "the model itself, which never changes",
         }
     )

@@ -36,7 +36,8 @@ def read_model(
     follow_links: bool = False,
     external_data: ExternalData | None = None,
 ) -> Model:
-    """Read an ONNX model: a path, its bytes, a binary stream (from its position), or a ``ModelProto``.
+    """Read an ONNX model: a path, its bytes, a binary stream (from its position), a ``ModelProto``, or an
+    ``ONNXProgram``, which torch.onnx.export returns.
 
     A file is memory-mapped, so it must not be truncated while the model is in use. ``folder``: the folder of external
     data; defaults to the folder of the path. ``follow_links``: whether to follow symbolic and hard links to external
@@ -103,8 +104,12 @@ def _bytes_of(source: Any) -> tuple[memoryview, str]:
             hint = "; streams are read from their position, so call seek(0) first" if label == "<stream>" else ""
             raise ModelError(f"{label}: the data is empty{hint}")
         return data, label
+    if type(source).__name__ == "ONNXProgram":  # of torch, which need not be installed
+        source = source.model_proto
     if not hasattr(source, "SerializeToString") or not hasattr(source, "graph"):
-        raise TypeError(f"expected a path, bytes, a stream or an onnx.ModelProto, got {type(source).__name__}")
+        is_torch = any(kind.__module__.startswith("torch.nn") for kind in type(source).__mro__)
+        hint = ", a module of PyTorch: export it with torch.onnx.export(module, inputs)" if is_torch else ""
+        raise TypeError(f"expected a path, bytes, a stream or an onnx.ModelProto, got {type(source).__name__}{hint}")
     try:
         return memoryview(source.SerializeToString()), "<ModelProto>"
     except Exception as error:  # protobuf's EncodeError, or ValueError above 2 GiB

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._onnx import edges
+from ..base.names import first_few
 from ..base.plain import plain
-from ..errors import ModelError, did_you_mean
+from ..errors import ModelError, did_you_mean, shown
 from .constants import Constants
 from .file import ModelFile
 from .types import Ragged
@@ -154,9 +155,9 @@ class Rows:
 
     def value_id(self, name: str) -> int:
         """The value with this name. Raises `ModelError` if the graph has none."""
-        value = self.find_value(name)
+        value = self.find_value(name) if isinstance(name, str) else None
         if value is None:
-            raise self.file.error(f"the graph has no value {name!r}{self._similar_value(name)}")
+            raise self.file.error(f"the graph has no value {shown(name)}{self._similar_value(name)}")
         return value
 
     def find_value(self, name: str) -> int | None:
@@ -211,6 +212,10 @@ class Rows:
         return self.file.value_constant[self._values[self.is_constant]]
 
     def _similar_value(self, name: str) -> str:
+        node = self.find_key(name) if isinstance(name, str) else None
+        if node is not None:
+            made = self.node_outputs[node]
+            return f": it is a node, which makes {first_few([self.value_name(value) for value in made[made >= 0]], 3)}"
         if self.num_values > _MAX_KEYS_TO_COMPARE:
             return ""
         return did_you_mean(name, map(self.value_name, range(self.num_values)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._onnx import WireError, gather_rows, read_fields, read_type
 from ..base.formatting import shape_text
+from ..base.other_names import OtherNames
 
 __all__ = [
     "PORT_COLUMNS",
@@ -148,7 +150,7 @@ def _holder_of(message: bytes) -> Holder:
     return Holder(tuple(kinds), dtype_of(number)) if kinds and number > 0 else Holder()
 
 
-class Port:
+class Port(OtherNames):
     """A named input or output of a model, compiled model or submodel. Immutable.
 
     ``dtype`` and ``shape``: None if unknown. ``is_tensor``: False for sequences (lists of arrays) and optionals (a
@@ -159,6 +161,16 @@ class Port:
     """
 
     __slots__ = ("_dtype", "_find", "_holder", "_is_tensor", "_shape", "declared", "default", "name")
+
+    other_names = types.MappingProxyType(
+        {
+            **dict.fromkeys(("any_name", "get_any_name", "names", "get_names", "friendly_name"), "port.name"),
+            **dict.fromkeys(("element_type", "get_element_type", "type"), "port.dtype"),
+            **dict.fromkeys(("partial_shape", "get_partial_shape", "get_shape"), "port.shape"),
+            **dict.fromkeys(("index", "get_index"), "its place in model.inputs or model.outputs"),
+            **dict.fromkeys(("node", "get_node"), "model.nodes"),
+        }
+    )
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..assign.affinity import Affinity, Origin, first_supporting, place
 from ..assign.pins import find_pinned, stated_numbers
+from ..assign.with_readers import WithReaders
 from ..errors import PartitionError, PropertyError, did_you_mean
 from ..model.function_library import FunctionLibrary
 from ..model.functions import calls_in, inline_calls, may_hold_graphs
@@ -130,9 +131,12 @@ def affinity_of_plan(
     for node, (number, _) in pinned.items():
         automatic[node], origin[node] = number, Origin.PIN
     device_of[moved] = automatic[moved]
+    stated = origin.copy()
     origin[device_of != automatic] = Origin.PLAN
     pins = {node: pin for node, (_, pin) in pinned.items() if origin[node] == Origin.PIN}
-    return place(model, devices, supports, device_of, origin, pins), not moved.any()
+    affinity = place(model, devices, supports, device_of, origin, pins)
+    readers = WithReaders(model, dataclasses.replace(affinity, origin=stated))
+    return readers.with_reasons(affinity), not moved.any()
 
 
 def stages_of_plan(plan: PlanRecord, partition: Partition) -> PredictedPipeline | None:

@@ -64,8 +64,11 @@ class CompiledModel(OtherNames, abc.ABC):
             "io_binding": "compiled(inputs, out=arrays)",
             "get_providers": "compiled.get_property('EXECUTION_DEVICES')",
             "get_modelmeta": "model.metadata, before compiling",
-            "query_state": "compiled.create_stateful_request",
-            **dict.fromkeys(("run_with_iobinding", "run_with_ort_values"), "compiled(inputs, out=arrays)"),
+            **dict.fromkeys(("query_state", "reset_state"), "compiled.create_stateful_request"),
+            "get_overridable_initializers": "model.default_inputs",
+            **dict.fromkeys(
+                ("run_with_iobinding", "run_with_ort_values", "run_with_ortvaluevector"), "compiled(inputs, out=arrays)"
+            ),
             **dict.fromkeys(("get_session_options", "get_provider_options"), "compiled.get_property(name)"),
             **dict.fromkeys(("set_property", "set_providers"), "core.compile_model(model, device, config)"),
             "get_provider_graph_assignment_info": "core.plan(model, device)",
@@ -74,6 +77,9 @@ class CompiledModel(OtherNames, abc.ABC):
                 "core.create_context(device) for tensors in a device's memory",
             ),
             "disable_fallback": "a list without a CPU, such as 'HETERO:ORT.CUDA'",
+            "enable_fallback": "AUTO or MULTI, which continue on another device if one fails",
+            "create_ortvalue_from_shape_and_type": "core.create_context(device).create_tensor(dtype, shape)",
+            "set_ep_dynamic_options": "core.compile_model(model, device, config)",
             **dict.fromkeys(
                 ("end_profiling", "get_profiling_start_time_ns"),
                 "request.profiling_info of a model compiled with PERF_COUNT",

@@ -134,6 +134,8 @@ def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     kind = None if dtype is None else _kind(dtype)
     if not kinds <= (_TAKES.keys() if kind is None else _TAKES.get(kind, set())):
         remedy = "pass an array" if dtype is None else f"convert it explicitly to an array of {dtype} first"
+        if isinstance(getattr(value, "data", None), np.ndarray):  # such as openvino.Tensor
+            remedy = "pass its array, .data"
         raise Unfit(f"{description}; {remedy}")
     if dtype is None or kind == "bool" or not kinds:
         return _made(value, dtype, description)

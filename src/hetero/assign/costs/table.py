@@ -84,7 +84,8 @@ def cost_table(
     ``speeds``: one per device. ``shapes``: of the inputs; selects among measurements. ``sizes``: symbolic dim -> size,
     for estimates; by default from ``shapes``, or else from the shapes of the first measurement. ``units``: of each
     device's answer (`Support.units`); values inside a unit do not count as bytes there. The caller checks that
-    ``costs`` belong to this model. Nodes that are folded when the model is compiled cost nothing (`inner_constant_nodes`).
+    ``costs`` belong to this model. Nodes that are folded when the model is compiled
+    (`inner_constant_nodes`) cost nothing.
     """
     measured = [costs.measurement(device, shapes) if costs else None for device in devices]
     if sizes is None:
