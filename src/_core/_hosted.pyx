@@ -93,30 +93,47 @@ def matching(inputs, list types not None):
     return made
 
 
-cdef object _objects(object array, Py_buffer *view):
-    """Opens ``view`` on the elements of an array of objects, in order. Returns its owner."""
+cdef struct Items:
+    const char *first
+    Py_ssize_t step  # in bytes
+    Py_ssize_t count
+
+
+cdef object _objects(object array, Py_ssize_t column, Py_buffer *view, Items *items):
+    """Opens ``view`` and ``items`` on the elements of an array of objects in order, or on those of a column if
+    ``column`` >= 0. Returns the owner of the view. IndexError if there is no such column."""
     PyObject_GetBuffer(array, view, PyBUF_STRIDED_RO)
+    if column >= 0:
+        if view.ndim != 2 or column >= view.shape[1]:
+            PyBuffer_Release(view)
+            raise IndexError(f"no column {column}")
+        items.first = <const char *>view.buf + column * view.strides[1]
+        items.step, items.count = view.strides[0], view.shape[0]
+        return array
     if not PyBuffer_IsContiguous(view, b"C"):
         PyBuffer_Release(view)
         array = array.ravel()
         PyObject_GetBuffer(array, view, PyBUF_STRIDED_RO)
+    items.first, items.step = <const char *>view.buf, sizeof(PyObject *)
+    items.count = view.len // <Py_ssize_t>sizeof(PyObject *)
     return array
 
 
-cdef inline object _object_at(Py_buffer *view, Py_ssize_t i):
+cdef inline object _object_at(const Items *items, Py_ssize_t i):
     """Holds a reference, because another thread may write to the array."""
-    cdef PyObject *item = (<PyObject **>view.buf)[i]
+    cdef PyObject *item = (<PyObject *const *>(items.first + i * items.step))[0]
     return None if item is NULL else <object>item
 
 
 cdef bint _is_text(object array) except -1:
     """Whether all elements of an array of objects are `str` itself."""
     cdef Py_buffer view
+    cdef Items items
     cdef Py_ssize_t i
-    owner = _objects(array, &view)
+    owner = _objects(array, -1, &view, &items)
     try:
-        for i in range(view.len // <Py_ssize_t>sizeof(PyObject *)):
-            if type(_object_at(&view, i)) is not str:
+        for i in range(items.count):
+            if type(_object_at(&items, i)) is not str:
                 return False
     finally:
         PyBuffer_Release(&view)
@@ -189,19 +206,21 @@ cdef str _of_characters(const uint32_t *characters, Py_ssize_t length):
         return None
 
 
-def places(dict table not None, items not None, int64_t absent, int64_t nan):
-    """int64, of the shape of the array ``items``: for each item its number in ``table``; ``nan`` for a NaN and
-    ``absent`` for others that are not there."""
+def places(dict table not None, array not None, int64_t absent, int64_t nan, Py_ssize_t column=-1):
+    """int64, of the shape of ``array``: for each item its number in ``table``; ``nan`` for a NaN and ``absent`` for
+    others that are not there. ``column``: if it is not negative, as for ``array[:, column : column + 1]``; IndexError
+    if there is none."""
     cdef Py_ssize_t i
     cdef PyObject *number
     cdef Py_buffer numbers, view
-    made = _empty(items.shape, _int64)
-    owner = _objects(items if items.dtype is _object else items.astype(object), &view)
+    cdef Items items
+    owner = _objects(array if array.dtype is _object else array.astype(object), column, &view, &items)
     try:
+        made = _empty(array.shape if column < 0 else (items.count, 1), _int64)
         PyObject_GetBuffer(made, &numbers, PyBUF_WRITABLE)
         try:
-            for i in range(view.len // <Py_ssize_t>sizeof(PyObject *)):
-                item = _object_at(&view, i)
+            for i in range(items.count):
+                item = _object_at(&items, i)
                 number = _item(table, item)
                 if number is not NULL:
                     (<int64_t *>numbers.buf)[i] = _number(number)
@@ -214,21 +233,22 @@ def places(dict table not None, items not None, int64_t absent, int64_t nan):
     return made
 
 
-def one_hot(dict table not None, items not None, Py_ssize_t width):
+def one_hot(dict table not None, array not None, Py_ssize_t width, Py_ssize_t column=-1):
     """A float32 array [*shape, width] and a position. Each row has a 1 at the number that ``table`` has for its item. The
-    position is that of the first item that is not in ``table``, whose row is 0; -1 if there is none. ``items``: an array
-    of this shape."""
+    position is that of the first item that is not in ``table``, whose row is 0; -1 if there is none. ``array``: of this
+    shape. ``column``: as of `places`."""
     cdef Py_ssize_t i, unknown = -1
     cdef PyObject *number
     cdef long long place
     cdef Py_buffer rows, view
-    made = _zeros((*items.shape, width), _float32)
-    owner = _objects(items if items.dtype is _object else items.astype(object), &view)
+    cdef Items items
+    owner = _objects(array if array.dtype is _object else array.astype(object), column, &view, &items)
     try:
+        made = _zeros((*array.shape, width) if column < 0 else (items.count, 1, width), _float32)
         PyObject_GetBuffer(made, &rows, PyBUF_WRITABLE)  # a typed view takes longer than a short loop
         try:
-            for i in range(view.len // <Py_ssize_t>sizeof(PyObject *)):
-                number = _item(table, _object_at(&view, i))
+            for i in range(items.count):
+                number = _item(table, _object_at(&items, i))
                 if number is not NULL:
                     place = _number(number)
                     if not 0 <= place < width:

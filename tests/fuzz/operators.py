@@ -1580,11 +1580,14 @@ ELSEWHERE: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
+            "com.microsoft::QAttention",
+            "com.microsoft::QEmbedLayerNormalization",
             "com.microsoft::QGemm",
             "com.microsoft::QLinearAveragePool",
             "com.microsoft::QLinearConcat",
             "com.microsoft::QLinearGlobalAveragePool",
             "com.microsoft::QLinearSoftmax",
+            "com.microsoft::QLinearWhere",
         ),
         "tests/devices/cpu/operators/test_onnxruntime_quantized.py",
     ),

@@ -154,7 +154,10 @@ def _fused(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     optimized = optimizer.optimize_model(
         str(folder / "model.onnx"), model_type="bert", num_heads=_HEADS, hidden_size=_HIDDEN, opt_level=0
     )
-    return optimized.model  # which does not import com.microsoft; `save_model_to_file` would add that
+    made: onnx.ModelProto = optimized.model
+    if not any(entry.domain for entry in made.opset_import):
+        made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
 
 
 def _extended(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
@@ -173,7 +176,9 @@ def _dynamic(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quantize_dynamic(model, folder / "dynamic.onnx")
+        # The type of what reads a fused node, which onnx does not infer.
+        options = {"DefaultTensorType": TensorProto.FLOAT}
+        quantize_dynamic(model, folder / "dynamic.onnx", extra_options=options)
     return onnx.load(folder / "dynamic.onnx")
 
 
@@ -204,6 +209,7 @@ def _static(model: onnx.ModelProto, folder: Path, layout: str, per_channel: bool
 
 MODELS: dict[str, Callable[[Path], onnx.ModelProto]] = {
     "encoder fused": lambda folder: _fused(encoder(), folder),
+    "encoder fused dynamic": lambda folder: _dynamic(_fused(encoder(), folder), folder),
     "encoder extended": lambda folder: _extended(encoder(), folder),
     "encoder dynamic": lambda folder: _dynamic(encoder(), folder),
     "encoder dynamic extended": lambda folder: _extended(_dynamic(encoder(), folder), folder),

@@ -76,10 +76,10 @@ def rounded(x: Array, block: int) -> tuple[Array, Array]:
     """Levels [m][blocks][block] and scales [m][blocks] of x."""
     blocks = -(-x.shape[1] // block)
     wide = np.pad(x, [(0, 0), (0, blocks * block - x.shape[1])]).reshape(len(x), blocks, block)
-    scales = np.abs(wide).max(axis=2, initial=0) / np.float32(127)
+    largest = np.abs(wide).max(axis=2, initial=0)
     with np.errstate(divide="ignore"):
-        factors = np.where(scales > 0, np.float32(1) / scales, np.float32(0)).astype(np.float32)
-    return np.rint(wide * factors[:, :, None]).astype(int), scales
+        factors = np.where(largest > 0, np.float32(127) / largest, np.float32(0)).astype(np.float32)
+    return np.rint(wide * factors[:, :, None]).astype(int), largest / np.float32(127)
 
 
 def naive_bytes(x: Array, weights: Weights, bias: Array | None) -> Array:

@@ -1,11 +1,12 @@
 /* Products with weights of 4 or 8 bits whose activations are rounded to 8 bits: matmul_nbits_bytes. nbits.h has the layout
  * of the weights; operands and ints are those of matmul_nbits.
  *
- * Each block of a row of x is rounded to integers q of -127 to 127: q = round(x / scale), where scale is the largest
- * magnitude over 127, as onnxruntime does for accuracy_level 4. The products of a block are exact integers:
+ * Each block of a row of x is rounded to integers q of -127 to 127: q = round(x * (127 / m)), where m is the largest
+ * magnitude, and the scale is m / 127, as onnxruntime does for accuracy_level 4. The order of operations decides how
+ * halves are rounded, which are frequent if x was dequantized. The products of a block are exact integers:
  *     y = sum over blocks of scale of x * scale of B * (sum of q B - zero point * sum of q) + bias.
- * Results are the same in all instruction sets. NaN or infinity in x makes its row NaN. A scale that has no finite
- * reciprocal (magnitudes below 1e-36) counts as 0.
+ * Results are the same in all instruction sets. NaN or infinity in x makes its row NaN. A scale counts
+ * as 0 if 127 / m is not finite (m below 4e-37).
  *   scratch: the rounded rows, as ht_scratch_nbits says. */
 #include "integer_vec.h"
 #include "nbits.h"
@@ -52,7 +53,7 @@ static void round_block(const float *x, int64_t count, int64_t block, int8_t *le
     vf largest = vf_set1(0.0f);
     for (int64_t i = 0; i < count; i += VF_LANES)
         largest = vf_max_nan(vf_abs(vf_load_n(x + i, ht_min64(VF_LANES, count - i))), largest);
-    const float magnitude = vf_hmax(largest), scale = magnitude / 127.0f, factor = 1.0f / scale;
+    const float magnitude = vf_hmax(largest), scale = magnitude / 127.0f, factor = 127.0f / magnitude;
     memset(levels, 0, (size_t)block);
     scales[1] = 0.0f;
     if (!(magnitude <= FLT_MAX)) {

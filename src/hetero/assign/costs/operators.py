@@ -197,7 +197,7 @@ _NORMALIZING = (
 )
 
 _CONTRIB_TRANSCENDENTAL = "BiasGelu FastGelu Gelu QuickGelu QLinearSigmoid"
-_CONTRIB_SIMPLE = "DequantizeLinear QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QuantizeLinear"
+_CONTRIB_SIMPLE = "DequantizeLinear QLinearAdd QLinearConcat QLinearLeakyRelu QLinearMul QLinearWhere QuantizeLinear"
 _CONTRIB_NORMALIZING = "SkipLayerNormalization SkipSimplifiedLayerNormalization"
 _CLASSIC = (
     "ArrayFeatureExtractor Binarizer CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder "
@@ -228,7 +228,7 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(_in("com.microsoft", _CONTRIB_TRANSCENDENTAL), _per_input(15)),
     **dict.fromkeys(_in("com.microsoft", _CONTRIB_NORMALIZING), _per_input(8)),
     **dict.fromkeys(("SimplifiedLayerNormalization", "com.microsoft::QLinearGlobalAveragePool"), _per_input(8)),
-    "com.microsoft::EmbedLayerNormalization": _per_output(10),
+    **dict.fromkeys(_in("com.microsoft", "EmbedLayerNormalization QEmbedLayerNormalization"), _per_output(10)),
     "com.microsoft::RotaryEmbedding": _per_input(3),
     "com.microsoft::QLinearSoftmax": _per_input(20),
     "com.microsoft::QLinearAveragePool": _pool,
@@ -236,7 +236,7 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(_in("com.microsoft", "DynamicQuantizeMatMul FusedMatMul MatMulIntegerToFloat"), _columns_product),
     "com.microsoft::MatMulNBits": _matmul_nbits,
     "com.microsoft::QGemm": _quantized_gemm,
-    "com.microsoft::Attention": _packed_attention,
+    **dict.fromkeys(_in("com.microsoft", "Attention QAttention"), _packed_attention),
     "com.microsoft::GroupQueryAttention": _grouped_attention,
     "com.microsoft::DynamicQuantizeLSTM": _recurrent(25),  # R is [directions, hidden, 4 * hidden]
     **dict.fromkeys(_in("ai.onnx.ml", "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor"), _tree_ensemble),
@@ -264,6 +264,6 @@ _SPARSE_READERS = "Gather GatherElements GatherND Slice Split SplitToSequence Co
 SPARSE_READERS: Mapping[str, int] = {
     **dict.fromkeys(_SPARSE_READERS.split(), 0),
     "com.microsoft::GatherBlockQuantized": 0,
-    "com.microsoft::EmbedLayerNormalization": 2,
+    **dict.fromkeys(_in("com.microsoft", "EmbedLayerNormalization QEmbedLayerNormalization"), 2),
 }
 """Operators that read only as many elements of the input at this position as they write."""

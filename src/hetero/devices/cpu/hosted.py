@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..._hosted import Nodes, matching
 from ...plugin.profile import ProfileRow
 from ...plugin.request import RepeatingRunner, owned
-from .registry import FEEDING, NodePlan
+from .registry import BY_COLUMN, FEEDING, NodePlan
 from .runner import CpuRunner, hosted_error, prepared
 
 if TYPE_CHECKING:
@@ -151,8 +151,9 @@ class HostedRunner(RepeatingRunner):
         self._rest: list[Any] = [
             model.constant(value) if value >= 0 and model.is_constant[value] else None for value in numbers
         ][len(inputs) :]
-        self._first: Nodes | None = None  # made in the first run, like `Node.prepared`
-        self._last: Nodes | None = None
+        self._model = model
+        self._first: tuple[Nodes, tuple[int, ...]] | None = None  # made in the first run, like `Node.prepared`
+        self._last: tuple[Nodes, tuple[int, ...]] | None = None
         self._timed = timed
         self._times: dict[int, tuple[int, int]] = {}
         self._types: list[tuple[Any, Any]] = []  # of the inputs of the last run
@@ -207,7 +208,7 @@ class HostedRunner(RepeatingRunner):
         values = [*inputs, *self._rest]
         if self._first is None:
             self._first = self._prepared(self._ends.first)
-        self._run(self._first, self._ends.first, values)
+        self._run(*self._first, values)
         return values
 
     def _finished(self, values: list[Any], results: Sequence[NDArray[Any]]) -> list[Any]:
@@ -216,21 +217,50 @@ class HostedRunner(RepeatingRunner):
             values[v] = result if table is None else table[result]
         if self._last is None:
             self._last = self._prepared(self._ends.last)
-        self._run(self._last, self._ends.last, values)
+        self._run(*self._last, values)
         return [values[v] for v in self._outputs]
 
-    def _run(self, nodes: Nodes, indices: Sequence[int], values: list[Any]) -> None:
+    def _run(self, nodes: Nodes, running: Sequence[int], values: list[Any]) -> None:
         try:
             nodes.run(values, self.cancellation)
+        except _SelectionFailed as failed:
+            raise self._core.named(hosted_error(failed.plan, failed.error)) from failed.error
         except Exception as error:
-            made = hosted_error(self._nodes[indices[nodes.at]], error)
+            made = hosted_error(self._nodes[running[nodes.at]], error)
             raise self._core.named(made) from error
         self.cancellation.check()
 
-    def _prepared(self, indices: Sequence[int]) -> Nodes:
-        steps = [step for step in self._steps if step[0] in indices]
-        functions = tuple(self._function(i) for i, _, _ in steps)
-        return Nodes(functions, tuple(taken for _, taken, _ in steps), tuple(made for _, _, made in steps))
+    def _prepared(self, indices: Sequence[int]) -> tuple[Nodes, tuple[int, ...]]:
+        """The functions of these nodes, and the nodes that they belong to."""
+        steps = {i: (self._function(i), taken, made) for i, taken, made in self._steps if i in indices}
+        if not self._timed:
+            for selector, (reader, column) in self._columns(indices).items():
+                function, taken, _ = steps.pop(selector)
+                encoder = steps[reader]
+                joined = _of_column(encoder[0], column, function, self._nodes[selector])
+                steps[reader] = (joined, taken, encoder[2])
+        functions, taken_by, made_by = zip(*steps.values(), strict=True) if steps else ((), (), ())
+        return Nodes(functions, taken_by, made_by), tuple(steps)
+
+    def _columns(self, indices: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Nodes that select one column, whose number is a constant, and the only node that reads it, which encodes
+        strings: selector -> (that node, column)."""
+        readers: dict[int, list[int]] = {}
+        for i in indices:
+            for value in self._nodes[i].inputs:
+                readers.setdefault(value, []).append(i)
+        kept = {*self._ends.inputs, *map(int, self._model.output_ids)}
+        kept.update(v for i in self._ends.nodes if i not in indices for v in self._nodes[i].inputs)
+        found = {}
+        for i in indices:
+            plan = self._nodes[i]
+            of = readers.get(plan.outputs[0], []) if plan.outputs else []
+            if len(of) != 1 or plan.outputs[0] in kept or self._nodes[of[0]].operator.host not in BY_COLUMN:
+                continue
+            column = _selected_column(self._model, plan)
+            if column is not None:
+                found[i] = (of[0], column)
+        return found
 
     def _function(self, i: int) -> Callable[..., Sequence[Any]]:
         function = prepared(self._nodes[i])
@@ -247,6 +277,49 @@ class HostedRunner(RepeatingRunner):
 
     def profile(self) -> Sequence[ProfileRow]:
         return self._core.profile()
+
+
+class _SelectionFailed(Exception):
+    """The node before an encoder failed: see `_of_column`."""
+
+    def __init__(self, plan: NodePlan, error: Exception) -> None:
+        super().__init__(plan, error)
+        self.plan, self.error = plan, error
+
+
+def _selected_column(model: Model, plan: NodePlan) -> int | None:
+    """The column of a matrix that a node selects, if its number is a constant: then its result is a matrix too."""
+    name = plan.node.op_type
+    if name != "ai.onnx.ml::ArrayFeatureExtractor" and (name != "Gather" or plan.node.get("axis", 0) != 1):
+        return None
+    if len(plan.inputs) != 2 or plan.operator.custom is not None or not model.is_constant[plan.inputs[1]]:
+        return None
+    places = model.constant(plan.inputs[1])
+    if places.size != 1 or (name == "Gather" and places.shape != (1,)):
+        return None
+    column = int(places.reshape(-1)[0])
+    return column if column >= 0 else None
+
+
+def _of_column(
+    encode: Callable[..., Sequence[Any]], column: int, select: Callable[..., Sequence[Any]], selector: NodePlan
+) -> Callable[..., Sequence[Any]]:
+    """A function of the operands of ``select`` that returns what ``encode`` returns for its result. For a matrix of
+    strings that has the column, it makes no array of the column."""
+
+    def run(x: NDArray[Any], places: NDArray[Any]) -> Sequence[Any]:
+        if x.dtype.hasobject:
+            try:
+                return encode(x, column)
+            except IndexError:
+                pass
+        try:
+            (selected,) = select(x, places)
+        except Exception as error:
+            raise _SelectionFailed(selector, error) from error
+        return encode(selected)
+
+    return run
 
 
 def _type_of(value: Any) -> tuple[Any, Any]:

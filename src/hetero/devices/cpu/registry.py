@@ -139,6 +139,9 @@ ALIASES: dict[str, tuple[str, int]] = {}
 
 LATER: dict[str, str] = {}
 """Name of an operator -> the module that registers it in `OPERATORS`, and is imported when a model has the operator."""
+BY_COLUMN: set[Host] = set()
+"""Hosted operators whose functions also take an array of strings and the number of a column, for which they return what
+they return for this column; IndexError if the array has no such column."""
 LATER_HOSTED: list[str] = []
 """The modules that register `HOSTED`. They are imported when a model has a node without a kernel."""
 ADAPTERS: list[Callable[[str, Operator], Operator]] = []

@@ -43,6 +43,26 @@ def test_matmul_nbits(bits: int, k: int, n: int, block: int, level: int | None) 
         check("MatMulNBits", with_bias, **options, **close)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_halves_are_rounded_as_in_onnxruntime(bits: int) -> None:
+    """Activations that were dequantized lie halfway between two levels where the largest is an even one."""
+    random = np.random.default_rng(bits)
+    k, n, block = 64, 24, 32
+    for largest in (254, 762, 1270):
+        for unit in (0.0078431, 0.037, 1.7e-5):
+            levels = random.integers(-largest, largest + 1, (9, k))
+            levels[:, ::block] = largest
+            inputs = {
+                "x": (levels * np.float32(unit)).astype(np.float32),
+                "b": random.integers(0, 256, (n, k // block, block * bits // 8)).astype(np.uint8),
+                "s": (random.random(n * k // block) / 100 + 1e-3).astype(np.float32),
+            }
+            options = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": 4}
+            model = model_of("MatMulNBits", inputs, ("b", "s"), **options)
+            (wanted,) = run_directly(model, {"x": inputs["x"]})
+            np.testing.assert_allclose(run(model, inputs)[0], wanted, 1e-5, 1e-5 * np.abs(wanted).max())
+
+
 def test_bad_weights_are_refused_before_compiling() -> None:
     inputs = {"x": floats(2, 32), "b": np.zeros((4, 2, 8), np.uint8), "s": floats(4, 2)}
     good = {"K": 32, "N": 4, "bits": 4, "block_size": 16}

@@ -9,10 +9,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
-from contrib_nodes import CONTRIB, Array, check, floats, model_of, refusal, run
-from hetero import Core, InferenceError
+from contrib_nodes import Array, check, floats, model_of, refusal, run
+from hetero import Core, HeteroError, InferenceError
 from onnxruntime_models import MODELS, feeds, run_directly
 
 BYTES = ["uint8", "int8"]
@@ -99,6 +98,9 @@ def parameters(op: str) -> tuple[dict[str, Array], dict[str, Any]]:
             return matrices | {"sC": one, "zC": z}, {}
         case "QGemm":
             return matrices | {"-c": q, "sy": one, "zy": z}, {}
+        case "QLinearWhere":
+            made = {"c": q > 9, "x": q, "sx": one, "zx": z, "y": q, "sy": one, "zy": z, "sz": one, "zz": z}
+            return made, {}
         case "QLinearConcat":
             return {"sY": one, "zY": z, "input 2": q, "sinput 2": one, "zinput 2": z}, {"axis": 1}
         case "MatMulIntegerToFloat":
@@ -114,7 +116,7 @@ def parameters(op: str) -> tuple[dict[str, Array], dict[str, Any]]:
 
 OPERATORS = [
     *("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearGlobalAveragePool"),
-    *("QLinearAveragePool", "QLinearConcat", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"),
+    *("QLinearWhere", "QLinearAveragePool", "QLinearConcat", "QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"),
 ]
 
 
@@ -132,7 +134,7 @@ def test_parameters_that_do_not_fit(op: str) -> None:
                 reason = refusal(model_of(op, inputs | {name: scale(bad)}, fixed, **attributes))
                 assert f"{tensor}_scale = {scale(bad)}" in reason
             continue
-        is_typed = tensor in inputs or (tensor in "YC" and op.startswith("QLinear") and op != "QLinearConcat")
+        is_typed = tensor in inputs or (tensor in "YCz" and op.startswith("QLinear") and op != "QLinearConcat")
         reason = refusal(model_of(op, inputs | {name: np.array(0, np.int8)}, fixed, **attributes))
         assert (f"{tensor}_zero_point of type int8" in reason) == is_typed
     for name in fixed:
@@ -178,6 +180,73 @@ def test_binary(op: str, dtype: str) -> None:
         inputs |= {"cs": scale(0.07), "cz": zero(dtype, 3)}
         check(op, inputs, atol=1)
         check(op, inputs, atol=1, constants=("as", "az", "b", "bs", "bz", "cs", "cz"))
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_where(dtype: str) -> None:
+    fixed = ("sx", "zx", "sy", "zy", "sz", "zz")
+    for c, a, b in (((3, 4), (3, 4), (3, 4)), ((3, 1), (1, 4), (3, 4)), ((), (2, 3), (3,)), ((1,), (0, 3), (1, 3))):
+        inputs = {"c": np.asarray(np.random.default_rng(0).random(c) > 0.5)}
+        inputs |= {"x": numbers(dtype, *a), "sx": scale(0.1), "zx": zero(dtype, 3)}
+        inputs |= {"y": numbers(dtype, *b, seed=1), "sy": scale(0.05), "zy": zero(dtype, -7)}
+        for to, middle in ((0.09, 5), (0.1, 3), (0.05, -7), (1e-3, 0), (np.inf, 1)):
+            given = inputs | {"sz": scale(to), "zz": zero(dtype, middle)}
+            for constants in ((), fixed, ("y", *fixed)):
+                check("QLinearWhere", given, atol=1, constants=constants)
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_attention(dtype: str, per_column: bool) -> None:
+    batch, length, hidden = 2, 5, 16
+    scales = (np.abs(floats(3 * hidden)) / 100 + 1e-3).astype(np.float32) if per_column else scale(0.011)
+    inputs = {"x": numbers("uint8", batch, length, hidden), "w": weights(dtype, hidden, 3 * hidden)}
+    inputs |= {"b": floats(3 * hidden), "sx": scale(0.02), "sw": scales, "m": np.array([3, 5], np.int32)}
+    inputs |= {"zx": np.array(125, np.uint8), "zw": numbers(dtype, *scales.shape)}
+    fixed = ("w", "b", "sx", "sw", "zx", "zw")
+    masks = [np.array([3, 5], np.int32), (np.arange(10).reshape(2, 5) % 3 > 0).astype(np.int32)]
+    for constants in ((), fixed):
+        for mask in masks:
+            check("QAttention", inputs | {"m": mask}, num_heads=4, outputs=2, constants=constants)
+        unmasked = {("-m" if name == "m" else name): array for name, array in inputs.items()}
+        check("QAttention", unmasked, num_heads=2, unidirectional=1, scale=0.3, constants=constants)
+    past = {**unmasked, "past": floats(2, batch, 2, 3, 8)}
+    check("QAttention", past, num_heads=2, outputs=2, unidirectional=1, constants=fixed)
+    reason = refusal(model_of("QAttention", inputs | {"b": floats(3)}, fixed, num_heads=4))
+    assert "bias of shape [3]; expected 48 elements" in reason
+    reason = refusal(model_of("QAttention", inputs | {"sw": np.ones(5, np.float32)}, fixed, num_heads=4))
+    assert "weight_scale of shape [5]; expected 1 or 48 elements" in reason
+    assert "input_scale = nan" in refusal(model_of("QAttention", inputs | {"sx": scale(np.nan)}, fixed, num_heads=4))
+    assert "without num_heads" in refusal(model_of("QAttention", inputs, fixed))
+    reason = refusal(model_of("QAttention", past, fixed, num_heads=2))
+    assert "a past but without present" in reason
+    with pytest.raises(InferenceError, match="48 columns do not fit 5 heads"):
+        run(model_of("QAttention", inputs, fixed, num_heads=5), inputs)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_embedding(dtype: str) -> None:
+    random = np.random.default_rng(0)
+    inputs = {"ids": random.integers(0, 9, (2, 5)).astype(np.int32)}
+    inputs |= {"segments": random.integers(0, 2, (2, 5)).astype(np.int32)}
+    tables = {"w": (9, 8), "p": (6, 8), "t": (2, 8), "g": (8,), "b": (8,)}
+    inputs |= {name: numbers(dtype, *shape) for name, shape in tables.items()}
+    inputs |= {"m": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)}
+    inputs |= {f"s{name}": scale(0.01 * at) for at, name in enumerate(tables, 1)}
+    inputs |= {f"z{name}": zero(dtype, at) for at, name in enumerate(tables)}
+    fixed = tuple(name for name in inputs if name not in ("ids", "segments", "m"))
+    for absent in ((), ("m",), ("segments", "t", "st", "zt")):
+        given = {f"-{name}" if name in absent else name: array for name, array in inputs.items()}
+        check("QEmbedLayerNormalization", given, outputs=2, constants=fixed, epsilon=1e-5)
+    for number in (-1, 9):
+        wrong = inputs | {"ids": np.full((2, 5), number, np.int32)}
+        for device in ("CPU", "TEMPLATE"):
+            with pytest.raises(HeteroError, match="QEmbedLayerNormalization"):
+                run(model_of("QEmbedLayerNormalization", wrong, fixed, outputs=2), wrong, device)
+    bad = inputs | {"sg": scale(np.inf)}
+    assert "gamma_scale = inf" in refusal(model_of("QEmbedLayerNormalization", bad, fixed, outputs=2))
+    few = {f"-{name}" if name == "st" else name: array for name, array in inputs.items()}
+    assert "segment_embedding and its scale" in refusal(model_of("QEmbedLayerNormalization", few, fixed, outputs=2))
 
 
 @pytest.mark.parametrize("dtype", BYTES)
@@ -335,8 +404,6 @@ def test_refusals() -> None:
 def test_whole_models(name: str, tmp_path: Path) -> None:
     """Every model of onnxruntime's tools runs whole, for batches that change."""
     model = MODELS[name](tmp_path)
-    if CONTRIB not in {entry.domain for entry in model.opset_import}:
-        model.opset_import.append(helper.make_opsetid(CONTRIB, 1))
     core = Core()
     support = core.query_model(core.read_model(model), "CPU")
     assert len(support) == len(model.graph.node), support.reasons

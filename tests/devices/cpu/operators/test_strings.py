@@ -330,6 +330,18 @@ def test_look_ups() -> None:
     assert places(table, strided.T, 9, 8).tolist() == [[0, 2]]
     assert one_hot(table, strided, 3)[0].tolist() == [[[1, 0, 0]], [[0, 0, 1]]]
     assert places(table, np.array(["a"], object).reshape(()), 9, 8).tolist() == 0
+    wide = np.array([["a", "b", "ß"], ["?", "a", "a"]], object)
+    for matrix in (wide, np.asfortranarray(wide), np.repeat(wide, 2, axis=1)[:, ::2], wide[:0]):
+        for column in range(3):
+            part = matrix[:, column : column + 1]
+            np.testing.assert_array_equal(places(table, matrix, 9, 8, column), places(table, part, 9, 8))
+            for one, other in zip(one_hot(table, matrix, 4, column), one_hot(table, part, 4), strict=True):
+                np.testing.assert_array_equal(one, other)
+    for array, column in ((wide, 3), (wide[0], 0), (wide[None], 0), (wide[:, :0], 0)):
+        with pytest.raises(IndexError):
+            places(table, array, 9, 8, column)
+        with pytest.raises(IndexError):
+            one_hot(table, array, 4, column)
     assert places(table, np.array([7, 8]), 9, 8).tolist() == [1, 9]
     assert places(table, np.array([1.5, np.nan], np.float32), 9, 8).tolist() == [3, 8]
     with pytest.raises(ValueError, match="number 3 is outside"):

@@ -28,10 +28,11 @@ _LATER = {
     ),
     "onnxruntime_quantized": (
         "com.microsoft::DynamicQuantizeLSTM", "com.microsoft::DynamicQuantizeMatMul",
-        "com.microsoft::MatMulIntegerToFloat", "com.microsoft::QGemm",
+        "com.microsoft::MatMulIntegerToFloat", "com.microsoft::QAttention",
+        "com.microsoft::QEmbedLayerNormalization", "com.microsoft::QGemm",
         "com.microsoft::QLinearAdd", "com.microsoft::QLinearAveragePool", "com.microsoft::QLinearConcat",
         "com.microsoft::QLinearGlobalAveragePool", "com.microsoft::QLinearLeakyRelu", "com.microsoft::QLinearMul",
-        "com.microsoft::QLinearSigmoid", "com.microsoft::QLinearSoftmax",
+        "com.microsoft::QLinearSigmoid", "com.microsoft::QLinearSoftmax", "com.microsoft::QLinearWhere",
     ),
     "quantized": (
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",

@@ -273,9 +273,9 @@ def _simplified_layer_norm(context: Context, node: Node, inputs: Sequence[Value 
 _EMBEDDINGS = (*F32, "float16")
 
 
-def _embedding_refusal(model: Model, view: NodeView) -> str | None:
+def embedding_refusal(model: Model, view: NodeView) -> str | None:
     if _is_named(view.inputs, 1) != _is_named(view.inputs, 4):
-        return "EmbedLayerNormalization with only one of segment_ids and segment_embedding"
+        return f"{view.op_type} with only one of segment_ids and segment_embedding"
     return None
 
 
@@ -284,12 +284,25 @@ def _embedding_refusal(model: Model, view: NodeView) -> str | None:
     dtypes=(("int32",), ("int32",), *(_EMBEDDINGS,) * 5, ("int32",), ("int32",)),
     attributes={"epsilon": None, "mask_index_type": (0,)},
     required=(0, 2, 3, 5, 6),
-    check=_embedding_refusal,
+    check=embedding_refusal,
     result=2,
 )
 def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    ids, segments, words, places, segment_table = (_optional(inputs, i) for i in range(5))
-    gamma, beta, mask, positions = (_optional(inputs, i) for i in range(5, 9))
+    dtype = _required(inputs[2]).dtype
+    made = embedded(context, node, inputs[:8], _optional(inputs, 8), lambda value, _: cast(context, value, _F32))
+    return [each if each.dtype == _INT32 else cast(context, each, dtype) for each in made]
+
+
+def embedded(
+    context: Context,
+    node: Node,
+    inputs: Sequence[Value | None],
+    positions: Value | None,
+    widen: Callable[[Value, int], Value],
+) -> list[Value]:
+    """The results of EmbedLayerNormalization in float32. ``widen``: a value of the type of the embeddings as float32;
+    it also takes the input's position."""
+    ids, segments, words, places, segment_table, gamma, beta, mask = (_optional(inputs, i) for i in range(8))
     assert ids is not None
     assert words is not None
     assert places is not None
@@ -306,22 +319,22 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
     if places.shape[1] != width or (segment_table is not None and segment_table.shape[1:] != (width,)):
         raise InferenceError(f"embeddings do not all have {width} columns")
 
-    def looked_up(table: Value, rows: Value) -> Value:
+    def looked_up(position: int, table: Value, rows: Value) -> Value:
         # As in onnxruntime, negative numbers are errors: the kernel would count them from the end.
         is_negative = binary(context, "less", rows, context.scalar(0, rows.dtype), _BOOL)
         outside = context.scalar(np.iinfo(rows.dtype).max, rows.dtype)
         rows = context.call("where", [is_negative, outside, rows], rows.shape, rows.dtype)
-        return cast(context, context.call("gather", [table, rows], (*rows.shape, width), table.dtype, [0]), _F32)
+        return widen(context.call("gather", [table, rows], (*rows.shape, width), table.dtype, [0]), position)
 
     if positions is None:
         positions = context.counting(length)
     elif positions.shape not in ((batch, length), (1, length)):
         raise InferenceError(f"position_ids {list(positions.shape)} do not fit input_ids {list(ids.shape)}")
-    total = binary(context, "add", looked_up(words, ids), looked_up(places, positions))
+    total = binary(context, "add", looked_up(2, words, ids), looked_up(3, places, positions))
     if segment_table is not None:
-        total = binary(context, "add", total, looked_up(segment_table, _required(segments)))
-    scale, shift = cast(context, _required(gamma), _F32), None if beta is None else cast(context, beta, _F32)
-    made = cast(context, _normalized(context, total, scale, shift, node.get("epsilon", 1e-12), root=False), words.dtype)
+        total = binary(context, "add", total, looked_up(4, segment_table, _required(segments)))
+    scale, shift = widen(_required(gamma), 5), None if beta is None else widen(beta, 6)
+    made = _normalized(context, total, scale, shift, node.get("epsilon", 1e-12), root=False)
     if node.num_outputs < 2:
         return [made]
     if mask is None:
@@ -329,7 +342,7 @@ def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | Non
     else:  # the number of ones in each row
         ones = cast(context, binary(context, "equal", mask, context.scalar(1, _INT32), _BOOL), _INT32)
         counts = reduced(context, ones, "sum", (1,), keep=False)
-    return [made, counts, cast(context, total, words.dtype)]
+    return [made, counts, total]
 
 
 def _zeros(count: int) -> np.ndarray[Any, Any]:
@@ -444,13 +457,13 @@ def _addends(
     return addends
 
 
-def _attention_refusal(model: Model, view: NodeView) -> str | None:
+def attention_refusal(model: Model, view: NodeView) -> str | None:
     if view.attributes.get("num_heads", 0) < 1:
         return f"{view.op_type} without num_heads"
     if view.op_type == "Attention" and len(view.attributes.get("qkv_hidden_sizes", (1, 1, 1))) != 3:
         return "Attention whose qkv_hidden_sizes are not three numbers"
-    past, present = (4, 1) if view.op_type == "Attention" else (6, 1)
-    if _is_named(view.inputs, past) and not _is_named(view.outputs, present):
+    past = {"Attention": 4, "QAttention": 8}.get(view.op_type, 6)
+    if _is_named(view.inputs, past) and not _is_named(view.outputs, 1):
         return f"{view.op_type} with a past but without present outputs"
     if view.op_type == "MultiHeadAttention" and _is_named(view.inputs, 6) != _is_named(view.inputs, 7):
         return "MultiHeadAttention with only one of past_key and past_value"
@@ -472,18 +485,25 @@ def _attention_refusal(model: Model, view: NodeView) -> str | None:
     },
     required=(0, 1),
     no_inputs={6: "past_sequence_length"},
-    check=_attention_refusal,
+    check=attention_refusal,
 )
 def _attention(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, weights = _required(inputs[0]), _required(inputs[1])
     bias, mask, past, attention_bias = (_optional(inputs, i) for i in range(2, 6))
     if x.rank != 3 or weights.rank != 2:
         raise InferenceError(f"an input of shape {list(x.shape)} does not fit weights of shape {list(weights.shape)}")
-    total, heads = weights.shape[1], node.get("num_heads", 0)
+    product = _with_bias(context, matrix_product(context, x, weights), bias)
+    return attended_product(context, node, product, mask, past, attention_bias)
+
+
+def attended_product(
+    context: Context, node: Node, product: Value, mask: Value | None, past: Value | None, attention_bias: Value | None
+) -> list[Value]:
+    """The results of Attention. ``product``: queries, keys and values, [batch, positions, their sizes]."""
+    total, heads = product.shape[2], node.get("num_heads", 0)
     sizes = list(node.get("qkv_hidden_sizes", ()) or (total // 3,) * 3)
     if sum(sizes) != total or sizes[0] != sizes[1] or any(size < 1 or size % heads for size in sizes):
         raise InferenceError(f"weights of {total} columns do not fit {heads} heads and sizes {sizes}")
-    product = _with_bias(context, matrix_product(context, x, weights), bias)
     query, key, value = (_heads(context, _part(context, product, sum(sizes[:i]), sizes[i]), heads) for i in range(3))
     present: list[Value] = []
     if past is not None:
@@ -507,7 +527,7 @@ def _attention(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     attributes={"num_heads": None, "unidirectional": (0, 1), "scale": None, "mask_filter_value": None},
     no_inputs={8: "past_sequence_length", 9: "cache_indirection"},
     no_outputs={3: "its scores as an output"},
-    check=_attention_refusal,
+    check=attention_refusal,
 )
 def _multi_head_attention(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """Keys and values are [batch, positions, heads * size], or [batch, heads, positions, size] of another sequence.

@@ -8,7 +8,7 @@ halfway between two integers may differ by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,15 @@ from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
-from .onnxruntime import _contrib, _vector, _with_bias
+from .onnxruntime import (
+    _contrib,
+    _vector,
+    _with_bias,
+    attended_product,
+    attention_refusal,
+    embedded,
+    embedding_refusal,
+)
 from .quantized import (
     Quantized,
     _as_constant,
@@ -94,7 +102,6 @@ def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     "QLinearLeakyRelu", dtypes=_UNARY_TYPES, attributes={"alpha": None}, required=(0, 1, 3), check=_unary_parameters
 )
 def _unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """A look-up in a table of 256 results if the parameters are constants of the model."""
     x = _required(inputs[0])
 
     def computed(context: Context, x: Value) -> Value:
@@ -105,10 +112,18 @@ def _unary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
             made = unary(context, _LEAKY_RELU, wide, node.get("alpha", 0.01))
         return _quantized(context, made, inputs[3], _optional(inputs, 4), x.dtype)
 
-    if x.data is not None or not all(value is None or value.shared for value in inputs[1:]):
-        return [computed(context, x)]
+    return [_by_table(context, x, inputs[1:], computed)]
+
+
+def _by_table(
+    context: Context, x: Value, parameters: Sequence[Value | None], computed: Callable[[Context, Value], Value]
+) -> Value:
+    """The result of an elementwise function of bytes: a look-up in a table of its 256 results if its parameters are
+    constants of the model."""
+    if x.data is not None or not all(value is None or value.shared for value in parameters):
+        return computed(context, x)
     levels = context.constant(table(x.dtype, computed))
-    return [context.call("lookup", [x, levels], x.shape, x.dtype)]
+    return context.call("lookup", [x, levels], x.shape, x.dtype)
 
 
 def _softmax_refusal(model: Model, view: ExaminedNode) -> str | None:
@@ -206,6 +221,60 @@ def _concat(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     return [context.call("concat", parts, shape, zero.dtype, [axis])]
 
 
+@_contrib(
+    "QLinearWhere",
+    dtypes=(("bool",), _BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES),
+    required=range(9),
+    check=parameter_refusal(Quantized("x", 1, 2, 3), Quantized("y", 4, 5, 6), Quantized("z", 1, 7, 8), infinite=True),
+    result=1,
+)
+def _where(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    condition, x, y = (_required(inputs[at]) for at in (0, 1, 4))
+    if x.dtype != y.dtype:
+        raise InferenceError(f"expected operands of the same type, found {x.dtype} and {y.dtype}")
+    scale, zero = inputs[7:9]
+
+    def rounded(at: int) -> Value:
+        def computed(context: Context, operand: Value) -> Value:
+            wide = _dequantized(context, operand, inputs[at + 1], inputs[at + 2])
+            return _quantized(context, wide, scale, zero, operand.dtype)
+
+        return _by_table(context, _required(inputs[at]), [*inputs[at + 1 : at + 3], scale, zero], computed)
+
+    parts = [rounded(1), rounded(4)]
+    shape = broadcast(condition, Value(x.dtype, broadcast(x, y)))
+    return [context.call("where", [condition, *parts], shape, x.dtype)]
+
+
+_TABLES = {"word_embedding": 2, "position_embedding": 3, "segment_embedding": 4, "gamma": 5, "beta": 6}
+_embedding_parameters = parameter_refusal(
+    *(Quantized(name, at, at + 6, at + 11) for name, at in _TABLES.items()), any_sign=True
+)
+
+
+def _embedding_refusal(model: Model, view: ExaminedNode) -> str | None:
+    if (view.inputs[4] == "") != (view.inputs[10] == ""):
+        return "QEmbedLayerNormalization with only one of segment_embedding and its scale"
+    return embedding_refusal(model, view) or _embedding_parameters(model, view)
+
+
+@_contrib(
+    "QEmbedLayerNormalization",
+    dtypes=(("int32",), ("int32",), *(_BYTES,) * 5, ("int32",), *(F32,) * 5, *(_BYTES,) * 5),
+    attributes={"epsilon": None},
+    required=(0, 2, 3, 5, 6, 8, 9, 11, 12, 13, 14, 16, 17),
+    check=_embedding_refusal,
+    result="float32",
+)
+def _embed_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Rows are gathered as bytes and then widened."""
+
+    def widen(value: Value, at: int) -> Value:
+        return _dequantized(context, value, inputs[at + 6], inputs[at + 11])
+
+    return embedded(context, node, inputs[:8], None, widen)[: node.num_outputs]
+
+
 # ---- products
 
 
@@ -281,6 +350,45 @@ def _dynamic_quantize_matmul(context: Context, node: Node, inputs: Sequence[Valu
     x, b, b_scale = (_required(value) for value in inputs[:3])
     a, a_scale, a_zero = _bytes_of(context, x)
     return [_scaled_product(context, a, a_scale, a_zero, b, b_scale, _optional(inputs, 3), _optional(inputs, 4))]
+
+
+_attention_parameters = parameter_refusal(
+    Quantized("input", 0, 3, 6), Quantized("weight", 1, 4, 7, single=False), any_sign=True
+)
+
+
+def _attention_refusal(model: Model, view: ExaminedNode) -> str | None:
+    _, weights, bias, _, scale, _, _, zero = constants(model, view, 8)
+    return (
+        attention_refusal(model, view)
+        or columns_trouble(view, columns_of(weights), weight_scale=scale, weight_zero_point=zero, bias=bias)
+        or _attention_parameters(model, view)
+    )
+
+
+@_contrib(
+    "QAttention",
+    dtypes=(_BYTES, _BYTES, F32, F32, F32, ("int32",), _BYTES, _BYTES, F32),
+    attributes={
+        "num_heads": None,
+        "unidirectional": (0, 1),
+        "scale": None,
+        "mask_filter_value": None,
+        "do_rotary": (0,),
+        "past_present_share_buffer": (0,),
+    },
+    required=range(5),
+    check=_attention_refusal,
+    result="float32",
+)
+def _attention(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """Attention whose first product is one of bytes."""
+    x, weights, bias, x_scale, scale = (_required(value) for value in inputs[:5])
+    mask, x_zero, zero, past = (_optional(inputs, i) for i in range(5, 9))
+    if x.rank != 3 or weights.rank != 2:
+        raise InferenceError(f"an input of shape {list(x.shape)} does not fit weights of shape {list(weights.shape)}")
+    product = _scaled_product(context, x, x_scale, x_zero, weights, scale, zero, bias)
+    return attended_product(context, node, product, mask, past, None)
 
 
 _gemm_parameters = parameter_refusal(

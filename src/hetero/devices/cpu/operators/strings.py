@@ -20,7 +20,7 @@ from ....errors import InferenceError
 from ....model.constants import array_of
 from ....model.types import dtype_of
 from ...bounded_patterns import all_matches, bounded_pattern
-from ..registry import ANY, FEEDING, INDICES, NUMBERS, STRING, Node, hosted
+from ..registry import ANY, BY_COLUMN, FEEDING, INDICES, NUMBERS, STRING, Node, hosted
 
 __all__ = ["texts"]
 
@@ -241,10 +241,10 @@ def _label_encoder(node: Node) -> Run:
         elif place.setdefault(key, at) != at:
             raise InferenceError(f"LabelEncoder with a key that is given twice: {key!r}")
 
-    def run(x: Array) -> Sequence[Any]:
+    def run(x: Array, column: int = -1) -> Sequence[Any]:
         if x.dtype != keys.dtype:
             raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
-        return [table.take(places(place, x, count, nan))]
+        return [table.take(places(place, x, count, nan, column))]
 
     return run
 
@@ -295,17 +295,21 @@ def _one_hot_encoder(node: Node) -> Run:
     place = {key: at for at, key in enumerate(categories)}
     zeros = node.get("zeros", 1)
 
-    def run(x: Array) -> Sequence[Any]:
+    def run(x: Array, column: int = -1) -> Sequence[Any]:
         if (x.dtype == object) != bool(names):
             raise InferenceError(f"x is {x.dtype}, but the categories are {'strings' if names else 'int64'}")
         if x.dtype.kind == "f":
             x = x.astype(np.int64)
-        made, unknown = one_hot(place, x, count)
+        made, unknown = one_hot(place, x, count, column)
         if not zeros and unknown >= 0:
-            raise InferenceError(f"{x.reshape(-1)[unknown]!r} is not a category, and zeros is 0")
+            items = x.reshape(-1) if column < 0 else x[:, column]
+            raise InferenceError(f"{items[unknown]!r} is not a category, and zeros is 0")
         return [made]
 
     return run
+
+
+BY_COLUMN.update((_label_encoder, _one_hot_encoder))
 
 
 # ---- TfIdfVectorizer

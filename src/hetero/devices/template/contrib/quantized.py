@@ -9,7 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .network import windows
+from .attention import attention
+from .network import embed_layer_normalization, windows
 from .table import Array, definition
 
 
@@ -110,6 +111,59 @@ def qlinear_concat(scale: Array, zero: Array, *parts: Array, axis: int) -> Array
     return np.concatenate(made, axis=axis)
 
 
+@definition("QLinearWhere")
+def qlinear_where(
+    condition: Array,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y: Array,
+    y_scale: Array,
+    y_zero: Array,
+    scale: Array,
+    zero: Array,
+) -> Array:
+    parts = _dequantized(x, x_scale, x_zero), _dequantized(y, y_scale, y_zero)
+    return _quantized(np.where(condition, *parts), scale, zero, x.dtype)
+
+
+@definition("QEmbedLayerNormalization")
+def qembed_layer_normalization(
+    ids: Array,
+    segments: Array | None,
+    words: Array,
+    places: Array,
+    segment_table: Array | None,
+    gamma: Array,
+    beta: Array,
+    mask: Array | None,
+    word_scale: Array,
+    place_scale: Array,
+    segment_scale: Array | None,
+    gamma_scale: Array,
+    beta_scale: Array,
+    word_zero: Array,
+    place_zero: Array,
+    segment_zero: Array | None,
+    gamma_zero: Array,
+    beta_zero: Array,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Array, ...]:
+    tables = [
+        None if table is None or scale is None else _dequantized(table, scale, zero)
+        for table, scale, zero in (
+            (words, word_scale, word_zero),
+            (places, place_scale, place_zero),
+            (segment_table, segment_scale, segment_zero),
+            (gamma, gamma_scale, gamma_zero),
+            (beta, beta_scale, beta_zero),
+        )
+    ]
+    made, counts, _ = embed_layer_normalization(ids, segments, *tables, mask, epsilon=epsilon)
+    return made, counts
+
+
 @definition("QLinearGlobalAveragePool")
 def qlinear_global_average_pool(
     x: Array, x_scale: Array, x_zero: Array, scale: Array, zero: Array, *, channels_last: int = 0
@@ -185,6 +239,32 @@ def dynamic_quantize_matmul(
     levels = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
     made: Array = matmul_integer_to_float(levels, b, np.asarray(scale), b_scale, zero, b_zero, bias)
     return made
+
+
+@definition("QAttention", accepted={"do_rotary": (0,), "past_present_share_buffer": (0,)})
+def qattention(
+    x: Array,
+    weights: Array,
+    bias: Array,
+    x_scale: Array,
+    w_scale: Array,
+    mask: Array | None = None,
+    x_zero: Array | None = None,
+    w_zero: Array | None = None,
+    past: Array | None = None,
+    *,
+    num_heads: int,
+    unidirectional: int = 0,
+    scale: float = 0.0,
+    mask_filter_value: float = -10000.0,
+    do_rotary: int = 0,
+    past_present_share_buffer: int = 0,
+) -> tuple[Array, ...]:
+    wide = _integers(x, x_zero) * x_scale.reshape(()).astype(np.float64)
+    columns = _integers(weights, w_zero) * w_scale.astype(np.float64)
+    options: dict[str, Any] = {"unidirectional": unidirectional, "scale": scale, "mask_filter_value": mask_filter_value}
+    made = attention(wide, columns, bias, mask, past, num_heads=num_heads, **options)
+    return tuple(each.astype(np.float32) for each in made)
 
 
 @definition("QGemm")
