@@ -7,6 +7,7 @@ only to devices that support it. The plan that `by_cost` makes competes, so the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from .memory.footprint import Footprint, footprint
 from .memory.values import Values, values_of
 from .predictions import PredictedLatency
 from .request import AssignmentRules, Objective, ProcessorUse
-from .schedule import ScheduledPartition, Scheduler, assignments, fewest_of_the_fastest, improved
+from .schedule import ScheduledPartition, Scheduler, assignments, fewest_of_the_fastest, improved, is_worth
 from .within_memory import allowed_devices, fit_affinity, limits_array, moved_for_memory
 
 if TYPE_CHECKING:
@@ -103,20 +104,23 @@ def _on_any_device(
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
     by_priority = scheduler.as_numbered(partition_graph(model.graph, affinity.device_of, rules.policy))
     labelings = assignments(scheduler, [affinity.device_of, *_alone(allowed)])
-    cuts = [by_priority, *(cut for labeling in labelings for cut in scheduler.cuts(labeling, rules.policy))]
+    candidates = [(labeling, scheduler.cuts(labeling, rules.policy)) for labeling in labelings]
+    cuts = [by_priority, *(cut for _, its_cuts in candidates for cut in its_cuts)]
     # No plan that runs its subgraphs one after the other takes less than each node on its fastest device.
     sequential = float(scheduler.problem.work[:, : model.num_nodes].min(axis=0).sum())
     fastest = best = fewest_of_the_fastest(cuts, by_priority.latency)
     if rules.limits or model.num_nodes <= _ALWAYS_BY_COST or min(cut.latency for cut in cuts) > sequential:
         known = least_cost(table, affinity, rules, readers)
-        labelings.append(known.unlimited.device_of)
         by_cost = room.in_turn_unless_fits(scheduler, known.best.partition)
         unlimited = scheduler.as_numbered(known.unlimited.partition)
-        cuts += [unlimited, *scheduler.cuts(known.unlimited.device_of, rules.policy)]
+        candidates.append(
+            (known.unlimited.device_of, [unlimited, *scheduler.cuts(known.unlimited.device_of, rules.policy)])
+        )
+        cuts += candidates[-1][1]
         cuts.append(improved(scheduler, cuts))
         fastest = best = fewest_of_the_fastest(cuts, min(by_priority.latency, unlimited.latency))
         if not room.fits(fastest):
-            fitting = [by_cost, *room.fitting(cuts, scheduler, labelings, allowed, rules.policy)]
+            fitting = room.fitting([by_cost, *cuts], scheduler, candidates, allowed, rules.policy)
             at_most = min(by_cost.latency, by_priority.latency if room.fits(by_priority) else np.inf)
             best = fewest_of_the_fastest(fitting, at_most)
     memory_binds = best is not fastest
@@ -188,7 +192,7 @@ def _supported(affinity: Affinity) -> NDArray[np.bool_]:
     return np.stack([support.mask for support in affinity.supports])
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Room:
     """The memory limits of a plan."""
 
@@ -225,14 +229,24 @@ class _Room:
         self,
         cuts: Sequence[ScheduledPartition],
         scheduler: Scheduler,
-        labelings: Sequence[NDArray[np.int32]],
+        candidates: Sequence[tuple[NDArray[np.int32], Sequence[ScheduledPartition]]],
         allowed: NDArray[np.bool_],
         policy: str,
     ) -> list[ScheduledPartition]:
-        """The cuts that fit, and those of the assignments reduced to the limits that fit."""
+        """The cuts that fit, at least one, and those of the assignments reduced to the limits that fit. ``candidates``:
+        assignments and their cuts. As a reduced assignment is hardly faster than the whole one, the fastest come first,
+        and those that are slower than a cut that fits are left out; for large models, also those that are faster by
+        less than the minimum gain, because reducing takes most of the time."""
         work = scheduler.problem.work[: len(self.devices), : self.model.num_nodes]
-        reduced = []
-        for labeling in labelings:
+        is_large = self.model.num_nodes > _ALWAYS_BY_COST
+        fitting = [cut for cut in cuts if self.fits(cut)]
+        for whole, labeling in sorted(
+            ((min(cut.latency for cut in its_cuts), labeling) for labeling, its_cuts in candidates),
+            key=lambda candidate: candidate[0],
+        ):
+            known = min(cut.latency for cut in fitting)
+            if whole >= known or (is_large and not is_worth(known, whole)):
+                break
             fitted = fit(
                 self._values,
                 labeling,
@@ -242,10 +256,10 @@ class _Room:
                 work,
             )
             if fitted.fits:
-                reduced += scheduler.cuts(fitted.device_of, policy)
-        return [cut for cut in (*cuts, *reduced) if self.fits(cut)]
+                fitting += [cut for cut in scheduler.cuts(fitted.device_of, policy) if self.fits(cut)]
+        return fitting
 
-    @property
+    @functools.cached_property
     def _values(self) -> Values:
         return values_of(self.model, units=self.affinity.units)
 
