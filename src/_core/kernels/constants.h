@@ -137,7 +137,7 @@ static inline int ht_tiled_pays_parts(int64_t m, int64_t n, int64_t k)
  * Weights may be converted already, but then they are longer, and they are rarely in a cache. */
 static inline double ht_conv_tiled_cost(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t taps, int has_parts)
 {
-    return ht_tiled_cost(maps, pixels, has_parts ? 22 : 30, taps != 1 || in_pixels != pixels ? 55 : 24);
+    return ht_tiled_cost(maps, pixels, has_parts ? 22 : 26, taps != 1 || in_pixels != pixels ? 55 : 26);
 }
 
 #define HT_CONV_KEPT 1024 /* parts of all products */
@@ -169,14 +169,15 @@ static inline int ht_conv_fits_tiles(int64_t maps, int64_t pixels, int64_t in_ch
 }
 
 /* Whether a convolution multiplies weights, plain or packed, by pixels as products of bfloat16. Else plain weights are
- * packed in each call, which planners avoid where weights are constant. maps: output channels of a group; in_pixels, pixels:
+ * packed in each call, which planners avoid where weights are constant. In doubt it is 1: tiles are not slowed down by
+ * denormal numbers. maps: output channels of a group; in_pixels, pixels:
  * of a plane of x and y; taps: of the kernel; kept: ht_conv_kept if weights are finite, else HT_CONV_KEPT. */
 static inline int ht_conv_tiled(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps,
                                 int64_t kept)
 {
     return ht_conv_fits_tiles(maps, pixels, in_channels, taps) &&
            ht_conv_tiled_cost(maps, in_pixels, pixels, taps, 0) <
-               0.95 * (double)maps * (double)pixels * ht_conv_kept_cost(kept);
+               (double)maps * (double)pixels * ht_conv_kept_cost(kept);
 }
 
 /* Whether it pays to convert constant weights once. The vectors of float32 products are not filled either. */
