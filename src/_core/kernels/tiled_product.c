@@ -501,26 +501,38 @@ int ht_tiled_pack(const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, con
     return 1;
 }
 
-static float part_at(const uint8_t *tile, int64_t at)
+/* The sums of the parts of a tile's row: of its pairs, the first numbers and the second ones. */
+HT_INLINE void join_parts(const uint8_t *row, vf *first, vf *second)
 {
-    uint16_t high;
-    memcpy(&high, tile + at, sizeof high);
-    const uint32_t bits = (uint32_t)high << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    const vi high = vi_set1((int32_t)0xffff0000);
+    vi part = _mm512_loadu_si512(row);
+    *first = vi_as_float(vi_shl(part, 16));
+    *second = vi_as_float(vi_and(part, high));
+    for (int64_t at = PART; at < STEP_BYTES; at += PART) {
+        part = _mm512_loadu_si512(row + at);
+        *first += vi_as_float(vi_shl(part, 16));
+        *second += vi_as_float(vi_and(part, high));
+    }
 }
 
 void ht_tiled_unpack(const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, float *panels)
 {
-    for (int64_t i = 0; i < ht_ceil_div(lanes, HT_PANEL) * HT_PANEL; i++) {
-        const uint8_t *group = (const uint8_t *)(x->parts + i / GROUP * x->parts_group) + i % GROUP / HT_PANEL * HALF;
-        for (int64_t j = 0; j < k; j++) {
-            const int64_t lane = i % HT_PANEL, step = j % STEP;
-            const uint8_t *tile = group + j / STEP * STEP_BYTES;
-            const int64_t at = are_rows ? lane * 64 + 2 * step : step / 2 * 64 + 4 * lane + 2 * (step % 2);
-            panels[i / HT_PANEL * k * HT_PANEL + j * HT_PANEL + lane] =
-                part_at(tile, at) + part_at(tile + PART, at) + part_at(tile + 2 * PART, at);
+    for (int64_t i = 0; i < lanes; i += HT_PANEL) {
+        const uint8_t *step = (const uint8_t *)(x->parts + i / GROUP * x->parts_group) + i % GROUP / HT_PANEL * HALF;
+        float *panel = panels + i * k;
+        for (int64_t k0 = 0; k0 < k; k0 += STEP, step += STEP_BYTES) {
+            vf even[VF_LANES], odd[VF_LANES];
+            for (int r = 0; r < VF_LANES; r++)
+                join_parts(step + r * 64, &even[r], &odd[r]);
+            if (are_rows) {
+                vf_transpose(even);
+                vf_transpose(odd);
+            }
+            for (int r = 0; r < VF_LANES && k0 + 2 * r < k; r++) {
+                vf_store(panel + (k0 + 2 * r) * HT_PANEL, even[r]);
+                if (k0 + 2 * r + 1 < k)
+                    vf_store(panel + (k0 + 2 * r + 1) * HT_PANEL, odd[r]);
+            }
         }
     }
 }
