@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetero.workers.messages import TensorRef, dtype_name
-from hetero.workers.shared_memory import SharedMemory, SharedPool
+from hetero.workers.shared_memory import SharedMemory, SharedPool, address_of
 from threads import in_threads
 
 POOL = SharedPool()
@@ -85,6 +86,15 @@ def test_threads_get_blocks_of_their_own() -> None:
 
     in_threads(work, range(4))
     assert not wrong
+
+
+def test_core_dumps_leave_it_out() -> None:
+    """The system would allocate all pages of the address space, 1 TiB of which no machine has."""
+    start = f"{address_of(np.frombuffer(POOL._memory, np.uint8, 1)):x}-"
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    assert any(line.startswith(start) for line in lines)
+    flags = next(line for line in lines if line.startswith("VmFlags:"))
+    assert "dd" in flags.split()
 
 
 def resident(pool: SharedPool) -> int:

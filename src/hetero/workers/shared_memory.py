@@ -31,6 +31,8 @@ class SharedMemory:
     def __init__(self, descriptor: int, size: int) -> None:
         # 0x4000 is MAP_NORESERVE, which `mmap` does not define: reserve no swap space for unwritten pages.
         self._memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | 0x4000)
+        # To write a core dump, the system would allocate every page of the address space.
+        self._memory.madvise(mmap.MADV_DONTDUMP)
         self.descriptor = descriptor
         self.size = size
         self._address = address_of(np.frombuffer(self._memory, np.uint8, 1))
