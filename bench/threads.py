@@ -3,38 +3,40 @@
     python bench/threads.py                            # the models that are there
     python bench/threads.py det model.onnx             # cases with this word in their name, and a file
     python bench/threads.py --calls 20                 # more of the nodes that lose the most
-    python bench/threads.py --whole                    # whole inferences only, beside onnxruntime
+    python bench/threads.py --whole models/*.onnx      # whole inferences only, beside onnxruntime
 
 Both numbers of threads in interleaved rounds. Each node's time is its least over the rounds, and a model's time is the
 sum, so a round that was disturbed matters only where all rounds were. `lost` is the time with two threads less half the
 time with one: 0 if the second thread doubles the speed. Needs two cores that are idle at times.
-Files need inputs of fixed sizes; they get random numbers, and integers of 0 or 1.
+A file's inputs are those of the .npz file beside it. Without one, its sizes must be fixed, and the inputs are random
+numbers, and integers of 0 or 1.
+
+``--whole`` measures each library in processes of its own. "Two processes" says what the machine allows: how many times
+as many inferences it completes if two processes, which share the weights, each run the model on one thread. They divide
+no work and wait for nothing, so what is missing from 2 is lost to memory, caches and the processor's clock.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 import hetero
+from alone import LIBRARIES, gains
 from hetero.base.formatting import duration
 from real_models import Inputs, available, load
-from sessions import hetero_request, onnxruntime_session
 from table import Table
 
 ROUNDS = 100
 CALLS = 10
 REST = 4  # seconds of rest per second of real-time priority: what else runs on the machine goes on
-PAUSE = 0.02  # seconds between runs of different libraries: threads that busy-wait fall asleep
 
 modes = {"realtime": False}
 Row = tuple[str, float, float]  # operator and output shapes; seconds with one thread, with two
@@ -57,6 +59,9 @@ def priority() -> Iterator[None]:
 
 def load_file(path: str) -> tuple[onnx.ModelProto, Inputs]:
     model = onnx.load(path)
+    if (arrays := Path(path).with_suffix(".npz")).exists():
+        with np.load(arrays, allow_pickle=False) as stored:
+            return model, dict(stored)
     random = np.random.default_rng(0)
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs: Inputs = {}
@@ -111,39 +116,22 @@ def calls_of(model: onnx.ModelProto, inputs: Inputs, rounds: int) -> list[Row]:
     return [(label, one, two) for label, one, two in zip(labels, *least, strict=True) if one > 0]
 
 
-def whole(cases: Sequence[str], rounds: int) -> Table:
-    """Least elapsed time of an inference, with one thread and with two."""
-    table = Table("model", "onnxruntime, 1", "2", "gain", "CPU, 1", "2", "gain", "ratio, 1", "2")
+def whole(cases: Sequence[str], calls: int) -> Table:
+    """Elapsed time of an inference, with one thread and with two."""
+    table = Table("model", "onnxruntime, 1", "2", "gain", "CPU, 1", "2", "gain", "ratio, 1", "2", "two processes")
     ratios = []
     for case in cases:
         model, inputs = load_file(case) if case.endswith(".onnx") else load(case)
-        works: list[Any] = []
-        for threads in (1, 2):
-            with priority():
-                session = onnxruntime_session(model, threads)
-            works.append(functools.partial(session.run, None, inputs))
-        for threads in (1, 2):
-            with priority():
-                request = hetero_request(model, "CPU", threads)
-            works.append(functools.partial(request.infer, inputs))
-        least = [np.inf] * 4
-        for _ in range(rounds):
-            for at, work in enumerate(works):
-                time.sleep(PAUSE)
-                with priority():
-                    for _ in range(2):
-                        begin = time.perf_counter()
-                        work()
-                        least[at] = min(least[at], time.perf_counter() - begin)
-        ratios.append((least[2] / least[0], least[3] / least[1]))
-        gains = [f"{least[at] / least[at + 1]:.2f}" for at in (0, 2)]
-        cells = [duration(seconds) for seconds in least]
-        table.add(
-            Path(case).name, *cells[:2], gains[0], *cells[2:], gains[1], *(f"{ratio:.2f}" for ratio in ratios[-1])
-        )
+        times = gains(model, inputs, calls)
+        seconds = [times[f"{library} {threads}"] for library in LIBRARIES for threads in (1, 2)]
+        peer, own, most = seconds[0] / seconds[1], seconds[2] / seconds[3], 2 * seconds[2] / times["twice"]
+        ratios.append((peer, own, seconds[2] / seconds[0], seconds[3] / seconds[1], most))
+        peer_one, peer_two, one, two = map(duration, seconds)
+        numbers = [f"{value:.2f}" for value in ratios[-1]]
+        table.add(Path(case).stem, peer_one, peer_two, numbers[0], one, two, *numbers[1:])
     if ratios:
-        mean = np.exp(np.log(ratios).mean(0))
-        table.add("geometric mean", *[""] * 6, *(f"{ratio:.2f}" for ratio in mean))
+        means = [f"{value:.2f}" for value in np.exp(np.log(ratios).mean(0))]
+        table.add("geometric mean", "", "", means[0], "", "", *means[1:])
     return table
 
 
@@ -164,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help="words in the name of a model, and files; default: all models")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--calls", type=int, default=CALLS, help="nodes that are listed; with --whole, calls per round")
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--realtime", action="store_true", help="at real-time priority, in short bursts (as root)")
     arguments = parser.parse_args()
@@ -172,7 +160,7 @@ def main() -> None:
     files = [case for case in arguments.cases if case.endswith(".onnx")]
     words = [case for case in arguments.cases if case not in files]
     cases = [*(available(words) if words or not files else []), *files]
-    table = whole(cases, arguments.rounds) if arguments.whole else by_node(cases, arguments.rounds, arguments.calls)
+    table = whole(cases, arguments.calls) if arguments.whole else by_node(cases, arguments.rounds, arguments.calls)
     table.print()
 
 
