@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = "0"  # with groups, it would wait for ever for tests of a process that crashed
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first: a broken build shows within seconds.
 
@@ -58,8 +59,10 @@ def is_slow(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported and collected stays to the end: the garbage collector need not look through it again."""
+    if session.config.getoption("loadgroup", False):  # pytest-xdist writes a test's group behind its name
+        assert all("@" in item.nodeid for item in session.items), "tests have lost their groups"
     gc.collect()
     gc.freeze()
 
