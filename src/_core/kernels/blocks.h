@@ -11,6 +11,13 @@
 /* The time that `units` equal units take, in units. */
 HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_ceil_div(units, threads) + HT_LATE; }
 
+/* The time that reading a column of B takes beside computing a tile of rows of it. */
+#define HT_READING 0.25
+
+/* What a number costs that another thread wrote or reads next, and a number of C that it read, in multiply-adds. The nodes
+ * around a product divide their work by rows. Measured on 14 transformers. */
+#define HT_FOREIGN 16
+
 /* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are multiples of
  * tile_columns and tile_rows, except at the end of a matrix, and differ by at most one of them. */
 typedef struct {
@@ -62,8 +69,9 @@ HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, 
         for (int64_t blocks = 1; parts > 1 && blocks <= ht_min64(b.wide, parts + threads);
              blocks = ht_next_blocks(blocks)) {
             const int64_t rows = ht_min64(b.tall, ht_ceil_div(parts, blocks)), columns = ht_ceil_div(b.wide, blocks) * grain;
-            const double time = ht_rounds(matrices * blocks * rows, threads) * (double)ht_ceil_div(b.tall, rows) *
-                                (grain == HT_PANEL ? ht_in_tiles(columns) : (double)columns);
+            const double high = (double)ht_ceil_div(b.tall, rows), wide = grain == HT_PANEL ? ht_in_tiles(columns) : (double)columns;
+            const double foreign = blocks > 1 ? HT_FOREIGN * high : 0;
+            const double time = ht_rounds(matrices * blocks * rows, threads) * ((high + HT_READING) * wide + foreign);
             if (time <= least * 1.001) {
                 least = time;
                 b.column_blocks = blocks;
@@ -79,12 +87,13 @@ HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, 
 
 /* The same for products of bfloat16 (tiled_product.c): the numbers of blocks that take the least time. Each block converts
  * its rows and columns, so there are as few as possible. row, column: as for ht_tiled_cost. */
-HT_INLINE ht_blocks ht_divide_tiled(const ht_call *call, int64_t matrices, int64_t m, int64_t n, int64_t max_rows,
-                                    double cost, double row, double column)
+HT_INLINE ht_blocks ht_divide_tiled(const ht_call *call, int64_t matrices, int64_t m, int64_t n, int64_t k,
+                                    int64_t max_rows, double row, double column)
 {
     enum { GRAIN = HT_TILED_GROUP };
     ht_blocks b = {.m = m, .n = n, .tile_rows = GRAIN, .tile_columns = GRAIN, .tall = ht_ceil_div(m, GRAIN),
                    .wide = ht_ceil_div(n, GRAIN), .column_blocks = 1};
+    const double cost = 0.5 * (double)matrices * (double)m * (double)n * (double)k;
     const int64_t wanted = ht_wanted(call, cost), fewest = ht_ceil_div(b.tall, max_rows / GRAIN);
     const int64_t threads = wanted > 1 ? ht_team_threads(call->team) : 1;
     const int64_t most = ht_max64(fewest, ht_ceil_div(wanted, matrices)) + threads;
@@ -92,7 +101,9 @@ HT_INLINE ht_blocks ht_divide_tiled(const ht_call *call, int64_t matrices, int64
     double least = INFINITY;
     for (int64_t rows = fewest; wanted > 1 && rows <= ht_min64(most, b.tall); rows = ht_next_blocks(rows))
         for (int64_t columns = 1; columns <= ht_min64(most / rows, b.wide); columns = ht_next_blocks(columns)) {
-            const double unit = ht_tiled_cost(ht_ceil_div(b.tall, rows) * GRAIN, ht_ceil_div(b.wide, columns) * GRAIN, row, column);
+            const double high = (double)(ht_ceil_div(b.tall, rows) * GRAIN), broad = (double)(ht_ceil_div(b.wide, columns) * GRAIN);
+            const double foreign = columns > 1 ? HT_FOREIGN * high * (1 + broad / (double)k) : 0;
+            const double unit = ht_tiled_cost((int64_t)high, (int64_t)broad, row, column) + foreign;
             const double time = ht_rounds(matrices * rows * columns, threads) * unit;
             if (time < least * 0.999) {
                 least = time;

@@ -98,7 +98,7 @@ static void blocks_of_packed(const ht_gemm_product *p, int64_t col0, int64_t col
             if (ht_paced_stop(left, p->m * columns * k_step))
                 return;
             ht_tile t = {.b = p->b + j * p->k + k0 * HT_PANEL, .b_k = HT_PANEL, .b_panel = p->k * HT_PANEL,
-                         .k = ht_min64(k_step, p->k - k0), .next_step = HT_PANEL};
+                         .k = ht_min64(k_step, p->k - k0), .next_step = HT_PANEL, .cold = j == col0 && k0 == 0};
             int64_t next_columns = columns;
             t.next = t.b + t.k * HT_PANEL;
             if (k0 + t.k == p->k) {
@@ -440,7 +440,7 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         job.tiled_at = tiled_at;
         job.tiled = has_parts || (tiled_fits && ht_tiled_pays(p.m, p.n, p.k));
         const double cost = (double)y->size * (double)p.k;
-        job.blocks = job.tiled ? ht_divide_tiled(call, batch, p.m, p.n, MOST_ROWS, 0.5 * cost, HT_TILED_ROW,
+        job.blocks = job.tiled ? ht_divide_tiled(call, batch, p.m, p.n, p.k, MOST_ROWS, HT_TILED_ROW,
                                                  has_parts ? HT_TILED_PARTS : HT_TILED_COLUMN)
                                : ht_divide(call, batch, p.m, p.n, HT_TILE_ROWS, HT_PANEL, MOST_ROWS, cost, p.m / reads > p.n);
         ht_parallel(call->team, job.blocks.parts, multiply_part, &job);

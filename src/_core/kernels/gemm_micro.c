@@ -66,7 +66,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
                 __builtin_prefetch(t->epilogue->addend + i * t->epilogue->addend_row + j * HT_PANEL, 0, 3);
 
     const float *next = t->next;
-    const int64_t next_step = t->next_step;
+    const int64_t next_step = t->next_step, second = t->next_second, third = t->next_third;
     const int64_t turn = stepped ? t->num_steps : t->k;
     for (int64_t left = t->k; left > 0; left -= turn) {
         const ht_step *step = t->steps;
@@ -79,6 +79,16 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
                 b += stepped ? step->b : b_k;
             }
         }
+        if (HT_TILE_PANELS == 3 && !stepped && second > 0)
+            for (; k > 0; k--) {
+                TILE_STEP;
+                a += a_k;
+                b += b_k;
+                __builtin_prefetch(next, 0, 2);
+                __builtin_prefetch(next + second, 0, 2);
+                __builtin_prefetch(next + third, 0, 2);
+                next += next_step;
+            }
         for (; k > 0; k--, step++) {
             TILE_STEP;
             a += stepped ? step->a : a_k;
@@ -538,6 +548,29 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 #define COPY_FLOATS 1
 #endif
 
+/* What a tile of B prefetches. While B comes from memory, a tile of rows prefetches the next tile of columns. Otherwise the
+ * tiles of rows share the panels of the next block that correspond to their own, so that memory is read all the time: of
+ * two tiles of rows, each takes a second panel in every other tile of columns. */
+static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int64_t tile, int64_t j, int64_t columns,
+                          int64_t next_columns)
+{
+    const int from_memory = tiles == 1 || origin->cold, within = from_memory && tile == 0 && j + t->columns < columns;
+    const float *from = within ? origin->b : origin->next;
+    int64_t panel = within ? (j + t->columns) / HT_PANEL : 0, panels = HT_TILE_PANELS;
+    if (!from_memory || tile > 0) {
+        const int64_t share = tile - from_memory, shares = ht_min64(tiles - from_memory, HT_TILE_PANELS);
+        const int64_t rest = j / HT_PANEL % (2 * HT_TILE_PANELS) < HT_TILE_PANELS ? shares - 1 : 0;
+        const int64_t first = (share * HT_TILE_PANELS + rest) / shares, end = ((share + 1) * HT_TILE_PANELS + rest) / shares;
+        panel = j / HT_PANEL + first;
+        panels = share < shares ? end - first : 0;
+    }
+    panels = ht_min64(panels, ht_ceil_div(within ? columns : next_columns, HT_PANEL) - panel);
+    t->next_step = origin->next_step > 0 && panels > 0 ? HT_PANEL : 0;
+    t->next = t->next_step > 0 ? from + panel * origin->b_panel : t->b;
+    t->next_second = panels > 1 ? origin->b_panel : 0;
+    t->next_third = panels > 2 ? 2 * origin->b_panel : t->next_second;
+}
+
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns)
 {
     const int64_t width = HT_TILE_PANELS * HT_PANEL;
@@ -549,7 +582,6 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
     for (int64_t tile = 0; tile < tiles; tile++) {
         const int64_t height = base + (tile < extra);
         const float *a = origin->a + row * origin->a_row;
-        const int fetches = origin->next_step > 0 && tile < HT_TILE_PANELS;
         int64_t fetched = 0;
         ht_tile t = *origin;
         t.a = a;
@@ -563,10 +595,7 @@ void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t 
             t.columns = ht_next_columns(columns - j, width);
             t.b = origin->b + j / HT_PANEL * origin->b_panel;
             t.c = origin->c + row * origin->c_row + j;
-            /* The first tiles prefetch the next block of B, one panel each. */
-            const int64_t ahead = j + tile * HT_PANEL;
-            t.next = fetches && ahead < next_columns ? origin->next + ahead / HT_PANEL * origin->b_panel : t.b;
-            t.next_step = fetches && ahead < next_columns ? HT_PANEL : 0;
+            prefetch_next(&t, origin, tiles, tile, j, columns, next_columns);
             /* Rows that are about to be copied are too short for the hardware prefetcher. */
             if (copies && tile + 1 < tiles)
                 for (const int64_t end = (j + t.columns) * HT_TILE_ROWS / columns; fetched < end; fetched++)

@@ -97,8 +97,10 @@ typedef struct {
     int64_t c_row;
     int64_t k, columns;
     int accumulate;             /* add to what C holds */
+    int cold;                   /* ht_gemm_rows only: B was not prefetched */
     const float *next;          /* prefetched into the L2 cache meanwhile, one line per k */
     int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
+    int64_t next_second, next_third; /* second > 0: lines at these distances from `next`, too */
     const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
 } ht_tile;
 
