@@ -49,6 +49,11 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         ["tests/kernels/test_program.py", "tests/kernels/test_sizes.py", "tests/devices/cpu/test_pages.py",
          "tests/devices/cpu/test_memory.py", "tests/devices/cpu/test_runner.py"],
     ),
+    "tiles": (  # only noticed by a processor with AMX
+        ["src/_core/kernels/tiled_product.c", "src/_core/kernels/integer_tiles.h", "src/_core/kernels/conv_wide.c"],
+        ["tests/kernels/test_tiled_product.py", "tests/kernels/test_integer_gemm.py",
+         "tests/kernels/test_conv_integer.py"],
+    ),
 }  # fmt: skip
 """By subject: the files, and the tests that must notice, in their order."""
 MEMORY = 8 << 30
