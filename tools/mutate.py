@@ -1,6 +1,6 @@
 """Mutation testing of C files: change one comparison, constant or index, and see whether the tests notice.
 
-    python tools/mutate.py partition --sample 60 --seed 1       # also: reader, memory
+    python tools/mutate.py partition --sample 60 --seed 1       # also: reader, memory, tiles
     python tools/mutate.py partition --file bound.c             # mutants of one file
     python tools/mutate.py memory --only 'arena_layout.c:89:'   # those whose description contains this
 

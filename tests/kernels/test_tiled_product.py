@@ -150,6 +150,30 @@ def test_plain_rows_of_long_sums(variant: str, form: str, k: int) -> None:
     assert_right(gemm(a, b, variant, form=form), a, b)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("form", ["plain", "transposed"])
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_what_lies_around_an_operand_does_not_matter(variant: str, form: str, trans_a: bool) -> None:
+    """NaN before and behind it: if it were read, its group would not be multiplied with tiles."""
+    rng = np.random.default_rng(14)
+    for m, n, k in [(193, 207, 130), (161, 300, 97), (330, 177, 65), (170, 1090, 145)]:
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        left, right = (a.T if trans_a else a), (b.T if form == "transposed" else b)
+        operands = [np.ascontiguousarray(left), np.ascontiguousarray(right)]
+        amid = []
+        for operand in operands:
+            memory = np.full(operand.size + 4096, np.nan, np.float32)
+            view = memory[2048 : 2048 + operand.size].reshape(operand.shape)
+            view[...] = operand
+            amid.append(view)
+        ints, floats = [m, n, k, trans_a, form == "transposed", 0, 0, 0, 0], (1, 1, 0, 0)
+        one, other = (
+            _kernels.call("gemm", [*each, None, None], [((m, n), np.float32)], ints, floats, None, variant)[0]
+            for each in (operands, amid)
+        )
+        np.testing.assert_array_equal(one, other)
+
+
 SPECIAL = [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**51, 2.0**50, 2.0**20, 1e-38, 1e-45, 2.0**-41, -0.0]
 
 
