@@ -1,6 +1,6 @@
 """Mutation testing of C files: change one comparison, constant or index, and see whether the tests notice.
 
-    python tools/mutate.py partition --sample 60 --seed 1       # also: reader, memory
+    python tools/mutate.py partition --sample 60 --seed 1       # also: reader, memory, tiles
     python tools/mutate.py partition --file bound.c             # mutants of one file
     python tools/mutate.py memory --only 'arena_layout.c:89:'   # those whose description contains this
 
@@ -48,6 +48,11 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         ["src/_core/arena_layout.c", "src/_core/sizes.c", "src/_core/pages.c"],
         ["tests/kernels/test_program.py", "tests/kernels/test_sizes.py", "tests/devices/cpu/test_pages.py",
          "tests/devices/cpu/test_memory.py", "tests/devices/cpu/test_runner.py"],
+    ),
+    "tiles": (  # only noticed by a processor with AMX
+        ["src/_core/kernels/tiled_product.c", "src/_core/kernels/integer_tiles.h", "src/_core/kernels/conv_wide.c"],
+        ["tests/kernels/test_tiled_product.py", "tests/kernels/test_integer_gemm.py",
+         "tests/kernels/test_conv_integer.py"],
     ),
 }  # fmt: skip
 """By subject: the files, and the tests that must notice, in their order."""

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -263,3 +264,26 @@ def test_processes_that_are_killed_at_any_moment_leave_nothing(tmp_path: pathlib
     assert left, "no write was interrupted: the test tests nothing"
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
     assert all((tmp_path / f"file{i}").stat().st_size == 100_000 for i in range(2))
+
+
+@pytest.mark.parametrize("call", [files.Descriptor.close, lambda held: held.replace(os.open(os.devnull, os.O_RDONLY))])
+def test_an_interrupted_close_does_not_close_what_another_opens_then(
+    call: Callable[[files.Descriptor], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptors are numbers: the next one that is opened gets the number that was closed."""
+    held = files.Descriptor(os.open(os.devnull, os.O_RDONLY))
+    number = held.number
+    close = os.close
+
+    def interrupted(descriptor: int) -> None:
+        close(descriptor)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            call(held)
+    other = os.open(os.devnull, os.O_RDONLY)
+    assert other == number
+    del held
+    os.close(other)

@@ -19,6 +19,7 @@ import hetero
 from exported_models import X, bits, network
 from hetero import errors
 from hetero.compiling import cache
+from hetero.measure import measure_costs
 
 DEVICES = ("CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "MULTI:CPU,CPU.1")
 
@@ -92,6 +93,29 @@ def compiled_with_affinity(folder: pathlib.Path) -> hetero.CompiledModel:
     core = hetero.Core()
     model = core.read_model(network()).with_affinity({"three": "TEMPLATE"})
     return core.compile_model(model, "HETERO:CPU,TEMPLATE", {"CACHE_DIR": str(folder)})
+
+
+def test_every_rule_of_an_assignment_has_entries_of_its_own(tmp_path: pathlib.Path) -> None:
+    rules: list[dict[str, Any]] = [
+        {},
+        {"MIN_SUBGRAPH": {"TEMPLATE": 2}},
+        {"MIN_SUBGRAPH": {"TEMPLATE": 3}},
+        {"STAY_TOGETHER": [["one", "two"]]},
+        {"STAY_TOGETHER": [["two", "three"]]},
+        {"MAX_MEMORY": {"TEMPLATE": 1 << 20}},
+        {"MAX_MEMORY": {"TEMPLATE": 1 << 21}},
+        {"MAX_MEMORY": {"CPU": 1 << 21}},
+        {"ASSIGNMENT": "COST"},
+        {"OBJECTIVE": "LATENCY"},
+    ]
+    warnings.simplefilter("ignore")  # sizes of an open dimension count as nothing
+    made = [compiled(tmp_path, "HETERO:TEMPLATE,CPU", **rule) for rule in rules]
+    core = hetero.Core()
+    costs = measure_costs(core, core.read_model(network()), "HETERO:TEMPLATE,CPU", {"x": X})
+    made.append(compiled(tmp_path, "HETERO:TEMPLATE,CPU", ASSIGNMENT="COST", COSTS=costs))
+    assert not any(map(loaded, made))
+    assert len(entries(tmp_path)) == len(made)
+    assert all(loaded(compiled(tmp_path, "HETERO:TEMPLATE,CPU", **rule)) for rule in rules)
 
 
 @pytest.mark.parametrize("device", ["HETERO:CPU,TEMPLATE", "MULTI:CPU,CPU.1"])

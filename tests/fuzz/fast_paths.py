@@ -1,6 +1,6 @@
 """Near misses of kernels and plans of `CPU` that apply to some sizes only: strided 1x1 convolutions, pools by rows,
-depthwise convolutions of integers, requantization, dense blocks, NonMaxSuppression, and products with matrices that a
-Gather selects.
+depthwise convolutions of integers, requantization, dense blocks, NonMaxSuppression, products with matrices that a
+Gather selects, and products and convolutions that are large enough for tiles.
 
 Sizes lie at and beside the widths of vectors and blocks, elements that must not matter are NaN or extreme, sums lie on
 halves, boxes overlap by exactly the threshold, and each condition of a rewrite is sometimes broken.
@@ -23,7 +23,9 @@ Array = np.ndarray[Any, Any]
 Dim = int | str
 EDGES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 34, 63, 64, 65, 66)
 """Sizes at and beside those of vectors and blocks."""
-SIZES = {"N": (0, 1, 2, 3, 9), "W": EDGES}  # of the dimensions that change from call to call
+SIDES = (31, 32, 33, 47, 64, 65, 97, 128, 160, 193, 224, 330)
+"""Sizes at and beside those of groups of tiles (tiled_product.c), of which some are multiplied so and some are not."""
+SIZES = {"N": (0, 1, 2, 3, 9), "W": EDGES, "R": SIDES}  # of the dimensions that change from call to call
 
 
 class Net:
@@ -387,8 +389,60 @@ def experts(net: Net) -> Case:
     return net.case(f"experts, {shape}, indices {dims}", made, 1e-4)
 
 
+def tiled(net: Net) -> Case:
+    """Products and convolutions of many terms, beside numbers that the parts of bfloat16 cannot hold: in single
+    elements, or because the whole operand is tiny or huge and the other one makes up for it."""
+    kind = net.pick("MatMul", "MatMul", "Gemm", "Conv", "Conv")
+    scale = 2.0 ** net.pick(0, 0, 0, -39, -41, -60, -110, 49, 51)
+    specials = (np.nan, np.inf, -np.inf, 2.0**51, -(2.0**60), 1e-42)
+
+    def make(factor: float, special: float) -> Callable[[tuple[int, ...]], Array]:
+        def array(shape: tuple[int, ...]) -> Array:
+            x = net.normal(*shape) * np.float32(factor)
+            if x.size and net.often(special):
+                x.flat[net.rng.integers(0, x.size, net.pick(1, 1, 3))] = net.pick(*specials)
+            return x
+
+        return array
+
+    left, right = make(scale, 0.4), make(min(1 / scale, 2.0**60), 0.25 if kind != "Conv" else 0)
+    terms, columns = net.pick(*SIDES, 257, 1000), net.pick(*SIDES, 530)
+    if kind == "Conv":
+        size, stride, pad = net.pick((1, 1, 0), (1, 2, 0), (3, 2, 1), (5, 1, 2), (3, 1, 1))
+        terms = max(1, terms // size**2)
+        x = net.input("float32", [net.pick(1, 2), terms, net.pick(9, 17), net.pick(20, 33, 47)], left)
+        operands = [x, net.constant(right((columns, terms, size, size)), 0.9)]
+        if net.often(0.4):
+            operands.append(net.constant(net.normal(columns), 0.9))
+        made = net.node("Conv", *operands, strides=[stride] * 2, pads=[pad] * 4)
+        bias: tuple[int, ...] = (columns, 1, 1)
+    elif kind == "Gemm":
+        turned = net.pick(0, 1), net.pick(0, 1)
+        x = net.input("float32", [terms, net.pick(*SIDES)] if turned[0] else ["R", terms], left)
+        w = net.constant(right((columns, terms) if turned[1] else (terms, columns)), 0.7)
+        added = [net.constant(net.normal(columns), 0.7)] if net.often(0.5) else []
+        alpha, beta = net.pick(1.0, 1.0, 0.5), net.pick(1.0, 1.0, -2.0)
+        made = net.node("Gemm", x, w, *added, transA=turned[0], transB=turned[1], alpha=alpha, beta=beta)
+        bias = (columns,)
+    else:
+        lead: list[Dim] = net.pick([], [], [1], [3])
+        x = net.input("float32", [*lead, "R", terms], left)
+        batch = net.pick((), (), tuple(lead))
+        w = net.constant(right((*batch, terms, columns)), 0.7)
+        made = net.node("MatMul", x, w)
+        bias = (columns,)
+    if net.often(0.3):
+        made = net.node("Add", made, net.constant(net.normal(*bias)))
+    if net.often(0.3):
+        made = net.node("Add", made, net.node("Tanh", made, is_output=0.05))
+    if net.often(0.4):
+        made = net.node(net.pick("Relu", "LeakyRelu"), made)
+    return net.case(f"tiled {kind}, {terms} terms, {columns} columns, scale {scale:g}", made, 1e-4)
+
+
 RULES: dict[Callable[[Net], Case], float] = {
     strided_convolution: 3, pool: 3, depthwise_integer: 3, requantized: 3, dense_block: 3, boxes: 2, experts: 3,
+    tiled: 4,
 }  # fmt: skip
 """How often each is drawn."""
 

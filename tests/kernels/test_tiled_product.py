@@ -115,20 +115,24 @@ def test_errors_are_no_larger_than_those_of_float32(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(
-    ("bias_shape", "strides"), [((1,), (0, 0)), ((230,), (0, 1)), ((210,), (1, 0)), ((210, 230), (230, 1))]
-)
+@pytest.mark.parametrize(("m", "n"), [(210, 230), (1100, 170), (170, 1100)])
+@pytest.mark.parametrize("strides", [(0, 0), (0, 1), (1, 0), (-1, 1)])
 @pytest.mark.parametrize("k", [100, 300])
-def test_epilogues(variant: str, bias_shape: tuple[int, ...], strides: tuple[int, int], k: int) -> None:
+@pytest.mark.parametrize("special", [1, 2.0**60])
+def test_epilogues(variant: str, m: int, n: int, strides: tuple[int, int], k: int, special: float) -> None:
+    """Over one or several blocks of rows and of columns, also where a row cannot be multiplied with tiles."""
     rng = np.random.default_rng(4)
-    a, b = rng.standard_normal((210, k), np.float32), rng.standard_normal((k, 230), np.float32)
-    bias, addend = rng.standard_normal(bias_shape, np.float32), rng.standard_normal((210, 230), np.float32)
-    column = bias[:, None] if strides == (1, 0) else bias
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    a[m - 40, k // 2] = special
+    if strides[0] < 0:
+        strides = n, 1
+    bias = rng.standard_normal(((m if strides[0] else 1), (n if strides[1] else 1)), np.float32)
+    addend = rng.standard_normal((m, n), np.float32)
     for activation in (0, RELU):
         found = gemm(
             a, b, variant, bias=bias, strides=strides, addend=addend, activation=activation, floats=(0.5, -2, 0, 0)
         )
-        expected = 0.5 * (a.astype(float) @ b) - 2 * column + addend
+        expected = 0.5 * (a.astype(float) @ b) - 2 * bias + addend
         expected = np.maximum(expected, 0) if activation else expected
         assert (np.abs(found - expected) <= bound(a, b) + 1e-6).all()
 
@@ -144,6 +148,30 @@ def test_plain_rows_of_long_sums(variant: str, form: str, k: int) -> None:
     a[3] *= np.float32(2.0**60)
     a[40] *= np.float32(2.0**-60)
     assert_right(gemm(a, b, variant, form=form), a, b)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("form", ["plain", "transposed"])
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_what_lies_around_an_operand_does_not_matter(variant: str, form: str, trans_a: bool) -> None:
+    """NaN before and behind it: if it were read, its group would not be multiplied with tiles."""
+    rng = np.random.default_rng(14)
+    for m, n, k in [(193, 207, 130), (161, 300, 97), (330, 177, 65), (170, 1090, 145)]:
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        left, right = (a.T if trans_a else a), (b.T if form == "transposed" else b)
+        operands = [np.ascontiguousarray(left), np.ascontiguousarray(right)]
+        amid = []
+        for operand in operands:
+            memory = np.full(operand.size + 4096, np.nan, np.float32)
+            view = memory[2048 : 2048 + operand.size].reshape(operand.shape)
+            view[...] = operand
+            amid.append(view)
+        ints, floats = [m, n, k, trans_a, form == "transposed", 0, 0, 0, 0], (1, 1, 0, 0)
+        one, other = (
+            _kernels.call("gemm", [*each, None, None], [((m, n), np.float32)], ints, floats, None, variant)[0]
+            for each in (operands, amid)
+        )
+        np.testing.assert_array_equal(one, other)
 
 
 SPECIAL = [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**51, 2.0**50, 2.0**20, 1e-38, 1e-45, 2.0**-41, -0.0]

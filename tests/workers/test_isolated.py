@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -281,6 +282,29 @@ def test_an_interrupted_wait_costs_the_next_inference_nothing(core: hetero.Core)
             found = compiled(np.full(6, 10 * round_ + number, np.float32))[0]
             assert (found == 10 * round_ + number).all()
     assert compiled.process == process
+
+
+def test_an_interrupted_start_costs_the_next_worker_nothing(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that forks workers still answers. That answer is not taken for the next one, which would have models
+    watch and kill each other's workers."""
+    kept = fragile(core)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(socket, "recv_fds", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fragile(core)
+    first, second = fragile(core), fragile(core)
+    assert len({kept.process, first.process, second.process}) == 3
+    lost = second.process
+    del second
+    gc.collect()
+    assert until(lambda: not lives(lost))
+    for compiled in (kept, first):
+        np.testing.assert_array_equal(compiled(X)[0], X)
+        assert lives(compiled.process)
 
 
 def test_large_answers_come_through(core: hetero.Core) -> None:

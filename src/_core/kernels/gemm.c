@@ -216,33 +216,30 @@ static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64
                                      : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
     const int holds_rows = ht_tiled_holds_rows(p->rows, p->n, p->k);
     const int64_t k_step = ht_tiled_k_step(p->k, ht_tiled_most_k(holds_rows ? p->rows : p->n));
-    const int64_t most_rows = holds_rows ? HT_TILED_HELD : MOST_ROWS;
     const int64_t most = holds_rows ? MOST_COLUMNS : HT_TILED_HELD;
     const int64_t most_columns = p->halves ? ht_min64(most, most_unpacked(k_step)) : most;
+    HT_ASSERT(p->m <= (holds_rows ? HT_TILED_HELD : MOST_ROWS));
     for (int64_t j = col0; j < col1; j += most_columns)
         for (int64_t k0 = 0; k0 < p->k; k0 += k_step) {
             const int64_t columns = ht_min64(most_columns, col1 - j), k = ht_min64(k_step, p->k - k0);
+            if (ht_paced_stop(left, p->m * columns * k))
+                return;
             ht_lanes some_b = {p->scratch, k * HT_PANEL, 1, HT_PANEL};
             if (p->halves)
                 pack_block(p, j, columns, k0, k);
             else
                 some_b = ht_lanes_from(&b, j, k0);
-            for (int64_t i = 0; i < p->m; i += most_rows) {
-                const int64_t rows = ht_min64(most_rows, p->m - i);
-                if (ht_paced_stop(left, rows * columns * k))
-                    return;
-                ht_epilogue e = p->epilogue;
-                e.bias = e.bias ? e.bias + i * e.bias_row + j * e.bias_col : NULL;
-                e.addend = e.addend ? e.addend + i * e.addend_row + j : NULL;
-                const ht_lanes some_a = ht_lanes_from(&a, i, k0);
-                ht_tiled t;
-                ht_tiled_hold(&t, holds_rows ? &some_a : &some_b, holds_rows ? rows : columns, k, holds_rows, p->tiled);
-                if (HT_UNLIKELY(ht_tiled_pass(&t, holds_rows ? &some_b : &some_a, holds_rows ? columns : rows,
-                                              p->y + i * p->n + j, p->n, k0 > 0, k0 + k == p->k ? &e : NULL, plain)))
-                    for (int64_t row = 0; row < rows; row += HT_TILED_GROUP)
-                        if (plain[row / HT_TILED_GROUP])
-                            add_plain(p, i + row, ht_min64(HT_TILED_GROUP, rows - row), j, columns, k0, k);
-            }
+            ht_epilogue e = p->epilogue;
+            e.bias = e.bias ? e.bias + j * e.bias_col : NULL;
+            e.addend = e.addend ? e.addend + j : NULL;
+            const ht_lanes some_a = ht_lanes_from(&a, 0, k0);
+            ht_tiled t;
+            ht_tiled_hold(&t, holds_rows ? &some_a : &some_b, holds_rows ? p->m : columns, k, holds_rows, p->tiled);
+            if (HT_UNLIKELY(ht_tiled_pass(&t, holds_rows ? &some_b : &some_a, holds_rows ? columns : p->m, p->y + j, p->n,
+                                          k0 > 0, k0 + k == p->k ? &e : NULL, plain)))
+                for (int64_t row = 0; row < p->m; row += HT_TILED_GROUP)
+                    if (plain[row / HT_TILED_GROUP])
+                        add_plain(p, row, ht_min64(HT_TILED_GROUP, p->m - row), j, columns, k0, k);
         }
 }
 #else

@@ -390,14 +390,17 @@ class Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
 
+    # The number is forgotten before it is closed: after an interrupt in between, closing it again would close the
+    # descriptor of another thread that got the same number.
+
     def replace(self, number: int) -> None:
-        os.close(self.number)
-        self.number = number
+        old, self.number = self.number, number
+        os.close(old)
 
     def close(self) -> None:
-        if self.number >= 0:
-            os.close(self.number)
-            self.number = -1
+        old, self.number = self.number, -1
+        if old >= 0:
+            os.close(old)
 
     def __del__(self) -> None:
         self.close()

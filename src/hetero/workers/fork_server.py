@@ -30,6 +30,7 @@ class ForkServer:
         if not sys.executable:
             raise NotSupported("ISOLATION=PROCESS requires Python's executable, but sys.executable is empty")
         self._lock = threading.Lock()
+        self._last = 0  # the number of the last request
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         alive, self._alive = os.pipe()
         code = _CODE.format(path=sys.path, socket=theirs.fileno(), alive=alive)
@@ -53,12 +54,20 @@ class ForkServer:
         ``memory``, ``size``: the shared memory. ``mailbox``: the worker's end of a `Mailbox`. Raises `HeteroError`.
         """
         with self._lock:
+            self._last += 1
+            number = b"%d " % self._last
             try:
-                socket.send_fds(self._socket, [str(size).encode()], [memory, mailbox])
-                answer, descriptors, _, _ = socket.recv_fds(self._socket, 64, 1)
+                socket.send_fds(self._socket, [number + b"%d" % size], [memory, mailbox])
+                while True:
+                    answer, descriptors, _, _ = socket.recv_fds(self._socket, 96, 1)
+                    if not answer or answer.startswith(number):
+                        break
+                    for descriptor in descriptors:  # the answer to a call that was interrupted
+                        os.close(descriptor)
             except OSError as error:
                 raise_out_of_memory(error)
                 raise HeteroError(f"cannot start a worker process: {error}") from error
+        answer = answer.removeprefix(number)
         if not descriptors:
             why = answer.decode() or "the process that forks them ended"
             if why.isdecimal():

@@ -24,27 +24,28 @@ def serve(descriptor: int, alive: int) -> None:
             os._exit(0)
         if not message:
             os._exit(0)
+        number, _, size = message.partition(b" ")
         try:
             memory, mailbox = descriptors
             child = os.fork()
             if child == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # libraries of devices may wait for their children
                 own.close()
-                process.main(memory, int(message), mailbox, alive)
+                process.main(memory, int(size), mailbox, alive)
             ended = os.pidfd_open(child)
         except (OSError, ValueError) as error:
-            _answer(own, f"{type(error).__name__}: {error}".encode()[:64])
+            _answer(own, number, f"{type(error).__name__}: {error}".encode()[:64])
         else:
-            _answer(own, str(child).encode(), ended)
+            _answer(own, number, str(child).encode(), ended)
             os.close(ended)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
 
-def _answer(own: socket.socket, text: bytes, *descriptors: int) -> None:
-    """Send an answer. Ends the process if the application was killed: the worker ends by itself."""
+def _answer(own: socket.socket, number: bytes, text: bytes, *descriptors: int) -> None:
+    """Send the answer to a request. Ends the process if the application was killed: the worker ends by itself."""
     try:
-        socket.send_fds(own, [text], descriptors)
+        socket.send_fds(own, [number, b" ", text], descriptors)
     except (BrokenPipeError, ConnectionResetError):
         os._exit(0)

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from hetero import Core, InferenceError
+from hetero.devices.cpu import runner
 from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
 from hetero.devices.cpu.runner import MAX_PLANS
+from single_node import model
 from threads import in_threads
 
 OPSET = 17
@@ -196,6 +198,29 @@ def test_plans_are_kept_by_the_bits_of_what_they_depend_on() -> None:
         found = request.infer({"start": np.float32(start), "limit": np.float32(2), "delta": np.float32(1)})
         assert np.signbit(found["first"]) == np.signbit(start)
         assert found["r"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("symbolic", [0, runner.MAX_SYMBOLIC])
+def test_sizes_that_follow_from_data_get_plans_of_their_own(symbolic: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if plans are for single sizes: what follows the node depends on no other data."""
+    monkeypatch.setattr(runner, "MAX_SYMBOLIC", symbolic)
+    x = np.arange(8, dtype=np.float32)
+    trip = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Gather", ["x", "i"], ["item"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("item", TensorProto.FLOAT, []),
+        ],
+    )
+    nodes = [helper.make_node("Loop", ["n", ""], ["some"], body=trip), helper.make_node("Exp", ["some"], ["y"])]
+    compiled = Core().compile_model(model(nodes, {"x": x, "n": np.array(3)}, ["y"], 17), "CPU")
+    for count in (3, 5, 1, 3, 8, 5):
+        np.testing.assert_allclose(compiled({"x": x, "n": np.array(count)})[0], np.exp(x[:count]), rtol=1e-6)
 
 
 def test_a_reshape_to_an_input_reads_it_every_time() -> None:

@@ -174,6 +174,16 @@ def test_scaled_operands_and_no_numbers_in_masked_rows(monkeypatch: pytest.Monke
     check(monkeypatch, net, joined(net, made), kernels=["attention"])
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_scaled_values(monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
+    """The kernel has a factor for scores only."""
+    net = Net(**qkv())
+    product = net("MatMul", heads(net, "q", [0, 2, 1, 3]), heads(net, "k", [0, 2, 3, 1]))
+    values = heads(net, net("Mul", "v", 0.25) if before else "v", [0, 2, 1, 3])
+    values = values if before else net("Mul", values, 0.25)
+    check(monkeypatch, net, joined(net, net("MatMul", net("Softmax", product, axis=-1), values)))
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_choice_after_the_softmax(monkeypatch: pytest.MonkeyPatch, swapped: bool) -> None:
     net = Net(**qkv())

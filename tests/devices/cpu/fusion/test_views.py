@@ -61,6 +61,8 @@ def test_compositions(data: st.DataObject) -> None:
 def test_what_is_no_one_view() -> None:
     evens = (0, 2, 3, 2, 4, 2)  # x[:, ::2] of 3 x 4
     assert compose(evens, (1, 1, 4, 1)) is None  # goes from one row into the next
+    assert compose(evens, (1, 1, 2, 1)) is None  # by a single element
+    assert compose(evens, (2, 1, 2, -1)) is None
     assert compose(evens, (2, 1, 2, 1)) == (4, 1, 2, 2)
     assert compose((0, 1, 0, 1), (0, 1, 0, 1)) is None
 

@@ -75,8 +75,6 @@ def _around_root(graph: CallGraph, position: int, root: Call) -> None:
             removed += [centering[0], first[0]]
             assert centering[1].inputs[0] is not None
             x, root_mean_square = centering[1].inputs[0], False
-    if x.shape != division[1].outputs[0].shape:
-        return
     _with_scale_and_bias(graph, x, epsilon, root_mean_square, removed, division[1])
 
 
