@@ -28,7 +28,7 @@ def end_on_interrupt() -> None:
         os.register_at_fork(after_in_child=_end_quietly)
 
 
-class interrupts_raised:  # noqa: N801  a context manager
+class interrupts_raised:
     """Within the block, interrupts raise `KeyboardInterrupt` again, except in an import: Python ignores exceptions in
     some functions of its import system, and modules may replace them."""
 
