@@ -167,6 +167,10 @@ cdef dict _dtype_codes = {
 }
 
 
+cdef dict _named_codes = {"bfloat16": HT_BFLOAT16, "uint4": UINT4, "int4": INT4}
+cdef frozenset _codes_of_kernels = frozenset([*_dtype_codes.values(), HT_BFLOAT16])
+
+
 # The operand that a kernel reads at any address. Weights in protobuf files are usually not aligned, and copies of all
 # weights would take much memory.
 cdef dict _BYTEWISE = {"pack_b": 0, "pack_parts": 0, "pack_winograd": 0, "gather": 0, "gather_nd": 0}
@@ -222,13 +226,19 @@ cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -
     return 0
 
 
+cdef int named_code(dtype) except -1:
+    """Element type of ml_dtypes; 0 if inputs cannot have it."""
+    cdef int code = _named_codes.get(dtype.name, 0)
+    return code
+
+
 cdef int64_t describe_type(ht_tensor *tensor, tuple shape, dtype) except -1:
     """Fills all of ``tensor`` except its data; returns its size in elements."""
     cdef int code = _dtype_codes.get(dtype, 0), axis
     cdef int64_t size = 1
     if code == 0:
-        code = HT_BFLOAT16 if dtype.name == "bfloat16" else 0
-    if code == 0:
+        code = named_code(dtype)
+    if code not in _codes_of_kernels:
         raise TypeError(f"no kernel takes elements of type {dtype}")
     if len(shape) > HT_MAX_DIMS:
         raise ValueError(f"expected at most {HT_MAX_DIMS} dimensions, found shape {shape}")

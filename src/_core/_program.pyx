@@ -12,7 +12,9 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from hetero._kernels cimport chosen_kernel, data_of, describe_type, in_place_rule, kernel_number, scratch_of
+from hetero._kernels cimport (
+    INT4, UINT4, chosen_kernel, data_of, describe_type, in_place_rule, kernel_number, named_code, scratch_of,
+)
 from kernels_c cimport *
 
 from hetero._kernels import bytewise_operand
@@ -188,6 +190,14 @@ cdef class Sizes:
         free(self.buffer_bytes)
 
 
+cdef object _in_bytes(dtype):
+    """The type as which kernels read an input of ``dtype``."""
+    return _BYTE if named_code(dtype) in (UINT4, INT4) else dtype
+
+
+cdef object _BYTE = np.dtype(np.uint8)
+
+
 @cython.final
 cdef class Program:
     """Kernel calls over an arena, planned for one set of input shapes. Immutable; `Workspace` objects can share it.
@@ -206,7 +216,7 @@ cdef class Program:
     """
 
     def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes, Sizes sizes=None, int first_call=0):
-        cdef int position, operand = 0, int_position = 0, float_position = 0
+        cdef int position, code, operand = 0, int_position = 0, float_position = 0
         self.constants = tuple(np.require(array, requirements="C") for array in constants)
         unaligned = set()  # tensors
         self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
@@ -234,12 +244,15 @@ cdef class Program:
         limits = (arena_bytes, len(self.constants), len(inputs), len(outputs),
                   0 if sizes is None else len(tensors))
         for position, (shape, dtype) in enumerate(self.input_specs):
-            describe_type(&self.input_tensors[position], shape, dtype)
+            code = named_code(dtype)
+            describe_type(&self.input_tensors[position], shape, _in_bytes(dtype))
+            if code:
+                self.input_tensors[position].dtype = code
         for position, (dtype, shape, place, number) in enumerate(tensors):
             if (not 0 <= place <= 4 or not 0 <= number <= limits[place]
                     or (place != IN_ARENA and number == limits[place])):
                 raise ValueError(f"tensor {position}: there is no place {place}, {number}")
-            describe_type(&self.tensors[position], shape, dtype)
+            describe_type(&self.tensors[position], shape, _in_bytes(dtype) if place == IN_INPUT else dtype)
             self.places[position], self.numbers[position] = place, number
             if place == IN_CONSTANT:
                 if self.constants[number].nbytes != self.tensors[position].size * dtype.itemsize:

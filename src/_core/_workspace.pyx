@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from hetero._kernels cimport (
     ALIGNED, C_CONTIGUOUS, NATIVE, Team, answer_of, check_status, data_of, dtype_code, exchange_watch, is_stopping,
-    scratch_of
+    named_code, scratch_of
 )
 from hetero._program cimport (
     HT_SIZE_ALLOCATE, HT_SIZE_CALL, HT_SIZE_TABLE, HT_SIZES_DONE, HT_SIZES_FAILED, IN_ARENA, IN_INPUT, IN_OUTPUT,
@@ -495,6 +495,7 @@ cdef class Workspace:
         self.is_sized = False
         for position in range(program.num_inputs):
             self.tensors[position] = self.own_inputs[position]
+            self.tensors[position].dtype = program.tensors[position].dtype  # 4 bits: bytes
             self.tensors[position].data = self.addresses[position]
         while True:
             at = ht_run_sizes(sizes.steps, sizes.num_steps, at, &parts)
@@ -822,7 +823,7 @@ cdef class Workspace:
         """Stores the addresses of the inputs, and computes the tables if their sizes are new; returns None if the
         program does not hold for them. ``held``: receives the copies made here, which must live as long as the run."""
         cdef Program program = self.program
-        cdef int position, axis
+        cdef int position, axis, code
         cdef const ht_array_interface *view
         cdef const ht_tensor *spec
         cdef bint is_new = program.sizes is not None and (not self.is_sized or program.sizes.reads_elements)
@@ -833,9 +834,8 @@ cdef class Workspace:
             array = inputs[position]
             capsule = array.__array_struct__
             view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
-            if view.nd != spec.ndim or dtype_code(view.typekind, view.itemsize) != spec.dtype:
-                return None
-            if view.typekind == c'V' and array.dtype.name != "bfloat16":
+            code = named_code(array.dtype) if view.typekind == c'V' else dtype_code(view.typekind, view.itemsize)
+            if view.nd != spec.ndim or code != spec.dtype:
                 return None
             for axis in range(spec.ndim):
                 if view.shape[axis] != spec.dims[axis]:

@@ -31,11 +31,12 @@ def objects() -> dict[str, Any]:
         "request": request,
         "outputs": outputs,
         "port": compiled.inputs[0],
+        "node": model.nodes[0],
         "hetero": hetero,
     }
 
 
-@pytest.mark.parametrize("name", ["core", "model", "compiled", "request", "outputs", "port"])
+@pytest.mark.parametrize("name", ["core", "model", "compiled", "request", "outputs", "port", "node"])
 def test_each_name_leads_to_something_that_exists(objects: dict[str, Any], name: str) -> None:
     thing = objects[name]
     assert thing.other_names
@@ -44,7 +45,7 @@ def test_each_name_leads_to_something_that_exists(objects: dict[str, Any], name:
             getattr(thing, other)
         assert raised.value.name == other
         assert raised.value.obj is thing
-        for owner, attribute in re.findall(r"\b(core|model|compiled|request|outputs|port|hetero)\.(\w+)", instead):
+        for owner, attribute in re.findall(r"\b(core|model|compiled|request|outputs|port|node|hetero)\.(\w+)", instead):
             assert hasattr(type(objects[owner]), attribute) or hasattr(objects[owner], attribute)
 
 
@@ -70,7 +71,7 @@ def test_properties_of_other_libraries(objects: dict[str, Any], name: str, devic
 
 
 def test_other_missing_attributes(objects: dict[str, Any]) -> None:
-    for name in ("core", "model", "compiled", "request", "outputs", "port"):
+    for name in ("core", "model", "compiled", "request", "outputs", "port", "node"):
         with pytest.raises(AttributeError, match="object has no attribute 'nothing'$"):
             objects[name].nothing  # noqa: B018
         assert not hasattr(objects[name], "nothing")

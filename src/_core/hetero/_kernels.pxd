@@ -11,7 +11,8 @@ cdef enum:  # flags of `ht_array_interface`
 
 
 cdef inline int dtype_code(char kind, int itemsize) noexcept nogil:
-    """Element type (HT_*) of a NumPy type kind and size; 0 if kernels know none. 'V2' is ml_dtypes' bfloat16."""
+    """Element type (HT_*) of a NumPy type kind and size; 0 if kernels know none. 'V2' is ml_dtypes' bfloat16, for which
+    callers check the name (`named_code`)."""
     if kind == c'f':
         return HT_FLOAT32 if itemsize == 4 else HT_FLOAT64 if itemsize == 8 else HT_FLOAT16 if itemsize == 2 else 0
     if kind == c'i':
@@ -27,6 +28,12 @@ cdef inline int dtype_code(char kind, int itemsize) noexcept nogil:
     return 0
 
 
+cdef enum:  # element types of inputs whose elements kernels read as bytes, as numbered in onnx.TensorProto.DataType
+    UINT4 = 21
+    INT4 = 22
+
+
+cdef int named_code(dtype) except -1
 cdef int kernel_number(name) except -1
 cdef ht_kernel_fn chosen_kernel(name) except NULL
 cdef ht_in_place in_place_rule(int kernel) noexcept

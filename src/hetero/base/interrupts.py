@@ -1,12 +1,17 @@
-"""Ctrl-C in the process of the command line: no traceback, at any time."""
+"""Ctrl-C in the process of the command line: no traceback, from the import of this module on.
+
+It imports only modules that Python has at its start: `signal`, `contextlib` and `types` take as long to import as the
+rest until `end_on_interrupt`, and an interrupt meanwhile shows a traceback.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import _signal as signal  # type: ignore[import-not-found]  # what the module signal wraps in enumerations
 import os
-import signal
-import types
-from collections.abc import Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import types
 
 __all__ = ["INTERRUPTED", "end_on_interrupt", "interrupts_raised"]
 
@@ -23,18 +28,18 @@ def end_on_interrupt() -> None:
         os.register_at_fork(after_in_child=_end_quietly)
 
 
-@contextlib.contextmanager
-def interrupts_raised() -> Iterator[None]:
+class interrupts_raised:
     """Within the block, interrupts raise `KeyboardInterrupt` again, except in an import: Python ignores exceptions in
     some functions of its import system, and modules may replace them."""
-    if signal.getsignal(signal.SIGINT) is not _end:
-        yield
-        return
-    try:
-        signal.signal(signal.SIGINT, _raise)
-        yield
-    finally:
-        signal.signal(signal.SIGINT, _end)
+
+    def __enter__(self) -> None:
+        self._applies = signal.getsignal(signal.SIGINT) is _end
+        if self._applies:
+            signal.signal(signal.SIGINT, _raise)
+
+    def __exit__(self, *raised: object) -> None:
+        if self._applies:
+            signal.signal(signal.SIGINT, _end)
 
 
 def _raise(number: int, frame: types.FrameType | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from .file import ModelFile
 from .function_library import FunctionLibrary
 from .isolation import InferenceFailed, infer_types, is_harmless
 from .rows import Rows
+from .shape_functions import ShapeFunctions
 from .skeleton import hidden_length, skeleton_of
 from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
@@ -316,14 +317,26 @@ class ValueTypes:
                 return result
         return known
 
+    @functools.cached_property
+    def _shape_functions(self) -> ShapeFunctions:
+        return ShapeFunctions(self._file, Rows(self._file, self._constants))
+
     def _infer_from(self, stated: Mapping[int, ValueType]) -> _InferredTypes | None:
         """The result of one run of inference with these types added; None if it fails."""
+        described = self._shape_functions
+        found = self._infer_with(stated, described.encoded, described.operators)
+        return self._infer_with(stated) if found is None and described.encoded else found
+
+    def _infer_with(
+        self, stated: Mapping[int, ValueType], functions: Sequence[bytes] = (), operators: Iterable[str] = ()
+    ) -> _InferredTypes | None:
+        """`_infer_from`, with functions for some operators. ``operators``: those of the functions' bodies."""
         file = self._file
         longest = int((file.info_type_end - file.info_type_begin).max(initial=0))
-        harmless = is_harmless(file.op_types, bool(file.functions), len(file.node_op), longest)
+        harmless = is_harmless((*file.op_types, *operators), bool(file.functions), len(file.node_op), longest)
         try:
             # Inference of harmless operators does not read data.
-            skeleton = skeleton_of(file, self._constants, stated, with_data=not harmless)
+            skeleton = skeleton_of(file, self._constants, stated, with_data=not harmless, functions=functions)
             answer = None if skeleton is None else infer_types(skeleton, harmless=harmless)
             return None if answer is None else _InferredTypes(file, memoryview(answer))
         except Exception as error:  # any error of onnx: the types stay unknown

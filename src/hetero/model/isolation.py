@@ -50,7 +50,7 @@ _HARMLESS_BYTES = 8 << 20
 # input or a rank below 10. The cost of inference is therefore bounded by the types in the file.
 _HARMLESS_NAMES = (
     "Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitwiseAnd "
-    "BitwiseNot BitwiseOr BitwiseXor Cast Ceil Clip Concat Constant Conv ConvInteger Cos Cosh CumSum "
+    "BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant Conv ConvInteger Cos Cosh CumSum "
     "DequantizeLinear Det Div Dropout DynamicQuantizeLinear Elu Equal Erf Exp Flatten Floor Gelu Gemm "
     "GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual HardSigmoid Hardmax Identity "
     "InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax "

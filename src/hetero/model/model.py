@@ -93,6 +93,20 @@ class Model(OtherNames, Rows):
                 ("variables", "get_variables"), "compiled.create_stateful_request for a model whose states are inputs"
             ),
             "clone": "the model itself, which never changes",
+            **dict.fromkeys(
+                (
+                    *("add_parameters", "remove_parameter", "replace_parameter", "add_results", "remove_result"),
+                    *("add_sinks", "remove_sink", "add_variables", "remove_variable", "set_friendly_name"),
+                ),
+                "model.with_inputs and model.with_outputs, or edit model.to_proto() and read it with core.read_model",
+            ),
+            "set_rt_info": "model.with_affinity for the devices of nodes",
+            **dict.fromkeys(("get_parameter_index", "get_result_index"), "model.inputs and model.outputs"),
+            **dict.fromkeys(("get_output_op", "get_output_size", "get_output_partial_shape"), "model.outputs"),
+            **dict.fromkeys(
+                ("sinks", "get_sinks", "get_sink_index", "get_variable_by_id"),
+                "compiled.create_stateful_request for a model whose states are inputs",
+            ),
         }
     )
 

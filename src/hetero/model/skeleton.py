@@ -7,7 +7,7 @@ Values get short names (`_core/onnx/skeleton.h`); `OnnxIndex.values_in_answer` m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from .wire import encode_field, encode_number, encode_tensor_type, encode_value_
 
 __all__ = ["hidden_length", "skeleton_of"]
 
-_GRAPH, _OPSET = 7, 8  # of ModelProto
+_GRAPH, _OPSET, _FUNCTION = 7, 8, 25  # of ModelProto
 _INITIALIZER, _VALUE_INFO = 5, 13  # of GraphProto
 
 # The maximum sizes of constants that stay, in B.
@@ -41,11 +41,17 @@ _SHORT = "\x01"  # prefix of short names
 
 
 def skeleton_of(
-    file: ModelFile, constants: Constants, supplied: Mapping[int, ValueType], *, with_data: bool
+    file: ModelFile,
+    constants: Constants,
+    supplied: Mapping[int, ValueType],
+    *,
+    with_data: bool,
+    functions: Sequence[bytes] = (),
 ) -> bytes | None:
     """An encoded ModelProto for inference; None if a name of the model could be mistaken for a short name.
 
-    ``supplied``: types that replace those in the file. ``with_data``: False makes all constants inputs.
+    ``supplied``: types that replace those in the file. ``with_data``: False makes all constants inputs. ``functions``:
+    encoded FunctionProtos to add.
     """
     captured = np.unique(file.captures)
     keeps_name = np.zeros(len(file.value_producer), np.uint8)
@@ -84,7 +90,8 @@ def skeleton_of(
         encode_field(_OPSET, encode_field(1, domain.encode()) + encode_number(2, version))
         for domain, version in file.opsets.items()
     )
-    return b"".join([*header, *opsets, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
+    described = (encode_field(_FUNCTION, function) for function in functions)
+    return b"".join([*header, *opsets, *described, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
 
 
 def hidden_length(dim: Dim) -> Dim:

@@ -168,7 +168,9 @@ class Port(OtherNames):
             **dict.fromkeys(("element_type", "get_element_type", "type"), "port.dtype"),
             **dict.fromkeys(("partial_shape", "get_partial_shape", "get_shape"), "port.shape"),
             **dict.fromkeys(("index", "get_index"), "its place in model.inputs or model.outputs"),
-            **dict.fromkeys(("node", "get_node"), "model.nodes"),
+            **dict.fromkeys(("node", "get_node", "target_inputs", "get_target_inputs"), "model.nodes"),
+            **dict.fromkeys(("tensor", "get_tensor"), "port.dtype and port.shape; compiled(inputs) returns arrays"),
+            **dict.fromkeys(("rt_info", "get_rt_info"), "model.metadata"),
         }
     )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._onnx import attribute_groups, read_attributes
 from ..base.formatting import counted
+from ..base.other_names import OtherNames
 from ..base.plain import plain
 from ..errors import ModelError, raise_out_of_memory
 from .constants import StoredTensor
@@ -30,10 +31,37 @@ _FROM_SPARSE, _FROM_NODE = 1, 2
 _ATTRIBUTE_FIELD = 5  # NodeProto.attribute
 
 
-class NodeView:
+class NodeView(OtherNames):
     """One node, read from the file on access. Views of the same node of the same model are equal."""
 
     __slots__ = ("_attributes", "_model", "_proto", "_stored", "index")
+
+    other_names = types.MappingProxyType(
+        {
+            **dict.fromkeys(
+                ("friendly_name", "get_friendly_name", "get_name"), "node.name, or node.key, which is unique"
+            ),
+            **dict.fromkeys(("get_type_name", "get_type_info", "type_info"), "node.op_type and node.domain"),
+            "get_attributes": "node.attributes",
+            **dict.fromkeys(("rt_info", "get_rt_info"), "model.affinity for the devices of nodes"),
+            **dict.fromkeys(
+                ("set_rt_info", "set_friendly_name", "set_attribute", "set_argument", "set_arguments"),
+                "model.with_affinity for devices; to change the graph, edit model.to_proto()",
+            ),
+            **dict.fromkeys(
+                ("input", "input_value", "input_values", "get_input_tensor", "get_input_size"), "node.inputs"
+            ),
+            **dict.fromkeys(("output", "get_output_tensor", "get_output_size"), "node.outputs"),
+            **dict.fromkeys(
+                (
+                    *("shape", "get_input_shape", "get_input_partial_shape", "get_output_shape"),
+                    *("get_output_partial_shape", "get_element_type", "get_input_element_type"),
+                    "get_output_element_type",
+                ),
+                "model.type_of(model.value_id(name)) for a name of node.inputs or node.outputs",
+            ),
+        }
+    )
 
     def __init__(self, model: Rows, index: int) -> None:
         self._model = model

@@ -279,6 +279,7 @@ def test_multi_head_attention(batch: int, length: int, keys: int, more: dict[str
     if "unidirectional" not in options:
         four = {"k": floats(batch, 2, keys, 8), "v": floats(batch, 2, keys, 8, seed=1)}
         check(op, q | four, **options)
+        check(op, q | four | {"b": floats(48)}, **options, constants=("b",))
     if keys == length:
         nothing = {"-b": bias, "-m": bias, "-bias": bias}
         past = {"pk": floats(batch, 2, 3, 8), "pv": floats(batch, 2, 3, 8, seed=1)}
@@ -306,8 +307,13 @@ def test_attention_refuses() -> None:
     with pytest.raises(InferenceError, match="a mask of shape"):
         run(model_of("Attention", wrong, num_heads=2), wrong)
     cross = {"q": floats(1, 2, 4), "k": floats(1, 3, 4), "v": floats(1, 3, 4)}
-    with pytest.raises(InferenceError, match="unidirectional attention of 2 queries at 0 to 3 keys"):
-        run(model_of("MultiHeadAttention", cross, num_heads=2, unidirectional=1), cross)
+    divided = {"q": floats(1, 2, 4), "k": floats(1, 2, 3, 2), "v": floats(1, 2, 3, 2)}
+    past = divided | {"-b": None, "-m": None, "-bias": None, "pk": floats(1, 2, 1, 2), "pv": floats(1, 2, 1, 2)}
+    for device in ("CPU", "TEMPLATE"):
+        with pytest.raises(InferenceError, match="unidirectional attention of 2 queries at 0 to 3 keys"):
+            run(model_of("MultiHeadAttention", cross, num_heads=2, unidirectional=1), cross, device)
+        with pytest.raises(InferenceError, match="a past of keys that are already divided into heads"):
+            run(model_of("MultiHeadAttention", past, num_heads=2, outputs=3), past, device)
     with pytest.raises(InferenceError, match="do not fit 5 heads"):
         run(model_of("Attention", inputs, num_heads=5), inputs)
 

@@ -81,7 +81,7 @@ def random_bytes(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
 
 
 @pytest.mark.parametrize("float_type", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int4", "uint4"])
 @pytest.mark.parametrize(("axis", "block"), [(None, 0), (0, 0), (1, 0), (-1, 0), (1, 2), (2, 3), (0, 5)])
 def test_quantize_and_back(float_type: str, dtype: str, axis: int | None, block: int) -> None:
     rng = np.random.default_rng(3)
@@ -95,11 +95,12 @@ def test_quantize_and_back(float_type: str, dtype: str, axis: int | None, block:
             attributes["block_size"] = block
             shape = tuple(-(-size // block) if i == axis else size for i, size in enumerate(x.shape))
     scale = rng.uniform(0.1, 1, shape).astype(x.dtype)
-    zero = rng.integers(0, 30, shape).astype(dtype)
+    low, high = {"int4": (-8, 7), "uint4": (0, 15)}.get(dtype, (0, 29))
+    zero = rng.integers(low, high, shape, endpoint=True).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
     feeds = {"x": x, "scale": scale, "zero": zero}
     model = model_of("QuantizeLinear", feeds, **attributes)
     (found,) = run(model, feeds)
-    assert np.array_equal(found, reference(model, feeds)[0])
+    assert found.tobytes() == reference(model, feeds)[0].tobytes()
     feeds = {"x": found, "scale": scale, "zero": zero}
     assert_as_reference(model_of("DequantizeLinear", feeds, **attributes), feeds)
 
@@ -121,6 +122,31 @@ def test_output_types() -> None:
     assert_as_reference(model_of("DequantizeLinear", feeds, opset=23, output_dtype=onnx.TensorProto.FLOAT16), feeds)
     feeds = {"x": np.array([2**31 - 1, -(2**31), 7], np.int32), "scale": np.array(0.3, np.float32)}
     assert_as_reference(model_of("DequantizeLinear", feeds), feeds)
+
+
+@pytest.mark.parametrize("made_by", ["CPU", "TEMPLATE"])
+@pytest.mark.parametrize(("dtype", "zero"), [(ml_dtypes.int4, -3), (ml_dtypes.uint4, 5)])
+def test_elements_of_4_bits_pass_between_devices(dtype: Any, zero: int, made_by: str) -> None:
+    rng = np.random.default_rng(3)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ("rows", 7))],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ("rows", 7))],
+        [numpy_helper.from_array(np.float32(0.5), "s"), numpy_helper.from_array(np.array(zero, dtype), "z")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    for pins in ({"q": made_by, "y": "CPU"}, {"q": "CPU", "y": made_by}):
+        core = Core()
+        compiled = core.compile_model(core.read_model(model), "HETERO:CPU,TEMPLATE", pins=pins)
+        for rows in (3, 1, 0, 5):
+            x = (rng.standard_normal((rows, 7)) * 4).astype(np.float32)
+            for _ in range(2):
+                assert np.array_equal(compiled(x)[0], reference(model, {"x": x})[0])
 
 
 def test_int32_is_quantized_in_float32() -> None:

@@ -530,7 +530,8 @@ def attended_product(
     check=attention_refusal,
 )
 def _multi_head_attention(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Keys and values are [batch, positions, heads * size], or [batch, heads, positions, size] of another sequence.
+    """Keys and values are [batch, positions, heads * size], or [batch, heads, positions, size] of another sequence,
+    which include their part of the bias already.
     Packed: keys and values [batch, positions, heads, 2, size], or all three [batch, positions, heads, 3, size]."""
     x, heads = _required(inputs[0]), node.get("num_heads", 0)
     keys, values, bias, mask, attention_bias, past_key, past_value = (_optional(inputs, i) for i in range(1, 8))
@@ -548,14 +549,14 @@ def _multi_head_attention(context: Context, node: Node, inputs: Sequence[Value |
     else:
         assert keys is not None
         assert values is not None
-        if keys.rank == 4 and (bias is not None or past_key is not None):
-            raise InferenceError("a bias or a past of keys that are already divided into heads is not supported")
+        if keys.rank == 4 and past_key is not None:
+            raise InferenceError("a past of keys that are already divided into heads is not supported")
         if x.rank != 3 or keys.rank != values.rank:
             shapes = " and ".join(str(list(operand.shape)) for operand in (x, keys, values))
             raise InferenceError(f"queries, keys and values of shapes {shapes} do not fit")
         biases: list[Value | None] = [None, None, None]
         if bias is not None:
-            sizes = [x.shape[2], keys.shape[-1], values.shape[-1]]
+            sizes = [x.shape[2], *(each.shape[-1] * (heads if each.rank == 4 else 1) for each in (keys, values))]
             _vector("the bias", bias, sum(sizes))
             biases = [strided(context, bias, sum(sizes[:i]), (sizes[i],), (1,)) for i in range(3)]
         query = _heads(context, x, heads, biases[0])

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 _BYTES = ("int8", "uint8")
 _SMALL = (*_BYTES, "int16", "uint16")
-_LEVELS = (*_SMALL, "int32", "int4", "uint4")  # those of 4 bits only as constants
+_NIBBLES = {"int4": (-8, 7), "uint4": (0, 15)}  # limits; one element per byte, which kernels read and write
+_LEVELS = (*_SMALL, "int32", *_NIBBLES)
 _SCALES = (*F32, "float16", "bfloat16")
 _F32 = np.dtype(np.float32)
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
@@ -185,11 +186,6 @@ def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callabl
             return f"{view.op_type} to {dtype.name}"
         if view.attributes.get("block_size", 0) < 0:
             return f"{view.op_type} with a negative block_size"
-        for position, value in enumerate(model.node_inputs[view.index].tolist()):
-            if value >= 0 and position != 1 and not model.is_constant[value]:
-                kind = view.type_of_input(position)
-                if kind in ("int4", "uint4"):
-                    return f"{view.op_type} of {kind} that is not constant"
         return check_scales(model, view) or _scheme_trouble(model, view)
 
     return check
@@ -237,9 +233,9 @@ def constants(model: Model, view: NodeView, count: int) -> list[Value | None]:
 
 @operator(
     "QuantizeLinear",
-    dtypes=((*_SCALES, "int32"), _SCALES, _SMALL),
+    dtypes=((*_SCALES, "int32"), _SCALES, (*_SMALL, *_NIBBLES)),
     attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
-    check=_refusal(_BYTE, _SMALL, "y_scale"),
+    check=_refusal(_BYTE, (*_SMALL, *_NIBBLES), "y_scale"),
     result=lambda attributes: (2, _type_of(attributes.get("output_dtype", None), _BYTE).name),
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
@@ -258,8 +254,16 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
         quotient = binary(context, "div", cast(context, x, _F32), divisor)
         x = cast(context, quotient, precision)
         scale = context.constant(np.ones(scale.shape, np.float32))
-    operands = [cast(context, x, _F32), *_parameters(context, scale, zero, dtype)]
-    return [context.call("quantize", operands, x.shape, dtype, scheme)]
+    kernel_dtype = _byte_of(dtype)
+    zero = None if zero is None else _in_bytes(context, zero)
+    operands = [cast(context, x, _F32), *_parameters(context, scale, zero, kernel_dtype)]
+    y = context.call("quantize", operands, x.shape, kernel_dtype, scheme)
+    if dtype == kernel_dtype:
+        return [y]
+    low, high = _NIBBLES[dtype.name]
+    y = binary(context, "max", y, context.scalar(low, kernel_dtype))
+    y = cast(context, binary(context, "min", y, context.scalar(high, kernel_dtype)), _BYTE)
+    return [_with_dtype(binary(context, "bitwise_and", y, context.scalar(15, _BYTE)), dtype)]  # as NumPy writes them
 
 
 @operator(
@@ -279,8 +283,8 @@ def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> l
     result=lambda attributes: 1 if not (number := attributes.get("output_dtype", 0)) else _type_of(number, _F32).name,
 )
 def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x, scale, zero = _in_bytes(_required(inputs[0])), _required(inputs[1]), _optional(inputs, 2)
-    zero = None if zero is None else _in_bytes(zero)
+    x, scale, zero = _in_bytes(context, _required(inputs[0])), _required(inputs[1]), _optional(inputs, 2)
+    zero = None if zero is None else _in_bytes(context, zero)
     if zero is not None and zero.dtype != x.dtype:
         raise InferenceError(f"expected a zero point of type {x.dtype}, found {zero.dtype}")
     scheme = _scheme(x, scale, zero, node.get("axis", 1), node.get("block_size", 0))
@@ -288,14 +292,29 @@ def _dequantize(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     return [cast(context, y, _type_of(node.get("output_dtype", None), scale.dtype))]
 
 
-def _in_bytes(x: Value) -> Value:
-    """Constants of 4 bits as bytes."""
-    if x.dtype.name not in ("int4", "uint4"):
+def _byte_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type as which kernels compute with ``dtype``: of 4 bits, a byte for each element."""
+    return np.dtype({"int4": np.int8, "uint4": np.uint8}.get(dtype.name, dtype))
+
+
+def _with_dtype(x: Value, dtype: np.dtype[Any]) -> Value:
+    """The same bytes as another type of one byte."""
+    return dataclasses.replace(x, dtype=dtype, data=None if x.data is None else x.data.view(dtype))
+
+
+def _in_bytes(context: Context, x: Value) -> Value:
+    """Elements of 4 bits as bytes."""
+    kernel_dtype = _byte_of(x.dtype)
+    if kernel_dtype == x.dtype:
         return x
-    if x.data is None:
-        raise InferenceError(f"expected constants of type {x.dtype}")
-    kind = np.dtype(np.int8 if x.dtype.name == "int4" else np.uint8)
-    return Value(kind, x.shape, x.data.astype(kind))
+    if x.data is not None:
+        return Value(kernel_dtype, x.shape, x.data.astype(kernel_dtype))
+    # NumPy keeps an element in the low bits of its byte, and does not define the others.
+    y = binary(context, "bitwise_and", _with_dtype(x, _BYTE), context.scalar(15, _BYTE))
+    if kernel_dtype == _BYTE:
+        return y
+    flipped = cast(context, binary(context, "bitwise_xor", y, context.scalar(8, _BYTE)), kernel_dtype)
+    return binary(context, "sub", flipped, context.scalar(8, kernel_dtype))
 
 
 @operator("DynamicQuantizeLinear", dtypes=F32, result="uint8", further=("float32", "uint8"))

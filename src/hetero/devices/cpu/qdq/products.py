@@ -114,8 +114,8 @@ class Product:
         target = self._target
         if w.dtype.name in ("int4", "uint4") and w.data is not None:
             stored = w
-            w = context.packed(w, "bytes", lambda: _in_bytes(stored))
-            right = dataclasses.replace(right, zero=None if right.zero is None else _in_bytes(right.zero))
+            w = context.packed(w, "bytes", lambda: _in_bytes(context, stored))
+            right = dataclasses.replace(right, zero=None if right.zero is None else _in_bytes(context, right.zero))
         if x.dtype not in BYTES or w.dtype not in BYTES or x.size == 0 or w.size == 0:
             return None
         if self._limits is not None:

@@ -124,14 +124,20 @@ def multi_head_attention(
     elif value is None:
         q = _heads(query, num_heads)
         k, v = (np.asarray(key[:, :, :, i], np.float64).swapaxes(1, 2) for i in range(2))
-    elif key.ndim == 4:
-        q, k, v = _heads(query, num_heads), np.asarray(key, np.float64), np.asarray(value, np.float64)
+    elif key.ndim == 4:  # of another sequence; they include their part of the bias
+        if past_key is not None:
+            raise ValueError("a past of keys that are already divided into heads is not supported")
+        q = _heads(query if bias is None else query + np.asarray(bias, np.float64)[: query.shape[2]], num_heads)
+        k, v = np.asarray(key, np.float64), np.asarray(value, np.float64)
     else:
         ends = np.cumsum([query.shape[2], key.shape[2]])
         parts: Sequence[Any] = (0, 0, 0) if bias is None else np.split(np.asarray(bias, np.float64), ends)
         q, k, v = (_heads(x + part, num_heads) for x, part in zip((query, key, value), parts, strict=True))
     if past_key is not None and past_value is not None:
         k, v = np.concatenate([past_key, k], axis=2), np.concatenate([past_value, v], axis=2)
+    before = 0 if past_key is None else past_key.shape[2]
+    if unidirectional and k.shape[2] != before + q.shape[2]:
+        raise ValueError(f"unidirectional attention of {q.shape[2]} queries at {before} to {k.shape[2]} keys")
     made = _attended(q, k, v, scale, mask, mask_filter_value, attention_bias, unidirectional)
     return tuple(each.astype(query.dtype) for each in (made, k, v))
 

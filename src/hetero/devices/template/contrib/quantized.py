@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,7 +98,8 @@ def qlinear_softmax(
     x: Array, x_scale: Array, x_zero: Array | None, scale: Array, zero: Array, *, axis: int = -1, opset: int
 ) -> Array:
     wide = _dequantized(x, x_scale, x_zero)
-    lines = wide if opset >= 13 else wide.reshape(int(np.prod(x.shape[: axis % x.ndim])), -1)
+    first = axis % x.ndim
+    lines = wide if opset >= 13 else wide.reshape(math.prod(x.shape[:first]), math.prod(x.shape[first:]))
     along = axis if opset >= 13 else 1
     powers = np.exp(lines - lines.max(axis=along, keepdims=True, initial=-np.inf))
     made = powers / powers.sum(axis=along, keepdims=True)
