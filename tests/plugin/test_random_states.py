@@ -46,7 +46,8 @@ class RandomModel:
         self.values = ["x"]
         for number in range(rng.randint(1, 3)):
             self.more(rng.randint(1, 2))
-            rng.choice([self.recurrence, self.cache, self.cache, self.window, self.exchange, self.count])(number)
+            kinds = [self.recurrence, self.cache, self.cache, self.window, self.exchange, self.count, self.latest]
+            rng.choice(kinds)(number)
         self.more(2)
         self.results += [(name, 1, ["b", "n", WIDTH]) for name in {rng.choice(self.values), self.values[-1]}]
         inputs = {"x": ["b", "n", WIDTH], **self.shapes}
@@ -130,6 +131,12 @@ class RandomModel:
         limits = [self.constant(np.array([limit])) for limit in (-4, 1 << 40, 1)]
         kept = self.node("Slice", joined, *limits, name=f"out{number}")
         self.read(self.node("ReduceMean", kept, axes=[1], keepdims=0))
+
+    def latest(self, number: int) -> None:
+        """The last x, or a value of the last step."""
+        old = self.state(number, ["b", f"p{number}", WIDTH], ["b", f"q{number}", WIDTH])
+        self.node("Identity", self.rng.choice(["x", self.pick()]), name=f"out{number}")
+        self.read(self.node("Tanh", self.node("ReduceSum", old, self.constant(np.array([1])), keepdims=0)))
 
     def cache(self, number: int) -> None:
         """Keys, in two heads, of which the values are computed again."""
