@@ -80,7 +80,13 @@ class OrtMemory(RemoteContext):
             return None
         stream = _STREAM_OF_PRODUCER.get(self._device_type)
         capsule = value.__dlpack__() if stream is None else value.__dlpack__(stream=stream)
-        tensor = self.tensor(backend.core().OrtValue.from_dlpack(capsule))
+        try:
+            tensor = self.tensor(backend.core().OrtValue.from_dlpack(capsule))
+        except Exception as error:
+            raise_out_of_memory(error)
+            text = backend.error_text(error)
+            told = "the tensor is not contiguous; pass a contiguous copy" if "contiguous" in text else text
+            raise ValueError(told) from error
         if stream is not None:
             # A copy from the device waits for the stream, and so for the producer's work.
             self.create_tensor(np.uint8, (1,)).numpy()
