@@ -5,7 +5,8 @@ evaluates these steps for the sizes of a call and checks that each comparison ha
 exactly for the sizes for which planning would take the same way. Whatever needs a plain number, such as ``int()``,
 ``range()`` or NumPy, records that the plan holds only for this number: correct, but less general.
 
-`StateSizes` compares shapes with ports that have symbols, for the steps of requests with states.
+`StateSizes` compares shapes with ports that have symbols, and `RequestStates` passes states from step to step, for
+requests with states.
 """
 
 import math
@@ -824,3 +825,43 @@ cdef class StateSizes:
             elif self.sizes[-2 - dims[axis]] != size:
                 return False
         return True
+
+
+@cython.final
+cdef class RequestStates:
+    """The states of a request. Every step of a small model calls `join` and `part`.
+
+    ``current``: their values; None where the size is not known yet. ``sizes``: of the states, then of the other inputs.
+    ``order``: per input of the model, its number among the other inputs followed by the states. ``made``, ``free``: the
+    positions among the results of the states and of the others.
+    """
+
+    cdef public tuple current
+    cdef StateSizes sizes
+    cdef tuple order, made, free
+    cdef object sized           # the states that `sizes` has seen last
+
+    def __init__(self, StateSizes sizes not None, order, made, free):
+        self.sizes = sizes
+        self.order, self.made, self.free = tuple(order), tuple(made), tuple(free)
+        self.current = (None,) * len(self.made)
+
+    def join(self, others):
+        """All inputs in order. If they do not fit their ports or do not agree with each other, they are None, which no
+        runner repeats."""
+        if self.sized is not self.current:
+            self.sizes.fit(self.current)
+            self.sized = self.current
+        if not self.sizes.agree_with(others):
+            return [None] * len(self.order)
+        values = [*others, *self.current]
+        return [values[at] for at in self.order]
+
+    def part(self, results):
+        """The results that are not states. Keeps the states, unless one does not fit its port: then returns None."""
+        values = tuple([results[at] for at in self.made])
+        if not self.sizes.fit(values):
+            self.sized = None
+            return None
+        self.current = self.sized = values
+        return [results[at] for at in self.free]

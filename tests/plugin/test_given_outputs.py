@@ -151,6 +151,23 @@ def test_bad_arrays(compiled: hetero.CompiledModel, out: Any, says: str) -> None
         np.testing.assert_array_equal(request.infer(X)["y"], RELU)
 
 
+@pytest.mark.parametrize("place", [(99, 0), (2, 7), ("x", 0), (2,), 5, None])
+def test_a_device_that_nobody_has(compiled: hetero.CompiledModel, place: Any) -> None:
+    class Foreign:
+        def __dlpack_device__(self) -> Any:
+            return place
+
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("not here")
+
+    request = compiled.create_infer_request()
+    with pytest.raises(hetero.InferenceError, match="out for output 'y': Foreign"):
+        request.infer(X, out={"y": Foreign()})
+    with pytest.raises(hetero.InferenceError, match="input 'x': expected .* found Foreign"):
+        request.infer(Foreign())
+    np.testing.assert_array_equal(request.infer(X)["y"], RELU)
+
+
 def test_overlaps(compiled: hetero.CompiledModel) -> None:
     request = compiled.create_infer_request()
     memory = np.zeros(32, np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hetero
-from hetero._sizes import StateSizes
+from hetero._sizes import RequestStates, StateSizes
 from hetero.model.types import Port
 from hetero.plugin.tensor import bind_inputs
 
@@ -89,3 +89,33 @@ def test_no_states() -> None:
     assert known.fit([])
     assert known.agree_with([np.zeros((2, 9))])
     assert not known.agree_with([np.zeros((3, 9))])
+
+
+def test_the_arrays_of_steps() -> None:
+    """Inputs: first state, other, second state. Results: second state, other, first state."""
+    values = RequestStates(StateSizes([("n",), ("m", 2)], [("n",)]), [1, 0, 2], [2, 0], [1])
+    assert values.current == (None, None)
+    three, four, first, second = np.zeros(3), np.zeros(4), np.zeros(3), np.zeros((5, 2))
+    assert values.join([three]) == [None] * 3, "the states have no sizes yet"
+    values.current = (first, second)
+    for _ in range(2):
+        assert list(map(id, values.join([three]))) == [id(first), id(three), id(second)]
+    assert values.join([four]) == [None] * 3, "n is 3"
+    assert values.join([None]) == [None] * 3
+    grown, other = np.zeros((6, 2)), object()
+    (left,) = values.part([grown, other, four]) or ()
+    assert left is other
+    assert values.current[0] is four
+    assert values.current[1] is grown
+    assert values.join([three]) == [None] * 3, "n is 4"
+    kept = values.current
+    for wrong in ([grown.T, other, four], [grown, other, grown], [grown, other, None]):
+        assert values.part(wrong) is None
+        assert values.current is kept
+        assert values.join([np.ones(4)])[0] is four, "the last states that fit"
+    values.current = (first, second)
+    assert values.join([four]) == [None] * 3, "restored states count"
+    with pytest.raises(IndexError):
+        values.part([grown])
+    with pytest.raises(TypeError):
+        values.current = [first, second]  # type: ignore[assignment]

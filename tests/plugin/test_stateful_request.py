@@ -279,9 +279,9 @@ def test_states_that_pass_through_are_not_copied(core: hetero.Core) -> None:
     nodes = [node("Identity", ["s_in"], ["s_out"]), node("Add", ["s_in", "x"], ["y"])]
     request = stateful(core, make_model(nodes, {"x": [2, 3], "s_in": [2, 3]}, ["y", "s_out"]), "ISLAND")
     request.infer(X)
-    (first,) = request._current
+    (first,) = request._values.current
     request.infer(X)
-    (second,) = request._current
+    (second,) = request._values.current
     assert second is not first
     assert second.address_range == first.address_range
 

@@ -201,7 +201,7 @@ def _memory_of(value: Any, prefix: str) -> np.ndarray:
         try:
             return _writable(np.from_dlpack(value), value)
         except Exception as error:
-            if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] != HOST_DEVICE:
+            if _is_elsewhere(value):
                 raise InferenceError(
                     f"{prefix} {type(value).__name__} is in the memory of a device; pass a tensor that the context of "
                     "the device created or adopted (Core.get_default_context)"
@@ -215,6 +215,14 @@ def _memory_of(value: Any, prefix: str) -> np.ndarray:
         raise InferenceError(
             f"{prefix} expected an array, an object with __dlpack__ or a buffer, found {type(value).__name__}"
         ) from error
+
+
+def _is_elsewhere(value: Any) -> bool:
+    """Whether an object with ``__dlpack__`` says that it is in the memory of a device."""
+    try:
+        return bool(value.__dlpack_device__()[0] != HOST_DEVICE)
+    except Exception:
+        return False
 
 
 def _writable(array: np.ndarray, value: Any) -> np.ndarray:

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import abc
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import NotSupported, PropertyError
-from ..model.types import Port
+from ..errors import DeviceMemoryExceeded, NotSupported, PropertyError, shown
+from ..model.types import Port, onnx_dtype_of
 
 __all__ = [
     "HOST_DEVICE",
@@ -33,6 +34,7 @@ __all__ = [
     "can_stay",
     "check_written",
     "moving_memory",
+    "tensor_type",
 ]
 
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -124,6 +126,21 @@ def check_written(tensor: RemoteTensor, value: Any) -> None:
     if not is_typed or value.dtype != tensor.dtype or value.shape != tensor.shape:
         found = f"{value.dtype} {list(value.shape)}" if is_typed else type(value).__name__
         raise PropertyError(f"cannot write {found} to a tensor of {tensor.dtype} {list(tensor.shape)}")
+
+
+def tensor_type(device: str, dtype: Any, shape: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """The checked arguments of `RemoteContext.create_tensor`. Raises `PropertyError`, which names ``device``."""
+    try:
+        kind = np.dtype(object if dtype is None else dtype)  # for NumPy, None is float64
+    except (TypeError, ValueError) as error:
+        raise PropertyError(f"{device}: expected the dtype of a tensor, found {shown(dtype)}") from error
+    try:
+        sizes = tuple(map(operator.index, shape))
+    except TypeError as error:
+        raise PropertyError(f"{device}: expected the sizes of a tensor, found {shown(shape)}") from error
+    if kind.kind in "OUST" or not onnx_dtype_of(kind) or min(sizes, default=0) < 0:
+        raise PropertyError(f"{device}: cannot create a tensor of {kind} {list(sizes)}")
+    return kind, sizes
 
 
 class RemoteContext(abc.ABC):
@@ -235,15 +252,14 @@ class HostContext(RemoteContext):
         self.device = device
 
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> HostTensor:
-        kind = np.dtype(dtype)
-        sizes = [int(size) for size in shape]
-        if kind.hasobject or any(size < 0 for size in sizes):
-            raise PropertyError(f"{self.device}: cannot create a tensor of {kind} {sizes}")
+        kind, sizes = tensor_type(self.device, dtype, shape)
         size = math.prod(sizes) * kind.itemsize
         try:
             memory = np.empty(size + _ALIGNMENT, np.uint8)
         except (MemoryError, ValueError) as error:
-            raise PropertyError(f"{self.device}: not enough memory for a tensor of {kind} {sizes}") from error
+            raise DeviceMemoryExceeded(
+                f"{self.device}: not enough memory for a tensor of {kind} {list(sizes)}", {self.device: size}
+            ) from error
         begin = -memory.ctypes.data % _ALIGNMENT
         return HostTensor(memory[begin : begin + size].view(kind).reshape(sizes))
 

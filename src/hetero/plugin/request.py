@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from .._sizes import RequestStates
 from ..base.notebook import html_table
 from ..base.other_names import OtherNames
 from ..errors import Cancelled, HeteroError, InferenceError, QueueFull, inference_error
@@ -198,7 +199,7 @@ class InferRequest(OtherNames):
         self._free_positions = self._positions  # of what callers receive
         self._runner = runner
         self._names = tuple(port.name for port in inputs)  # of what callers pass
-        self._has_states = False
+        self._values: RequestStates | None = None  # of a request with states
         self._run_again = runner.run_again if isinstance(runner, RepeatingRunner) else None
         self._run_into = runner.run_into if isinstance(runner, PlacingRunner) else None
         self._memories = memories
@@ -280,13 +281,15 @@ class InferRequest(OtherNames):
             arrays = [inputs]
         else:
             return None
-        cancellation = self._cancellation
+        cancellation, values = self._cancellation, self._values
         with self._lock:
             if self._state is _BUSY:
                 raise self._busy()
             self._state = _BUSY
-            if self._has_states:
-                arrays = self._with_states(arrays)
+            if values is not None:
+                # `_bound` checks types and shapes of all inputs. Here the runner compares the types with those of the
+                # last run, so what remains are shapes: those of the ports, and the same sizes for symbols of states.
+                arrays = values.join(arrays)
             if cancellation.requested:  # from an earlier inference
                 cancellation.clear()
         state = _FAILED
@@ -295,8 +298,10 @@ class InferRequest(OtherNames):
             results = self._run_again(arrays)
             if cancellation.requested:
                 raise Cancelled("the inference was cancelled")
-            if self._has_states and results is not None:
-                results = self._advanced(results)
+            if values is not None and results is not None:
+                # They are new arrays of the last run's types, so states share no memory with what the caller has.
+                others = values.part(results)
+                results = list(self._finish(results)) if others is None else others
             state = _IDLE
         except Cancelled:
             state = _CANCELLED
@@ -308,14 +313,6 @@ class InferRequest(OtherNames):
         finally:
             self._state = state
         return results
-
-    def _with_states(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """All inputs, in order, from those that the caller passes."""
-        raise NotImplementedError
-
-    def _advanced(self, results: list[np.ndarray]) -> list[np.ndarray]:
-        """Keep the states among all results. Returns the others."""
-        raise NotImplementedError
 
     def _bound(self, inputs: Any, out: Any) -> tuple[list[Any], GivenOutputs | None]:
         """The checked arguments of an inference."""

@@ -7,14 +7,13 @@ share values, and `StatefulRequest.fork` copies nothing. A value that a device w
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._sizes import StateSizes
+from .._sizes import RequestStates, StateSizes
 from ..errors import InferenceError, did_you_mean, shown
 from ..model.types import Port
 from .address_ranges import UsedMemory
@@ -63,6 +62,8 @@ class StatefulRequest(InferRequest):
     An inference that fails or is cancelled leaves the states as they were.
     """
 
+    _values: RequestStates
+
     def __init__(
         self,
         *arguments: Any,
@@ -76,7 +77,6 @@ class StatefulRequest(InferRequest):
         super().__init__(*arguments, **options)
         self._pairs = tuple(pairs)
         self._fork = fork
-        self._has_states = True
         if isinstance(self._runner, AppendingRunner):
             self._runner.append_to_states(self._pairs)
         made = {pair.output for pair in pairs}
@@ -92,11 +92,11 @@ class StatefulRequest(InferRequest):
         self._state_sizes = StateSizes(*([_dims(port) for port in ports] for ports in (self._state_ports, others)))
         self._all_sizes = StateSizes([_dims(port) for port in self._inputs], ())
         self._dtypes = [port.dtype if port.is_tensor else None for port in self._inputs]
-        self._sized: tuple[Any, ...] = ()  # the states that `_state_sizes` has seen last
         order = [*self._free_inputs, *(pair.input for pair in pairs)]
-        self._in_order = _picker([order.index(at) for at in range(len(self._inputs))])
-        self._new_states = _picker([pair.output for pair in pairs])
-        self._unrepeatable = [None] * len(self._inputs)  # a run with inputs that are None is not repeated
+        self._order = [order.index(at) for at in range(len(self._inputs))]
+        self._values = RequestStates(
+            self._state_sizes, self._order, [pair.output for pair in pairs], self._free_outputs
+        )
         self._kept_by_default = self._on_device - made
         self._kept_states = frozenset(made & self._memories.outputs.keys())
         self._initial: tuple[Any, ...] = (None,) * len(pairs)
@@ -106,7 +106,7 @@ class StatefulRequest(InferRequest):
             _zeros(port, port.shape) if value is None and _is_sized(port) else value
             for port, value in zip(self._state_ports, self._initial, strict=True)
         )
-        self._current = self._initial  # None: zeros, sized at the next inference
+        self._values.current = self._initial  # None: zeros, sized at the next inference
 
     @property
     def states(self) -> dict[str, str]:
@@ -146,13 +146,13 @@ class StatefulRequest(InferRequest):
         busy."""
         values = self._idle_values()
         twin = self._fork()
-        twin._initial, twin._current = self._initial, values
+        twin._initial, twin._values.current = self._initial, values
         return twin
 
     # -- hooks of `InferRequest` --------------------------------------------------------------------------------------
 
     def _bound(self, inputs: Any, out: Any) -> tuple[list[Any], GivenOutputs | None]:
-        current = self._current
+        current = self._values.current
         given_inputs = self._free(inputs)
         values = current
         if any(value is None for value in current):
@@ -169,34 +169,16 @@ class StatefulRequest(InferRequest):
         """What `bind_inputs` returns if it would return all values as they are, without a warning; otherwise None."""
         if len(given) != len(self._names) or not all(name in given for name in self._names):
             return None
-        arrays = list(self._in_order((*(given[name] for name in self._names), *states)))
+        values = [*(given[name] for name in self._names), *states]
+        arrays = [values[at] for at in self._order]
         for position, value in enumerate(arrays):
             if not _is_bound(value, self._dtypes[position], self._memories.inputs.get(position, ())):
                 return None
         return arrays if self._all_sizes.fit(arrays) else None
 
-    def _with_states(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        # `_bound` checks types and shapes of all inputs. In a repeated run, the runner compares the types with those of
-        # the last run, so what remains are shapes: those of the ports, and the same sizes for symbols of states.
-        current = self._current
-        if self._sized is not current:
-            self._state_sizes.fit(current)
-            self._sized = current
-        if not self._state_sizes.agree_with(arrays):
-            return self._unrepeatable
-        return self._in_order((*arrays, *current))
-
-    def _advanced(self, results: list[np.ndarray]) -> list[np.ndarray]:
-        # They are new arrays of the last run's types, so states share no memory with what the caller has.
-        values = self._new_states(results)
-        if not self._state_sizes.fit(values):
-            values = tuple(self._fitting(values))  # which raises the error
-        self._current = self._sized = values
-        return [results[position] for position in self._free_outputs]
-
     def _is_stale(self, given: GivenOutputs | None) -> bool:
         assert isinstance(given, _StatefulOutputs)
-        return given.source is not self._current  # another thread changed the states after `_bound` read them
+        return given.source is not self._values.current  # another thread changed the states after `_bound` read them
 
     def _deliver(self, results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
         assert given is not None
@@ -217,7 +199,7 @@ class StatefulRequest(InferRequest):
         return delivered
 
     def _finish(self, results: list[Any]) -> Outputs:
-        self._current = tuple(self._fitting([results[pair.output] for pair in self._pairs]))
+        self._values.current = tuple(self._fitting([results[pair.output] for pair in self._pairs]))
         return Outputs(self._free_positions, [results[position] for position in self._free_outputs])
 
     def _fitting(self, values: Sequence[Any]) -> list[Any]:
@@ -241,13 +223,13 @@ class StatefulRequest(InferRequest):
         with self._lock:
             if self._state is RequestState.BUSY:
                 raise self._busy()
-            return self._current
+            return self._values.current
 
     def _set(self, values: tuple[Any, ...]) -> None:
         with self._lock:
             if self._state is RequestState.BUSY:
                 raise self._busy()
-            self._current = values
+            self._values.current = values
 
     def _bind_states(self, values: Mapping[str, Any]) -> list[Any]:
         """Checked values of the named states, in the order of the states."""
@@ -353,13 +335,6 @@ class _StatefulOutputs(GivenOutputs):
     ) -> None:
         super().__init__(ports, given.values, given.memory, given.tensors, kept)
         self.source = source
-
-
-def _picker(positions: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """A function that returns the elements at ``positions``."""
-    if len(positions) < 2:
-        return lambda values: tuple(values[at] for at in positions)
-    return operator.itemgetter(*positions)
 
 
 def _is_bound(value: Any, dtype: np.dtype[Any] | None, memories: Sequence[Any]) -> bool:

@@ -31,6 +31,10 @@ BODIES = {
         "q = Concat<axis = -2>(p, x) t = Transpose<perm = [0, 1, 3, 2]>(q) m = MatMul(x, t) y = Softmax(m)",
         True,
     ),
+    "scaled keys": (
+        "q = Concat<axis = 2>(p, x) t = Transpose<perm = [0, 1, 3, 2]>(q) s = Mul(t, half) y = MatMul(x, s)",
+        True,
+    ),
     "expanded": (
         "q = Concat<axis = 2>(p, x) u = Unsqueeze(q, two) e = Expand(u, group) y = ReduceSum<keepdims = 0>(e, two)",
         True,
@@ -40,6 +44,10 @@ BODIES = {
     "last rows": ("q = Concat<axis = 2>(p, x) y = Slice(q, minus, most, two)", None),
     "read by nobody else": ("q = Concat<axis = 2>(p, x) y = Relu(x)", True),
     "shape": ("q = Concat<axis = 2>(p, x) s = Shape(p) y = Cast<to = 1>(s)", True),
+    "joined alone": (
+        "c = Concat<axis = 2>(p) q = Concat<axis = 2>(c, x) t = Transpose<perm = [0, 1, 3, 2]>(q) y = MatMul(x, t)",
+        True,
+    ),
     "in front": ("q = Concat<axis = 2>(x, p) t = Transpose<perm = [0, 1, 3, 2]>(q) y = MatMul(x, t)", False),
     "old rows are read": ("q = Concat<axis = 2>(p, x) y = ReduceSum<keepdims = 0>(p, two)", False),
     "twice itself": ("q = Concat<axis = 2>(p, p) y = Relu(x)", False),
@@ -70,8 +78,8 @@ def model_of(name: str) -> hetero.Model:
     new = [*dims[:axis], "total", *dims[axis + 1 :]]
     text = f"""<ir_version: 8, opset_import: ["": 17]>
         g ({kind}[{", ".join(old)}] p, {kind}[{", ".join(dims)}] x) => ({kind}[{", ".join(new)}] q, {kind} y)
-        <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] minus = {{-1}},
-         int64[1] most = {{1000000}}, int64[5] group = {{1, 1, 3, 1, 1}}> {{ {body} }}"""
+        <float half = {{0.5}}, int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}},
+         int64[1] minus = {{-1}}, int64[1] most = {{1000000}}, int64[5] group = {{1, 1, 3, 1, 1}}> {{ {body} }}"""
     proto = onnx.parser.parse_model(text)
     del proto.graph.output[1].type.tensor_type.shape.dim[:]
     proto.graph.output[1].type.tensor_type.ClearField("shape")

@@ -190,8 +190,11 @@ def test_tensors_of_other_libraries(core: hetero.Core, posing: AllKernels, cross
         tensor.write(X.astype(np.float64))
     with pytest.raises(hetero.PropertyError, match="cannot create a tensor of"):
         context.create_tensor(object, (2,))
-    with pytest.raises(hetero.InferenceError, match="input 'x'.*ORT only supports contiguous tensor"):
-        compiled(Foreign(X.T.copy().T))
+    apart = Foreign(X.T.copy().T)
+    with pytest.raises(hetero.InferenceError, match="input 'x'.* failed: the tensor is not contiguous; pass a"):
+        compiled(apart)
+    with pytest.raises(hetero.InferenceError, match="out for output 'y'.* failed: the tensor is not contiguous"):
+        compiled(x, out=apart)
     for out, message in (
         (Foreign(np.zeros((3, 2), np.float32)), r"expected float32 \[2, 3\], found float32 \[3, 2\]"),
         (Foreign(np.zeros((2, 3))), "expected dtype float32"),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...errors import PropertyError
-from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor, check_written
+from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor, check_written, tensor_type
 from .builder import LARGEST
 from .device import Device
 from .elementwise import STORED
@@ -87,8 +87,8 @@ class OpenclContext(RemoteContext):
 
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> OpenclTensor:
         """Raises `PropertyError` for a type or a shape that the device does not support, and `InsufficientMemory`."""
-        kind, sizes = np.dtype(dtype), tuple(int(size) for size in shape)
-        if not self.holds(kind) or min(sizes, default=0) < 0 or math.prod(sizes) > LARGEST:
+        kind, sizes = tensor_type(self.device.name, dtype, shape)
+        if not self.holds(kind) or math.prod(sizes) > LARGEST:
             raise PropertyError(f"{self.device.name}: cannot create a tensor of {kind} {list(sizes)}")
         memory = self.device.memory
         block = memory.allocate(math.prod(sizes) * kind.itemsize)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ...errors import DeviceMemoryExceeded, PropertyError, raise_out_of_memory
-from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor, check_written
+from ...plugin.remote import HOST_DEVICE, RemoteContext, RemoteTensor, check_written, tensor_type
 from . import backend
 
 __all__ = ["OpenvinoMemory", "OpenvinoTensor", "out_of_memory"]
@@ -37,22 +37,22 @@ class OpenvinoMemory(RemoteContext):
         return dtype.name in _STORED
 
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> OpenvinoTensor:
-        kind, sizes = np.dtype(dtype), [int(size) for size in shape]
-        if not self.holds(kind) or any(size < 0 for size in sizes):
-            raise PropertyError(f"{self.name}: cannot create a tensor of {kind} {sizes}")
+        kind, sizes = tensor_type(self.name, dtype, shape)
+        what = f"a tensor of {kind} {list(sizes)}"
+        if not self.holds(kind):
+            raise PropertyError(f"{self.name}: cannot create {what}")
         openvino = backend.load()
         # A device has no allocations without bytes.
         stored = [max(1, size) for size in sizes]
         try:
             inner = self.inner.create_tensor(openvino.Type(kind), openvino.Shape(stored), {})
         except Exception as error:
-            what = f"a tensor of {kind} {sizes}"
             short = out_of_memory(error, self.name, f"for {what}", int(np.prod(stored)) * kind.itemsize)
             if short is not None:
                 raise short from error
             raise_out_of_memory(error)
             raise PropertyError(f"{self.name}: cannot create {what}: {backend.error_text(error)}") from error
-        return OpenvinoTensor(self, inner, kind, tuple(sizes))
+        return OpenvinoTensor(self, inner, kind, sizes)
 
     def __repr__(self) -> str:
         return f"<OpenvinoMemory {self.name}>"

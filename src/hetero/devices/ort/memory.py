@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from ..._dlpack import released_after_work
 from ...errors import DeviceMemoryExceeded, PropertyError, raise_out_of_memory
 from ...model.types import onnx_dtype_of
-from ...plugin.remote import RemoteContext, RemoteTensor, check_written
+from ...plugin.remote import RemoteContext, RemoteTensor, check_written, tensor_type
 from . import backend, nvidia
 from .values import is_native
 
@@ -57,15 +57,16 @@ class OrtMemory(RemoteContext):
         return is_native(dtype) and dtype.kind not in "OUST"
 
     def create_tensor(self, dtype: DTypeLike, shape: Sequence[int]) -> OrtTensor:
-        kind, sizes = np.dtype(dtype), [int(size) for size in shape]
-        if not self.holds(kind) or any(size < 0 for size in sizes):
-            raise PropertyError(f"{self.name}: cannot create a tensor of {kind} {sizes}")
+        kind, sizes = tensor_type(self.name, dtype, shape)
+        what = f"a tensor of {kind} {list(sizes)}"
+        if not self.holds(kind):
+            raise PropertyError(f"{self.name}: cannot create {what}")
         values = backend.core().OrtValue
         try:
             value = values.ortvalue_from_shape_and_onnx_type(sizes, onnx_dtype_of(kind), self.device)
         except Exception as error:
-            raise self._failure(error, f"a tensor of {kind} {sizes}") from error
-        return OrtTensor(self, value, kind, tuple(sizes))
+            raise self._failure(error, what) from error
+        return OrtTensor(self, value, kind, sizes)
 
     def upload(self, array: NDArray[Any]) -> OrtTensor:
         tensor = self.create_tensor(array.dtype, array.shape)
@@ -79,7 +80,13 @@ class OrtMemory(RemoteContext):
             return None
         stream = _STREAM_OF_PRODUCER.get(self._device_type)
         capsule = value.__dlpack__() if stream is None else value.__dlpack__(stream=stream)
-        tensor = self.tensor(backend.core().OrtValue.from_dlpack(capsule))
+        try:
+            tensor = self.tensor(backend.core().OrtValue.from_dlpack(capsule))
+        except Exception as error:
+            raise_out_of_memory(error)
+            text = backend.error_text(error)
+            told = "the tensor is not contiguous; pass a contiguous copy" if "contiguous" in text else text
+            raise ValueError(told) from error
         if stream is not None:
             # A copy from the device waits for the stream, and so for the producer's work.
             self.create_tensor(np.uint8, (1,)).numpy()

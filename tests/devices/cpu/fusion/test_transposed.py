@@ -6,8 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from hetero import Core
 from single_node import model
@@ -106,3 +109,66 @@ def test_sizes_that_change() -> None:
         np.testing.assert_array_equal(found["keys"], keys)
         np.testing.assert_allclose(found["y"], q @ keys.transpose(0, 1, 3, 2), 1e-5, 1e-5)
         assert math.prod(found["y"].shape) == 2 * (past + 1)
+
+
+FACTORS = {
+    "after the transpose": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, c)", 0.25, True),
+    "factor first": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(c, t)", 0.25, True),
+    "before the transpose": ("m = Mul(n, c) s = Transpose<perm = [0, 2, 1]>(m)", 0.25, True),
+    "on both sides": ("m = Mul(n, c) t = Transpose<perm = [0, 2, 1]>(m) s = Div(t, c)", 1.0, True),
+    "twice": ("t = Transpose<perm = [0, 2, 1]>(n) m = Mul(t, c) s = Mul(m, c)", 0.0625, True),
+    "a divisor": ("t = Transpose<perm = [0, 2, 1]>(n) s = Div(t, c)", 4.0, True),
+    "divided by the keys": ("t = Transpose<perm = [0, 2, 1]>(n) s = Div(c, t)", None, False),
+    "a number per column": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, row)", None, False),
+    "a number that adds an axis": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, deep)", None, False),
+    "computed": ("t = Transpose<perm = [0, 2, 1]>(n) u = ReduceMax<keepdims = 0>(a) s = Mul(t, u)", None, False),
+    "itself": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, t)", None, False),
+    "zero": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, zero)", None, False),
+    "NaN": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, nan)", None, False),
+    "large": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, large)", None, False),
+    "small": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, small)", None, False),
+    "large together": ("t = Transpose<perm = [0, 2, 1]>(n) m = Mul(t, many) s = Mul(m, many)", None, False),
+    "also read elsewhere": ("t = Transpose<perm = [0, 2, 1]>(n) s = Mul(t, c) z = Neg(s)", None, False),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_of_keys(name: str, rows: int) -> None:
+    body, factor, absorbed = FACTORS[name]
+    z = ", float z" if "z = " in body else ""
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, {rows}, 16] a, float[2, 7, 16] b) => (float y{z})
+        <float c = {{0.25}}, float[7] row = {{1, 2, 3, 4, 5, 6, 7}}, float[2, 1, 1, 1] deep = {{2, 3}},
+         float zero = {{0}}, float large = {{33554432}}, float small = {{2e-8}}, float many = {{8192}},
+         float nan = {{0}}>
+        {{ n = Neg(b) {body} y = MatMul(a, s) }}""")
+    for port in proto.graph.output:
+        port.type.tensor_type.ClearField("shape")
+    for entry in proto.graph.initializer:
+        if entry.name == "nan":
+            entry.CopyFrom(numpy_helper.from_array(np.float32("nan"), "nan"))
+    compiled = Core().compile_model(Core().read_model(proto), "CPU")
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((2, rows, 16), (2, 7, 16)))
+    b[b == 0] = 1
+    found = compiled({"a": a, "b": b})["y"]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    (expected,) = session.run(["y"], {"a": a, "b": b})
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-4)
+    if factor is not None:
+        np.testing.assert_array_equal(found, a @ -b.transpose(0, 2, 1) * np.float32(factor))  # exact
+    (segment,) = compiled._plans.segments()  # type: ignore[attr-defined]
+    assert (int(segment.program.num_calls) == 2) == absorbed
+
+
+def test_numbers_that_overflow_without_their_factor() -> None:
+    """What is infinite stays infinite, and what is finite stays finite, for factors that are moderate."""
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 2] a, float[3, 2] b) => (float[1, 3] y) <float c = {1e30}, float d = {1e-30}>
+        { n = Neg(b) t = Transpose(n) s = Mul(t, d) u = Mul(s, c) y = MatMul(a, u) }""")
+    b = np.float32([[1e-20, 1], [1, 2], [1e10, 0]])
+    found = Core().compile_model(Core().read_model(proto), "CPU")({"a": np.float32([[1, 2]]), "b": b})["y"]
+    np.testing.assert_allclose(found, np.float32([[1, 2]]) @ (-b.T * np.float32(1e-30) * np.float32(1e30)), 1e-6)

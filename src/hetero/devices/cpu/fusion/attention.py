@@ -18,7 +18,7 @@ Conditions, besides those stated at each function:
   axes or elements by broadcasting.
 - Each line that the softmax normalizes is one row of that shape.
 - Each value between the products is read once, by the next step, and not after the segment.
-- The total factors of Q, of K, of Q K', and of all three together are moderate: see `_LARGEST_FACTOR`.
+- The total factors of Q, of K, of Q K', and of all three together are moderate: see `matching.LARGEST_FACTOR`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy as np
 from .... import _kernels
 from ..values import Call, Value
 from .graph import CallGraph
+from .matching import is_moderate, scalar, scaled
 from .views import dense_steps, steps_through
 
 __all__ = ["recognize"]
@@ -40,10 +41,6 @@ MIN_ROWS = 24
 
 _ISNAN = _kernels.constant("UNARY_ISNAN")
 _DEPTH = 8  # largest number of calls from the first product, included, to the softmax
-_LARGEST_FACTOR = 2.0**24
-"""The largest total factor of Q, of K and of the scores that the kernel may apply after the product Q K'. A larger
-factor, or one below the reciprocal, may keep that product from overflowing, so it stays where it is. So do 0 and NaN.
-The factors of several calls are multiplied before they are compared."""
 _MAX_DIM = _kernels.constant("ATTENTION_MAX_DIM")
 
 
@@ -133,7 +130,7 @@ def _around_softmax(graph: CallGraph, position: int, softmax: Call) -> None:
     if queries is None or keys is None or values is None or masks is None or values.factor != 1.0:
         return
     total_factor = before.factor * queries.factor * keys.factor
-    if not _is_moderate(total_factor):
+    if not is_moderate(total_factor):
         return
     keys.row, keys.column = keys.column, keys.row  # the product reads K transposed
     removed = [*before.calls, *after.calls, position, reader]
@@ -171,34 +168,6 @@ def _is_batch(product: Call, batch: tuple[int, ...], m: int) -> bool:
     return product.ints[0] == m and (dims == batch or (not dims and math.prod(batch) == 1))
 
 
-def _known_number(value: Value | None) -> float | None:
-    if value is None or value.data is None or value.size != 1 or value.data.dtype != np.float32:
-        return None
-    return float(value.data.reshape(()))
-
-
-def _is_moderate(factor: float) -> bool:
-    return 1 / _LARGEST_FACTOR <= abs(factor) <= _LARGEST_FACTOR
-
-
-def _scaled(call: Call) -> tuple[Value, float] | None:
-    """The value and the factor, if a call multiplies a value by a known number or divides it by one.
-
-    The number is a float32 of one element that adds no axes, and is moderate."""
-    first, second = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else None
-    for value, other in ((first, second), (second, first)):
-        number = _known_number(other)
-        if number is None or value is None or value.data is not None or value.shape != call.outputs[0].shape:
-            continue
-        if not _is_moderate(number):
-            continue
-        if call.kernel == "mul":
-            return value, number
-        if call.kernel == "div" and value is first:
-            return value, 1 / number
-    return None
-
-
 def _private_maker(graph: CallGraph, value: Value) -> tuple[int, Call] | None:
     position = graph.maker(value) if graph.is_private(value, 1) else None
     if position is None or graph.call(position).outputs[0].shape != value.shape:
@@ -220,13 +189,13 @@ def _scores(graph: CallGraph, value: Value | None, shape: tuple[int, ...], depth
     pattern: _Scores | None
     if _is_plain_product(call):
         return _Scores(call, [position])
-    times = _scaled(call) if call.kernel in ("mul", "div") else None
+    times = scaled(call)
     if times is not None:
         pattern = _scores(graph, times[0], shape, depth - 1)
         if pattern is None or pattern.addends or pattern.mask is not None:
             return None
         pattern.factor *= times[1]
-        if not _is_moderate(pattern.factor):
+        if not is_moderate(pattern.factor):
             return None
     elif call.kernel == "add":
         first, second = call.inputs
@@ -268,10 +237,10 @@ def _matrices(graph: CallGraph, product: Call, which: int, batch: tuple[int, ...
         call = None if position is None else graph.call(position)
         if position is None or call is None or call.outputs[0].size != at.size:
             break
-        times = _scaled(call) if call.kernel in ("mul", "div") else None
+        times = scaled(call)
         if times is not None:
             source, number = times
-            if not _is_moderate(factor * number):
+            if not is_moderate(factor * number):
                 break
             at, factor = Value(source.dtype, at.shape, None, source.storage, source.shared), factor * number
         elif call.kernel == "copy_strided" and call.inputs[0] is not None and offset == 0:
@@ -364,7 +333,7 @@ def _chosen(where: Call) -> tuple[Value, Value, int, float] | None:
     """If a Where chooses between a value and a known number: the value, the condition, for which condition (0 or 1) the
     number is taken, and the number. None if both are known, or if the result has another shape than the value."""
     condition, yes, no = where.inputs
-    numbers = _known_number(yes), _known_number(no)
+    numbers = scalar(yes), scalar(no)
     chosen = 0 if numbers[0] is None else 1
     value, number = (no, numbers[0]) if chosen else (yes, numbers[1])
     if condition is None or value is None or number is None or value.data is not None:

@@ -9,7 +9,22 @@ import numpy as np
 from ..values import Call, Value
 from .graph import CallGraph
 
-__all__ = ["is_same", "maker_of", "other_operand", "reader_of", "scalar", "scalar_operand"]
+__all__ = [
+    "LARGEST_FACTOR",
+    "is_moderate",
+    "is_same",
+    "maker_of",
+    "other_operand",
+    "reader_of",
+    "scalar",
+    "scalar_operand",
+    "scaled",
+]
+
+LARGEST_FACTOR = 2.0**24
+"""The largest total factor of an operand that a kernel may apply after a product instead. A larger factor, or one below
+the reciprocal, may keep that product from overflowing, so it stays where it is. So do 0 and NaN. The factors of several
+calls are multiplied before they are compared."""
 
 
 def is_same(first: Value | None, second: Value | None) -> bool:
@@ -68,3 +83,28 @@ def scalar_operand(call: Call, value: Value, number: float) -> bool:
         and math.isclose(operand, number, rel_tol=tolerance)
         and call.outputs[0].shape == value.shape
     )
+
+
+def is_moderate(factor: float) -> bool:
+    """See `LARGEST_FACTOR`."""
+    return 1 / LARGEST_FACTOR <= abs(factor) <= LARGEST_FACTOR
+
+
+def scaled(call: Call) -> tuple[Value, float] | None:
+    """The value and the factor, if a call multiplies a value by a known number or divides it by one.
+
+    The number is a float32 of one element that adds no axes, and is moderate."""
+    if call.kernel not in ("mul", "div"):
+        return None
+    first, second = call.inputs
+    for value, other in ((first, second), (second, first)):
+        number = scalar(other)
+        if number is None or value is None or value.data is not None or value.shape != call.outputs[0].shape:
+            continue
+        if not is_moderate(number):
+            continue
+        if call.kernel == "mul":
+            return value, number
+        if value is first:
+            return value, 1 / number
+    return None

@@ -1,17 +1,24 @@
-"""Lets a product read its transposed right operand where it lies, without a copy that transposes it.
+"""Lets a product read its transposed right operand where it lies, without a copy that transposes or scales it.
 
-A decoder transposes all keys of its cache in each step (`attention` replaces products of many rows only).
+A decoder transposes all keys of its cache in each step, and often multiplies them by a number (`attention` replaces
+products of many rows only).
 
 Conditions: the right operand is a `copy_strided` that only this product reads; its source has each matrix as dense rows
 of the other orientation, so it starts at offset 0, rows have a step of 1 and columns a step of k, the length of a sum;
-each batch stride of the product is the step of one batch axis. The same result up to rounding: the kernel may add in
-another order."""
+each batch stride of the product is the step of one batch axis. Calls that scale the operand by known numbers, before or
+after it is transposed, become a factor of the product if nothing else reads their results and the product of the
+numbers and of the product's own factor is moderate (`matching.LARGEST_FACTOR`). The same result up to rounding: the
+kernel may add in another order, and multiplies the sums."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
+from ..values import Value
 from .graph import CallGraph
+from .matching import is_moderate, scaled
 from .views import dense_steps, steps_through
 
 __all__ = ["absorb_transposes"]
@@ -23,8 +30,11 @@ def absorb_transposes(graph: CallGraph) -> None:
         if call.kernel != "matmul" or call.ints[4] or call.ints[5]:
             continue
         right = call.inputs[1]
-        maker = None if right is None or right.rank < 2 else graph.maker(right)
-        if right is None or maker is None or not graph.is_private(right, 1):
+        if right is None or right.rank < 2:
+            continue
+        turned, factor, absorbed = _unscaled(graph, right, call.floats[0])
+        maker = graph.maker(turned) if graph.is_private(turned, 1) else None
+        if maker is None:
             continue
         copy = graph.call(maker)
         if copy.kernel != "copy_strided" or copy.ints[0] != 0 or copy.outputs[0].size != right.size:
@@ -36,12 +46,30 @@ def absorb_transposes(graph: CallGraph) -> None:
         if (k != 1 and steps[-2] != 1) or (columns != 1 and steps[-1] != k):
             continue
         batch = _batch_steps(call.ints, right.shape[:-2], steps[:-2])
-        if batch is None:
+        source = copy.inputs[0]
+        if batch is None or source is None:
             continue
+        source, factor, more = _unscaled(graph, source, factor)
         ints = (*call.ints[:4], 1, *call.ints[5 : len(call.ints) - len(batch)], *batch)
-        graph.replace(position, dataclasses.replace(call, inputs=(call.inputs[0], copy.inputs[0], *call.inputs[2:]),
-                                                    ints=ints))  # fmt: skip
-        graph.remove(maker)
+        inputs = (call.inputs[0], source, *call.inputs[2:])
+        graph.replace(position, dataclasses.replace(call, inputs=inputs, ints=ints, floats=(factor, *call.floats[1:])))
+        for at in (*absorbed, maker, *more):
+            graph.remove(at)
+
+
+def _unscaled(graph: CallGraph, value: Value, factor: float) -> tuple[Value, float, list[int]]:
+    """A value, times ``factor``, as a value that no call scales, of the same shape, and its factor; and the positions
+    of the calls that scale it."""
+    absorbed: list[int] = []
+    while value.dtype == np.float32 and graph.is_private(value, 1):
+        position = graph.maker(value)
+        times = None if position is None else scaled(graph.call(position))
+        if position is None or times is None or not is_moderate(factor * times[1]):
+            break
+        source, number = times
+        value, factor = Value(source.dtype, value.shape, None, source.storage, source.shared), factor * number
+        absorbed.append(position)
+    return value, factor, absorbed
 
 
 def _batch_steps(ints: tuple[int, ...], axes: tuple[int, ...], steps: list[int]) -> list[int] | None:

@@ -191,6 +191,8 @@ def _concat(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     values = [_required(value) for value in inputs]
     first = values[0]
     axis = axis_of(node.get("axis", 1), first.rank)
+    if len(values) == 1:  # as exporters write for an empty cache before another
+        return [first]
     for value in values:
         if value.dtype != first.dtype or (
             (*value.shape[:axis], *value.shape[axis + 1 :]) != (*first.shape[:axis], *first.shape[axis + 1 :])
