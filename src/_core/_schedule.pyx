@@ -71,6 +71,32 @@ cdef object byte_array(object values, int64_t count, str name):
 
 @cython.final
 @cython.auto_pickle(False)
+cdef class Room:
+    """The constants that nodes read, and the bytes of each device. `hetero.assign.schedule.Room` describes them."""
+
+    cdef hg_room room
+    cdef readonly object own, bytes
+    cdef object _arrays
+
+    def __cinit__(self, node, constant, size, own, bytes_of_device):
+        cdef int32_t n = <int32_t>np.shape(own)[0]
+        cdef int32_t count = <int32_t>np.shape(size)[0]
+        nodes, constants = node_array(node, n, "node"), node_array(constant, count, "constant")
+        if nodes.shape[0] != constants.shape[0] or (np.diff(nodes) < 0).any():
+            raise PartitionError("node and constant must be of one length, and node must ascend")
+        start = np.searchsorted(nodes, np.arange(n + 1)).astype(np.int32)
+        sizes, owns = seconds_array(size, count, "size"), seconds_array(own, n, "own")
+        limits = np.array(bytes_of_device, np.float64)
+        if limits.ndim != 1 or np.isnan(limits).any():
+            raise PartitionError(f"bytes must be numbers, one for each device, found {bytes_of_device!r}")
+        self.own, self.bytes, self._arrays = owns, limits, (start, constants, sizes)
+        self.room.constants, self.room.read_start, self.room.read = count, in32(start), in32(constants)
+        self.room.size, self.room.own = weights_or_null(sizes), weights_or_null(owns)
+        self.room.bytes = weights_or_null(limits)
+
+
+@cython.final
+@cython.auto_pickle(False)
 cdef class Machine:
     """A problem and the devices that it runs on. `hetero.assign.schedule.Scheduler` describes the arguments."""
 
@@ -190,14 +216,20 @@ cdef class Machine:
         finish_schedule(status)
         return label, count
 
-    def assign(self):
-        """int32 [n]: a device for each node, by list scheduling."""
+    def assign(self, Room room=None):
+        """int32 [n]: a device for each node, by list scheduling; within `room`, as far as it goes."""
         device = np.empty(self.m.n, np.int32)
         cdef int32_t *devices = out32(device)
         cdef int status
+        cdef const hg_room *limits = NULL
+        if room is not None:
+            if room.own.shape[0] != self.m.n or room.bytes.shape[0] != self.costs.c.k:
+                raise PartitionError(f"room is for {room.own.shape[0]} nodes and {room.bytes.shape[0]} devices, "
+                                     f"expected {self.m.n} and {self.costs.c.k}")
+            limits = &room.room
         cdef _Work work = _Work(self.m.n)
         with nogil:
-            status = hg_assign_nodes(&self.m, devices, &work.arena, &work.watch)
+            status = hg_assign_nodes(&self.m, limits, devices, &work.arena, &work.watch)
         finish_schedule(status)
         return device
 

@@ -36,6 +36,14 @@ cdef extern from "schedule/schedule.h" nogil:
         int32_t transfers
         const double *transfer
 
+    ctypedef struct hg_room:
+        int32_t constants
+        const int32_t *read_start
+        const int32_t *read
+        const double *size
+        const double *own
+        const double *bytes
+
     int hg_rows_of(int32_t rows, int64_t count, const int32_t *number, int32_t *start, int32_t *entry, hg_watch *watch)
     int hg_values_by_reader(const hg_costs *costs, int32_t *read_start, int32_t *read, hg_watch *watch)
     int hg_partition_steps(const hg_machine *m, const int32_t *label, const int32_t *device_of, int32_t count,
@@ -45,7 +53,7 @@ cdef extern from "schedule/schedule.h" nogil:
     int hg_simulate_in_order(const hg_steps *steps, double *begin, double *end, double *total, hg_arena *arena,
                              hg_watch *watch)
     int hg_step_keys(const hg_steps *steps, double *key, hg_arena *arena, hg_watch *watch)
-    int hg_assign_nodes(const hg_machine *m, int32_t *device, hg_arena *arena, hg_watch *watch)
+    int hg_assign_nodes(const hg_machine *m, const hg_room *room, int32_t *device, hg_arena *arena, hg_watch *watch)
     int hg_runs(const hg_machine *m, const int32_t *device, int32_t *label, int32_t *count, hg_arena *arena,
                 hg_watch *watch)
     int hg_makespan_bound(const hg_machine *m, double *bound, hg_arena *arena, hg_watch *watch)

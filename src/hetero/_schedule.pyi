@@ -7,6 +7,14 @@ from ._assign import Costs
 from ._graph import Csr
 
 @final
+class Room:
+    own: NDArray[np.float64]
+    bytes: NDArray[np.float64]
+    def __new__(
+        cls, node: ArrayLike, constant: ArrayLike, size: ArrayLike, own: ArrayLike, bytes_of_device: ArrayLike
+    ) -> Room: ...
+
+@final
 class Machine:
     costs: Costs
     def __new__(
@@ -32,7 +40,7 @@ class Machine:
         float,
     ]: ...
     def runs(self, device: ArrayLike) -> tuple[NDArray[np.int32], int]: ...
-    def assign(self) -> NDArray[np.int32]: ...
+    def assign(self, room: Room | None = None) -> NDArray[np.int32]: ...
     def bound(self) -> float: ...
 
 def simulate(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero.assign import AssignmentProblem
-from hetero.assign.schedule import Scheduler
+from hetero.assign.schedule import Room, Scheduler
 from hetero.partition import Graph, Partition
 
 
@@ -209,8 +209,9 @@ def _reads(case: Case) -> list[list[int]]:
     return reads
 
 
-def naive_assignment(case: Case) -> list[int]:
-    """The device of each node: the ready node of highest mean rank goes to the device on which it ends first."""
+def naive_assignment(case: Case, room: Room | None = None) -> list[int]:
+    """The device of each node: the ready node of highest mean rank goes to the device on which it ends first, of those
+    that have room for its constants."""
     problem, scheduler, n = case.problem, case.scheduler, case.scheduler.graph.num_nodes
     k, reads, launch = problem.num_devices, _reads(case), scheduler.launch
     work = problem.work[:, :n]
@@ -228,13 +229,36 @@ def naive_assignment(case: Case) -> list[int]:
         key[v] = after - sum(finite) / len(finite)
     device, end, free = [-1] * n, [0.0] * n, [0.0] * 256
     fetched: set[tuple[int, int]] = set()
+    held: list[set[int]] = [set() for _ in range(k)]
+    taken = [0.0] * k
+    constants_of: list[set[int]] = [set() for _ in range(n)]
+    if room is not None:
+        for node, constant in zip(room.node.tolist(), room.constant.tolist(), strict=True):
+            constants_of[node].add(constant)
     waiting = set(range(n))
     while waiting:
         ready = [v for v in waiting if all(value == n or value not in waiting for value in reads[v])]
         v = min(ready, key=lambda node: (key[node], node))
         waiting.remove(v)
         best_end = np.inf
-        for d in range(k):
+        candidates = [d for d in range(k) if np.isfinite(work[d, v])]
+        added = [0.0] * k
+        if room is not None:
+            sizes = {c: float(room.size[c]) for c in range(len(room.size))}
+            anywhere = set().union(*held)
+            fresh = float(room.own[v]) + sum(sizes[c] for c in constants_of[v] - anywhere)
+            added = [float(room.own[v]) + sum(sizes[c] for c in constants_of[v] - held[d]) for d in range(k)]
+            to_come = sum(sizes[c] for c in set(sizes) - anywhere) + sum(float(room.own[w]) for w in {v, *waiting})
+            spare = float(room.limits.sum()) - sum(taken) - to_come
+            fitting = [
+                d
+                for d in candidates
+                if not added[d]
+                or (added[d] <= room.limits[d] - taken[d] and (added[d] == fresh or added[d] - fresh <= spare))
+            ]
+            most = max(candidates, key=lambda d: (room.limits[d] - taken[d] - added[d], -d))
+            candidates = fitting or [most]
+        for d in candidates:
             seconds, begin, is_foreign = work[d, v], free[scheduler.lane[d]], False
             if not np.isfinite(seconds):
                 continue
@@ -251,6 +275,8 @@ def naive_assignment(case: Case) -> list[int]:
                 best_end, device[v] = begin + seconds, d
         end[v] = free[scheduler.lane[device[v]]] = best_end
         fetched |= {(value, device[v]) for value in reads[v]}
+        taken[device[v]] += added[device[v]]
+        held[device[v]] |= constants_of[v]
     return device
 
 

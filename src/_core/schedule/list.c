@@ -3,7 +3,8 @@
  * On given devices: events. A lane that is free starts its ready node of highest rank. With devices to choose:
  * H. Topcuoglu, S. Hariri and M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
  * computing", IEEE TPDS 13(3), 2002 (HEFT), without insertion into gaps: in order of mean rank, which is a topological
- * order, each node goes to the device on which it ends first.
+ * order, each node goes to the device on which it ends first. With limits of memory, to the first of those that have room
+ * for its constants. Constants are held twice only as long as the devices together have room for all others.
  *
  * A node pays for the transfers of values that no node of its device has fetched, and, if it reads a value of a node on
  * another device, for a launch, because a subgraph has to begin there.
@@ -383,7 +384,99 @@ static int nodes_by_mean_rank(const hg_machine *m, ranked *s, hg_arena *arena, h
     return HG_OK;
 }
 
-int hg_assign_nodes(const hg_machine *m, int32_t *device, hg_arena *arena, hg_watch *watch)
+/* When place p ends on device d, from its lane's time; INFINITY if the device does not support it, or unless it ends before
+ * `before`. fetched: bits of devices for each value, in so many words. */
+static double end_on(const hg_machine *m, const ranked *s, const uint64_t *fetched, int words, double free_at, int32_t p,
+                     int d, double before)
+{
+    const hg_costs *costs = m->costs;
+    const int32_t of_nodes = s->made_start[m->n];
+    double seconds = s->work[(int64_t)p * costs->k + d], begin = free_at;
+    if (!isfinite(seconds) || begin + seconds >= before)
+        return INFINITY;
+    int is_foreign = 0;
+    for (int32_t i = s->read_start[p]; i < s->read_start[p + 1]; i++) {
+        const int32_t number = s->read[i];
+        const made_value *value = &s->value[number];
+        const int is_node = number < of_nodes;
+        double at = value->end;
+        if (value->device != d) {
+            if (!(fetched[(int64_t)number * words + d / 64] >> (d % 64) & 1)) {
+                const int link = value->device * costs->k + d;
+                seconds += costs->latency[link] + value->size * costs->per_unit[link];
+            }
+            is_foreign |= is_node;
+            at += is_node ? m->hand_over : 0;
+        }
+        begin = at > begin ? at : begin;
+    }
+    seconds += is_foreign ? m->launch[d] : 0;
+    return begin + seconds < before ? begin + seconds : INFINITY;
+}
+
+/* The memory that is left while devices are chosen. */
+typedef struct {
+    const hg_room *room;
+    int words;
+    uint64_t *held; /* [constants * words]: bits of the devices that hold each constant */
+    double left[HG_MOST_LANES], added[HG_MOST_LANES]; /* by device; added: by the node at hand */
+    double fresh;  /* bytes of the node at hand that no device holds */
+    double spare;  /* what is left of all devices once each constant is on one of them */
+} hg_memory;
+
+static int open_memory(const hg_machine *m, const hg_room *room, hg_memory *memory, hg_arena *arena)
+{
+    const int k = m->costs->k;
+    *memory = (hg_memory){.room = room, .words = (k + 63) / 64};
+    memory->held = HG_TAKE_ZEROED(arena, uint64_t, (int64_t)room->constants * memory->words);
+    if (!memory->held)
+        return HG_NO_MEMORY;
+    for (int d = 0; d < k; d++)
+        memory->spare += memory->left[d] = room->bytes[d];
+    for (int32_t c = 0; c < room->constants; c++)
+        memory->spare -= room->size[c];
+    for (int32_t v = 0; v < m->n; v++)
+        memory->spare -= room->own[v];
+    return HG_OK;
+}
+
+/* Bytes that node v adds to each device. */
+static void weigh(hg_memory *memory, int k, int32_t v)
+{
+    const hg_room *room = memory->room;
+    memory->fresh = room->own[v];
+    for (int d = 0; d < k; d++)
+        memory->added[d] = room->own[v];
+    for (int32_t i = room->read_start[v]; i < room->read_start[v + 1]; i++) {
+        const int32_t c = room->read[i];
+        const uint64_t *held = &memory->held[(int64_t)c * memory->words];
+        uint64_t any = 0;
+        for (int word = 0; word < memory->words; word++)
+            any |= held[word];
+        memory->fresh += any ? 0 : room->size[c];
+        for (int d = 0; d < k; d++)
+            if (!(held[d / 64] >> (d % 64) & 1))
+                memory->added[d] += room->size[c];
+    }
+}
+
+/* Whether device d has room for the node at hand, and the devices together for the constants that are held twice. */
+static int has_room(const hg_memory *memory, int d)
+{
+    const double added = memory->added[d], again = added - memory->fresh;
+    return added <= 0 || (added <= memory->left[d] && (again <= 0 || again <= memory->spare));
+}
+
+static void take_room(hg_memory *memory, int32_t v, int d)
+{
+    const hg_room *room = memory->room;
+    memory->left[d] -= memory->added[d];
+    memory->spare -= memory->added[d] - memory->fresh;
+    for (int32_t i = room->read_start[v]; i < room->read_start[v + 1]; i++)
+        memory->held[(int64_t)room->read[i] * memory->words + d / 64] |= (uint64_t)1 << (d % 64);
+}
+
+int hg_assign_nodes(const hg_machine *m, const hg_room *room, int32_t *device, hg_arena *arena, hg_watch *watch)
 {
     enum { AHEAD = 8 }; /* places for which values are fetched from memory early */
     const hg_costs *costs = m->costs;
@@ -397,51 +490,49 @@ int hg_assign_nodes(const hg_machine *m, int32_t *device, hg_arena *arena, hg_wa
     uint64_t *fetched = HG_TAKE_ZEROED(arena, uint64_t, (int64_t)costs->num_values * words); /* bits of devices */
     if (!s.node || !s.work || !s.made_start || !s.read_start || !s.read || !s.value || !fetched)
         return HG_NO_MEMORY;
+    hg_memory memory;
+    if (room && open_memory(m, room, &memory, arena) != HG_OK)
+        return HG_NO_MEMORY;
     const hg_mark mark = hg_arena_mark(arena);
     const int status = nodes_by_mean_rank(m, &s, arena, watch);
     if (status != HG_OK)
         return status;
     hg_arena_release(arena, mark);
     double free_at[HG_MOST_LANES] = {0};
-    const int32_t of_nodes = s.made_start[n];
     int64_t units = 0;
     for (int32_t p = 0; p < n; p++) {
-        const int32_t first = s.read_start[p], last = s.read_start[p + 1];
+        const int32_t first = s.read_start[p], last = s.read_start[p + 1], v = s.node[p];
         if (n - p > AHEAD)
             for (int32_t i = s.read_start[p + AHEAD]; i < s.read_start[p + AHEAD + 1]; i++) {
                 HG_PREFETCH(&s.value[s.read[i]]);
                 HG_PREFETCH(&fetched[(int64_t)s.read[i] * words]);
             }
+        if (room) {
+            weigh(&memory, k, v);
+            units += (int64_t)k * (1 + room->read_start[v + 1] - room->read_start[v]);
+        }
         double best_end = INFINITY;
         int best = -1;
         for (int d = 0; d < k; d++) {
-            double seconds = s.work[(int64_t)p * k + d], begin = free_at[m->lane[d]];
-            if (!isfinite(seconds) || begin + seconds >= best_end)
+            if (room && !has_room(&memory, d))
                 continue;
-            int is_foreign = 0;
-            for (int32_t i = first; i < last; i++) {
-                const int32_t number = s.read[i];
-                const made_value *value = &s.value[number];
-                const int is_node = number < of_nodes;
-                double at = value->end;
-                if (value->device != d) {
-                    if (!(fetched[(int64_t)number * words + d / 64] >> (d % 64) & 1)) {
-                        const int link = value->device * k + d;
-                        seconds += costs->latency[link] + value->size * costs->per_unit[link];
-                    }
-                    is_foreign |= is_node;
-                    at += is_node ? m->hand_over : 0;
-                }
-                begin = at > begin ? at : begin;
-            }
-            seconds += is_foreign ? m->launch[d] : 0;
-            if (begin + seconds < best_end) {
-                best_end = begin + seconds;
+            const double end = end_on(m, &s, fetched, words, free_at[m->lane[d]], p, d, best_end);
+            if (end < best_end) {
+                best_end = end;
                 best = d;
             }
         }
-        HT_ASSERT(best >= 0); /* some device supports each node, and times are finite */
-        device[s.node[p]] = best;
+        if (best < 0) { /* no device has room: where least is missing */
+            for (int d = 0; d < k; d++)
+                if (isfinite(s.work[(int64_t)p * k + d]) &&
+                    (best < 0 || memory.left[d] - memory.added[d] > memory.left[best] - memory.added[best]))
+                    best = d;
+            HT_ASSERT(room && best >= 0); /* some device supports each node, and times are finite */
+            best_end = end_on(m, &s, fetched, words, free_at[m->lane[best]], p, best, INFINITY);
+        }
+        if (room)
+            take_room(&memory, v, best);
+        device[v] = best;
         free_at[m->lane[best]] = best_end;
         for (int32_t value = s.made_start[p]; value < s.made_start[p + 1]; value++) {
             s.value[value].end = best_end;

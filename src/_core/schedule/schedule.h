@@ -91,8 +91,18 @@ typedef struct {
 int hg_schedule_nodes(const hg_machine *m, const int32_t *device, hg_node_schedule *schedule, hg_arena *arena,
                       hg_watch *watch);
 
-/* device [n]: by list scheduling, to the device on which each node finishes first. */
-int hg_assign_nodes(const hg_machine *m, int32_t *device, hg_arena *arena, hg_watch *watch);
+/* The constants of nodes, and the bytes that each device has for them. */
+typedef struct {
+    int32_t constants;
+    const int32_t *read_start, *read; /* the constants that each node reads, each once: [n + 1], [reads] */
+    const double *size;               /* [constants] */
+    const double *own;                /* [n]: bytes of constants that only the node has */
+    const double *bytes;              /* [k], may be infinite */
+} hg_room;
+
+/* device [n]: by list scheduling, to the device on which each node finishes first; room: of those that have room for its
+ * constants, if any has. NULL: without limits. */
+int hg_assign_nodes(const hg_machine *m, const hg_room *room, int32_t *device, hg_arena *arena, hg_watch *watch);
 
 /* ---- runs.c ---- */
 

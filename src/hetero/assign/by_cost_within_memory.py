@@ -77,10 +77,6 @@ def least_latency_within(
     candidates = [by_priority]
     needs = footprint(values, least.partition.subgraph_of, least.partition.device_of, len(max_bytes))
     excess = np.maximum(needs.total - max_bytes, 0.0)
-    if excess.any():
-        candidates.append(fit(values, least.device_of, allowed, max_bytes, cut, work))
-    else:
-        candidates.append(Fit(least.device_of, least.partition, needs, excess))
 
     def seconds(candidate: Fit) -> float:
         return predict(problem, candidate.partition, launches).total
@@ -89,6 +85,10 @@ def least_latency_within(
         fast_enough = least.prediction.total * (1 + _GOOD_ENOUGH)
         return any(candidate.fits and seconds(candidate) <= fast_enough for candidate in candidates)
 
+    if not excess.any():
+        candidates.append(Fit(least.device_of, least.partition, needs, excess))
+    elif not is_good_enough():
+        candidates.append(fit(values, least.device_of, allowed, max_bytes, cut, work))
     if excess.any() and not is_good_enough():
         candidates += _priced(values, problem, least.device_of, allowed, max_bytes, excess, cut)
     if not any(candidate.fits for candidate in candidates):

@@ -25,7 +25,7 @@ from .memory.footprint import Footprint, footprint
 from .memory.values import Values, values_of
 from .predictions import PredictedLatency
 from .request import AssignmentRules, Objective, ProcessorUse
-from .schedule import ScheduledPartition, Scheduler, assignments, fewest_of_the_fastest, improved, is_worth
+from .schedule import Room, ScheduledPartition, Scheduler, assignments, fewest_of_the_fastest, improved, is_worth
 from .within_memory import allowed_devices, fit_affinity, limits_array, moved_for_memory
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["assign_to_overlap", "predicted_overlap", "predicted_without_pins", "scheduler_of"]
 
 _ALWAYS_BY_COST = 20_000
-"""Nodes of models for which the assignment by cost always competes. For larger models, it is left out if another plan
-is faster than any plan with subgraphs one after the other, because its minimum cuts take most of the time."""
+"""Nodes of models for which the assignment by cost, and with memory limits those that are reduced to them, always
+compete. For larger models, the assignment by cost is left out if another plan that fits is faster than any plan with
+subgraphs one after the other, because minimum cuts and reducing take most of the time."""
+
+_ROUNDS = 3  # of list scheduling within limits, each with less room for constants
 
 SLOWDOWN = 0.11
 """By which share of its time a device on processors of this machine is slower for each other one at work, since they
@@ -109,7 +112,12 @@ def _on_any_device(
     # No plan that runs its subgraphs one after the other takes less than each node on its fastest device.
     sequential = float(scheduler.problem.work[:, : model.num_nodes].min(axis=0).sum())
     fastest = best = fewest_of_the_fastest(cuts, by_priority.latency)
-    if rules.limits or model.num_nodes <= _ALWAYS_BY_COST or min(cut.latency for cut in cuts) > sequential:
+    is_large = model.num_nodes > _ALWAYS_BY_COST
+    fitting = room.fastest_fitting(cuts)
+    if not room.fits(fastest):
+        fitting = room.fastest_fitting([*fitting, *room.scheduled_within(scheduler, cuts, rules.policy)])
+        best = fewest_of_the_fastest(fitting) if fitting else best
+    if not is_large or not fitting or not is_worth(sequential, min(cut.latency for cut in fitting)):
         known = least_cost(table, affinity, rules, readers)
         by_cost = room.in_turn_unless_fits(scheduler, known.best.partition)
         unlimited = scheduler.as_numbered(known.unlimited.partition)
@@ -120,7 +128,9 @@ def _on_any_device(
         cuts.append(improved(scheduler, cuts))
         fastest = best = fewest_of_the_fastest(cuts, min(by_priority.latency, unlimited.latency))
         if not room.fits(fastest):
-            fitting = room.fitting([by_cost, *cuts], scheduler, candidates, allowed, rules.policy)
+            fitting = room.fastest_fitting([*fitting, by_cost, *candidates[-1][1], cuts[-1]])
+            if not is_large:
+                fitting += room.reduced(fitting, scheduler, candidates, allowed, rules.policy)
             at_most = min(by_cost.latency, by_priority.latency if room.fits(by_priority) else np.inf)
             best = fewest_of_the_fastest(fitting, at_most)
     memory_binds = best is not fastest
@@ -216,6 +226,16 @@ class _Room:
     def fits(self, cut: ScheduledPartition) -> bool:
         return not self.limits or bool((self.needs(cut).total <= self.max_bytes).all())
 
+    def fastest_fitting(self, cuts: Sequence[ScheduledPartition]) -> list[ScheduledPartition]:
+        """The fastest cut that fits, and those that fit and are slower by less than the minimum gain."""
+        fitting: list[ScheduledPartition] = []
+        for cut in sorted(cuts, key=lambda cut: cut.latency):
+            if fitting and is_worth(cut.latency, fitting[0].latency):
+                break
+            if self.fits(cut):
+                fitting.append(cut)
+        return fitting
+
     def in_turn_unless_fits(self, scheduler: Scheduler, partition: Partition) -> ScheduledPartition:
         """The run of a partition that fits with subgraphs one after the other, which may not fit if they overlap."""
         cut = scheduler.as_numbered(partition)
@@ -225,27 +245,49 @@ class _Room:
         needs = self.needs(cut)
         return Fit(_devices(cut), cut.partition, needs, np.maximum(needs.total - self.max_bytes, 0.0))
 
-    def fitting(
+    def scheduled_within(
+        self, scheduler: Scheduler, cuts: Sequence[ScheduledPartition], policy: str
+    ) -> list[ScheduledPartition]:
+        """The cuts that fit of list scheduling within the limits, of single nodes and of chains. ``cuts``: those of the
+        plans without limits; the activations of the fastest leave so much room for constants at first."""
+        values = self._values
+        read = np.flatnonzero(values.is_constant[values.read_value])
+        constants, number = np.unique(values.read_value[read], return_inverse=True)
+        count = len(self.devices)
+        left = np.zeros(scheduler.problem.num_devices)  # the host takes no nodes
+        left[:count] = self.max_bytes - self.needs(min(cuts, key=lambda cut: cut.latency)).activations
+        of_all = Room(values.read_node[read], number.astype(np.int32), values.bytes[constants], values.own, left)
+        fitting: list[ScheduledPartition] = []
+        for assign in (scheduler.assign, scheduler.assign_chains):
+            room = of_all
+            for _ in range(_ROUNDS):
+                scheduled = scheduler.cuts(assign(room), policy)
+                if found := self.fastest_fitting(scheduled):
+                    fitting += found
+                    break
+                excess = min((np.maximum(self.needs(cut).total - self.max_bytes, 0.0) for cut in scheduled), key=np.sum)
+                room = room._replace(limits=room.limits - np.pad(excess, (0, len(left) - count)))
+        return fitting
+
+    def reduced(
         self,
-        cuts: Sequence[ScheduledPartition],
+        known: Sequence[ScheduledPartition],
         scheduler: Scheduler,
         candidates: Sequence[tuple[NDArray[np.int32], Sequence[ScheduledPartition]]],
         allowed: NDArray[np.bool_],
         policy: str,
     ) -> list[ScheduledPartition]:
-        """The cuts that fit, at least one, and those of the assignments reduced to the limits that fit. ``candidates``:
-        assignments and their cuts. As a reduced assignment is hardly faster than the whole one, the fastest come first,
-        and those that are slower than a cut that fits are left out; for large models, also those that are faster by
-        less than the minimum gain, because reducing takes most of the time."""
+        """The cuts that fit of assignments reduced to the limits. ``known``: cuts that fit, at least one.
+        ``candidates``: assignments and their cuts. As a reduced assignment is hardly faster than the whole one, the
+        fastest come first, and those that are slower than a cut that fits are left out."""
         work = scheduler.problem.work[: len(self.devices), : self.model.num_nodes]
-        is_large = self.model.num_nodes > _ALWAYS_BY_COST
-        fitting = [cut for cut in cuts if self.fits(cut)]
+        least = min(cut.latency for cut in known)
+        fitting: list[ScheduledPartition] = []
         for whole, labeling in sorted(
             ((min(cut.latency for cut in its_cuts), labeling) for labeling, its_cuts in candidates),
             key=lambda candidate: candidate[0],
         ):
-            known = min(cut.latency for cut in fitting)
-            if whole >= known or (is_large and not is_worth(known, whole)):
+            if whole >= least:
                 break
             fitted = fit(
                 self._values,
@@ -257,6 +299,7 @@ class _Room:
             )
             if fitted.fits:
                 fitting += [cut for cut in scheduler.cuts(fitted.device_of, policy) if self.fits(cut)]
+                least = min(least, *(cut.latency for cut in fitting)) if fitting else least
         return fitting
 
     @functools.cached_property

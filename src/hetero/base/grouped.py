@@ -1,4 +1,4 @@
-"""The minimum and the maximum of each group.
+"""The minimum and the maximum of each group, and distinct numbers.
 
 `ufunc.at` is not used, because in NumPy 2.4 it crashes or fails without an exception if memory is short.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["group_max", "group_min"]
+__all__ = ["distinct", "group_max", "group_min"]
 
 
 def group_min(
@@ -33,3 +33,11 @@ def group_max(
 ) -> NDArray[np.int64]:
     """int64 [num_groups]: the maximum of each group; ``none`` for an empty group."""
     return -group_min(-numbers.astype(np.int64, copy=False), group, num_groups, -none)
+
+
+def distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The distinct numbers, ascending, which are not negative. Faster than np.unique, which hashes, if they are nearly
+    sorted."""
+    ordered = np.sort(numbers, kind="stable")
+    is_first: NDArray[np.bool_] = np.diff(ordered, prepend=-1) != 0
+    return ordered[is_first]

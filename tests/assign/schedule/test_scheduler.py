@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import graphs
+from hetero import _schedule
 from hetero.assign import AssignmentProblem, predict
-from hetero.assign.schedule import Scheduler, least_makespan
+from hetero.assign.schedule import Room, Scheduler, least_makespan
 from hetero.assign.schedule.chains import contract_chains, contract_small
 from hetero.errors import PartitionError
 from hetero.partition import Graph, Partition, check_partition, partition_graph
@@ -105,6 +106,52 @@ def test_list_scheduling_as_a_plain_one(seed, costs):
     assert case.scheduler._machine.assign().tolist() == naive_assignment(case)
     device = random_devices(rng, case)
     assert case.scheduler._machine.runs(device)[0].tolist() == naive_runs(case, device.tolist())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_list_scheduling_within_memory_as_a_plain_one(seed):
+    """From more room than is needed to none, with constants that several nodes read."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.choice([1, 2, 20, 150])), int(rng.choice([1, 2, 3, 70]))
+    case = random_case(rng, n, k)
+    room = random_room(rng, n, case.problem.num_devices)
+    found = case.scheduler._machine.assign(machine_room(room)).tolist()
+    assert found == naive_assignment(case, room)
+    assert case.scheduler._machine.assign(machine_room(room._replace(limits=room.limits + np.inf))).tolist() == (
+        naive_assignment(case)
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_assignments_within_memory_hold_the_limits(seed):
+    """Towers with constants that several nodes read, over devices that together have a fifth more than all of them."""
+    rng = np.random.default_rng(seed)
+    count, length, k = 6, 20, 3
+    n = count * length
+    edges = [(t * length + i, t * length + i + 1) for t in range(count) for i in range(length - 1)]
+    scheduler = make_case(edges, rng.random((k, n)), launch=0.1, links=0.01).scheduler
+    constants, constant = np.unique(rng.integers(0, n // 3, n), return_inverse=True)
+    total = len(constants)
+    limits = np.append(np.full(k, np.ceil(1.2 * total / k)), 0)  # the host has none
+    room = Room(np.arange(n, dtype=np.int32), constant.astype(np.int32), np.ones(total), np.zeros(n), limits)
+    device = scheduler.assign(room)
+    for d in range(k):
+        assert len(np.unique(constant[device == d])) <= room.limits[d]
+
+
+def random_room(rng, n, devices):
+    count = int(rng.integers(0, n + 1))
+    reads = rng.random((n, count)) < 2 / (count + 1)
+    node, constant = (each.astype(np.int32) for each in np.nonzero(reads[:, reads.any(axis=0)]))
+    size = rng.integers(0, 20, reads.any(axis=0).sum()).astype(float)
+    own = rng.integers(0, 5, n) * (rng.random() < 0.5) * 1.0
+    limits = rng.uniform(-0.1, 0.9, devices) * (size.sum() + own.sum())
+    limits = np.where(rng.random(devices) < 0.2, np.inf, np.floor(limits))
+    return Room(node, constant, size, own, limits)
+
+
+def machine_room(room):
+    return _schedule.Room(*room)
 
 
 def test_list_scheduling_of_many_nodes_of_equal_rank():

@@ -18,7 +18,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...base.grouped import group_max, group_min
+from ...base.grouped import distinct, group_max, group_min
 from .values import Values
 
 __all__ = ["Footprint", "footprint", "order_of_steps"]
@@ -93,10 +93,14 @@ def footprint(
     # On each other device that reads it: while the subgraphs there that read it run.
     elsewhere = (producer < 0) | (device[producer] != device[reader])
     key = value[elsewhere].astype(np.int64) * num_devices + device[reader[elsewhere]]
-    copies, copy_of = np.unique(key, return_inverse=True)
-    reading_subgraph = subgraph[reader[elsewhere]]
-    arrives = group_min(first_step[reading_subgraph], copy_of, len(copies), values.num_nodes)
-    leaves = group_max(last_step[reading_subgraph], copy_of, len(copies), -1)
+    by_key = np.argsort(key, kind="stable")  # nearly sorted by value already
+    key = key[by_key]
+    begins = np.flatnonzero(np.diff(key, prepend=-1))
+    copies, reading_subgraph = key[begins], subgraph[reader[elsewhere]][by_key]
+    arrives, leaves = begins, begins
+    if len(begins):
+        arrives = np.minimum.reduceat(first_step[reading_subgraph], begins)
+        leaves = np.maximum.reduceat(last_step[reading_subgraph], begins)
 
     # All lives together: which value is on which device, from which step to which.
     held_value = np.concatenate([made, copies // num_devices])
@@ -138,6 +142,6 @@ def order_of_steps(subgraph_of: NDArray[np.integer]) -> tuple[NDArray[np.intp], 
 def _weights(values: Values, device: NDArray[np.integer], num_devices: int) -> NDArray[np.float64]:
     is_constant = values.is_constant[values.read_value]
     key = values.read_value[is_constant].astype(np.int64) * num_devices + device[values.read_node[is_constant]]
-    pairs = np.unique(key)
+    pairs = distinct(key)
     weights = np.bincount(pairs % num_devices, values.bytes[pairs // num_devices], num_devices).astype(np.float64)
     return weights + np.bincount(device, values.own, num_devices).astype(np.float64)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...base.grouped import distinct
 from ...model.types import ValueType, element_bits, onnx_dtype_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Values:
         """From arrays as above; reads may repeat and be in any order. ``size``: bytes, not finite if unknown."""
         producers = np.array(producer, np.int32)
         sizes = np.array(size, np.float64)
-        pairs = np.unique(np.array(read_value, np.int64) * num_nodes + np.array(read_node, np.int64))
+        pairs = distinct(np.array(read_value, np.int64) * num_nodes + np.array(read_node, np.int64))
         known = np.isfinite(sizes)
         return cls(
             num_nodes,

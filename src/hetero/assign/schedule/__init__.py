@@ -7,11 +7,12 @@ plugins or strings: nodes, devices and values are numbers, costs are seconds.
 
 from __future__ import annotations
 
-from .scheduler import HAND_OVER_SECONDS, ScheduledPartition, Scheduler, Timeline, is_worth
+from .scheduler import HAND_OVER_SECONDS, Room, ScheduledPartition, Scheduler, Timeline, is_worth
 from .search import assignments, fewest_of_the_fastest, improved, least_makespan
 
 __all__ = [
     "HAND_OVER_SECONDS",
+    "Room",
     "ScheduledPartition",
     "Scheduler",
     "Timeline",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.grouped import distinct
 from ...partition import Graph
 from ..cuts import AssignmentProblem
 
@@ -73,7 +74,7 @@ def contract(
     work = np.stack([np.bincount(group_of, row, count + extra) for row in problem.work])
     value = np.repeat(np.arange(len(problem.producer)), np.diff(problem.indptr))
     reader, producer = group_of[problem.readers], group_of[problem.producer]
-    pairs = np.unique(value * (count + extra) + reader)
+    pairs = distinct(value * (count + extra) + reader)
     value, reader = pairs // (count + extra), pairs % (count + extra)
     outside = reader != producer[value]
     value, reader = value[outside], reader[outside]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ... import _schedule
+from ...base.grouped import distinct
 from ...partition import Graph, Partition, check_partition, partition_graph
 from ...partition.policies import CHECK_ALWAYS
 from ..cuts import AssignmentProblem
@@ -19,6 +20,7 @@ __all__ = [
     "HAND_OVER_SECONDS",
     "LEAST_SECONDS",
     "LEAST_SHARE",
+    "Room",
     "ScheduledPartition",
     "Scheduler",
     "Timeline",
@@ -64,6 +66,31 @@ class ScheduledPartition:
     def latency(self) -> float:
         """Seconds."""
         return self.timeline.latency
+
+
+class Room(NamedTuple):
+    """The constants that nodes read, and the bytes that devices have for them.
+
+    ``node``, ``constant``: int32 [num_reads], a node and a constant that it reads, each pair once. ``size``: float64
+    [num_constants], bytes. ``own``: float64 [num_nodes], bytes of constants inside a node. ``limits``: float64
+    [num_devices], bytes, infinite without a limit.
+    """
+
+    node: NDArray[np.int32]
+    constant: NDArray[np.int32]
+    size: NDArray[np.float64]
+    own: NDArray[np.float64]
+    limits: NDArray[np.float64]
+
+
+def _room(room: Room | None, group_of: NDArray[np.intp]) -> _schedule.Room | None:
+    """The same for groups of nodes, each of which reads a constant once."""
+    if room is None:
+        return None
+    count = int(group_of.max(initial=-1)) + 1
+    pairs = distinct(group_of[room.node] * len(room.size) + room.constant)
+    node, constant = np.divmod(pairs, max(1, len(room.size)))
+    return _schedule.Room(node, constant, room.size, np.bincount(group_of, room.own, count), room.limits)
 
 
 class _Groups(NamedTuple):
@@ -115,6 +142,13 @@ class Scheduler:
     def _groups(self) -> _Groups:
         graph, problem, group_of = contract_small(self.graph, self.problem)
         return _Groups(graph, problem, self._machine_of(graph, problem), group_of)
+
+    @functools.cached_property
+    def _chains(self) -> tuple[_schedule.Machine, NDArray[np.intp]]:
+        """The machine of chains of groups, and the chain of each node."""
+        groups = self._groups
+        chains, problem, chain_of = contract_chains(groups.graph, groups.problem)
+        return self._machine_of(chains, problem), chain_of[groups.group_of]
 
     def with_problem(self, problem: AssignmentProblem) -> Scheduler:
         """The same graph and devices with other costs."""
@@ -181,15 +215,16 @@ class Scheduler:
             cuts.append(self.runs(device_of))
         return cuts
 
-    def assign(self) -> NDArray[np.int32]:
-        """int32 [num_nodes]: a device for each node, by list scheduling of single nodes (HEFT)."""
-        return self._groups.machine.assign()[self._groups.group_of]
-
-    def assign_chains(self) -> NDArray[np.int32]:
-        """The same, by list scheduling of chains."""
+    def assign(self, within: Room | None = None) -> NDArray[np.int32]:
+        """int32 [num_nodes]: a device for each node, by list scheduling of single nodes (HEFT). ``within``: a node goes
+        to a device that has room for its constants, if there is one."""
         groups = self._groups
-        chains, problem, chain_of = contract_chains(groups.graph, groups.problem)
-        return self._machine_of(chains, problem).assign()[chain_of[groups.group_of]]
+        return groups.machine.assign(_room(within, groups.group_of))[groups.group_of]
+
+    def assign_chains(self, within: Room | None = None) -> NDArray[np.int32]:
+        """The same, by list scheduling of chains."""
+        machine, chain_of = self._chains
+        return machine.assign(_room(within, chain_of))[chain_of]
 
     def lower_bound(self) -> float:
         """Seconds; no assignment and partition take less."""
