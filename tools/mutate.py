@@ -74,6 +74,8 @@ UNSEEN = re.compile(
 )
 """What comes before a number or an index whose increase no test should notice: the length of a declared array, the size
 of an allocation, and the estimate of the work since signals were last looked for."""
+HINT = re.compile(r"\b__builtin_prefetch\([^;]*$")
+"""What comes before any part of a hint to the processor."""
 # Comments and strings first, so that nothing inside them matches.
 TOKEN = re.compile(
     r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|[^\n])*"""
@@ -108,6 +110,8 @@ def mutants(path: Path) -> Iterator[Mutant]:
         if "mutant:" in source[above + 1 : source.find("\n", match.end())]:
             continue
         before = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
+        if HINT.search(before):
+            continue
         if UNSEEN.search(before) and not (match["operator"] and "hg_interrupted" not in before):
             continue
         if match["operator"]:

@@ -204,6 +204,17 @@ def test_what_does_not_follow_stays_unknown(core: hetero.Core, nodes: list[Node]
     assert shape is None or not all(isinstance(dim, int) for dim in shape)
 
 
+@pytest.mark.parametrize(("stated", "expected"), [(("m", 6), (4, 6)), (("m", 5), ("m", 5)), (("m", 2, 3), ("m", 2, 3))])
+def test_a_stated_shape_that_contradicts_stays(
+    core: hetero.Core, stated: tuple[Any, ...], expected: tuple[Any, ...]
+) -> None:
+    """It is for the runtime to report."""
+    model = onnx.load_from_string(network([SIZES, made("Reshape", ["flat", "s"], "y")], {}))
+    model.graph.input.append(helper.make_tensor_value_info("flat", FLOAT, ["k"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, stated))
+    assert inferred(core, model.SerializeToString(), (4, 6)) == expected
+
+
 def test_a_function_of_the_same_name_is_not_taken_for_the_operator(core: hetero.Core) -> None:
     body = helper.make_function(
         "mine", "Reshape", ["a", "b"], ["c"], [made("Identity", ["a"], "c")], [helper.make_opsetid("", 17)]

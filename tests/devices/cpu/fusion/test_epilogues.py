@@ -36,6 +36,17 @@ def test_operands_that_are_no_bias(shape):
     check(net.model(summed), SHAPE, 1 if shape == SHAPE else 2)
 
 
+def test_a_result_that_is_reshaped_before_the_addition_has_no_bias():
+    """What is added along an axis of the other shape is not one number per channel or column."""
+    image = (2, 6, 8, 8)
+    net = Net(image)
+    made = net("Conv", "x", array(6, 6, 3, 3, scale=0.3), pads=[1, 1, 1, 1])
+    check(net.model(net("Add", net("Reshape", made, np.array([4, 6, 4, 8])), array(6, 1, 1))), image, 2)
+    net = Net((8, 12))
+    made = net("Gemm", "x", array(12, 6), transB=0)
+    check(net.model(net("Add", net("Reshape", made, np.array([6, 8])), array(8))), (8, 12), 2)
+
+
 def test_a_product_that_is_broadcast_stays():
     net = Net((1, 24))
     check(net.model(net("Add", net("MatMul", "x", array(24, 24, scale=0.2)), array(7, 24))), (1, 24), 2)

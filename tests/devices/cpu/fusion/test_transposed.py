@@ -80,6 +80,22 @@ def test_sizes_of_one_and_none(sizes: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(compiled({"a": a, "b": b})["y"], a @ -b.transpose(0, 2, 1), 1e-5, 1e-6)
 
 
+def test_a_part_of_a_vector() -> None:
+    """A copy of one column, which is dense in both orientations, but does not begin where its source does."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 9, (3, 5)).astype(np.float32), rng.integers(-9, 9, (9, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Neg", ["b"], ["n"]),
+        helper.make_node("Slice", ["n", "begin", "end"], ["part"]),
+        helper.make_node("MatMul", ["a", "part"], ["y"]),
+    ]
+    proto = model(nodes, {"a": a, "b": b}, ["y"], 17)
+    for name, value in (("begin", 4), ("end", 9)):
+        proto.graph.initializer.append(numpy_helper.from_array(np.array([value]), name))
+    compiled = Core().compile_model(Core().read_model(proto), "CPU")
+    np.testing.assert_array_equal(compiled({"a": a, "b": b})["y"], a @ -b[4:])
+
+
 def test_other_copies_stay() -> None:
     check((2, 1, 0), (4, 5, 3), (6, 3, 4), absorbed=False)  # neither rows nor columns are dense
     check((1, 0), (5, 6), (8, 3), absorbed=False, shape=(6, 4))  # reshaped into other rows
