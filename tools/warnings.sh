@@ -32,10 +32,10 @@ for compiler; do
     [ "$(uname -m)" != x86_64 ] || defined=-DHETERO_COMPILES_AMX # kernels/registry.c
     check baseline "" $(ls src/_core/*.c src/_core/*/*.c | grep -vxF "$tiles")
     [ "$(uname -m)" = x86_64 ] || continue
-    for variant in avx2 avx512; do
-        check $variant "" $(sources kernel_sources) $(sources simple_sources) $(sources vector_sources) \
-            $(sources byte_sources)
-    done
+    check avx2 "" $(sources kernel_sources) $(sources byte_sources)
+    defined="$defined -DHT_NARROW=avx2"
+    check avx512 "" $(sources kernel_sources | grep -vxF "$(sources narrow_sources)") $(sources byte_sources)
+    defined=${defined% *}
     check avx_vnni avx2 $(sources byte_sources)
     check avx512_vnni avx512 $(sources byte_sources)
     check avx512_amx avx512 $(sources byte_sources) $(sources product_sources) $tiles

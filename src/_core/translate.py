@@ -7,6 +7,7 @@ Leaves a file as it is if it is newer than its source and all declarations, and 
 and these options.
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -46,5 +47,6 @@ def cython(arguments: list[str], output: Path) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # collections take a quarter of the time and free little: 310 MB instead of 240
     before, after = sys.argv[2 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
     translate(Path(sys.argv[1]), before, after)

@@ -9,6 +9,9 @@
 #include "elements.h"
 #include "rows.h"
 
+/* `width` neighboring results: of rows that follow each other if inner is 1. */
+typedef void arg_fn(const void *x, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum, int last);
+
 enum {
     SIDE_BY_SIDE = 128, /* columns walked together: their extremes so far fill at most 1 kB on the stack */
     BLOCK = 64,         /* elements compared without a branch before the search looks whether one matched */
@@ -83,18 +86,21 @@ HT_INLINE int64_t long_f32(const float *x, int64_t n, const int minimum, int las
     const float extreme = minimum ? ht_row_min(x, n) : ht_row_max(x, n, 1);
     return extreme != extreme ? find_nan_f32(x, n, extreme, last) : find_f32(x, n, extreme, last);
 }
-DEFINE_FINDS(f64, double)
-DEFINE_LONG(f64, double)
-DEFINE_FINDS(i32, int32_t)
-DEFINE_LONG(i32, int32_t)
-DEFINE_FINDS(i64, int64_t)
-DEFINE_LONG(i64, int64_t)
-DEFINE_FINDS(i8, int8_t)
-DEFINE_LONG(i8, int8_t)
-DEFINE_FINDS(u8, uint8_t)
-DEFINE_LONG(u8, uint8_t)
+/* CALL(arguments, minimum, last): a copy of the function for each pair, or one for all. */
+#define SPECIALIZED(call, ...)                                                                                        \
+    {                                                                                                                 \
+        if (minimum && last)                                                                                          \
+            call(__VA_ARGS__, 1, 1);                                                                                  \
+        else if (minimum)                                                                                             \
+            call(__VA_ARGS__, 1, 0);                                                                                  \
+        else if (last)                                                                                                \
+            call(__VA_ARGS__, 0, 1);                                                                                  \
+        else                                                                                                          \
+            call(__VA_ARGS__, 0, 0);                                                                                  \
+    }
+#define GENERAL(call, ...) call(__VA_ARGS__, minimum, last);
 
-#define DEFINE_ARG(suffix, type)                                                                                      \
+#define DEFINE_ARG(linkage, name, suffix, type, EACH)                                                                 \
     HT_INLINE int64_t short_##suffix(const type *x, int64_t n, const int minimum, const int last)                     \
     {                                                                                                                 \
         type top = x[0];                                                                                              \
@@ -124,43 +130,45 @@ DEFINE_LONG(u8, uint8_t)
             }                                                                                                         \
         }                                                                                                             \
     }                                                                                                                 \
-    static void arg_##suffix(const void *from, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum,    \
-                             int last)                                                                                \
+    linkage void name(const void *from, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum, int last) \
     {                                                                                                                 \
         const type *x = (const type *)from;                                                                           \
-        if (inner == 1)                                                                                               \
-            for (int64_t row = 0; row < width; row++, x += n) {                                                       \
-                if (n <= SHORT)                                                                                       \
-                    out[row] = minimum ? (last ? short_##suffix(x, n, 1, 1) : short_##suffix(x, n, 1, 0))             \
-                                       : (last ? short_##suffix(x, n, 0, 1) : short_##suffix(x, n, 0, 0));            \
-                else                                                                                                  \
-                    out[row] = minimum ? long_##suffix(x, n, 1, last) : long_##suffix(x, n, 0, last);                 \
-            }                                                                                                         \
-        else if (minimum && last)                                                                                     \
-            columns_##suffix(x, n, inner, width, out, 1, 1);                                                          \
-        else if (minimum)                                                                                             \
-            columns_##suffix(x, n, inner, width, out, 1, 0);                                                          \
-        else if (last)                                                                                                \
-            columns_##suffix(x, n, inner, width, out, 0, 1);                                                          \
+        if (inner == 1 && n <= SHORT)                                                                                 \
+            for (int64_t row = 0; row < width; row++, x += n)                                                         \
+                EACH(out[row] = short_##suffix, x, n)                                                                 \
+        else if (inner == 1)                                                                                          \
+            for (int64_t row = 0; row < width; row++, x += n)                                                         \
+                out[row] = minimum ? long_##suffix(x, n, 1, last) : long_##suffix(x, n, 0, last);                     \
         else                                                                                                          \
-            columns_##suffix(x, n, inner, width, out, 0, 0);                                                          \
+            EACH(columns_##suffix, x, n, inner, width, out)                                                           \
     }
-DEFINE_ARG(f32, float)
-DEFINE_ARG(f64, double)
-DEFINE_ARG(i32, int32_t)
-DEFINE_ARG(i64, int64_t)
-DEFINE_ARG(i8, int8_t)
-DEFINE_ARG(u8, uint8_t)
 
-/* `width` neighboring results: of rows that follow each other if inner is 1. */
-typedef void (*arg_fn)(const void *x, int64_t n, int64_t inner, int64_t width, int64_t *out, int minimum, int last);
+DEFINE_ARG(static, arg_f32, f32, float, SPECIALIZED)
+
+#define RARE(suffix, type)                                                                                            \
+    DEFINE_FINDS(suffix, type)                                                                                        \
+    DEFINE_LONG(suffix, type)                                                                                         \
+    DEFINE_ARG(, arg_##suffix, suffix, type, GENERAL)
+#define arg_f64 HT_NARROWED(arg_f64)
+#define arg_i32 HT_NARROWED(arg_i32)
+#define arg_i64 HT_NARROWED(arg_i64)
+#define arg_i8 HT_NARROWED(arg_i8)
+#define arg_u8 HT_NARROWED(arg_u8)
+arg_fn arg_f64, arg_i32, arg_i64, arg_i8, arg_u8;
+#if HT_DEFINES_NARROWED
+RARE(f64, double)
+RARE(i32, int32_t)
+RARE(i64, int64_t)
+RARE(i8, int8_t)
+RARE(u8, uint8_t)
+#endif
 
 typedef struct {
     const char *x;
     int64_t *out;
     int64_t bytes, outer, n, inner, rows, blocks, units, parts; /* rows, blocks: a unit is so much of outer, of inner */
     int minimum, last;
-    arg_fn arg;
+    arg_fn *arg;
 } job;
 
 static void arg_part(void *context, int64_t part, int thread)

@@ -2,13 +2,33 @@
  *
  * Operands: in a, b (one dtype); out broadcast of their shapes. Parameters: none.
  * In place: out may be the memory of a or of b if that operand has out's size and element size.
- * A row kernel is called with steps (1,1), (1,0) or (0,1); two single elements use (1,0). Each has its own loop, so
- * that the compiler vectorizes all three.
+ * A row kernel is called with steps (1,1), (1,0) or (0,1); two single elements use (1,0). Common types have a loop for
+ * each, which the compiler vectorizes; rare types have one loop, and a single element is copied into a block before it.
  */
 #ifndef HETERO_BINARY_H
 #define HETERO_BINARY_H
 
 #include "broadcast.h"
+
+/* Types that models compute with, and the others. BIT_TYPES: where signed and unsigned integers share loops. */
+#define HT_COMMON_TYPES(X)             \
+    X(HT_FLOAT32, f32, float, float)    \
+    X(HT_INT32, i32, int32_t, uint32_t) \
+    X(HT_INT64, i64, int64_t, uint64_t)
+#define HT_RARE_TYPES(X)                \
+    X(HT_FLOAT64, f64, double, double)  \
+    X(HT_INT8, i8, int8_t, uint32_t)    \
+    X(HT_INT16, i16, int16_t, uint32_t) \
+    HT_UNSIGNED_TYPES(X)
+#define HT_COMMON_BIT_TYPES(X)            \
+    X(HT_FLOAT32, f32, float, float)      \
+    X(HT_UINT32, u32, uint32_t, uint32_t) \
+    X(HT_UINT64, u64, uint64_t, uint64_t)
+#define HT_RARE_BIT_TYPES(X)              \
+    X(HT_FLOAT64, f64, double, double)    \
+    X(HT_UINT8, u8, uint8_t, uint32_t)    \
+    X(HT_UINT16, u16, uint16_t, uint32_t)
+#define HT_BIT_TYPES(X) HT_COMMON_BIT_TYPES(X) HT_RARE_BIT_TYPES(X)
 
 /* One row; returns a status, because integer division can fail. `a_step`, `b_step`: 0 or 1, not both 0 if n > 1. */
 typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step);
@@ -46,6 +66,44 @@ typedef int (*ht_binary_row)(const void *a, const void *b, void *out, int64_t n,
         }                                                                                                      \
         return HT_OK;                                                                                          \
     }
+
+/* The same for rare types: a loop over two rows, and a call of it. */
+#define HT_BINARY_RARE_ROW(row, T, R, EXPR)                                                                    \
+    static void row##_pairs(const void *pa, const void *pb, void *pout, int64_t n)                             \
+    {                                                                                                          \
+        const T *a = (const T *)pa, *b = (const T *)pb;                                                        \
+        R *out = (R *)pout;                                                                                    \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                                   \
+        {                                                                                                      \
+            const T x = a[i], y = b[i];                                                                        \
+            (void)y;                                                                                           \
+            out[i] = (R)(EXPR);                                                                                \
+        }                                                                                                      \
+    }                                                                                                          \
+    static int row(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step)                 \
+    {                                                                                                          \
+        ht_binary_spread(row##_pairs, a, b, out, n, a_step, b_step, sizeof(T), sizeof(R));                     \
+        return HT_OK;                                                                                          \
+    }
+
+typedef void (*ht_binary_pairs)(const void *a, const void *b, void *out, int64_t n);
+
+static __attribute__((noinline)) void ht_binary_spread(ht_binary_pairs pairs, const char *a, const char *b, char *out,
+                                                       int64_t n, int a_step, int b_step, size_t in_bytes,
+                                                       size_t out_bytes)
+{
+    enum { BLOCK = 128 }; /* elements of at most 8 bytes: 1 kB on the stack */
+    uint64_t block[BLOCK];
+    if (a_step && b_step) {
+        pairs(a, b, out, n);
+        return;
+    }
+    for (int64_t i = 0; i < n && i < BLOCK; i++)
+        memcpy((char *)block + (size_t)i * in_bytes, a_step ? b : a, in_bytes);
+    for (int64_t i = 0; i < n; i += BLOCK)
+        pairs(a_step ? a + (size_t)i * in_bytes : (const char *)block, a_step ? (const char *)block : b + (size_t)i * in_bytes,
+              out + (size_t)i * out_bytes, n - i < BLOCK ? n - i : BLOCK);
+}
 
 /* The same for an EXPR that may fail: it is evaluated only where CHECK, an expression of x and y, gives HT_OK. */
 #define HT_BINARY_CHECKED_ROW(row, T, R, CHECK, EXPR)                                                          \
@@ -172,15 +230,16 @@ static inline int ht_binary_run(const ht_call *call, ht_binary_row row, int32_t 
     return job.status;
 }
 
-/* A kernel whose result has the operands' dtype (OUT = dtype) or is bool (OUT = HT_BOOL). `CASES` lists the dtypes. */
-#define HT_BINARY_KERNEL(name, OUT, CASES)                                  \
+/* A kernel whose result has the operands' dtype (OUT = dtype) or is bool (OUT = HT_BOOL). `CASES` lists the dtypes, or for
+ * LIKE = ht_unsigned(dtype) the unsigned ones for both. */
+#define HT_BINARY_KERNEL(name, OUT, LIKE, CASES)                            \
     int HT_KERNEL(name)(const ht_call *call)                                \
     {                                                                       \
         if (call->num_in != 2 || call->num_out != 1)                        \
             return HT_ERR_OPERAND;                                          \
         const int32_t dtype = call->in[0]->dtype;                           \
         ht_binary_row row = NULL;                                           \
-        switch (dtype) {                                                    \
+        switch (LIKE) {                                                     \
             CASES                                                           \
         default: break;                                                     \
         }                                                                   \

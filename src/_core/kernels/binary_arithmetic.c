@@ -13,28 +13,48 @@
 
 #include <math.h>
 
-#define ROWS_ADD(D, s, T, U) HT_BINARY_ROW(add_##s, T, T, (U)x + (U)y)
-#define ROWS_SUB(D, s, T, U) HT_BINARY_ROW(sub_##s, T, T, (U)x - (U)y)
-#define ROWS_MUL(D, s, T, U) HT_BINARY_ROW(mul_##s, T, T, (U)x * (U)y)
-#define ROWS_MIN(D, s, T, U) HT_BINARY_ROW(min_##s, T, T, (x < y || x != x) ? x : y)
-#define ROWS_MAX(D, s, T, U) HT_BINARY_ROW(max_##s, T, T, (x > y || x != x) ? x : y)
-#define ROWS_PRELU(D, s, T, U) HT_BINARY_ROW(prelu_##s, T, T, x < 0 ? (T)((U)x * (U)y) : x)
-HT_NUMERIC_TYPES(ROWS_ADD)
-HT_NUMERIC_TYPES(ROWS_SUB)
-HT_NUMERIC_TYPES(ROWS_MUL)
-HT_NUMERIC_TYPES(ROWS_MIN)
-HT_NUMERIC_TYPES(ROWS_MAX)
-HT_FLOAT_TYPES(ROWS_PRELU)
-HT_SIGNED_TYPES(ROWS_PRELU)
+#define MIN (x < y || x != x) ? x : y
+#define MAX (x > y || x != x) ? x : y
+#define ROWS_WRAPPING(D, s, T, U)                    \
+    HT_BINARY_ROW(add_##s, T, T, (U)x + (U)y)        \
+    HT_BINARY_ROW(sub_##s, T, T, (U)x - (U)y)        \
+    HT_BINARY_ROW(mul_##s, T, T, (U)x * (U)y)
+#define RARE_WRAPPING(D, s, T, U)                    \
+    HT_BINARY_RARE_ROW(add_##s, T, T, (U)x + (U)y)   \
+    HT_BINARY_RARE_ROW(sub_##s, T, T, (U)x - (U)y)   \
+    HT_BINARY_RARE_ROW(mul_##s, T, T, (U)x * (U)y)
+#define ROWS_EXTREME(D, s, T, U)                     \
+    HT_BINARY_ROW(min_##s, T, T, MIN)                \
+    HT_BINARY_ROW(max_##s, T, T, MAX)
+#define RARE_EXTREME(D, s, T, U)                     \
+    HT_BINARY_RARE_ROW(min_##s, T, T, MIN)           \
+    HT_BINARY_RARE_ROW(max_##s, T, T, MAX)
+#define PRELU(T, U) x < 0 ? (T)((U)x * (U)y) : x
+#define RARE_PRELU(D, s, T, U) HT_BINARY_RARE_ROW(prelu_##s, T, T, PRELU(T, U))
+HT_COMMON_BIT_TYPES(ROWS_WRAPPING)
+HT_RARE_BIT_TYPES(RARE_WRAPPING)
+HT_COMMON_TYPES(ROWS_EXTREME)
+HT_RARE_TYPES(RARE_EXTREME)
+HT_BINARY_ROW(prelu_f32, float, float, PRELU(float, float))
+RARE_PRELU(HT_FLOAT64, f64, double, double)
+HT_SIGNED_TYPES(RARE_PRELU)
+HT_BINARY_ROW(div_f32, float, float, x / y)
+HT_BINARY_RARE_ROW(div_f64, double, double, x / y)
+HT_BINARY_RARE_ROW(fmod_f32, float, float, fmodf(x, y))
+HT_BINARY_RARE_ROW(fmod_f64, double, double, fmod(x, y))
+
+/* Integer division and powers are defined for the types that X lists; narrower types are converted. */
+#define SIGNED_WIDE_TYPES(X)            \
+    X(HT_INT32, i32, int32_t, uint32_t) \
+    X(HT_INT64, i64, int64_t, uint64_t)
+#define WIDE_TYPES(X) SIGNED_WIDE_TYPES(X) X(HT_UINT64, u64, uint64_t, uint64_t)
 
 /* Division by -1 is computed as a wrapping negation, since the processor traps on INT_MIN / -1. */
 #define ROWS_DIV_SIGNED(D, s, T, U) \
     HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, y == -1 ? (T)((U)0 - (U)x) : x / y)
 #define ROWS_DIV_UNSIGNED(D, s, T, U) HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x / y)
-#define ROWS_DIV_FLOAT(D, s, T, U) HT_BINARY_ROW(div_##s, T, T, x / y)
-HT_SIGNED_TYPES(ROWS_DIV_SIGNED)
-HT_UNSIGNED_TYPES(ROWS_DIV_UNSIGNED)
-HT_FLOAT_TYPES(ROWS_DIV_FLOAT)
+SIGNED_WIDE_TYPES(ROWS_DIV_SIGNED)
+ROWS_DIV_UNSIGNED(HT_UINT64, u64, uint64_t, uint64_t)
 
 #define ROWS_MOD_SIGNED(D, s, T, U)                                              \
     static inline T floor_mod_##s(T x, T y)                                      \
@@ -49,10 +69,8 @@ HT_FLOAT_TYPES(ROWS_DIV_FLOAT)
 #define ROWS_MOD_UNSIGNED(D, s, T, U)                                                   \
     HT_BINARY_CHECKED_ROW(mod_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x % y)         \
     HT_BINARY_CHECKED_ROW(fmod_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x % y)
-HT_SIGNED_TYPES(ROWS_MOD_SIGNED)
-HT_UNSIGNED_TYPES(ROWS_MOD_UNSIGNED)
-HT_BINARY_ROW(fmod_f32, float, float, fmodf(x, y))
-HT_BINARY_ROW(fmod_f64, double, double, fmod(x, y))
+SIGNED_WIDE_TYPES(ROWS_MOD_SIGNED)
+ROWS_MOD_UNSIGNED(HT_UINT64, u64, uint64_t, uint64_t)
 
 /* Integer powers by squaring. */
 #define ROWS_POW_INTEGER(D, s, T, U)                             \
@@ -71,26 +89,67 @@ HT_BINARY_ROW(fmod_f64, double, double, fmod(x, y))
     HT_BINARY_CHECKED_ROW(pow_##s, T, T, y < 0 && x == 0 ? HT_ERR_DIVIDE : HT_OK, power_##s(x, y))
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtype-limits"
-HT_INTEGER_TYPES(ROWS_POW_INTEGER)
+WIDE_TYPES(ROWS_POW_INTEGER)
 #pragma GCC diagnostic pop
+
+/* The operations above for narrower types, in blocks of a wider type that holds all their values: the low bits of the
+ * results are the same. */
+#define CONVERTED(name, T, W)                                                                                  \
+    static int name(ht_binary_row row, const T *a, const T *b, T *out, int64_t n, int a_step, int b_step)      \
+    {                                                                                                          \
+        enum { BLOCK = 128 };                                                                                  \
+        W x[BLOCK], y[BLOCK];                                                                                  \
+        int status = HT_OK;                                                                                    \
+        for (int64_t i = 0; i < n && status == HT_OK; i += BLOCK) {                                            \
+            const int64_t count = n - i < BLOCK ? n - i : BLOCK;                                               \
+            for (int64_t k = 0; k < count; k++) {                                                              \
+                x[k] = a[(i + k) * a_step];                                                                    \
+                y[k] = b[(i + k) * b_step];                                                                    \
+            }                                                                                                  \
+            status = row(x, y, x, count, 1, 1);                                                                \
+            for (int64_t k = 0; k < count; k++)                                                                \
+                out[i + k] = (T)x[k];                                                                          \
+        }                                                                                                      \
+        return status;                                                                                         \
+    }
+CONVERTED(converted_i8, int8_t, int32_t)
+CONVERTED(converted_i16, int16_t, int32_t)
+CONVERTED(converted_u8, uint8_t, int32_t)
+CONVERTED(converted_u16, uint16_t, int32_t)
+CONVERTED(converted_u32, uint32_t, int64_t)
+#define NARROW(s, wide, T)                                                                                     \
+    NARROW_ROW(div_##s, div_##wide, converted_##s, T)                                                          \
+    NARROW_ROW(mod_##s, mod_##wide, converted_##s, T)                                                          \
+    NARROW_ROW(fmod_##s, fmod_##wide, converted_##s, T)                                                        \
+    NARROW_ROW(pow_##s, pow_##wide, converted_##s, T)
+#define NARROW_ROW(name, wide, converted, T)                                                                   \
+    static int name(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step)                \
+    {                                                                                                          \
+        return converted(wide, (const T *)a, (const T *)b, (T *)out, n, a_step, b_step);                       \
+    }
+NARROW(i8, i32, int8_t)
+NARROW(i16, i32, int16_t)
+NARROW(u8, i32, uint8_t)
+NARROW(u16, i32, uint16_t)
+NARROW(u32, i64, uint32_t)
 
 /* Float powers: the exponents that models write, 2, 3 and 0.5, need no logarithm. pow(-0, 0.5) is +0 and
  * pow(-inf, 0.5) is +inf, unlike sqrt. */
 #define ROWS_POW_FLOAT(s, T, POW, SQRT)                                                        \
-    HT_BINARY_ROW(power_##s, T, T, POW(x, y))                                                  \
-    HT_BINARY_ROW(square_##s, T, T, x *x)                                                      \
-    HT_BINARY_ROW(cube_##s, T, T, x *x *x)                                                     \
-    HT_BINARY_ROW(root_##s, T, T, x == -(T)INFINITY ? (T)INFINITY : SQRT(x) + (T)0)            \
+    HT_BINARY_RARE_ROW(power_##s, T, T, POW(x, y))                                             \
+    HT_BINARY_RARE_ROW(square_##s, T, T, x *x)                                                 \
+    HT_BINARY_RARE_ROW(cube_##s, T, T, x *x *x)                                                \
+    HT_BINARY_RARE_ROW(root_##s, T, T, x == -(T)INFINITY ? (T)INFINITY : SQRT(x) + (T)0)       \
     static int pow_##s(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step) \
     {                                                                                          \
-        if (a_step && !b_step) {                                                               \
+        if (a_step && !b_step) { /* these do not read b */                                     \
             const T y = *(const T *)b;                                                         \
             if (y == 2)                                                                        \
-                return square_##s(a, b, out, n, 1, 0);                                         \
+                return square_##s(a, a, out, n, 1, 1);                                         \
             if (y == 3)                                                                        \
-                return cube_##s(a, b, out, n, 1, 0);                                           \
+                return cube_##s(a, a, out, n, 1, 1);                                           \
             if (y == (T)0.5)                                                                   \
-                return root_##s(a, b, out, n, 1, 0);                                           \
+                return root_##s(a, a, out, n, 1, 1);                                           \
         }                                                                                      \
         return power_##s(a, b, out, n, a_step, b_step);                                        \
     }
@@ -107,13 +166,13 @@ ROWS_POW_FLOAT(f64, double, pow, sqrt)
 #define CASE_MIN(D, s, T, U) case D: row = min_##s; break;
 #define CASE_MAX(D, s, T, U) case D: row = max_##s; break;
 #define CASE_PRELU(D, s, T, U) case D: row = prelu_##s; break;
-HT_BINARY_KERNEL(add, dtype, HT_NUMERIC_TYPES(CASE_ADD))
-HT_BINARY_KERNEL(sub, dtype, HT_NUMERIC_TYPES(CASE_SUB))
-HT_BINARY_KERNEL(mul, dtype, HT_NUMERIC_TYPES(CASE_MUL))
-HT_BINARY_KERNEL(div, dtype, HT_NUMERIC_TYPES(CASE_DIV))
-HT_BINARY_KERNEL(mod, dtype, HT_INTEGER_TYPES(CASE_MOD))
-HT_BINARY_KERNEL(fmod, dtype, HT_NUMERIC_TYPES(CASE_FMOD))
-HT_BINARY_KERNEL(pow, dtype, HT_NUMERIC_TYPES(CASE_POW))
-HT_BINARY_KERNEL(min, dtype, HT_NUMERIC_TYPES(CASE_MIN))
-HT_BINARY_KERNEL(max, dtype, HT_NUMERIC_TYPES(CASE_MAX))
-HT_BINARY_KERNEL(prelu, dtype, HT_FLOAT_TYPES(CASE_PRELU) HT_SIGNED_TYPES(CASE_PRELU))
+HT_BINARY_KERNEL(add, dtype, ht_unsigned(dtype), HT_BIT_TYPES(CASE_ADD))
+HT_BINARY_KERNEL(sub, dtype, ht_unsigned(dtype), HT_BIT_TYPES(CASE_SUB))
+HT_BINARY_KERNEL(mul, dtype, ht_unsigned(dtype), HT_BIT_TYPES(CASE_MUL))
+HT_BINARY_KERNEL(div, dtype, dtype, HT_NUMERIC_TYPES(CASE_DIV))
+HT_BINARY_KERNEL(mod, dtype, dtype, HT_INTEGER_TYPES(CASE_MOD))
+HT_BINARY_KERNEL(fmod, dtype, dtype, HT_NUMERIC_TYPES(CASE_FMOD))
+HT_BINARY_KERNEL(pow, dtype, dtype, HT_NUMERIC_TYPES(CASE_POW))
+HT_BINARY_KERNEL(min, dtype, dtype, HT_NUMERIC_TYPES(CASE_MIN))
+HT_BINARY_KERNEL(max, dtype, dtype, HT_NUMERIC_TYPES(CASE_MAX))
+HT_BINARY_KERNEL(prelu, dtype, dtype, HT_FLOAT_TYPES(CASE_PRELU) HT_SIGNED_TYPES(CASE_PRELU))

@@ -72,8 +72,10 @@ _Static_assert(sizeof(step) <= STEP_BYTES && sizeof(ht_tensor) <= SLOT_BYTES, "w
 _Static_assert(sizeof(vector_steps) + 2 * sizeof(ht_vector_op) <= STEP_BYTES, "an operation and the end of its tape");
 
 #define DECLARE(name) int HT_KERNEL(name)(const ht_call *call);
+#define DECLARE_NARROWED(name) int HT_NARROWED(name)(const ht_call *call);
 #define NUMBER(name) NUMBER_##name,
-HT_KERNELS(DECLARE)
+HT_WIDE_KERNELS(DECLARE)
+HT_NARROW_KERNELS(DECLARE_NARROWED)
 enum { HT_KERNELS(NUMBER) };
 
 static ht_kernel_fn kernel_of(int64_t number)
@@ -81,11 +83,15 @@ static ht_kernel_fn kernel_of(int64_t number)
     switch (number) {
 #define ENTRY(name) \
     case NUMBER_##name: return HT_KERNEL(name);
-    ENTRY(unary) ENTRY(cast) ENTRY(bitcast) ENTRY(where) ENTRY(quantize) ENTRY(dequantize)
-    ENTRY(add) ENTRY(sub) ENTRY(mul) ENTRY(div) ENTRY(mod) ENTRY(fmod) ENTRY(pow) ENTRY(min) ENTRY(max) ENTRY(prelu)
-    ENTRY(equal) ENTRY(less) ENTRY(less_or_equal) ENTRY(greater) ENTRY(greater_or_equal)
-    ENTRY(and) ENTRY(or) ENTRY(xor)
-    ENTRY(bitwise_and) ENTRY(bitwise_or) ENTRY(bitwise_xor) ENTRY(shift_left) ENTRY(shift_right)
+#define NARROWED(name) \
+    case NUMBER_##name: return HT_NARROWED(name);
+    ENTRY(unary) ENTRY(cast) ENTRY(where) ENTRY(quantize) ENTRY(dequantize)
+    NARROWED(bitcast)
+    NARROWED(add) NARROWED(sub) NARROWED(mul) NARROWED(div) NARROWED(mod) NARROWED(fmod) NARROWED(pow) NARROWED(min)
+    NARROWED(max) NARROWED(prelu)
+    NARROWED(equal) NARROWED(less) NARROWED(less_or_equal) NARROWED(greater) NARROWED(greater_or_equal)
+    NARROWED(and) NARROWED(or) NARROWED(xor)
+    NARROWED(bitwise_and) NARROWED(bitwise_or) NARROWED(bitwise_xor) NARROWED(shift_left) NARROWED(shift_right)
     default: return NULL;
     }
 }

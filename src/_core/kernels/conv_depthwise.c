@@ -33,7 +33,7 @@ static int64_t rows_read(const ht_conv *c, int64_t rows)
 static int has_body(const ht_conv *c)
 {
     const int64_t k = c->kernel[1], s = c->stride[1];
-    return c->dilation[1] == 1 && c->out[1] >= 2 && (k == 3 || k == 5 || k == 7 || k == 9) && s <= 2;
+    return !HT_FALLBACK && c->dilation[1] == 1 && c->out[1] >= 2 && (k == 3 || k == 5 || k == 7 || k == 9) && s <= 2;
 }
 
 /* Is the input read in place? 3x3 only with AVX-512, whose 32 registers hold the weights, the sums and the taps: with AVX2
@@ -175,6 +175,8 @@ HT_INLINE void rows_of(const channel *m, const float *src, int64_t rows, int64_t
 HT_INLINE void rows_together(const channel *m, const float *src, int64_t rows, int64_t at, const int height,
                              const int stride)
 {
+    if (HT_FALLBACK) /* has_body says no */
+        return;
     if (height <= 5 && stride == 1 && m->conv->kernel[2] == height)
         rows_of(m, src, rows, at, height, stride, 1);
     else
@@ -440,7 +442,8 @@ HT_INLINE void strip_stride_1(const ht_conv *c, const float *plane, int64_t map,
         if (x < c->out[2])                                                                                            \
             strip(c, plane, map, y0, y1, x, size, 1);                                                                 \
     }
-STRIPS(1) STRIPS(3)
+#if defined(__AVX512F__) /* in_place: 3x3 */
+STRIPS(3)
 
 static void strips_stride_1(const ht_conv *c, const float *plane, int64_t map, int64_t y0, int64_t y1)
 {
@@ -450,6 +453,16 @@ static void strips_stride_1(const ht_conv *c, const float *plane, int64_t map, i
     if (x < c->out[2])
         strip_stride_1(c, plane, map, y0, y1, x, 1);
 }
+
+#else
+#define strips_3 NULL
+#define strips_stride_1 NULL
+#endif
+#if defined(__AVX2__) /* in_place: 1x1 */
+STRIPS(1)
+#else
+#define strips_1 NULL
+#endif
 
 static void depthwise_in_place(const ht_conv *c, int64_t group0, int64_t group1)
 {

@@ -75,13 +75,12 @@ static void columns_inside(const ht_conv *c, int64_t x, vm *inside)
     }
 }
 
-HT_INLINE vf load_inside(const float *p, const vm *inside) { return inside ? vf_load_where(p, *inside) : vf_load(p); }
-
-/* The sums of `rows` output rows by VF_LANES columns. read: input rows; at: the first column that is read; inside: NULL, or
- * the columns inside the input. The lanes of sums with stride 2 are those of vf_evens. */
+/* The sums of `rows` output rows by VF_LANES columns. read: input rows; at: the first column that is read; inside: the
+ * columns inside the input, if `masked`. The lanes of sums with stride 2 are those of vf_evens. */
 HT_INLINE void sum_tile(const float *const *read, int64_t at, const vm *inside, const float *w, float bias, vf *sums,
-                        const int size, const int stride, const int rows)
+                        const int masked, const int size, const int stride, const int rows)
 {
+#define LOAD(p, column) (masked ? vf_load_where(p, inside[column]) : vf_load(p))
 #pragma GCC unroll 7
     for (int r = 0; r < rows; r++)
         sums[r] = vf_set1(bias);
@@ -100,10 +99,10 @@ HT_INLINE void sum_tile(const float *const *read, int64_t at, const vm *inside, 
             const float *p = read[j] + at + k;
             vf x[2];
             if (stride == 1) {
-                x[0] = vf_keep(load_inside(p, inside ? inside + k : NULL));
+                x[0] = vf_keep(LOAD(p, k));
             } else {
-                const vf a = load_inside(p, inside ? inside + k : NULL);
-                const vf b = load_inside(p + VF_LANES, inside ? inside + k + 1 : NULL);
+                const vf a = LOAD(p, k);
+                const vf b = LOAD(p + VF_LANES, k + 1);
                 x[0] = vf_evens(a, b);
                 x[1] = vf_odds(a, b);
             }
@@ -115,16 +114,17 @@ HT_INLINE void sum_tile(const float *const *read, int64_t at, const vm *inside, 
                         sums[r] = vf_fma(weight[t][j - r * stride], x[t], sums[r]);
         }
     }
+#undef LOAD
 }
 
 /* Output rows [y, y + rows) by columns [x, x + VF_LANES) of channel `map`. */
 HT_INLINE void tile(const geometry *g, const float *const *read, const vm *inside, int64_t map, int64_t y, int64_t x,
-                    const int size, const int stride, const int rows)
+                    const int masked, const int size, const int stride, const int rows)
 {
     const ht_conv *c = g->conv;
     vf sums[MOST_ROWS];
-    sum_tile(read, x * stride - c->pad[2], inside, c->w + map * size * size, c->bias ? c->bias[map] : 0.0f, sums, size,
-             stride, rows);
+    sum_tile(read, x * stride - c->pad[2], inside, c->w + map * size * size, c->bias ? c->bias[map] : 0.0f, sums,
+             masked, size, stride, rows);
     const vf low = vf_set1(c->low), high = vf_set1(c->high);
     const int64_t width = c->out[2], at = map * c->pixels + y * width + x;
     /* What a row shorter than a vector stores too much is overwritten by the next row; nothing follows the last one. */
@@ -151,7 +151,6 @@ HT_INLINE void band(const geometry *g, const float *plane, int64_t map, int64_t 
         const int64_t in_y = y * stride - c->pad[1] + j;
         read[j] = in_y >= 0 && in_y < c->in[1] ? plane + in_y * c->in[2] : c->scratch;
     }
-    tile(g, read, g->first_inside, map, y, 0, size, stride, rows);
     int64_t x = VF_LANES;
     /* A vector reads up to `size - 1` columns after those of its first column of the kernel. */
     const int64_t end = ht_min64(g->last - 1, (c->in[2] + c->pad[2] - size + 1 - VF_LANES * stride) / stride);
@@ -162,13 +161,15 @@ HT_INLINE void band(const geometry *g, const float *plane, int64_t map, int64_t 
             for (int j = 0; j < rows * stride; j++, next += c->in[2])
                 __builtin_prefetch(next, 0, 3);
         }
-        tile(g, read, NULL, map, y, x, size, stride, rows);
+        tile(g, read, NULL, map, y, x, 0, size, stride, rows);
     }
     HT_ASSERT(x + VF_LANES >= g->last);
-    if (x < g->last)
-        tile(g, read, g->next_inside, map, y, x, size, stride, rows);
-    if (g->last > 0)
-        tile(g, read, g->last_inside, map, y, g->last, size, stride, rows);
+    /* The first vector and the last two are masked: by one copy of the code. */
+    const vm *const inside[3] = {g->first_inside, g->next_inside, g->last_inside};
+    const int64_t at[3] = {0, x, g->last};
+    for (int i = 0; i < 3; i++)
+        if (i == 0 || (i == 1 ? x < g->last : g->last > 0))
+            tile(g, read, inside[i], map, y, at[i], 1, size, stride, rows);
 }
 
 #define BANDS(size, stride)                                                                                           \
@@ -181,7 +182,13 @@ HT_INLINE void band(const geometry *g, const float *plane, int64_t map, int64_t 
         else                                                                                                          \
             band(g, plane, map, y, size, stride, 1);                                                                  \
     }
-BANDS(3, 1) BANDS(3, 2) BANDS(5, 1) BANDS(5, 2)
+#if defined(__AVX512F__) /* ht_conv_square_fits says no to 3x3 */
+#define band_3_1 NULL
+#define band_3_2 NULL
+#else
+BANDS(3, 1) BANDS(3, 2)
+#endif
+BANDS(5, 1) BANDS(5, 2)
 
 void ht_conv_square(const ht_conv *c, int64_t group0, int64_t group1)
 {

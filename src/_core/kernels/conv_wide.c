@@ -118,14 +118,14 @@ static void wide_tiled(const ht_conv *c, int64_t p0, int64_t p1)
     float *const packed = c->scratch, *const tiles = packed + (flat ? 0 : HT_TILED_K * TILED_COLUMNS);
     const int64_t most_pixels = flat ? HT_TILED_HELD : TILED_COLUMNS;
     const ht_lanes w = c->has_parts       ? ht_lanes_of_parts(c->w, c->depth_k)
-                       : c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1}
-                                          : (ht_lanes){c->w, c->depth_k * HT_PANEL, 1, HT_PANEL};
+                       : c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1, NULL, 0}
+                                          : (ht_lanes){c->w, c->depth_k * HT_PANEL, 1, HT_PANEL, NULL, 0};
     for (int64_t pixel = p0; pixel < p1; pixel += most_pixels)
         for (int64_t k0 = 0; k0 < c->depth_k; k0 += c->tiled_k) {
             const int64_t k1 = ht_min64(k0 + c->tiled_k, c->depth_k), k = k1 - k0;
             const int64_t end = ht_min64(p1, pixel + most_pixels), pixels = end - pixel;
-            const ht_lanes b = flat ? (ht_lanes){c->x + k0 * c->in_plane + pixel, HT_PANEL, 1, c->in_plane}
-                                    : (ht_lanes){packed, k * HT_PANEL, 1, HT_PANEL};
+            const ht_lanes b = flat ? (ht_lanes){c->x + k0 * c->in_plane + pixel, HT_PANEL, 1, c->in_plane, NULL, 0}
+                                    : (ht_lanes){packed, k * HT_PANEL, 1, HT_PANEL, NULL, 0};
             if (!flat)
                 (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, pixel, end, packed);
             ht_tiled t;

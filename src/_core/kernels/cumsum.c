@@ -61,7 +61,8 @@ typedef struct {
             goes_on = l->inner == 1 ? rows_##s(l, from + o * size, to + o * size, 1, product, &left)                  \
                                     : plane_##s(l, from + o * size, to + o * size, product, &left);                   \
     }
-HT_NUMERIC_TYPES(DEFINE)
+HT_FLOAT_TYPES(DEFINE)
+HT_UNSIGNED_TYPES(DEFINE)
 
 HT_INLINE int accumulate(const ht_call *call, const int product)
 {
@@ -78,10 +79,11 @@ HT_INLINE int accumulate(const ht_call *call, const int product)
     l.way = reverse ? -1 : 1;
     if (x->size == 0)
         return HT_OK;
-    switch (x->dtype) {
+    switch (ht_unsigned(x->dtype)) {
 #define CASE(D, s, T, U)                                                                \
     case D: planes_##s(&l, (const T *)x->data, (T *)out->data, outer, product); return HT_OK;
-        HT_NUMERIC_TYPES(CASE)
+        HT_FLOAT_TYPES(CASE)
+        HT_UNSIGNED_TYPES(CASE)
     default: return HT_ERR_DTYPE;
     }
 }

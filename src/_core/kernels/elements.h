@@ -22,6 +22,19 @@
 #define HT_INTEGER_TYPES(X) HT_SIGNED_TYPES(X) HT_UNSIGNED_TYPES(X)
 #define HT_NUMERIC_TYPES(X) HT_FLOAT_TYPES(X) HT_INTEGER_TYPES(X)
 
+/* The unsigned type as wide as an integer type; other types themselves. Sums, products and equality have the same bits in
+ * both, so kernels need one loop for the two. */
+static inline int32_t ht_unsigned(int32_t dtype)
+{
+    switch (dtype) {
+    case HT_INT8: return HT_UINT8;
+    case HT_INT16: return HT_UINT16;
+    case HT_INT32: return HT_UINT32;
+    case HT_INT64: return HT_UINT64;
+    default: return dtype;
+    }
+}
+
 /* Bytes per element; 0 for a dtype that kernels do not support. */
 static inline int64_t ht_element_bytes(int32_t dtype)
 {

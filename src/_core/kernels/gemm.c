@@ -209,11 +209,11 @@ static void add_plain(const ht_gemm_product *p, int64_t row, int64_t rows, int64
 static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
-    const ht_lanes a = {p->a, HT_PANEL * p->a_row, p->a_row, p->a_k};
+    const ht_lanes a = {p->a, HT_PANEL * p->a_row, p->a_row, p->a_k, NULL, 0};
     const ht_lanes b = p->parts      ? ht_lanes_of_parts(p->parts, p->k)
-                       : p->b_packed ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL}
-                       : p->trans_b  ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1}
-                                     : (ht_lanes){p->b, HT_PANEL, 1, p->ldb};
+                       : p->b_packed ? (ht_lanes){p->b, p->k * HT_PANEL, 1, HT_PANEL, NULL, 0}
+                       : p->trans_b  ? (ht_lanes){p->b, p->ldb * HT_PANEL, p->ldb, 1, NULL, 0}
+                                     : (ht_lanes){p->b, HT_PANEL, 1, p->ldb, NULL, 0};
     const int holds_rows = ht_tiled_holds_rows(p->rows, p->n, p->k);
     const int64_t k_step = ht_tiled_k_step(p->k, ht_tiled_most_k(holds_rows ? p->rows : p->n));
     const int64_t most = holds_rows ? MOST_COLUMNS : HT_TILED_HELD;
@@ -224,7 +224,7 @@ static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64
             const int64_t columns = ht_min64(most_columns, col1 - j), k = ht_min64(k_step, p->k - k0);
             if (ht_paced_stop(left, p->m * columns * k))
                 return;
-            ht_lanes some_b = {p->scratch, k * HT_PANEL, 1, HT_PANEL};
+            ht_lanes some_b = {p->scratch, k * HT_PANEL, 1, HT_PANEL, NULL, 0};
             if (p->halves)
                 pack_block(p, j, columns, k0, k);
             else
@@ -301,7 +301,7 @@ int HT_KERNEL(pack_parts)(const ht_call *call)
     for (int64_t i = 0; i < batch * n && all && !ht_stopping(); ) {
         const int64_t matrix = i / n, column = i % n, lanes = ht_min64(HT_TILED_GROUP, n - column);
         const float *from = (const float *)w->data + matrix * k * n + (trans ? column * k : column);
-        const ht_lanes x = trans ? (ht_lanes){from, HT_PANEL * k, k, 1} : (ht_lanes){from, HT_PANEL, 1, n};
+        const ht_lanes x = trans ? (ht_lanes){from, HT_PANEL * k, k, 1, NULL, 0} : (ht_lanes){from, HT_PANEL, 1, n, NULL, 0};
         float *to = (float *)packed->data + matrix * each + ht_parts_floats(k, column);
         all = ht_tiled_pack(&x, lanes, k, are_rows, scale ? (const float *)scale->data + i : NULL, to);
         i += lanes;

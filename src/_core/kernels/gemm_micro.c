@@ -38,6 +38,30 @@
         }                                                                                                              \
     } while (0)
 
+/* Finishes a tile that ends within a panel, vector by vector: a copy of this for each shape would take long to compile. */
+static __attribute__((noinline)) void finish_edge(const ht_tile *t, const vf *sums, int64_t rows, int64_t width)
+{
+    const ht_epilogue *e = t->epilogue;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width && j * VF_LANES < t->columns; j++) {
+            const int64_t left = ht_min64(VF_LANES, t->columns - j * VF_LANES), at = j * VF_LANES;
+            vf sum = sums[i * width + j];
+            if (t->accumulate)
+                sum += vf_load_n(t->c + i * t->c_row + at, left);
+            if (e) {
+                sum *= vf_set1(e->alpha);
+                if (e->bias) {
+                    const float *p = e->bias + i * e->bias_row;
+                    sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(p + at, left) : vf_set1(*p), sum);
+                }
+                if (e->addend)
+                    sum += vf_load_n(e->addend + i * e->addend_row + at, left);
+                sum = vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum));
+            }
+            vf_store_n(t->c + i * t->c_row + at, left, sum);
+        }
+}
+
 HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int stepped)
 {
     vf acc[HT_TILE_ROWS][HT_TILE_PANELS * VECTORS];
@@ -101,63 +125,37 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     const ht_epilogue *e = t->epilogue;
     float *c = t->c;
     const int64_t c_row = t->c_row;
-    const int full = t->columns >= (int64_t)panels * HT_PANEL;
-    if (t->accumulate) {
+    if (t->columns < (int64_t)panels * HT_PANEL) {
+        vf sums[HT_TILE_ROWS * HT_TILE_PANELS * VECTORS];
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
-            for (int j = 0; j < width; j++) {
-                const float *p = c + i * c_row + j * VF_LANES;
-                const int64_t left = ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES));
-                acc[i][j] += HT_LIKELY(full) ? vf_load(p) : vf_load_n(p, left);
-            }
+            for (int j = 0; j < width; j++)
+                sums[i * width + j] = acc[i][j];
+        finish_edge(t, sums, rows, width);
+        return;
     }
+#define EACH(statement)                                                                                                \
+    _Pragma("GCC unroll 12") for (int i = 0; i < rows; i++)                                                            \
+        _Pragma("GCC unroll 8") for (int j = 0; j < width; j++) statement
+    if (t->accumulate)
+        EACH(acc[i][j] += vf_load(c + i * c_row + j * VF_LANES);)
     if (e) {
         const vf alpha = vf_set1(e->alpha), low = vf_set1(e->low), high = vf_set1(e->high);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-            for (int j = 0; j < width; j++)
-                acc[i][j] *= alpha;
+        EACH(acc[i][j] *= alpha;)
         if (e->bias) {
             const vf beta = vf_set1(e->beta);
-#pragma GCC unroll 12
-            for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-                for (int j = 0; j < width; j++) {
-                    const float *p = e->bias + i * e->bias_row;
-                    const int64_t left = ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES));
-                    const vf bias = !e->bias_col ? vf_set1(*p)
-                                    : HT_LIKELY(full) ? vf_load(p + j * VF_LANES) : vf_load_n(p + j * VF_LANES, left);
-                    acc[i][j] = vf_fma(beta, bias, acc[i][j]);
-                }
+            EACH({
+                const float *p = e->bias + i * e->bias_row;
+                acc[i][j] = vf_fma(beta, e->bias_col ? vf_load(p + j * VF_LANES) : vf_set1(*p), acc[i][j]);
+            })
         }
-        if (e->addend) {
-#pragma GCC unroll 12
-            for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-                for (int j = 0; j < width; j++) {
-                    const float *p = e->addend + i * e->addend_row + j * VF_LANES;
-                    const int64_t left = ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES));
-                    acc[i][j] += HT_LIKELY(full) ? vf_load(p) : vf_load_n(p, left);
-                }
-        }
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-            for (int j = 0; j < width; j++)
-                acc[i][j] = vf_min(high, vf_max(low, acc[i][j]));
+        if (e->addend)
+            EACH(acc[i][j] += vf_load(e->addend + i * e->addend_row + j * VF_LANES);)
+        EACH(acc[i][j] = vf_min(high, vf_max(low, acc[i][j]));)
     }
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
-        for (int j = 0; j < width; j++) {
-            float *p = c + i * c_row + j * VF_LANES;
-            if (HT_LIKELY(full))
-                vf_store(p, acc[i][j]);
-            else
-                vf_store_n(p, ht_max64(0, ht_min64(VF_LANES, t->columns - j * VF_LANES)), acc[i][j]);
-        }
+    EACH(vf_store(c + i * c_row + j * VF_LANES, acc[i][j]);)
+#undef EACH
 }
 
 #define TILE(rows, panels) \

@@ -199,4 +199,20 @@ typedef int (*ht_kernel_fn)(const ht_call *call);
 #endif
 #define HT_SHARED(name) HT_CONCAT(ht_##name, HT_BASE)
 
+/* A function that AVX-512 takes from AVX2 (HT_NARROW): narrow kernels, and those for rare types, if HT_DEFINES_NARROWED. */
+#ifdef HT_NARROW
+#define HT_DEFINES_NARROWED 0
+#define HT_NARROWED(name) HT_CONCAT(ht_##name, HT_NARROW)
+#else
+#define HT_DEFINES_NARROWED 1
+#define HT_NARROWED(name) HT_CONCAT(ht_##name, HT_VARIANT)
+#endif
+
+/* The variant for processors without AVX2, which are rare: what takes long to compile and is only faster is left out. */
+#if defined(__x86_64__) && !defined(__AVX2__) && !defined(HETERO_RACES)
+#define HT_FALLBACK 1
+#else
+#define HT_FALLBACK 0
+#endif
+
 #endif

@@ -2,8 +2,8 @@
  * kernel.
  *
  * An instruction set for products of bytes compiles only HT_BYTE_KERNELS again, and AMX also HT_PRODUCT_KERNELS; they share
- * the others with the variant that they extend. AVX-512 shares HT_NARROW_KERNELS with AVX2, because wider vectors make them no faster
- * (bench/kernels.py). */
+ * the others with the variant that they extend. AVX-512 shares HT_NARROW_KERNELS with AVX2, because wider vectors make
+ * them no faster (bench/kernels.py). The list in CMakeLists.txt has their files. */
 #define HT_BYTE_KERNELS(X) \
     X(pack_quads) \
     X(matmul_integer) \
@@ -28,11 +28,37 @@
     X(pack_nbits) \
     X(matmul_nbits) \
     X(unary) \
-    X(identity) \
     X(chain) \
     X(attention) \
     X(append_cache) \
     X(grouped_attention) \
+    X(where) \
+    X(cast) \
+    X(copy_strided) \
+    X(topk) \
+    X(col2im) \
+    X(col2im_lanes) \
+    X(max_pool_any) \
+    X(lp_pool) \
+    X(nms) \
+    X(pointwise_depthwise) \
+    X(pack_winograd) \
+    X(max_pool) \
+    X(average_pool) \
+    X(softmax) \
+    X(reduce) \
+    X(arg_extreme) \
+    X(quantize) \
+    X(dequantize) \
+    X(dynamic_quantize) \
+    X(requantize) \
+    X(quantized_add) \
+    X(quantized_mul) \
+    X(squared_distances) \
+    X(svm_scores) \
+    X(svm_votes)
+
+#define HT_NARROW_KERNELS(X) \
     X(add) \
     X(sub) \
     X(mul) \
@@ -56,51 +82,25 @@
     X(bitwise_xor) \
     X(shift_left) \
     X(shift_right) \
-    X(where) \
-    X(cast) \
-    X(copy_strided) \
-    X(topk) \
     X(resample) \
     X(pick) \
     X(resize_nearest) \
     X(resize_filter) \
     X(resize_outside) \
     X(phases) \
-    X(col2im) \
-    X(col2im_lanes) \
-    X(max_pool_any) \
-    X(lp_pool) \
     X(grid_sample) \
     X(roi_align) \
-    X(nms) \
     X(unique) \
     X(det) \
     X(group_norm) \
-    X(bitcast) \
-    X(pointwise_depthwise) \
-    X(pack_winograd) \
-    X(max_pool) \
-    X(average_pool) \
-    X(softmax) \
     X(batch_norm) \
     X(layer_norm) \
     X(lrn) \
-    X(reduce) \
-    X(arg_extreme) \
-    X(quantize) \
-    X(dequantize) \
-    X(dynamic_quantize) \
-    X(requantize) \
-    X(quantized_add) \
-    X(quantized_mul) \
     X(lookup) \
     X(tree_ensemble) \
-    X(squared_distances) \
-    X(svm_scores) \
-    X(svm_votes) \
-    X(custom)
-
-#define HT_NARROW_KERNELS(X) \
+    X(custom) \
+    X(identity) \
+    X(bitcast) \
     X(gather) \
     X(gather_elements) \
     X(gather_nd) \

@@ -70,7 +70,7 @@ HT_INLINE int64_t ht_pool_lanes_bytes(const ht_window *w)
 #define HT_POOL_SMALL_COLUMNS 8192 /* output columns, at most: bounds an array of counts on the stack (32 kB) */
 HT_INLINE int ht_pool_is_small(const ht_window *w)
 {
-    return (w->kernel[2] == 2 || w->kernel[2] == 3) && w->stride[2] <= 2 && w->dilation[2] == 1 &&
+    return !HT_FALLBACK && (w->kernel[2] == 2 || w->kernel[2] == 3) && w->stride[2] <= 2 && w->dilation[2] == 1 &&
            w->out[2] <= HT_POOL_SMALL_COLUMNS && w->kernel[0] <= HT_POOL_TAPS && w->kernel[1] <= HT_POOL_TAPS &&
            w->kernel[0] * w->kernel[1] <= HT_POOL_TAPS;
 }

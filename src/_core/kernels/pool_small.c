@@ -121,6 +121,8 @@ HT_INLINE void pool_planes(const ht_window *w, const float *x, float *y, const i
 void HT_KERNEL(pool_small)(const ht_window *w, const float *x, float *y, int average, const int64_t *pad_after,
                            int count_padding)
 {
+    if (HT_FALLBACK) /* ht_pool_is_small says no */
+        return;
 #define POOL(columns, step)                                                                                         \
     if (w->kernel[2] == columns && w->stride[2] == step) {                                                          \
         if (average)                                                                                                \

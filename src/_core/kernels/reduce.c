@@ -120,7 +120,49 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
 #define fast_i8(operation, x, y, n) 0
 #define fast_u8(operation, x, y, n) 0
 
-#define REDUCE(suffix, type, unsigned_type, lowest, highest)                                                          \
+/* Adjacent rows of few elements, each reduced to one of y. */
+HT_INLINE void short_rows(int operation, const float *x, float *y, int64_t rows, const int64_t n)
+{
+    typedef float value;
+    typedef float wide;
+    switch (operation) {
+    case MAX: SHORT(ACCUMULATE_MAX, SAME)
+    case MIN: SHORT(ACCUMULATE_MIN, SAME)
+    case PRODUCT: SHORT(ACCUMULATE_PRODUCT, SAME)
+    case ROOT:
+    case SQUARES: SHORT(ACCUMULATE_SUM, SQUARE)
+    case MAGNITUDES: SHORT(ACCUMULATE_SUM, MAGNITUDE)
+    default: SHORT(ACCUMULATE_SUM, SAME)
+    }
+}
+
+/* Reduces adjacent rows of few elements; returns 0 if these are not. */
+static int short_f32(int operation, const plan *p, const float *x, float *y, int64_t rows, int64_t pitch)
+{
+    const int64_t n = p->size[0];
+    int64_t left = HT_PACE;
+    if (p->rank != 2 || p->step[0] != 0 || n < 2 || n > SHORT_ROW || pitch != n)
+        return 0;
+    for (int64_t row = 0, some; row < rows; row += some) {
+        some = ht_min64(HT_PIECE, rows - row);
+        if (ht_paced_stop(&left, n * some))
+            return 1;
+        if (n == 2)
+            short_rows(operation, x + 2 * row, y + row, some, 2);
+        else if (n == 3)
+            short_rows(operation, x + 3 * row, y + row, some, 3);
+        else
+            short_rows(operation, x + 4 * row, y + row, some, 4);
+    }
+    return 1;
+}
+#define short_f64(operation, p, x, y, rows, pitch) 0
+#define short_i32(operation, p, x, y, rows, pitch) 0
+#define short_i64(operation, p, x, y, rows, pitch) 0
+#define short_i8(operation, p, x, y, rows, pitch) 0
+#define short_u8(operation, p, x, y, rows, pitch) 0
+
+#define REDUCE(linkage, suffix, type, unsigned_type, lowest, highest)                                                 \
     static void row_##suffix(int operation, const type *x, type *y, int64_t n, int64_t step)                          \
     {                                                                                                                 \
         typedef type value;                                                                                           \
@@ -139,24 +181,9 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         default: ROW(type, step, ACCUMULATE_SUM, SAME, 0)                                                             \
         }                                                                                                             \
     }                                                                                                                 \
-    /* Adjacent rows of few elements, each reduced to one of y. */                                                     \
-    HT_INLINE void short_rows_##suffix(int operation, const type *x, type *y, int64_t rows, const int64_t n)           \
-    {                                                                                                                 \
-        typedef type value;                                                                                           \
-        typedef unsigned_type wide;                                                                                   \
-        switch (operation) {                                                                                          \
-        case MAX: SHORT(ACCUMULATE_MAX, SAME)                                                                         \
-        case MIN: SHORT(ACCUMULATE_MIN, SAME)                                                                         \
-        case PRODUCT: SHORT(ACCUMULATE_PRODUCT, SAME)                                                                 \
-        case ROOT:                                                                                                    \
-        case SQUARES: SHORT(ACCUMULATE_SUM, SQUARE)                                                                   \
-        case MAGNITUDES: SHORT(ACCUMULATE_SUM, MAGNITUDE)                                                             \
-        default: SHORT(ACCUMULATE_SUM, SAME)                                                                          \
-        }                                                                                                             \
-    }                                                                                                                 \
     /* Reduces `rows` rows of p->size[0] elements, which begin `pitch` elements apart. */                             \
-    static void reduce_##suffix(int operation, const plan *p, const void *from, int64_t rows, int64_t pitch, void *to, \
-                                int64_t y_size)                                                                       \
+    linkage void reduce_##suffix(int operation, const plan *p, const void *from, int64_t rows, int64_t pitch, void *to, \
+                                 int64_t y_size)                                                                       \
     {                                                                                                                 \
         const type neutral = operation == MAX ? lowest : operation == MIN ? highest : operation == PRODUCT ? 1 : 0;   \
         const type *x = (const type *)from;                                                                           \
@@ -166,20 +193,8 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
         int64_t index[HT_MAX_DIMS] = {0}, at = 0;                                                                     \
         const int64_t n = p->size[0];                                                                                 \
         int64_t left = HT_PACE;                                                                                       \
-        if (p->rank == 2 && p->step[0] == 0 && n >= 2 && n <= SHORT_ROW && pitch == n) {                              \
-            for (int64_t row = 0, some; row < rows; row += some) {                                                    \
-                some = ht_min64(HT_PIECE, rows - row);                                                                \
-                if (ht_paced_stop(&left, n * some))                                                                   \
-                    return;                                                                                           \
-                if (n == 2)                                                                                           \
-                    short_rows_##suffix(operation, x + 2 * row, y + row, some, 2);                                    \
-                else if (n == 3)                                                                                      \
-                    short_rows_##suffix(operation, x + 3 * row, y + row, some, 3);                                    \
-                else                                                                                                  \
-                    short_rows_##suffix(operation, x + 4 * row, y + row, some, 4);                                    \
-            }                                                                                                         \
-            return;                                                                                                   \
-        }                                                                                                             \
+        if (short_##suffix(operation, p, x, y, rows, pitch))                                                          \
+            return;                                                                                               \
         for (int64_t row = 0; row < rows; row++) {                                                                    \
             if (ht_paced_stop(&left, n))                                                                              \
                 return;                                                                                               \
@@ -193,12 +208,21 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
             }                                                                                                         \
         }                                                                                                             \
     }
-REDUCE(f32, float, float, -INFINITY, INFINITY)
-REDUCE(f64, double, double, -INFINITY, INFINITY)
-REDUCE(i32, int32_t, uint32_t, INT32_MIN, INT32_MAX)
-REDUCE(i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
-REDUCE(i8, int8_t, uint32_t, INT8_MIN, INT8_MAX)
-REDUCE(u8, uint8_t, uint32_t, 0, UINT8_MAX)
+REDUCE(static, f32, float, float, -INFINITY, INFINITY)
+typedef void reduce_fn(int operation, const plan *p, const void *from, int64_t rows, int64_t pitch, void *to, int64_t y_size);
+#define reduce_f64 HT_NARROWED(reduce_f64)
+#define reduce_i32 HT_NARROWED(reduce_i32)
+#define reduce_i64 HT_NARROWED(reduce_i64)
+#define reduce_i8 HT_NARROWED(reduce_i8)
+#define reduce_u8 HT_NARROWED(reduce_u8)
+reduce_fn reduce_f64, reduce_i32, reduce_i64, reduce_i8, reduce_u8;
+#if HT_DEFINES_NARROWED
+REDUCE(, f64, double, double, -INFINITY, INFINITY)
+REDUCE(, i32, int32_t, uint32_t, INT32_MIN, INT32_MAX)
+REDUCE(, i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
+REDUCE(, i8, int8_t, uint32_t, INT8_MIN, INT8_MAX)
+REDUCE(, u8, uint8_t, uint32_t, 0, UINT8_MAX)
+#endif
 
 /* A whole call. The threads divide the outermost axis if it is kept, else the columns of a matrix whose rows are
  * reduced to one: either way each has a contiguous range of y. */

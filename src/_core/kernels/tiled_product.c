@@ -383,7 +383,7 @@ static void multiply_groups(pass *p, int64_t i, int64_t j, const uint8_t *a, con
         ht_lanes some = ht_lanes_from(&p->a, i, 0);
         if (!some.data) {
             ht_tiled_unpack(&some, height, p->held->k, 1, p->held->spare);
-            some = (ht_lanes){p->held->spare, p->held->k * HT_PANEL, 1, HT_PANEL};
+            some = (ht_lanes){p->held->spare, p->held->k * HT_PANEL, 1, HT_PANEL, NULL, 0};
         }
         multiply_plain(&some, (const float *)(const void *)b, p->held->k, p->sums, height, width);
     } else if (height > HT_PANEL && width > HT_PANEL)
@@ -475,7 +475,7 @@ int ht_tiled_pack(const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, con
     const float least = 0x1p-64f; /* the product with the least of LEAST is far from denormal, and parts are multiples of 2^-87 */
     const int along = along_k(x);
     float block[GROUP * HT_TILED_K];
-    ht_lanes some = along ? (ht_lanes){block, HT_PANEL * HT_TILED_K, HT_TILED_K, 1} : (ht_lanes){block, HT_PANEL, 1, GROUP};
+    ht_lanes some = along ? (ht_lanes){block, HT_PANEL * HT_TILED_K, HT_TILED_K, 1, NULL, 0} : (ht_lanes){block, HT_PANEL, 1, GROUP, NULL, 0};
     for (int64_t k0 = 0; k0 < k; k0 += HT_TILED_K) {
         const int64_t terms = ht_min64(HT_TILED_K, k - k0);
         int fits = 1;

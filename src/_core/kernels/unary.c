@@ -24,28 +24,15 @@
 
 #define LOOP(...)                                                                                                    \
     do {                                                                                                             \
-        int64_t i = 0;                                                                                               \
-        for (; i + VF_LANES <= n; i += VF_LANES) {                                                                   \
+        for (int64_t i = 0; i < n; i += VF_LANES) {                                                                  \
             const vf v = vf_load(x + i);                                                                             \
             vf_store(y + i, (__VA_ARGS__));                                                                          \
         }                                                                                                            \
-        if (i < n) {                                                                                                 \
-            const vf v = vf_load_n(x + i, n - i);                                                                    \
-            vf_store_n(y + i, n - i, (__VA_ARGS__));                                                                 \
-        }                                                                                                            \
         return HT_OK;                                                                                                \
     } while (0)
 
-#define LIBM(expression)                                                                                             \
-    do {                                                                                                             \
-        HT_LONG_FOR (i, n) {                                                                                         \
-            const float v = x[i];                                                                                    \
-            y[i] = expression;                                                                                       \
-        }                                                                                                            \
-        return HT_OK;                                                                                                \
-    } while (0)
-
-int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n)
+/* Whole vectors: n is a multiple of VF_LANES. */
+static int vectors_f32(int op, float p0, float p1, const float *x, float *y, int64_t n)
 {
     const vf a = vf_set1(p0), b = vf_set1(p1);
     if (op == HT_UNARY_SWISH && p0 == 1.0f) /* without a test of alpha per vector */
@@ -55,34 +42,91 @@ int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n
     if (op == HT_UNARY_GELU_TANH)
         MANY(gelus(gelu_tanh_pieces, -5.875f, x, y), gelu(gelu_tanh_pieces, -5.875f, v));
     switch (op) {
-    case HT_UNARY_NONE:
-        if (x != y && n > 0)
-            memmove(y, x, (size_t)n * sizeof(float));
-        return HT_OK;
 #define CASE(name, ...) \
     case HT_UNARY_##name: LOOP(__VA_ARGS__);
     HT_UNARY_VECTORS(CASE)
 #undef CASE
-    case HT_UNARY_TAN: LIBM(tanf(v));
-    case HT_UNARY_ASIN: LIBM(asinf(v));
-    case HT_UNARY_ACOS: LIBM(acosf(v));
-    case HT_UNARY_ATAN: LIBM(atanf(v));
-    case HT_UNARY_SINH: LIBM(sinhf(v));
-    case HT_UNARY_COSH: LIBM(coshf(v));
-    case HT_UNARY_ASINH: LIBM(asinhf(v));
-    case HT_UNARY_ACOSH: LIBM(acoshf(v));
-    case HT_UNARY_ATANH: LIBM(atanhf(v));
     default: return HT_ERR_OPERAND;
     }
 }
 
+static int libm_f32(int op, const float *x, float *y, int64_t n)
+{
+#define LIBM(name, function)                                                                                         \
+    case HT_UNARY_##name:                                                                                            \
+        HT_LONG_FOR (i, n)                                                                                           \
+            y[i] = function(x[i]);                                                                                   \
+        return HT_OK;
+    switch (op) {
+    LIBM(TAN, tanf)
+    LIBM(ASIN, asinf)
+    LIBM(ACOS, acosf)
+    LIBM(ATAN, atanf)
+    LIBM(SINH, sinhf)
+    LIBM(COSH, coshf)
+    LIBM(ASINH, asinhf)
+    LIBM(ACOSH, acoshf)
+    LIBM(ATANH, atanhf)
+    default: return HT_ERR_OPERAND;
+    }
+#undef LIBM
+}
+
+int ht_unary_f32(int op, float p0, float p1, const float *x, float *y, int64_t n)
+{
+    const int64_t rest = n & (VF_LANES - 1), whole = n - rest;
+    if (op == HT_UNARY_NONE) {
+        if (x != y && n > 0)
+            memmove(y, x, (size_t)n * sizeof(float));
+        return HT_OK;
+    }
+    if (whole > 0 || rest == 0) {
+        const int status = vectors_f32(op, p0, p1, x, y, whole);
+        if (status != HT_OK)
+            return libm_f32(op, x, y, n);
+    }
+    if (rest == 0)
+        return HT_OK;
+    float last[VF_LANES]; /* so that each operation is compiled once, for whole vectors */
+    vf_store(last, vf_load_n(x + whole, rest));
+    if (vectors_f32(op, p0, p1, last, last, VF_LANES) != HT_OK)
+        return libm_f32(op, x, y, n);
+    vf_store_n(y + whole, rest, vf_load(last));
+    return HT_OK;
+}
+
+/* Other types, and tests of float types. */
+#define unary_f64 HT_NARROWED(unary_f64)
+#define unary_i8 HT_NARROWED(unary_i8)
+#define unary_i16 HT_NARROWED(unary_i16)
+#define unary_i32 HT_NARROWED(unary_i32)
+#define unary_i64 HT_NARROWED(unary_i64)
+#define unary_u8 HT_NARROWED(unary_u8)
+#define unary_u16 HT_NARROWED(unary_u16)
+#define unary_u32 HT_NARROWED(unary_u32)
+#define unary_u64 HT_NARROWED(unary_u64)
+#define classify_f32 HT_NARROWED(classify_f32)
+#define classify_f64 HT_NARROWED(classify_f64)
+int unary_f64(int op, double a, double b, const double *x, double *y, int64_t n);
+int unary_i8(int op, double a, double b, const int8_t *x, int8_t *y, int64_t n);
+int unary_i16(int op, double a, double b, const int16_t *x, int16_t *y, int64_t n);
+int unary_i32(int op, double a, double b, const int32_t *x, int32_t *y, int64_t n);
+int unary_i64(int op, double a, double b, const int64_t *x, int64_t *y, int64_t n);
+int unary_u8(int op, double a, double b, const uint8_t *x, uint8_t *y, int64_t n);
+int unary_u16(int op, double a, double b, const uint16_t *x, uint16_t *y, int64_t n);
+int unary_u32(int op, double a, double b, const uint32_t *x, uint32_t *y, int64_t n);
+int unary_u64(int op, double a, double b, const uint64_t *x, uint64_t *y, int64_t n);
+void classify_f32(int op, int negative, int positive, const float *x, uint8_t *y, int64_t n);
+void classify_f64(int op, int negative, int positive, const double *x, uint8_t *y, int64_t n);
+
+#if HT_DEFINES_NARROWED
 static double clip_f64(double v, double low, double high)
 {
     v = v < low ? low : v; /* NaN passes */
     return v > high ? high : v;
 }
 
-static int unary_f64(int op, double a, double b, const double *x, double *y, int64_t n)
+int unary_f64(int op, double a, double b, const double *x, double *y, int64_t n)
 {
 #define F64(code, expression)                                                                                        \
     case code:                                                                                                       \
@@ -152,7 +196,7 @@ static int unary_f64(int op, double a, double b, const double *x, double *y, int
 
 /* unsigned_type: in which negation wraps instead of overflowing. */
 #define INTEGER(name, type, unsigned_type, lowest, highest)                                                          \
-    static int name(int op, double a, double b, const type *x, type *y, int64_t n)                                   \
+    int name(int op, double a, double b, const type *x, type *y, int64_t n)                                   \
     {                                                                                                                \
         typedef type T;                                                                                              \
         const type low = BOUND(a, type, lowest, highest), high = BOUND(b, type, lowest, highest);                    \
@@ -182,7 +226,7 @@ INTEGER(unary_u32, uint32_t, uint32_t, 0, UINT32_MAX)
 INTEGER(unary_u64, uint64_t, uint64_t, 0, UINT64_MAX)
 
 #define CLASSIFY(name, type)                                                                                         \
-    static void name(int op, int negative, int positive, const type *x, uint8_t *y, int64_t n)                       \
+    void name(int op, int negative, int positive, const type *x, uint8_t *y, int64_t n)                       \
     {                                                                                                                \
         if (op == HT_UNARY_ISNAN)                                                                                    \
             HT_LONG_FOR (i, n)                                                                                       \
@@ -193,6 +237,7 @@ INTEGER(unary_u64, uint64_t, uint64_t, 0, UINT64_MAX)
     }
 CLASSIFY(classify_f32, float)
 CLASSIFY(classify_f64, double)
+#endif
 
 /* Elements [begin, end), whatever the type. Fails alike for all ranges. */
 static int unary_range(const ht_call *call, int64_t begin, int64_t end)
