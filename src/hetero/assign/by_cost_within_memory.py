@@ -142,6 +142,7 @@ def _priced(
     low, high = 0.0, np.inf
     too_much, enough = start, None
     candidates = []
+    tried: set[bytes] = {start.tobytes()}  # several prices often lead to the same assignment
     for _ in range(max(_FEWEST_PRICES, min(_MOST_PRICES, _PRICED_NODES // max(1, n)))):
         priced = work.copy()
         priced[np.flatnonzero(excess)] += price * share
@@ -151,10 +152,12 @@ def _priced(
         over = np.maximum(needs.total - max_bytes, 0.0)
         if over.any():
             low, too_much = price, labels
-            candidates.append(fit(values, labels, allowed, max_bytes, cut, work[:count, :n]))
+            if labels.tobytes() not in tried:
+                candidates.append(fit(values, labels, allowed, max_bytes, cut, work[:count, :n]))
         else:
             high, enough = price, labels
             candidates.append(Fit(labels, partition, needs, over))
+        tried.add(labels.tobytes())
         price = price * 10 if np.isinf(high) else (low + high) / 2 if low else price / 10
     if enough is not None:  # the remaining memory holds some of the nodes that moved at the last price
         candidates.append(fit(values, too_much, allowed, max_bytes, cut, work[:count, :n], too_much == enough))

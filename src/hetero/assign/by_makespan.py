@@ -209,6 +209,7 @@ class _Room:
     model: Model
     affinity: Affinity
     limits: Mapping[str, int]
+    _needs: dict[ScheduledPartition, Footprint] = dataclasses.field(default_factory=dict)
 
     @property
     def devices(self) -> Sequence[str]:
@@ -219,9 +220,12 @@ class _Room:
         return limits_array(self.devices, self.limits)
 
     def needs(self, cut: ScheduledPartition) -> Footprint:
-        partition, timeline = cut.partition, cut.timeline
-        times = (timeline.begin, timeline.end) if timeline.overlaps else None
-        return footprint(self._values, partition.subgraph_of, partition.device_of, len(self.devices), times)
+        if cut not in self._needs:
+            partition, timeline = cut.partition, cut.timeline
+            times = (timeline.begin, timeline.end) if timeline.overlaps else None
+            count = len(self.devices)
+            self._needs[cut] = footprint(self._values, partition.subgraph_of, partition.device_of, count, times)
+        return self._needs[cut]
 
     def fits(self, cut: ScheduledPartition) -> bool:
         return not self.limits or bool((self.needs(cut).total <= self.max_bytes).all())

@@ -10,7 +10,7 @@ Algorithm. A greedy heuristic, similar to next-fit bin packing:
 2. Number the nodes in an order in which most values are used soon (`late_order`), and fill the devices one after the
    other (`filling`). Filling estimates needs without a partition.
 3. Partition the result and count. If a device exceeds its limit, lower its target by the excess and fill again.
-4. If that does not lead to a fit, fill in the next of a few ways (`_WAYS`).
+4. If that does not lead to a fit, or the lower target moves no further node, fill in the next of a few ways (`_WAYS`).
 
 It can fail although an assignment fits. `prove_infeasible` proves for some problems that none does.
 
@@ -107,8 +107,12 @@ def fit(
         kept = kept_in_order | is_scarce if keep_scarce else kept_in_order
         filling = Filling(in_order, allowed_in_order, limits, work_in_order, slack, kept)
         target = limits.copy()
+        before = start
         for _ in range(_MAX_ROUNDS):
             filled = filling.fill(start, target)
+            if np.array_equal(filled, before):
+                break  # the lower target moved no further node
+            before = filled
             candidate_device_of = np.empty_like(device_of)
             candidate_device_of[order] = filled
             candidate = cut_and_count(values, candidate_device_of, limits, cut)
