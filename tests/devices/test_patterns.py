@@ -150,6 +150,12 @@ def test_a_quantized_model_goes_to_the_device_in_one_piece(device: str, config: 
     assert {value.dtype for value in plan.values} == {"int8"}
 
 
+def test_a_device_of_float32_converts_quantized_models() -> None:
+    plan = CORE.plan(network(), "HETERO:FPGA,CPU")
+    assert plan.num_subgraphs == 2
+    assert {key for key, name in plan.affinity.items() if name == "CPU"} == {"y"}
+
+
 @pytest.mark.parametrize("device", SHIPPED)
 def test_shipped_profiles_compute_the_same(device: str) -> None:
     model = network(16)
