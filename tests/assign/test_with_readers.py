@@ -333,4 +333,4 @@ def test_a_plan_is_kept_when_it_is_saved_and_loaded(tmp_path: Any) -> None:
     assert again.affinity == plan.affinity
     assert again.reasons == plan.reasons
     difference = plan.what_if(without_pins=["m"])
-    assert {moved.node for moved in difference.moved} == {"i", "m"}
+    assert {moved.node for moved in difference.moved} == {"d", "i", "m"}
