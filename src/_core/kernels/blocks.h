@@ -18,6 +18,9 @@ HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_c
  * around a product divide their work by rows. Measured on 14 transformers. */
 #define HT_FOREIGN 16
 
+/* What a column of converted weights takes at least, because it comes from memory, in multiply-adds. */
+#define HT_STREAMED 50
+
 /* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are multiples of
  * tile_columns and tile_rows, except at the end of a matrix, and differ by at most one of them. */
 typedef struct {
@@ -103,7 +106,7 @@ HT_INLINE ht_blocks ht_divide_tiled(const ht_call *call, int64_t matrices, int64
         for (int64_t columns = 1; columns <= ht_min64(most / rows, b.wide); columns = ht_next_blocks(columns)) {
             const double high = (double)(ht_ceil_div(b.tall, rows) * GRAIN), broad = (double)(ht_ceil_div(b.wide, columns) * GRAIN);
             const double foreign = columns > 1 ? HT_FOREIGN * high * (1 + broad / (double)k) : 0;
-            const double unit = ht_tiled_cost((int64_t)high, (int64_t)broad, row, column) + foreign;
+            const double unit = fmax(ht_tiled_cost((int64_t)high, (int64_t)broad, row, column), HT_STREAMED * broad) + foreign;
             const double time = ht_rounds(matrices * rows * columns, threads) * unit;
             if (time < least * 0.999) {
                 least = time;
