@@ -24,7 +24,7 @@ Dim = int | str
 EDGES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 34, 63, 64, 65, 66)
 """Sizes at and beside those of vectors and blocks."""
 SIDES = (31, 32, 33, 47, 64, 65, 97, 128, 160, 193, 224, 330)
-"""Sizes at and beside those of groups of tiles (tiled_product.c), of which some are multiplied so and some are not."""
+"""Sizes around multiples of a group of tiles (tiled_product.c). Only some products of these sizes run on tiles."""
 SIZES = {"N": (0, 1, 2, 3, 9), "W": EDGES, "R": SIDES}  # of the dimensions that change from call to call
 
 

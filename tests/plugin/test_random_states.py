@@ -139,7 +139,7 @@ class RandomModel:
         self.read(self.node("Tanh", self.node("ReduceSum", old, self.constant(np.array([1])), keepdims=0)))
 
     def cache(self, number: int) -> None:
-        """Keys, in two heads, of which the values are computed again."""
+        """Keys of two heads that grow with each call. The attention reads them as its values, too."""
         old = self.state(number, ["b", 2, f"p{number}", WIDTH // 2], ["b", 2, f"q{number}", WIDTH // 2])
         if self.rng.random() < 0.3:
             old = self.node("Concat", old, axis=2)
@@ -196,7 +196,7 @@ def test_steps_as_onnxruntime(core: hetero.Core, pool: str, seed: int) -> None:
     names = [port.name for port in session.get_outputs()]
 
     def run(feed: Arrays) -> tuple[Arrays, Arrays]:
-        """The results that are no states, and the new states."""
+        """The results apart from states, and the new states."""
         results = dict(zip(names, session.run(names, feed), strict=True))
         return results, {source: results.pop(name) for name, source in made.states.items()}
 

@@ -89,7 +89,7 @@ def test_threads_get_blocks_of_their_own() -> None:
 
 
 def test_core_dumps_leave_it_out() -> None:
-    """The system would allocate all pages of the address space, 1 TiB of which no machine has."""
+    """To dump it, the system would allocate all pages of its address space: 1 TiB."""
     start = f"{address_of(np.frombuffer(POOL._memory, np.uint8, 1)):x}-"
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     assert any(line.startswith(start) for line in lines)

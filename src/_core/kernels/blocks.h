@@ -14,11 +14,11 @@ HT_INLINE double ht_rounds(int64_t units, int64_t threads) { return (double)ht_c
 /* The time that reading a column of B takes beside computing a tile of rows of it. */
 #define HT_READING 0.25
 
-/* What a number costs that another thread wrote or reads next, and a number of C that it read, in multiply-adds. The nodes
- * around a product divide their work by rows. Measured on 14 transformers. */
+/* What a number of A or C costs, in multiply-adds, if another thread wrote it before or reads it next. This concerns
+ * products that are divided by columns, since the nodes around them are divided by rows. Measured on 14 transformers. */
 #define HT_FOREIGN 16
 
-/* What a column of converted weights takes at least, because it comes from memory, in multiply-adds. */
+/* The least that a column of weights costs, in multiply-adds, because it comes from memory. */
 #define HT_STREAMED 50
 
 /* Matrices of m x n as units of work: blocks of columns times blocks of rows of each matrix. Blocks are multiples of

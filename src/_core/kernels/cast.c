@@ -25,8 +25,8 @@ typedef void (*cast_fn)(const void *x, void *out, int64_t n);
             out[i] = EXPR;                                                                     \
         }                                                                                      \
     }
-/* Signed and unsigned integers of a width have the same bits, so one function writes both: w8, w16, w32, w64. One
- * function reads both where the result is no wider. */
+/* w8, w16, w32, w64: signed or unsigned integers of this width, which a cast writes alike. A cast to the same or a
+ * smaller width also reads them alike. */
 CAST(f32, float, f64, double, v)
 CAST(f32, float, b, uint8_t, v != 0)
 CAST(f32, float, w8, uint8_t, (uint8_t)(uint64_t)TO_INT64(v))

@@ -84,7 +84,7 @@ class Room(NamedTuple):
 
 
 def _room(room: Room | None, group_of: NDArray[np.intp]) -> _schedule.Room | None:
-    """The same for groups of nodes, each of which reads a constant once."""
+    """The memory limits for groups of nodes. A group reads a constant once, even if several of its nodes read it."""
     if room is None:
         return None
     count = int(group_of.max(initial=-1)) + 1

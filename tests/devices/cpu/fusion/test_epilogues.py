@@ -37,7 +37,7 @@ def test_operands_that_are_no_bias(shape):
 
 
 def test_a_result_that_is_reshaped_before_the_addition_has_no_bias():
-    """What is added along an axis of the other shape is not one number per channel or column."""
+    """After the Reshape, a number per channel or column is no longer the same for a whole channel or column."""
     image = (2, 6, 8, 8)
     net = Net(image)
     made = net("Conv", "x", array(6, 6, 3, 3, scale=0.3), pads=[1, 1, 1, 1])

@@ -181,7 +181,7 @@ def test_factors_of_keys(name: str, rows: int) -> None:
 
 
 def test_numbers_that_overflow_without_their_factor() -> None:
-    """What is infinite stays infinite, and what is finite stays finite, for factors that are moderate."""
+    """Two factors that are not moderate stay where they are, although their product is 1."""
     proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
         g (float[1, 2] a, float[3, 2] b) => (float[1, 3] y) <float c = {1e30}, float d = {1e-30}>
         { n = Neg(b) t = Transpose(n) s = Mul(t, d) u = Mul(s, c) y = MatMul(a, u) }""")
