@@ -133,11 +133,14 @@ static inline int ht_tiled_pays_parts(int64_t m, int64_t n, int64_t k)
     return ht_tiled_pays_with(m, n, k, HT_TILED_PARTS);
 }
 
-/* The same for a convolution, whose pixels are converted after they are copied from a plane, unless they are read in place.
- * Weights may be converted already, but then they are longer, and they are rarely in a cache. */
+/* ht_tiled_cost's `row` and `column` for a convolution. Weights may be converted already, but then they are longer, and they
+ * are rarely in a cache. Pixels are copied from a plane first, unless they are read in place. */
+static inline double ht_conv_tiled_map(int has_parts) { return has_parts ? 22 : 26; }
+static inline double ht_conv_tiled_pixel(int in_place) { return in_place ? 26 : 36; }
+
 static inline double ht_conv_tiled_cost(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t taps, int has_parts)
 {
-    return ht_tiled_cost(maps, pixels, has_parts ? 22 : 26, taps != 1 || in_pixels != pixels ? 55 : 26);
+    return ht_tiled_cost(maps, pixels, ht_conv_tiled_map(has_parts), ht_conv_tiled_pixel(taps == 1 && in_pixels == pixels));
 }
 
 #define HT_CONV_KEPT 1024 /* parts of all products */

@@ -232,6 +232,41 @@ static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
     return band;
 }
 
+/* WIDE with tiles: where chunk `chunk` of some pixels begins (ht_conv_span). Chunks have equal shares of the products of
+ * tiles, of which a group has two rows or columns, or one. */
+HT_INLINE void begin_chunk(const convolution *job, int64_t chunk, int64_t pixels, int64_t *m, int64_t *p)
+{
+    enum { HALF = HT_TILED_GROUP / 2 };
+    const int64_t tall = ht_ceil_div(job->image.out_channels, HALF), wide = ht_ceil_div(pixels, HALF);
+    const int64_t at = ht_part_begin(tall * wide, job->chunks, chunk), group = at / (2 * wide);
+    const int64_t halves = ht_max64(1, ht_min64(2, tall - 2 * group)), left = at - group * 2 * wide;
+    *m = group * HT_TILED_GROUP;
+    *p = (left + halves) / (2 * halves) * HT_TILED_GROUP; /* rounded; left <= halves * wide */
+    if (*p >= pixels) {
+        *m += HT_TILED_GROUP;
+        *p = 0;
+    }
+    *m = ht_min64(*m, job->image.out_channels);
+}
+
+static void convolve_span(const convolution *job, const ht_conv *c, int64_t block, int64_t chunk)
+{
+#if HT_TILES
+    ht_conv_span span = {.begin = first_pixel(job, block), .end = first_pixel(job, block + 1)};
+    begin_chunk(job, chunk, span.end - span.begin, &span.m0, &span.p0);
+    begin_chunk(job, chunk + 1, span.end - span.begin, &span.m1, &span.p1);
+    span.p0 += span.begin;
+    span.p1 += span.begin;
+    if (span.m0 == span.m1) {
+        span.begin = span.p0;
+        span.end = span.p1;
+    }
+    ht_conv_wide_tiled(c, &span);
+#else
+    (void)job, (void)c, (void)block, (void)chunk;
+#endif
+}
+
 static void convolve_direct(const convolution *job, const ht_conv *c, int64_t block, int64_t m0, int64_t m1)
 {
     if (job->bands == 0) {
@@ -280,6 +315,8 @@ static void convolve_unit(const convolution *job, int64_t unit, int64_t followin
         convolve_row(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == GROUPED)
         ht_conv_grouped(&c, job->block_rows, block);
+    else if (c.tiled)
+        convolve_span(job, &c, block, chunk);
     else {
         const ht_conv some = channels_of(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
         if (job->way == ROWS)
@@ -464,9 +501,12 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
         for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most);
              chunks = ht_next_blocks(chunks)) {
             const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * job->grain, c->out_channels);
-            const double unit = c->tiled ? ht_conv_tiled_cost(channels, flat ? pixels : 0, pixels, c->taps, c->has_parts)
-                                         : (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
-                                               sampling(c) * (double)pixels;
+            double unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels + sampling(c) * (double)pixels;
+            if (c->tiled) { /* chunks are equal but for the products of one tile */
+                const double tall = (double)ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL / (double)chunks;
+                const double wide = (double)(ht_ceil_div(pixels, HT_PANEL) * HT_PANEL);
+                unit = 0.5 * tall * wide + ht_conv_tiled_map(c->has_parts) * tall + ht_conv_tiled_pixel(flat) * wide;
+            }
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
             if (time <= least * 1.001) {
                 least = time;

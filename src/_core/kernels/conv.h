@@ -41,11 +41,19 @@ HT_INLINE int ht_conv_points(const ht_conv *c)
     return c->taps == 1 && !c->padded && !ht_conv_flat(c) && c->out[2] < VF_LANES;
 }
 
-/* Computes output pixels [p0, p1) for any shape: at most HT_BLOCK_N.
- * Columns are output pixels: im2col blocks are packed as the B of a matrix product. With c->tiled, p0 and the first
- * output channel are multiples of HT_TILED_GROUP. */
+/* Pixels [begin, end) of output channels, group by group of HT_TILED_GROUP channels, and within a group pixel by pixel: from
+ * pixel p0 of the group at channel m0 to before pixel p1 of the group at m1. All are multiples of HT_TILED_GROUP, or `end`
+ * is the number of pixels, or m1 that of channels. */
+typedef struct {
+    int64_t begin, end, m0, p0, m1, p1;
+} ht_conv_span;
+
+/* Computes output pixels [p0, p1) for any shape: at most HT_BLOCK_N. With c->tiled: a span, of at most as many.
+ * Columns are output pixels: im2col blocks are packed as the B of a matrix product. */
 #define ht_conv_wide HT_KERNEL(conv_wide)
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1);
+#define ht_conv_wide_tiled HT_KERNEL(conv_wide_tiled)
+void ht_conv_wide_tiled(const ht_conv *c, const ht_conv_span *span);
 
 /* Columns are output channels. Reads the input in place, or a zero-padded copy of a few rows. */
 #define ht_conv_direct_fits HT_SHARED(conv_direct_fits)

@@ -2,7 +2,8 @@
  *
  * Row k of the im2col matrix is one (channel, kernel position), column p one output pixel. A block of at most
  * DEPTH rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
- * is in the cache; the whole matrix is never stored. A 1x1 kernel without strides and padding reads the input's rows in
+ * is in the cache; the whole matrix is never stored. With AVX-512, a vector of pixels is loaded at a time, also across the
+ * ends of rows. A 1x1 kernel without strides and padding reads the input's rows in
  * place, and the first tiles of the product pack them.
  * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element is gathered once per kernel
  * position.
@@ -24,7 +25,7 @@ static void store_row(const float *row, int64_t panels, int64_t depth, float *ds
             vf_store(dst + panel * depth * HT_PANEL + v, vf_load(row + panel * HT_PANEL + v));
 }
 
-/* pack_pixels if ht_conv_points: finds once where the pixels lie in a plane. */
+/* pack if ht_conv_points: finds once where the pixels lie in a plane. */
 static void pack_points(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
     const int64_t count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);
@@ -44,7 +45,7 @@ static void pack_points(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
     }
 }
 
-/* Packs columns [p0, p1) of rows [k0, k1) of the im2col matrix as panels of a B with k1 - k0 rows. */
+/* pack for any shape. */
 static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
     const int64_t depth = k1 - k0, count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);
@@ -76,12 +77,118 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
     }
 }
 
+#if defined(__AVX512F__)
+#define MOST_WINDOWS 32 /* kernel positions along depth and height, or along width */
+
+static int packs_windows(const ht_conv *c)
+{
+    const double across = (double)(c->kernel[0] - 1) * (double)c->dilation[0] * (double)c->in[1] * (double)c->in[2] +
+                          (double)(c->kernel[1] - 1) * (double)c->dilation[1] * (double)c->in[2] +
+                          (double)(c->kernel[2] - 1) * (double)c->dilation[2];
+    return c->kernel[0] * c->kernel[1] <= MOST_WINDOWS && c->kernel[2] <= MOST_WINDOWS && c->in_plane <= INT32_MAX / 2 &&
+           across <= INT32_MAX / 2;
+}
+
+/* pack, pixels by the vector: where they lie in a plane, and which of them lie in the input, depends on the kernel
+ * position alone, so it is found once for all channels. */
+static void pack_windows(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
+{
+    enum { MOST_VECTORS = HT_BLOCK_N / VF_LANES };
+    _Static_assert(HT_PANEL == VF_LANES, "a vector of pixels is a row of a panel");
+    const int64_t depth = k1 - k0, vectors = ht_ceil_div(p1 - p0, VF_LANES);
+    int32_t at[HT_BLOCK_N];                            /* of kernel position 0, from the beginning of a plane */
+    uint8_t steps[MOST_VECTORS];                       /* 1, 2: from each pixel to the next; 0: they differ, or are larger */
+    vm rows[MOST_WINDOWS][MOST_VECTORS], columns[MOST_WINDOWS][MOST_VECTORS]; /* which pixels lie inside the input */
+    int64_t x = p0 % c->out[2], y = p0 / c->out[2] % c->out[1], z = p0 / c->out[2] / c->out[1];
+    for (int64_t v = 0; v < vectors; v++) {
+        int32_t xs[VF_LANES] = {0}, ys[VF_LANES] = {0}, zs[VF_LANES] = {0};
+        const int64_t count = ht_min64(VF_LANES, p1 - p0 - v * VF_LANES);
+        for (int64_t i = 0; i < count; i++) {
+            xs[i] = (int32_t)(x * c->stride[2] - c->pad[2]);
+            ys[i] = (int32_t)(y * c->stride[1] - c->pad[1]);
+            zs[i] = (int32_t)(z * c->stride[0] - c->pad[0]);
+            if (++x == c->out[2]) {
+                x = 0;
+                if (++y == c->out[1]) {
+                    y = 0;
+                    z++;
+                }
+            }
+        }
+        const vi x_at = _mm512_loadu_si512(xs), y_at = _mm512_loadu_si512(ys), z_at = _mm512_loadu_si512(zs);
+        const vi width = vi_set1((int32_t)c->in[2]), height = vi_set1((int32_t)c->in[1]);
+        const vi all = vi_add(_mm512_mullo_epi32(vi_add(_mm512_mullo_epi32(z_at, height), y_at), width), x_at);
+        _mm512_storeu_si512(at + v * VF_LANES, all);
+        const vm exist = vm_first(count);
+        const vi lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), first = vi_set1(at[v * VF_LANES]);
+        steps[v] = (uint8_t)(!_mm512_mask_cmpneq_epi32_mask(exist, vi_add(first, lanes), all)            ? 1
+                             : !_mm512_mask_cmpneq_epi32_mask(exist, vi_add(first, vi_shl(lanes, 1)), all) ? 2
+                                                                                                         : 0);
+        for (int64_t i = 0; i < c->kernel[0] * c->kernel[1]; i++) {
+            const vi down = vi_set1((int32_t)(i % c->kernel[1] * c->dilation[1]));
+            const vi deep = vi_set1((int32_t)(i / c->kernel[1] * c->dilation[0]));
+            rows[i][v] = _mm512_mask_cmplt_epu32_mask(exist, vi_add(y_at, down), height) &
+                         _mm512_cmplt_epu32_mask(vi_add(z_at, deep), vi_set1((int32_t)c->in[0]));
+        }
+        for (int64_t i = 0; i < c->kernel[2]; i++)
+            columns[i][v] = _mm512_mask_cmplt_epu32_mask(exist, vi_add(x_at, vi_set1((int32_t)(i * c->dilation[2]))), width);
+    }
+    int64_t column = k0 % c->kernel[2], row = k0 / c->kernel[2] % (c->kernel[0] * c->kernel[1]);
+    const float *plane = c->x + k0 / c->taps * c->in_plane;
+    for (int64_t k = k0; k < k1; k++, dst += HT_PANEL) {
+        const int64_t line = row / c->kernel[1] * c->dilation[0] * c->in[1] + row % c->kernel[1] * c->dilation[1];
+        const float *from = plane + line * c->in[2] + column * c->dilation[2];
+        for (int64_t v = 0; v < vectors; v++) {
+            const vm inside = vm_and(rows[row][v], columns[column][v]);
+            const float *first = from + at[v * VF_LANES];
+            vf pixels;
+            if (HT_LIKELY(steps[v] == 1)) {
+                pixels = vf_load_where(first, inside);
+            } else if (steps[v] == 2) {
+                const uint32_t both = _pdep_u32(inside, 0x55555555);
+                pixels = vf_even(vf_load_where(first, (vm)both), vf_load_where(first + VF_LANES, (vm)(both >> VF_LANES)));
+            } else {
+                pixels = _mm512_mask_i32gather_ps(vf_set1(0.0f), inside, _mm512_loadu_si512(at + v * VF_LANES), from, 4);
+            }
+            vf_store(dst + v * depth * HT_PANEL, pixels);
+        }
+        if (++column == c->kernel[2]) {
+            column = 0;
+            if (++row == c->kernel[0] * c->kernel[1]) {
+                row = 0;
+                plane += c->in_plane;
+            }
+        }
+    }
+}
+#endif
+
+/* Packs columns [p0, p1) of rows [k0, k1) of the im2col matrix as panels of a B with k1 - k0 rows. */
+static void pack(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
+{
+#if defined(__AVX512F__)
+    if (packs_windows(c)) {
+        pack_windows(c, k0, k1, p0, p1, dst);
+        return;
+    }
+#endif
+    (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, p0, p1, dst);
+}
+
 /* From output channel m and pixel p on. */
 static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
 {
     return (ht_epilogue){.bias = c->bias ? c->bias + m : NULL, .bias_row = 1,
                          .addend = c->addend ? c->addend + m * c->pixels + p : NULL, .addend_row = c->pixels,
                          .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
+}
+
+/* Pixels [p0, p1) of output channel m. */
+static void activate(const ht_conv *c, int64_t m, int64_t p0, int64_t p1)
+{
+    float *y = c->y + m * c->pixels + p0;
+    if (p0 < p1)
+        ht_unary_f32(c->activation, c->p0, c->p1, y, y, p1 - p0);
 }
 
 #if HT_TILES
@@ -110,57 +217,90 @@ static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int
         ht_gemm_block(&t, a_panel, rows, p1 - p0);
 }
 
-/* Pixels [p0, p1). Pixels are held, so that outputs are written along rows: planes are larger than caches. */
-static void wide_tiled(const ht_conv *c, int64_t p0, int64_t p1)
+/* Channels [m, m + rows) of pixels [p0, p1) of a block of wide_block; `rows` of them cannot be split. packed: the im2col
+ * block from p0 on, or memory for one. */
+static void add_plain_groups(const ht_conv *c, const uint8_t *plain, int64_t m, int64_t rows, int64_t p0, int64_t p1,
+                             int64_t k0, int64_t k1, float *packed, float *weights)
+{
+    const int64_t k = k1 - k0;
+    const int64_t most = ht_conv_flat(c) ? ht_min64(HT_BLOCK_N, HT_TILED_K * HT_BLOCK_N / k / HT_PANEL * HT_PANEL) : TILED_COLUMNS;
+    for (int64_t row = 0; row < rows; row += HT_TILED_GROUP)
+        for (int64_t p = p0; plain[row / HT_TILED_GROUP] && p < p1; p += most)
+            add_plain(c, m + row, ht_min64(HT_TILED_GROUP, rows - row), p, ht_min64(p1, p + most), k0, k1, packed, weights);
+}
+
+/* From output channel m on, the end of those for which a span has the same pixels: [*p0, *p1). */
+static int64_t same_pixels(const ht_conv *c, const ht_conv_span *s, int64_t m, int64_t *p0, int64_t *p1)
+{
+    *p0 = m == s->m0 ? s->p0 : s->begin;
+    *p1 = m == s->m1 ? s->p1 : s->end;
+    const int is_part = *p0 > s->begin || m == s->m1;
+    return ht_min64(c->out_channels, is_part ? m + HT_TILED_GROUP : ht_min64(s->m1, m + HT_TILED_MOST_ROWS));
+}
+
+static int64_t end_of(const ht_conv *c, const ht_conv_span *s)
+{
+    return ht_min64(c->out_channels, s->p1 > s->begin ? s->m1 + HT_TILED_GROUP : s->m1);
+}
+
+/* The pixels [pixel, end) of a span. They are held, so that outputs are written along rows: planes are larger than caches. */
+static void wide_block(const ht_conv *c, const ht_conv_span *span, int64_t pixel, int64_t end)
 {
     uint8_t plain[HT_TILED_MOST_ROWS / HT_TILED_GROUP];
     const int flat = ht_conv_flat(c);
+    const int64_t last = end_of(c, span);
     float *const packed = c->scratch, *const tiles = packed + (flat ? 0 : HT_TILED_K * TILED_COLUMNS);
-    const int64_t most_pixels = flat ? HT_TILED_HELD : TILED_COLUMNS;
     const ht_lanes w = c->has_parts       ? ht_lanes_of_parts(c->w, c->depth_k)
                        : c->plain_weights ? (ht_lanes){c->w, c->depth_k * HT_PANEL, c->depth_k, 1, NULL, 0}
                                           : (ht_lanes){c->w, c->depth_k * HT_PANEL, 1, HT_PANEL, NULL, 0};
-    for (int64_t pixel = p0; pixel < p1; pixel += most_pixels)
-        for (int64_t k0 = 0; k0 < c->depth_k; k0 += c->tiled_k) {
-            const int64_t k1 = ht_min64(k0 + c->tiled_k, c->depth_k), k = k1 - k0;
-            const int64_t end = ht_min64(p1, pixel + most_pixels), pixels = end - pixel;
-            const ht_lanes b = flat ? (ht_lanes){c->x + k0 * c->in_plane + pixel, HT_PANEL, 1, c->in_plane, NULL, 0}
-                                    : (ht_lanes){packed, k * HT_PANEL, 1, HT_PANEL, NULL, 0};
-            if (!flat)
-                (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, pixel, end, packed);
-            ht_tiled t;
-            int holds = 0;
-            for (int64_t channel = 0; channel < c->out_channels; channel += HT_TILED_MOST_ROWS) {
-                if (!holds)
-                    ht_tiled_hold(&t, &b, pixels, k, 0, tiles);
-                holds = 1;
-                const int64_t channels = ht_min64(HT_TILED_MOST_ROWS, c->out_channels - channel);
-                const ht_lanes a = ht_lanes_from(&w, channel, k0);
-                const ht_epilogue e = epilogue_of(c, channel, pixel);
-                if (HT_LIKELY(!ht_tiled_pass(&t, &a, channels, c->y + channel * c->pixels + pixel, c->pixels, k0 > 0,
-                                             k1 == c->depth_k ? &e : NULL, plain)))
-                    continue;
-                holds = 0; /* add_plain packs where t lies */
-                const int64_t most = flat ? ht_min64(HT_BLOCK_N, HT_TILED_K * HT_BLOCK_N / k / HT_PANEL * HT_PANEL) : TILED_COLUMNS;
-                for (int64_t row = 0; row < channels; row += HT_TILED_GROUP)
-                    for (int64_t p = pixel; plain[row / HT_TILED_GROUP] && p < end; p += most)
-                        add_plain(c, channel + row, ht_min64(HT_TILED_GROUP, channels - row), p, ht_min64(end, p + most),
-                                  k0, k1, packed, packed + HT_TILED_K * (flat ? HT_BLOCK_N : TILED_COLUMNS));
-            }
+    for (int64_t k0 = 0; k0 < c->depth_k; k0 += c->tiled_k) {
+        const int64_t k1 = ht_min64(k0 + c->tiled_k, c->depth_k), k = k1 - k0;
+        const ht_lanes b = flat ? (ht_lanes){c->x + k0 * c->in_plane + pixel, HT_PANEL, 1, c->in_plane, NULL, 0}
+                                : (ht_lanes){packed, k * HT_PANEL, 1, HT_PANEL, NULL, 0};
+        if (!flat)
+            pack(c, k0, k1, pixel, end, packed);
+        ht_tiled held;
+        int holds = 0;
+        for (int64_t m = span->m0, m1; m < last; m = m1) {
+            int64_t p0, p1;
+            m1 = same_pixels(c, span, m, &p0, &p1);
+            p0 = ht_max64(p0, pixel);
+            p1 = ht_min64(p1, end);
+            if (p0 >= p1)
+                continue;
+            if (!holds)
+                ht_tiled_hold(&held, &b, end - pixel, k, 0, tiles);
+            holds = 1;
+            const ht_tiled t = ht_tiled_some(&held, p0 - pixel, p1 - p0);
+            const ht_lanes a = ht_lanes_from(&w, m, k0);
+            const ht_epilogue e = epilogue_of(c, m, p0);
+            if (HT_LIKELY(!ht_tiled_pass(&t, &a, m1 - m, c->y + m * c->pixels + p0, c->pixels, k0 > 0,
+                                         k1 == c->depth_k ? &e : NULL, plain)))
+                continue;
+            holds = 0; /* add_plain packs where it lies */
+            add_plain_groups(c, plain, m, m1 - m, p0, p1, k0, k1, packed + (flat ? 0 : (p0 - pixel) * k),
+                             packed + HT_TILED_K * (flat ? HT_BLOCK_N : TILED_COLUMNS));
         }
+    }
+}
+
+void ht_conv_wide_tiled(const ht_conv *c, const ht_conv_span *span)
+{
+    const int64_t most = ht_conv_flat(c) ? HT_TILED_HELD : TILED_COLUMNS, last = end_of(c, span), pixels = span->end - span->begin;
+    const int64_t step = ht_ceil_div(ht_ceil_div(pixels, ht_ceil_div(pixels, most)), HT_TILED_GROUP) * HT_TILED_GROUP;
+    for (int64_t pixel = span->begin; pixel < span->end && span->m0 < last; pixel += step)
+        wide_block(c, span, pixel, ht_min64(span->end, pixel + step));
+    for (int64_t m = span->m0, m1, p0, p1; m < last && !ht_unary_is_clip(c->activation); m = m1) {
+        m1 = same_pixels(c, span, m, &p0, &p1);
+        for (int64_t i = m; i < m1; i++)
+            activate(c, i, p0, p1);
+    }
 }
 #endif
 
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
 {
-    int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH));
-    const int64_t step = ht_ceil_div(c->depth_k, blocks);
-#if HT_TILES
-    if (c->tiled) {
-        wide_tiled(c, p0, p1);
-        blocks = 0;
-    }
-#endif
+    const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH)), step = ht_ceil_div(c->depth_k, blocks);
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
         const ht_epilogue e = epilogue_of(c, 0, p0);
@@ -172,13 +312,10 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
             ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, c->scratch, c->depth_k * HT_PANEL,
                             c->out_channels, p1 - p0);
         } else {
-            (ht_conv_points(c) ? pack_points : pack_pixels)(c, k0, k1, p0, p1, c->scratch);
+            pack(c, k0, k1, p0, p1, c->scratch);
             ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
         }
     }
-    if (!ht_unary_is_clip(c->activation))
-        for (int64_t m = 0; m < c->out_channels; m++) {
-            float *y = c->y + m * c->pixels + p0;
-            ht_unary_f32(c->activation, c->p0, c->p1, y, y, p1 - p0);
-        }
+    for (int64_t m = 0; m < c->out_channels && !ht_unary_is_clip(c->activation); m++)
+        activate(c, m, p0, p1);
 }

@@ -64,6 +64,20 @@ typedef struct {
 #define ht_tiled_hold HT_KERNEL(tiled_hold)
 void ht_tiled_hold(ht_tiled *t, const ht_lanes *x, int64_t lanes, int64_t k, int are_rows, void *scratch);
 
+/* Of the held operand, `lanes` rows or columns from `first` on, a multiple of HT_TILED_GROUP. */
+HT_INLINE ht_tiled ht_tiled_some(const ht_tiled *t, int64_t first, int64_t lanes)
+{
+    ht_tiled some = *t;
+    const int64_t groups = first / HT_TILED_GROUP;
+    HT_ASSERT(first % HT_TILED_GROUP == 0 && lanes > 0 && first + lanes <= t->lanes);
+    some.x = ht_lanes_from(&t->x, first, 0);
+    some.lanes = lanes;
+    for (int64_t g = 0; groups > 0 && g < ht_ceil_div(lanes, HT_TILED_GROUP); g++)
+        some.splits[g] = t->splits[groups + g];
+    some.groups += groups * t->group_bytes;
+    return some;
+}
+
 /* C = A x B, or C += A x B, where `other` is the operand that is not held. epilogue: of C's first row and column, or NULL.
  * At most HT_TILED_MOST_ROWS rows. Rows of A that cannot be split are left out: plain[i] tells whether group i of rows is.
  * Returns whether there is one. */
