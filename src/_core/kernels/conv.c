@@ -78,9 +78,13 @@ static double in_wide_tiles(int64_t pixels, int64_t channels)
 /* What an element of im2col costs wide, in multiply-adds. */
 static double sampling(const ht_conv *c)
 {
+    if (ht_conv_flat(c))
+        return 6;
+    if (HT_CONV_VECTORS)
+        return c->stride[2] > 2 || c->out[2] < VF_LANES / 2 ? 10 : 5;
     if (ht_conv_points(c))
         return 4 * VF_LANES;
-    return (c->stride[2] > 2 ? 16 : 6) + (ht_conv_flat(c) ? 0 : 16 * VF_LANES / (double)c->out[2]);
+    return (c->stride[2] > 2 ? 16 : 6) + 16 * VF_LANES / (double)c->out[2];
 }
 
 /* The cheapest of wide, direct, rows, grouped and inside, by estimated work in multiply-adds: the product, with columns in

@@ -48,6 +48,14 @@ typedef struct {
     int64_t begin, end, m0, p0, m1, p1;
 } ht_conv_span;
 
+/* Does wide load a vector of pixels at a time, also across the ends of rows? Only kernels of at most 32 positions along width,
+ * and along height and depth together. */
+#if defined(__AVX512F__)
+#define HT_CONV_VECTORS 1
+#else
+#define HT_CONV_VECTORS 0
+#endif
+
 /* Computes output pixels [p0, p1) for any shape: at most HT_BLOCK_N. With c->tiled: a span, of at most as many.
  * Columns are output pixels: im2col blocks are packed as the B of a matrix product. */
 #define ht_conv_wide HT_KERNEL(conv_wide)

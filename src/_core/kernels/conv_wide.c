@@ -3,8 +3,8 @@
  * Row k of the im2col matrix is one (channel, kernel position), column p one output pixel. A block of at most
  * DEPTH rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
  * is in the cache; the whole matrix is never stored. With AVX-512, a vector of pixels is loaded at a time, also across the
- * ends of rows. A 1x1 kernel without strides and padding reads the input's rows in
- * place, and the first tiles of the product pack them.
+ * ends of rows. A 1x1 kernel without strides and padding reads the input's rows in place, and the first tiles of the product
+ * pack them.
  * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element is gathered once per kernel
  * position.
  */
@@ -77,7 +77,7 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
     }
 }
 
-#if defined(__AVX512F__)
+#if HT_CONV_VECTORS
 #define MOST_WINDOWS 32 /* kernel positions along depth and height, or along width */
 
 static int packs_windows(const ht_conv *c)
@@ -166,7 +166,7 @@ static void pack_windows(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, i
 /* Packs columns [p0, p1) of rows [k0, k1) of the im2col matrix as panels of a B with k1 - k0 rows. */
 static void pack(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
-#if defined(__AVX512F__)
+#if HT_CONV_VECTORS
     if (packs_windows(c)) {
         pack_windows(c, k0, k1, p0, p1, dst);
         return;
