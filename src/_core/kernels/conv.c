@@ -59,6 +59,9 @@
 #define PLAIN_TILES 1.06
 /* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
 #define READING 2
+/* What a pixel costs each chunk of a WIDE convolution in tiles, in multiply-adds for each k: it comes from the cache of another
+ * thread, or goes there. */
+#define FOREIGN 13
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD };
 
@@ -509,7 +512,8 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
             if (c->tiled) { /* chunks are equal but for the products of one tile */
                 const double tall = (double)ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL / (double)chunks;
                 const double wide = (double)(ht_ceil_div(pixels, HT_PANEL) * HT_PANEL);
-                unit = 0.5 * tall * wide + ht_conv_tiled_map(c->has_parts) * tall + ht_conv_tiled_pixel(flat) * wide;
+                const double pixel = ht_conv_tiled_pixel(flat) + (chunks > 1 ? FOREIGN : 0);
+                unit = 0.5 * tall * wide + ht_conv_tiled_map(c->has_parts) * tall + pixel * wide;
             }
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
             if (time <= least * 1.001) {
