@@ -453,6 +453,44 @@ def test_threads_give_the_same_bits(variant: str, stride: int, pixels: int) -> N
         np.testing.assert_array_equal(alone, packed_convolution.conv(x, w, *geometry, variant=variant, team=team))
 
 
+SAMPLED = {  # x, w, strides, dilations, pads
+    "rows shorter than vectors": ((1, 70, 9, 5), (100, 70, 3, 3), (1, 1), (1, 1), (1, 1)),
+    "every second pixel": ((1, 70, 21, 67), (100, 70, 3, 3), (2, 2), (1, 1), (1, 1)),
+    "every third pixel": ((1, 70, 21, 50), (100, 70, 3, 3), (3, 3), (1, 1), (1, 1)),
+    "wider output than input": ((1, 70, 3, 6), (100, 70, 2, 3), (1, 1), (1, 1), (2, 9)),
+    "dilated": ((1, 70, 9, 12), (100, 70, 3, 3), (1, 2), (3, 4), (3, 4)),
+    "planes": ((2, 30, 4, 5, 6), (100, 30, 2, 3, 3), (1, 1, 2), (1, 2, 1), (1, 1, 1)),
+    "a row": ((1, 90, 37), (100, 90, 7), (1,), (1,), (3,)),
+    "32 positions": ((1, 9, 3, 50), (70, 9, 1, 32), (1, 1), (1, 1), (0, 16)),
+    "33 positions": ((1, 9, 3, 50), (70, 9, 1, 33), (1, 1), (1, 1), (0, 16)),
+    "32 rows of positions": ((1, 9, 50, 3), (70, 9, 32, 1), (1, 1), (1, 1), (16, 0)),
+    "33 rows of positions": ((1, 9, 50, 3), (70, 9, 33, 1), (1, 1), (1, 1), (16, 0)),
+    "all windows in padding": ((1, 40, 2, 2), (70, 40, 2, 2), (1, 1), (1, 1), (20, 20)),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("maps", [80, 96, 100])
+@pytest.mark.parametrize("case", SAMPLED)
+def test_sampling(variant: str, case: str, maps: int) -> None:
+    """The im2col matrix, with values around the planes that must not be read. Threads may divide the pixels of a group of
+    channels."""
+    x_shape, w_shape, strides, dilations, pads = SAMPLED[case]
+    rng = np.random.default_rng(maps)
+    size = int(np.prod(x_shape))
+    memory = np.full(size + 128, np.nan, np.float32)
+    x = memory[64 : 64 + size].reshape(x_shape)
+    x[:] = rng.standard_normal(x_shape, np.float32)
+    w = rng.standard_normal((maps, *w_shape[1:]), np.float32)
+    bias = rng.standard_normal(maps, np.float32)
+    check(x, w, 1, strides, dilations, pads, pads, packed=True, variant=variant, bias=bias)
+    alone = packed_convolution.conv(x, w, 1, strides, dilations, pads, pads, variant=variant)
+    for threads in (2, 3, 5):
+        team = _kernels.Team(threads)
+        found = packed_convolution.conv(x, w, 1, strides, dilations, pads, pads, variant=variant, team=team)
+        np.testing.assert_array_equal(alone, found)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_results_do_not_depend_on_the_rest_of_the_plane(variant: str) -> None:
     """The sums of a pixel are the same in a vector of pixels as in the rest of one, and in each algorithm for so few
