@@ -71,6 +71,11 @@ def elapsed_times(works: Mapping[str, Work], rounds: int, pause: float = 0.0) ->
     return times
 
 
+def repeated_times(work: Work, count: int) -> Callable[[], list[float]]:
+    """A function that runs ``work`` ``count`` times in a row; returns the elapsed seconds of each run."""
+    return lambda: elapsed_times({"": work}, count)[""]
+
+
 def median_elapsed(work: Work, seconds: float) -> float:
     """Median elapsed seconds of as many runs as fit into ``seconds``, at least three, after five runs to warm up."""
     for _ in range(5):

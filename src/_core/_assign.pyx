@@ -190,3 +190,135 @@ def min_cut(tail, head, capacity, back, excess, bint reduce=True):
     hg_arena_close(&arena)
     finish_assign(status)
     return flow, side[:n].view(np.bool_), cut
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class ValueArrays:
+    """The arrays of `hetero.assign.memory.Values`, checked and copied."""
+
+    cdef hg_values c
+    cdef tuple held
+
+    def __cinit__(self, int32_t num_nodes, producer, size, is_constant, is_output, read_value, read_node, own):
+        cdef int64_t count = np.shape(producer)[0], reads = np.shape(read_value)[0]
+        if num_nodes < 0 or num_nodes > MAX_COUNT or count > MAX_COUNT or reads > MAX_COUNT:
+            raise PartitionError(f"{num_nodes} nodes, {count} values, {reads} reads are too many")
+        producers = node_array(np.asarray(producer) + 1, num_nodes + 1, "producer") - np.int32(1)
+        values, nodes = node_array(read_value, count, "read_value"), node_array(read_node, num_nodes, "read_node")
+        sizes = cost_array(size, (count,), "bytes", False)
+        owns = cost_array(own, (num_nodes,), "own", False)
+        constants, outputs = np.array(is_constant, np.bool_), np.array(is_output, np.bool_)
+        if constants.shape != (count,) or outputs.shape != (count,) or nodes.shape[0] != reads:
+            raise PartitionError("arrays that do not belong together")
+        self.held = (producers, sizes, constants, outputs, values, nodes, owns)
+        self.c.n, self.c.num_values, self.c.num_reads = num_nodes, <int32_t>count, reads
+        self.c.producer, self.c.read_value, self.c.read_node = in32(producers), in32(values), in32(nodes)
+        self.c.bytes, self.c.own = weights_or_null(sizes), weights_or_null(owns)
+        cdef const uint8_t[::1] constant_bytes = constants.view(np.uint8)
+        cdef const uint8_t[::1] output_bytes = outputs.view(np.uint8)
+        self.c.is_constant = &constant_bytes[0] if count else NULL
+        self.c.is_output = &output_bytes[0] if count else NULL
+
+    def late_order(self):
+        """int64 [num_nodes]: see `hetero.assign.memory.order`."""
+        order = np.empty(self.c.n, np.int64)
+        cdef int64_t[::1] numbers = order
+        cdef int64_t *out = &numbers[0] if self.c.n else NULL
+        cdef int status
+        cdef hg_watch watch = new_watch()
+        with nogil:
+            status = hg_late_order(&self.c, out, &watch)
+        finish(status)
+        return order
+
+    def footprint(self, subgraph_of, device_of, latest, int32_t num_devices, bytes_inside, known):
+        """(weights, activations, peak_node, unknown, first_unknown) of a partition: see `hetero.assign.memory.Footprint`.
+
+        `latest`: for each subgraph, the last one that begins before it ends. `bytes_inside`: float64 [num_devices,
+        num_values] or None. `known`: bool [num_values].
+        """
+        count = np.shape(device_of)[0]
+        subgraphs = node_array(subgraph_of, count, "subgraph_of")
+        devices, lasts = node_array(device_of, num_devices, "device_of"), node_array(latest, count, "latest")
+        knowns = np.array(known, np.bool_)
+        inside = (np.empty((0, 0)) if bytes_inside is None
+                  else cost_array(bytes_inside, (num_devices, self.c.num_values), "bytes_inside", False))
+        if (subgraphs.shape[0] != self.c.n or lasts.shape[0] != count or knowns.shape != (self.c.num_values,)
+                or num_devices < 1):
+            raise PartitionError("arrays that do not belong together")
+        cdef const uint8_t[::1] known_bytes = knowns.view(np.uint8)
+        cdef const double[:, ::1] inside_rows = inside
+        weights, peak = np.empty(num_devices), np.empty(num_devices)
+        peak_node, first_unknown = np.empty(num_devices, np.int32), np.empty(num_devices, np.int32)
+        unknown = np.empty(num_devices, np.int64)
+        cdef double[::1] weight = weights
+        cdef double[::1] peaks = peak
+        cdef int64_t[::1] unknowns = unknown
+        cdef hg_partitioned partition
+        partition.num_devices, partition.num_subgraphs = num_devices, <int32_t>count
+        partition.subgraph, partition.device, partition.latest = in32(subgraphs), in32(devices), in32(lasts)
+        partition.bytes_inside = partition.known = NULL
+        if inside_rows.shape[1]:
+            partition.bytes_inside = &inside_rows[0, 0]
+        if self.c.num_values:
+            partition.known = &known_bytes[0]
+        cdef hg_footprint out
+        out.weights, out.peak, out.unknown = &weight[0], &peaks[0], &unknowns[0]
+        out.peak_node, out.first_unknown = out32(peak_node), out32(first_unknown)
+        cdef int status
+        cdef hg_watch watch = new_watch()
+        with nogil:
+            status = hg_footprint_of(&self.c, &partition, &out, &watch)
+        finish(status)
+        return weights, peak, peak_node, unknown, first_unknown
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Ranges:
+    """The memory of ranges of steps: see `hetero.assign.memory.RangeMemory`. `step_of`: the step of each node."""
+
+    cdef hg_ranges c
+
+    def __cinit__(self, ValueArrays values not None, step_of):
+        steps = node_array(step_of, values.c.n, "step")
+        if steps.shape[0] != values.c.n:
+            raise PartitionError("arrays that do not belong together")
+        cdef const int32_t *step = in32(steps)
+        cdef int status
+        cdef hg_watch watch = new_watch()
+        with nogil:
+            status = hg_ranges_open(&values.c, step, &self.c, &watch)
+        finish(status)
+
+    def __dealloc__(self):
+        hg_ranges_close(&self.c)
+
+    cdef tuple needs(self, int32_t begin, int32_t end, double limit, double *weights, double *activations):
+        """(the end of the longest range that fits, its bytes)."""
+        cdef double need
+        cdef int status
+        cdef hg_watch watch = new_watch()
+        if not 0 <= begin <= end <= self.c.n:
+            raise IndexError(f"range {begin} .. {end} is not within 0 .. {self.c.n}")
+        with nogil:
+            status = hg_range_needs(&self.c, begin, &end, limit, weights, activations, &need, &watch)
+        finish(status)
+        return end, need
+
+    def parts_from(self, int32_t begin, int32_t end):
+        """(weights, activations), float64 [end - begin] each."""
+        weights, activations = np.empty(max(end - begin, 1)), np.empty(max(end - begin, 1))
+        cdef double[::1] weight = weights
+        cdef double[::1] activation = activations
+        self.needs(begin, end, float("inf"), &weight[0], &activation[0])
+        return weights[:end - begin], activations[:end - begin]
+
+    def need(self, int32_t begin, int32_t end):
+        """The bytes of one range."""
+        return self.needs(begin, end, float("inf"), NULL, NULL)[1]
+
+    def longest(self, int32_t begin, double limit):
+        """The end of the longest range from `begin` that fits."""
+        return self.needs(begin, self.c.n, limit, NULL, NULL)[0]

@@ -345,6 +345,10 @@ cdef class Team:
     cdef void leave(self, ht_team *team) noexcept nogil:
         ht_team_leave(team)
 
+    cdef int run_steps(self, ht_team *team, const ht_steps *steps) noexcept nogil:
+        """Runs steps on a team that the caller has entered: see kernels/steps.h."""
+        return ht_run_steps(team, steps)
+
 
 def _array_in(memory, shape, dtype):
     dtype = np.dtype(dtype)

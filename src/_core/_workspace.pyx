@@ -41,6 +41,22 @@ cdef extern from "time.h" nogil:
         CLOCK_MONOTONIC
         CLOCK_THREAD_CPUTIME_ID
 
+cdef struct ht_bound_step:   # the program of a step
+    ht_tensor *tensors
+    const ht_call *calls
+    const ht_kernel_fn *functions
+    int first_call, num_calls
+    int num_outside             # tensors of inputs and outputs: their numbers, and the slots that they are in
+    const int32_t *outside
+    int32_t *slot_of
+    const char *arena_start
+    int64_t arena_size
+    int64_t least_ns            # the shortest run since it was asked for; -1: none
+
+cdef struct ht_bound_steps:
+    ht_bound_step *step
+    void **slot                 # the address of each value
+
 cdef enum:
     ALIGNMENT = HT_ALIGNMENT
     REUSED_BYTES = 1 << 14      # of the smallest results that get memory that was used before
@@ -1019,3 +1035,169 @@ cdef class Workspace:
             return []
         return [(self.times_ns[2 * position], self.times_ns[2 * position + 1])
                 for position in range(self.program.first_call, self.program.num_calls)]
+
+
+cdef int _run_bound_step(void *context, int32_t number) noexcept nogil:
+    """Runs the program of a step. Nonzero if a call fails, or if the run must end."""
+    cdef ht_bound_steps *steps = <ht_bound_steps *> context
+    cdef ht_bound_step *step = &steps.step[number]
+    cdef int64_t begin = _now(CLOCK_MONOTONIC), taken
+    cdef int position, status
+    for position in range(step.num_outside):
+        step.tensors[step.outside[position]].data = steps.slot[step.slot_of[position]]
+    for position in range(step.first_call, step.num_calls):
+        ht_arena_guard(&step.calls[position], step.arena_start, step.arena_size, 1)
+        status = step.functions[position](&step.calls[position])
+        if status != HT_OK or (position & 15 == 15 and is_stopping()):
+            return 1
+    taken = _now(CLOCK_MONOTONIC) - begin
+    if step.least_ns < 0 or taken < step.least_ns:
+        step.least_ns = taken
+    return 0
+
+
+@cython.final
+cdef class BoundSteps:
+    """Steps of an inference, each the program of a workspace, which run without Python: those of different devices at
+    the same time, each in one thread (kernels/steps.h).
+
+    ``workspaces``: of each step, after a run with the sizes in question. ``devices``: the number of each step's device.
+    Workspaces of a device may share an arena; those of two devices must not. ``reads``, ``fills``: for each step, the
+    slot of each input and output. ``waits_for``: for how many steps each step waits. ``followers``: for each step, the
+    steps that wait for it. ``outputs``: the slots of the results, all filled by steps. Slots that no step fills are
+    inputs. ``values``: slot -> the array that other values are computed in. ``team``: with a thread for each device.
+
+    Raises ValueError for steps that cannot run in this way: workspaces that
+    measure times, use a team of several threads, append to states, or have symbols for sizes; and values of other types
+    than a step expects.
+    """
+
+    cdef tuple workspaces, outputs
+    cdef object values
+    cdef dict entering          # slot -> (shape, dtype)
+    cdef list leaving           # (slot, shape, dtype, bytes, workspace) of each result that a step makes
+    cdef Team team
+    cdef ht_bound_steps bound
+    cdef ht_steps steps
+    cdef int32_t *numbers       # the arrays of `steps`
+
+    def __init__(self, workspaces, devices, reads, fills, waits_for, followers, outputs, values, Team team not None):
+        cdef Workspace workspace
+        cdef Program program
+        cdef ht_bound_step *step
+        cdef int number, position, tensor, n = len(workspaces), num_edges = sum(map(len, followers))
+        cdef int num_slots = 1 + max([slot for slots in (*reads, *fills, outputs) for slot in slots], default=-1)
+        self.workspaces, self.outputs, self.team = tuple(workspaces), tuple(outputs), team
+        self.values, self.entering, self.leaving = values, {}, []
+        self.bound.step = <ht_bound_step *> calloc(n + 1, sizeof(ht_bound_step))
+        self.bound.slot = <void **> calloc(num_slots + 1, sizeof(void *))
+        self.numbers = <int32_t *> malloc((3 * n + 1 + num_edges) * sizeof(int32_t))
+        if not (self.bound.step and self.bound.slot and self.numbers):
+            raise MemoryError("the steps of a model")
+        self.steps = ht_steps(n, 1 + max(devices, default=0), self.numbers, self.numbers + n, self.numbers + 2 * n,
+                              self.numbers + 3 * n + 1, _run_bound_step, <void *> &self.bound)
+        position = 3 * n + 1
+        for number in range(n):
+            self.numbers[number], self.numbers[n + number] = devices[number], waits_for[number]
+            self.numbers[2 * n + number] = position - 3 * n - 1
+            for follower in followers[number]:
+                self.numbers[position] = follower
+                position += 1
+        self.numbers[3 * n] = num_edges
+        made = {}
+        for number, workspace in enumerate(workspaces):
+            program = workspace.program
+            if (workspace.timed or program.sizes is not None or workspace.append_of != NULL
+                    or (workspace.team is not None and workspace.team.most_threads() > 1)
+                    or len(reads[number]) != program.num_inputs or len(fills[number]) != program.num_outputs):
+                raise ValueError("a step that cannot run without Python")
+            for slot, spec in zip(reads[number], workspace.input_specs, strict=True):
+                if (made[slot] if slot in made else self.entering.setdefault(slot, spec)) != spec:
+                    raise ValueError(f"value {slot} has two types")
+            for slot, (shape, dtype) in zip(fills[number], workspace.output_specs, strict=True):
+                made[slot] = (shape, dtype)
+                if slot in outputs:
+                    self.leaving.append((slot, shape, dtype, math.prod(shape) * dtype.itemsize, workspace))
+                elif _spec_of(values[slot]) == made[slot]:
+                    self.bound.slot[<int> slot] = data_of(values[slot])
+                else:
+                    raise ValueError(f"value {slot} has another type than its array")
+            step = &self.bound.step[number]
+            step.tensors, step.calls, step.functions = workspace.tensors, workspace.calls, program.functions
+            step.first_call, step.num_calls = program.first_call, program.num_calls
+            step.num_outside, step.outside, step.least_ns = workspace.num_outside, workspace.outside, -1
+            step.slot_of = <int32_t *> malloc((workspace.num_outside + 1) * sizeof(int32_t))
+            if step.slot_of == NULL:
+                raise MemoryError("the steps of a model")
+            for position in range(workspace.num_outside):
+                tensor = workspace.outside[position]
+                slots = reads[number] if program.places[tensor] == IN_INPUT else fills[number]
+                step.slot_of[position] = slots[program.numbers[tensor]]
+        if not set(outputs) <= {slot for slot, *_ in self.leaving}:
+            raise ValueError("a result that no step makes")
+
+    def __dealloc__(self):
+        cdef int number
+        if self.bound.step != NULL:
+            for number in range(self.steps.num_steps):
+                free(self.bound.step[number].slot_of)
+        free(self.bound.step)
+        free(self.bound.slot)
+        free(self.numbers)
+
+    def run(self, slots):
+        """Run the steps; returns new arrays for the results. ``slots``: the values in their slots, of which only inputs
+        are read. Returns None, without effect on the results of a later run, if an input is not an array of the type
+        that its steps expect, if the team is taken, or if a step fails."""
+        cdef Workspace workspace, first
+        cdef int number, done
+        cdef int64_t size, total = 0
+        cdef _Results results
+        for slot, spec in self.entering.items():
+            array = slots[slot]
+            if type(array) is not np_ndarray or _spec_of(array) != spec:
+                return None
+            self.bound.slot[<int> slot] = data_of(array)
+        made = {}
+        for slot, shape, dtype, size, workspace in self.leaving:
+            if size < REUSED_BYTES:
+                array = np_empty(shape, dtype)
+            else:
+                results = workspace.arena.results
+                array = results.empty(shape, dtype, size)
+                total += _rounded(size)
+                results.most_bytes = max(results.most_bytes, total)
+            made[slot] = array
+            self.bound.slot[<int> slot] = data_of(array)
+        for workspace in self.workspaces:
+            workspace.bind()
+        for number, workspace in enumerate(self.workspaces):  # after all arenas have grown
+            workspace.bind()
+            workspace.use(NULL)
+            self.bound.step[number].arena_start = workspace.arena.start
+            self.bound.step[number].arena_size = workspace.arena.size
+        cdef ht_team *team = self.team.enter()
+        if team == NULL:
+            return None
+        first = self.workspaces[0]
+        cdef ht_watch *before = first.begin_watch()
+        with nogil:
+            done = self.team.run_steps(team, &self.steps)
+            self.team.leave(team)
+        first.end_watch(before)
+        return [made[slot] for slot in self.outputs] if done else None
+
+    def least_seconds(self):
+        """The shortest time of each step since the last call, in seconds; infinite for a step that has not run."""
+        cdef int number
+        seconds = []
+        for number in range(self.steps.num_steps):
+            seconds.append(self.bound.step[number].least_ns * 1e-9 if self.bound.step[number].least_ns >= 0 else math.inf)
+            self.bound.step[number].least_ns = -1
+        return seconds
+
+
+cdef object _spec_of(array):
+    """(shape, dtype) of an array that kernels can read as it is; None for another."""
+    flags = array.flags
+    return (array.shape, array.dtype) if flags.c_contiguous and flags.aligned else None

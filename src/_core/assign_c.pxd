@@ -52,3 +52,38 @@ cdef extern from "assign/assign.h" nogil:
         double scale
         int64_t moved
     int hg_move(const hg_costs *costs, int32_t target, int32_t *label, hg_move_result *result, hg_watch *watch)
+
+cdef extern from "assign/memory.h" nogil:
+    ctypedef struct hg_values:
+        int32_t n
+        int32_t num_values
+        int64_t num_reads
+        const int32_t *producer
+        const double *bytes
+        const uint8_t *is_constant
+        const uint8_t *is_output
+        const int32_t *read_value
+        const int32_t *read_node
+        const double *own
+    ctypedef struct hg_ranges:
+        int32_t n
+    int hg_ranges_open(const hg_values *values, const int32_t *step_of, hg_ranges *ranges, hg_watch *watch)
+    void hg_ranges_close(hg_ranges *ranges)
+    int hg_range_needs(const hg_ranges *ranges, int32_t begin, int32_t *end, double limit, double *weights,
+                       double *activations, double *need, hg_watch *watch)
+    int hg_late_order(const hg_values *values, int64_t *order, hg_watch *watch)
+    ctypedef struct hg_partitioned:
+        int32_t num_devices
+        int32_t num_subgraphs
+        const int32_t *subgraph
+        const int32_t *device
+        const int32_t *latest
+        const double *bytes_inside
+        const uint8_t *known
+    ctypedef struct hg_footprint:
+        double *weights
+        double *peak
+        int32_t *peak_node
+        int64_t *unknown
+        int32_t *first_unknown
+    int hg_footprint_of(const hg_values *values, const hg_partitioned *partition, hg_footprint *out, hg_watch *watch)

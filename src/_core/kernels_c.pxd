@@ -24,6 +24,17 @@ cdef extern from "kernels/team.h" nogil:
     int ht_stopping()
     void ht_flag_set(ht_flag *flag, int value)
 
+cdef extern from "kernels/steps.h" nogil:
+    ctypedef struct ht_steps:
+        int32_t num_steps, num_devices
+        const int32_t *device
+        const int32_t *waits_for
+        const int32_t *follower_start
+        const int32_t *follower
+        int (*run)(void *, int32_t) noexcept nogil
+        void *context
+    int ht_run_steps(ht_team *team, const ht_steps *steps)
+
 cdef extern from "kernels/kernel.h" nogil:
     enum:
         HT_MAX_DIMS

@@ -36,3 +36,34 @@ def min_cut(
     excess: ArrayLike,
     reduce: bool = True,
 ) -> tuple[int, NDArray[np.bool_], int]: ...
+
+@final
+class ValueArrays:
+    def __new__(
+        cls,
+        num_nodes: int,
+        producer: ArrayLike,
+        size: ArrayLike,
+        is_constant: ArrayLike,
+        is_output: ArrayLike,
+        read_value: ArrayLike,
+        read_node: ArrayLike,
+        own: ArrayLike,
+    ) -> ValueArrays: ...
+    def late_order(self) -> NDArray[np.int64]: ...
+    def footprint(
+        self,
+        subgraph_of: ArrayLike,
+        device_of: ArrayLike,
+        latest: ArrayLike,
+        num_devices: int,
+        bytes_inside: ArrayLike | None,
+        known: ArrayLike,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]: ...
+
+@final
+class Ranges:
+    def __new__(cls, values: ValueArrays, step_of: ArrayLike) -> Ranges: ...
+    def parts_from(self, begin: int, end: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+    def need(self, begin: int, end: int) -> float: ...
+    def longest(self, begin: int, limit: float) -> int: ...

@@ -1,6 +1,6 @@
 # Types only. The docstrings are in src/_core/_workspace.pyx, where help() finds them.
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -61,3 +61,19 @@ class Workspace:
         seconds: float,
     ) -> tuple[int, bool]: ...
     def times(self) -> list[tuple[int, int]]: ...
+
+class BoundSteps:
+    def __init__(
+        self,
+        workspaces: Sequence[Workspace],
+        devices: Sequence[int],
+        reads: Sequence[Sequence[int]],
+        fills: Sequence[Sequence[int]],
+        waits_for: Sequence[int],
+        followers: Sequence[Sequence[int]],
+        outputs: Sequence[int],
+        values: Mapping[int, np.ndarray[Any, Any]],
+        team: Team,
+    ) -> None: ...
+    def run(self, slots: Sequence[Any]) -> list[np.ndarray[Any, Any]] | None: ...
+    def least_seconds(self) -> list[float]: ...

@@ -334,3 +334,25 @@ def test_a_plan_is_kept_when_it_is_saved_and_loaded(tmp_path: Any) -> None:
     assert again.reasons == plan.reasons
     difference = plan.what_if(without_pins=["m"])
     assert {moved.node for moved in difference.moved} == {"d", "i", "m"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "devices"),
+    [
+        ([("Relu", "w", "c"), ("Max", "x c", "y")], ["CPU", "CPU"]),
+        ([("Relu", "w", "c"), ("Add", "x c", "a"), ("Max", "a c", "y")], ["FPGA", "FPGA", "CPU"]),
+        ([("Relu", "w", "c"), ("Relu", "c", "d"), ("Max", "x d", "y")], ["CPU"] * 3),
+        ([("Relu", "w", "c"), ("Max", "x x", "y")], ["FPGA", "CPU"]),  # read by no node
+    ],
+)
+def test_a_query_answers_as_a_plan_by_priority(nodes: Sequence[tuple[str, str, str]], devices: Sequence[str]) -> None:
+    model = make(nodes)
+    answer = CORE.query_model(model, "HETERO:FPGA,CPU")
+    assert [answer[key] for key in model.keys] == devices
+    plan = CORE.plan(model, "HETERO:FPGA,CPU")
+    assert [plan.devices[device] for device in plan.assignment.affinity.device_of.tolist()] == devices
+
+
+def test_a_query_with_a_reader_that_no_device_supports() -> None:
+    model = make([("Relu", "w", "c"), ("Max", "x c", "y")])
+    assert dict(CORE.query_model(model, "HETERO:FPGA,DSP_INT8")) == {"c": "FPGA"}

@@ -55,3 +55,4 @@ cdef class Team:
     cdef int most_threads(self) noexcept nogil
     cdef ht_team *enter(self) noexcept nogil
     cdef void leave(self, ht_team *team) noexcept nogil
+    cdef int run_steps(self, ht_team *team, const ht_steps *steps) noexcept nogil

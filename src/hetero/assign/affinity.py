@@ -31,7 +31,6 @@ __all__ = [
     "assign",
     "first_supporting",
     "place",
-    "supported_nodes",
 ]
 
 
@@ -155,17 +154,6 @@ class Affinity:
         if not passed_over:
             return f"{device} is the first device of the list that supports it"
         return f"{device} supports it; passed over {'; '.join(passed_over)}"
-
-
-def supported_nodes(model: Model, devices: Sequence[str], supports: Sequence[Support]) -> SupportedNodes:
-    """The combined answer of all devices, by priority, ignoring affinities."""
-    number = first_supporting(model.num_nodes, supports)
-    chosen = {model.key_of(int(i)): devices[number[i]] for i in np.flatnonzero(number >= 0)}
-    reasons: dict[str, dict[str, str]] = {}
-    for device, support in zip(devices, supports, strict=True):
-        for node, why in support.reasons.items():
-            reasons.setdefault(model.key_of(node), {})[device] = why
-    return SupportedNodes(chosen, reasons)
 
 
 def assign(

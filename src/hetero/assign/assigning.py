@@ -51,7 +51,7 @@ def assign_and_cut(original: Model, model: Model, affinity: Affinity, rules: Ass
 
 def _unconstrained(original: Model, model: Model, rules: AssignmentRules, affinity: Affinity) -> Assignment:
     """`assign_and_cut` without `hetero.assign.constraints`."""
-    readers = WithReaders(model, affinity)
+    readers = WithReaders.of(model, affinity)
     affinity = readers.first(affinity)
     if rules.objective is Objective.COST:
         from .by_cost import assign_for_latency

@@ -38,8 +38,9 @@ from ..errors import ModelError, raise_out_of_memory
 from ..model.function_library import FunctionKey, FunctionLibrary
 from ..model.functions import calls_in, inline_calls, may_hold_graphs
 from ..plugin.contract import Support
-from .affinity import SupportedNodes, first_supporting, supported_nodes
+from .affinity import SupportedNodes, first_supporting
 from .pins import placed_numbers
+from .with_readers import WithReaders
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -67,13 +68,18 @@ class ResolvedModel:
     enclosing: Mapping[int, tuple[str, ...]]
 
     def supported_nodes(self) -> SupportedNodes:
-        """The answer in nodes of the original. For a call that is spread over devices, the answer lists the keys of its
-        nodes. A call with a node that no device supports is not supported."""
-        if self.model is self.original:
-            return supported_nodes(self.model, self.devices, self.supports)
-        device_of = first_supporting(self.model.num_nodes, self.supports)
+        """The answer in nodes of the original, with the devices of a plan by priority. For a call that is spread over
+        devices, the answer lists the keys of its nodes. A call with a node that no device supports is not supported."""
+        device_of = WithReaders(self.model, self.supports).place(first_supporting(self.model.num_nodes, self.supports))
         device_by_key: dict[str, str] = {}
         reasons: dict[str, dict[str, str]] = {}
+        if self.model is self.original:
+            for node in np.flatnonzero(device_of >= 0).tolist():
+                device_by_key[self.model.key_of(node)] = self.devices[int(device_of[node])]
+            for device, support in zip(self.devices, self.supports, strict=True):
+                for node, why in support.reasons.items():
+                    reasons.setdefault(self.model.key_of(node), {})[device] = why
+            return SupportedNodes(device_by_key, reasons)
         for node, parts in self._parts_of():
             used_devices = set(device_of[parts].tolist())
             if -1 not in used_devices and len(used_devices) > 1:

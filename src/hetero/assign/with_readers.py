@@ -8,6 +8,7 @@ DequantizeLinear of weights belongs with the MatMul that reads it, even if anoth
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from .affinity import Affinity, Origin
 if TYPE_CHECKING:
     from ..model.model import Model
     from ..partition import Graph
+    from ..plugin.contract import Support
 
 __all__ = ["WithReaders"]
 
@@ -32,27 +34,35 @@ class WithReaders:
     needs no subgraph of its own, because no other reader runs before. If none of them supports it, it stays.
     """
 
-    def __init__(self, model: Model, affinity: Affinity) -> None:
+    def __init__(self, model: Model, supports: Sequence[Support], is_free: NDArray[np.bool_] | None = None) -> None:
+        """``is_free``: bool [num_nodes], the nodes whose device nothing else determines; None: all."""
         graph = model.graph
-        self._supported = np.stack([support.mask for support in affinity.supports])
+        self._supported = np.stack([support.mask for support in supports])
         self._levels: list[_Level] = []
         movable = inner_constant_nodes(model)
-        if movable is not None and len(affinity.devices) > 1:
-            movable &= affinity.origin == Origin.PRIORITY
-            for group in affinity.groups:
-                movable[group] = False
+        if movable is not None and len(supports) > 1:
+            if is_free is not None:
+                movable &= is_free
             movable &= np.diff(graph.indptr) > 0
             self._levels = _levels(graph, movable)
 
+    @classmethod
+    def of(cls, model: Model, affinity: Affinity) -> WithReaders:
+        """For the nodes of an assignment that are there by priority."""
+        is_free = affinity.origin == Origin.PRIORITY
+        for group in affinity.groups:
+            is_free[group] = False
+        return cls(model, affinity.supports, is_free)
+
     def place(self, device_of: NDArray[np.int32], in_order: bool = False) -> NDArray[np.int32]:
-        """The assignment with these nodes moved; the same array if none moves. ``in_order``: devices are the stages of
-        a pipeline, so a node moves only to the first stage that reads it."""
+        """The assignment with these nodes moved; the same array if none moves. Nodes with device -1 are on none.
+        ``in_order``: devices are the stages of a pipeline, so a node moves only to the first stage that reads it."""
         placed = device_of.copy()
         for level in self._levels:  # readers first
             devices = placed[level.readers]
             if in_order:
                 devices = np.minimum.reduceat(devices, level.begins)[level.node_of_read]
-            possible = self._supported[devices, level.nodes[level.node_of_read]]
+            possible = (devices >= 0) & self._supported[devices, level.nodes[level.node_of_read]]
             first = np.minimum.reduceat(np.where(possible, np.arange(len(devices)), len(devices)), level.begins)
             moves = first < len(devices)
             placed[level.nodes[moves]] = devices[first[moves]]

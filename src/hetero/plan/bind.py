@@ -135,7 +135,7 @@ def affinity_of_plan(
     origin[device_of != automatic] = Origin.PLAN
     pins = {node: pin for node, (_, pin) in pinned.items() if origin[node] == Origin.PIN}
     affinity = place(model, devices, supports, device_of, origin, pins)
-    readers = WithReaders(model, dataclasses.replace(affinity, origin=stated))
+    readers = WithReaders.of(model, dataclasses.replace(affinity, origin=stated))
     return readers.with_reasons(affinity), not moved.any()
 
 

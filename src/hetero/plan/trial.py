@@ -28,7 +28,7 @@ class Trials:
 
     def __init__(self, plan: BoundPlan, work: int = _WORK) -> None:
         self._graph = plan.assignment.model.graph
-        self._readers = WithReaders(plan.assignment.model, plan.assignment.affinity)
+        self._readers = WithReaders.of(plan.assignment.model, plan.assignment.affinity)
         self._policy = plan.policy
         self._each = self._graph.num_nodes + self._graph.num_edges
         self._left = max(work, self._each)

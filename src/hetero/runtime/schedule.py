@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from .._kernels import Team
+from .._workspace import BoundSteps
 from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
@@ -27,13 +29,16 @@ from ..plugin.profile import Profile, ProfileRow, Span, Transfer
 from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner, ScratchRunner
 from .chains import Chain, Link, PreparedRunner, find_chains
 from .moves import Mover, Placement, Program, Step
-from .parallel import ParallelRun, StepGraph, saved_by_parallel
+from .parallel import ParallelRun, StepGraph, bound_steps, saved_by_parallel
 
 __all__ = ["Schedule", "ScheduleRunner", "Step", "nbytes"]
 
 # The number of runs before the first decision for or against parallel steps, and between two decisions. The first run
 # of a request is not typical, because it plans for the input shapes.
 _FIRST_LOOK, _LOOK_EVERY = 2, 64
+
+# After so many parallel runs, and every so many runs in which they do not fit, steps are bound to run without Python.
+_RUNS_BEFORE_BOUND = 2
 
 _MOST_PROGRAMS = 8  # kept for different sets of outputs that stay on their devices
 
@@ -69,6 +74,11 @@ class Schedule:
         """Whether steps on different devices can run at the same time."""
         steps = [(step.compiled.device, step.inputs, step.outputs) for step in self.steps]
         return StepGraph.of(steps, self.outputs).is_wide
+
+    @functools.cached_property
+    def team(self) -> Team:
+        """A thread for each device with steps, for steps that run without Python."""
+        return Team(len({step.compiled.device for step in self.steps}))
 
     @functools.cached_property
     def placement(self) -> Placement:
@@ -203,6 +213,8 @@ class ScheduleRunner:
         self._least_since = [math.inf] * len(program.tasks)
         self._until_look = _FIRST_LOOK
         self._in_parallel = self._overlaps is True
+        self._bound: BoundSteps | None = None
+        self._until_bound = _RUNS_BEFORE_BOUND
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
         """See `RepeatingRunner`. Only for schedules with one step, whose runner supports it."""
@@ -311,15 +323,38 @@ class ScheduleRunner:
 
     def _run_wide(self, graph: StepGraph, slots: list[Any]) -> None:
         """Run tasks of which some are independent."""
-        if self._in_parallel:
-            ParallelRun(graph, slots, self._seconds, self._run_task, self._schedule.executor_of).run()
-        else:
+        if not self._in_parallel:
             self._run_tasks(slots)
+        elif not self._run_bound(graph, slots):
+            ParallelRun(graph, slots, self._seconds, self._run_task, self._schedule.executor_of).run()
         self._until_look -= 1
         if self._until_look == 0:
             self._until_look = _LOOK_EVERY
+            if self._bound is not None:
+                self._least_since = list(map(min, self._least_since, self._bound.least_seconds()))
             self._seconds, self._least_since = self._least_since, [math.inf] * len(self._least_since)
             self._in_parallel = saved_by_parallel(graph, self._seconds)
+
+    def _run_bound(self, graph: StepGraph, slots: list[Any]) -> bool:
+        """Run all tasks without Python between them, if they can run so. Whether they have run."""
+        if self._timed or self._tasks is not self._unchained:
+            return False
+        if self._bound is not None:
+            self.cancellation.check()
+            results = self._bound.run(slots)
+            if results is not None:
+                for slot, result in zip(self._program.outputs, results, strict=True):
+                    slots[slot] = result
+                return True
+        self._until_bound -= 1
+        if self._until_bound < 0:
+            self._until_bound = _RUNS_BEFORE_BOUND
+            tasks = self._program.tasks
+            runners = [None if task.copies else self._runners[task.step] for task in tasks]
+            reads, fills = [task.reads for task in tasks], [task.fills for task in tasks]
+            bound = bound_steps(graph, runners, reads, fills, self._program.outputs, lambda: self._schedule.team)
+            self._bound = bound or self._bound  # what fits no longer may fit again
+        return False
 
     def _run_tasks(self, slots: list[Any]) -> None:
         """Run all tasks one after the other, and measure each."""

@@ -158,6 +158,9 @@ def test_files_that_are_none(tmp_path):
 def test_times_that_are_none(value):
     with pytest.raises(CostFileError, match="expected a time"):
         Costs.of_model(MODEL, [Measurement("CPU", {}, {"n0": NodeTimes(1, value, 1.0)})])
+    for name in ("total_us", "launch_us"):
+        with pytest.raises(CostFileError, match=f"costs: CPU: {name}: expected a time"):
+            Costs(MODEL.name, "", (Measurement("CPU", {}, {}, **{name: value}),))
     with pytest.raises(CostFileError, match="expected a time"):
         Costs.from_profile(MODEL, "CPU", [[row("n0", value)]])
     with pytest.raises(CostFileError, match="link"):

@@ -91,7 +91,7 @@ class _CostFile:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """Measured times of one model. Immutable.
+    """Measured times of one model. Immutable. Raises `CostFileError` for invalid times.
 
     ``digest``: identifies the model's graph (operators, names, connections; not weights). ``measurements``: at most one
     for each device and shapes. ``links``: at most one for each ordered pair of devices.
@@ -101,6 +101,9 @@ class Costs:
     digest: str
     measurements: tuple[Measurement, ...] = ()
     links: tuple[LinkTimes, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self, "costs")
 
     @classmethod
     def from_profile(
@@ -144,9 +147,7 @@ class Costs:
     @classmethod
     def of_model(cls, model: Model, measurements: Iterable[Measurement] = (), links: Iterable[LinkTimes] = ()) -> Costs:
         """Costs of a model from times of any origin. Raises `CostFileError` for invalid times."""
-        costs = cls(model.name, graph_digest(model), tuple(measurements), tuple(links))
-        _check(costs, "costs")
-        return costs
+        return cls(model.name, graph_digest(model), tuple(measurements), tuple(links))
 
     def merge(self, *others: Costs) -> Costs:
         """These and other costs together, as `NodeTimes.merged` says; of several times of a link, the last is kept.
@@ -228,9 +229,8 @@ class Costs:
             if place := re.search(r"^JSON is malformed: (.*) \(byte (\d+)\)$", trouble):
                 trouble = f"{place_in(data, int(place[2]))}: {place[1]}"
             raise CostFileError(f"{label}: {trouble}") from error
-        costs = cls(file.model, file.digest, file.measurements, file.links)
-        _check(costs, label)
-        return costs
+        _check(file, label)
+        return cls(file.model, file.digest, file.measurements, file.links)
 
     def __repr__(self) -> str:
         devices = ", ".join(dict.fromkeys(entry.device for entry in self.measurements))
@@ -270,7 +270,7 @@ def _checked_time(value: float, where: str) -> float:
     return value
 
 
-def _check(costs: Costs, label: str) -> None:
+def _check(costs: Costs | _CostFile, label: str) -> None:
     """Raise `CostFileError` for times that are negative or not finite, counts below 1, and duplicates."""
     seen = set()
     for entry in costs.measurements:

@@ -136,8 +136,7 @@ class Filling:
             if needs[0] <= target:
                 is_fixed = with_kept_first
         rest, self.estimate[device] = self._keep_prefix(members, device, is_fixed, target)
-        together: NDArray[np.intp] = np.union1d(too_large, rest)
-        return together
+        return np.sort(np.concatenate([too_large, rest]))
 
     def _keep_range(self, members: NDArray[np.intp], device: int, target: float) -> tuple[NDArray[np.intp], float]:
         """Keep a range of ``members``: those that move on, and the bytes that the range needs.

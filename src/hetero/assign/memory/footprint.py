@@ -18,10 +18,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...base.grouped import distinct, group_max, group_min
 from .values import Values
 
-__all__ = ["Footprint", "footprint", "order_of_steps"]
+__all__ = ["Footprint", "footprint"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -70,78 +69,7 @@ def footprint(
         number[sequence] = np.arange(len(sequence))
         subgraph, device_of_subgraph = number[subgraph], device_of_subgraph[sequence]
         latest = np.maximum(latest, np.searchsorted(begin_of[sequence], end_of[sequence]) - 1)
-    device = device_of_subgraph[subgraph]
-    order, step = order_of_steps(subgraph)
-    num_steps = np.bincount(subgraph, minlength=len(device_of_subgraph))
-    last_step = np.cumsum(num_steps) - 1
-    first_step = last_step + 1 - num_steps
-    weights = _weights(values, device, num_devices)
-
-    # On the device that makes a value: until its last reader, or the subgraph of a reader elsewhere, is done.
-    num_values = len(values.producer)
-    is_other = ~values.is_constant[values.read_value]
-    value, reader = values.read_value[is_other], values.read_node[is_other]
-    made = np.flatnonzero(values.producer >= 0)
-    producer = values.producer[value]
-    same_subgraph = (producer >= 0) & (subgraph[producer] == subgraph[reader])
-    done = np.where(same_subgraph, step[reader], last_step[latest[subgraph[reader]]])
-    until = np.full(num_values, -1)
-    until[made] = step[values.producer[made]]
-    np.maximum(until, group_max(done, value, num_values, -1), out=until)
-    until[values.is_output] = max(0, values.num_nodes - 1)
-
-    # On each other device that reads it: while the subgraphs there that read it run.
-    elsewhere = (producer < 0) | (device[producer] != device[reader])
-    key = value[elsewhere].astype(np.int64) * num_devices + device[reader[elsewhere]]
-    by_key = np.argsort(key, kind="stable")  # nearly sorted by value already
-    key = key[by_key]
-    begins = np.flatnonzero(np.diff(key, prepend=-1))
-    copies, reading_subgraph = key[begins], subgraph[reader[elsewhere]][by_key]
-    arrives, leaves = begins, begins
-    if len(begins):
-        arrives = np.minimum.reduceat(first_step[reading_subgraph], begins)
-        leaves = np.maximum.reduceat(last_step[reading_subgraph], begins)
-
-    # All lives together: which value is on which device, from which step to which.
-    held_value = np.concatenate([made, copies // num_devices])
-    held_on = np.concatenate([device[values.producer[made]], copies % num_devices])
-    begin = np.concatenate([step[values.producer[made]], arrives])
-    end = np.concatenate([until[made], leaves])
-    row = values.num_nodes + 1
-    size = values.bytes[held_value]
-    if values.bytes_inside is not None:
-        leaves_subgraph = np.zeros(num_values, np.bool_)
-        leaves_subgraph[value[~same_subgraph]] = True
-        size[: len(made)] = np.where(
-            leaves_subgraph[made], size[: len(made)], values.bytes_inside[held_on[: len(made)], made]
-        )
-    change = np.bincount(held_on * row + begin, size, num_devices * row)
-    change -= np.bincount(held_on * row + end + 1, size, num_devices * row)
-    alive = np.cumsum(change.reshape(num_devices, row), axis=1)
-    peak_step = np.argmax(alive, axis=1)
-    peak = alive[np.arange(num_devices), peak_step]
-    peak_node = np.where(peak > 0, order[np.minimum(peak_step, max(0, len(order) - 1))] if len(order) else -1, -1)
-    is_used = values.is_output.copy()
-    is_used[value] = True
-    is_unknown = ~values.known[held_value] & is_used[held_value]
-    unknown = np.bincount(held_on[is_unknown], minlength=num_devices)
-    first_unknown = group_min(held_value[is_unknown], held_on[is_unknown], num_devices, -1)
-    return Footprint(
-        weights, peak, peak_node.astype(np.int32), unknown.astype(np.int64), first_unknown.astype(np.int32)
+    parts = values.arrays.footprint(
+        subgraph, device_of_subgraph, latest, num_devices, values.bytes_inside, values.known
     )
-
-
-def order_of_steps(subgraph_of: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """intp [num_nodes] each: the nodes in the order in which they run, and the step of each node."""
-    order = np.argsort(subgraph_of, kind="stable")
-    step = np.empty(len(order), np.intp)
-    step[order] = np.arange(len(order))
-    return order, step
-
-
-def _weights(values: Values, device: NDArray[np.integer], num_devices: int) -> NDArray[np.float64]:
-    is_constant = values.is_constant[values.read_value]
-    key = values.read_value[is_constant].astype(np.int64) * num_devices + device[values.read_node[is_constant]]
-    pairs = distinct(key)
-    weights = np.bincount(pairs % num_devices, values.bytes[pairs // num_devices], num_devices).astype(np.float64)
-    return weights + np.bincount(device, values.own, num_devices).astype(np.float64)
+    return Footprint(*parts)

@@ -197,7 +197,7 @@ class _Search:
                 size //= 2
         device_of = current.device_of
         for readers in self._by_constant:
-            for device in np.unique(device_of[readers]).tolist():
+            for device in np.flatnonzero(np.bincount(device_of[readers])).tolist():
                 group = readers[device_of[readers] == device]
                 if len(group) > 1:
                     yield group

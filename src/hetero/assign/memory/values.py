@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ... import _assign
 from ...base.grouped import distinct
 from ...model.types import ValueType, element_bits, onnx_dtype_of
 
@@ -47,9 +48,10 @@ class Values:
     read_node: NDArray[np.int32]
     own: NDArray[np.float64]
     bytes_inside: NDArray[np.float64] | None = None
+    _arrays: _assign.ValueArrays | None = dataclasses.field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self)[1:]:
+        for field in dataclasses.fields(self)[1:-1]:
             if (array := getattr(self, field.name)) is not None:
                 array.setflags(write=False)
 
@@ -83,6 +85,18 @@ class Values:
             np.zeros(num_nodes) if own is None else np.array(own, np.float64),
             bytes_inside,
         )
+
+    @property
+    def arrays(self) -> _assign.ValueArrays:
+        """A checked copy for the compiled modules, without ``bytes_inside``. Made on first use."""
+        arrays = self._arrays
+        if arrays is None:
+            arrays = _assign.ValueArrays(
+                *(self.num_nodes, self.producer, self.bytes, self.is_constant, self.is_output),
+                *(self.read_value, self.read_node, self.own),
+            )
+            object.__setattr__(self, "_arrays", arrays)
+        return arrays
 
     def on(self, device: int) -> Values:
         """The values with ``bytes`` of one device, for values that are read only in the subgraph that makes them."""

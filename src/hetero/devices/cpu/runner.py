@@ -318,6 +318,10 @@ class CpuRunner:
         except InferenceError as error:
             raise self.named(error) from error.__cause__
 
+    def program(self) -> Workspace | None:
+        """See `hetero.runtime.parallel.ProgramRunner`."""
+        return self._whole
+
     def named(self, error: InferenceError) -> InferenceError:
         """``error`` with the device's name, unless the enclosing runner adds it."""
         if not self._device or isinstance(error, Cancelled):
