@@ -75,6 +75,16 @@ FEATURES = {
     "aarch64": {"baseline": set()},
 }
 
+# Starts the compiler for macOS. For a module, CMake asks for a bundle, but zig 0.14 to 0.17 crash when they link one.
+# Python loads a dynamic library as well.
+NO_BUNDLES = """
+for argument; do
+    shift
+    [ "$argument" != -bundle ] || argument=-dynamiclib
+    set -- "$@" "$argument"
+done
+"""
+
 # Prints the variants of the kernels that the processor runs.
 VARIANTS_C = """
 #include "kernels/registry.h"
@@ -171,9 +181,10 @@ def _rename_libc(python: Path, wheel: Path, processor: str) -> None:
 
 def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -> Path:
     """Write the compiler as programs of one word, and the file that tells CMake about them."""
+    first = "" if target.is_linux else NO_BUNDLES
     for tool, arguments in {"cc": f"cc -target {target.zig}", "ar": "ar", "ranlib": "ranlib"}.items():
         program = folder / tool
-        program.write_text(f'#!/bin/sh\nexec "{python}" -m ziglang {arguments} "$@"\n')
+        program.write_text(f'#!/bin/sh\n{first}exec "{python}" -m ziglang {arguments} "$@"\n')
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
     lines = [
         f"set(CMAKE_SYSTEM_NAME {target.system})",

@@ -193,8 +193,12 @@ typedef int (*ht_kernel_fn)(const ht_call *call);
 #define HT_CONCAT(a, b) HT_CONCAT_(a, b)
 #define HT_KERNEL(name) HT_CONCAT(ht_##name, HT_VARIANT)
 
-/* A function that instruction sets for products of bytes share with the variant that they extend (HT_BASE). */
-#ifndef HT_BASE
+/* A function that instruction sets for products of bytes share with the variant that they extend (HT_BASE); defined if
+ * HT_DEFINES_SHARED. */
+#ifdef HT_BASE
+#define HT_DEFINES_SHARED 0
+#else
+#define HT_DEFINES_SHARED 1
 #define HT_BASE HT_VARIANT
 #endif
 #define HT_SHARED(name) HT_CONCAT(ht_##name, HT_BASE)

@@ -7,15 +7,11 @@
 #define HT_BYTE_KERNELS(X) \
     X(pack_quads) \
     X(matmul_integer) \
-    X(pack_pixels) \
-    X(pack_filters) \
     X(conv_integer) \
     X(pack_depthwise) \
     X(matmul_nbits_bytes) \
     X(depthwise_integer) \
-    X(lstm) \
-    X(gru) \
-    X(rnn)
+    X(lstm)
 
 #define HT_PRODUCT_KERNELS(X) \
     X(pack_b) \
@@ -25,6 +21,8 @@
     X(conv)
 
 #define HT_WIDE_KERNELS(X) \
+    X(pack_pixels) \
+    X(pack_filters) \
     X(pack_nbits) \
     X(matmul_nbits) \
     X(unary) \
@@ -54,6 +52,8 @@
     X(requantize) \
     X(quantized_add) \
     X(quantized_mul) \
+    X(gru) \
+    X(rnn) \
     X(squared_distances) \
     X(svm_scores) \
     X(svm_votes)

@@ -50,6 +50,27 @@ typedef struct {
     const float *scales;                 /* of the current direction's R in bytes, or NULL */
 } layer;
 
+/* One sequence at one step. `z`: the input's share of the gates, `sums`: h * R'; `c`, `h`: its state, overwritten; `y`:
+ * a second copy of the state. `plain`: default functions, no clip and no option, as compile-time facts. */
+typedef struct {
+    const float *z;
+    float *sums, *c, *h, *y, *reset_h;
+} cell;
+
+/* Instruction sets for bytes link these. */
+#define ht_lstm_row HT_SHARED(lstm_row)
+void ht_lstm_row(const layer *l, const cell *at, int plain);
+#define ht_gru_gates_row HT_SHARED(gru_gates_row)
+void ht_gru_gates_row(const layer *l, const cell *at, int plain);
+#define ht_gru_row HT_SHARED(gru_row)
+void ht_gru_row(const layer *l, const cell *at, int plain);
+#define ht_rnn_row HT_SHARED(rnn_row)
+void ht_rnn_row(const layer *l, const cell *at, int plain);
+#define ht_recurrent_multiply HT_SHARED(recurrent_multiply)
+void ht_recurrent_multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, const float *r, int64_t panels,
+                           float *sums, int64_t sums_row);
+
+#if HT_DEFINES_SHARED
 HT_INLINE vf activate(const int code, const activation *f, vf v)
 {
     const vf zero = vf_set1(0.0f), one = vf_set1(1.0f), a = vf_set1(f->p0), b = vf_set1(f->p1);
@@ -81,13 +102,6 @@ HT_INLINE void store(float *p, int64_t n, const int full, vf v)
     else
         vf_store_n(p, n, v);
 }
-
-/* One sequence at one step. `z`: the input's share of the gates, `sums`: h * R'; `c`, `h`: its state, overwritten; `y`:
- * a second copy of the state. `plain`: default functions, no clip and no option, as compile-time facts. */
-typedef struct {
-    const float *z;
-    float *sums, *c, *h, *y, *reset_h;
-} cell;
 
 HT_INLINE vf gate_of(const layer *l, const cell *at, int gate, int64_t j, int64_t n, const int full)
 {
@@ -165,7 +179,7 @@ HT_INLINE void rnn_block(const layer *l, const cell *at, int64_t j, int64_t n, c
 }
 
 #define ROW(name)                                                                                                     \
-    static void name##_row(const layer *l, const cell *at, int plain)                                                 \
+    void ht_##name##_row(const layer *l, const cell *at, int plain)                                                   \
     {                                                                                                                 \
         int64_t j = 0;                                                                                                \
         if (plain) {                                                                                                  \
@@ -243,8 +257,8 @@ HT_INLINE void vector_panels(const float *h, int64_t h_row, int64_t k, const flo
 #endif
 
 /* sums[rows][panels * HT_PANEL] = h[rows][k] times `panels` panels of R. */
-static void multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, const float *r, int64_t panels, float *sums,
-                     int64_t sums_row)
+void ht_recurrent_multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, const float *r, int64_t panels,
+                           float *sums, int64_t sums_row)
 {
     if (rows > 3) {
         const int64_t blocks = ht_max64(1, ht_ceil_div(k, HT_BLOCK_K)), step = ht_ceil_div(k, blocks);
@@ -275,6 +289,8 @@ static void multiply(const float *h, int64_t h_row, int64_t rows, int64_t k, con
             vector_panels(h, h_row, k, r + p * panel, sums + p * HT_PANEL, sums_row, 3, 1, 1);
     }
 }
+
+#endif
 
 /* A row of h in bytes; it takes 4 bytes for each element that the row is wide. */
 typedef struct {
@@ -381,8 +397,8 @@ static void multiply_part(void *context, int64_t part, int thread)
     if (l->scales)
         multiply_bytes(l, p->scale, p->zero, p->r, first, last - first, p->sums + first * HT_PANEL, l->gates * l->padded);
     else
-        multiply(p->h, l->padded, l->batch, l->hidden, (const float *)p->r + first * l->hidden * HT_PANEL, last - first,
-                 p->sums + first * HT_PANEL, l->gates * l->padded);
+        ht_recurrent_multiply(p->h, l->padded, l->batch, l->hidden, (const float *)p->r + first * l->hidden * HT_PANEL,
+                              last - first, p->sums + first * HT_PANEL, l->gates * l->padded);
 }
 
 static void multiply_split(ht_team *team, int64_t parts, const layer *l, const float *h, const void *r, int64_t panels,
@@ -481,13 +497,13 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
                                  .c = kind == LSTM ? last_c + state + b * state_step : NULL,
                                  .h = l.h + b * l.padded, .y = y + to * hidden, .reset_h = l.reset_h + b * l.padded};
                 if (kind == LSTM)
-                    lstm_row(&l, &at, plain);
+                    ht_lstm_row(&l, &at, plain);
                 else if (kind == RNN)
-                    rnn_row(&l, &at, plain);
+                    ht_rnn_row(&l, &at, plain);
                 else if (half == 0)
-                    gru_gates_row(&l, &at, plain);
+                    ht_gru_gates_row(&l, &at, plain);
                 else
-                    gru_row(&l, &at, plain);
+                    ht_gru_row(&l, &at, plain);
             }
             if (half == 0 && !(step == 0 && !h0))
                 multiply_split(team, job->step_parts, &l, l.reset_h, (const float *)weights + 2 * l.padded * hidden, panels,
@@ -509,11 +525,8 @@ HT_INLINE void walk(const job_of_run *job, const int kind, int64_t d, float *scr
         const job_of_run *job = (const job_of_run *)context;                                      \
         walk(job, kind, part, (float *)ht_scratch(job->call, thread), NULL);                      \
     }
-DIRECTION(lstm_direction, LSTM)
-DIRECTION(gru_direction, GRU)
-DIRECTION(rnn_direction, RNN)
 
-HT_INLINE int run(const ht_call *call, const int kind)
+HT_INLINE int run(const ht_call *call, const int kind, void (*direction)(void *, int64_t, int))
 {
     const int num_functions = kind == LSTM ? 3 : kind == GRU ? 2 : 1, gates = kind == LSTM ? 4 : kind == GRU ? 3 : 1;
     const int num_in = kind == LSTM ? 7 : kind == GRU ? 5 : 4;
@@ -557,7 +570,7 @@ HT_INLINE int run(const ht_call *call, const int kind)
     job_of_run job = {.call = call, .l = l, .longest = longest, .step_parts = 1};
     const double cost = (double)batch * gates * (double)l.padded * (double)hidden;
     if (dirs > 1 && ht_wanted(call, cost * (double)longest * (double)dirs) > 1) {
-        ht_parallel(call->team, dirs, kind == LSTM ? lstm_direction : kind == GRU ? gru_direction : rnn_direction, &job);
+        ht_parallel(call->team, dirs, direction, &job);
         return HT_OK;
     }
     /* One part per thread in each step, because a region costs a microsecond. */
@@ -567,6 +580,11 @@ HT_INLINE int run(const ht_call *call, const int kind)
     return HT_OK;
 }
 
-int HT_KERNEL(lstm)(const ht_call *call) { return run(call, LSTM); }
-int HT_KERNEL(gru)(const ht_call *call) { return run(call, GRU); }
-int HT_KERNEL(rnn)(const ht_call *call) { return run(call, RNN); }
+DIRECTION(lstm_direction, LSTM)
+int HT_KERNEL(lstm)(const ht_call *call) { return run(call, LSTM, lstm_direction); }
+#if HT_DEFINES_SHARED
+DIRECTION(gru_direction, GRU)
+int HT_KERNEL(gru)(const ht_call *call) { return run(call, GRU, gru_direction); }
+DIRECTION(rnn_direction, RNN)
+int HT_KERNEL(rnn)(const ht_call *call) { return run(call, RNN, rnn_direction); }
+#endif
