@@ -18,6 +18,7 @@ import hetero
 from hetero.assign import assign_by_cost
 from hetero.assign.cuts import least_latency
 from hetero.assign.pipeline import balance_stages
+from hetero.assign.schedule import Room, least_makespan
 from hetero.partition import POLICIES, Graph, TransitiveClosure, partition_graph
 
 MODEL = """
@@ -255,6 +256,24 @@ def assign(folder: Path) -> Any:
     return found.device_of.tolist(), found.cost, latency.device_of.tolist()
 
 
+@functools.cache
+def _schedule_case() -> Any:
+    from schedule_cases import random_case
+
+    return random_case(np.random.default_rng(5), 14, 3, lane=np.array([0, 1, 1]))
+
+
+def makespan(folder: Path) -> Any:
+    case = _schedule_case()
+    n, k = case.scheduler.graph.num_nodes, case.problem.num_devices
+    scheduler = case.scheduler.with_problem(case.problem)  # which has cached nothing
+    found = assign_by_cost(case.problem)
+    cut = least_makespan(scheduler, [found.device_of[:n]])
+    room = Room(np.arange(n), np.arange(n) // 2, np.ones((n + 1) // 2), np.ones(n), np.full(k, n))
+    within = [scheduler.assign(room).tolist(), scheduler.assign_chains(room).tolist()]
+    return cut.partition.subgraph_of.tolist(), cut.latency, within, scheduler.lower_bound()
+
+
 def balance(folder: Path) -> Any:
     case = _pipeline_case()
     return balance_stages(case.graph, case.problem, case.launch, 3).stage_of.tolist()
@@ -349,7 +368,10 @@ def _files(folder: Path) -> Any:
 
 IN_MEMORY: dict[str, Callable[[Path], Any]] = {
     **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
-    **{operation.__name__: operation for operation in (read, graph, limited, checked, closure, assign, balance)},
+    **{
+        operation.__name__: operation
+        for operation in (read, graph, limited, checked, closure, assign, makespan, balance)
+    },
     **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
     **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},
     **{operation.__name__: operation for operation in (compile_hetero, infer, export, import_)},
@@ -384,6 +406,21 @@ def raising(folder: Path) -> Any:
         raise RuntimeError from error
 
 
+def going_on(folder: Path) -> Any:
+    try:
+        return graph(folder)
+    except KeyboardInterrupt:
+        return None
+
+
+def hoarding(folder: Path) -> Any:
+    try:
+        return graph(folder)
+    except KeyboardInterrupt:
+        _KEPT.append(TransitiveClosure(_graph()[0]))
+        raise
+
+
 def unfinished(folder: Path) -> Any:
     with (folder / "file").open("wb", buffering=0) as file:
         for _ in range(3):
@@ -392,6 +429,6 @@ def unfinished(folder: Path) -> Any:
 
 
 CONTROLS: dict[str, Callable[[Path], Any]] = {
-    operation.__name__: operation for operation in (leaking, swallowing, raising, unfinished)
+    operation.__name__: operation for operation in (leaking, swallowing, raising, going_on, hoarding, unfinished)
 }
 OPERATIONS = {**IN_MEMORY, **ON_FILES, **CONTROLS}
