@@ -181,7 +181,7 @@ def _indices() -> list[Any]:
             "g",
             [helper.make_tensor_value_info("x", 1, ["n"])],
             [helper.make_tensor_value_info("y", 1, [2])],
-            [helper.make_tensor(name, 1, [1], [1.0]), helper.make_tensor("v", 1, [9], np.ones(9))],
+            [helper.make_tensor(name, 1, [9], np.ones(9)), helper.make_tensor("v", 1, [9], np.ones(9))],
         )
         data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
         made.append(OnnxIndex(np.frombuffer(data, np.uint8), bytes(16)))
@@ -191,11 +191,12 @@ def _indices() -> list[Any]:
 def skeletons(folder: Path) -> Any:
     """What is inferred from: its buffer grows at each of its fields."""
     written = []
-    for index in _indices():
+    for number, index in enumerate(_indices()):
         arrays = index.arrays
         constants = np.array([1, 0, 1], np.uint8)
         infos, keeps = np.ones(len(arrays["info_value"]), np.uint8), np.ones(len(arrays["value_name"]), np.uint8)
-        written.append(index.skeleton(constants, infos, keeps, 4, b"hidden"))
+        hidden = b"hidden" + b"_" * (number % 3)  # between the constants: so that their places differ by all numbers
+        written.append(index.skeleton(constants, infos, keeps, 4, hidden))
     return written
 
 
