@@ -205,7 +205,7 @@ def _graph() -> tuple[Graph, np.ndarray]:
     rng = np.random.default_rng(3)
     n = 60
     ends = np.sort(rng.integers(0, n, (2 * n, 2)), axis=1)
-    ends = ends[ends[:, 0] < ends[:, 1]]
+    ends = np.unique(ends[ends[:, 0] < ends[:, 1]], axis=0)
     return Graph.from_edges(ends[:, 0], ends[:, 1], n), rng.integers(0, 3, n)
 
 
@@ -220,6 +220,14 @@ def partition(policy: str, folder: Path) -> Any:
     return found.subgraph_of.tolist(), found.cut_edges, found.quotient.indices.tolist(), found.lower_bound
 
 
+def weighted(folder: Path) -> Any:
+    made, device = _graph()
+    weight = np.arange(made.num_edges) % 7 + 1.0
+    found = partition_graph(made, device, edge_weight=weight)
+    split = partition_graph(made, device, edge_weight=weight, max_nodes=4)
+    return found.subgraph_of.tolist(), split.subgraph_of.tolist()
+
+
 def limited(folder: Path) -> Any:
     made, device = _graph()
     return partition_graph(made, device, max_nodes=4, min_nodes=2, allowed=np.ones((60, 3), bool)).subgraph_of.tolist()
@@ -227,7 +235,7 @@ def limited(folder: Path) -> Any:
 
 def checked(folder: Path) -> Any:
     made, device = _graph()
-    hetero.check_partition(made, device, _partition_of_graph())
+    hetero.check_partition(made, device, _partition_of_graph(), maximal=True, ordered=True)
 
 
 @functools.cache
@@ -371,7 +379,7 @@ IN_MEMORY: dict[str, Callable[[Path], Any]] = {
     **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
     **{
         operation.__name__: operation
-        for operation in (read, graph, limited, checked, closure, assign, makespan, balance)
+        for operation in (read, graph, limited, weighted, checked, closure, assign, makespan, balance)
     },
     **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
     **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},

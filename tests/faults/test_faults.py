@@ -20,6 +20,7 @@ QUICK = (
     "checked",
     "closure",
     "limited",
+    "weighted",
     *(f"partition_{policy}" for policy in POLICIES),
 )
 READS = ("read", "keys", "skeletons")
