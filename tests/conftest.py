@@ -19,16 +19,18 @@ from model_zoo import light, make_model, minilm
 from report_cases import HOSTILE_NAMES, chain
 
 # Their slow tests take the longest. They begin before the other slow ones, so that no process waits for one at the end.
-LONGEST = (
+# Those of the first list share nothing, so that each is a group by itself, which any process may take.
+LONG_TESTS = (
     "devices/template/test_against_onnxruntime.py",
     "devices/cpu/operators/test_operators.py",
-    "plugin/test_cancellation.py",
-    "docs/test_snippets.py",
-    "docs/test_site.py",
-    "test_stubs.py",
     "devices/cpu/test_backend.py",
     "devices/ort/test_plugin.py",
+    "docs/test_snippets.py",
+    "faults/test_faults.py",
+    "hostile/test_forgeries.py",
+    "test_stubs.py",
 )
+LONG_FILES = ("plugin/test_cancellation.py", "docs/test_site.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,18 +43,29 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first: a broken build shows within seconds.
 
-    With ``-n``, each process takes whole groups: the quick or the slow tests of a file, which share its fixtures, or
-    all tests of RAY, whose clusters would meet each other."""
+    With ``-n``, each process takes whole groups: the quick or the slow tests of a file, which share its fixtures, one
+    long test, or all tests of RAY, whose clusters would meet each other."""
     items.sort(key=turn)
     for item in items:
-        group = "RAY" if item.path.match("devices/ray/*") else f"{item.path}, slow: {is_slow(item)}"
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+def group_of(item: pytest.Item) -> str:
+    if item.path.match("devices/ray/*"):
+        return "RAY"
+    if is_slow(item) and is_in(item, LONG_TESTS):
+        return item.nodeid
+    return f"{item.path}, slow: {is_slow(item)}"
 
 
 def turn(item: pytest.Item) -> int:
     if not is_slow(item):
         return 0
-    return 1 if any(item.path.match(name) for name in LONGEST) else 2
+    return 1 if is_in(item, LONG_TESTS + LONG_FILES) else 2
+
+
+def is_in(item: pytest.Item, files: tuple[str, ...]) -> bool:
+    return any(item.path.match(name) for name in files)
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -1,6 +1,6 @@
 """Mutation testing of C files: change one comparison, constant or index, and see whether the tests notice.
 
-    python tools/mutate.py partition --sample 60 --seed 1       # also: reader, memory, tiles
+    python tools/mutate.py partition --sample 60 --seed 1       # also: the others of SUBJECTS
     python tools/mutate.py partition --file bound.c             # mutants of one file
     python tools/mutate.py memory --only 'arena_layout.c:89:'   # those whose description contains this
 
@@ -53,6 +53,30 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         ["src/_core/kernels/tiled_product.c", "src/_core/kernels/integer_tiles.h", "src/_core/kernels/conv_wide.c"],
         ["tests/kernels/test_tiled_product.py", "tests/kernels/test_integer_gemm.py",
          "tests/kernels/test_conv_integer.py"],
+    ),
+    "convolutions": (
+        [f"src/_core/kernels/conv_{name}.c" for name in ("direct", "depthwise", "square", "narrow", "rows")],
+        ["tests/kernels/test_conv.py", "tests/kernels/test_conv_grouped.py",
+         "tests/devices/cpu/operators/test_convolution.py", "tests/kernels/test_team.py"],
+    ),
+    "pools": (
+        ["src/_core/kernels/pool*.c"],
+        ["tests/kernels/test_pool.py", "tests/devices/cpu/operators/test_spatial.py",
+         "tests/kernels/test_team.py"],
+    ),
+    "reductions": (
+        [f"src/_core/kernels/{name}.c" for name in ("reduce", "arg_extreme", "cumsum", "softmax")],
+        [f"tests/kernels/test_{name}.py" for name in ("arg_extreme", "cumsum", "softmax", "reduce", "team")],
+    ),
+    "quantized": (
+        [f"src/_core/kernels/{name}.c" for name in ("quantize", "quantized_binary", "lookup", "depthwise_integer")],
+        ["tests/kernels/test_quantize.py", "tests/kernels/test_quantized_binary.py", "tests/kernels/test_lookup.py",
+         "tests/kernels/test_conv_integer.py", "tests/kernels/test_team.py"],
+    ),
+    "states": (
+        ["src/_core/kernels/append.c", "src/_core/kernels/copy_strided.c"],
+        ["tests/kernels/test_append.py", "tests/kernels/test_copy_strided.py", "tests/devices/cpu/test_appended.py",
+         "tests/kernels/test_team.py"],
     ),
 }  # fmt: skip
 """By subject: the files, and the tests that must notice, in their order."""

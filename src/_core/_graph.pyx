@@ -21,7 +21,10 @@ cdef int64_t MAX_COUNT = 2**31 - 1
 cdef int64_t PIECE = 1 << 20  # elements copied between two checks for signals: about a millisecond
 
 
-# ---- errors, checked arrays ----
+# ---- errors, checked arrays, signals ----
+
+watches_before = -1
+
 
 cdef int reraise() except -1:
     return -1
@@ -396,3 +399,13 @@ def kahn(Csr csr not None):
         status = hg_kahn(csr.c.n, csr.c.indptr, csr.c.indices, order, &done, NULL, &cycle_length, &watch)
     finish(status)
     return order_array
+
+
+def interrupt(int64_t computation, int64_t work=0):
+    """For tests: raises KeyboardInterrupt in the computation of this number from now on, once it has done that many
+    units of work; -1 for none. Returns how many computations were left until that of the call before, below 0 if it
+    began."""
+    global watches_before, work_before
+    cdef int64_t left = watches_before
+    watches_before, work_before = computation, work
+    return left

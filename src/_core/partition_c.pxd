@@ -9,6 +9,7 @@ cdef extern from "partition/graph.h" nogil:
         HG_INTERRUPTED
         HG_OVER_BUDGET
         HG_POLL_EVERY
+        HG_POLL_NS
         HG_VALID
         HG_BAD_ID
         HG_UNUSED_ID

@@ -22,7 +22,8 @@ from hetero.artifact.layout import comment_of
 from hetero.artifact.payload import PayloadReader, PayloadWriter
 from hetero.artifact.reader import Artifact, open_artifact
 from hetero.artifact.writer import ArtifactWriter
-from hetero.errors import ArtifactError, Corrupt, HeteroError, PropertyError
+from hetero.devices.template import TemplatePlugin
+from hetero.errors import ArtifactError, Corrupt, DeviceUnavailable, HeteroError, PropertyError
 
 DEVICE = "TEMPLATE"
 
@@ -39,15 +40,41 @@ def exported(compiled: hetero.CompiledModel) -> bytes:
     return stream.getvalue()
 
 
-def test_targets_that_cannot_be_written(compiled: hetero.CompiledModel, tmp_path: Path) -> None:
+def test_targets_that_cannot_be_written(
+    compiled: hetero.CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArtifactError, match="cannot be written: Not a directory"):
         compiled.export_model(tmp_path / "file" / "net.hetero")
     plan = hetero.Core().plan(network(), DEVICE)
     with pytest.raises(HeteroError, match="cannot split into"):
         hetero.split(network(), plan, tmp_path / ("a" * 300))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(HeteroError, match="cannot split into parts: No such file or directory"):
+        hetero.split(network(), plan, "parts")
     with pytest.raises(TypeError, match=r"expected a hetero\.Plan, as Core\.plan returns, got int"):
         hetero.split(network(), 1, tmp_path / "parts")  # type: ignore[arg-type]
+
+
+class _FromPytest(TemplatePlugin):
+    """As if the distribution pytest brought this device."""
+
+    def compile_model(self, model: hetero.Model, config: Any, context: Any = None) -> hetero.CompiledModel:
+        compiled = super().compile_model(model, config, context)
+        compiled.__class__ = type("Compiled", (type(compiled),), {"__module__": "pytest"})
+        return compiled
+
+
+def test_a_file_names_the_distribution_of_a_device_that_is_not_installed() -> None:
+    core = hetero.Core()
+    core.register_plugin("FOREIGN", _FromPytest)
+    stream = io.BytesIO()
+    core.compile_model(network(), "FOREIGN").export_model(stream)
+    with pytest.raises(DeviceUnavailable, match=r"compiled for FOREIGN, .* install pytest \(pip install pytest\)"):
+        hetero.Core().import_model(stream.getvalue())
 
 
 @pytest.mark.parametrize("value", [1, (bytes,), (bytes, 1)])

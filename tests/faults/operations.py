@@ -18,6 +18,7 @@ import hetero
 from hetero.assign import assign_by_cost
 from hetero.assign.cuts import least_latency
 from hetero.assign.pipeline import balance_stages
+from hetero.assign.schedule import Room, least_makespan
 from hetero.partition import POLICIES, Graph, TransitiveClosure, partition_graph
 
 MODEL = """
@@ -180,7 +181,7 @@ def _indices() -> list[Any]:
             "g",
             [helper.make_tensor_value_info("x", 1, ["n"])],
             [helper.make_tensor_value_info("y", 1, [2])],
-            [helper.make_tensor(name, 1, [1], [1.0]), helper.make_tensor("v", 1, [9], np.ones(9))],
+            [helper.make_tensor(name, 1, [9], np.ones(9)), helper.make_tensor("v", 1, [9], np.ones(9))],
         )
         data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
         made.append(OnnxIndex(np.frombuffer(data, np.uint8), bytes(16)))
@@ -190,11 +191,12 @@ def _indices() -> list[Any]:
 def skeletons(folder: Path) -> Any:
     """What is inferred from: its buffer grows at each of its fields."""
     written = []
-    for index in _indices():
+    for number, index in enumerate(_indices()):
         arrays = index.arrays
         constants = np.array([1, 0, 1], np.uint8)
         infos, keeps = np.ones(len(arrays["info_value"]), np.uint8), np.ones(len(arrays["value_name"]), np.uint8)
-        written.append(index.skeleton(constants, infos, keeps, 4, b"hidden"))
+        hidden = b"hidden" + b"_" * (number % 3)  # between the constants: so that their places differ by all numbers
+        written.append(index.skeleton(constants, infos, keeps, 4, hidden))
     return written
 
 
@@ -203,7 +205,7 @@ def _graph() -> tuple[Graph, np.ndarray]:
     rng = np.random.default_rng(3)
     n = 60
     ends = np.sort(rng.integers(0, n, (2 * n, 2)), axis=1)
-    ends = ends[ends[:, 0] < ends[:, 1]]
+    ends = np.unique(ends[ends[:, 0] < ends[:, 1]], axis=0)
     return Graph.from_edges(ends[:, 0], ends[:, 1], n), rng.integers(0, 3, n)
 
 
@@ -218,6 +220,14 @@ def partition(policy: str, folder: Path) -> Any:
     return found.subgraph_of.tolist(), found.cut_edges, found.quotient.indices.tolist(), found.lower_bound
 
 
+def weighted(folder: Path) -> Any:
+    made, device = _graph()
+    weight = np.arange(made.num_edges) % 7 + 1.0
+    found = partition_graph(made, device, edge_weight=weight)
+    split = partition_graph(made, device, edge_weight=weight, max_nodes=4)
+    return found.subgraph_of.tolist(), split.subgraph_of.tolist()
+
+
 def limited(folder: Path) -> Any:
     made, device = _graph()
     return partition_graph(made, device, max_nodes=4, min_nodes=2, allowed=np.ones((60, 3), bool)).subgraph_of.tolist()
@@ -225,7 +235,7 @@ def limited(folder: Path) -> Any:
 
 def checked(folder: Path) -> Any:
     made, device = _graph()
-    hetero.check_partition(made, device, _partition_of_graph())
+    hetero.check_partition(made, device, _partition_of_graph(), maximal=True, ordered=True)
 
 
 @functools.cache
@@ -253,6 +263,24 @@ def assign(folder: Path) -> Any:
     found = assign_by_cost(case.problem)
     latency = least_latency(case.graph, case.problem, np.append(case.launch, 0))
     return found.device_of.tolist(), found.cost, latency.device_of.tolist()
+
+
+@functools.cache
+def _schedule_case() -> Any:
+    from schedule_cases import random_case
+
+    return random_case(np.random.default_rng(5), 14, 3, lane=np.array([0, 1, 1]))
+
+
+def makespan(folder: Path) -> Any:
+    case = _schedule_case()
+    n, k = case.scheduler.graph.num_nodes, case.problem.num_devices
+    scheduler = case.scheduler.with_problem(case.problem)  # which has cached nothing
+    found = assign_by_cost(case.problem)
+    cut = least_makespan(scheduler, [found.device_of[:n]])
+    room = Room(np.arange(n), np.arange(n) // 2, np.ones((n + 1) // 2), np.ones(n), np.full(k, n))
+    within = [scheduler.assign(room).tolist(), scheduler.assign_chains(room).tolist()]
+    return cut.partition.subgraph_of.tolist(), cut.latency, within, scheduler.lower_bound()
 
 
 def balance(folder: Path) -> Any:
@@ -349,7 +377,10 @@ def _files(folder: Path) -> Any:
 
 IN_MEMORY: dict[str, Callable[[Path], Any]] = {
     **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
-    **{operation.__name__: operation for operation in (read, graph, limited, checked, closure, assign, balance)},
+    **{
+        operation.__name__: operation
+        for operation in (read, graph, limited, weighted, checked, closure, assign, makespan, balance)
+    },
     **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
     **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},
     **{operation.__name__: operation for operation in (compile_hetero, infer, export, import_)},
@@ -384,6 +415,21 @@ def raising(folder: Path) -> Any:
         raise RuntimeError from error
 
 
+def going_on(folder: Path) -> Any:
+    try:
+        return graph(folder)
+    except KeyboardInterrupt:
+        return None
+
+
+def hoarding(folder: Path) -> Any:
+    try:
+        return graph(folder)
+    except KeyboardInterrupt:
+        _KEPT.append(TransitiveClosure(_graph()[0]))
+        raise
+
+
 def unfinished(folder: Path) -> Any:
     with (folder / "file").open("wb", buffering=0) as file:
         for _ in range(3):
@@ -392,6 +438,6 @@ def unfinished(folder: Path) -> Any:
 
 
 CONTROLS: dict[str, Callable[[Path], Any]] = {
-    operation.__name__: operation for operation in (leaking, swallowing, raising, unfinished)
+    operation.__name__: operation for operation in (leaking, swallowing, raising, going_on, hoarding, unfinished)
 }
 OPERATIONS = {**IN_MEMORY, **ON_FILES, **CONTROLS}

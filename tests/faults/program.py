@@ -1,4 +1,4 @@
-"""Runs one operation with a fault at the n-th call, for every n, and prints what went wrong as JSON.
+"""Runs one operation with a fault at the n-th call, for every n, or interrupts it, and prints what went wrong as JSON.
 
 Runs in a process of its own with shim.c preloaded; see `faults.shim.run`.
 """
@@ -21,11 +21,16 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "helpers")]
 
 from faults.operations import OPERATIONS
+from hetero import _graph
 from hetero.errors import HeteroError
 
 KINDS = {"memory": 1, "files": 2, "short": 3}
 ERRORS = {"memory": (errno.ENOMEM,), "files": (errno.ENOSPC, errno.EIO), "short": (0,)}
 FOREVER = 1 << 40
+COMPUTATIONS = 1 << 30
+"""More than an operation has."""
+MOST_COMPUTATIONS = 12
+"""How many computations of an operation are interrupted, at least, if it has as many."""
 
 
 class Shim:
@@ -125,6 +130,59 @@ def sweep(name: str, kind: str, step: int, first: int) -> dict[str, Any]:
     return {"calls": calls, "runs": runs, "failures": failures, "problems": problems}
 
 
+def sweep_interrupts(name: str, finest: int) -> dict[str, Any]:
+    """Interrupts each computation of the core in the operation, at points of its work that lie a ``finest``-th of the
+    work before them apart, or one unit."""
+    operation, shim, problems = OPERATIONS[name], Shim(), []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        operation(folder)
+        shim.find()
+        expected = operation(folder)
+        _graph.interrupt(COMPUTATIONS)
+        operation(folder)
+        computations = COMPUTATIONS - _graph.interrupt(-1)
+        gc.collect()
+        gc.freeze()
+        runs = failures = 0
+
+        def interrupted(computation: int, work: int) -> bool:
+            """Whether the operation was interrupted."""
+            result, raised = None, None
+            _graph.interrupt(computation, work)
+            try:
+                result = operation(folder)
+            except BaseException as caught:
+                raised = caught
+            finally:
+                _graph.interrupt(-1)
+            where = f"{name}, computation {computation}, interrupted after {work} units of work"
+            if raised is None:
+                if result != expected:
+                    problems.append(f"{where}: returned something else")
+            elif not isinstance(raised, KeyboardInterrupt):
+                problems.append(f"{where}: " + "".join(traceback.format_exception(raised)[-3:]))
+            return raised is not None
+
+        for computation in range(0, computations, 1 + computations // MOST_COMPUTATIONS):
+            before, work = shim.live(), 0
+            while len(problems) < 20:
+                runs += 1
+                if not interrupted(computation, work):
+                    break
+                failures += 1
+                work += 1 + work // finest
+            if operation(folder) != expected:
+                problems.append(f"{name}, computation {computation}, interrupted: the next run returned something else")
+            if work and shim.live() > before:
+                before = shim.live()
+                for _ in range(3):
+                    interrupted(computation, work // 2)
+                if shim.live() >= before + 3:
+                    problems.append(f"{name}, computation {computation}: leaks where it is interrupted")
+    return {"calls": computations, "runs": runs, "failures": failures, "problems": problems}
+
+
 def _leaks(shim: Shim, operation: Callable[[Path], Any], fresh: Callable[[], Path], n: int, more: int) -> bool:
     """Whether each of several runs leaves more blocks of the core than the run before."""
     before = shim.live()
@@ -142,7 +200,8 @@ def main() -> None:
     name, kind, step, first = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        print(json.dumps(sweep(name, kind, step, first)))
+        found = sweep_interrupts(name, finest=step) if kind == "interrupts" else sweep(name, kind, step, first)
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

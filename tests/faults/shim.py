@@ -2,6 +2,7 @@
 
 python tests/faults/shim.py assign --step 40            fail every 40th allocation
 python tests/faults/shim.py export --kind files         fail each call for files
+python tests/faults/shim.py assign --kind interrupts --step 16      raise KeyboardInterrupt in each computation
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def build(folder: Path) -> Path:
 def run(
     library: Path, operation: str, kind: str, *, step: int = 1, first: int = 1, seconds: float = 600
 ) -> dict[str, Any]:
-    """Fails every ``step``-th call, and returns what program.py found."""
+    """Fails every ``step``-th call, and returns what program.py found. For interrupts, ``step`` says how many there
+    are."""
     environment = {**os.environ, "LD_PRELOAD": str(library), "FAULTS_CALLERS": CORE}
     command = [sys.executable, str(HERE / "program.py"), operation, kind, str(step), str(first)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds)
@@ -51,7 +53,7 @@ def run(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operation", help="a name in operations.py")
-    parser.add_argument("--kind", choices=["memory", "files", "short"], default="memory")
+    parser.add_argument("--kind", choices=["memory", "files", "short", "interrupts"], default="memory")
     parser.add_argument("--step", type=int, default=1)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,5 @@
-"""Operations with a failure at the n-th allocation of the core, or at the n-th call that writes or makes files."""
+"""Operations with a failure at the n-th allocation of the core, or at the n-th call that writes or makes files, and
+operations that are interrupted."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ QUICK = (
     "checked",
     "closure",
     "limited",
+    "weighted",
     *(f"partition_{policy}" for policy in POLICIES),
 )
+READS = ("read", "keys", "skeletons")
+SOLVERS = ("assign", "makespan")
 LONG = ("plan", "plan_latency", "import_", "compile_cpu", "compile_dynamic")
 
 
@@ -32,6 +36,23 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("operation", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
 def test_each_allocation_may_fail(operation: str, library: Path) -> None:
     found = shim.run(library, operation, "memory")
+    assert found["problems"] == []
+    assert found["failures"] > 0
+
+
+@pytest.mark.parametrize("operation", SOLVERS)
+def test_some_allocations_may_fail(operation: str, library: Path) -> None:
+    """Of operations that solve hundreds of small problems, each of which allocates the same."""
+    found = shim.run(library, operation, "memory", step=29)
+    assert found["problems"] == []
+    assert found["failures"] > 0
+
+
+@pytest.mark.parametrize("operation", [*(name for name in QUICK if not name.startswith(READS)), *SOLVERS])
+def test_each_computation_may_be_interrupted(operation: str, library: Path) -> None:
+    """As by a signal handler that raises, at points that are spread over its work: nothing is kept, and the next run is
+    right."""
+    found = shim.run(library, operation, "interrupts", step=4)
     assert found["problems"] == []
     assert found["failures"] > 0
 
@@ -58,6 +79,8 @@ def test_each_write_may_be_short(operation: str, library: Path) -> None:
         ("leaking", "memory", "leaks in each run"),
         ("swallowing", "memory", "returned something else"),
         ("raising", "memory", "RuntimeError"),
+        ("going_on", "interrupts", "returned something else"),
+        ("hoarding", "interrupts", "leaks where it is interrupted"),
         ("unfinished", "files", "left file"),
         ("unfinished", "short", "returned something else"),
     ],

@@ -316,7 +316,7 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
             tally.seen[f"refused by {judge}"] += 1
             continue
         disagreed = list(_compared(case, judge, plain, answer, case.tolerance))
-        reasons = (k.reason for k in known if k.judge == judge and all(map(k.shows, disagreed)) and k.applies(case))
+        reasons = (k.reason for k in known if k.judge == judge and k.applies(case) and all(map(k.shows, disagreed)))
         reason = next(reasons, None) if disagreed else None
         if reason is None:
             found += disagreed

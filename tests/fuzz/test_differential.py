@@ -104,6 +104,12 @@ def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     other = differential.Known("onnxruntime", "it fails", lambda _: True, lambda difference: "fails" in difference)
     assert differential.differences(case, [other])
 
+    def read(difference: str) -> bool:
+        raise AssertionError("only differences of cases to which an entry applies have the form that it reads")
+
+    elsewhere = differential.Known("onnxruntime", "it is another operator's", lambda _: False, read)
+    assert differential.differences(case, [elsewhere])
+
 
 def test_the_largest_difference_is_told() -> None:
     one, two = np.array([1, 2, 3, 4], np.float32), np.array([1, 2.5, 9, 4.5], np.float32)

@@ -375,15 +375,21 @@ def _forget_peak() -> None:
         file.write("5")
 
 
-def attempt(subject: Any, choose: random.Random | None, tell: Callable[..., None]) -> str:
-    """One case. Returns the phase that refused it, or "fine"."""
+def end_after(seconds: float) -> None:
+    """End this process once it has used that much more CPU time, or never, with 0."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def attempt(
+    subject: Any, choose: random.Random | None, tell: Callable[..., None], limit: Callable[[float], None] = end_after
+) -> str:
+    """One case. Returns the phase that refused it, or "fine". ``limit``: what keeps a step within its CPU time."""
     steps = subject.steps(choose)
     for phase, step in steps:
         tell(phase)
         if phase.startswith("forge"):
             continue
-        limit = RUN_CPU_S if phase == "run" else 3 * CPU_S
-        signal.setitimer(signal.ITIMER_PROF, limit * (20 if CHECKED else 1))
+        limit((RUN_CPU_S if phase == "run" else 3 * CPU_S) * (20 if CHECKED else 1))
         _forget_peak()
         before, start = _peak()[0], time.process_time()
         refused = ""
@@ -404,7 +410,7 @@ def attempt(subject: Any, choose: random.Random | None, tell: Callable[..., None
             lines = "".join(traceback.format_exception(error)[-4:])
             tell("problem", f"{phase}: {type(error).__name__}: {str(error)[:500]}\n{lines}")
         finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            limit(0)
         seconds, growth = time.process_time() - start, _peak()[1] - before
         if phase != "run" and not CHECKED and choose is not None:
             if seconds > CPU_S:

@@ -228,6 +228,13 @@ def test_a_key_that_stands_twice(saved: Path) -> None:
         hetero.Plan.load(saved)
 
 
+def test_a_key_that_stands_twice_with_another_type(saved: Path) -> None:
+    """Python's reader of JSON, which looks for the key to name, keeps only the second value."""
+    saved.write_text(saved.read_text().replace('  "six": "FPGA"', '  "six": 6,\n  "six": "CPU"'))
+    with pytest.raises(hetero.HeteroError, match=r"Expected `str`, got `int` - at `\$\.affinity\[\.\.\.\]`"):
+        hetero.Plan.load(saved)
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000, b'{"format": "hetero-plan"}', b'{"version": 1e999}'],

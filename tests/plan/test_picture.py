@@ -20,11 +20,13 @@ Run = Callable[[hetero.Model, str | hetero.Plan], Profile]
 def test_notebook_pictures(core: hetero.Core, profile_of: Run, subgraphs: int) -> None:
     model = core.read_model(chain([f"n{i}" for i in range(2 * subgraphs - 1)], every=2 if subgraphs > 1 else 9))
     plan = core.plan(model, "HETERO:FPGA,CPU")
-    for svg in (plan_svg(plan), plan_svg(hetero.Plan.from_json(plan.to_json(), "plan"))):
+    loaded = hetero.Plan.from_json(plan.to_json(), "plan")
+    for svg in (plan_svg(plan), plan_svg(loaded)):
         root = ElementTree.fromstring(svg)
         assert f"chain: {plan.num_subgraphs:,} subgraph" in root.attrib["aria-label"]
         assert len(svg) < 100_000
     assert plan._repr_svg_() == plan_svg(plan)
+    assert loaded._repr_svg_() == plan_svg(loaded)
     if subgraphs <= 30:
         profile = profile_of(model, plan)
         drawn = ElementTree.fromstring(profile_svg(profile))

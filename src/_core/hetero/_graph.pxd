@@ -1,12 +1,18 @@
 """What the other modules of the partitioner take from ``_graph``: the graph, checked arrays, signals and errors."""
 
+from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from partition_c cimport HG_POLL_EVERY, hg_graph, hg_watch
+from partition_c cimport HG_POLL_EVERY, HG_POLL_NS, hg_graph, hg_watch
 
 cdef extern from "Python.h":
     # Declared without "except": the exception stays set while the C functions unwind.
     int PyErr_CheckSignals() noexcept
+    void PyErr_SetNone(PyObject *type) noexcept
+    PyObject *PyExc_KeyboardInterrupt
+
+# Set by `_graph.interrupt`, for tests: the computations before the one to interrupt, or -1, and its work until then.
+cdef int64_t watches_before, work_before
 
 
 cdef inline int poll_signals() noexcept with gil:
@@ -14,11 +20,23 @@ cdef inline int poll_signals() noexcept with gil:
     return PyErr_CheckSignals()
 
 
+cdef inline int poll_interrupt() noexcept with gil:
+    PyErr_SetNone(PyExc_KeyboardInterrupt)
+    return 1
+
+
 cdef inline hg_watch new_watch() noexcept nogil:
+    global watches_before
     cdef hg_watch watch
     watch.poll = poll_signals
     watch.left = HG_POLL_EVERY
     watch.polled = 0
+    if watches_before >= 0:
+        if watches_before == 0:
+            watch.poll = poll_interrupt
+            watch.left = work_before
+            watch.polled = -HG_POLL_NS  # so that the first look at the clock finds that it is time
+        watches_before -= 1
     return watch
 
 

@@ -107,8 +107,6 @@ def _check(data: bytes, file: PlanFile, label: str) -> None:
 
 def _distinct(pairs: list[tuple[str, Any]], label: str) -> None:
     """Reject duplicate keys in an object: JSON readers would use the last."""
-    if len(pairs) == len({key for key, _ in pairs}):
-        return
     seen = set()
     for key, value in pairs:
         if key in seen:

@@ -82,6 +82,8 @@ def test_a_file_holds_all_of_it(tmp_path):
     assert (loaded.measurements, loaded.links, loaded.digest) == (costs.measurements, costs.links, costs.digest)
     loaded.check_model(MODEL)
     assert loaded.to_json() == costs.to_json()
+    assert repr(loaded) == f"<Costs of {MODEL.name!r} on CPU>"
+    assert repr(Costs.of_model(MODEL)) == f"<Costs of {MODEL.name!r} on no device>"
     with pytest.raises(HeteroError, match="cannot write costs"):
         costs.save(tmp_path / "nowhere" / "costs.json")
 

@@ -99,6 +99,21 @@ def test_lrn_keeps_nan_within_its_window() -> None:
     np.testing.assert_array_equal(np.isnan(found.ravel()), [False, True, True, True, False, False])
 
 
+@pytest.mark.parametrize("opset", [14, 20])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_the_largest_of_no_booleans_is_false(opset: int, keepdims: int) -> None:
+    result = "bool[1,1]" if keepdims else "bool"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": {opset}]> g (bool[n,m] x) => ({result} y) '
+        f"{{ y = ReduceMax<keepdims = {keepdims}>(x) }}"
+    )
+    compiled = Core().compile_model(model, "TEMPLATE")
+    for x in (np.zeros((3, 0), bool), np.zeros((2, 2), bool), np.eye(2, dtype=bool)):
+        found = compiled({"x": x})["y"]
+        assert found.dtype == bool
+        np.testing.assert_array_equal(found, x.any(keepdims=bool(keepdims)))
+
+
 @pytest.mark.parametrize(
     ("op", "expected"), [("ReduceSum", 400.0), ("ReduceL1", 400.0), ("ReduceMean", 1.0), ("ReduceL2", 20.0)]
 )

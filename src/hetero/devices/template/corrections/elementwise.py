@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_reduce_max import ReduceMax_1 as UpstreamReduceMax_1
 
 from .table import Corrections
 
@@ -213,6 +214,17 @@ def _product(a: np.ndarray, b: np.ndarray) -> Any:
     return np.squeeze(result, missing)
 
 
+class ReduceMax_1(UpstreamReduceMax_1):
+    # In onnx.reference, the largest of no booleans is -inf as a boolean, which is true. Found by comparing with the CPU
+    # device.
+
+    def _run(self, x: np.ndarray, axes: Sequence[int] | None = None, keepdims: int = 1) -> tuple[np.ndarray, ...]:
+        if x.dtype == np.bool_:
+            return (np.asarray(x.any(axis=tuple(axes) if axes else None, keepdims=bool(keepdims))),)
+        result: tuple[np.ndarray, ...] = super()._run(x, axes, keepdims)  # type: ignore[no-untyped-call]
+        return result
+
+
 def _gemm(
     a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: float, beta: float, trans_a: int, trans_b: int
 ) -> np.ndarray:
@@ -344,6 +356,7 @@ CORRECTIONS: Corrections = (
     ("", "Div", 7, None, Div),
     ("", "Mod", 10, None, Mod),
     ("", "Pow", 7, None, Pow),
+    ("", "ReduceMax", 1, 17, ReduceMax_1),
     ("", "ReduceMean", 1, 17, ReduceMean_1),
     ("", "ReduceMean", 18, None, ReduceMean_18),
     ("", "PRelu", 1, 6, PRelu_1),
