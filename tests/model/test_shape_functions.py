@@ -36,6 +36,11 @@ BINARY = {
     "cs": ONE,
     "cz": ZERO,
 }
+JOINED = {"ys": ONE, "yz": ZERO}
+GEMM = {
+    "a": numbers(5, 4), "as": ONE, "az": ZERO, "b": numbers(5, 6), "bs": ONE, "bz": ZERO,
+    "c": np.zeros(6, np.int32), "ys": ONE, "yz": ZERO,
+}  # fmt: skip
 ATTENTION = {"x": X, "w": floats(16, 48), "b": floats(48)}
 Q_ATTENTION = {"x": numbers(2, 5, 16), "w": numbers(16, 48), "b": floats(48), "xs": ONE, "ws": ONE}
 WINDOW = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}
@@ -79,6 +84,20 @@ CASES: list[tuple[str, Mapping[str, Array], dict[str, Any]]] = [
     ("EmbedLayerNormalization", {
         "i": IDS, "s": IDS, "w": floats(3, 8), "p": floats(5, 8), "t": floats(2, 8), "g": floats(8), "b": floats(8)
     }, {"outputs": 3, "constants": ("w", "p", "t", "g", "b")}),
+    *(("FusedMatMul", {"a": floats(2, 1, *a), "b": floats(3, *b)}, {"transA": ta, "transB": tb, "alpha": 0.5})
+      for ta, a in ((0, (4, 5)), (1, (5, 4))) for tb, b in ((0, (5, 6)), (1, (6, 5)))),
+    ("FusedMatMul", {"a": floats(4, 5), "b": floats(5, 6)}, {}),
+    ("FusedMatMul", {"a": floats(2, 4, 5), "b": floats(2, 5, 6)}, {"transBatchA": 0}),
+    ("QLinearConcat", JOINED | {"a": numbers(2, 3), "as": ONE, "az": ZERO}, {"axis": 1}),
+    ("QLinearConcat", JOINED | {
+        "a": numbers(2, 3), "as": ONE, "az": ZERO, "b": numbers(4, 3), "bs": ONE, "bz": ZERO
+    }, {"axis": 0}),
+    *(("GatherBlockQuantized", {"t": numbers(7, width), "i": np.ones((2, 3), np.int64), "s": floats(7, 2)},
+       {"bits": bits, "block_size": 16, "constants": ("t", "s")}) for bits, width in ((4, 16), (8, 32))),
+    ("QGemm", GEMM, {"transA": 1}),
+    ("QGemm", GEMM | {"a": numbers(4, 5), "b": numbers(6, 5)}, {"transB": 1, "alpha": 2.0}),
+    ("MultiHeadAttention", {"q": X, "k": floats(2, 7, 16), "v": floats(2, 7, 8)}, HEADS),
+    ("MultiHeadAttention", {"q": X, "k": floats(2, 2, 7, 8), "v": floats(2, 2, 7, 8)}, HEADS),
     ("MatMulNBits", {"a": X, "b": numbers(6, 1, 8), "s": floats(6)}, {"K": 16, "N": 6, "block_size": 16, "bits": 4}),
 ]  # fmt: skip
 UNKNOWN = {("QLinearGlobalAveragePool", "channels_last"), ("Attention", "qkv_hidden_sizes")}
@@ -156,3 +175,44 @@ def test_a_function_of_the_model_comes_first() -> None:
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)]
     assert read(helper.make_model(graph, opset_imports=opsets, functions=[own])).outputs[0].shape == (3, 2)
+
+
+def test_nodes_of_one_operator_that_need_different_functions() -> None:
+    parts = ["a", "s", "z"]
+    nodes = [
+        helper.make_node("QLinearConcat", ["s", "z", *parts * count], [f"y{count}"], domain=CONTRIB, axis=0)
+        for count in (2, 3)
+    ]
+    infos = [
+        helper.make_tensor_value_info("a", 2, [2, 3]),
+        helper.make_tensor_value_info("s", 1, []),
+        helper.make_tensor_value_info("z", 2, []),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)]
+
+    def shapes(chosen: list[onnx.NodeProto]) -> list[Any]:
+        outputs = [onnx.ValueInfoProto(name=node.output[0]) for node in chosen]
+        model = helper.make_model(helper.make_graph(chosen, "g", infos, outputs), opset_imports=opsets, ir_version=8)
+        return [port.shape for port in read(model).outputs]
+
+    assert shapes(nodes[:1]) == [(4, 3)]
+    assert shapes(nodes) == [None, None]
+
+
+@pytest.mark.parametrize(("a", "b"), [((3,), (3, 4)), ((2, 3), (3,)), ((3,), (3,)), ((2, 3), (4, 5)), ((), (2, 2))])
+def test_products_of_other_ranks_and_of_sizes_that_do_not_fit(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    """The shape stays unknown or is that of NumPy, and inference of the other nodes goes on."""
+    nodes = [
+        helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain=CONTRIB),
+        helper.make_node("Relu", ["a"], ["z"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("a", a), ("b", b))]
+    outputs = [onnx.ValueInfoProto(name=name) for name in ("y", "z")]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", infos, outputs), opset_imports=opsets, ir_version=8)
+    found = [port.shape for port in read(model).outputs]
+    assert found[1] == a
+    try:
+        assert found[0] in (None, np.matmul(np.zeros(a), np.zeros(b)).shape)
+    except ValueError:
+        assert found[0] is None

@@ -249,6 +249,8 @@ def _check(
     count = f"{counted(len(troubled), 'node')} {'is' if len(troubled) == 1 else 'are'}"
     if bool((device_of[troubled] < 0).any()):
         trouble = f"not supported by any device in the list [{', '.join(devices)}]"
+        if not any(device.partition(".")[0] == "CPU" for device in devices):
+            lines.append(f"  add a device that supports them at the end of the list: HETERO:{','.join(devices)},CPU")
     else:
         trouble = "placed on a device that does not support " + ("it" if len(troubled) == 1 else "them")
     raise UnsupportedModel(f"model {model.name!r}: {count} {trouble}:\n" + "\n".join(lines), unsupported)

@@ -140,7 +140,7 @@ def check_whole(model: Model, device: str, limit: int, units: Sequence[NDArray[n
     whole = partition_graph(model.graph, np.zeros(model.num_nodes, np.uint8))
     needs = check_limits(model, [device], whole, {device: limit}, units=[units])
     if needs is not None and needs.unknown[0]:
-        warn(unknown_size(model, device, limit, needs, 0))
+        warn(unknown_size(model, device, limit, needs, 0), about=f"sizes unknown to {device}")
 
 
 def rescued(

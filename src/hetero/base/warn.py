@@ -24,13 +24,14 @@ def each_once() -> Iterator[None]:
             _told.reset(token)
 
 
-def warn(message: str) -> None:
-    """Issue a ``RuntimeWarning`` at the line that called into hetero."""
+def warn(message: str, about: str = "") -> None:
+    """Issue a ``RuntimeWarning`` at the line that called into hetero. ``about``: of the messages with the same text
+    here, such as those on the nested graphs of a model, `each_once` issues only the first."""
     told = _told.get()
     if told is not None:
-        if message in told:
+        if (about or message) in told:
             return
-        told.add(message)
+        told.add(about or message)
     level = 1
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("hetero", "contextlib"):

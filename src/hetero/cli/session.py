@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.file_kinds import is_exported
 from ..core import Core, with_shapes
-from ..errors import HeteroError, InsufficientMemory, ModelError, PropertyError
+from ..errors import ModelError
 from ..model.model import Model
 from ..plan import Plan, PlanRecord
 from ..plugin.contract import CompiledModel, Port
 from .planning import Planning
 from .progress import working
-from .text import clean
 
 if TYPE_CHECKING:
     from .inputs import InputChoice
@@ -36,7 +35,6 @@ class Session:
         self._follow_links = planning.follow_links
         self._model: Model | None = None
         self._ports: Sequence[Port] | None = None  # without the sizes of `state_sizes`
-        self._unsized: Model | None = None  # the same
 
     @property
     def is_artifact(self) -> bool:
@@ -65,7 +63,6 @@ class Session:
                 name for name in model.default_inputs if any(entry.startswith(f"{name}=") for entry in choice.inputs)
             )
             self._ports = model.inputs
-            self._unsized = model
             self._model = with_shapes(model, choice.stated_shapes(model.inputs))
 
     @property
@@ -108,39 +105,12 @@ class Session:
                 compiled = self.core.import_model(self.path, planning.device, config)
             else:
                 config = {**config, **constraints}
-                compiled = self._compiled(lambda model: model, target, config, planning.pinned())
+                compiled = self.core.compile_model(self.model, target, config, pins=planning.pinned())
         return compiled, time.perf_counter() - begin
 
     def compile_reference(self, device: str) -> CompiledModel:
         """The model compiled for a device, without the affinities in the file."""
-        return self._compiled(lambda model: model.with_affinity({}), device, {}, None)
-
-    def _compiled(
-        self,
-        adapted: Callable[[Model], Model],
-        target: str | PlanRecord,
-        config: Mapping[str, Any],
-        pins: Mapping[str, str] | None,
-    ) -> CompiledModel:
-        """The model compiled for the stated sizes.
-
-        If a single device refuses it with these sizes but not without, it is compiled without them, with a note:
-        onnxruntime also infers the shapes of branches that are not taken. A lack of memory for these sizes is an error.
-        """
-        try:
-            return self.core.compile_model(adapted(self.model), target, config, pins=pins)
-        except (PropertyError, InsufficientMemory):
-            raise
-        except HeteroError as error:
-            if self._unsized is None or not isinstance(target, str) or ":" in target or self.model is self._unsized:
-                raise
-            try:
-                compiled = self.core.compile_model(adapted(self._unsized), target, config, pins=pins)
-            except HeteroError:
-                raise error from None
-            reason = clean(str(error).partition("\n")[0])
-            click.echo(f"Note: {target} compiles the model for any sizes, not for the given ones: {reason}", err=True)
-            return compiled
+        return self.core.compile_model(self.model.with_affinity({}), device)
 
 
 def core_with(planning: Planning) -> Core:

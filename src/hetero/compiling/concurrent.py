@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -19,14 +20,16 @@ Given = TypeVar("Given")
 
 
 class ConcurrentCalls(Generic[Given]):
-    """Starts ``calls`` in their order, at most ``threads`` at the same time."""
+    """Starts ``calls`` in their order, at most ``threads`` at the same time, in the context of the caller."""
 
     def __init__(self, calls: Sequence[Callable[[], Given]], threads: int) -> None:
         self._waiting = collections.deque(enumerate(calls))
         self._done = [threading.Event() for _ in calls]
         self._outcomes: list[tuple[bool, Any] | None] = [None] * len(calls)
         self._threads = [
-            threading.Thread(target=self._work, name=f"hetero compile {number}", daemon=True)
+            threading.Thread(
+                target=contextvars.copy_context().run, args=(self._work,), name=f"hetero compile {number}", daemon=True
+            )
             for number in range(min(threads, len(calls)))
         ]
         for thread in self._threads:

@@ -116,4 +116,4 @@ def _warn_of_unknown_sizes(plan: Plan) -> None:
     """Warn that limits may not hold. Callers that compile do not see `Plan.warnings`."""
     if plan.limits:
         for warning in unknown_sizes(plan):
-            warn(warning.message)
+            warn(warning.message, about=f"sizes unknown to {warning.device}")

@@ -175,8 +175,8 @@ def test_bad_seeds(hetero: Invoke, diamond_path: Path, seed: str) -> None:
     assert "--seed" in hetero("run", diamond_path, "--seed", seed, code=2).stderr
 
 
-def test_a_device_that_refuses_the_given_sizes(hetero: Invoke, tmp_path: Path) -> None:
-    """onnxruntime infers shapes in a branch that is not taken, where they do not fit."""
+def test_sizes_that_do_not_fit_a_branch_that_is_not_taken(hetero: Invoke, tmp_path: Path) -> None:
+    """onnxruntime infers shapes there as well."""
     value = onnx.helper.make_tensor_value_info
     weights = [
         onnx.numpy_helper.from_array(np.ones(shape, np.float32), name)
@@ -203,7 +203,6 @@ def test_a_device_that_refuses_the_given_sizes(hetero: Invoke, tmp_path: Path) -
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "branch.onnx")
     given = ("run", tmp_path / "branch.onnx", "-i", "c=false", "--shape", "x=1x1x4")
     found = hetero(*given, "-d", "ORT")
-    assert "Note: ORT compiles the model for any sizes, not for the given ones: ORT failed to compile" in found.stderr
     assert "1x1x4" in found.stdout
-    assert "Note: ORT" not in hetero(*given, "-d", "CPU").stderr
-    assert "Note: ORT" in hetero("compare", *given[1:], "-d", "CPU", "-d", "ORT").stderr
+    assert not found.stderr
+    assert "passes" in hetero("compare", *given[1:], "-d", "HETERO:ORT,CPU", "-d", "ORT").stdout

@@ -24,6 +24,7 @@ __all__ = [
     "dtype_of_value",
     "error_text",
     "failed_node",
+    "found_by_inference",
     "load",
     "missing_kernel",
     "new_session",
@@ -262,6 +263,11 @@ def failed_node(error: Exception) -> str:
         if match and match[1]:
             return match[1]
     return ""
+
+
+def found_by_inference(error: Exception) -> bool:
+    """Whether an error is one of shape inference inside a nested graph."""
+    return "Graph attribute inferencing failed" in str(error)
 
 
 def missing_kernel(error: Exception) -> bool:

@@ -211,7 +211,16 @@ class OrtPlugin(Plugin):
             return options
 
         try:
-            session = source.session(new_options(), providers)
+            try:
+                session = source.session(new_options(), providers)
+            except Exception as error:
+                if not backend.found_by_inference(error):
+                    raise
+                source.without_sizes()
+                try:
+                    session = source.session(new_options(), providers)
+                except Exception:
+                    raise error from None
             if not is_cpu and not takes_all(session, target.provider):
                 # Otherwise, unsupported nodes would silently run on the CPU.
                 self._refuse(model, device, refusals(model, target, own))

@@ -171,6 +171,20 @@ class SessionSource:
         self._tables = _only_gathered(model, self.weights)
         self._values: dict[str, Any] = {}
 
+    def without_sizes(self) -> None:
+        """Remove the sizes of values, which onnxruntime then finds in each run.
+
+        onnxruntime infers shapes in both branches of an ``If``. With known sizes, it therefore rejects a model if a
+        branch that never runs does not fit these sizes.
+        """
+        import onnx
+
+        proto = onnx.ModelProto.FromString(self.encoded)
+        for info in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
+            for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+                dim.Clear()
+        self.encoded = proto.SerializeToString()
+
     def session(self, options: Any, providers: list[Any]) -> Any:
         """A session that reads the weights of this object. It must not outlive the object."""
         ort = backend.load()
