@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.files import write_atomically
+from ...errors import HeteroError
 from . import backend, blas
 from .device import Device, KernelSource, Stream, file_kernel
 from .steps import KernelStep, ProductStep
@@ -41,6 +42,34 @@ class Matrix:
 
 
 @dataclasses.dataclass(frozen=True)
+class Access:
+    """How a kernel reads and writes the matrices of a product; see product.cl."""
+
+    a_along_k: bool
+    b_along_k: bool
+    a_four: bool
+    b_four: bool
+    c_four: bool
+
+    @staticmethod
+    def of(left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int]) -> Access:
+        """Of a product whose arguments are those of `multiply`."""
+        m, n, k = sizes
+        a_along_k, b_along_k = left.row != 1 or left.column == 1, right.row == 1 and right.column != 1
+
+        def in_fours(matrix: Matrix, length: int, along: int, across: int) -> bool:
+            return along == 1 and not (length | across | matrix.batch | matrix.begin) % 4
+
+        return Access(
+            a_along_k,
+            b_along_k,
+            in_fours(left, k, left.column, left.row) if a_along_k else in_fours(left, m, left.row, left.column),
+            in_fours(right, k, right.row, right.column) if b_along_k else in_fours(right, n, right.column, right.row),
+            in_fours(result, n, result.column, result.row),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Tile:
     """The part of a product that a work-group computes, and the part of a work-item in it. ``depth``: the number of
     terms that are in local memory at a time."""
@@ -52,22 +81,37 @@ class Tile:
     columns_each: int
 
     @property
-    def items(self) -> tuple[int, int]:
+    def items(self) -> int:
         """The size of a work-group."""
-        return self.columns // self.columns_each, self.rows // self.rows_each
+        return self.columns // self.columns_each * (self.rows // self.rows_each)
 
-    def source(self, half: bool) -> KernelSource:
+    def fits(self, device: Device) -> bool:
+        """Whether a device has the work-groups and the local memory."""
+        local_bytes = 2 * 4 * self.depth * (self.rows + self.columns + 8)  # as product.cl declares it
+        limits = device.cl_device
+        return self.items <= limits.max_work_group_size and local_bytes <= limits.local_mem_size
+
+    def source(self, half: bool, access: Access) -> KernelSource:
         """The kernel."""
         names = ("ROWS", "COLUMNS", "DEPTH", "ROWS_EACH", "COLUMNS_EACH")
         numbers = (self.rows, self.columns, self.depth, self.rows_each, self.columns_each)
-        return file_kernel("product.cl", "product", half, (("TILED", 1), *zip(names, numbers, strict=True)))
+        flags = ((name.upper(), int(flag)) for name, flag in dataclasses.asdict(access).items())
+        return file_kernel("product.cl", "product", half, (("TILED", 1), *zip(names, numbers, strict=True), *flags))
+
+    def groups(self, m: int, n: int, batches: int) -> tuple[int, int, int]:
+        """The number of work-items in each dimension."""
+        return -(-n // self.columns) * self.items, -(-m // self.rows), batches
 
 
 TILES = (
     Tile(64, 64, 16, 4, 4),
+    Tile(128, 128, 8, 8, 8),
     Tile(128, 128, 16, 8, 8),
+    Tile(128, 256, 8, 8, 16),
+    Tile(256, 128, 8, 16, 8),
+    Tile(64, 128, 8, 8, 8),
     Tile(128, 64, 16, 8, 4),
-    Tile(64, 64, 32, 8, 8),
+    Tile(32, 64, 16, 4, 4),
     Tile(32, 32, 16, 2, 2),
     Tile(16, 16, 16, 1, 1),
 )
@@ -110,12 +154,15 @@ def multiply(
         (*numbers, left.batch, right.batch, result.batch, left.begin, right.begin, result.begin), np.uint32
     )
     if tile is not None:
-        source, items = tile.source(half), tile.items
-        across = (-(-n // tile.columns) * items[0], -(-m // tile.rows) * items[1], batches)
+        source, across = tile.source(half, Access.of(left, right, result, sizes)), tile.groups(m, n, batches)
+        local: tuple[int, ...] = (tile.items, 1, 1)
     else:
-        source, items = file_kernel("product.cl", "product", half), (1, 16)
-        across = (-(-n // 16), -(-m // 4), batches)
-    builder.launch(source, [*slots, packed], tensor, across, (*items, 1))
+        source, across, local = (
+            file_kernel("product.cl", "product", half),
+            (-(-n // 16), -(-m // 4), batches),
+            (1, 16, 1),
+        )
+    builder.launch(source, [*slots, packed], tensor, across, local)
 
 
 def _gemm(left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int], batches: int) -> blas.Gemm | None:
@@ -219,11 +266,11 @@ def _measured(device: Device, size: int, with_clblast: bool) -> Tile | None:
     if with_clblast:
         gemm = blas.Gemm(size, size, size, (False, False), (size, size, size), 1, (0, 0, 0), (0, 0, 0))
         steps[None] = ProductStep(0, gemm, (slots[0], slots[1], slots[2]))
+    access = Access(a_along_k=True, b_along_k=False, a_four=True, b_four=True, c_four=True)
     for tile in TILES:
-        items = tile.items
-        if items[0] * items[1] <= device.cl_device.max_work_group_size:
-            across = (-(-size // tile.columns) * items[0], -(-size // tile.rows) * items[1], 1)
-            steps[tile] = KernelStep(0, tile.source(False), [*slots, packed], across, (*items, 1))
+        if tile.fits(device):
+            source, across = tile.source(False, access), tile.groups(size, size, 1)
+            steps[tile] = KernelStep(0, source, [*slots, packed], across, (tile.items, 1, 1))
     times: dict[Tile | None, float] = {}
     for choice, step in steps.items():
         try:
@@ -236,6 +283,6 @@ def _measured(device: Device, size: int, with_clblast: bool) -> Tile | None:
                 event.wait()
                 taken = time.perf_counter() - begin
                 times[choice] = min(taken, times.get(choice, taken))
-        except cl.Error:
+        except (cl.Error, HeteroError):
             times.pop(choice, None)  # too much local memory or too many registers for this device
     return min(times, key=lambda choice: times[choice], default=TILES[0])
