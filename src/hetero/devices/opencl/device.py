@@ -54,10 +54,11 @@ class Stream:
     """An in-order queue for kernels, and a queue for copies in each direction. Copies overlap with kernels; events say
     what has to wait for what."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, timed: bool = False) -> None:
+        """``timed``: events have times, which costs time on the device."""
         cl = backend.load()
-        timed = cl.command_queue_properties.PROFILING_ENABLE
-        self.compute, self.upload, self.download = (cl.CommandQueue(context, properties=timed) for _ in range(3))
+        properties = cl.command_queue_properties.PROFILING_ENABLE if timed else 0
+        self.compute, self.upload, self.download = (cl.CommandQueue(context, properties=properties) for _ in range(3))
 
     def flush(self) -> None:
         """Start what is queued."""
