@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .builder import Builder
     from .tensors import Tensor
 
-__all__ = ["TILES", "Choices", "Matrix", "Tile", "multiply", "tuned"]
+__all__ = ["TILES", "Access", "Choices", "Matrix", "Tile", "multiply", "seconds_of_each", "tuned"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Tile:
         """Whether a device has the work-groups and the local memory."""
         local_bytes = 2 * 4 * self.depth * (self.rows + self.columns + 8)  # as product.cl declares it
         limits = device.cl_device
-        return self.items <= limits.max_work_group_size and local_bytes <= limits.local_mem_size
+        return self.items <= int(limits.max_work_group_size) and local_bytes <= int(limits.local_mem_size)
 
     def source(self, half: bool, access: Access) -> KernelSource:
         """The kernel."""
@@ -258,8 +258,15 @@ def _write(path: str, stored: dict[str, Any]) -> None:
 
 def _measured(device: Device, size: int, with_clblast: bool) -> Tile | None:
     """The fastest tile for a square product; None stands for CLBlast."""
+    times = seconds_of_each(device, size, with_clblast)
+    return min(times, key=lambda choice: times[choice], default=TILES[0])
+
+
+def seconds_of_each(device: Device, size: int, with_clblast: bool) -> dict[Tile | None, float]:
+    """The time of a square product with each tile that the device can run; None stands for CLBlast."""
     cl, stream = backend.load(), Stream(device.context)
-    blocks = [device.memory.upload(np.zeros((size, size), np.float32)) for _ in range(3)]
+    values = np.random.default_rng(0).standard_normal((size, size), np.float32)  # zeros would take less time
+    blocks = [device.memory.upload(values) for _ in range(3)]
     slots = tuple(Slot(block.nbytes, CONSTANT, block) for block in blocks)
     packed = np.array((size, size, size, size, 1, size, 1, size, 0, 0, 0, 0, 0, 0), np.uint32)
     steps: dict[Tile | None, KernelStep | ProductStep] = {}
@@ -272,17 +279,18 @@ def _measured(device: Device, size: int, with_clblast: bool) -> Tile | None:
             source, across = tile.source(False, access), tile.groups(size, size, 1)
             steps[tile] = KernelStep(0, source, [*slots, packed], across, (tile.items, 1, 1))
     times: dict[Tile | None, float] = {}
+    turns = max(3, 8192 // size)  # a small product takes less time than waiting for it
     for choice, step in steps.items():
         try:
             step.prepare(device)
             step.enqueue(stream, ()).wait()
-            for _ in range(2):  # the shorter of two, because the clock of an idle GPU is slow
+            for _ in range(3):  # the shortest of three, because the clock of an idle GPU is slow
                 begin = time.perf_counter()
-                for _ in range(3):
+                for _ in range(turns):
                     event = step.enqueue(stream, ())
                 event.wait()
-                taken = time.perf_counter() - begin
+                taken = (time.perf_counter() - begin) / turns
                 times[choice] = min(taken, times.get(choice, taken))
         except (cl.Error, HeteroError):
-            times.pop(choice, None)  # too much local memory or too many registers for this device
-    return min(times, key=lambda choice: times[choice], default=TILES[0])
+            times.pop(choice, None)  # too many registers for this device
+    return times
