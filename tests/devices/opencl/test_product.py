@@ -107,6 +107,93 @@ def test_models_with_tiles(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -
             np.testing.assert_allclose(found["z"], inputs["a"].reshape(-1, 33) @ inputs["bt"].T, 1e-4, 1e-4)
 
 
+def kernels_of(core: hetero.Core, proto: Any, inputs: dict[str, np.ndarray], limit: float) -> list[str]:
+    """The names of the kernels that OPENCL starts for a model, as on a GPU. The results are those of ORT."""
+    model = core.read_model(proto)
+    expected = core.compile_model(model, "ORT")(inputs)
+    with as_gpu():
+        compiled = core.compile_model(model, "OPENCL", {"OPENCL_CLBLAST": "NO"})
+        runner: Any = compiled.create_runner()
+        for _ in range(2):
+            results = runner.run([inputs[port.name] for port in compiled.inputs])
+            for found, wanted in zip(results, expected.values(), strict=True):
+                assert found.dtype == wanted.dtype
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), limit, limit)
+        (plan,) = runner._plans.values()
+        return [step.source.name.partition("_")[0] for step in plan.steps]
+
+
+FOLLOWING = {
+    "bias": ([node("Add", ["p", "row"], ["y"])], 1),
+    "bias of rank 3": ([node("Add", ["p", "row3"], ["y"])], 1),
+    "one number": ([node("Mul", ["one", "p"], ["y"])], 1),
+    "residual": ([node("Add", ["same", "p"], ["q"]), node("Add", ["q", "row"], ["r"]), node("Relu", ["r"], ["y"])], 1),
+    "itself": ([node("Mul", ["p", "p"], ["y"])], 1),
+    "a choice": ([node("Where", ["which", "p", "row"], ["y"])], 1),
+    "sigmoid": ([node("Sigmoid", ["p"], ["q"]), node("Sub", ["row", "q"], ["y"])], 1),
+    "of columns": ([node("Add", ["p", "column"], ["y"])], 2),
+    "of batches": ([node("Add", ["p", "batch"], ["y"])], 2),
+    "broadcast": ([node("Add", ["p", "wide"], ["y"])], 2),
+    "another type": ([node("Greater", ["p", "row"], ["y"])], 2),
+    "two readers": ([node("Add", ["p", "row"], ["q"]), node("Sub", ["q", "p"], ["y"])], 2),
+    "two products": ([node("MatMul", ["a", "b"], ["o"]), node("Sub", ["p", "o"], ["y"])], 2),
+    "through Identity": ([node("Identity", ["p"], ["q"]), node("Add", ["q", "p"], ["y"])], 2),
+    "a result": ([node("Relu", ["p"], ["q"]), node("Neg", ["q"], ["r"]), node("Add", ["r", "p"], ["y"])], 2),
+    "a reduction": ([node("ReduceSum", ["p", "axes"], ["y"])], 2),
+    "nothing": ([node("Neg", ["row"], ["y"])], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLLOWING)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_elementwise_operators_after_a_product(core: hetero.Core, case: str, dtype: Any) -> None:
+    """The kernel of the product computes them, if each operand is a number, a row, or of the product's shape."""
+    nodes, kernels = FOLLOWING[case]
+    shapes = {"a": (2, 19, 5), "b": (5, 19), "row": (19,), "row3": (1, 1, 19), "one": (1,), "same": (2, 19, 19)}
+    shapes |= {"column": (19, 1), "batch": (2, 1, 19), "wide": (3, 1, 19, 19)}
+    nodes = [node("MatMul", ["a", "b"], ["p"]), *nodes]
+    read = {name for each in nodes for name in each.input}
+    inputs = {name: normal(*shape).astype(dtype) for name, shape in shapes.items() if name in read}
+    if "which" in read:
+        inputs["which"] = np.arange(19) % 3 == 0
+    outputs = ["p", "y"] if case == "a result" else ["y"]
+    proto = model_of(nodes, inputs, {"axes": np.array([1])} if "axes" in read else {}, outputs=outputs)
+    found = kernels_of(core, proto, inputs, 1e-5 if dtype == np.float32 else 1e-2)
+    assert len(found) == kernels
+
+
+@pytest.mark.parametrize(
+    ("shapes", "kernels"),
+    [
+        (((1, 5), (5, 1), (1,)), 1),
+        (((5,), (5, 7), (7,)), 1),
+        (((3, 5), (5,), (3,)), 1),
+        (((3, 5), (5,), (1, 3)), 2),
+        (((4, 3, 5), (4, 5, 1), (1,)), 1),
+        (((4, 3, 5), (4, 5, 3), (3,)), 1),
+        (((4, 3, 5), (4, 5, 3), (1, 3, 3)), 2),
+        (((4, 3, 5), (5, 6), (4, 3, 6)), 1),
+        (((2, 0), (0, 3), (3,)), 2),
+        (((0, 2), (2, 3), (3,)), 0),
+    ],
+)
+def test_shapes_after_a_product(core: hetero.Core, shapes: Any, kernels: int) -> None:
+    inputs = {name: normal(*shape) for name, shape in zip("abc", shapes, strict=True)}
+    nodes = [node("MatMul", ["a", "b"], ["p"]), node("Add", ["p", "c"], ["y"])]
+    assert len(kernels_of(core, model_of(nodes, inputs, outputs=["y"]), inputs, 1e-5)) == kernels
+
+
+@pytest.mark.parametrize(("attributes", "kernels"), [({}, 1), ({"alpha": 0.5}, 1), ({"beta": 2.0, "transB": 1}, 1)])
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (4, 6), (4, 1), (1,)])
+def test_gemm(core: hetero.Core, attributes: dict[str, Any], kernels: int, shape: tuple[int, ...]) -> None:
+    b = (6, 3) if attributes.get("transB") else (3, 6)
+    inputs = {"a": normal(4, 3), "b": normal(*b), "c": normal(*shape)}
+    nodes = [node("Gemm", ["a", "b", "c"], ["p"], **attributes), node("Relu", ["p"], ["y"])]
+    found = kernels_of(core, model_of(nodes, inputs, outputs=["y"]), inputs, 1e-5)
+    assert len(found) == kernels + (shape == (4, 1))
+
+
 @pytest.mark.usefixtures("forgotten")
 def test_a_device_is_tuned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device, path = first_device(), tmp_path / "new" / "opencl-tiles.json"

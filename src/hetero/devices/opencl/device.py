@@ -42,12 +42,12 @@ def _file(name: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def file_kernel(
-    file: str, name: str, half: bool = False, defines: tuple[tuple[str, str | int], ...] = ()
+    file: str, name: str, half: bool = False, defines: tuple[tuple[str, str | int], ...] = (), functions: str = ""
 ) -> KernelSource:
-    """A kernel of a file in ``kernels``. ``half``: whether S is half. ``defines``: its macros. They are part of the
-    source, so no text of a model may be among them."""
+    """A kernel of a file in ``kernels``. ``half``: whether S is half. ``defines``: its macros. ``functions``: what it
+    calls. Both are part of the source, so no text of a model may be among them."""
     lines = [f"#define {key} {value}\n" for key, value in (("HALF", 1),) * half + defines]
-    return KernelSource(name, "".join((*lines, _file("common.cl"), _file(file))))
+    return KernelSource(name, "".join((*lines, _file("common.cl"), functions, _file(file))))
 
 
 class Stream:

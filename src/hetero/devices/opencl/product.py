@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base.files import write_atomically
 from ...errors import HeteroError
@@ -24,9 +25,10 @@ from .tensors import CONSTANT, Slot
 
 if TYPE_CHECKING:
     from .builder import Builder
+    from .elementwise import Epilogue
     from .tensors import Tensor
 
-__all__ = ["TILES", "Access", "Choices", "Matrix", "Tile", "multiply", "seconds_of_each", "tuned"]
+__all__ = ["TILES", "Access", "Choices", "Matrix", "Tile", "TiledProduct", "multiply", "seconds_of_each", "tuned"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +93,16 @@ class Tile:
         limits = device.cl_device
         return self.items <= int(limits.max_work_group_size) and local_bytes <= int(limits.local_mem_size)
 
-    def source(self, half: bool, access: Access) -> KernelSource:
+    def source(self, half: bool, access: Access, epilogue: Epilogue | None = None) -> KernelSource:
         """The kernel."""
         names = ("ROWS", "COLUMNS", "DEPTH", "ROWS_EACH", "COLUMNS_EACH")
         numbers = (self.rows, self.columns, self.depth, self.rows_each, self.columns_each)
         flags = ((name.upper(), int(flag)) for name, flag in dataclasses.asdict(access).items())
-        return file_kernel("product.cl", "product", half, (("TILED", 1), *zip(names, numbers, strict=True), *flags))
+        defines: list[tuple[str, str | int]] = [("TILED", 1), *zip(names, numbers, strict=True), *flags]
+        if epilogue is not None:
+            defines += [("EPILOGUE_PARAMETERS", epilogue.parameters), ("EPILOGUE_NAMES", epilogue.names)]
+        functions = "" if epilogue is None else epilogue.function
+        return file_kernel("product.cl", "product", half, tuple(defines), functions)
 
     def groups(self, m: int, n: int, batches: int) -> tuple[int, int, int]:
         """The number of work-items in each dimension."""
@@ -115,9 +121,10 @@ TILES = (
     Tile(32, 32, 16, 2, 2),
     Tile(16, 16, 16, 1, 1),
 )
-"""The first is used for small products until a device is tuned."""
 Choices = tuple[Tile | None, ...]
 """The fastest tile for each of `_SIZES`; None stands for CLBlast."""
+_UNTUNED: Choices = (TILES[-2], TILES[0], TILES[0])
+"""For small products until a device is tuned. Not CLBlast, whose kernels the driver compiles for up to a minute."""
 _SIZES = (256, 1024, 2048)
 """Square products that a device is tuned with. A product is computed like the largest of them whose result has at most
 twice as many elements, or like the first: larger tiles are faster if there are enough of them for all processors."""
@@ -129,11 +136,49 @@ _lock = threading.Lock()
 _known: dict[str, Choices] = {}
 
 
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class TiledProduct:
+    """A product that computes a whole tensor, and that may wait for its reader: if the only reader is an elementwise
+    expression, the kernel computes that as well. ``n``: the number of columns. ``numbers``: see product.cl."""
+
+    node: int
+    tile: Tile
+    access: Access
+    operands: tuple[Slot, Slot]
+    n: int
+    numbers: NDArray[np.uint32]
+    items: tuple[int, int, int]
+
+    def launch(self, builder: Builder, result: Tensor, epilogue: Epilogue | None = None) -> None:
+        """Add the step. ``result``: of the epilogue, if there is one."""
+        source = self.tile.source(result.dtype == np.float16, self.access, epilogue)
+        arguments = () if epilogue is None else epilogue.arguments
+        node = builder.node
+        if epilogue is None:
+            builder.node = self.node
+        builder.launch(source, [*self.operands, result, self.numbers, *arguments], result, self.items, self.local)
+        builder.node = node
+
+    @property
+    def local(self) -> tuple[int, int, int]:
+        """The size of a work-group."""
+        return self.tile.items, 1, 1
+
+
 def multiply(
-    builder: Builder, left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int], batches: int
+    builder: Builder,
+    left: Matrix,
+    right: Matrix,
+    result: Matrix,
+    sizes: tuple[int, int, int],
+    batches: int,
+    may_wait: bool = False,
 ) -> None:
     """Add the step that computes ``result`` = ``left`` ``right``. ``sizes``: m, n, k. The columns of ``result`` are
-    contiguous."""
+    contiguous.
+
+    ``may_wait``: the product is the whole tensor, contiguous, and nobody writes to the operands again, so the step can
+    be added when the tensor is first read."""
     m, n, k = sizes
     if not m or not n or not batches:
         return
@@ -154,15 +199,15 @@ def multiply(
         (*numbers, left.batch, right.batch, result.batch, left.begin, right.begin, result.begin), np.uint32
     )
     if tile is not None:
-        source, across = tile.source(half, Access.of(left, right, result, sizes)), tile.groups(m, n, batches)
-        local: tuple[int, ...] = (tile.items, 1, 1)
-    else:
-        source, across, local = (
-            file_kernel("product.cl", "product", half),
-            (-(-n // 16), -(-m // 4), batches),
-            (1, 16, 1),
-        )
-    builder.launch(source, [*slots, packed], tensor, across, local)
+        access, items = Access.of(left, right, result, sizes), tile.groups(m, n, batches)
+        product = TiledProduct(builder.node, tile, access, slots[:2], n, packed, items)
+        if may_wait:
+            tensor.slot, tensor.product = None, product
+        else:
+            product.launch(builder, tensor)
+        return
+    source = file_kernel("product.cl", "product", half)
+    builder.launch(source, [*slots, packed], tensor, (-(-n // 16), -(-m // 4), batches), (1, 16, 1))
 
 
 def _gemm(left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int], batches: int) -> blas.Gemm | None:
@@ -191,8 +236,7 @@ def _chosen(builder: Builder, m: int, n: int, k: int, with_clblast: bool) -> Til
     if m * n * k >= _WORTH_TUNING:
         choices = tuned(device, builder.cache_folder, with_clblast)
     else:
-        first = None if with_clblast else TILES[0]
-        choices = _known.get(_key(device, with_clblast), (first,) * len(_SIZES))
+        choices = _known.get(_key(device, with_clblast), _UNTUNED)
     fitting = [at for at, size in enumerate(_SIZES) if size * size <= 2 * m * n]
     return choices[max(fitting, default=0)]
 

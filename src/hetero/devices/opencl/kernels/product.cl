@@ -84,8 +84,16 @@ float4 four(__global const S *x, uint at, uint step, int count, bool together)
             UNROLL for (uint e = 0; e < SIDE; e++) taken[block * SIDE + e] = from[e];                                  \
     }
 
+// EPILOGUE_NAMES: the arguments of the function epilogue, which the planner adds (elementwise.py).
+#ifdef EPILOGUE_NAMES
+#define FINISHED(v, i, j) epilogue(v, batch * p.c_batch + (i) * p.c_row + (j), j EPILOGUE_NAMES)
+#else
+#define EPILOGUE_PARAMETERS
+#define FINISHED(v, i, j) v
+#endif
+
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
-product(__global const S *a, __global const S *b, __global S *c, Product p)
+product(__global const S *a, __global const S *b, __global S *c, Product p EPILOGUE_PARAMETERS)
 {
     // Rows are padded, so that work-items that store along k do not all use the same bank; 16-byte alignment remains.
     __local float __attribute__((aligned(16))) a_tile[2][DEPTH][ROWS + 4];
@@ -138,12 +146,13 @@ product(__global const S *a, __global const S *b, __global S *c, Product p)
             uint j = column + (x + s / WIDTH * ITEMS_X) * WIDTH;
             if (C_FOUR && WIDTH == 4) {
                 if (i < p.m && j < p.n)
-                    STORE4((float4)(total[r][s], total[r][s + 1 % WIDTH], total[r][s + 2 % WIDTH],
-                                    total[r][s + 3 % WIDTH]), c + i * p.c_row + j);
+                    STORE4((float4)(FINISHED(total[r][s], i, j), FINISHED(total[r][s + 1 % WIDTH], i, j + 1),
+                                    FINISHED(total[r][s + 2 % WIDTH], i, j + 2),
+                                    FINISHED(total[r][s + 3 % WIDTH], i, j + 3)), c + i * p.c_row + j);
             } else
                 UNROLL for (uint e = 0; e < WIDTH; e++)
                     if (i < p.m && j + e < p.n)
-                        STORE(total[r][s + e], i * p.c_row + j + e, c);
+                        STORE(FINISHED(total[r][s + e], i, j + e), i * p.c_row + j + e, c);
         }
     }
 }
