@@ -9,12 +9,17 @@ Requires a GPU and onnxruntime-gpu. By the wall, medians. Every row is one size 
 - *per cut*: the additional time of each cut if neighbors are on the GPU (two device names of one GPU), or on the GPU
   and on hetero's CPU in turn; then for plain sessions that exchange NumPy arrays, and that leave values on the GPU.
   Cuts to the CPU include that the CPU computes half of the products.
+
+The second table is MiniLM over the GPU and hetero's CPU, which computes all nodes of one operator: *kept*, where values
+of the GPU stay there until the CPU reads them, and *arrays*, the same plan with a device that receives and returns
+arrays in each subgraph. *GPU alone* is the whole model there.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,11 +30,25 @@ from onnx import TensorProto, helper, numpy_helper
 import hetero
 from hetero.base.formatting import duration
 from hetero.devices.ort import OrtPlugin
+from real_models import load
 from timing import median_elapsed
 
 SIZES = ((1, 256), (64, 256), (256, 1024), (512, 2048))  # rows, columns
 NODES = 16
 EXACT = {"use_tf32": 0}
+
+
+MINILM = ((1, 16), (8, 128), (32, 256))  # batch, tokens
+ON_CPU = ("Softmax", "LayerNormalization", "Erf")
+
+
+class Arrays(OrtPlugin):
+    """The same devices without memory of their own: every subgraph receives and returns arrays."""
+
+    name = "ARRAYS"
+
+    def _memory(self, target: Any, options: Any) -> None:
+        return None
 
 
 class Second(OrtPlugin):
@@ -120,6 +139,35 @@ def rows_of(rows: int, columns: int, gpu: str, second: str, provider: str, secon
     return lines
 
 
+def minilm(id_: str, seconds: float) -> None:
+    proto, _ = load("MiniLM-L3, sequence 16")
+    core = hetero.Core()
+    core.register_plugin("ARRAYS", Arrays)
+    model = core.read_model(proto)
+    print("\n| MiniLM | on CPU | subgraphs | kept | arrays | ratio | GPU alone |")
+    print(f"|{'---|' * 7}")
+    for batch, length in MINILM:
+        ids = np.random.default_rng(0).integers(1000, 20000, (batch, length))
+        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        alone = core.compile_model(model, f"ORT.{id_}", {"ORT_PROVIDER_OPTIONS": EXACT} if id_ != "CPU" else {})
+        expected, base = alone(feed), median_elapsed(partial(alone, feed), seconds)
+        for operator in ON_CPU:
+            times, parts = [], set()
+            for plugin in ("ORT", "ARRAYS"):
+                gpu = f"{plugin}.{id_}"
+                config = {"DEVICE_PROPERTIES": {gpu: {"ORT_PROVIDER_OPTIONS": EXACT}}} if id_ != "CPU" else {}
+                pins = {node.key: "CPU" if node.op_type == operator else gpu for node in model.nodes}
+                compiled = core.compile_model(model, f"HETERO:{gpu},CPU", config, pins=pins)
+                parts.add(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+                for found, wanted in zip(compiled(feed), expected, strict=True):
+                    np.testing.assert_allclose(found, wanted, 1e-3, 1e-3)
+                times.append(median_elapsed(partial(compiled, feed), seconds))
+            assert len(parts) == 1
+            cells = [f"{batch} x {length}", operator, str(*parts), *map(duration, times)]
+            cells += [f"{times[0] / times[1]:.2f}", duration(base)]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--provider", default="CUDA")
@@ -131,6 +179,7 @@ def main() -> None:
     for rows, columns in SIZES:
         for line in rows_of(rows, columns, gpu, second, arguments.provider, arguments.seconds):
             print(line, flush=True)
+    minilm(arguments.provider.upper(), arguments.seconds)
 
 
 if __name__ == "__main__":

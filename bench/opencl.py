@@ -6,7 +6,9 @@ By the wall, medians; run it on a quiet machine. With a GPU and onnxruntime-gpu,
 otherwise with onnxruntime on the processor. Inputs and results are arrays of the host in every column.
 
 - *products*: one MatMul of square matrices. The weights lie on the device. TFLOP/s count the kernel alone, by the
-  clock of the device.
+  clock of the device. *of cuBLAS*: that rate as a share of PyTorch's in float32 (without TF32) on the first GPU of
+  CUDA; empty without one.
+- *tiles* (``--tiles``, in place of the other tables): the rates of all kernels that tuning chooses from, and of cuBLAS.
 - *MiniLM*: batch x tokens.
 - *overlap*: a chain of products, an input that only its last node reads, and a result of its first node. The share of
   the time of both copies in which a kernel runs. ``--trace`` writes the commands of one run for ``chrome://tracing``.
@@ -15,6 +17,7 @@ otherwise with onnxruntime on the processor. Inputs and results are arrays of th
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import statistics
@@ -30,6 +33,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hetero
 from hetero.base.formatting import duration
+from hetero.devices.opencl import blas
+from hetero.devices.opencl.context import OpenclContext
+from hetero.devices.opencl.product import seconds_of_each
 from hetero.devices.opencl.runner import Command, OpenclRunner
 from timing import median_elapsed
 
@@ -72,15 +78,60 @@ def kernel_seconds(model: Any, inputs: dict[str, np.ndarray], device: str) -> fl
     return min(times)
 
 
+def cublas_seconds(size: int) -> float:
+    """The time of cuBLAS for a square product in float32, the median of 15; 0 without PyTorch and a GPU of CUDA."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return 0.0
+    if not torch.cuda.is_available():
+        return 0.0
+    torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = (torch.randn(size, size, device="cuda") for _ in range(2))
+    result, times = a @ b, []
+    for at in range(20):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(4):
+            torch.mm(a, b, out=result)
+        end.record()
+        end.synchronize()
+        if at >= 5:  # the clock of an idle GPU is slow
+            times.append(begin.elapsed_time(end) / 4000)
+    return statistics.median(times)
+
+
+def tiles(sizes: Sequence[int], device: str) -> None:
+    """All that the tuning of products chooses from."""
+    context = hetero.Core().create_context(device, {})
+    assert isinstance(context, OpenclContext)
+    times = [seconds_of_each(context.device, size, blas.is_installed()) for size in sizes]
+    rows = {
+        "CLBlast" if way is None else "{} x {}, depth {}, {} x {} each".format(*dataclasses.astuple(way)): [
+            column.get(way, 0.0) for column in times
+        ]
+        for way in times[0]
+    }
+    rows["cuBLAS"] = [cublas_seconds(size) for size in sizes]
+    print(f"\n| TFLOP/s | {' | '.join(f'{size}³' for size in sizes)} |\n|{'---|' * (1 + len(sizes))}")
+    for name, row in rows.items():
+        rates = [f"{2e-12 * size**3 / taken:.2f}" if taken else "" for size, taken in zip(sizes, row, strict=True)]
+        print(f"| {name} | {' | '.join(rates)} |", flush=True)
+
+
 def products(sizes: Sequence[int], device: str, provider: str, seconds: float) -> None:
-    print(f"| product | OPENCL | onnxruntime {provider} | ratio | TFLOP/s of the kernel |\n|---|---|---|---|---|")
+    print(f"| product | OPENCL | onnxruntime {provider} | ratio | TFLOP/s of the kernel | of cuBLAS |")
+    print(f"|{'---|' * 6}")
     rng = np.random.default_rng(0)
     for size in sizes:
         w, x = (rng.standard_normal((size, size), np.float32) for _ in range(2))
         model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": x.shape}, ["y"], w=w)
         mine, theirs = compared(model, {"x": x}, device, provider, seconds)
-        rate = 2 * size**3 / kernel_seconds(model, {"x": x}, device) * 1e-12
-        print(f"| {size}³ | {duration(mine)} | {duration(theirs)} | {mine / theirs:.2f} | {rate:.2f} |", flush=True)
+        kernel = kernel_seconds(model, {"x": x}, device)
+        best = cublas_seconds(size)
+        cells = [f"{size}³", duration(mine), duration(theirs), f"{mine / theirs:.2f}"]
+        cells += [f"{2e-12 * size**3 / kernel:.2f}", f"{best / kernel:.0%}" if best else ""]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def minilm(device: str, provider: str, seconds: float) -> None:
@@ -150,12 +201,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="per figure")
     parser.add_argument("--largest", type=int, default=PRODUCTS[-1], help="of the products")
     parser.add_argument("--trace", default="", help="a file for the commands of the last run")
+    parser.add_argument("--tiles", action="store_true", help="only the rates of each kernel for products")
     arguments = parser.parse_args()
     core = hetero.Core()
     if arguments.device.partition(".")[0] not in {name.partition(".")[0] for name in core.available_devices}:
         sys.exit("OPENCL is not available here; hetero devices says why")
     print(f"{core.get_property(arguments.device, 'FULL_DEVICE_NAME')}\n")
     sizes = [size for size in PRODUCTS if size <= arguments.largest]
+    if arguments.tiles:
+        tiles(sizes, arguments.device)
+        return
     products(sizes, arguments.device, arguments.provider.upper(), arguments.seconds)
     minilm(arguments.device, arguments.provider.upper(), arguments.seconds)
     overlap(arguments.device, arguments.trace)

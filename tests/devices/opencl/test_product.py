@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 import hetero
-from hetero.devices.opencl import blas, product
+from hetero.devices.opencl import backend, blas, product
 from opencl import as_gpu, first_device, model_of, unavailable
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
@@ -30,17 +30,168 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "_known", {})
 
 
-def test_every_tile(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+Strides = tuple[int, int, int]  # between rows, columns and batches
+
+
+def strided(memory: np.ndarray, begin: int, shape: tuple[int, int, int], strides: Strides) -> np.ndarray:
+    """Matrices in ``memory``: [batch, row, column]."""
+    steps = [stride * memory.itemsize for stride in (strides[2], *strides[:2])]
+    return np.lib.stride_tricks.as_strided(memory[begin:], shape, steps)
+
+
+def check_kernel(tile: product.Tile, rng: np.random.Generator, dtype: Any, limit: float) -> None:
+    """One random product of ``tile`` equals that in float64, and nothing beside the result is written. Matrices begin
+    anywhere, lie transposed, with gaps between rows and elements, or are the same for all batches."""
+    cl, device = backend.load(), first_device()
+    m, n, k = (int(rng.choice([1, 3, 4, t - 1, t, t + 4, 2 * t])) for t in (tile.rows, tile.columns, 2 * tile.depth))
+    batches, begin, gap = (int(rng.choice(choices)) for choices in ([1, 1, 3], [0, 0, 4, 3], [0, 0, 4, 1]))
+    step = int(rng.choice([1, 1, 1, 2]))
+
+    def stored(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray, Strides]:
+        is_turned, is_shared = rng.integers(2), rng.integers(3) == 0
+        outer, inner = (columns, rows) if is_turned else (rows, columns)
+        line = (inner + gap) * step
+        batch = 0 if is_shared else outer * line + gap
+        strides = (step, line, batch) if is_turned else (line, step, batch)
+        memory = rng.standard_normal(begin + batches * batch + outer * line).astype(dtype)
+        return memory, strided(memory, begin, (batches, rows, columns), strides), strides
+
+    (a, left, a_strides), (b, right, b_strides) = stored(m, k), stored(k, n)
+    c_strides = n + gap, 1, m * (n + gap)
+    c = np.full(begin + batches * c_strides[2], np.nan, dtype)
+    sides = [product.Matrix(None, *strides, begin) for strides in (a_strides, b_strides, c_strides)]  # type: ignore[arg-type]
+    kernel = device.kernel(tile.source(dtype == np.float16, product.Access.of(*sides, (m, n, k))))
+    queue, flags = cl.CommandQueue(device.context), cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(device.context, flags, hostbuf=memory) for memory in (a, b, c)]
+    numbers = [m, n, k, *a_strides[:2], *b_strides[:2], c_strides[0], a_strides[2], b_strides[2], c_strides[2]]
+    for position, argument in enumerate([*buffers, np.array(numbers + [begin] * 3, np.uint32)]):
+        kernel.set_arg(position, argument)
+    cl.enqueue_nd_range_kernel(queue, kernel, tile.groups(m, n, batches), (tile.items, 1, 1))
+    cl.enqueue_copy(queue, c, buffers[2])
+    result = strided(c, begin, (batches, m, n), c_strides)
+    wanted = left.astype(np.float64) @ right.astype(np.float64)
+    assert np.abs(result - wanted).max() <= limit * 5 * k**0.5, (tile, m, n, k, batches, begin, gap, step)
+    result[:] = np.nan
+    assert np.isnan(c).all()
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float32, 2e-6), (np.float16, 2e-3)])
+@pytest.mark.parametrize("tile", [product.Tile(16, 32, 8, 1, 8), product.Tile(32, 16, 4, 8, 2)])
+def test_kernels(tile: product.Tile, dtype: Any, limit: float) -> None:
+    """Blocks of 1, 2 and 4, several of them for each work-item, more and fewer work-items than groups of four."""
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        check_kernel(tile, rng, dtype, limit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", product.TILES)
+def test_every_kernel(tile: product.Tile) -> None:
+    rng = np.random.default_rng(1)
+    assert tile.fits(first_device())
+    for dtype, limit in ((np.float32, 2e-6), (np.float16, 2e-3)):
+        for _ in range(3):
+            check_kernel(tile, rng, dtype, limit)
+
+
+def test_models_with_tiles(core: hetero.Core, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = {"a": normal(2, 130, 33), "b": normal(2, 33, 70), "bt": normal(70, 33)}
     nodes = [node("MatMul", ["a", "b"], ["y"]), node("Reshape", ["a", "rows"], ["r"])]
     nodes.append(node("Gemm", ["r", "bt"], ["z"], transB=1))
     model = core.read_model(model_of(nodes, inputs, {"rows": np.array([-1, 33])}, outputs=["y", "z"]))
     with as_gpu():
-        for tile in (product.TILES[0], product.TILES[1], product.TILES[-2]):
+        for tile in (product.TILES[0], product.TILES[-3], product.TILES[-2]):
             monkeypatch.setattr(product, "_known", {first_device().identity: (tile,) * 3})
             found = core.compile_model(model, "OPENCL", {"OPENCL_CLBLAST": "NO"})(inputs)
             np.testing.assert_allclose(found["y"], inputs["a"] @ inputs["b"], 1e-4, 1e-4)
             np.testing.assert_allclose(found["z"], inputs["a"].reshape(-1, 33) @ inputs["bt"].T, 1e-4, 1e-4)
+
+
+def kernels_of(core: hetero.Core, proto: Any, inputs: dict[str, np.ndarray], limit: float) -> list[str]:
+    """The names of the kernels that OPENCL starts for a model, as on a GPU. The results are those of ORT."""
+    model = core.read_model(proto)
+    expected = core.compile_model(model, "ORT")(inputs)
+    with as_gpu():
+        compiled = core.compile_model(model, "OPENCL", {"OPENCL_CLBLAST": "NO"})
+        runner: Any = compiled.create_runner()
+        for _ in range(2):
+            results = runner.run([inputs[port.name] for port in compiled.inputs])
+            for found, wanted in zip(results, expected.values(), strict=True):
+                assert found.dtype == wanted.dtype
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), limit, limit)
+        (plan,) = runner._plans.values()
+        return [step.source.name.partition("_")[0] for step in plan.steps]
+
+
+FOLLOWING = {
+    "bias": ([node("Add", ["p", "row"], ["y"])], 1),
+    "bias of rank 3": ([node("Add", ["p", "row3"], ["y"])], 1),
+    "one number": ([node("Mul", ["one", "p"], ["y"])], 1),
+    "residual": ([node("Add", ["same", "p"], ["q"]), node("Add", ["q", "row"], ["r"]), node("Relu", ["r"], ["y"])], 1),
+    "itself": ([node("Mul", ["p", "p"], ["y"])], 1),
+    "a choice": ([node("Where", ["which", "p", "row"], ["y"])], 1),
+    "sigmoid": ([node("Sigmoid", ["p"], ["q"]), node("Sub", ["row", "q"], ["y"])], 1),
+    "of columns": ([node("Add", ["p", "column"], ["y"])], 2),
+    "of batches": ([node("Add", ["p", "batch"], ["y"])], 2),
+    "broadcast": ([node("Add", ["p", "wide"], ["y"])], 2),
+    "another type": ([node("Greater", ["p", "row"], ["y"])], 2),
+    "two readers": ([node("Add", ["p", "row"], ["q"]), node("Sub", ["q", "p"], ["y"])], 2),
+    "two products": ([node("MatMul", ["a", "b"], ["o"]), node("Sub", ["p", "o"], ["y"])], 2),
+    "through Identity": ([node("Identity", ["p"], ["q"]), node("Add", ["q", "p"], ["y"])], 2),
+    "a result": ([node("Relu", ["p"], ["q"]), node("Neg", ["q"], ["r"]), node("Add", ["r", "p"], ["y"])], 2),
+    "a reduction": ([node("ReduceSum", ["p", "axes"], ["y"])], 2),
+    "nothing": ([node("Neg", ["row"], ["y"])], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLLOWING)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_elementwise_operators_after_a_product(core: hetero.Core, case: str, dtype: Any) -> None:
+    """The kernel of the product computes them, if each operand is a number, a row, or of the product's shape."""
+    nodes, kernels = FOLLOWING[case]
+    shapes = {"a": (2, 19, 5), "b": (5, 19), "row": (19,), "row3": (1, 1, 19), "one": (1,), "same": (2, 19, 19)}
+    shapes |= {"column": (19, 1), "batch": (2, 1, 19), "wide": (3, 1, 19, 19)}
+    nodes = [node("MatMul", ["a", "b"], ["p"]), *nodes]
+    read = {name for each in nodes for name in each.input}
+    inputs = {name: normal(*shape).astype(dtype) for name, shape in shapes.items() if name in read}
+    if "which" in read:
+        inputs["which"] = np.arange(19) % 3 == 0
+    outputs = ["p", "y"] if case == "a result" else ["y"]
+    proto = model_of(nodes, inputs, {"axes": np.array([1])} if "axes" in read else {}, outputs=outputs)
+    found = kernels_of(core, proto, inputs, 1e-5 if dtype == np.float32 else 1e-2)
+    assert len(found) == kernels
+
+
+@pytest.mark.parametrize(
+    ("shapes", "kernels"),
+    [
+        (((1, 5), (5, 1), (1,)), 1),
+        (((5,), (5, 7), (7,)), 1),
+        (((3, 5), (5,), (3,)), 1),
+        (((3, 5), (5,), (1, 3)), 2),
+        (((4, 3, 5), (4, 5, 1), (1,)), 1),
+        (((4, 3, 5), (4, 5, 3), (3,)), 1),
+        (((4, 3, 5), (4, 5, 3), (1, 3, 3)), 2),
+        (((4, 3, 5), (5, 6), (4, 3, 6)), 1),
+        (((2, 0), (0, 3), (3,)), 2),
+        (((0, 2), (2, 3), (3,)), 0),
+    ],
+)
+def test_shapes_after_a_product(core: hetero.Core, shapes: Any, kernels: int) -> None:
+    inputs = {name: normal(*shape) for name, shape in zip("abc", shapes, strict=True)}
+    nodes = [node("MatMul", ["a", "b"], ["p"]), node("Add", ["p", "c"], ["y"])]
+    assert len(kernels_of(core, model_of(nodes, inputs, outputs=["y"]), inputs, 1e-5)) == kernels
+
+
+@pytest.mark.parametrize(("attributes", "kernels"), [({}, 1), ({"alpha": 0.5}, 1), ({"beta": 2.0, "transB": 1}, 1)])
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (4, 6), (4, 1), (1,)])
+def test_gemm(core: hetero.Core, attributes: dict[str, Any], kernels: int, shape: tuple[int, ...]) -> None:
+    b = (6, 3) if attributes.get("transB") else (3, 6)
+    inputs = {"a": normal(4, 3), "b": normal(*b), "c": normal(*shape)}
+    nodes = [node("Gemm", ["a", "b", "c"], ["p"], **attributes), node("Relu", ["p"], ["y"])]
+    found = kernels_of(core, model_of(nodes, inputs, outputs=["y"]), inputs, 1e-5)
+    assert len(found) == kernels + (shape == (4, 1))
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -85,9 +236,9 @@ def test_sizes_choose_what_computes_a_product(core: hetero.Core, monkeypatch: py
     seen = []
     source_of = product.Tile.source
 
-    def source(tile: product.Tile, half: bool) -> Any:
+    def source(tile: product.Tile, half: bool, access: product.Access) -> Any:
         seen.append(tile)
-        return source_of(tile, half)
+        return source_of(tile, half, access)
 
     monkeypatch.setattr(product.Tile, "source", source)
     tiles = product.TILES[-1], product.TILES[-2], product.TILES[0]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...base.formatting import shape_text
 from ...errors import InferenceError
 from .device import Device, KernelSource, file_kernel
-from .elementwise import collapsed, kernel_of, layout_bytes, strides_of
+from .elementwise import collapsed, epilogue_of, kernel_of, layout_bytes, products_in, strides_of
 from .steps import KernelStep, ProductStep, Step
 from .tensors import CONSTANT, SCRATCH, Expression, Scalar, Slot, Tensor
 
@@ -58,6 +58,9 @@ class Builder:
         if tensor.slot is None:
             if tensor.expression is not None:
                 self._compute(tensor)
+            elif tensor.product is not None:
+                tensor.slot = Slot(tensor.nbytes, SCRATCH)
+                tensor.product.launch(self, tensor)
             else:
                 assert tensor.array is not None
                 block = self.device.memory.upload(tensor.array)
@@ -148,12 +151,22 @@ class Builder:
             return operand
         if operand.array is not None and operand.size == 1:
             return Scalar(operand.array.reshape(-1)[0], operand.dtype)
-        if operand.expression is None or operand.num_readers > 1 or operand.shape != shape:
+        is_later = operand.expression is not None or operand.product is not None
+        if not is_later or operand.num_readers > 1 or operand.shape != shape:
             self.memory(operand)
         return operand
 
     def _compute(self, tensor: Tensor) -> None:
-        """Add the kernel of the tensor's expression."""
+        """Add the kernel of the tensor's expression. A product that the expression reads computes it, if it can."""
+        first, *others = products_in(tensor) or (None,)
+        for other in others:
+            self.memory(other)
+        epilogue = None if first is None else epilogue_of(tensor, first)
+        if first is not None and first.product is not None and epilogue is not None:
+            tensor.expression = None
+            tensor.slot = Slot(tensor.nbytes, SCRATCH)
+            first.product.launch(self, tensor, epilogue)
+            return
         source, arguments = kernel_of(tensor)
         tensor.expression = None
         tensor.slot = Slot(tensor.nbytes, SCRATCH)

@@ -42,22 +42,23 @@ def _file(name: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def file_kernel(
-    file: str, name: str, half: bool = False, defines: tuple[tuple[str, str | int], ...] = ()
+    file: str, name: str, half: bool = False, defines: tuple[tuple[str, str | int], ...] = (), functions: str = ""
 ) -> KernelSource:
-    """A kernel of a file in ``kernels``. ``half``: whether S is half. ``defines``: its macros. They are part of the
-    source, so no text of a model may be among them."""
+    """A kernel of a file in ``kernels``. ``half``: whether S is half. ``defines``: its macros. ``functions``: what it
+    calls. Both are part of the source, so no text of a model may be among them."""
     lines = [f"#define {key} {value}\n" for key, value in (("HALF", 1),) * half + defines]
-    return KernelSource(name, "".join((*lines, _file("common.cl"), _file(file))))
+    return KernelSource(name, "".join((*lines, _file("common.cl"), functions, _file(file))))
 
 
 class Stream:
     """An in-order queue for kernels, and a queue for copies in each direction. Copies overlap with kernels; events say
     what has to wait for what."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, timed: bool = False) -> None:
+        """``timed``: events have times, which costs time on the device."""
         cl = backend.load()
-        timed = cl.command_queue_properties.PROFILING_ENABLE
-        self.compute, self.upload, self.download = (cl.CommandQueue(context, properties=timed) for _ in range(3))
+        properties = cl.command_queue_properties.PROFILING_ENABLE if timed else 0
+        self.compute, self.upload, self.download = (cl.CommandQueue(context, properties=properties) for _ in range(3))
 
     def flush(self) -> None:
         """Start what is queued."""

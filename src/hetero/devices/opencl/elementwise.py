@@ -7,6 +7,7 @@ templates of its operators, and the types and the layout of its inputs.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,18 @@ from ...errors import InferenceError
 from .device import KernelSource
 from .tensors import Scalar, Tensor
 
-__all__ = ["COMPUTED", "MAX_RANK", "STORED", "collapsed", "kernel_of", "layout_bytes", "strides_of"]
+__all__ = [
+    "COMPUTED",
+    "MAX_RANK",
+    "STORED",
+    "Epilogue",
+    "collapsed",
+    "epilogue_of",
+    "kernel_of",
+    "layout_bytes",
+    "products_in",
+    "strides_of",
+]
 
 STORED = {
     "float32": "float",
@@ -85,13 +97,15 @@ def collapsed(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
 
 
 class _Statements:
-    """The statements that compute an expression for the elements of ``root``, and what they read.
+    """The statements that compute an expression for the elements of ``root``, and what they read. ``product``: the
+    operand whose element is in the variable ``total``.
 
     An object, because a recursive function in `kernel_of` would refer to itself, and hold the tensors and their memory
     until a garbage collection."""
 
-    def __init__(self, root: Tensor) -> None:
+    def __init__(self, root: Tensor, product: Tensor | None = None) -> None:
         self.root = root
+        self._product = product
         self.layouts: list[list[int]] = []
         self.parameters: list[str] = []
         self.arguments: list[Any] = []
@@ -112,8 +126,9 @@ class _Statements:
         elif operand.expression is not None:
             expression = operand.expression
             value = expression.template.format(*[self.name_of(each) for each in expression.operands])
-            rounded = f"as_half({value})" if operand.dtype == np.float16 else value
-            self.lines.append(f"{kind} {name} = {rounded};")
+            self.lines.append(f"{kind} {name} = {_rounded(value, operand)};")
+        elif operand is self._product:
+            self.lines.append(f"{kind} {name} = {_rounded('total', operand)};")
         else:
             self.parameters.append(f"__global const {STORED[operand.dtype.name]} *p{name}")
             self.arguments.append(operand)
@@ -129,6 +144,57 @@ class _Statements:
             )
             self.lines.append(f"{kind} {name} = {loaded.format('p' + name, index)};")
         return name
+
+
+def _rounded(value: str, tensor: Tensor) -> str:
+    return f"as_half({value})" if tensor.dtype == np.float16 else value
+
+
+def products_in(root: Tensor) -> list[Tensor]:
+    """The products that the expression of ``root`` reads and that were not started."""
+    found: dict[int, Tensor] = {}
+    rest: list[Tensor | Scalar] = [root]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, Tensor) and each.slot is None:
+            if each.expression is not None:
+                rest.extend(each.expression.operands)
+            elif each.product is not None:
+                found[id(each)] = each
+    return list(found.values())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Epilogue:
+    """An expression that the kernel of a product computes for each element before it stores it. ``function``: its
+    source, a function of the element, its position, its column and ``names``, whose values are ``arguments``."""
+
+    function: str
+    parameters: str
+    names: str
+    arguments: tuple[Any, ...]
+
+
+def epilogue_of(root: Tensor, product: Tensor) -> Epilogue | None:
+    """The expression of ``root`` as the end of the product that it reads. None unless the result has the product's
+    type and shape, and every other operand is a number, has that shape too, or is a row of it."""
+    assert product.product is not None
+    if root.dtype != product.dtype or root.shape != product.shape:
+        return None
+    statements = _Statements(root, product)
+    last = statements.name_of(root)
+    columns = root.shape[-1:]
+    row = strides_of(columns, root.shape)
+    if statements.layouts and (columns != (product.product.n,) or any(each != row for each in statements.layouts)):
+        return None
+    walk = f"uint at[{max(1, len(statements.layouts))}];\n" + "".join(
+        f"at[{number}] = column;\n" for number in range(len(statements.layouts))
+    )
+    parameters = "".join(f", {each}" for each in statements.parameters)
+    body = "\n".join(statements.lines)
+    function = f"float epilogue(float total, uint i, uint column{parameters})\n{{\n{walk}{body}\nreturn {last};\n}}\n"
+    names = "".join(f", {each.split()[-1].lstrip('*')}" for each in statements.parameters)
+    return Epilogue(_PREAMBLE + function, parameters, names, tuple(statements.arguments))
 
 
 def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:

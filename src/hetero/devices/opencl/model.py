@@ -56,5 +56,5 @@ class OpenclModel(CompiledModel):
         number = next(self._next) % self._num_streams
         stream = self._streams.get(number)
         if stream is None:
-            stream = self._streams.setdefault(number, Stream(self._opencl_device.context))
+            stream = self._streams.setdefault(number, Stream(self._opencl_device.context, self._timed))
         return OpenclRunner(self.device, self._opencl_device, self._planner, stream, self._timed)

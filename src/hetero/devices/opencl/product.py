@@ -14,8 +14,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base.files import write_atomically
+from ...errors import HeteroError
 from . import backend, blas
 from .device import Device, KernelSource, Stream, file_kernel
 from .steps import KernelStep, ProductStep
@@ -23,9 +25,10 @@ from .tensors import CONSTANT, Slot
 
 if TYPE_CHECKING:
     from .builder import Builder
+    from .elementwise import Epilogue
     from .tensors import Tensor
 
-__all__ = ["TILES", "Choices", "Matrix", "Tile", "multiply", "tuned"]
+__all__ = ["TILES", "Access", "Choices", "Matrix", "Tile", "TiledProduct", "multiply", "seconds_of_each", "tuned"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,34 @@ class Matrix:
 
 
 @dataclasses.dataclass(frozen=True)
+class Access:
+    """How a kernel reads and writes the matrices of a product; see product.cl."""
+
+    a_along_k: bool
+    b_along_k: bool
+    a_four: bool
+    b_four: bool
+    c_four: bool
+
+    @staticmethod
+    def of(left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int]) -> Access:
+        """Of a product whose arguments are those of `multiply`."""
+        m, n, k = sizes
+        a_along_k, b_along_k = left.row != 1 or left.column == 1, right.row == 1 and right.column != 1
+
+        def in_fours(matrix: Matrix, length: int, along: int, across: int) -> bool:
+            return along == 1 and not (length | across | matrix.batch | matrix.begin) % 4
+
+        return Access(
+            a_along_k,
+            b_along_k,
+            in_fours(left, k, left.column, left.row) if a_along_k else in_fours(left, m, left.row, left.column),
+            in_fours(right, k, right.row, right.column) if b_along_k else in_fours(right, n, right.column, right.row),
+            in_fours(result, n, result.column, result.row),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Tile:
     """The part of a product that a work-group computes, and the part of a work-item in it. ``depth``: the number of
     terms that are in local memory at a time."""
@@ -52,28 +83,48 @@ class Tile:
     columns_each: int
 
     @property
-    def items(self) -> tuple[int, int]:
+    def items(self) -> int:
         """The size of a work-group."""
-        return self.columns // self.columns_each, self.rows // self.rows_each
+        return self.columns // self.columns_each * (self.rows // self.rows_each)
 
-    def source(self, half: bool) -> KernelSource:
+    def fits(self, device: Device) -> bool:
+        """Whether a device has the work-groups and the local memory."""
+        local_bytes = 2 * 4 * self.depth * (self.rows + self.columns + 8)  # as product.cl declares it
+        limits = device.cl_device
+        return self.items <= int(limits.max_work_group_size) and local_bytes <= int(limits.local_mem_size)
+
+    def source(self, half: bool, access: Access, epilogue: Epilogue | None = None) -> KernelSource:
         """The kernel."""
         names = ("ROWS", "COLUMNS", "DEPTH", "ROWS_EACH", "COLUMNS_EACH")
         numbers = (self.rows, self.columns, self.depth, self.rows_each, self.columns_each)
-        return file_kernel("product.cl", "product", half, (("TILED", 1), *zip(names, numbers, strict=True)))
+        flags = ((name.upper(), int(flag)) for name, flag in dataclasses.asdict(access).items())
+        defines: list[tuple[str, str | int]] = [("TILED", 1), *zip(names, numbers, strict=True), *flags]
+        if epilogue is not None:
+            defines += [("EPILOGUE_PARAMETERS", epilogue.parameters), ("EPILOGUE_NAMES", epilogue.names)]
+        functions = "" if epilogue is None else epilogue.function
+        return file_kernel("product.cl", "product", half, tuple(defines), functions)
+
+    def groups(self, m: int, n: int, batches: int) -> tuple[int, int, int]:
+        """The number of work-items in each dimension."""
+        return -(-n // self.columns) * self.items, -(-m // self.rows), batches
 
 
 TILES = (
     Tile(64, 64, 16, 4, 4),
+    Tile(128, 128, 8, 8, 8),
     Tile(128, 128, 16, 8, 8),
+    Tile(128, 256, 8, 8, 16),
+    Tile(256, 128, 8, 16, 8),
+    Tile(64, 128, 8, 8, 8),
     Tile(128, 64, 16, 8, 4),
-    Tile(64, 64, 32, 8, 8),
+    Tile(32, 64, 16, 4, 4),
     Tile(32, 32, 16, 2, 2),
     Tile(16, 16, 16, 1, 1),
 )
-"""The first is used for small products until a device is tuned."""
 Choices = tuple[Tile | None, ...]
 """The fastest tile for each of `_SIZES`; None stands for CLBlast."""
+_UNTUNED: Choices = (TILES[-2], TILES[0], TILES[0])
+"""For small products until a device is tuned. Not CLBlast, whose kernels the driver compiles for up to a minute."""
 _SIZES = (256, 1024, 2048)
 """Square products that a device is tuned with. A product is computed like the largest of them whose result has at most
 twice as many elements, or like the first: larger tiles are faster if there are enough of them for all processors."""
@@ -85,11 +136,49 @@ _lock = threading.Lock()
 _known: dict[str, Choices] = {}
 
 
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class TiledProduct:
+    """A product that computes a whole tensor, and that may wait for its reader: if the only reader is an elementwise
+    expression, the kernel computes that as well. ``n``: the number of columns. ``numbers``: see product.cl."""
+
+    node: int
+    tile: Tile
+    access: Access
+    operands: tuple[Slot, Slot]
+    n: int
+    numbers: NDArray[np.uint32]
+    items: tuple[int, int, int]
+
+    def launch(self, builder: Builder, result: Tensor, epilogue: Epilogue | None = None) -> None:
+        """Add the step. ``result``: of the epilogue, if there is one."""
+        source = self.tile.source(result.dtype == np.float16, self.access, epilogue)
+        arguments = () if epilogue is None else epilogue.arguments
+        node = builder.node
+        if epilogue is None:
+            builder.node = self.node
+        builder.launch(source, [*self.operands, result, self.numbers, *arguments], result, self.items, self.local)
+        builder.node = node
+
+    @property
+    def local(self) -> tuple[int, int, int]:
+        """The size of a work-group."""
+        return self.tile.items, 1, 1
+
+
 def multiply(
-    builder: Builder, left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int], batches: int
+    builder: Builder,
+    left: Matrix,
+    right: Matrix,
+    result: Matrix,
+    sizes: tuple[int, int, int],
+    batches: int,
+    may_wait: bool = False,
 ) -> None:
     """Add the step that computes ``result`` = ``left`` ``right``. ``sizes``: m, n, k. The columns of ``result`` are
-    contiguous."""
+    contiguous.
+
+    ``may_wait``: the product is the whole tensor, contiguous, and nobody writes to the operands again, so the step can
+    be added when the tensor is first read."""
     m, n, k = sizes
     if not m or not n or not batches:
         return
@@ -110,12 +199,15 @@ def multiply(
         (*numbers, left.batch, right.batch, result.batch, left.begin, right.begin, result.begin), np.uint32
     )
     if tile is not None:
-        source, items = tile.source(half), tile.items
-        across = (-(-n // tile.columns) * items[0], -(-m // tile.rows) * items[1], batches)
-    else:
-        source, items = file_kernel("product.cl", "product", half), (1, 16)
-        across = (-(-n // 16), -(-m // 4), batches)
-    builder.launch(source, [*slots, packed], tensor, across, (*items, 1))
+        access, items = Access.of(left, right, result, sizes), tile.groups(m, n, batches)
+        product = TiledProduct(builder.node, tile, access, slots[:2], n, packed, items)
+        if may_wait:
+            tensor.slot, tensor.product = None, product
+        else:
+            product.launch(builder, tensor)
+        return
+    source = file_kernel("product.cl", "product", half)
+    builder.launch(source, [*slots, packed], tensor, (-(-n // 16), -(-m // 4), batches), (1, 16, 1))
 
 
 def _gemm(left: Matrix, right: Matrix, result: Matrix, sizes: tuple[int, int, int], batches: int) -> blas.Gemm | None:
@@ -144,8 +236,7 @@ def _chosen(builder: Builder, m: int, n: int, k: int, with_clblast: bool) -> Til
     if m * n * k >= _WORTH_TUNING:
         choices = tuned(device, builder.cache_folder, with_clblast)
     else:
-        first = None if with_clblast else TILES[0]
-        choices = _known.get(_key(device, with_clblast), (first,) * len(_SIZES))
+        choices = _known.get(_key(device, with_clblast), _UNTUNED)
     fitting = [at for at, size in enumerate(_SIZES) if size * size <= 2 * m * n]
     return choices[max(fitting, default=0)]
 
@@ -211,31 +302,39 @@ def _write(path: str, stored: dict[str, Any]) -> None:
 
 def _measured(device: Device, size: int, with_clblast: bool) -> Tile | None:
     """The fastest tile for a square product; None stands for CLBlast."""
+    times = seconds_of_each(device, size, with_clblast)
+    return min(times, key=lambda choice: times[choice], default=TILES[0])
+
+
+def seconds_of_each(device: Device, size: int, with_clblast: bool) -> dict[Tile | None, float]:
+    """The time of a square product with each tile that the device can run; None stands for CLBlast."""
     cl, stream = backend.load(), Stream(device.context)
-    blocks = [device.memory.upload(np.zeros((size, size), np.float32)) for _ in range(3)]
+    values = np.random.default_rng(0).standard_normal((size, size), np.float32)  # zeros would take less time
+    blocks = [device.memory.upload(values) for _ in range(3)]
     slots = tuple(Slot(block.nbytes, CONSTANT, block) for block in blocks)
     packed = np.array((size, size, size, size, 1, size, 1, size, 0, 0, 0, 0, 0, 0), np.uint32)
     steps: dict[Tile | None, KernelStep | ProductStep] = {}
     if with_clblast:
         gemm = blas.Gemm(size, size, size, (False, False), (size, size, size), 1, (0, 0, 0), (0, 0, 0))
         steps[None] = ProductStep(0, gemm, (slots[0], slots[1], slots[2]))
+    access = Access(a_along_k=True, b_along_k=False, a_four=True, b_four=True, c_four=True)
     for tile in TILES:
-        items = tile.items
-        if items[0] * items[1] <= device.cl_device.max_work_group_size:
-            across = (-(-size // tile.columns) * items[0], -(-size // tile.rows) * items[1], 1)
-            steps[tile] = KernelStep(0, tile.source(False), [*slots, packed], across, (*items, 1))
+        if tile.fits(device):
+            source, across = tile.source(False, access), tile.groups(size, size, 1)
+            steps[tile] = KernelStep(0, source, [*slots, packed], across, (tile.items, 1, 1))
     times: dict[Tile | None, float] = {}
+    turns = max(3, 8192 // size)  # a small product takes less time than waiting for it
     for choice, step in steps.items():
         try:
             step.prepare(device)
             step.enqueue(stream, ()).wait()
-            for _ in range(2):  # the shorter of two, because the clock of an idle GPU is slow
+            for _ in range(3):  # the shortest of three, because the clock of an idle GPU is slow
                 begin = time.perf_counter()
-                for _ in range(3):
+                for _ in range(turns):
                     event = step.enqueue(stream, ())
                 event.wait()
-                taken = time.perf_counter() - begin
+                taken = (time.perf_counter() - begin) / turns
                 times[choice] = min(taken, times.get(choice, taken))
-        except cl.Error:
-            times.pop(choice, None)  # too much local memory or too many registers for this device
-    return min(times, key=lambda choice: times[choice], default=TILES[0])
+        except (cl.Error, HeteroError):
+            times.pop(choice, None)  # too many registers for this device
+    return times

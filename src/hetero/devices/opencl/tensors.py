@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from .memory import Block
+    from .product import TiledProduct
 
 __all__ = ["CONSTANT", "INPUT", "RESULT", "SCRATCH", "Expression", "Scalar", "Slot", "Tensor"]
 
@@ -35,14 +36,14 @@ class Slot:
 
 
 class Tensor:
-    """A value: its type, and at least one of: an array on the host (``array``), memory (``slot``), and an expression
-    that computes it.
+    """A value: its type, and at least one of: an array on the host (``array``), memory (``slot``), an expression
+    that computes it, and a product that was not started yet (``product``).
 
     ``array`` is set for constants, and for values that depend only on shapes. ``num_readers``: the number of nodes that
     read it; a value that is also a result of the model has more than one.
     """
 
-    __slots__ = ("array", "dtype", "expression", "num_readers", "shape", "slot")
+    __slots__ = ("array", "dtype", "expression", "num_readers", "product", "shape", "slot")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Tensor:
         self.slot = slot
         self.array = array
         self.expression = expression
+        self.product: TiledProduct | None = None
         self.num_readers = 2
 
     @property

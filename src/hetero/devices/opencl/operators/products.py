@@ -54,6 +54,7 @@ def _matmul(node: PlannedNode) -> Sequence[Tensor]:
         Matrix(result, n, 1, m * n),
         (m, n, k),
         batches,
+        may_wait=True,
     )
     return [result]
 
@@ -77,7 +78,8 @@ def _gemm(node: PlannedNode) -> Sequence[Tensor]:
     product = builder.new(x.dtype, (m, n))
     left = Matrix(x, 1, m, 0) if turned_x else Matrix(x, k, 1, 0)
     right = Matrix(y, 1, k, 0) if turned_y else Matrix(y, n, 1, 0)
-    multiply(builder, left, right, Matrix(product, n, 1, 0), (m, n, k), 1)
+    multiply(builder, left, right, Matrix(product, n, 1, 0), (m, n, k), 1, may_wait=True)
+    product.num_readers = 1  # the rest of this node, unless the planner changes it
     alpha, beta = float(node.attributes.get("alpha", 1.0)), float(node.attributes.get("beta", 1.0))
     float32 = np.dtype(np.float32)
     result = product
