@@ -183,12 +183,13 @@ static inline int ht_conv_tiled(int64_t maps, int64_t in_pixels, int64_t pixels,
                (double)maps * (double)pixels * ht_conv_kept_cost(kept);
 }
 
-/* Whether it pays to convert constant weights once. The vectors of float32 products are not filled either. */
+/* Whether it pays to convert constant weights once. The vectors of float32 products are not filled either. Over fewer than 64
+ * pixels, reading the converted weights from memory takes longer than converting them, because they are longer. */
 static inline int ht_conv_pays_parts(int64_t maps, int64_t in_pixels, int64_t pixels, int64_t in_channels, int64_t taps,
                                      int64_t kept)
 {
     const double floats = (double)maps * (double)((pixels + HT_PANEL - 1) / HT_PANEL * HT_PANEL) * ht_conv_kept_cost(kept);
-    return ht_conv_fits_tiles(maps, pixels, in_channels, taps) && pixels >= HT_PANEL &&
+    return ht_conv_fits_tiles(maps, pixels, in_channels, taps) && pixels >= 64 &&
            ht_conv_tiled_cost(maps, in_pixels, pixels, taps, 1) < floats;
 }
 
