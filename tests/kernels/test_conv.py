@@ -492,6 +492,18 @@ def test_sampling(variant: str, case: str, maps: int) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("far", [2**30, 2**31, 2**32, 2**33 + 1])
+def test_pixels_far_outside_of_the_input(variant: str, far: int) -> None:
+    """Whose numbers do not fit 32 bits. Only the second of three pixels lies in the input, also along height."""
+    x, w = np.full((1, 40, 5, 5), 2, np.float32), np.full((70, 40, 1, 1), 3, np.float32)
+    for strides, pads, out in (((1, far), (0, far), (5, 3)), ((far, 1), (far, 0), (3, 5))):
+        found = conv(x, w, out, 1, strides, (1, 1), pads, variant=variant, packed=True)
+        expected = np.zeros((1, 70, *out), np.float32)
+        expected[:, :, 1 if out[0] == 3 else slice(None), 1 if out[1] == 3 else slice(None)] = 240
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_results_do_not_depend_on_the_rest_of_the_plane(variant: str) -> None:
     """The sums of a pixel are the same in a vector of pixels as in the rest of one, and in each algorithm for so few
     input channels."""

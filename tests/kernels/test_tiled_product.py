@@ -405,7 +405,9 @@ def test_products_with_a_converted_operand(trans: bool, scaled: bool) -> None:
 
 
 @pytest.mark.skipif(not TILES, reason="needs AMX")
-@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize(
+    "case", [*CONVOLUTIONS, (64, 4, 160, 1, 1, 0), (20, 3, 130, 3, 1, 1)]
+)  # few pixels for threads
 @pytest.mark.parametrize("group", [1, 2])
 def test_convolutions_with_converted_weights(case: tuple[int, ...], group: int) -> None:
     channels, size, maps, kernel, stride, pad = case
@@ -428,9 +430,10 @@ def test_convolutions_with_converted_weights(case: tuple[int, ...], group: int) 
             _kernels.call(
                 "conv", [x, packed, None, None], [(exact.shape, np.float32)], ints, (0, 0), None, TILES[0], team
             )[0]
-            for team in (None, _kernels.Team(2))
+            for team in (None, _kernels.Team(2), _kernels.Team(5))
         ]
-        np.testing.assert_array_equal(*results)
+        np.testing.assert_array_equal(results[0], results[1])
+        np.testing.assert_array_equal(results[0], results[2])
         np.testing.assert_array_equal(np.isnan(results[0]), np.isnan(exact))
         ordinary = np.isfinite(exact)
         assert (np.abs(results[0] - exact)[ordinary] <= (2 * (depth + 3) * EPSILON * magnitudes)[ordinary]).all()

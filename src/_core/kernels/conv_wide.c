@@ -80,13 +80,16 @@ static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
 #if HT_CONV_VECTORS
 #define MOST_WINDOWS 32 /* kernel positions along depth and height, or along width */
 
+/* Few enough kernel positions, and numbers of rows and elements, also outside the input, that fit 32 bits. */
 static int packs_windows(const ht_conv *c)
 {
-    const double across = (double)(c->kernel[0] - 1) * (double)c->dilation[0] * (double)c->in[1] * (double)c->in[2] +
-                          (double)(c->kernel[1] - 1) * (double)c->dilation[1] * (double)c->in[2] +
-                          (double)(c->kernel[2] - 1) * (double)c->dilation[2];
-    return c->kernel[0] * c->kernel[1] <= MOST_WINDOWS && c->kernel[2] <= MOST_WINDOWS && c->in_plane <= INT32_MAX / 2 &&
-           across <= INT32_MAX / 2;
+    double reach = 0, step = 1;
+    for (int d = 2; d >= 0; d--) {
+        const double first = (double)c->pad[d], last = (double)(c->out[d] - 1) * (double)c->stride[d];
+        reach += step * (fmax(first, last) + (double)(c->kernel[d] - 1) * (double)c->dilation[d]);
+        step *= (double)ht_max64(1, c->in[d]);
+    }
+    return c->kernel[0] * c->kernel[1] <= MOST_WINDOWS && c->kernel[2] <= MOST_WINDOWS && fmax(reach, step) <= INT32_MAX / 2;
 }
 
 /* pack, pixels by the vector: where they lie in a plane, and which of them lie in the input, depends on the kernel
@@ -197,7 +200,7 @@ _Static_assert(4 * HT_TILED_K * TILED_COLUMNS + HT_SCRATCH_TILED(TILED_COLUMNS, 
 _Static_assert(HT_SCRATCH_TILED(HT_TILED_HELD, HT_TILED_K) <= HT_CONV_SCRATCH, "tiles alone");
 _Static_assert(4 * (HT_TILED_K * HT_BLOCK_N + HT_TILED_MOST_K * HT_TILED_GROUP) <= HT_CONV_SCRATCH, "what add_plain packs");
 
-/* Output channels [m, m + rows) of a block of wide_tiled, as float32, at most HT_TILED_GROUP. packed: the im2col block, or
+/* Output channels [m, m + rows) of wide_block, as float32, at most HT_TILED_GROUP. packed: the im2col block, or
  * memory for one of at most HT_BLOCK_N pixels. weights: memory for the channels' panels. */
 static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int64_t p1, int64_t k0, int64_t k1,
                       float *packed, float *weights)
@@ -217,8 +220,8 @@ static void add_plain(const ht_conv *c, int64_t m, int64_t rows, int64_t p0, int
         ht_gemm_block(&t, a_panel, rows, p1 - p0);
 }
 
-/* Channels [m, m + rows) of pixels [p0, p1) of a block of wide_block; `rows` of them cannot be split. packed: the im2col
- * block from p0 on, or memory for one. */
+/* The same for the groups of `rows` output channels that `plain` names, and any number of pixels. packed: the im2col block from
+ * p0 on, or memory for one. */
 static void add_plain_groups(const ht_conv *c, const uint8_t *plain, int64_t m, int64_t rows, int64_t p0, int64_t p1,
                              int64_t k0, int64_t k1, float *packed, float *weights)
 {
@@ -287,6 +290,8 @@ static void wide_block(const ht_conv *c, const ht_conv_span *span, int64_t pixel
 void ht_conv_wide_tiled(const ht_conv *c, const ht_conv_span *span)
 {
     const int64_t most = ht_conv_flat(c) ? HT_TILED_HELD : TILED_COLUMNS, last = end_of(c, span), pixels = span->end - span->begin;
+    if (pixels <= 0)
+        return;
     const int64_t step = ht_ceil_div(ht_ceil_div(pixels, ht_ceil_div(pixels, most)), HT_TILED_GROUP) * HT_TILED_GROUP;
     for (int64_t pixel = span->begin; pixel < span->end && span->m0 < last; pixel += step)
         wide_block(c, span, pixel, ht_min64(span->end, pixel + step));
