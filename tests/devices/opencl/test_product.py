@@ -253,9 +253,9 @@ def test_sizes_choose_what_computes_a_product(core: hetero.Core, monkeypatch: py
     seen = []
     source_of = product.Tile.source
 
-    def source(tile: product.Tile, half: bool, access: product.Access) -> Any:
+    def source(tile: product.Tile, *arguments: Any) -> Any:
         seen.append(tile)
-        return source_of(tile, half, access)
+        return source_of(tile, *arguments)
 
     monkeypatch.setattr(product.Tile, "source", source)
     tiles = product.TILES[-1], product.TILES[-2], product.TILES[0]
