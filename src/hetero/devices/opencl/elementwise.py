@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,7 +168,8 @@ def products_in(root: Tensor) -> list[Tensor]:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epilogue:
     """An expression that the kernel of a product computes for each element before it stores it. ``function``: its
-    source, a function of the element, its position, its column and ``names``, whose values are ``arguments``."""
+    source, a function of the element, its position, its row, its column and ``names``, whose values are
+    ``arguments``."""
 
     function: str
     parameters: str
@@ -177,24 +179,35 @@ class Epilogue:
 
 def epilogue_of(root: Tensor, product: Tensor) -> Epilogue | None:
     """The expression of ``root`` as the end of the product that it reads. None unless the result has the product's
-    type and shape, and every other operand is a number, has that shape too, or is a row of it."""
+    type and shape, and every other operand is a number, has that shape too, or is one row or one column of the
+    product's matrices."""
     assert product.product is not None
     if root.dtype != product.dtype or root.shape != product.shape:
         return None
     statements = _Statements(root, product)
     last = statements.name_of(root)
-    columns = root.shape[-1:]
-    row = strides_of(columns, root.shape)
-    if statements.layouts and (columns != (product.product.n,) or any(each != row for each in statements.layouts)):
-        return None
-    walk = f"uint at[{max(1, len(statements.layouts))}];\n" + "".join(
-        f"at[{number}] = column;\n" for number in range(len(statements.layouts))
-    )
+    walk = f"uint at[{max(1, len(statements.layouts))}];\n"
+    for number, strides in enumerate(statements.layouts):
+        place = _along(strides, root.shape, product.product.m, product.product.n)
+        if place is None:
+            return None
+        walk += f"at[{number}] = {place};\n"
     parameters = "".join(f", {each}" for each in statements.parameters)
     body = "\n".join(statements.lines)
-    function = f"float epilogue(float total, uint i, uint column{parameters})\n{{\n{walk}{body}\nreturn {last};\n}}\n"
+    signature = f"float epilogue(float total, uint i, uint row, uint column{parameters})"
+    function = f"{signature}\n{{\n{walk}{body}\nreturn {last};\n}}\n"
     names = "".join(f", {each.split()[-1].lstrip('*')}" for each in statements.parameters)
     return Epilogue(_PREAMBLE + function, parameters, names, tuple(statements.arguments))
+
+
+def _along(strides: Sequence[int], shape: Sequence[int], m: int, n: int) -> str | None:
+    """The position in an operand, broadcast to matrices of m x n, which together have ``shape``: ``row`` or
+    ``column``. None if it is neither."""
+    dims = [dim for dim, stride in enumerate(strides) if stride]
+    if len(dims) != 1 or strides[dims[0]] != 1:
+        return None
+    size, inner = shape[dims[0]], math.prod(shape[dims[0] + 1 :])
+    return "column" if (size, inner) == (n, 1) else "row" if (size, inner) == (m, n) else None
 
 
 def kernel_of(root: Tensor) -> tuple[KernelSource, list[Any]]:

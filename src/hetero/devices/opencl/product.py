@@ -139,12 +139,14 @@ _known: dict[str, Choices] = {}
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class TiledProduct:
     """A product that computes a whole tensor, and that may wait for its reader: if the only reader is an elementwise
-    expression, the kernel computes that as well. ``n``: the number of columns. ``numbers``: see product.cl."""
+    expression, the kernel computes that as well. ``m``, ``n``: the numbers of rows and columns. ``numbers``: see
+    product.cl."""
 
     node: int
     tile: Tile
     access: Access
     operands: tuple[Slot, Slot]
+    m: int
     n: int
     numbers: NDArray[np.uint32]
     items: tuple[int, int, int]
@@ -200,7 +202,7 @@ def multiply(
     )
     if tile is not None:
         access, items = Access.of(left, right, result, sizes), tile.groups(m, n, batches)
-        product = TiledProduct(builder.node, tile, access, slots[:2], n, packed, items)
+        product = TiledProduct(builder.node, tile, access, slots[:2], m, n, packed, items)
         if may_wait:
             tensor.slot, tensor.product = None, product
         else:

@@ -86,7 +86,7 @@ float4 four(__global const S *x, uint at, uint step, int count, bool together)
 
 // EPILOGUE_NAMES: the arguments of the function epilogue, which the planner adds (elementwise.py).
 #ifdef EPILOGUE_NAMES
-#define FINISHED(v, i, j) epilogue(v, batch * p.c_batch + (i) * p.c_row + (j), j EPILOGUE_NAMES)
+#define FINISHED(v, i, j) epilogue(v, batch * p.c_batch + (i) * p.c_row + (j), i, j EPILOGUE_NAMES)
 #else
 #define EPILOGUE_PARAMETERS
 #define FINISHED(v, i, j) v

@@ -119,11 +119,13 @@ def _conv(node: PlannedNode) -> Sequence[Tensor]:
     is_product = window.size == window.strides == (1, 1) and window.pads == (0, 0)
     if is_product and groups == 1:
         left, right = Matrix(w, k, 1, 0), Matrix(x, pixels, 1, k * pixels)
-        multiply(builder, left, right, Matrix(result, pixels, 1, m * pixels), (m, pixels, k), x.shape[0])
+        target = Matrix(result, pixels, 1, m * pixels)
+        multiply(builder, left, right, target, (m, pixels, k), x.shape[0], may_wait=True)
     else:
         _by_columns(node, x, w, result, window, packed, (m, pixels, k), groups, is_product)
     if bias is not None:
         shape = (channels, *(1,) * (x.rank - 2))
+        result.num_readers = 1
         return [builder.elementwise("({0} + {1})", [result, builder.view(bias, shape)], x.dtype, result.shape)]
     return [result]
 
