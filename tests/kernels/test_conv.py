@@ -473,8 +473,8 @@ SAMPLED = {  # x, w, strides, dilations, pads
 @pytest.mark.parametrize("maps", [80, 96, 100])
 @pytest.mark.parametrize("case", SAMPLED)
 def test_sampling(variant: str, case: str, maps: int) -> None:
-    """The im2col matrix, with values around the planes that must not be read. Threads may divide the pixels of a group of
-    channels."""
+    """The im2col matrix, with values around the planes that must not be read. Threads may divide the pixels of a group
+    of channels."""
     x_shape, w_shape, strides, dilations, pads = SAMPLED[case]
     rng = np.random.default_rng(maps)
     size = int(np.prod(x_shape))
