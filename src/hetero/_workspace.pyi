@@ -62,6 +62,7 @@ class Workspace:
     ) -> tuple[int, bool]: ...
     def times(self) -> list[tuple[int, int]]: ...
 
+@final
 class BoundSteps:
     def __init__(
         self,
