@@ -167,16 +167,16 @@ _SHIFTS = 180
 
 @functools.cache
 def _indices() -> list[Any]:
-    """Small models; in each, all that follows its first name lies a byte later."""
+    """Small models; in each, all that follows its first name lies a byte later, or what follows that of a constant."""
     from hetero._onnx import OnnxIndex
 
     helper, made = onnx.helper, []
-    for shift in range(_SHIFTS):
-        name = "k" * (shift + 1)
+    for shift, length in [*((shift, 1) for shift in range(_SHIFTS)), *((0, length) for length in range(20, 36))]:
+        name, constant = "k" * (shift + 1), "c" * length
         graph = helper.make_graph(
             [
-                helper.make_node("Constant", [], ["c"], value_float=1.0),
-                helper.make_node("Sum", [name, "x", "v", "c"], ["y"]),
+                helper.make_node("Constant", [], [constant], value_float=1.0),
+                helper.make_node("Sum", [name, "x", "v", constant], ["y"]),
             ],
             "g",
             [helper.make_tensor_value_info("x", 1, ["n"])],
