@@ -212,14 +212,14 @@ REDUCE(static, f32, float, float, -INFINITY, INFINITY)
 typedef void reduce_fn(int operation, const plan *p, const void *from, int64_t rows, int64_t pitch, void *to, int64_t y_size);
 #define reduce_f64 HT_NARROWED(reduce_f64)
 #define reduce_i32 HT_NARROWED(reduce_i32)
-#define reduce_i64 HT_NARROWED(reduce_i64)
+#define reduce_i64 HT_KERNEL(reduce_i64) /* AVX2 has no maximum of int64 */
 #define reduce_i8 HT_NARROWED(reduce_i8)
 #define reduce_u8 HT_NARROWED(reduce_u8)
 reduce_fn reduce_f64, reduce_i32, reduce_i64, reduce_i8, reduce_u8;
+REDUCE(, i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
 #if HT_DEFINES_NARROWED
 REDUCE(, f64, double, double, -INFINITY, INFINITY)
 REDUCE(, i32, int32_t, uint32_t, INT32_MIN, INT32_MAX)
-REDUCE(, i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
 REDUCE(, i8, int8_t, uint32_t, INT8_MIN, INT8_MAX)
 REDUCE(, u8, uint8_t, uint32_t, 0, UINT8_MAX)
 #endif
