@@ -177,7 +177,7 @@ def test_islands_are_told_with_what_surrounds_them(core: hetero.Core) -> None:
     nodes = [node(op, f"v{i}", f"v{i + 1}") for i, op in enumerate(ops)]
     model = core.read_model(make_model(nodes, inputs={"v0": [2]}, outputs=("v7",)))
     (warning,) = core.plan(model, DEVICES).warnings
-    assert "CPU supports it, too: pinned there, the model has 1 subgraph instead of 3" in warning.message
+    assert "CPU also supports it: pinned there, the model has 1 subgraph instead of 3" in warning.message
     assert (warning.device, warning.nodes, warning.subgraphs_after) == ("FPGA", ("v4",), 1)
     assert core.plan(model, DEVICES, pins={"v4": "CPU"}).num_subgraphs == 1
 

@@ -372,6 +372,28 @@ def test_a_model_that_declares_another_shape(core: hetero.Core, device: str, dec
         assert compiled(x)["y"].shape == (2, 3)
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE"])
+def test_another_shape_is_reported_once(core: hetero.Core, device: str) -> None:
+    """Also if it depends on the strings, and the first calls have the declared shape."""
+    node = helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="LOWER", stopwords=["a"])
+    strings = onnx.TensorProto.STRING
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", strings, [3])],
+        [helper.make_tensor_value_info("y", strings, [1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    compiled = core.compile_model(core.read_model(model), device)
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        for words, reported in (("Aab", 0), ("aac", 0), ("adb", 1), ("cdb", 1), ("aaq", 1)):
+            found = compiled(np.array(list(words), object))["y"]
+            assert found.tolist() == [word for word in words if word not in "aA"]
+            assert len(issued) == reported
+    assert "'y' is declared strings [1], found object [2]" in str(issued[0].message)
+
+
 def test_unknown_sizes_that_are_written_as_question_marks(core: hetero.Core) -> None:
     """They are no symbol, whose sizes would have to agree."""
     model = make_model([helper.make_node("Relu", ["x"], ["y"])], inputs={"x": ["?", 3, "?"]})

@@ -240,10 +240,12 @@ def test_by_keys_alone(core: hetero.Core, transformer: hetero.Model, opened: Ope
     page.press("ArrowUp")
     page.press("Enter")
     assert page.evaluate("heteroReport.drawn") == 0
+    assert page.evaluate("document.getElementById('said').textContent") == "Graph of: Subgraph 1 on FPGA"
     page.press("ArrowDown", 2)
     assert page.evaluate("heteroReport.node") == 1
     page.press("Escape")
     assert page.evaluate("[heteroReport.drawn, heteroReport.subgraph]") == [-1, 0]
+    assert page.evaluate("document.getElementById('said').textContent") == "Graph of: 13 subgraphs"
     page.press("Escape")
     assert page.evaluate("heteroReport.subgraph") == -1
     for _ in range(40):  # by Tab to the table

@@ -157,10 +157,11 @@ class Port(OtherNames):
     list, an array or None). These have no dtype and shape; ``holder`` describes their elements. ``declared``: True if
     the model states dtype and shape. False if shape inference, which may be wrong, finds the missing part; it runs when
     the attribute is read. Ports with the same name and type are equal in both cases. ``default``: the value of an input
-    that may be left out (`Model.with_inputs`), or None.
+    that may be left out (`Model.with_inputs`), or None. ``misfits``: the devices whose result had another shape than
+    the declared one, which is reported once.
     """
 
-    __slots__ = ("_dtype", "_find", "_holder", "_is_tensor", "_shape", "declared", "default", "name")
+    __slots__ = ("_dtype", "_find", "_holder", "_is_tensor", "_shape", "declared", "default", "misfits", "name")
 
     other_names = types.MappingProxyType(
         {
@@ -189,6 +190,7 @@ class Port(OtherNames):
         self.name = name
         self.declared = declared
         self.default = default
+        self.misfits: set[str] = set()
         self._dtype = dtype
         self._shape = shape
         self._is_tensor = is_tensor

@@ -278,7 +278,7 @@ def _island_warning(
     keys = [model.key_of(node) for node in nodes[:_FEW].tolist()]
     after = None
     if able:
-        advice = f"{surrounding} supports {'it' if len(nodes) == 1 else 'them'}, too"
+        advice = f"{surrounding} also supports {'it' if len(nodes) == 1 else 'them'}"
         device_of = affinity.device_of.copy()
         device_of[nodes] = other
         merged = trials.partition(device_of)

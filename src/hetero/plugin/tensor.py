@@ -253,9 +253,9 @@ def check_outputs(ports: Sequence[Port], results: Sequence[Any], device: str) ->
     """Raise `InferenceError` if a result does not have the element type that its port declares: either the device is
     wrong, or the model contradicts itself. Symbolic dimensions accept any size. Inferred shapes are not checked.
 
-    Another shape only causes a `RuntimeWarning`, as in onnxruntime, because real files declare wrong ones: onnx's own
-    inference rounds sizes down (a Resize of 320 by 0.7 gives 223, but runtimes return 224), and some exporters declare
-    one label for any number of rows.
+    Another shape only causes a `RuntimeWarning`, once for a model and device. onnxruntime also warns, because real
+    files declare wrong shapes: onnx's own inference rounds sizes down (a Resize of 320 by 0.7 gives 223, but runtimes
+    return 224), and some exporters declare one label for any number of rows.
     """
     for port, result in zip(ports, results, strict=True):
         if not port.is_stated:
@@ -266,11 +266,12 @@ def check_outputs(ports: Sequence[Port], results: Sequence[Any], device: str) ->
         if not is_tensor or (port.dtype is not None and result.dtype != port.dtype):
             actual = f"{result.dtype} {list(result.shape)}" if is_tensor else type(result).__name__
             raise InferenceError(f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}")
-        if not port.declared or port.shape is None:
+        if not port.declared or port.shape is None or device in port.misfits:
             continue
         pairs = zip(port.shape, result.shape, strict=False)
         if len(port.shape) != len(result.shape) or any(isinstance(dim, int) and dim != size for dim, size in pairs):
             actual = f"{result.dtype} {list(result.shape)}"
+            port.misfits.add(device)
             warn(f"{device}: output {port.name!r} is declared {_describe(port)}, found {actual}")
 
 

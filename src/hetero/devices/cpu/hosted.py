@@ -157,6 +157,7 @@ class HostedRunner(RepeatingRunner):
         self._timed = timed
         self._times: dict[int, tuple[int, int]] = {}
         self._types: list[tuple[Any, Any]] = []  # of the inputs of the last run
+        self._shapes: list[Any] = []  # of the results of hosted nodes in the last run, which `check_outputs` has seen
         self._repeats = not timed and (bool(ends.first) or sorted(self._to_core) == [*range(len(inputs))])
 
     def share_scratch(self, other: HostedRunner) -> None:
@@ -171,7 +172,11 @@ class HostedRunner(RepeatingRunner):
         results = self._core.run([values[v] for v in self._to_core]) if self._from_core else ()
         outputs = self._finished(values, results)
         self._core.host_times.update(self._times)
+        self._shapes = self._shapes_of(outputs)
         return outputs
+
+    def _shapes_of(self, outputs: list[Any]) -> list[Any]:
+        return [getattr(outputs[at], "shape", None) for at in self._checked]
 
     def run_again(self, inputs: Sequence[Any]) -> list[Any] | None:
         """See `hetero.plugin.request.RepeatingRunner`."""
@@ -190,6 +195,9 @@ class HostedRunner(RepeatingRunner):
                 self._repeats = False
             return None
         outputs = self._finished(values, results)
+        if self._checked and self._shapes_of(outputs) != self._shapes:  # strings; their declared sizes are checked
+            self._repeats = False
+            return None
         return outputs if self._are_new(outputs, values) else owned(outputs, inputs)
 
     def _are_new(self, outputs: list[Any], values: list[Any]) -> bool:

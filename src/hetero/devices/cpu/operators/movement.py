@@ -104,7 +104,7 @@ def _reshape(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
             raise InferenceError(f"shape {shape} copies a dimension that {list(x.shape)} does not have")
         shape = [x.shape[i] if size == 0 else size for i, size in enumerate(shape)]
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
-        raise InferenceError(f"cannot reshape to {shape}")
+        raise InferenceError(f"cannot reshape {list(x.shape)} to {shape}")
     if -1 in shape:
         rest = math.prod(size for size in shape if size != -1)
         if rest == 0 or x.size % rest:
@@ -372,6 +372,8 @@ def _range(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     start, limit, delta = (context.known(value).reshape(()).item() for value in values)
     if delta == 0:
         raise InferenceError("Range with a delta of 0")
+    if not all(map(math.isfinite, (start, limit, delta))):
+        raise InferenceError(f"Range from {start} to {limit} by {delta}: expected finite numbers")
     if values[0].dtype.kind == "f":
         count = math.ceil((limit - start) / delta)
     else:
