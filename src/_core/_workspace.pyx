@@ -1148,7 +1148,7 @@ cdef class BoundSteps:
     def run(self, slots):
         """Run the steps; returns new arrays for the results. ``slots``: the values in their slots, of which only inputs
         are read. Returns None, without effect on the results of a later run, if an input is not an array of the type
-        that its steps expect, if the team is taken, or if a step fails."""
+        that its steps expect, or if a step fails; an empty list if the team is taken."""
         cdef Workspace workspace, first
         cdef int number, done
         cdef int64_t size, total = 0
@@ -1178,7 +1178,7 @@ cdef class BoundSteps:
             self.bound.step[number].arena_size = workspace.arena.size
         cdef ht_team *team = self.team.enter()
         if team == NULL:
-            return None
+            return []
         first = self.workspaces[0]
         cdef ht_watch *before = first.begin_watch()
         with nogil:

@@ -342,10 +342,12 @@ class ScheduleRunner:
         if self._bound is not None:
             self.cancellation.check()
             results = self._bound.run(slots)
-            if results is not None:
+            if results:
                 for slot, result in zip(self._program.outputs, results, strict=True):
                     slots[slot] = result
                 return True
+            if results is not None:  # another request uses the threads
+                return False
         self._until_bound -= 1
         if self._until_bound < 0:
             self._until_bound = _RUNS_BEFORE_BOUND
