@@ -34,7 +34,8 @@
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image; row: a chunk; winograd: a block of tiles). The last blocks of tiles are shared by all threads: each is
+ * some groups of one image; row: a chunk; winograd: a block of tiles; with tiles, a chunk may begin and end within a group of
+ * channels: ht_conv_span). The last blocks of tiles are shared by all threads: each is
  * divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of
  * threads: all ways but row and Winograd's sum the products of an output in the order channel, kernel position, in blocks of
  * a length that depends on the way alone, and the sums of these two do not depend on the division either.
