@@ -112,6 +112,7 @@ def test_interrupted_during_imports(module: str, diamond_path: Path) -> None:
 def test_an_interrupted_child_of_another_library_says_nothing() -> None:
     code = (
         "import os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # tests in the background inherit another
         "from hetero.base.interrupts import end_on_interrupt, interrupts_raised\n"
         "end_on_interrupt()\n"
         "with interrupts_raised():\n"

@@ -5,6 +5,7 @@ The full version, by hand: python bench/soak.py
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -37,12 +38,18 @@ def leaks() -> Iterator[dict[str, Callable[[], object]]]:
     threads: list[threading.Thread] = []
     ended = threading.Event()
 
+    def keep_pages() -> None:
+        """From the system: the heap may have free ones from earlier tests."""
+        pages = mmap.mmap(-1, 1 << 15)
+        pages.write(b"x" * len(pages))
+        kept.append(pages)
+
     def keep_thread() -> None:
         threads.append(threading.Thread(target=ended.wait))
         threads[-1].start()
 
     yield {
-        "resident": lambda: kept.append(b"x" * 20_000),
+        "resident": keep_pages,
         "heap": lambda: kept.append(bytearray(1000)),
         "blocks": lambda: kept.append(object()),
         "threads": keep_thread,

@@ -147,7 +147,7 @@ _CONDITIONS: dict[str, Callable[[NodeView], bool]] = {
     "MultiHeadAttention": lambda node: len(node.inputs) > 2 and all(node.inputs[:3]),  # queries, keys and values apart
     "QGemm": lambda node: len(node.inputs) > 8 and node.inputs[8] != "",  # otherwise, the result is float32
     "QLinearAveragePool": _lacks("channels_last"),
-    "QLinearConcat": lambda node: len(node.inputs) % 3 == 2 and len(node.inputs) <= _MOST_INPUTS,
+    "QLinearConcat": lambda node: len(node.inputs) % 3 == 2 and 5 <= len(node.inputs) <= _MOST_INPUTS,
     "QLinearGlobalAveragePool": _lacks("channels_last"),
 }
 """Operator -> what must hold for its nodes. If it does not for one of them, all stay unknown."""

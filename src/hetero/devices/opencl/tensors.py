@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from .memory import Block
-    from .product import TiledProduct
 
-__all__ = ["CONSTANT", "INPUT", "RESULT", "SCRATCH", "Expression", "Scalar", "Slot", "Tensor"]
+__all__ = ["CONSTANT", "INPUT", "RESULT", "SCRATCH", "Expression", "PendingProduct", "Scalar", "Slot", "Tensor"]
 
 SCRATCH, INPUT, CONSTANT, RESULT = "scratch", "input", "constant", "result"
 
@@ -33,6 +32,18 @@ class Slot:
         self.block = block
         self.uses: list[tuple[int, int]] = []
         self.writers: list[int] = []
+
+
+class PendingProduct(Protocol):
+    """A product of matrices that was not started yet: `hetero.devices.opencl.product.TiledProduct`."""
+
+    @property
+    def m(self) -> int: ...
+
+    @property
+    def n(self) -> int: ...
+
+    def launch(self, builder: Any, result: Tensor, epilogue: Any = None) -> None: ...
 
 
 class Tensor:
@@ -58,7 +69,7 @@ class Tensor:
         self.slot = slot
         self.array = array
         self.expression = expression
-        self.product: TiledProduct | None = None
+        self.product: PendingProduct | None = None
         self.num_readers = 2
 
     @property

@@ -372,7 +372,7 @@ def _range(context: Context, node: Node, inputs: Sequence[Value | None]) -> list
     start, limit, delta = (context.known(value).reshape(()).item() for value in values)
     if delta == 0:
         raise InferenceError("Range with a delta of 0")
-    if not all(map(math.isfinite, (start, limit, delta))):
+    if any(isinstance(number, float) and not math.isfinite(number) for number in (start, limit, delta)):  # not a symbol
         raise InferenceError(f"Range from {start} to {limit} by {delta}: expected finite numbers")
     if values[0].dtype.kind == "f":
         count = math.ceil((limit - start) / delta)
