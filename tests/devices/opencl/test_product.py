@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ def test_kernels(tile: product.Tile, dtype: Any, limit: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("ALL_TILES" not in os.environ, reason="runs with ALL_TILES=1: pocl 3.1 hung in it once")
 @pytest.mark.parametrize("tile", product.TILES)
 def test_every_kernel(tile: product.Tile) -> None:
     rng = np.random.default_rng(1)
