@@ -103,7 +103,7 @@ class Costs:
     links: tuple[LinkTimes, ...] = ()
 
     def __post_init__(self) -> None:
-        _check(self, "costs")
+        _check(self)
 
     @classmethod
     def from_profile(
@@ -229,8 +229,10 @@ class Costs:
             if place := re.search(r"^JSON is malformed: (.*) \(byte (\d+)\)$", trouble):
                 trouble = f"{place_in(data, int(place[2]))}: {place[1]}"
             raise CostFileError(f"{label}: {trouble}") from error
-        _check(file, label)
-        return cls(file.model, file.digest, file.measurements, file.links)
+        try:
+            return cls(file.model, file.digest, file.measurements, file.links)
+        except CostFileError as error:
+            raise CostFileError(f"{label}{str(error).removeprefix('costs')}") from None
 
     def __repr__(self) -> str:
         devices = ", ".join(dict.fromkeys(entry.device for entry in self.measurements))
@@ -270,11 +272,11 @@ def _checked_time(value: float, where: str) -> float:
     return value
 
 
-def _check(costs: Costs | _CostFile, label: str) -> None:
+def _check(costs: Costs) -> None:
     """Raise `CostFileError` for times that are negative or not finite, counts below 1, and duplicates."""
     seen = set()
     for entry in costs.measurements:
-        where = f"{label}: {entry.device}"
+        where = f"costs: {entry.device}"
         key = entry.device, tuple(sorted(entry.shapes.items()))
         if key in seen:
             raise CostFileError(f"{where}: measured twice with the same shapes {dict(entry.shapes)}")
@@ -289,7 +291,7 @@ def _check(costs: Costs | _CostFile, label: str) -> None:
                 raise CostFileError(f"{where}: node {node!r}: expected a count of 1 or more, found {times.count}")
     pairs = set()
     for link in costs.links:
-        where = f"{label}: link from {link.source} to {link.target}"
+        where = f"costs: link from {link.source} to {link.target}"
         if (link.source, link.target) in pairs:
             raise CostFileError(f"{where} is given twice")
         pairs.add((link.source, link.target))
