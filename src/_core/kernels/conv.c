@@ -240,8 +240,8 @@ static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
     return band;
 }
 
-/* WIDE with tiles: where chunk `chunk` of some pixels begins (ht_conv_span). Chunks have equal shares of the products of
- * tiles, of which a group has two rows or columns, or one. */
+/* WIDE with tiles: where chunk `chunk` of some pixels begins (ht_conv_span). All chunks multiply about as many tiles. A group
+ * consists of two rows or columns of tiles; the last group may consist of one. */
 HT_INLINE void begin_chunk(const convolution *job, int64_t chunk, int64_t pixels, int64_t *m, int64_t *p)
 {
     enum { HALF = HT_TILED_GROUP / 2 };
@@ -509,12 +509,14 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
         for (int64_t chunks = 1; chunks <= job->columns && (chunks == 1 || blocks * chunks <= most);
              chunks = ht_next_blocks(chunks)) {
             const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * job->grain, c->out_channels);
-            double unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels + sampling(c) * (double)pixels;
-            if (c->tiled) { /* chunks are equal but for the products of one tile */
+            double unit;
+            if (c->tiled) { /* the products of all chunks differ by at most one tile */
                 const double tall = (double)ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL / (double)chunks;
                 const double wide = (double)(ht_ceil_div(pixels, HT_PANEL) * HT_PANEL);
                 const double pixel = ht_conv_tiled_pixel(flat) + (chunks > 1 ? FOREIGN : 0);
                 unit = 0.5 * tall * wide + ht_conv_tiled_map(c->has_parts) * tall + pixel * wide;
+            } else {
+                unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels + sampling(c) * (double)pixels;
             }
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
             if (time <= least * 1.001) {

@@ -41,9 +41,10 @@ HT_INLINE int ht_conv_points(const ht_conv *c)
     return c->taps == 1 && !c->padded && !ht_conv_flat(c) && c->out[2] < VF_LANES;
 }
 
-/* Pixels [begin, end) of output channels, group by group of HT_TILED_GROUP channels, and within a group pixel by pixel: from
- * pixel p0 of the group at channel m0 to before pixel p1 of the group at m1. All are multiples of HT_TILED_GROUP, or `end`
- * is the number of pixels, or m1 that of channels. */
+/* Some outputs with pixels in [begin, end), in this order: groups of HT_TILED_GROUP output channels, and within a group its
+ * pixels. The first output is pixel p0 of the group that begins with channel m0; the last one precedes pixel p1 of the group
+ * that begins with m1. All numbers are multiples of HT_TILED_GROUP. Exceptions: `end` may be the number of pixels, and m1 the
+ * number of channels. */
 typedef struct {
     int64_t begin, end, m0, p0, m1, p1;
 } ht_conv_span;

@@ -33,19 +33,10 @@ typedef struct {
     pthread_cond_t wake;
 } step_run;
 
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 static void lock(step_run *run)
 {
     for (int spins = 1; atomic_flag_test_and_set_explicit(&run->lock, memory_order_acquire); spins++) {
-        pause_briefly();
+        ht_pause();
         if (spins % YIELD == 0)
             sched_yield();
     }
@@ -105,7 +96,7 @@ static void await_change(step_run *run, uint32_t before)
     for (int spins = 1; spins <= SPINS; spins++) {
         if (atomic_load(&run->changes) != before)
             return;
-        pause_briefly();
+        ht_pause();
         if (spins % YIELD == 0)
             sched_yield();
     }

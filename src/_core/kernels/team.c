@@ -109,15 +109,6 @@ static pthread_once_t counting = PTHREAD_ONCE_INIT;
 static void count_fork(void) { atomic_fetch_add(&forks, 1); }
 static void count_forks(void) { (void)pthread_atfork(NULL, NULL, count_fork); }
 
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 /* Number of the processor that runs the calling thread, or -1. Two threads on one processor must not wait for each
  * other by spinning. */
 static inline int this_processor(void)
@@ -229,7 +220,7 @@ static void spin(ht_team *team, member *self)
             if (is_same(processor, atomic_load_explicit(&team->processor, memory_order_relaxed)))
                 return;
         }
-        pause_briefly();
+        ht_pause();
     }
 }
 
@@ -367,5 +358,5 @@ void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
         if (pauses >= PAUSES || (pauses % LOOK == 0 && num_here(team) > 0))
             (void)sched_yield();
         else
-            pause_briefly();
+            ht_pause();
 }

@@ -66,4 +66,14 @@ void ht_team_expect(ht_team *team, int is_worth_waking);
 typedef void (*ht_part_fn)(void *context, int64_t part, int thread);
 void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context);
 
+/* For a thread that waits without sleeping. */
+static inline void ht_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
 #endif
