@@ -154,6 +154,9 @@ GROUPS: dict[str, list[Convolution | Product]] = {
         Convolution(192, 384, 3, square(7)),
         Convolution(128, 128, (1, 7), square(17)),
         Convolution(128, 128, (7, 1), square(17)),
+        Convolution(192, 224, (1, 7), square(12)),
+        Convolution(384, 384, 3, square(25), 2),
+        Convolution(256, 16, 1, square(14), 2),
     ],
     "mobile": [
         Convolution(3, 32, 3, square(224), 2),
