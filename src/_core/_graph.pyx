@@ -402,9 +402,10 @@ def kahn(Csr csr not None):
 
 
 def interrupt(int64_t computation, int64_t work=0):
-    """For tests: raises KeyboardInterrupt in the computation of this number from now on, once it has done that many
-    units of work; -1 for none. Returns how many computations were left until that of the call before, below 0 if it
-    began."""
+    """For tests: KeyboardInterrupt is raised in one of the next computations, once it has done ``work`` units of work.
+
+    ``computation``: the number of computations before it; -1: none is interrupted. Returns what is left of the number
+    that the last call stated; below 0 if that computation has begun."""
     global watches_before, work_before
     cdef int64_t left = watches_before
     watches_before, work_before = computation, work

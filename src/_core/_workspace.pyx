@@ -1146,8 +1146,8 @@ cdef class BoundSteps:
         free(self.numbers)
 
     def run(self, slots):
-        """Run the steps; returns new arrays for the results. ``slots``: the values in their slots, of which only inputs
-        are read. Returns None, without effect on the results of a later run, if an input is not an array of the type
+        """Run the steps. Returns new arrays for the results. ``slots``: a value for each slot; only those of inputs are
+        read. Returns None, without effect on the results of a later run, if an input is not an array of the type
         that its steps expect, or if a step fails; an empty list if the team is taken."""
         cdef Workspace workspace, first
         cdef int number, done

@@ -167,7 +167,7 @@ _SHIFTS = 180
 
 @functools.cache
 def _indices() -> list[Any]:
-    """Small models; in each, all that follows its first name lies a byte later, or what follows that of a constant."""
+    """Small models. In each, what follows the first name, or the name of a constant, lies one byte later."""
     from hetero._onnx import OnnxIndex
 
     helper, made = onnx.helper, []

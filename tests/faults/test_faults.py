@@ -42,7 +42,7 @@ def test_each_allocation_may_fail(operation: str, library: Path) -> None:
 
 @pytest.mark.parametrize("operation", SOLVERS)
 def test_some_allocations_may_fail(operation: str, library: Path) -> None:
-    """Of operations that solve hundreds of small problems, each of which allocates the same."""
+    """Some allocations of operations that solve hundreds of small problems alike."""
     found = shim.run(library, operation, "memory", step=29)
     assert found["problems"] == []
     assert found["failures"] > 0

@@ -201,7 +201,7 @@ def test_nodes_of_one_operator_that_need_different_functions() -> None:
 
 @pytest.mark.parametrize(("a", "b"), [((3,), (3, 4)), ((2, 3), (3,)), ((3,), (3,)), ((2, 3), (4, 5)), ((), (2, 2))])
 def test_products_of_other_ranks_and_of_sizes_that_do_not_fit(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    """The shape stays unknown or is that of NumPy, and inference of the other nodes goes on."""
+    """The shape is unknown or the same as NumPy's, and the other nodes have shapes."""
     nodes = [
         helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain=CONTRIB),
         helper.make_node("Relu", ["a"], ["z"]),

@@ -184,7 +184,7 @@ def test_steps_that_are_more_than_a_program(nodes: Sequence[onnx.NodeProto], out
 
 
 def test_a_step_that_fails() -> None:
-    """The error is that of a run step by step, and the next run is right."""
+    """The error is the same as in a run step by step, and the next run is right."""
     nodes = [
         node("Cast", ["x"], ["i"], to=TensorProto.INT64),
         node("Abs", ["x"], ["b"]),

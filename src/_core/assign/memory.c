@@ -210,7 +210,7 @@ static void hold(lives *s, int32_t value, int32_t device, double bytes, int32_t 
         s->out->first_unknown[device] = value;
 }
 
-/* Adds the lives of a value that is no constant, whose reads are i..end. */
+/* Adds the lives of a value whose reads are i..end. Reads of a constant do not count, so for constants i == end. */
 static void add_lives(lives *s, int32_t value, int64_t i, int64_t end)
 {
     const hg_values *v = s->v;

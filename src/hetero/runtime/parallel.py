@@ -115,8 +115,8 @@ def bound_steps(
 ) -> BoundSteps | None:
     """The steps as programs that run without Python, for inputs of the sizes of the last run; None if they cannot.
 
-    ``runners``: of each step; None for a step that is no submodel. ``reads``, ``fills``: the slots of each step, in the
-    order of its runner's inputs and results. ``team``: returns one with a thread for each device.
+    ``runners``: for each step, its runner, or None if the step only copies. ``reads``, ``fills``: the slots of each
+    step, in the order of its runner's inputs and results. ``team``: returns one with a thread for each device.
     """
     programs = []
     for runner in runners:

@@ -179,8 +179,8 @@ def multiply(
     """Add the step that computes ``result`` = ``left`` ``right``. ``sizes``: m, n, k. The columns of ``result`` are
     contiguous.
 
-    ``may_wait``: the product is the whole tensor, contiguous, and nobody writes to the operands again, so the step can
-    be added when the tensor is first read."""
+    ``may_wait``: the product fills a whole contiguous tensor, and the operands do not change, so the step may be added
+    only when the tensor is first read."""
     m, n, k = sizes
     if not m or not n or not batches:
         return

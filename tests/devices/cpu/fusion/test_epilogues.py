@@ -37,7 +37,7 @@ def test_operands_that_are_no_bias(shape):
 
 
 def test_a_result_that_is_reshaped_before_the_addition_has_no_bias():
-    """After the Reshape, a number per channel or column is no longer the same for a whole channel or column."""
+    """A Reshape spreads the numbers of one channel or column over several."""
     image = (2, 6, 8, 8)
     net = Net(image)
     made = net("Conv", "x", array(6, 6, 3, 3, scale=0.3), pads=[1, 1, 1, 1])
