@@ -1024,7 +1024,7 @@ cdef class Workspace:
             free(slots)
             free(pairs)
         if failed >= 0:
-            check_status(status, f"trip {trip}: {self.failure(failed)}", self.failure_scratch(failed))
+            check_status(status, f"iteration {trip}: {self.failure(failed)}", self.failure_scratch(failed))
         return trip, proceed
 
     def times(self):

@@ -39,7 +39,7 @@ from .plugin.speed import CostSource, DeviceSpeed
 __all__ = ["DEVICE_COLUMNS", "ENTRY_POINT_GROUP", "DeviceInfo", "Registry"]
 
 ENTRY_POINT_GROUP = "hetero.plugins"
-DEVICE_COLUMNS = ("device (ids)", "memory", "threads", "speed", "what it is")
+DEVICE_COLUMNS = ("device (ids)", "memory", "threads", "speed", "description")
 """Headings for `DeviceInfo.row`."""
 
 # Loaded by name on first use, so that `import hetero` stays fast.
@@ -57,13 +57,13 @@ _BUILT_IN = {
 }
 # Device names in OpenVINO, onnxruntime and PyTorch, and their equivalents in hetero.
 _ELSEWHERE = {
-    "GPU": "an Intel GPU is OPENVINO.GPU (pip install 'hetero[openvino]'), one of NVIDIA ORT.CUDA (pip install "
+    "GPU": "an Intel GPU is OPENVINO.GPU (pip install 'hetero[openvino]'), an NVIDIA GPU is ORT.CUDA (pip install "
     "onnxruntime-gpu)",
     "NPU": "an Intel NPU is OPENVINO.NPU (pip install 'hetero[openvino]')",
     "CUDA": "an NVIDIA GPU is ORT.CUDA (pip install onnxruntime-gpu)",
     "TENSORRT": "onnxruntime's TensorRT is ORT.TENSORRT (pip install onnxruntime-gpu)",
     "ROCM": "an AMD GPU is ORT.ROCM (pip install onnxruntime-rocm)",
-    "BATCH": "hetero does not join requests to batches; concatenate the inputs",
+    "BATCH": "hetero does not merge requests into batches; concatenate the inputs",
     "ONNXRUNTIME": "onnxruntime is ORT (pip install 'hetero[onnxruntime]')",
 }
 _PROVIDER = re.compile("(\\w+)ExecutionProvider", re.IGNORECASE)

@@ -112,7 +112,7 @@ def test_small_subgraphs_go_to_the_next_device() -> None:
     assert devices_of(chain("RRERERRR"), {"MIN_SUBGRAPH": {"FPGA": 2}}) == "FFCCCFFF"
     assert devices_of(chain("RRERERRR"), {"MIN_SUBGRAPH": "FPGA=3"}) == "CCCCCFFF"
     plan = CORE.plan(chain("RE"), "HETERO:FPGA,CPU", {"MIN_SUBGRAPH": {"FPGA": 2}})
-    assert "its subgraph would have 1 node, and FPGA takes subgraphs of at least 2" in plan.reasons["n0"]
+    assert "its subgraph would have 1 node, and FPGA requires at least 2" in plan.reasons["n0"]
 
 
 def test_least_work_counts_operations_of_the_stated_sizes() -> None:

@@ -492,7 +492,7 @@ def test_results_in_given_places(core: hetero.Core, device: str) -> None:
     for out, message in (
         ({"s_out": y}, "out: 's_out' is a state of this request; snapshot_state() reads it"),
         ({"z": y}, "out: the model has no output 'z'"),
-        ([y, y], "or 1 arrays in the order of the outputs that are no states, found 2 arrays"),
+        ([y, y], "or 1 arrays in the order of the outputs that are not states, found 2 arrays"),
     ):
         with pytest.raises(hetero.InferenceError, match=re.escape(message)):
             request.infer(X, out=out)

@@ -153,7 +153,7 @@ class Affinity:
         passed_over = [f"{name}: {why}" for name, why in refused if why is not None]
         if not passed_over:
             return f"{device} is the first device of the list that supports it"
-        return f"{device} supports it; passed over {'; '.join(passed_over)}"
+        return f"{device} supports it; not on {'; '.join(passed_over)}"
 
 
 def assign(

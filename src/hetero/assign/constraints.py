@@ -92,7 +92,7 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
             if rounds <= 2 * _MOST_ROUNDS:
                 leaving &= assignment.affinity.device_of != device
             answers.remove(
-                device, np.flatnonzero(leaving), f"its constraints were not met in {_MOST_ROUNDS} attempts with it"
+                device, np.flatnonzero(leaving), f"{_MOST_ROUNDS} attempts with it did not satisfy the constraints"
             )
         answers.close()
         assignment = solve(answers.affinity())
@@ -284,13 +284,13 @@ class _Least:
             for part in np.flatnonzero(on_device & (nodes < limit.nodes)).tolist():
                 why = (
                     f"its subgraph would have {counted(int(nodes[part]), 'node')}, and "
-                    f"{self._devices[number]} takes subgraphs of at least {limit.nodes}"
+                    f"{self._devices[number]} requires at least {limit.nodes}"
                 )
                 yield number, np.flatnonzero(partition.subgraph_of == part), why
             for part in np.flatnonzero(on_device & (nodes >= limit.nodes) & (flops < limit.flops)).tolist():
                 why = (
-                    f"its subgraph would have {flops[part]:.3g} operations, and {self._devices[number]} takes "
-                    f"subgraphs of at least {limit.flops:.3g}"
+                    f"its subgraph would have {flops[part]:.3g} operations, and {self._devices[number]} requires "
+                    f"at least {limit.flops:.3g}"
                 )
                 yield number, np.flatnonzero(partition.subgraph_of == part), why
 

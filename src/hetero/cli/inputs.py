@@ -83,8 +83,8 @@ class InputChoice:
             inputs.append(Input(port.name, random_array(generator, port, shape, limits.get(port.name)), "random"))
         if open_sizes:
             click.echo(
-                f"Note: the model leaves sizes open, which are 1 here: {', '.join(open_sizes)}; "
-                "set them with --shape or --dim, or give an input",
+                f"Note: the model does not fix these sizes, so they default to 1: {', '.join(open_sizes)}; "
+                "set them with --shape or --dim, or pass the input with -i",
                 err=True,
             )
         return inputs

@@ -39,22 +39,27 @@ __all__ = ["HeteroPlugin", "create_plugin"]
 
 _PIPELINE = PROPERTIES["MODEL_DISTRIBUTION_POLICY"]
 _POLICY = Property(
-    "PARTITION_POLICY", str, "auto", choices=("auto", "linear", "documented"), doc="how the model is cut"
+    "PARTITION_POLICY",
+    str,
+    "auto",
+    choices=("auto", "linear", "documented"),
+    doc="algorithm that cuts the model into subgraphs",
 )
 _OBJECTIVE = Property(
     "OBJECTIVE",
     str,
     "SUBGRAPHS",
     choices=("SUBGRAPHS", "LATENCY"),
-    doc="SUBGRAPHS: the fewest subgraphs; LATENCY: the least predicted latency, with devices at work at the same time",
+    doc="SUBGRAPHS: minimizes the number of subgraphs; LATENCY: minimizes the predicted latency with devices "
+    "that run in parallel",
 )
 _ASSIGNMENT = Property(
     "ASSIGNMENT",
     str,
     "",
     choices=("", "PRIORITY", "COST"),
-    doc="PRIORITY: the first device of the list that takes a node; COST: where the predicted latency is least; '' = "
-    "COST with OBJECTIVE=LATENCY, else PRIORITY",
+    doc="PRIORITY: each node goes to the first device in the list that supports it; COST: minimizes the predicted "
+    "latency; '' = COST with OBJECTIVE=LATENCY, else PRIORITY",
 )
 _THREADS = "INFERENCE_NUM_THREADS"
 _MAX_MEMORY = Property(
@@ -62,7 +67,7 @@ _MAX_MEMORY = Property(
     (Mapping, str),
     {},
     accepts=lambda given: parse_limits(given) is not None,  # which says what is wrong
-    doc="{device: size}: what it may take for weights and activations, in bytes, as '512MiB', or 'available'",
+    doc="{device: size}: memory limit for weights and activations, in bytes, such as '512MiB', or 'available'",
 )
 _MIN_SUBGRAPH = Property(
     "MIN_SUBGRAPH",
@@ -76,14 +81,14 @@ _STAY_TOGETHER = Property(
     (Sequence, str),
     (),
     accepts=lambda given: parse_groups(given) is not None,  # which says what is wrong
-    doc="groups of nodes that go to one device: of each, an expression as in pins, or several in a list",
+    doc="groups of nodes; the nodes of a group go to one device. A group is written like a pin, or as a list of these",
 )
 _QUEUE_LIMIT = Property(
     "QUEUE_LIMIT",
     int,
     0,
     accepts=up_to(MOST),
-    doc=f"0 to {MOST}: how many requests may wait for the first stage of a pipeline before QueueFull; 0 = any number",
+    doc=f"0 to {MOST}: number of requests that may wait for the first stage before QueueFull; 0 = no limit",
 )
 
 _MOST_DEVICES = 255  # a node's device is one byte, and one number is for the host
@@ -210,8 +215,8 @@ def _objective_of(settings: Mapping[str, Any]) -> Objective:
         for name, value, is_set in (("ASSIGNMENT", "COST", assignment == "COST"), ("OBJECTIVE", "LATENCY", overlap)):
             if is_set:
                 raise PropertyError(
-                    f"{name}={value} is for the least latency of one inference, MODEL_DISTRIBUTION_POLICY="
-                    "PIPELINE_PARALLEL for the most inferences in a time: set one of them"
+                    f"{name}={value} minimizes the latency of one inference, but MODEL_DISTRIBUTION_POLICY="
+                    "PIPELINE_PARALLEL maximizes the throughput: set only one of them"
                 )
         return Objective.THROUGHPUT
     if overlap:

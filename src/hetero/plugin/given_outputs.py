@@ -61,7 +61,7 @@ class GivenOutputs:
         for position, array in given:
             result = results[position]
             if not isinstance(result, (np.ndarray, RemoteTensor)):
-                raise InferenceError(f"out for output {self._name(position)}: the result is no tensor")
+                raise InferenceError(f"out for output {self._name(position)}: the result is not a tensor")
             if result.shape != array.shape or result.dtype != array.dtype:
                 raise InferenceError(
                     f"out for output {self._name(position)}: expected {_type(result)}, found {_type(array)}"

@@ -304,7 +304,7 @@ class StatefulRequest(InferRequest):
         if not isinstance(out, (list, tuple)) or len(out) != len(names):
             found = f"{len(out)} arrays" if isinstance(out, (list, tuple)) else type(out).__name__
             raise InferenceError(
-                f"out: expected a mapping, or {len(names)} arrays in the order of the outputs that are no states, "
+                f"out: expected a mapping, or {len(names)} arrays in the order of the outputs that are not states, "
                 f"found {found}"
             )
         return dict(zip(names, out, strict=True))

@@ -77,7 +77,7 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
 
 def test_open_sizes_are_stated(hetero: Invoke, two_inputs_path: Path) -> None:
     """Only those of other axes than the first."""
-    text = "the model leaves sizes open, which are 1 here: length; set them with --shape or --dim"
+    text = "the model does not fix these sizes, so they default to 1: length; set them with --shape or --dim"
     for command in ("run", "bench"):
         options = ("-t", "0.1") if command == "bench" else ()
         assert text in hetero(command, two_inputs_path, *options).stderr

@@ -49,7 +49,7 @@ def command(profiles: tuple[str, ...], measured: bool, as_json: bool) -> None:
         text = entry["description"] if entry["available"] else f"not available: {entry['reason']}"
         origin = f"{entry['origin']} {entry['version']}".strip()
         rows.append((name, entry["kind"], origin, memory, threads, speed, text))
-    print_table("Devices", ("device (ids)", "kind", "from", "memory", ">threads", "speed", "what it is"), rows)
+    print_table("Devices", ("device (ids)", "kind", "from", "memory", ">threads", "speed", "description"), rows)
 
 
 def _measured(core: Any, info: Any) -> Any:

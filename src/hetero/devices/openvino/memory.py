@@ -108,6 +108,6 @@ def out_of_memory(error: Exception, device: str, what: str, missing: int) -> Dev
     if not _NO_MEMORY.search(str(error)):
         return None
     return DeviceMemoryExceeded(
-        f"{device}: the device lacks memory {what}, by up to {missing} bytes: {backend.error_text(error)}",
+        f"{device}: the device needs up to {missing} more bytes of memory {what}: {backend.error_text(error)}",
         {device: missing},
     )

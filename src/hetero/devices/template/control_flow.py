@@ -205,7 +205,7 @@ def _stack(collected: Sequence[Any], kind: _Kind) -> Any:
         return np.stack(collected)
     name, dtype, shape = kind
     if shape is None:
-        raise ValueError(f"there is no iteration to determine the rank of the scanned output {name!r} of its body")
+        raise ValueError(f"cannot determine the rank of the scanned output {name!r} of its body without an iteration")
     return np.empty((0, *shape), dtype)
 
 

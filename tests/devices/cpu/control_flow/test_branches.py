@@ -164,7 +164,7 @@ def test_an_error_names_the_node_within_the_branch() -> None:
     model = hetero.compile(proto, "CPU")
     feeds = {"n": np.array(2), "x": X, "at": np.array([9])}
     np.testing.assert_array_equal(model(feeds)["y"], [0])
-    with pytest.raises(InferenceError, match=r"trip 2.*fetch"):
+    with pytest.raises(InferenceError, match=r"iteration 2.*fetch"):
         model({**feeds, "n": np.array(3)})
 
 

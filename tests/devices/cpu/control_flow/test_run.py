@@ -406,7 +406,7 @@ def test_a_body_that_fails_names_both_nodes_and_the_trip(in_c: bool, monkeypatch
     compiled = hetero.compile(parse(text), "CPU")
     assert compiled({"n": np.array(2), "x": np.array(8)})["y"] == 4
     with pytest.raises(
-        hetero.InferenceError, match=r"'count' \(Loop\): trip 2: node 'ratio' \(Div\): .*division by zero"
+        hetero.InferenceError, match=r"'count' \(Loop\): iteration 2: node 'ratio' \(Div\): .*division by zero"
     ):
         compiled({"n": np.array(9), "x": np.array(8)})
     within = """
@@ -427,7 +427,7 @@ def test_trips_that_do_not_fit_together_name_the_node() -> None:
                 => (bool more, float[p] w, float[q] s)
                 { more = Identity (go)  w = Concat <axis = 0> (v, x)  s = Neg (v) }>
         }"""
-    with pytest.raises(hetero.InferenceError, match=r"'grow' \(Loop\): trip 1: a scanned output is float32\[6\]"):
+    with pytest.raises(hetero.InferenceError, match=r"'grow' \(Loop\): iteration 1: a scanned output is float32\[6\]"):
         hetero.compile(parse(text), "CPU")({"n": np.array(3), "x": X})
     scan = """
         g (float[a, 3] m, float[b, 3] o) => (float[a, 3] y) {

@@ -118,7 +118,7 @@ def _loop(
             except Cancelled:
                 raise
             except HeteroError as error:
-                raise inference_error(f"trip {trip}: {error}", error) from error
+                raise inference_error(f"iteration {trip}: {error}", error) from error
             if flag.shape != shapes[1]:
                 flag = flag.reshape(shapes[1])
     for append, start, rows in zip(appends, starts, pieces, strict=True):
@@ -228,7 +228,7 @@ def _scan(
         except Cancelled:
             raise
         except HeteroError as error:
-            raise inference_error(f"trip {trip}: {error}", error) from error
+            raise inference_error(f"iteration {trip}: {error}", error) from error
         state = list(results[:num_states])
     outputs = []
     axes = node.get("scan_output_axes", None) or [0] * num_stacks
@@ -267,7 +267,7 @@ def _scan_of_opset_8(
         own += [value[row, :count] for value in values[num_states:]]
         rows.append(_scan(plan, [*own, *captured], bodies, cancellation, num_inputs=len(own)))
     if not rows:
-        raise InferenceError("there is no row to determine the types of its outputs")
+        raise InferenceError("cannot determine the types of its outputs without a row")
     outputs = []
     for at, parts in enumerate(zip(*rows, strict=True)):
         if at >= num_states:
@@ -362,7 +362,7 @@ class _Stack:
         if value.shape != rows.shape[1:] or value.dtype != rows.dtype:
             raise InferenceError(
                 f"a scanned output is {value.dtype}{list(value.shape)}, "
-                f"after {rows.dtype}{list(rows.shape[1:])} in earlier trips"
+                f"after {rows.dtype}{list(rows.shape[1:])} in earlier iterations"
             )
         rows[self.count] = value
         self.count += 1
@@ -382,7 +382,7 @@ class _Stack:
             num_rows = min(num_rows, 64)
         if num_rows * row_bytes > _max_bytes():
             raise InferenceError(
-                f"a scanned output of {num_rows} trips would need {num_rows * row_bytes} bytes, "
+                f"a scanned output of {num_rows} iterations would need {num_rows * row_bytes} bytes, "
                 f"more than half of the memory"
             )
         rows = np.empty((num_rows, *shape), dtype)
@@ -406,5 +406,7 @@ class _Stack:
             dtype, dims = dtype or model_type.dtype, model_type.shape if dims is None else dims
         if dtype is None or dims is None:
             name = body.model.value_name(body.results[output])
-            raise InferenceError(f"there is no trip to determine the type of the scanned output {name!r} of its body")
+            raise InferenceError(
+                f"cannot determine the type of the scanned output {name!r} of its body without an iteration"
+            )
         return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in dims)), dtype)

@@ -21,7 +21,7 @@ def _dtype(node: Node, default: int) -> np.dtype[Any] | None:
     number = node.get("dtype", default)
     dtype = dtype_of(number)
     if dtype is None and number:
-        raise InferenceError(f"attribute dtype is {number}, which is no element type")
+        raise InferenceError(f"attribute dtype is {number}, which is not an element type")
     return dtype
 
 

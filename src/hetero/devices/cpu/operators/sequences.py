@@ -39,7 +39,7 @@ def _construct(node: Node) -> Run:
 @hosted("SequenceEmpty", attributes={"dtype": None})
 def _empty(node: Node) -> Run:
     if dtype_of(node.get("dtype", 1)) is None:
-        raise InferenceError(f"attribute dtype is {node.get('dtype', 1)}, which is no element type")
+        raise InferenceError(f"attribute dtype is {node.get('dtype', 1)}, which is not an element type")
     return lambda: [[]]
 
 
