@@ -126,8 +126,8 @@ def main() -> None:
         moves.MAX_ASSIGNMENTS = 0
     warnings.simplefilter("ignore")
     table = Table(
-        *("model", "assignments fit", "limits bind", "by cost: mean above the best", "median", "90th percentile"),
-        *("worst", "refused", "by priority: refused"),
+        *("model", "an assignment fits", "limits matter", "by cost: mean above the best", "median", "90th percentile"),
+        *("worst", "not found", "by priority: not found"),
     )
     for kind in KINDS:
         table.add(kind, *limits(kind, arguments.models, arguments.max_nodes))
