@@ -98,7 +98,7 @@ def test_towers_go_to_different_devices(core, tmp_path):
     assert max(latency.end_s) == pytest.approx(latency.total_s, abs=1e-4)
     text = str(plan)
     assert "predicted: 5.1" in text
-    assert "devices at the same time" in text
+    assert "devices in parallel" in text
     assert "subgraphs by time, 5.11 ms (a dot is idle time):" in text
     assert "predicted: 5.1" in plan._repr_svg_()
     assert plan.warnings == ()
@@ -399,7 +399,7 @@ def test_plans_in_which_devices_wait_say_so(core):
     listed = "HETERO:OTHER.1,OTHER.2"
     (unused, waiting) = core.plan(model, listed).warnings
     assert (unused.kind, waiting.kind) == ("unused", "overlap")
-    assert "with OBJECTIVE=LATENCY, devices would work at the same time: predicted" in waiting.message
+    assert "with OBJECTIVE=LATENCY, devices would run in parallel: predicted" in waiting.message
     assert waiting.message.endswith("(estimated costs)")
     assert core.plan(model, listed, LATENCY).warnings == ()
     chain = core.plan(towers(core, 1, 1500), listed)

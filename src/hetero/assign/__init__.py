@@ -3,7 +3,7 @@
 `affinity` assigns by priority, `by_cost` and `by_makespan` for the least latency, `by_stage` for a pipeline,
 `within_memory` moves the nodes that do not fit; `pins` and `calls` read the user's pins and resolve calls of
 model-local functions. The packages work on arrays, independent of ONNX: `cuts` finds the cheapest assignment,
-`schedule` the fastest with devices at work at the same time, `costs` estimates the cost of each node, `memory`
+`schedule` the fastest with devices in parallel, `costs` estimates the cost of each node, `memory`
 computes the needs of each device, and `pipeline` balances stages.
 """
 

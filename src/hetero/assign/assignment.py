@@ -27,7 +27,7 @@ class Assignment:
 
     ``original``: the model as given; ``model``: the model that is compiled, in which calls of functions may be inlined.
     ``latency``, ``pipeline``: the predictions, if nodes were assigned for latency or throughput. ``costs``: the cost of
-    each node on each device, if nodes were assigned for latency. ``scheduler``: if devices may work at the same time.
+    each node on each device, if nodes were assigned for latency. ``scheduler``: if devices may run in parallel.
     """
 
     original: Model

@@ -18,7 +18,7 @@ class PredictedLatency:
     """The predicted latency of one inference, in seconds.
 
     ``total_s``: the latency: the sum of work, launches (one per subgraph) and transfers, or less if ``overlaps`` says
-    that devices work at the same time. ``lower_bound_s``: a lower bound for the
+    that devices run in parallel. ``lower_bound_s``: a lower bound for the
     prediction of any plan. ``by_priority_s``: the prediction for the plan by priority. ``sources``: the number of nodes
     whose costs were measured, estimated from the speed in a device's profile (``profile``), from the speed assumed for
     devices of that name (``estimate``), or from unknown sizes (``assumed``). ``memory_binds``: whether memory limits
@@ -27,7 +27,7 @@ class PredictedLatency:
     """
 
     total_s: float = dataclasses.field(
-        metadata=doc("The latency: the sum of work, launches and transfers, or less if devices work at the same time.")
+        metadata=doc("The latency: the sum of work, launches and transfers, or less if devices run in parallel.")
     )
     work_s: float = dataclasses.field(metadata=doc("Time of the nodes, each on its device."))
     launches_s: float = dataclasses.field(metadata=doc("Overhead of starting the subgraphs."))
@@ -39,7 +39,7 @@ class PredictedLatency:
         default=False,
         metadata=doc("Whether memory limits exclude the best plan found; the lower bound ignores the limits."),
     )
-    overlaps: bool = dataclasses.field(default=False, metadata=doc("Whether devices work at the same time."))
+    overlaps: bool = dataclasses.field(default=False, metadata=doc("Whether devices run in parallel."))
     begin_s: tuple[float, ...] = dataclasses.field(
         default=(), metadata=doc("When each subgraph starts, in seconds; empty unless the objective is latency.")
     )

@@ -33,7 +33,7 @@ class Objective(enum.Enum):
     COST = enum.auto()
     """The least predicted time of one inference with subgraphs one after the other; the fewest subgraphs."""
     OVERLAP = enum.auto()
-    """The least predicted time of one inference with devices at work at the same time."""
+    """The least predicted time of one inference with devices in parallel."""
     OVERLAP_BY_PRIORITY = enum.auto()
     """The same with each node on the first device of the list that supports it."""
     THROUGHPUT = enum.auto()

@@ -281,7 +281,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TAB
 """Name -> property, for all properties of hetero. Plugins may declare more."""
 
 
-# The properties of devices that run several asynchronous requests at the same time.
+# The properties of devices that run several asynchronous requests in parallel.
 STREAM_PROPERTIES: Final = (
     "NUM_STREAMS",
     "PERFORMANCE_HINT",

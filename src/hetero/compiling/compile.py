@@ -171,7 +171,7 @@ def _parts(plan: Plan) -> tuple[list[str], list[NDArray[np.int32]]]:
 
 def _with_threads_shared(devices: Mapping[str, ConfiguredDevice], stages: Sequence[str]) -> dict[str, ConfiguredDevice]:
     """The devices, where the devices of ``stages`` that would each use all processors get equal shares of them, because
-    stages run at the same time."""
+    stages run in parallel."""
     shared = dict(devices)
     unlimited = []
     for name in stages:

@@ -88,7 +88,7 @@ def _activations(entry: DeviceTotals) -> str:
 
 def _predicted(latency: PredictedLatency) -> str:
     sources = ", ".join(f"{count:,} {source}" for source, count in latency.sources.items())
-    together = ", devices at the same time" if latency.overlaps else ""
+    together = ", devices in parallel" if latency.overlaps else ""
     return (
         f"predicted: {duration(latency.total_s)}{together} (work {duration(latency.work_s)}, launches "
         f"{duration(latency.launches_s)}, transfers {duration(latency.transfers_s)}); by priority "

@@ -69,7 +69,7 @@ def is_for_latency(plan: BoundPlan) -> bool:
 
 
 def _crowded(plan: BoundPlan) -> Iterator[PlanWarning]:
-    """Devices that ``OBJECTIVE=LATENCY`` cannot use at the same time, because they use the same processors."""
+    """Devices that ``OBJECTIVE=LATENCY`` cannot use in parallel, because they use the same processors."""
     use = plan.rules.processors
     if not use.is_crowded:
         return
@@ -78,7 +78,7 @@ def _crowded(plan: BoundPlan) -> Iterator[PlanWarning]:
     yield PlanWarning(
         "overlap",
         f"{', '.join(devices)} have {sum(use.threads)} threads on {counted(use.processors, 'processor')}, so the plan "
-        f"does not let them work at the same time{threads}",
+        f"does not run them in parallel{threads}",
     )
 
 
@@ -145,7 +145,7 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
         costs = "estimated costs" if rules.costs is None else "measured costs"
         yield PlanWarning(
             "overlap",
-            f"with OBJECTIVE=LATENCY, devices would work at the same time: predicted {duration(after)} instead of "
+            f"with OBJECTIVE=LATENCY, devices would run in parallel: predicted {duration(after)} instead of "
             f"{duration(before)} for one inference ({costs})",
         )
 

@@ -45,7 +45,7 @@ AnyRequest = TypeVar("AnyRequest", bound=InferRequest)
 
 
 class CompiledModel(OtherNames, abc.ABC):
-    """A model, ready to run on one device. Any number of requests may run at the same time."""
+    """A model, ready to run on one device. Any number of requests may run in parallel."""
 
     _is_closed = False
 
@@ -97,7 +97,7 @@ class CompiledModel(OtherNames, abc.ABC):
         """``properties``: the values of `get_property`. hetero adds the properties of the device that are missing, with
         their values for this compilation, and ``NETWORK_NAME``.
 
-        ``NUM_STREAMS`` is the number of asynchronous requests that run at the same time (default 1). With
+        ``NUM_STREAMS`` is the number of asynchronous requests that run in parallel (default 1). With
         ``EXCLUSIVE_ASYNC_REQUESTS``, the asynchronous requests of all such models of the device take turns.
         """
         self._device = device
@@ -171,7 +171,7 @@ class CompiledModel(OtherNames, abc.ABC):
         return self._properties[name]
 
     def create_infer_request(self) -> InferRequest:
-        """A reusable request with its own memory and counters. Several requests run at the same time."""
+        """A reusable request with its own memory and counters. Several requests run in parallel."""
         return self.new_request(InferRequest)
 
     def create_stateful_request(
@@ -243,7 +243,7 @@ class CompiledModel(OtherNames, abc.ABC):
     def map(
         self, batches: Iterable[Any], in_flight: int | None = None, *, return_exceptions: bool = False
     ) -> Iterator[Outputs | Exception]:
-        """The results for each of ``batches``, in order, with up to ``in_flight`` inferences at the same time. The
+        """The results for each of ``batches``, in order, with up to ``in_flight`` inferences in parallel. The
         default is ``OPTIMAL_NUMBER_OF_INFER_REQUESTS``, but at least 4.
 
         ``batches`` is read only as far as inferences start. If an inference fails, its exception is raised in its turn

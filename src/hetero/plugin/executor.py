@@ -1,6 +1,6 @@
 """Threads for asynchronous work: a stream executor has some threads and the work queue they share.
 
-A device's executor has one thread, called a stream, for each request that the device runs at the same time. The
+A device's executor has one thread, called a stream, for each request that the device runs in parallel. The
 executor starts a thread if there is work and no thread is idle. Threads end with their executor:
 
 - If the executor is closed or garbage collected, all submitted work finishes, and then its threads end.

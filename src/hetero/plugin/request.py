@@ -124,7 +124,7 @@ class ScratchRunner(Runner, Protocol):
     """A runner that can use the memory for intermediate values of another one, so that it stays in the caches."""
 
     def share_scratch(self, other: Any) -> None:
-        """From now on, use the memory of ``other``, a runner of the same class. The two never run at the same time.
+        """From now on, use the memory of ``other``, a runner of the same class. The two never run in parallel.
         Called before the first run. Inputs and results must stay outside this memory."""
         ...
 

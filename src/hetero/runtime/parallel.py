@@ -1,4 +1,4 @@
-"""Runs independent steps of one inference on different devices at the same time.
+"""Runs independent steps of one inference on different devices in parallel.
 
 A device runs one step of an inference at a time; of its ready steps, the first. The calling thread runs steps too. A
 device's executor gets a step only while another step runs, and only if one of both is long enough to be worth the
@@ -40,7 +40,7 @@ class StepGraph:
 
     ``followers``: for each step, the steps that wait for it. ``waits_for``: for each step, the number of steps it waits
     for. ``reads``: for each step, the distinct slots it reads. ``readers``: for each slot, the number of steps that
-    read it, plus 1 if the slot is a result. ``is_wide``: whether steps on different devices can run at the same time.
+    read it, plus 1 if the slot is a result. ``is_wide``: whether steps on different devices can run in parallel.
     """
 
     devices: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Runs the stages of a pipeline at the same time: each stage works on a different request, in its device's threads.
+"""Runs the stages of a pipeline in parallel: each stage works on a different request, in its device's threads.
 
 Each stage has an executor. When a stage is done with a request, it passes the request to the next stage. Runners belong
-to stages, not to requests. A stage has as many runners as it runs requests at the same time, so the memory for
+to stages, not to requests. A stage has as many runners as it runs requests in parallel, so the memory for
 activations does not grow with the number of requests in flight. Two queues are bounded:
 
 - A stage starts a request only if few requests wait for the next stage (`_Stage.reserve`). Values therefore do not
@@ -46,7 +46,7 @@ _MOST_ROUTES = 8  # kept for different sets of outputs that stay on their device
 
 def requests_to_fill(streams: Sequence[int]) -> int:
     """The number of requests in flight that keeps all stages busy: the running requests, plus as many waiting for each
-    stage after the first. ``streams``: the number of requests that each stage runs at the same time."""
+    stage after the first. ``streams``: the number of requests that each stage runs in parallel."""
     return sum(streams) + sum(streams[1:])
 
 
@@ -56,7 +56,7 @@ class Pipeline:
     def __init__(
         self, schedule: Schedule, executors: ExecutorManager, streams: Sequence[int], queue_limit: int, timed: bool
     ) -> None:
-        """``streams``: the number of requests that each stage runs at the same time. ``queue_limit``: the number of
+        """``streams``: the number of requests that each stage runs in parallel. ``queue_limit``: the number of
         requests that may wait for the first stage, 0 for no limit. ``timed``: collect counters."""
         self._schedule = schedule
         self.timed = timed

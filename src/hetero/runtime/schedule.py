@@ -71,7 +71,7 @@ class Schedule:
 
     @functools.cached_property
     def is_wide(self) -> bool:
-        """Whether steps on different devices can run at the same time."""
+        """Whether steps on different devices can run in parallel."""
         steps = [(step.compiled.device, step.inputs, step.outputs) for step in self.steps]
         return StepGraph.of(steps, self.outputs).is_wide
 
@@ -405,7 +405,7 @@ class ScheduleRunner:
 
 
 def _share_scratch(schedule: Schedule, runners: Sequence[Runner], overlaps: bool) -> None:
-    """Let steps that never run at the same time share memory for intermediate values: all steps if none overlap, else
+    """Let steps that never run in parallel share memory for intermediate values: all steps if none overlap, else
     those of each device, which runs one at a time."""
     first: dict[tuple[type, str], Runner] = {}
     for step, runner in zip(schedule.steps, runners, strict=True):

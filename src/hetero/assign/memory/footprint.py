@@ -56,7 +56,7 @@ def footprint(
 
     ``subgraph_of``: int [num_nodes], subgraphs numbered in the order in which they run. ``device_of``: int
     [num_subgraphs], a device number, 0 .. num_devices - 1, per subgraph. ``times``: float64 [num_subgraphs] each, when
-    each subgraph begins and ends, if subgraphs on different devices run at the same time: a value then stays on its
+    each subgraph begins and ends, if subgraphs on different devices run in parallel: a value then stays on its
     device while others begin there, until its readers elsewhere have ended. Default: one after the other.
     """
     subgraph = np.asarray(subgraph_of, np.int64)

@@ -1,4 +1,4 @@
-"""`Scheduler`: predicts the run of a partition over devices that work at the same time, and cuts a graph for it."""
+"""`Scheduler`: predicts the run of a partition over devices that run in parallel, and cuts a graph for it."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class Scheduler:
         return ScheduledPartition(partition, timeline)
 
     def cuts(self, device_of: ArrayLike, policy: str = "auto") -> list[ScheduledPartition]:
-        """The cuts of an assignment: by ``policy``, and those that let devices work at the same time."""
+        """The cuts of an assignment: by ``policy``, and those that let devices run in parallel."""
         plain = partition_graph(self.graph, device_of, policy)
         # List scheduling is a heuristic, so either order can be faster.
         cuts = [min(self.in_start_order(plain), self.as_numbered(plain), key=lambda cut: cut.latency)]
