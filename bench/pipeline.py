@@ -97,13 +97,13 @@ def stages() -> Table:
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "helpers"))
     from pipeline_cases import least_bottleneck, random_case  # type: ignore[import-not-found]
 
-    table = Table("7 nodes, 2 and 3 stages", "exact", "mean above the minimum", "worst")
+    table = Table("7 nodes, 2 and 3 stages", "optimal", "mean above the minimum", "worst")
     for name, options in (
         ("chains", {"chain": True}),
-        ("chains, nodes that only some devices take", {"chain": True, "restricted": True}),
+        ("chains, nodes that only some devices support", {"chain": True, "restricted": True}),
         ("random graphs, links free", {"links": False}),
         ("random graphs", {}),
-        ("random graphs, nodes that only some devices take", {"restricted": True}),
+        ("random graphs, nodes that only some devices support", {"restricted": True}),
     ):
         gaps = []
         for seed in range(200):

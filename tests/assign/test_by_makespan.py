@@ -388,7 +388,7 @@ def test_a_loaded_plan(core):
 @pytest.mark.parametrize("name", ["OBJECTIVE", "ASSIGNMENT"])
 def test_not_with_a_pipeline(core, name):
     config = {name: {"OBJECTIVE": "LATENCY", "ASSIGNMENT": "COST"}[name]}
-    with pytest.raises(PropertyError, match=f"{name}=.*PIPELINE_PARALLEL.*set one of them"):
+    with pytest.raises(PropertyError, match=f"{name}=.*PIPELINE_PARALLEL.*set only one of them"):
         core.plan(towers(core), "HETERO:OTHER.1,OTHER.2", {**config, "MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"})
     with pytest.raises(PropertyError, match="expected one of"):
         core.plan(towers(core), "HETERO:OTHER.1,OTHER.2", {name: "FAST"})
