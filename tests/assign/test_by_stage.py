@@ -53,7 +53,7 @@ def test_the_property():
     for wrong in ("TENSOR_PARALLEL", "pipeline_parallel", None, 1):
         with pytest.raises(PropertyError, match="MODEL_DISTRIBUTION_POLICY"):
             CORE.plan(model, "HETERO:CPU,TEMPLATE", {"MODEL_DISTRIBUTION_POLICY": wrong})
-    with pytest.raises(PropertyError, match="set one of them"):
+    with pytest.raises(PropertyError, match="set only one of them"):
         CORE.plan(model, "HETERO:CPU,TEMPLATE", {**PIPELINE, "ASSIGNMENT": "COST"})
 
 
