@@ -1,4 +1,4 @@
-"""What `import hetero` costs, and that imports and the way of a model follow the order of the rooms."""
+"""The cost of `import hetero`, and that imports and calls follow the order of the packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from model_zoo import make_model
 
 PACKAGE = Path(hetero.__file__).parent
 
-ROOMS = (
+PACKAGES = (
     "errors",
     "base",
     "partition",
@@ -43,15 +43,15 @@ ROOMS = (
     "testing",
     "cli",
 )
-"""The folders and modules of the package: a file imports from its own room and from earlier ones, imports for type
-checking and in functions included. The compiled modules (`hetero._graph`, ...) may be imported anywhere."""
+"""The folders and modules of the package: a file imports from its own package and from earlier ones, imports for type
+checking and imports in functions included. The compiled modules (`hetero._graph`, ...) may be imported anywhere."""
 
 ENTRY_POINTS = {
     "workers.process": ("core", "devices.cpu"),
     "devices.ray.stage": ("core",),
     "devices.ray.host": ("",),
 }
-"""Files that run in another process, as its program, and what they import from later rooms ("": the package)."""
+"""Files that run in another process, as its program, and what they import from later packages ("": the package)."""
 
 MOST_TOP_MODULES = 8
 
@@ -119,17 +119,17 @@ def imports_of(module: str) -> set[str]:
     return inside - COMPILED - {module}
 
 
-def test_every_file_has_a_room() -> None:
-    assert {module.partition(".")[0] for module in SOURCES} == {"", *ROOMS}
+def test_every_file_has_a_package() -> None:
+    assert {module.partition(".")[0] for module in SOURCES} == {"", *PACKAGES}
     top = [module for module in SOURCES if "." not in module and SOURCES[module].name != "__init__.py"]
     assert len(top) <= MOST_TOP_MODULES, top
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_follow_the_order_of_rooms(room: str) -> None:
-    allowed = ROOMS[: ROOMS.index(room) + 1]
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_follow_the_order_of_packages(package: str) -> None:
+    allowed = PACKAGES[: PACKAGES.index(package) + 1]
     for module in SOURCES:
-        if module.partition(".")[0] == room:
+        if module.partition(".")[0] == package:
             later = {target for target in imports_of(module) if target.partition(".")[0] not in allowed}
             assert later == set(ENTRY_POINTS.get(module, ())), module
 
@@ -155,25 +155,25 @@ def test_no_import_circles() -> None:
     assert len(graph) > 200
 
 
-MOST_HAND_OVERS = 15
+MOST_CALLS = 15
 CARRIED = (Model, PlanRecord, Assignment, Request)
 CONTRACT = {"request", "query_model", "compile_model"}
 """The methods of plugins through which the library hands a model to a device."""
 
 
-def room(code: CodeType) -> str | None:
+def package(code: CodeType) -> str | None:
     if not code.co_filename.startswith(f"{PACKAGE}/"):
         return None
     return code.co_filename[len(str(PACKAGE)) + 1 :].partition("/")[0].removesuffix(".py")
 
 
-def hand_overs(compile_model: Any) -> list[tuple[str, str, str]]:
-    """Distinct calls from a room to another that pass a model, a request, an assignment or a plan: both rooms, and the
-    function."""
+def passes(compile_model: Any) -> list[tuple[str, str, str]]:
+    """Distinct calls from one package to another that pass a model, a request, an assignment or a plan: (caller's
+    package, package, function)."""
     found: dict[tuple[str, str, str], None] = {}
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        here = room(frame.f_code)
+        here = package(frame.f_code)
         if event != "call" or here in (None, "model", "base"):
             return
         names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
@@ -181,9 +181,9 @@ def hand_overs(compile_model: Any) -> list[tuple[str, str, str]]:
         if not any(isinstance(frame.f_locals.get(name), CARRIED) for name in names if name not in own):
             return
         caller = frame.f_back
-        while caller is not None and room(caller.f_code) in (None, "base"):  # `guarded` calls on behalf of others
+        while caller is not None and package(caller.f_code) in (None, "base"):  # `guarded` calls on behalf of others
             caller = caller.f_back
-        if caller is not None and (before := room(caller.f_code)) is not None and before != here:
+        if caller is not None and (before := package(caller.f_code)) is not None and before != here:
             found[before, here, frame.f_code.co_qualname] = None
 
     sys.setprofile(note)
@@ -194,14 +194,14 @@ def hand_overs(compile_model: Any) -> list[tuple[str, str, str]]:
     return list(found)
 
 
-def test_a_model_is_handed_over_a_few_times_and_never_back() -> None:
+def test_calls_that_pass_a_model_lead_to_earlier_packages() -> None:
     core = hetero.Core()
     nodes = [helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], f"n{i}") for i, op in enumerate(["Relu", "Exp", "Neg"])]
     model = core.read_model(make_model(nodes, inputs={"v0": [2, 3]}, outputs=("v3",)))
-    given = hand_overs(lambda: core.compile_model(model, "HETERO:CPU,TEMPLATE", pins={"n1": "TEMPLATE"}))
+    given = passes(lambda: core.compile_model(model, "HETERO:CPU,TEMPLATE", pins={"n1": "TEMPLATE"}))
     to_devices = {function for _, here, function in given if here == "devices"}
     assert {name.partition(".")[2] for name in to_devices} <= CONTRACT
-    among_rooms = [entry for entry in given if "devices" not in entry[:2]]
-    assert 5 <= len(among_rooms) + len(to_devices) <= MOST_HAND_OVERS, given
-    order = {name: position for position, name in enumerate(ROOMS)}
-    assert all(order[here] < order[before] for before, here, _ in among_rooms), given
+    among_packages = [entry for entry in given if "devices" not in entry[:2]]
+    assert 5 <= len(among_packages) + len(to_devices) <= MOST_CALLS, given
+    order = {name: position for position, name in enumerate(PACKAGES)}
+    assert all(order[here] < order[before] for before, here, _ in among_packages), given
