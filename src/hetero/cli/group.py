@@ -24,7 +24,7 @@ __all__ = ["COMMANDS", "CommandGroup", "Failure"]
 COMMANDS = {
     "demo": "Run GoogLeNet v1 on HETERO:FPGA,CPU, with a simulated FPGA.",
     "devices": "List devices, with the reason if one is unavailable.",
-    "properties": "Show the properties of a device: values, and what they mean.",
+    "properties": "Show the properties of a device, with values and descriptions.",
     "inspect": "Show the contents of a model, .onnx or .hetero, without running it.",
     "query": "Show which devices support which operators, and why they reject others.",
     "plan": "Show the device of each node with the reason, and the subgraphs, without compiling.",

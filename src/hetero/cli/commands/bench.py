@@ -21,7 +21,7 @@ _SECONDS = 3.0
 
 @new_command("bench model.onnx -d CPU -d ORT")
 @model_argument()
-@planning_options("Device to run on [default: CPU]. Repeat it to measure several in turn.", several=True)
+@planning_options("Device to run on [default: CPU]. May be repeated, to compare devices.", several=True)
 @input_options
 @click.option(
     "-t",

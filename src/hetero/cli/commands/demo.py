@@ -25,7 +25,7 @@ __all__ = ["command"]
     "-o",
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write two Graphviz files into this folder, which is made if it does not exist.",
+    help="Write two Graphviz files to this folder, which is created if it does not exist.",
 )
 @click.option(
     "--seed", type=WholeRange(min=0), default=0, show_default=True, help="Seed of the random weights and input."

@@ -24,8 +24,7 @@ __all__ = ["command"]
 def command(model: str, follow_links: bool, verify: bool, as_json: bool) -> None:
     """Show the contents of a model, .onnx or .hetero, without running it.
 
-    The file is not trusted, and no code in it is executed. An ONNX file is indexed; an exported file is verified by its
-    checksums.
+    Code in the file is not executed. The checksums of an exported model are verified.
     """
     from ..session import Session
     from ..text import print_json

@@ -39,7 +39,7 @@ _POLICIES = ("auto", "linear", "documented")
     "--dot",
     metavar="FOLDER",
     type=click.Path(),
-    help="Write two Graphviz files: nodes by device and by subgraph. Makes the folder.",
+    help="Write two Graphviz files, nodes by device and by subgraph, to this folder.",
 )
 @click.option("--svg", metavar="FILE.svg", type=click.Path(), help="Draw the plan; requires Graphviz or hetero[svg].")
 @shape_options

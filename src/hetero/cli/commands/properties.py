@@ -21,9 +21,9 @@ _ALL = "SUPPORTED_PROPERTIES"
 @profile_option
 @json_option
 def command(device: str, profiles: tuple[str, ...], as_json: bool) -> None:
-    """Show the properties of a device: values, and what they mean.
+    """Show the properties of a device, with values and descriptions.
 
-    DEVICE is a name such as CPU, ORT.CUDA or HETERO. The value of a property that can be set is its default. Set it
+    DEVICE is a name such as CPU, ORT.CUDA or HETERO. The value of a writable property is its default. Set it
     with --property KEY=VALUE, or in Python with the configuration of compile_model or Core.set_property.
     """
     from ..session import core_with
@@ -45,7 +45,7 @@ def command(device: str, profiles: tuple[str, ...], as_json: bool) -> None:
         ]
         print_json({"device": device, "properties": entries})
         return
-    for title, writable in (("can be set", True), ("read-only", False)):
+    for title, writable in (("writable", True), ("read-only", False)):
         rows = [
             (
                 entry.name,
@@ -57,8 +57,8 @@ def command(device: str, profiles: tuple[str, ...], as_json: bool) -> None:
             if entry.writable == writable
         ]
         columns = ("property", "default" if writable else "value", "choices", "description")
-        print_table(f"Properties of {device}: {title}", columns, rows, max_rows=None)
-    print_line("--property KEY=VALUE sets one, for one device of a list --property DEVICE:KEY=VALUE")
+        print_table(f"Properties of {device}, {title}", columns, rows, max_rows=None)
+    print_line("--property KEY=VALUE sets a property; --property DEVICE:KEY=VALUE sets it for one device in a list")
 
 
 def _type_of(entry: Any) -> str:

@@ -51,7 +51,7 @@ def command(
     """Measure plans for a list of devices, and write the fastest.
 
     Candidates are each device alone, splits by priority with each device first, a split by measured cost, and one that
-    lets devices run in parallel. Their results must agree with those of the first candidate that runs, within
+    runs devices in parallel. Their results must agree with those of the first candidate that runs, within
     atol + rtol · |reference|.
     """
     from ..inputs import InputChoice
