@@ -89,7 +89,7 @@ cdef int64_t _now(int clock) noexcept nogil:
     return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
 
 
-cdef struct ht_slot:    # address of an operand of a repeated program: in trip t at (t odd ? odd : even) + t * step
+cdef struct ht_slot:    # address of an operand of a repeated program: in iteration t at (t odd ? odd : even) + t * step
     char *even
     char *odd
     int64_t step
@@ -107,7 +107,7 @@ cdef char *_at(const ht_slot *slot, int64_t trip) noexcept nogil:
 
 
 cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint written) except -1:
-    """Fills ``slot`` for the trips from ``trip`` to ``stop`` - 1; see `Workspace.repeat`."""
+    """Fills ``slot`` for the iterations from ``trip`` to ``stop`` - 1; see `Workspace.repeat`."""
     even, odd, first, step = binding
     cdef int64_t rows, row, row_bytes
     for array in (even, odd):
@@ -938,17 +938,17 @@ cdef class Workspace:
         return outputs
 
     def repeat(self, bindings, copies, counter, int flag, int64_t trip, int64_t stop, double seconds):
-        """Run the program once per trip, from number ``trip`` (< ``stop``) on. Ends at ``stop``, after about
-        ``seconds``, or when the flag is false. Returns the next trip's number and whether to run it: (int, bool).
+        """Run the program once per iteration, from number ``trip`` (< ``stop``) on. Ends at ``stop``, after about
+        ``seconds``, or when the flag is false. Returns the next iteration's number and whether to run it: (int, bool).
 
         ``bindings``: (even, odd, first, step) per input, per output, then for operands of copies only. The operand is
-        the array ``even`` in even trips and ``odd`` in odd trips; with a ``step`` of 1 or -1 it is row first + step *
-        trip of that array. ``copies``: (from, to), numbers of bindings, copied after each trip. ``counter``: int64 of
-        one element that holds the number of the trip. ``flag``: the binding of a bool that ends the trips when it is
-        false, or -1.
+        the array ``even`` in even iterations and ``odd`` in odd iterations; with a ``step`` of 1 or -1 it is row first
+        + step * trip of that array. ``copies``: (from, to), numbers of bindings, copied after each iteration.
+        ``counter``: int64 of one element that holds the number of the iteration. ``flag``: the binding of a bool that
+        ends the iterations when it is false, or -1.
 
         While this runs, the arrays that it writes must not be read elsewhere. Raises ValueError for bindings that do
-        not fit, and `InferenceError` naming the trip and the label of the call that failed.
+        not fit, and `InferenceError` naming the iteration and the label of the call that failed.
         """
         cdef Program program = self.program
         cdef int num = len(bindings), num_copies = len(copies), position, tensor, source, target, failed = -1

@@ -456,7 +456,7 @@ class Maker:
         body = self.inner(carried)
         body.numbers.append(Value(trip, "int64", 0, 1, 5, True))
         results: list[str] = []
-        if self.chance(0.35):  # of one type: such trips may be made in C
+        if self.chance(0.35):  # of one type: such iterations may be made in C
             for value in carried:
                 step = body.add("Neg", [value.name], value)
                 more = body.constant(np.array(1, value.dtype))
@@ -480,7 +480,7 @@ class Maker:
                 results[at] = grown if self.chance(0.6) else body.raw("Slice", [grown, body.ints(0), body.ints(12)])
         made = list(zip(results, *zip(*kinds, strict=True), strict=True))
         stacked = 0
-        if self.chance(0.5):  # of trips that give one size alone
+        if self.chance(0.5):  # of iterations that give one size alone
             value = body.pick(body.values)
             dtype = value.dtype if value.is_number else "int64"
             made.append((body.fitted(value, dtype, 0).name, dtype, 0))

@@ -259,8 +259,8 @@ class NodePlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Append:
-    """A carried value of a Loop to which each trip appends along ``axis``. ``carried``: its index among the carried
-    values. ``in_front``: the new part goes before the value, not after it."""
+    """A carried value of a Loop to which each iteration appends along ``axis``. ``carried``: its index among the
+    carried values. ``in_front``: the new part goes before the value, not after it."""
 
     carried: int
     axis: int

@@ -79,7 +79,8 @@ def run(body: str, feeds: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def test_items_of_several_sizes() -> None:
-    """The trip number once, twice, three times, ...: no scanned output, as a row is of another size each trip."""
+    """The iteration number once, twice, three times, ...: no scanned output, as a row is of another size each
+    iteration."""
     body = """one = Constant <value = int64[1] {1}> ()
             row = Reshape (i, one)
             count = Add (row, one)

@@ -1,4 +1,4 @@
-"""If, Loop and Scan on the CPU alone, against onnxruntime; trips in C, and one by one."""
+"""If, Loop and Scan on the CPU alone, against onnxruntime; iterations in C, and one by one."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_same_as_onnxruntime(case: str, in_c: bool, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("in_c", [True, False])
 def test_inputs_of_bodies_that_are_their_outputs(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    # onnxruntime gives what was in its memory for such states of a Scan, and for numbers of trips the ones after.
+    # onnxruntime gives what was in its memory for such states of a Scan, and for numbers of iterations the ones after.
     if not in_c:
         monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
     text = """

@@ -1,8 +1,8 @@
 """Rewrites carried values of a Loop to which the body only appends as scanned outputs.
 
-If a body computes ``w = Concat(v, item)`` from a carried ``v`` and passes ``w`` on, every trip has a longer ``v``, so
-it is planned anew and copies all of ``v``. Without that node, ``item`` is a scanned output, all trips are alike, and
-the items are joined once, after the last trip.
+If a body computes ``w = Concat(v, item)`` from a carried ``v`` and passes ``w`` on, every iteration has a longer ``v``,
+so it is planned anew and copies all of ``v``. Without that node, ``item`` is a scanned output, all iterations are
+alike, and the items are joined once, after the last trip.
 
 Conditions: the Concat has two inputs and is the only reader of ``v`` in the body, which it reads once; nothing but the
 body's output reads ``w``, once. Items must fit ``v`` in type and shape (`check_append`); otherwise the Loop fails, as
@@ -81,7 +81,8 @@ def check_append(append: Append, initial: NDArray[Any], shape: Sequence[int], dt
 
 
 def joined(append: Append, initial: NDArray[Any], rows: NDArray[Any] | Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """``initial`` with the items of all trips. ``rows``: an array with one row per trip, or one array per trip."""
+    """``initial`` with the items of all iterations. ``rows``: an array with one row per iteration, or one array per
+    iteration."""
     if len(rows) == 0:
         return initial
     axis = check_append(append, initial, rows[0].shape, rows[0].dtype)

@@ -1,10 +1,11 @@
 """A small If whose condition is computed at run time, as one kernel call.
 
 Both branches are planned. If each is one program and both give results of the same types and shapes, the call `branch`
-runs one of the two programs, so a Loop or Scan around the If can run its trips in C. Every other If runs between two
-segments (`run.py`), and only the branch that is taken is planned. That includes branches with many nodes or large
+runs one of the two programs, so a Loop or Scan around the If can run its iterations in C. Every other If runs between
+two segments (`run.py`), and only the branch that is taken is planned. That includes branches with many nodes or large
 constants, because planning packs constants that a run may never need, and branches whose operands have symbols as
-sizes: the call would hold for these sizes only. In a Loop or Scan, trips in C are worth more than a plan for all sizes.
+sizes: the call would hold for these sizes only. In a Loop or Scan, iterations in C are worth more than a plan for all
+sizes.
 """
 
 from __future__ import annotations

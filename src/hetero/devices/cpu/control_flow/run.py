@@ -1,8 +1,8 @@
 """Runs If, Loop and Scan between two segments of a plan. Each body has plans of its own.
 
 The semantics are those of ONNX. Where ONNX does not specify them, they are those of onnxruntime: a Loop without an
-initial condition still ends when its body returns false, and the scanned outputs of a Loop without trips have size 0
-along dimensions whose size the body does not state.
+initial condition still ends when its body returns false, and the scanned outputs of a Loop without iterations have size
+0 along dimensions whose size the body does not state.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ def _static_loop(
     cancellation: Cancellation,
     appends: Sequence[tuple[Append, _Array]],
 ) -> list[_Array] | None:
-    """Run all trips in C; returns the carried values and fills ``stacks``. ``appends``: each append and the initial
-    value to which it appends; the last stacks belong to them.
+    """Run all iterations in C; returns the carried values and fills ``stacks``. ``appends``: each append and the
+    initial value to which it appends; the last stacks belong to them.
 
     None, before anything runs, unless the body is one program, its condition is one bool, and each carried value has
-    the same type and shape after a trip as before."""
+    the same type and shape after an iteration as before."""
     static = bodies.static(0, own)
     if static is None:
         return None
@@ -306,8 +306,8 @@ def _static_scan(
     stacks: Sequence[_Stack],
     cancellation: Cancellation,
 ) -> list[_Array] | None:
-    """Run all trips in C; returns the states and fills ``stacks``. None, before anything runs, unless the body is one
-    program and each state has the same type and shape after a trip as before."""
+    """Run all iterations in C; returns the states and fills ``stacks``. None, before anything runs, unless the body is
+    one program and each state has the same type and shape after an iteration as before."""
     trips = len(tracks[0])
     static = bodies.static(0, (*initial, *(track[0, ...] for track in tracks)))
     if static is None:
@@ -346,7 +346,7 @@ def _max_bytes() -> int:
 
 
 class _Stack:
-    """A scanned output: one row per trip, in memory that doubles. ``trips``: their number, None if unknown."""
+    """A scanned output: one row per iteration, in memory that doubles. ``trips``: their number, None if unknown."""
 
     __slots__ = ("_rows", "_trips", "count")
 
@@ -368,7 +368,7 @@ class _Stack:
         self.count += 1
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype[Any], trip: int) -> _Array:
-        """An array that has a row for ``trip``. Rows of earlier trips are kept."""
+        """An array that has a row for ``trip``. Rows of earlier iterations are kept."""
         if self._rows is None or trip == len(self._rows):
             self._rows = self._larger(shape, dtype)
         return self._rows
@@ -392,7 +392,7 @@ class _Stack:
 
     @property
     def rows(self) -> _Array:
-        """The rows of all trips; there was at least one."""
+        """The rows of all iterations; there was at least one."""
         assert self._rows is not None
         return self._rows[: self.count]
 

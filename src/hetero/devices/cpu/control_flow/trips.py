@@ -1,9 +1,9 @@
-"""Runs the trips of a Loop or Scan in C, for bodies that are one program.
+"""Runs the iterations of a Loop or Scan in C, for bodies that are one program.
 
-If a body's plan is one segment and every carried value keeps its type and shape, a trip is one run of the program with
-other addresses: carried values alternate between two buffers, and scanned inputs and outputs advance by one row.
-`Workspace.repeat` runs such trips without the GIL and returns every 10 ms, to handle signals and cancellation. A trip
-costs about 0.1 µs besides its kernels.
+If a body's plan is one segment and every carried value keeps its type and shape, an iteration is one run of the program
+with other addresses: carried values alternate between two buffers, and scanned inputs and outputs advance by one row.
+`Workspace.repeat` runs such iterations without the GIL and returns every 10 ms, to handle signals and cancellation. An
+iteration costs about 0.1 µs besides its kernels.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ __all__ = ["Carried", "Rows", "StaticBody"]
 
 _Array = NDArray[Any]
 _Binding = tuple[_Array, _Array, int, int]
-"""The address of a tensor in each trip: the array of even trips, that of odd trips, and the row: first + step * trip.
-A step of 0 stands for the whole array."""
+"""The address of a tensor in each iteration: the array of even iterations, that of odd iterations, and the row: first +
+step * trip. A step of 0 stands for the whole array."""
 
 _SLICE_SECONDS = 0.01  # longest time in C before signals and cancellation are checked
 
 
 @dataclasses.dataclass(slots=True)
 class Carried:
-    """The two buffers of a value that each trip passes to the next. Even trips read ``even`` and write ``odd``."""
+    """The two buffers of a value that each iteration passes to the next. Even iterations read ``even`` and write
+    ``odd``."""
 
     even: _Array
     odd: _Array
@@ -50,7 +51,7 @@ class Carried:
 
 @dataclasses.dataclass(slots=True)
 class Rows:
-    """Rows of an array, one per trip: trip t reads or writes row first + step * t."""
+    """Rows of an array, one per iteration: iteration t reads or writes row first + step * t."""
 
     array: _Array
     first: int
@@ -105,9 +106,9 @@ class StaticBody:
         stop: int,
         cancellation: Cancellation,
     ) -> tuple[int, bool]:
-        """Run the trips from ``trip`` to ``stop`` - 1, or until output number ``flag`` (-1: none) is false. Returns the
-        number of the next trip and whether it should run. ``outputs``: where each output is written; others are
-        discarded."""
+        """Run the iterations from ``trip`` to ``stop`` - 1, or until output number ``flag`` (-1: none) is false.
+        Returns the number of the next iteration and whether it should run. ``outputs``: where each output is written;
+        others are discarded."""
         segment = self._segment
         place = {
             value: source.read if isinstance(source, (Carried, Rows)) else (source, source, 0, 0)
