@@ -5,9 +5,9 @@ benchmark of models that the project does not contain.
     python bench/export_models.py --to models bert resnet    # those with one of these words in their name
 
 Needs the extra ``exports``. Each model becomes NAME.onnx and its inputs NAME.npz. Files that are there are kept;
-``--again`` writes them anew. `bench/exported_models.py` runs them. A process of its own exports each model, so that one
-failure does not stop the others. "Off": the largest difference between onnxruntime and PyTorch relative to the largest
-value.
+``--again`` writes them again. `bench/exported_models.py` runs them. A process of its own exports each model, so that
+one failure does not stop the others. "Off": the largest difference between onnxruntime and PyTorch relative to the
+largest value.
 """
 
 from __future__ import annotations

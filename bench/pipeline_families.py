@@ -154,7 +154,7 @@ def obvious_bottleneck(case: Case) -> float:
 
 
 def exact_bottleneck(case: Case, seconds: float) -> tuple[float, float]:
-    """The least bottleneck that CP-SAT finds in ``seconds``, and its lower bound."""
+    """The minimum bottleneck that CP-SAT finds in ``seconds``, and its lower bound."""
     from ortools.sat.python import cp_model
 
     graph, problem = case.graph, case.problem

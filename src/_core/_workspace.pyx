@@ -380,7 +380,7 @@ cdef class Workspace:
     cdef ht_tensor **operands
     cdef ht_call *calls
     cdef int64_t *times_ns      # wall and CPU per call; NULL unless timed
-    cdef int32_t *outside       # the tensors that are bound anew for each run: those of inputs and outputs
+    cdef int32_t *outside       # the tensors that are bound again for each run: those of inputs and outputs
     cdef int num_outside
     cdef void **addresses       # per input, then per output, of this run
     cdef ht_branches *branches  # of the calls that have some, in order

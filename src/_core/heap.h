@@ -9,7 +9,7 @@ typedef struct {
     int32_t number;
 } hg_entry;
 typedef struct {
-    hg_entry *entry; /* room for all that it ever holds at one time */
+    hg_entry *entry; /* room for all that it ever holds at the same time */
     int32_t count;
 } hg_heap;
 

@@ -1,4 +1,4 @@
-"""Constraints on assignments: nodes that go to one device, least sizes of subgraphs, and units."""
+"""Constraints on assignments: nodes that go to one device, minimum sizes of subgraphs, and units."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_pipelines_keep_groups_on_one_stage() -> None:
     assert [stage.nodes for stage in plan.pipeline.stages] in ([3, 5], [5, 3])
 
 
-# -- least sizes -----------------------------------------------------------------------------------------------------
+# -- minimum sizes -----------------------------------------------------------------------------------------------------
 
 
 def test_small_subgraphs_go_to_the_next_device() -> None:
@@ -351,7 +351,7 @@ def test_constraints_hold_on_every_plan(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(3))
 def test_groups_and_pins_are_solved_whenever_they_can_be(block: int) -> None:
-    """Without least sizes, units and limits, an error means that no assignment satisfies groups and pins."""
+    """Without minimum sizes, units and limits, an error means that no assignment satisfies groups and pins."""
     errors = 0
     for seed in range(block * 40, (block + 1) * 40):
         case = Case.random(seed)

@@ -133,7 +133,7 @@ def test_sizes_that_change_often_end_the_search() -> None:
 
 
 def test_large_values_are_not_in_a_chain() -> None:
-    """Arrays that are not copied are bound anew in each run."""
+    """Arrays that are not copied are bound again in each run."""
     runner = cut(line())
     x = np.random.default_rng(0).standard_normal((300, 200), np.float32)
     for _ in range(12):

@@ -138,7 +138,7 @@ static int lies_inside(const attention *job, int operand, const ht_tensor *x, in
            !__builtin_add_overflow(last, down, &last) && !__builtin_add_overflow(last, across, &last) && last < x->size;
 }
 
-/* Sets the number of blocks of each matrix that takes the least time, at least as many as the scratch memory asks for, and
+/* Sets the number of blocks of each matrix that takes the minimum time, at least as many as the scratch memory asks for, and
  * of parts, for each of which a thread works at least 3 µs. */
 static void divide(attention *job)
 {

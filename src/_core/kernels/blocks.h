@@ -88,7 +88,7 @@ HT_INLINE ht_blocks ht_divide(const ht_call *call, int64_t matrices, int64_t m, 
     return b;
 }
 
-/* The same for products of bfloat16 (tiled_product.c): the numbers of blocks that take the least time. Each block converts
+/* The same for products of bfloat16 (tiled_product.c): the numbers of blocks that take the minimum time. Each block converts
  * its rows and columns, so there are as few as possible. row, column: as for ht_tiled_cost. */
 HT_INLINE ht_blocks ht_divide_tiled(const ht_call *call, int64_t matrices, int64_t m, int64_t n, int64_t k,
                                     int64_t max_rows, double row, double column)

@@ -430,7 +430,7 @@ static void convolve_shared(const convolution *job)
         ht_parallel(team, s.parts, repair_part, &s);
 }
 
-/* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the least time. `preparation`: what a
+/* The number of chunks, at least `fewest`, for each of `blocks` blocks that takes the minimum time. `preparation`: what a
  * chunk costs apart from its columns, in columns. */
 static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns, int64_t fewest, double preparation,
                            int64_t wanted)
@@ -451,7 +451,7 @@ static int64_t best_chunks(const ht_call *call, int64_t blocks, int64_t columns,
 }
 
 /* DIRECT: chunks of output channels repeat the copies of a block; more blocks read the weights more often. So a
- * convolution of one plane is divided by the numbers of both that take the least time. */
+ * convolution of one plane is divided by the numbers of both that take the minimum time. */
 static void divide_direct(convolution *job, int64_t images, int64_t wanted)
 {
     const ht_conv *c = &job->image;

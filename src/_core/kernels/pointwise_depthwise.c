@@ -14,7 +14,7 @@
  * scratch: HT_CONV_SCRATCH bytes, and the packed inputs and HT_POINTWISE_CHANNELS channels of a band, at least of
  *   min(rows, HT_POINTWISE_LEAST_ROWS) output rows. Bands are as high as it allows.
  *
- * Division: units are bands of images times chunks of channels, by the numbers of both that take the least time: more
+ * Division: units are bands of images times chunks of channels, by the numbers of both that take the minimum time: more
  * bands compute more rows twice, and more chunks pack more inputs. The sums do not depend on the bands, because these have several rows if the
  * result does: conv_depthwise.c adds up the products of a single row in another order.
  */
@@ -129,7 +129,7 @@ static int band_fits(const ht_conv *c, int64_t channels, int64_t rows, int64_t s
     return ht_pointwise_bytes(channels, ht_size_product(read, c->in[2])) <= scratch_bytes - HT_CONV_SCRATCH;
 }
 
-/* Sets the numbers of bands, at least `fewest`, and chunks that take the least time. */
+/* Sets the numbers of bands, at least `fewest`, and chunks that take the minimum time. */
 static void divide(convolutions *job, int64_t batch, int64_t fewest, double cost)
 {
     const ht_conv *c = &job->depthwise;

@@ -1,4 +1,4 @@
-"""Stage 2 by cost: the assignment of least predicted latency, instead of fallback by priority.
+"""Stage 2 by cost: the assignment of minimum predicted latency, instead of fallback by priority.
 
 Applies `hetero.assign.cuts` to a model and its devices. Pins and affinities apply, and a node goes only to devices that
 support it. The assignment by priority is kept unless the predicted gain of another exceeds the error of predictions.
@@ -51,7 +51,7 @@ LEAST_GAIN = 0.02
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LeastCost:
-    """The assignment of least predicted latency.
+    """The assignment of minimum predicted latency.
 
     ``unlimited``: the best without memory limits. ``best``: the best that fits, with its memory needs ``fitted``, None
     if memory limits do not matter. ``by_priority``: the prediction for the assignment by priority.
@@ -76,7 +76,7 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
 
 
 def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders) -> LeastCost:
-    """The assignment of least predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
+    """The assignment of minimum predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
     pins are kept. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that
     fits."""
     model, allowed = table.model, allowed_devices(affinity)
@@ -106,7 +106,7 @@ def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, rea
 def assign_for_latency(
     original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
 ) -> Assignment:
-    """The assignment of least predicted latency. Arguments and errors as for `checked_table` and `least_cost`."""
+    """The assignment of minimum predicted latency. Arguments and errors as for `checked_table` and `least_cost`."""
     table = checked_table(original, model, affinity, rules)
     found = least_cost(table, affinity, rules, readers)
     moved = moved_by_cost(affinity, table, found.unlimited.device_of)

@@ -1,6 +1,6 @@
 """Assignment by cost within memory limits.
 
-Finds the assignment with the least predicted latency among those of these candidates that fit:
+Finds the assignment with the minimum predicted latency among those of these candidates that fit:
 - the cheapest assignment without limits, and the assignment by priority, each reduced to the limits
   (`hetero.assign.memory.fit`);
 - the cheapest assignments if bytes of weights have a price on overfull devices: Lagrangian relaxation, with the price

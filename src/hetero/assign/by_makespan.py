@@ -1,4 +1,4 @@
-"""Stage 2 and 3 for the least latency with devices in parallel (``OBJECTIVE=LATENCY``).
+"""Stage 2 and 3 for the minimum latency with devices in parallel (``OBJECTIVE=LATENCY``).
 
 Applies `hetero.assign.schedule` to a model and its devices. Pins, affinities and memory limits apply, and a node goes
 only to devices that support it. The plan that `by_cost` makes competes, so the prediction is never slower than its.
@@ -69,7 +69,7 @@ def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: Proce
 def assign_to_overlap(
     original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
 ) -> Assignment:
-    """The assignment and the cut of least predicted latency with devices in parallel.
+    """The assignment and the cut of minimum predicted latency with devices in parallel.
 
     ``original``: the model before calls of functions were inlined, for which costs may have been measured.
     ``affinity``: by priority; its pins are kept, and with `Objective.OVERLAP_BY_PRIORITY` all its devices. ``readers``:

@@ -1,4 +1,4 @@
-"""Stage 2 for pipelines: each device of the list, in order, gets a stage, and the slowest stage takes the least time.
+"""Stage 2 for pipelines: each device of the list, in order, gets a stage, and the slowest stage takes the minimum time.
 
 Applies `hetero.assign.pipeline` to a model and its devices: pins and affinities apply, and a node goes only into the
 stage of a device that supports it. Costs are computed as for assignment by cost.
@@ -40,7 +40,7 @@ __all__ = ["assign_stages", "stage_partition"]
 def assign_stages(
     original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, readers: WithReaders
 ) -> Assignment:
-    """The stages whose slowest one is predicted to take the least time.
+    """The stages whose slowest one is predicted to take the minimum time.
 
     ``original``: the model before calls of functions were inlined, for which costs may have been measured.
     ``affinity``: by priority; its pins are kept. ``readers``: as for `fit_affinity`. The partition has the connected

@@ -18,7 +18,7 @@ _MOST = 10**30  # above any size, and below what a float holds
 
 
 def parse_least(value: object) -> dict[str, LeastSubgraph]:
-    """Device -> least size of its subgraphs, from a mapping from devices to numbers of nodes or to mappings with
+    """Device -> minimum size of its subgraphs, from a mapping from devices to numbers of nodes or to mappings with
     ``nodes`` and ``flops``, or from a text: ``"FPGA=3,NPU=5"``, or JSON. Raises `PropertyError`."""
     if isinstance(value, str):
         value = _json(value, "MIN_SUBGRAPH") if value.lstrip().startswith("{") else _entries(value)
@@ -45,8 +45,8 @@ def least_size(size: object, what: str) -> LeastSubgraph:
 def least_of(
     by_device: Mapping[str, LeastSubgraph], by_user: Mapping[str, LeastSubgraph], listed: Sequence[str] | None
 ) -> dict[str, LeastSubgraph]:
-    """Device -> least size, for devices that have one: the larger of the device's own and the user's. A name without an
-    id (``CPU``) applies to each device of that name without an entry of its own.
+    """Device -> minimum size, for devices that have one: the larger of the device's own and the user's. A name without
+    an id (``CPU``) applies to each device of that name without an entry of its own.
 
     ``listed``: the devices that ``by_user`` may name; None: any. Raises `PropertyError` for other names.
     """

@@ -1,4 +1,4 @@
-"""Constraints on assignments: units, least sizes of subgraphs, and nodes that go to one device.
+"""Constraints on assignments: units, minimum sizes of subgraphs, and nodes that go to one device.
 
 Each objective has its own solver, and none of them knows these constraints. They hold because they restrict the
 devices' answers (`Affinity.supports`), which every solver obeys:
@@ -260,7 +260,7 @@ class _Answers:
 
 
 class _Least:
-    """The least sizes of subgraphs, per device."""
+    """The minimum sizes of subgraphs, per device."""
 
     def __init__(self, model: Model, devices: Sequence[str], least: Mapping[str, LeastSubgraph]) -> None:
         self._by_number = {
@@ -273,7 +273,7 @@ class _Least:
         self._flops = estimate_work(model).flops if counts_flops else np.zeros(model.num_nodes)
 
     def too_small(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
-        """Device, nodes and the reason, for each subgraph below the least size of its device."""
+        """Device, nodes and the reason, for each subgraph below the minimum size of its device."""
         partition = assignment.partition
         if not self._by_number:
             return

@@ -151,7 +151,7 @@ def rescued(
     cut: Cut,
 ) -> tuple[Fit, bool]:
     """The first candidate that fits; otherwise an assignment that a local search, or for few nodes an exhaustive one,
-    reaches from those with the least excess. Also whether every assignment was tried and none fits."""
+    reaches from those with the minimum excess. Also whether every assignment was tried and none fits."""
     for candidate in candidates:
         if candidate.fits:
             return candidate, False

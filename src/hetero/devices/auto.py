@@ -210,7 +210,7 @@ class AutoPlugin(DeviceListPlugin):
     def _challengers(
         self, model: Model, config: Mapping[str, Any], names: tuple[str, ...] | None, tried: Sequence[str]
     ) -> Iterator[_Challenger | AutoCandidate]:
-        """The prediction of the first of ``tried``, then the other candidates, those with the least predicted latency
+        """The prediction of the first of ``tried``, then the other candidates, those with the minimum predicted latency
         first; and candidates that are out of the question, with the reason."""
         start = tried[0]
         devices = names if names is not None else self._all_names(config)
@@ -254,7 +254,7 @@ class AutoPlugin(DeviceListPlugin):
 def _compile(model: Model, request: Request, plan: Plan | None = None) -> CompiledModel:
     """Compile a candidate, with ``CACHE_DIR`` if it is set. ``plan``: the one that follows from the request.
 
-    A model with custom operators is compiled anew, because only `Core` knows their versions.
+    A model with custom operators is compiled again, because only `Core` knows their versions.
     """
     compile_anew = functools.partial(compile_model, model, request, plan)
     if not request.settings.get("CACHE_DIR") or _has_custom_ops(model, request):

@@ -395,7 +395,7 @@ class ProfilePlugin(Plugin):
         return self.profile.cost.memory_bytes
 
     def least_subgraph(self, device: str) -> LeastSubgraph:
-        """The least size in the profile."""
+        """The minimum size in the profile."""
         return self.profile.least
 
     def read_only_property(self, name: str) -> Any:

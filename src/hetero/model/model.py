@@ -433,7 +433,7 @@ class Model(OtherNames, Rows):
         inputs = sorted((*self.input_ids, *values), key=lambda value: listed_at.get(self.file_value(value), 0))
         opened.input_ids = tuple(inputs)
         part = opened._of_nodes(np.arange(self.num_nodes, dtype=np.int32), self.output_ids)
-        # Read anew, because types were inferred with the defaults as constants.
+        # Read again, because types were inferred with the defaults as constants.
         model = part.with_nodes(header_of(part), {}, ())
         defaults = {name: self.constant(value) for name, value in zip(chosen, values, strict=True)}
         model._defaults = types.MappingProxyType({**self._defaults, **defaults})

@@ -99,7 +99,7 @@ def slower_in_turn(latency: PredictedLatency) -> str:
 
 
 def _slow_pins(plan: BoundPlan) -> Iterator[PlanWarning]:
-    """Pins and affinities that make a plan for the least latency slower. Tried as in `_waiting`."""
+    """Pins and affinities that make a plan for the minimum latency slower. Tried as in `_waiting`."""
     rules, assignment, latency = plan.rules, plan.assignment, plan.latency
     model, affinity = assignment.model, assignment.affinity
     pinned = np.flatnonzero(np.isin(affinity.origin, (Origin.PIN, Origin.MODEL)))

@@ -102,7 +102,7 @@ class Support:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeastSubgraph:
-    """The least size of a subgraph: ``nodes``, and ``flops``, operations as estimated from shapes."""
+    """The minimum size of a subgraph: ``nodes``, and ``flops``, operations as estimated from shapes."""
 
     nodes: int = 1
     flops: float = 0.0
@@ -231,7 +231,7 @@ class Plugin(abc.ABC):
         return None
 
     def least_subgraph(self, device: str) -> LeastSubgraph:
-        """The least size of a subgraph of the device. Plans of HETERO give it no smaller one."""
+        """The minimum size of a subgraph of the device. Plans of HETERO give it no smaller one."""
         return LeastSubgraph()
 
     def device_memory(self, device: str) -> DeviceMemory | None:

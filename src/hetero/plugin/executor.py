@@ -6,7 +6,7 @@ executor starts a thread if there is work and no thread is idle. Threads end wit
 - If the executor is closed or garbage collected, all submitted work finishes, and then its threads end.
 - If the interpreter exits, queued work is abandoned. Running work is asked to stop, and the interpreter waits for it
   for at most `EXIT_SECONDS`.
-- If the process forks, the child has no threads. In the child, all work is abandoned, and the executor starts anew.
+- If the process forks, the child has no threads. In the child, all work is abandoned, and the executor starts again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ __all__ = ["StateSnapshot", "StatefulRequest"]
 
 
 class StateSnapshot(Mapping[str, "NDArray[Any]"]):
-    """The states of a request at one time, as a mapping from input name to array. It does not change.
+    """The states of a request at one moment, as a mapping from input name to array. It does not change.
 
     Each access returns a new copy in this machine's memory. `StatefulRequest.restore_state` takes a snapshot without
     copying it. An access raises `InferenceError` if the size is only known after the first inference.
@@ -182,7 +182,7 @@ class StatefulRequest(InferRequest):
 
     def _deliver(self, results: Sequence[Any], inputs: Sequence[Any], given: GivenOutputs | None) -> list[Any]:
         assert given is not None
-        # States may share memory with each other, because nobody writes to them, but not with what the caller has.
+        # States may share memory with each other, because they are never written, but not with what the caller has.
         used = UsedMemory([inputs[at] for at in self._free_inputs])
         for value in (*given.memory.values(), *given.tensors.values()):
             used.add(value)

@@ -87,7 +87,7 @@ def fit(
     work: NDArray[np.float64] | None = None,
     kept_first: NDArray[np.bool_] | None = None,
 ) -> Fit:
-    """``device_of`` itself if it fits; otherwise the first assignment found that fits, or the least excess found.
+    """``device_of`` itself if it fits; otherwise the first assignment found that fits, or the minimum excess found.
 
     ``device_of``: int32 [num_nodes], made read-only. ``allowed``: bool [k, num_nodes], which device may have which
     node. ``limits``: float64 [k], bytes, infinite without a limit. ``cut``: partitions an assignment. ``work``: float64

@@ -28,9 +28,10 @@ class Footprint:
     """The memory that each of k devices needs.
 
     ``weights``: float64 [k], bytes of the constants that its nodes read, each once. ``activations``: float64 [k], the
-    peak bytes of other values that are alive at one time. ``peak_node``: int32 [k], the node that runs at the peak, -1
-    if nothing is alive. ``unknown``: int64 [k], values of unknown size, which count as 0 bytes; values that nothing
-    reads, such as masks of Dropout, are left out. ``first_unknown``: int32 [k], one of these, -1 if there are none.
+    peak bytes of other values that are alive at the same time. ``peak_node``: int32 [k], the node that runs at the
+    peak, -1 if nothing is alive. ``unknown``: int64 [k], values of unknown size, which count as 0 bytes; values that
+    nothing reads, such as masks of Dropout, are left out. ``first_unknown``: int32 [k], one of these, -1 if there are
+    none.
     """
 
     weights: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Cuts of one topological order into stages of the least bottleneck: chains-on-chains partitioning with transfers.
+"""Cuts of one topological order into stages of the minimum bottleneck: chains-on-chains partitioning with transfers.
 
 Problem. ``order`` lists the nodes; stage s is an interval ``cuts[s] .. cuts[s + 1]`` of its positions, ``cuts`` int64
 [num_stages + 1], from 0 to n, not descending. A stage takes as long as `StageCosts.times` says: work, launch, and one
@@ -55,7 +55,7 @@ _LARGE_PRECISION = 1e-5
 _LARGE_FREE_PRECISION = 1e-6  # if transfers between stages are free
 _LARGE_OPTIONAL_PRECISION = 0.01  # if stages may be empty, when a probe takes longer
 
-_FIRST_HORIZON = 1.25  # times the least bottleneck without transfers
+_FIRST_HORIZON = 1.25  # times the minimum bottleneck without transfers
 _NEAR = 0.01  # relative to that lower bound: a result this near is not searched again
 _SIMILAR = 0.01  # stage times that differ by less, relatively: the boundary that fewer bytes cross wins
 
@@ -339,7 +339,7 @@ class Line:
     # ---- Bounds without transfers between stages.
 
     def bottleneck_without_transfers(self) -> float:
-        """The least bottleneck if transfers between stages were free, a lower bound; infinite if there is none."""
+        """The minimum bottleneck if transfers between stages were free, a lower bound; infinite if there is none."""
         n = len(self.order)
         low, high = 0.0, float(self._charged[:, n].min()) + float(self.costs.launch.max()) + 1e-12
         while self._latest(high)[-1] < n:
@@ -416,7 +416,7 @@ class Line:
         """The boundary between two adjacent used stages at which the slower of the two is fastest.
 
         Of boundaries that are equally good, the one that the fewest bytes cross is taken. If both stages take at most
-        ``allowance`` seconds there, up to `_SIMILAR` more than the least time counts as equally good.
+        ``allowance`` seconds there, up to `_SIMILAR` more than the minimum time counts as equally good.
         """
         begin, end = int(cuts[left]), int(cuts[right + 1])
         current = int(cuts[right])

@@ -79,7 +79,7 @@ def other_orders(
     """Further orders to try, the most promising first: int32 [num_nodes]. ``first``, ``last``: from `stage_ranges`.
 
     Both ascend along edges, so an order stays topological when it is sorted by either or by their sum. ``best_stage``:
-    int [num_nodes], the stage where each node takes the least time.
+    int [num_nodes], the stage where each node takes the minimum time.
     """
     if len(best_stage) and (best_stage != best_stage[0]).any():
         yield from _sorted_by_ranges(ready_first(graph, best_stage), first, last)

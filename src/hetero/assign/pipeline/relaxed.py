@@ -1,13 +1,13 @@
 """A relaxation of stages whose slowest one is fastest: a lower bound, and where in the pipeline each node belongs.
 
 Problem. Stages must not descend along edges. The bottleneck is at least the mean of the stages' times under any weights
-that are not negative and add up to 1. So for any weights, the least weighted work of any stages is a lower bound of the
-bottleneck (Lagrangian relaxation). Transfers are left out, which only lowers it. The weights are found by
+that are not negative and add up to 1. So for any weights, the minimum weighted work of any stages is a lower bound of
+the bottleneck (Lagrangian relaxation). Transfers are left out, which only lowers it. The weights are found by
 multiplicative updates (S. Arora, E. Hazan, S. Kale, "The multiplicative weights update method", Theory of Computing 8,
-2012): a stage that is slower than the mean becomes dearer.
+2012): a stage that is slower than the mean becomes more expensive.
 
-- `share_bound` ignores edges: each node is in the stage where it is cheapest at these weights. A step takes
-  O(stages * nodes).
+- `share_bound` ignores edges: each node is in the stage where it is cheapest at these weights. A step takes O(stages *
+  nodes).
 - `Relaxation` respects edges: for given weights, the cheapest stages are a minimum cut (H. Ishikawa, "Exact
   optimization for Markov random fields with convex priors", IEEE PAMI 25, 2003). The network has a vertex for each node
   v and each boundary j between stages, on the sink side if v is after j. Arcs that must not be cut keep the sides of
@@ -164,7 +164,7 @@ class Relaxation:
 
 
 class _AllBoundaries:
-    """The stages of least weighted work, which ascend along the edges of ``graph``, by one minimum cut.
+    """The stages of minimum weighted work, which ascend along the edges of ``graph``, by one minimum cut.
 
     ``work``: float64 [num_stages, num_nodes]. ``first``, ``last``: int [num_nodes], the range of stages of each node,
     ascending along edges. In a gap of its range, a node costs a finite penalty.

@@ -1,4 +1,4 @@
-"""Plans for devices that run in parallel: an assignment and a cut with the least predicted latency.
+"""Plans for devices that run in parallel: an assignment and a cut with the minimum predicted latency.
 
 `Scheduler` predicts when the subgraphs of a partition run, and cuts and assigns graphs so that devices work side by
 side. `least_makespan` chooses among several assignments and cuts. Like the partitioner, this package knows no ONNX,

@@ -1,4 +1,4 @@
-"""`least_makespan`: an assignment and its cut with the least predicted latency, with devices in parallel.
+"""`least_makespan`: an assignment and its cut with the minimum predicted latency, with devices in parallel.
 
 Finding the minimum is NP-hard. So several assignments, each cut in several ways, compete in the simulator:
 1. the assignments given, which are those of the plans without this search,

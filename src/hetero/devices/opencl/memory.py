@@ -210,7 +210,7 @@ class Memory:
                 free.append(staging)
 
     def give_back(self, buffer: Any, nbytes: int, events: list[Any], pooled: bool) -> None:
-        """Called by a block that nobody uses any more."""
+        """Called by a block that is no longer used."""
         with self._lock:
             if pooled and self._free_blocks < _KEPT:
                 self._free.setdefault(nbytes, []).append((buffer, events))

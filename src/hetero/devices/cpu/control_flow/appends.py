@@ -1,7 +1,7 @@
 """Rewrites carried values of a Loop to which the body only appends as scanned outputs.
 
 If a body computes ``w = Concat(v, item)`` from a carried ``v`` and passes ``w`` on, every iteration has a longer ``v``,
-so it is planned anew and copies all of ``v``. Without that node, ``item`` is a scanned output, all iterations are
+so it is planned again and copies all of ``v``. Without that node, ``item`` is a scanned output, all iterations are
 alike, and the items are joined once, after the last trip.
 
 Conditions: the Concat has two inputs and is the only reader of ``v`` in the body, which it reads once; nothing but the

@@ -55,7 +55,7 @@ _Array = NDArray[np.float64]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Folded:
     """``operands``: the new weights and bias of convolutions. ``passing``: nodes that return one of their inputs, with
-    that input. ``unread``: nodes whose results nobody reads any more. By index of the node."""
+    that input. ``unread``: nodes whose results are no longer read. By index of the node."""
 
     operands: Mapping[int, tuple[Value, Value]]
     passing: Mapping[int, int]

@@ -49,7 +49,7 @@ _LEAF, _LEQ, _LT, _GTE, _GT, _EQ, _NEQ = range(len(_MODES))
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the least number of columns.
+    """An ensemble in the kernel's layout. ``base``: None if absent. ``features``: the minimum number of columns.
     ``flags``: as the kernel's parameter.
 
     ``scored``: for each target, whether some tree gives it a weight in every leaf. ``every_row``: whether some tree

@@ -21,7 +21,7 @@ _READABLE = (*ANY, "int4", "uint4")  # also what only DequantizeLinear reads: se
 def rewrite(
     nodes: Sequence[NodePlan], outputs: Collection[int], constant: Constant, is_constant: Callable[[int], bool]
 ) -> tuple[list[NodePlan], frozenset[int]]:
-    """(The nodes, some of them replaced; the indices of those that nobody reads any more).
+    """(The nodes, some of them replaced; the indices of those that are no longer read).
 
     A node keeps its index; a product or move stands where its operator stood, a table where its QuantizeLinear stood.
     ``outputs``: ids of the model's outputs. ``constant``: the known value of an id, which may read it from the file.
