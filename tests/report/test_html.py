@@ -195,7 +195,7 @@ def test_the_documentation(
     exec(first, names)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "plan.html", "run.html", "trace.json"]
     exec(several, {**names, "requests": [names["request"]] * 2})
-    described = set(re.findall(r"^\| (`\w+`.*?) \|", text[text.index("### Its data") :], re.MULTILINE))
+    described = set(re.findall(r"^\| (`\w+`.*?) \|", text[text.index("### Data format") :], re.MULTILINE))
     columns = set(data_of((tmp_path / "run.html").read_text())) - {"strings"}
     assert columns == {name for entry in described for name in re.findall(r"`(\w+)`", entry)}
 
