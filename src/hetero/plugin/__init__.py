@@ -1,4 +1,4 @@
-"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; the page "Writing a device" of the
+"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; the page "Write a device plugin" of the
 documentation shows a complete device.
 
 `contract`, `compiled_model` and the protocols of `request` are the author's part. The other modules are shared by all

@@ -4,8 +4,8 @@ A device is a `Plugin` subclass and a function that creates it, named in the ent
 passed to `Core.register_plugin`. A plugin requires `Plugin.name`, `Plugin.query_model` and `Plugin.compile_model`. Its
 compiled models create a `Runner` per request; the base classes provide the rest of `CompiledModel` and `InferRequest`.
 
-The smallest device runs single Relu nodes; the page "Writing a device" of the documentation builds one that runs any
-graph of its operators::
+The smallest device runs single Relu nodes; the page "Write a device plugin" of the documentation builds one that runs
+any graph of its operators::
 
     class ReluPlugin(Plugin):
         name = "RELU"
