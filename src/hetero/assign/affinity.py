@@ -40,7 +40,7 @@ _MOST_KEYS = 3  # of a line
 
 
 class Origin(enum.IntEnum):
-    """What determined a node's device."""
+    """The reason for a node's device."""
 
     PRIORITY = 0
     MODEL = 1

@@ -5,7 +5,7 @@ Finds the assignment with the minimum predicted latency among those of these can
   (`hetero.assign.memory.fit`);
 - the cheapest assignments if bytes of weights have a price on overfull devices: Lagrangian relaxation, with the price
   found by bisection. They move the nodes that gain least per byte, and make few cuts;
-- what a local search (`hetero.assign.memory.moves`) makes of the fastest two of these.
+- the results of a local search (`hetero.assign.memory.moves`) from the fastest two of these.
 If there are few assignments, each is tried instead of the local search.
 """
 

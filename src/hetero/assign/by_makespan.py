@@ -42,16 +42,16 @@ subgraphs one after the other, because minimum cuts and reducing take most of th
 _ROUNDS = 3  # of list scheduling within limits, each with less room for constants
 
 SLOWDOWN = 0.11
-"""By which share of its time a device on processors of this machine is slower for each other one at work, since they
-share a memory bus. `bench/latency.py sharing` measured 1 to 11 % with GoogLeNet on an idle machine; matrix products do
-not slow each other, and nodes that only move memory can take several times as long."""
+"""The share by which each other active device slows down a device on processors of this machine, because they share a
+memory bus. `bench/latency.py sharing` measured 1 to 11 % with GoogLeNet on an idle machine; matrix products do not slow
+each other down, and nodes that only move memory can take several times as long."""
 
 
 CUT_SECONDS = 20e-6
-"""Seconds that a subgraph on processors of this machine takes beyond its launch and the times of its nodes in the whole
-model: the values that it reads have left the caches, and a Concat whose operands other subgraphs made copies them. The
-46 subgraphs of GoogLeNet together take up to 8 % more CPU time than the whole model, which is up to 35 µs each
-(`bench/latency.py cuts`)."""
+"""The overhead of a subgraph on processors of this machine, in seconds, in addition to its launch and the times of its
+nodes in the whole model: the values that it reads have left the caches, and a Concat whose operands other subgraphs
+made copies them. The 46 subgraphs of GoogLeNet together take up to 8 % more CPU time than the whole model, which is up
+to 35 µs each (`bench/latency.py cuts`)."""
 
 
 def scheduler_of(table: CostTable, problem: AssignmentProblem, processors: ProcessorUse) -> Scheduler:
@@ -252,8 +252,8 @@ class _Room:
     def scheduled_within(
         self, scheduler: Scheduler, cuts: Sequence[ScheduledPartition], policy: str
     ) -> list[ScheduledPartition]:
-        """The cuts that fit of list scheduling within the limits, of single nodes and of chains. ``cuts``: those of the
-        plans without limits; the activations of the fastest leave so much room for constants at first."""
+        """The cuts that fit, from list scheduling within the limits, of single nodes and of chains. ``cuts``: those of
+        the plans without limits; the activations of the fastest leave so much room for constants at first."""
         values = self._values
         read = np.flatnonzero(values.is_constant[values.read_value])
         constants, number = np.unique(values.read_value[read], return_inverse=True)
@@ -281,7 +281,7 @@ class _Room:
         allowed: NDArray[np.bool_],
         policy: str,
     ) -> list[ScheduledPartition]:
-        """The cuts that fit of assignments reduced to the limits. ``known``: cuts that fit, at least one.
+        """The cuts that fit, of assignments reduced to the limits. ``known``: cuts that fit, at least one.
         ``candidates``: assignments and their cuts. As a reduced assignment is hardly faster than the whole one, the
         fastest come first, and those that are slower than a cut that fits are left out."""
         work = scheduler.problem.work[: len(self.devices), : self.model.num_nodes]

@@ -28,7 +28,7 @@ def parse_least(value: object) -> dict[str, LeastSubgraph]:
 
 
 def least_size(size: object, what: str) -> LeastSubgraph:
-    """From a number of nodes, or a mapping with ``nodes`` and ``flops``. Raises `PropertyError`."""
+    """Converts a number of nodes, or a mapping with ``nodes`` and ``flops``. Raises `PropertyError`."""
     sizes: Mapping[Any, Any] = size if isinstance(size, Mapping) else {"nodes": size}
     for key, number in sizes.items():
         if key not in _SIZES:

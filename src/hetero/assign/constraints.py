@@ -356,7 +356,7 @@ def _keep_on(answers: _Answers, model: Model, devices: Sequence[str], group: NDA
 
 
 def _seconds(assignment: Assignment) -> float:
-    """What the assignment is predicted to take, for comparisons; 0 without a prediction."""
+    """The predicted time of the assignment, for comparisons; 0 without a prediction."""
     if assignment.latency is not None:
         return assignment.latency.total_s
     return assignment.pipeline.interval_s if assignment.pipeline is not None else 0.0

@@ -358,7 +358,7 @@ def _inside_a_body(model: Model, pin: str) -> str:
 
 
 def _advice(model: Model, pin: str) -> str:
-    """What a pin that resembles no key could be instead."""
+    """Suggestions for a pin that does not resemble any key."""
     keys = model.keys[:_MOST_KEYS_TO_GUESS_FROM]
     inside = [key for key in keys if pin in key]
     if inside:

@@ -26,7 +26,7 @@ __all__ = ["AssignmentRules", "Objective", "ProcessorUse", "Request", "query_all
 
 
 class Objective(enum.Enum):
-    """What an assignment optimizes."""
+    """The objective of an assignment."""
 
     PRIORITY = enum.auto()
     """Each node goes to the first device of the list that supports it; the fewest subgraphs."""
@@ -87,7 +87,7 @@ class AssignmentRules:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What stages 2 to 4 need besides the model. A single device is a list of one.
+    """The input of stages 2 to 4, except the model. A single device is a list of one.
 
     ``whole``: the requested device, named by the device string. ``settings``: all its properties, with defaults.
     ``devices``: the available devices by priority, each with its own part of the configuration; only ``whole`` for a

@@ -56,7 +56,7 @@ _TEXT_MODEL = re.compile(rb"\s*(?:ir_version\s*:|<\s*ir_version\s*:|\{\s*\"irVer
 
 
 def describe_folder(path: str, what: str) -> str:
-    """What a folder is that was given as a file, and what to do. ``what``: the expected kind of file."""
+    """Describes a folder that was passed instead of a file, and the remedy. ``what``: the expected kind of file."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = sorted(os.listdir(path))
@@ -74,7 +74,7 @@ def is_exported(data: memoryview) -> bool:
 
 
 def describe_kind(data: memoryview) -> tuple[str, str] | None:
-    """What a file is and what to do instead, as phrases; None if it is not recognized.
+    """The kind of a file and the remedy, as phrases; None if the file is not recognized.
 
     Only meaningful for bytes that could not be read as ONNX: an ONNX file may begin with any of these bytes.
     """
@@ -97,7 +97,7 @@ def expected(what: str, found: tuple[str, str]) -> str:
 
 
 def other_than_text(data: bytes) -> str | None:
-    """What the bytes are, if they are not text, as a phrase; None for text."""
+    """The kind of bytes that are not text, as a phrase; None for text."""
     try:
         if b"\0" not in data[:_HEAD]:
             data.decode()

@@ -52,8 +52,8 @@ def _raise(number: int, frame: types.FrameType | None) -> None:
 
 
 def _end_quietly() -> None:
-    """An interrupt ends the process without a word: other libraries fork processes that do not expect one, such as
-    OpenVINO for its telemetry."""
+    """An interrupt ends the process without output, because other libraries fork processes that do not handle it, such
+    as OpenVINO for its telemetry."""
     if signal.getsignal(signal.SIGINT) in (_end, _raise):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""What this machine has for this process: processors and memory, within the limits of its container."""
+"""The processors and the memory that this process can use, within the limits of its container."""
 
 from __future__ import annotations
 

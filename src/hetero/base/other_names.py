@@ -1,4 +1,4 @@
-"""Errors for the names that OpenVINO and onnxruntime give to what hetero calls otherwise."""
+"""Errors for names of OpenVINO and onnxruntime that give the corresponding name in hetero."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def up_to(maximum: int) -> Callable[[int], bool]:
 
 
 def _path_problem(value: object) -> str | None:
-    """What makes a text unusable as a path, or None. Values of other types are not checked."""
+    """The reason why a text cannot be used as a path, or None. Values of other types are not checked."""
     if isinstance(value, str):
         try:
             path_text(value)

@@ -109,7 +109,8 @@ def compare_with(
 
 
 def _subject(model: str, inputs: Sequence[Any]) -> dict[str, Any]:
-    """What must be equal in two runs: the name and the size of the file, and the inputs without their sources."""
+    """The values that must be equal in two runs: the name and the size of the file, and the inputs without their
+    sources."""
     shapes = [[entry["name"], entry["dtype"], entry["shape"]] for entry in (one.as_json() for one in inputs)]
     return {"model": os.path.basename(model), "model_bytes": os.path.getsize(model), "inputs": shapes}
 

@@ -125,7 +125,7 @@ def is_debugging(ctx: click.Context) -> bool:
     return bool(ctx.meta.get("hetero.debug"))
 
 
-# What an error of the library names -> its counterpart on the command line.
+# A text in an error of the library -> its counterpart on the command line.
 _COUNTERPARTS = {
     "the exception's `unsupported` lists all": "`hetero query --nodes` lists all",
     "(Core.add_extension)": "(--extension)",

@@ -63,7 +63,7 @@ class Contender:
 
     @property
     def choice(self) -> str | None:
-        """What AUTO chose, and why; None for other devices."""
+        """The device that AUTO chose, and the reason; None for other devices."""
         return str(self.compiled.choice) if isinstance(self.compiled, AutoCompiledModel) else None
 
     def settle(self) -> None:

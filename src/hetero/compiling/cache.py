@@ -79,7 +79,7 @@ def cached(model: Model, request: Request, chosen: object, compile_anew: Callabl
 
 
 def _identity(request: Request) -> list[Any]:
-    """What the result of compiling depends on besides the model, as JSON values."""
+    """All inputs of the compilation except the model, as JSON values."""
     devices = []
     for device in request.devices:
         call = functools.partial(device.plugin.version_descriptor, device.config)

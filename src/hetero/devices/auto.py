@@ -298,8 +298,8 @@ class AutoCandidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AutoChoice:
-    """What AUTO chose. ``device``: where requests run now. ``is_final``: whether this can still change. ``reason``: one
-    sentence. ``candidates``: all devices and splits that were considered so far."""
+    """The choice of AUTO. ``device``: the device on which requests run now. ``is_final``: whether this can still
+    change. ``reason``: one sentence. ``candidates``: all devices and splits that were considered so far."""
 
     device: str
     is_final: bool

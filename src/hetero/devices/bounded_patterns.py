@@ -169,7 +169,7 @@ def _is_only_ascii(pattern: re.Pattern[str]) -> bool:
 
 @functools.cache
 def _white_space() -> list[str]:
-    """What `str.split` splits at. No white space of Unicode has a larger code."""
+    """The white space at which `str.split` splits. No white space of Unicode has a larger code."""
     return [character for character in map(chr, range(0x3001)) if character.isspace()]
 
 

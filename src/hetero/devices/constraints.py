@@ -146,7 +146,8 @@ def _unfit(model: Model, values: NDArray[np.int32], constraints: OpConstraints) 
 
 
 def _doubtful(model: Model, nodes: NDArray[np.intp], constraints: OpConstraints) -> NDArray[np.intp]:
-    """Those of ``nodes``, all with one operator, that `_violation` must check. The others violate nothing."""
+    """The subset of ``nodes``, all with one operator, that `_violation` must check. The others do not violate any
+    constraint."""
     if not len(nodes) or constraints.attributes:
         return nodes
     first = model.nodes[int(nodes[0])]

@@ -28,7 +28,7 @@ _FLOAT_DATA, _INT32_DATA, _INT64_DATA, _DOUBLE_DATA, _UINT64_DATA, _EXTERNAL_DAT
 _STRING = 8
 _BOOL = 9
 
-# In B. Smaller decoded arrays stay in memory, larger ones only while they are in use.
+# Bytes. Decoded arrays up to this size stay in memory; larger ones are kept only while they are in use.
 _KEPT_BYTES = 1 << 16
 
 # A small sparse tensor can describe an arbitrarily large dense one. If the dense form exceeds both limits (in B, and in

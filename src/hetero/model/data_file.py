@@ -10,7 +10,7 @@ __all__ = ["DataFile"]
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
 
-# In B. Tensors are aligned for any element type and to cache lines. Large tensors start at a page, so that they can be
+# Bytes. Tensors are aligned for any element type and to cache lines. Large tensors start at a page, so that they can be
 # mapped separately, and file systems can share their blocks between files.
 _ALIGNMENT, _PAGE = 64, 4096
 _PAGED_BYTES = 1 << 20

@@ -306,7 +306,7 @@ class ValueTypes:
         return inferred
 
     def _so_far(self, stated: Mapping[int, ValueType], inferred: _InferredTypes, value: int) -> ValueType:
-        """What is known of a value between two rounds of inference."""
+        """The known type of a value between two rounds of inference."""
         constant = self._constant[value]
         if constant >= 0:
             return self._constants.type_of(constant)

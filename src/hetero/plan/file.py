@@ -126,7 +126,7 @@ def _reject_constant(name: str) -> None:
 
 
 def _trouble(data: bytes, error: Exception) -> str:
-    """What is wrong with the file, with line and column if it is not valid JSON."""
+    """The error in the file, with line and column if it is not valid JSON."""
     deep = "it is nested too deeply for a plan"
     if isinstance(error, RecursionError):
         return deep

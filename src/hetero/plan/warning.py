@@ -122,7 +122,7 @@ def _slow_pins(plan: BoundPlan) -> Iterator[PlanWarning]:
 
 
 def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
-    """Devices that wait for each other although they could work at the same time. Tried for models of up to
+    """Devices that wait for each other although they could run in parallel. Tried for models of up to
     `_MOST_NODES_TO_OVERLAP` nodes; plans with memory limits or for throughput are left out."""
     rules, assignment = plan.rules, plan.assignment
     model, affinity = assignment.model, assignment.affinity

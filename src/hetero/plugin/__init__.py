@@ -1,5 +1,5 @@
-"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`; the page "Write a device plugin" of the
-documentation shows a complete device.
+"""The interface that a device author implements: `Plugin`, `CompiledModel` and `Runner`; the page "Write a device
+plugin" of the documentation shows a complete device.
 
 `contract`, `compiled_model` and the protocols of `request` are the author's part. The other modules are shared by all
 devices: requests and their tensors, threads, counters, and the checks of what plugins return (`caller`, `checked`).

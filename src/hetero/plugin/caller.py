@@ -151,7 +151,7 @@ def _split_name(device: str) -> tuple[str, str]:
 
 
 def _fault(support: object, num_nodes: int) -> str | None:
-    """What is wrong with a return value of `Plugin.query_model`; None if it is right."""
+    """The error in a return value of `Plugin.query_model`; None if it is valid."""
     if not isinstance(support, Support):
         return f"{type(support).__name__}, expected a Support,"
     mask = support.mask

@@ -109,7 +109,7 @@ class CompiledModel(OtherNames, abc.ABC):
         stated = {"EXECUTION_DEVICES": (device,), "NETWORK_NAME": "", "LOADED_FROM_CACHE": False}
         self._properties = {**stated, **optimal, **provided}
         self.subject = ""
-        """What it was compiled from, for errors: ``of 'name' (node 'a')``."""
+        """A description of the model that it was compiled from, for errors: ``of 'name' (node 'a')``."""
         self._idle: list[InferRequest] = []
         # An object of its own, so that requests need not hold the model that holds them.
         self._executor = ExecutorLease(device, streams)

@@ -1,4 +1,4 @@
-"""What a device author implements: `Plugin`, `CompiledModel` and `Runner`.
+"""The interface that a device author implements: `Plugin`, `CompiledModel` and `Runner`.
 
 A device is a `Plugin` subclass and a function that creates it, named in the entry-point group ``hetero.plugins`` or
 passed to `Core.register_plugin`. A plugin requires `Plugin.name`, `Plugin.query_model` and `Plugin.compile_model`. Its
@@ -241,7 +241,8 @@ class Plugin(abc.ABC):
         return None if limit is None else DeviceMemory(int(limit))
 
     def available_bytes(self, device: str) -> int | None:
-        """What the device has free, or its whole memory if it does not say; for the limit ``available``."""
+        """The free memory of the device, or its whole memory if the free memory is unknown; for the limit
+        ``available``."""
         memory = self.device_memory(device)
         return None if memory is None else memory.total if memory.free is None else memory.free
 

@@ -65,7 +65,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class Runner(Protocol):
-    """What a device returns per request: runs one inference on arrays in the order of the compiled model's ports.
+    """The state of one request of a device. Runs one inference on arrays in the order of the compiled model's ports.
 
     A runner without counters inherits from this class, for its `profile`. A runner that can stop early has an attribute
     ``cancellation``, a `Cancellation` that it checks while it runs; a run of any other runner is cancelled at its end.
@@ -361,7 +361,8 @@ class InferRequest(OtherNames):
         ]
 
     def _finish(self, results: list[Any]) -> Outputs:
-        """What the caller gets, from the results of an inference that has succeeded. The request is still busy."""
+        """Converts the results of a successful inference to the outputs that the caller receives. The request is still
+        busy."""
         return Outputs(self._positions, results)
 
     def _results(self, arrays: list[Any], given: GivenOutputs | None) -> list[Any]:

@@ -166,7 +166,7 @@ class StatefulRequest(InferRequest):
         return arrays, _StatefulOutputs(self._outputs, given, kept, current)
 
     def _quickly_bound(self, given: Mapping[Any, Any], states: Sequence[Any]) -> list[Any] | None:
-        """What `bind_inputs` returns if it would return all values as they are, without a warning; otherwise None."""
+        """The result of `bind_inputs` if it would return all values unchanged and without a warning; otherwise None."""
         if len(given) != len(self._names) or not all(name in given for name in self._names):
             return None
         values = [*(given[name] for name in self._names), *states]

@@ -28,9 +28,9 @@ __all__ = ["Chain", "Link", "PreparedRun", "PreparedRunner", "find_chains"]
 
 
 class PreparedRun(NamedTuple):
-    """What repeats the last run of a runner: ``call(*arguments)``. ``inputs``: per input, the object that is bound, or
-    an array that the input is copied to. ``results``: per result, the object that is always returned, or an array that
-    is copied for each run."""
+    """A call that repeats the last run of a runner: ``call(*arguments)``. ``inputs``: per input, the object that is
+    bound, or an array that the input is copied to. ``results``: per result, the object that is always returned, or an
+    array that is copied for each run."""
 
     call: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -43,7 +43,7 @@ class PreparedRunner(Protocol):
     """A runner that keeps its inputs and results bound between runs."""
 
     def prepared(self) -> PreparedRun | None:
-        """What repeats the last run; None if a run needs more than one call."""
+        """The call that repeats the last run; None if a run needs more than one call."""
         ...
 
 

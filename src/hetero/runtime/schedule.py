@@ -4,8 +4,8 @@
 slots it writes, and the slots that no later step reads. An inference is a loop over the steps in the calling thread,
 without look-ups by name. Steps pass values on without copies, except from one memory to another (`moves`).
 
-If some steps on different devices are independent, the loop measures the time of each step. It runs steps at the same
-time (`runtime/parallel.py`) if this saves more than the overhead of threads.
+If some steps on different devices are independent, the loop measures the time of each step. It runs steps in parallel
+(`runtime/parallel.py`) if this saves more than the overhead of threads.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class ScheduleRunner:
 
     def __init__(self, schedule: Schedule, timed: bool = False, overlaps: bool | None = None) -> None:
         """``timed``: record the time span of each step, for `profile`. ``overlaps``: whether steps on different devices
-        run at the same time; None: as soon as their measured times show that this saves time. Times measured later
+        run in parallel; None: as soon as their measured times show that this saves time. Times measured later
         can change True, not False."""
         self._schedule = schedule
         self._timed = timed
@@ -181,7 +181,7 @@ class ScheduleRunner:
                 runner.append_to_states(own)
 
     def keep_on_device(self, positions: Sequence[int]) -> None:
-        """From now on, return the outputs at ``positions`` as the device that computes them keeps them: as a
+        """From now on, return the outputs at ``positions`` in the form in which their device keeps them: as a
         `RemoteTensor` if hetero moves values in its memory, else as an array."""
         schedule, kept = self._schedule, frozenset(positions)
         if kept not in self._programs:

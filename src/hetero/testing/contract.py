@@ -270,7 +270,7 @@ class PluginContract:
     def test_properties_refuse_what_they_are_not_declared_for(self, plugin: Plugin) -> None:
         model = self.first_model(plugin)
         for name in plugin.get_property("SUPPORTED_PROPERTIES"):
-            # To nothing else can it be set, and a property that is read-only not even to what it is.
+            # All other values are rejected. A read-only property even rejects its current value.
             value = object() if plugin.declared(name).writable else plugin.get_property(name)
             for action in self.property_setters(plugin, model, name, value):
                 with pytest.raises(PropertyError, match=name):

@@ -59,7 +59,7 @@ class LatencyAssignment:
 
     @property
     def gap(self) -> float:
-        """By how much the prediction exceeds the lower bound, relative to it; infinite if the bound is 0."""
+        """The excess of the prediction over the lower bound, relative to the bound; infinite if the bound is 0."""
         total = self.prediction.total
         if total <= self.lower_bound:
             return 0.0

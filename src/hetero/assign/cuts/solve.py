@@ -38,7 +38,7 @@ class CostAssignment:
 
     @property
     def gap(self) -> float:
-        """By how much the cost exceeds the lower bound, relative to it: 0 if it is the minimum."""
+        """The excess of the cost over the lower bound, relative to the bound: 0 if the cost is the minimum."""
         if self.cost <= self.lower_bound:
             return 0.0
         return self.cost / self.lower_bound - 1 if self.lower_bound > 0 else np.inf

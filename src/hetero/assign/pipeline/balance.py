@@ -54,7 +54,7 @@ class StageAssignment:
 
     @property
     def gap(self) -> float:
-        """By how much the slowest stage exceeds the lower bound, relative to it; infinite if the bound is 0."""
+        """The excess of the slowest stage over the lower bound, relative to the bound; infinite if the bound is 0."""
         slowest = self.times.slowest
         if slowest <= self.lower_bound:
             return 0.0

@@ -188,7 +188,8 @@ class Line:
     def _feasible_cuts(
         self, lower_bound: float, required: NDArray[np.bool_], below: float
     ) -> tuple[NDArray[np.int64], float, float] | None:
-        """Cuts, a bottleneck that no cuts were found for, and one that these cuts keep; None if there are no cuts.
+        """Returns cuts, a bottleneck for which no cuts were found, and a bottleneck that these cuts meet; None if there
+        are no cuts.
 
         Raises the bottleneck in growing steps, and the horizon with it.
         """

@@ -1,4 +1,5 @@
-"""A relaxation of stages whose slowest one is fastest: a lower bound, and where in the pipeline each node belongs.
+"""A relaxation of the problem of minimizing the slowest stage. It gives a lower bound, and the approximate stage of
+each node.
 
 Problem. Stages must not descend along edges. The bottleneck is at least the mean of the stages' times under any weights
 that are not negative and add up to 1. So for any weights, the minimum weighted work of any stages is a lower bound of
@@ -279,7 +280,7 @@ def _with_arcs(problem: AssignmentProblem, cost: NDArray[np.float64], descent: f
 
 
 def _error_of_cut(problem: AssignmentProblem, finite: float) -> float:
-    """By how much the cut that `AssignmentProblem.move` finds may exceed the minimum, because it rounds capacities.
+    """The maximum excess over the minimum of a cut that `AssignmentProblem.move` finds, because it rounds capacities.
     ``finite``: at least the sum of the finite costs. A cut pays one rounded cost for each vertex, and one for each arc
     that descends."""
     descents = float(problem.latency.max()) * len(problem.readers)

@@ -38,8 +38,8 @@ these copies add less than 1 % to its time, for any length."""
 
 
 class Append(NamedTuple):
-    """Of a segment: input number ``past`` and output number ``present`` of its program, the axis of tokens, and the
-    tensor of the program that has the shape of the new rows."""
+    """A state in a segment: input number ``past`` and output number ``present`` of its program, the axis of tokens, and
+    the tensor of the program that has the shape of the new rows."""
 
     past: int
     present: int
@@ -49,7 +49,7 @@ class Append(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Appended:
-    """Of a plan: the Concat's axis, the rows that it appends, and the room that replaces its result."""
+    """A state in a plan: the Concat's axis, the rows that it appends, and the memory that replaces its result."""
 
     axis: int
     new: Value

@@ -331,5 +331,5 @@ def _of_column(
 
 
 def _type_of(value: Any) -> tuple[Any, Any]:
-    """What `matching` compares; no value has the type of one that is not an array."""
+    """The types that `matching` compares; no value matches the type of a value that is not an array."""
     return (value.dtype, value.shape) if type(value) is np.ndarray else (None, None)

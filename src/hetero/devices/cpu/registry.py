@@ -227,7 +227,7 @@ def find(op_type: str, opset: int) -> Operator | None:
 
 
 class NodePlan:
-    """What planning needs to know about a node, computed once per model. ``str()`` names the node for errors."""
+    """The facts about a node that planning needs, computed once per model. ``str()`` names the node for errors."""
 
     __slots__ = ("_model", "index", "inputs", "nested", "node", "operator", "outputs")
 

@@ -104,7 +104,7 @@ class StoredModel:
 
 
 def version_descriptor() -> dict[str, str]:
-    """What packed weights depend on, besides the model."""
+    """The inputs of packing, except the model."""
     from ...base.version import __version__
 
     return {

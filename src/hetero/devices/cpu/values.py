@@ -44,7 +44,7 @@ MAX_DIMS = _kernels.constant("MAX_DIMS")
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Late:
-    """What planning knows of a tensor that follows from sizes alone.
+    """The facts that planning knows about a tensor that depends on sizes alone.
 
     ``seen``: its data for the sizes for which the plan is made. ``elements``: the same as an object array of ints,
     `Size` and `Real`; None if it has not been needed. ``number``: its tensor in the trace; -1 while it has no memory.

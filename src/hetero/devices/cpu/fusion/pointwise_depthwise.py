@@ -30,20 +30,22 @@ from .matching import maker_of
 __all__ = ["join"]
 
 _MOST_CHANNELS = 160
-"""Of the input. With more, fewer rows fit the L2 cache at a time, so more of them are computed twice."""
+"""Maximum channels of the input. With more, fewer rows fit the L2 cache at a time, so more of them are computed
+twice."""
 
 _LEAST_CHANNELS = 16
-"""Of the result of the 1x1 convolution: a panel of weights."""
+"""Minimum channels of the result of the 1x1 convolution: a panel of weights."""
 
 _LEAST_COLUMNS = 12
-"""Of the image: in narrower ones, a depthwise convolution alone has channels in the vector lanes, which is faster."""
+"""Minimum columns of the image. For narrower images, a separate depthwise convolution with channels in the vector lanes
+is faster."""
 
 _LEAST_ELEMENTS = 3 << 17
-"""Of the result of the 1x1 convolution: 1.5 MB. A smaller one stays in the L2 cache between two calls, and one call
-computes the rows that two bands share twice."""
+"""Minimum elements of the result of the 1x1 convolution (1.5 MB). A smaller result stays in the L2 cache between two
+calls, whereas one call computes the rows that two bands share twice."""
 
 _MOST_TAPS = 1024
-"""Of the depthwise kernel: MAX_TAPS of conv_depthwise.c."""
+"""Maximum taps of the depthwise kernel: MAX_TAPS of conv_depthwise.c."""
 
 _MOST_COPIED = 1 << 17
 """Input elements of four rows of windows, of which conv_depthwise.c makes a padded copy. Its scratch memory holds twice

@@ -1,4 +1,4 @@
-"""What the models of ai.onnx.ml share: rows of features, and the transforms of their scores."""
+"""Code that the models of ai.onnx.ml share: rows of features, and the transforms of their scores."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _conv_transpose(context: Context, node: Node, inputs: Sequence[Value | None]
 
 
 def _by_window(context: Context, x: Value, weights: Value, group: int) -> Value:
-    """What each window contributes, [batch, group, windows, taps * channels]: a product with packed weights."""
+    """The contribution of each window, [batch, group, windows, taps * channels]: a product with packed weights."""
     depth, maps, taps = weights.shape[0] // group, weights.shape[1], math.prod(weights.shape[2:])
     batch, windows, columns = x.shape[0], math.prod(x.shape[2:]), taps * maps
 
@@ -86,7 +86,7 @@ def _by_window(context: Context, x: Value, weights: Value, group: int) -> Value:
 
 
 def _by_channel(context: Context, x: Value, weights: Value, group: int) -> Value:
-    """What each channel of the result gets, [batch, group, channels * taps, windows]."""
+    """The contributions to each channel of the result, [batch, group, channels * taps, windows]."""
     depth, rows = weights.shape[0] // group, math.prod(weights.shape[1:])
     batch, windows = x.shape[0], math.prod(x.shape[2:])
 

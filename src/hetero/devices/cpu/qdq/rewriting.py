@@ -190,7 +190,7 @@ class _Rewriting:
         return True
 
     def _results(self, plan: NodePlan, targets: Sequence[Scheme | None]) -> list[int]:
-        """What the new node computes: the results of ``targets``, or its own."""
+        """The results of the new node: those of ``targets``, or its own."""
         results = []
         for value, target in zip(plan.outputs, targets, strict=False):
             results.append(value if target is None else target.plan.outputs[0])

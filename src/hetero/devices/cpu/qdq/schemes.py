@@ -1,4 +1,4 @@
-"""What is known of a DequantizeLinear or QuantizeLinear before its node is lowered."""
+"""The properties of a DequantizeLinear or QuantizeLinear that are known before its node is lowered."""
 
 from __future__ import annotations
 

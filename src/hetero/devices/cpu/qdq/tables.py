@@ -46,7 +46,8 @@ _ELEMENTWISE = frozenset((
 
 @dataclasses.dataclass(slots=True)
 class _Function:
-    """Of which tensor a value is a function, by how many nodes at most (nodes that are used twice count twice)."""
+    """The tensor of which a value is a function, and the maximum number of nodes in between (nodes that are used twice
+    count twice)."""
 
     root: int
     nodes: int
