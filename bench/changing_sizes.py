@@ -2,11 +2,11 @@
 
     python bench/changing_sizes.py
 
-One thread, median CPU time per call. "New size" is what a call with a size that never occurred costs over the same call
-repeated, for each node of the model: values then lie elsewhere in memory, so onnxruntime, which plans nothing, pays for
-caches too ("onnxruntime's"). "In turn" is what a call costs more, for each node, if the last call had another size but
-both are in the caches: the work of laying out the memory and of checking the calls. Each model first runs a few sizes,
-so that it has its plans.
+One thread, median CPU time per call. "New size" is the additional time of a call with a new size over a repeated call,
+per node of the model. It includes cache misses, because values are elsewhere in memory, so onnxruntime, which does not
+plan, also takes additional time. "Other size" is the additional time per node if the last call had another size that
+has occurred before: the time to lay out the memory and check the calls. Each model first runs a few sizes, so that it
+has its plans.
 """
 
 from __future__ import annotations
@@ -219,7 +219,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small models and few sizes")
     arguments = parser.parse_args()
     table = Table(
-        "model", "nodes", "onnxruntime", "CPU", "ratio", "repeated", "new size, per node", "onnxruntime's", "in turn"
+        *("model", "nodes", "onnxruntime", "CPU", "ratio", "CPU, repeated", "new size, per node"),
+        *("onnxruntime: new size, per node", "other size, per node"),
     )
     for name, model, before, sizes in cases(arguments.quick):
         table.add(*measured(name, model(), before, sizes))

@@ -4,11 +4,12 @@
     python bench/compare_models.py det common                  # those with one of these words in their name
     python bench/compare_models.py --device HETERO:FPGA,CPU    # subgraphs, and time on one thread
 
-One thread: median CPU time. Two threads: elapsed time, which needs two idle cores. Each library runs alone in a process
-of its own; they take turns, and the least of the rounds' medians counts. "beside": the ratio of the minimum elapsed
-times if both are in one process, where onnxruntime's threads busy-wait after each run. Compile: median CPU time to make
-a session or a compiled model from the model's bytes. For the CPU device, it includes the planning for the sizes of the
-inputs, which is the first inference's time minus the second's; "alone" does not.
+One thread: median CPU time. Two threads: elapsed time, which needs two idle cores. Each library runs in its own
+process; the processes alternate, and the minimum of the rounds' medians is shown. "Ratio in one process": the ratio of
+the minimum elapsed times if both are in one process, where onnxruntime's threads spin after each run. Compile: median
+CPU time to create a session or a compiled model from the model's bytes. For the CPU device, it includes the planning
+for the sizes of the inputs, which is the first inference's time minus the second's; "compile without planning" does
+not.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def compile_times(model: Any, inputs: Inputs, rounds: int) -> tuple[float, float
 
 def compare(cases: Sequence[str], rounds: int = ROUNDS) -> Table:
     table = Table(
-        *("model", "onnxruntime", "CPU", "ratio", "two threads", "CPU", "ratio", "beside"),
-        *("compile", "CPU", "ratio", "alone"),
+        *("model", "onnxruntime", "CPU", "ratio", "2 threads: onnxruntime", "2 threads: CPU", "ratio"),
+        *("ratio in one process", "compile: onnxruntime", "compile: CPU", "ratio", "compile without planning"),
     )
     all_ratios = []
     for case in cases:
