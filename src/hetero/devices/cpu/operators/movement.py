@@ -409,9 +409,24 @@ def _pad(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[V
     value = _optional(inputs, 2)
     if value is None and node.opset < 11:
         value = context.scalar(node.get("value", 0.0), x.dtype)
-    mode = _PAD_MODES[node.get("mode", b"constant")]
+    name = node.get("mode", b"constant")
+    mode = _PAD_MODES[name]
+    if name == b"reflect":
+        _check_reflection(x, before, after)
     operands = [x, value] if mode == _PAD_MODES[b"constant"] and value is not None else [x]
     return [context.call("pad", operands, shape, x.dtype, [mode, *before])]
+
+
+def _check_reflection(x: Value, before: Sequence[int], after: Sequence[int]) -> None:
+    """As in onnxruntime, a pad has fewer elements than negative pads leave of its axis; NumPy would reflect again."""
+    for axis, (low, size, high) in enumerate(zip(before, x.shape, after, strict=True)):
+        largest = high if low < high else low
+        kept = size + (low if low < 0 else 0) + (high if high < 0 else 0)
+        if largest > 0 and largest >= kept:
+            raise InferenceError(
+                f"mode reflect would add {largest} elements at one end of axis {axis} of {list(x.shape)}; "
+                f"expected at most {kept - 1 if kept > 0 else 0}"
+            )
 
 
 @operator("CumSum", "CumProd", dtypes=(NUMBERS, INDICES), attributes={"exclusive": (0, 1), "reverse": (0, 1)})
