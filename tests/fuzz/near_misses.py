@@ -48,6 +48,8 @@ class Net:
         self.types: dict[str, np.dtype[Any]] = {}
         self.outputs: list[str] = []
         self.late: list[tuple[str, str]] = []
+        self.shares = self.chance(0.2)
+        """Whether nodes read each other's constants where these have the same shape."""
         self.extreme = self.chance(0.05)
         """Whether the inputs have infinities and NaN among their elements."""
         self.empties = self.chance(0.125)
@@ -95,6 +97,14 @@ class Net:
                     name = self.constant(array, plain=True)
                     self.defaults.add(name)
                     return name
+        if self.shares and array.dtype.kind == "f" and self.chance(0.6):
+            alike = [
+                name
+                for name, other in self.constants.items()
+                if (other.dtype, other.shape) == (array.dtype, array.shape)
+            ]
+            if alike:
+                return str(self.pick(alike))
         name = f"c{len(self.constants)}"
         self.constants[name] = array
         self.types[name] = array.dtype
@@ -201,6 +211,10 @@ class Net:
             outputs.reverse()
         if self.chance(0.06) and all(self.types[name] == self.dtype for name in outputs):
             self.into_branch(outputs)
+        elif self.chance(0.06):
+            self.into_loop(outputs)
+        elif self.chance(0.06):
+            outputs.append(str(self.pick([*self.inputs, *self.constants])))
         ports = [self.port(name, *given) for name, given in self.inputs.items()]
         ports += [
             self.port(name, self.constants[name].dtype, self.constants[name].shape) for name in sorted(self.defaults)
@@ -216,7 +230,7 @@ class Net:
         calls = [self.feeds() for _ in range(int(self.rng.integers(1, 6)))]
         return Case(model, calls, f"{note}, {self.dtype}, opset {self.opset}, rate {self.rate}", tolerance)
 
-    def into_branch(self, outputs: Sequence[str]) -> None:
+    def into_branch(self, outputs: list[str]) -> None:
         """The whole pattern becomes a branch of an If."""
         condition = self.input(dtype=bool)
         inner = [helper.make_node("Identity", [name], [f"{name}_then"]) for name in outputs]
@@ -230,7 +244,20 @@ class Net:
         ends = [f"{name}_end" for name in outputs]
         self.nodes = [helper.make_node("If", [condition], ends, then_branch=then, else_branch=otherwise)]
         self.types.update((end, self.dtype) for end in ends)
-        outputs[:] = ends  # type: ignore[index]
+        outputs[:] = ends
+
+    def into_loop(self, outputs: list[str]) -> None:
+        """The whole pattern becomes the body of a Loop, whose trips are all alike."""
+        port = self.port
+        ports = [port("trip", np.dtype(np.int64), ()), port("go", np.dtype(bool), ())]
+        ends = [helper.make_node("Identity", [name], [f"{name}_row"]) for name in ("go", *outputs)]
+        rows = [port(f"{name}_row", self.types[name]) for name in outputs]
+        body = helper.make_graph([*self.nodes, *ends], "body", ports, [port("go_row", np.dtype(bool), ()), *rows])
+        trips = self.constant(np.array(self.pick([1, 2, 3]), np.int64))
+        made = [f"{name}_rows" for name in outputs]
+        self.nodes = [helper.make_node("Loop", [trips, ""], made, body=body)]
+        self.types.update((f"{name}_rows", self.types[name]) for name in outputs)
+        outputs[:] = made
 
     def feeds(self) -> dict[str, np.ndarray]:
         sizes = {name: self.pick(choices) for name, choices in SIZES.items()}
@@ -551,7 +578,10 @@ def product(net: Net) -> str:
                     shape = net.pick(
                         [(), (n, 1), (1, n, 1), (n,), (1,) * net.rank + bias, (n, 1, 1), (2, *[1] * net.rank)]
                     )
-                made = net("Add", made, net.constant(net.normal(*shape)))
+                by = net.normal(*shape)
+                if net.off():
+                    by.flat[0] = net.pick([0.0, np.inf, np.nan, 1e-30])
+                made = net("Mul" if net.chance(0.25) else "Add", made, net.constant(by))
                 reshaped |= len(shape) > net.rank  # the channels are another axis then
             case "addend":
                 match net.pick(["early", "late", "input", "smaller", "x"]):
@@ -632,10 +662,52 @@ def branches(net: Net) -> str:
         if net.chance(0.3):
             column = (outputs, *[1] * space)
             shape: tuple[int, ...] = net.pick([(), (1,), column, (1, *column), *[(outputs,)] * net.off()])
-            made = net("Add", made, net.constant(net.normal(*shape)))
+            made = net(net.pick(["Add", "Mul"]), made, net.constant(net.normal(*shape)))
         total = made if total is None else net("Sub" if net.off() else "Add", total, made)
     assert total is not None
     return net("Relu", total)
+
+
+def padded(net: Net) -> str:
+    """A Pad before a convolution, and what follows."""
+    net.extreme = False
+    space = int(net.pick([1, 2, 2, 2, 3]))
+    group = int(net.pick([1, 1, 1, 2, 8]))
+    channels, maps = group * int(net.pick([1, 2, 3])), group * int(net.pick([1, 1, 2, 5]))
+    net.rank, net.width = space + 2, maps
+    sizes: list[Dim] = [net.pick([4, 6, 9, "M"]) for _ in range(space)]
+    x = net.input(net.pick([1, 2, "N"]), channels, *sizes)
+    if net.chance(0.3):
+        x = net("Neg", x)
+    pads = [0, 0, *(int(net.pick([0, 1, 1, 2])) for _ in range(space))] * 2
+    if net.off():
+        pads[int(net.rng.integers(len(pads)))] = int(net.pick([-1, 1, 3]))
+    net.opset = max(net.opset, 11)
+    given = [x, net.constant(np.array(pads, np.int64))]
+    if net.chance(0.6):
+        number = net.pick([0.0, -0.0, *[0.5, np.nan] * net.off()])
+        given.append(net.constant(np.asarray(np.full((1,) if net.off() else (), number), net.dtype)))
+    if net.off() and net.opset >= 18 and len(given) == 3:
+        order = [int(axis) for axis in net.rng.permutation(net.rank)]
+        given[1] = net.constant(np.array([pads[axis] for axis in order] + [pads[net.rank + axis] for axis in order]))
+        given.append(net.constant(np.array(order, np.int64)))
+    mode = net.pick(["edge", "reflect"]) if net.off() and max(pads) < 2 and "M" not in sizes else "constant"
+    made = net("Pad", *given, mode=mode)
+    if net.off():
+        made = net.same(made, ("identity", "negated"))
+    kernel = [1 if size == "M" else int(net.pick([1, 3, 3])) for size in sizes]  # the window fits any image
+    attributes: dict[str, Any] = {"group": group if channels % group == 0 else 1}
+    if net.chance(0.4):
+        attributes["pads"] = [int(net.pick([0, 1])) for _ in range(2 * space)]
+    elif net.chance(0.2):
+        attributes["auto_pad"] = net.pick(["SAME_UPPER", "SAME_LOWER", "VALID"])
+    if net.chance(0.3):
+        attributes["strides"] = [int(net.pick([1, 2, 3])) for _ in range(space)]
+    weights = net.normal(maps, channels // group, *kernel)
+    if net.off():
+        weights.flat[0] = np.inf
+    made = net("Conv", made, net.constant(weights), *[net.constant(net.normal(maps))] * net.chance(0.4), **attributes)
+    return activation(net, made) if net.chance(0.5) else made
 
 
 def _branch(net: Net, x: str, sizes: tuple[int, int, int], kernel: int, stride: int, space: int) -> str:
@@ -822,7 +894,7 @@ def small_rules(net: Net) -> str:
 
 RULES: dict[Callable[[Net], str], float] = {
     gelu: 2, gated: 2, decomposed_norm: 3, layer_norm: 3, attention: 5, product: 4, branches: 2, run: 2, copies: 2,
-    small_rules: 1.5, depthwise: 2,
+    small_rules: 1.5, depthwise: 2, padded: 1,
 }  # fmt: skip
 """How often each is drawn."""
 WELL_CONDITIONED = {gated, copies, small_rules}
@@ -857,4 +929,7 @@ def case(rng: np.random.Generator) -> Case:
     if build in WELL_CONDITIONED and net.chance(0.1):
         net.dtype = np.dtype(np.float16)
     end = build(net)
+    if net.shares and net.chance(0.7):
+        net.outputs.append(end)
+        end = build(net)
     return net.case(build.__name__, end, 1e-4)

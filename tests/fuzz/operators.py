@@ -213,7 +213,8 @@ class Maker:
     # -- nodes
 
     def node(self, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> None:
-        """The node under test. Attributes that the version does not have, and None, are omitted."""
+        """The node under test. Attributes that the version does not have, and None, are omitted, and seldom another one
+        that is optional."""
         if onnx.defs.has(self.op_type, self.domain):
             try:
                 schema = onnx.defs.get_schema(self.op_type, self.version, self.domain)
@@ -223,6 +224,9 @@ class Maker:
             if len(inputs) > schema.max_input or len(inputs) < schema.min_input or schema.deprecated:
                 raise Undefined
             outputs = min(outputs, schema.max_output)
+            optional = [name for name in attributes if not schema.attributes[name].required and name != "direction"]
+            if optional and self.chance(0.08):
+                del attributes[self.pick(*optional)]
         attributes = {name: value for name, value in attributes.items() if value is not None}
         self.outputs = [f"y{n}" for n in range(outputs)]
         self.nodes.append(helper.make_node(self.op_type, inputs, self.outputs, domain=self.domain, **attributes))
@@ -1229,6 +1233,9 @@ def _unpool(m: Maker) -> None:
 # ---- recurrence and transforms ---------------------------------------------------------------------------------------
 
 
+_GATE_ACTIVATIONS = ("Tanh", "Sigmoid", "Softsign", "HardSigmoid")  # bounded: errors do not grow from step to step
+
+
 @draws("RNN", "GRU", "LSTM")
 def _recurrent(m: Maker) -> None:
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[m.op]
@@ -1252,9 +1259,16 @@ def _recurrent(m: Maker) -> None:
         inputs.append(m.x(dtype, (d, 3 * hidden)) if m.chance(0.3) else "")
     while not inputs[-1]:
         inputs.pop()
-    options = m.sometimes(clip=m.pick(0.5, 2.0)) if m.chance(0.2) else {}
+    options: dict[str, Any] = m.sometimes(clip=m.pick(0.5, 2.0)) if m.chance(0.2) else {}
     if m.op == "GRU":
         options |= m.sometimes(linear_before_reset=m.pick(0, 1))
+    if m.op == "LSTM" and m.chance(0.15):
+        options |= {"input_forget": m.pick(0, 1)}
+        m.judges = ("onnxruntime",)
+    if m.chance(0.3):
+        names = [m.pick(*_GATE_ACTIVATIONS) for _ in range({"RNN": 1, "GRU": 2, "LSTM": 3}[m.op])]
+        options["activations"] = names * d
+        m.judges = ("onnxruntime",)
     m.node(inputs, m.pick(1, 2, 3 if m.op == "LSTM" else 2), hidden_size=hidden, direction=direction, **options)
 
 
