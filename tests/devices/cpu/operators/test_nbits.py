@@ -250,6 +250,20 @@ def test_a_matrix_on_the_left_or_on_both_sides_is_dequantized() -> None:
         np.testing.assert_allclose(found[0], run_directly(model, {"x": x})[0], 1e-3, 1e-3)
 
 
+def test_a_matrix_of_another_type_is_dequantized() -> None:
+    """output_dtype makes float16 of weights whose scales are float32."""
+    model = dequantized(16, 4, 16)
+    model.opset_import[0].version = 23
+    model.graph.node[0].attribute.append(helper.make_attribute("output_dtype", TensorProto.FLOAT16))
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    for output in model.graph.output:
+        output.type.tensor_type.elem_type = TensorProto.FLOAT16
+    x = floats(3, 16).astype(np.float16)
+    found, lowerings = kernels_of(model, {"x": x})
+    assert not any("_reading" in name for name in lowerings)
+    np.testing.assert_allclose(found[0], run_directly(model, {"x": x})[0], 1e-2, 1e-2)
+
+
 # ---- GatherBlockQuantized
 
 

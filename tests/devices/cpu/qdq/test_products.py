@@ -259,6 +259,20 @@ def test_sums_that_may_overflow() -> None:
     assert found.item() == round(40_000 * 255 * 255 / 2**24)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "to"), [(2.0**64, 2.0**64, None), (2.0**64, 2.0**64, 2.0**-64), (2.0**30, 2.0**40, 2.0**-60)]
+)
+def test_a_factor_of_the_sums_is_finite(left: float, right: float, to: float | None) -> None:
+    """An infinite factor would make NaN, and so the smallest integer, of sums that are 0."""
+    net = Net()
+    x = net.dequantized(net.given(np.array([[0, 0], [3, 0], [3, 3]], np.int8)), left, np.int8(0))
+    made = net("MatMul", x, net.dequantized(np.array([[1, 0], [-1, 2]], np.int8), right, np.int8(0)))
+    if to is not None:
+        made = net("QuantizeLinear", made, np.float32(to), np.uint8(7))
+    for found, expected in zip(run(net, made)[0], run(net, made, transform=False)[0], strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("shape", [(0, 33), (1, 33), (4, 0)])
 def test_sizes_zero_and_one(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)

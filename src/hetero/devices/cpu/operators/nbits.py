@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .... import _kernels
 from ...._sizes import ask
 from ....errors import InferenceError
+from ..qdq.schemes import is_plain
 from ..registry import F32, INDICES, Node, NodePlan, Operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast
@@ -32,6 +33,7 @@ __all__ = ["rewritten"]
 
 _Array = NDArray[Any]
 _F32, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
+_FLOAT = 1  # the attributes' number of float32
 _INT8_ACTIVATIONS = 4  # accuracy_level
 _MAX_BLOCK, _MAX_BYTES_BLOCK = (_kernels.constant(f"NBITS_MAX_{name}") for name in ("BLOCK", "BYTES_BLOCK"))
 
@@ -181,12 +183,17 @@ def rewritten(model: Model, nodes: list[NodePlan], outputs: Collection[int]) -> 
     Conditions, else a product reads the dequantized matrix:
 
     - The product is a MatMul, or a Gemm with alpha and beta of 1 and without transA, and reads the matrix on the right.
-    - The matrix has rank 2, and float32 scales: one, one per column, or one per block along k of a multiple of 8.
+    - The matrix has rank 2, is float32, and has float32 scales: one, one per column, or one per block along k of a
+      multiple of 8.
+    - The DequantizeLinear is not a custom operator of that name.
     """
     makers = {
         plan.outputs[0]: plan
         for plan in nodes
-        if plan.node.op_type == "DequantizeLinear" and plan.outputs and _is_small(model, plan.inputs[0])
+        if plan.node.op_type == "DequantizeLinear"
+        and plan.outputs
+        and is_plain(plan)
+        and _is_small(model, plan.inputs[0])
     }
     if not makers:
         return nodes
@@ -228,6 +235,8 @@ def _product(model: Model, plan: NodePlan, maker: NodePlan) -> NodePlan | None:
     levels, scale, *rest = maker.inputs
     zero = rest[0] if rest else -1
     if not model.is_constant[scale] or (zero >= 0 and not model.is_constant[zero]):
+        return None
+    if maker.node.get("output_dtype", 0) not in (0, _FLOAT):
         return None
     scale_type, shape = model.constant_type(scale), model.constant_type(levels).shape
     if shape is None or len(shape) != 2 or scale_type.dtype != _F32 or scale_type.shape is None:

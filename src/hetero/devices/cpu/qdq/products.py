@@ -12,7 +12,8 @@ Conditions, those on types and shapes checked when the node is lowered:
 - The only reader of the result is a QuantizeLinear with one scale, to int8 or uint8, and the result is no output of the
   model. Between the two may be Relu, or Clip with constant bounds: a table limits the integers. It changes nothing if
   the tool chose the range of the type accordingly. A MatMul needs no QuantizeLinear: its sums are scaled to float32.
-- All scales are within `MIN_SCALE` and `MAX_SCALE`.
+- All scales are within `MIN_SCALE` and `MAX_SCALE`, and no factor of the sums is above `MAX_SCALE`: neither x_scale *
+  w_scale nor that divided by y_scale. An infinite factor would make NaN of a sum of 0.
 - A bias comes from DequantizeLinear of constant int32, without a zero point, with one scale or one per output. Its
   scale is the product of the other two, within a relative `_BIAS_TOLERANCE`. It has one number per column or channel.
 - No sum can overflow int32 (`_largest`, `_bias_limit`).
@@ -35,7 +36,7 @@ from ..operators.movement import axis_of, transposed
 from ..operators.quantized import _in_bytes, _integer_convolution, _integer_product, _Requantization
 from ..registry import Node, NodePlan
 from ..values import Context, Value
-from .schemes import Scheme, lowered
+from .schemes import MAX_SCALE, Scheme, lowered
 from .tables import BYTES, Transfer, looked_up
 
 __all__ = ["Product", "may_lack_target"]
@@ -152,6 +153,8 @@ class Product:
             if scheme.zero is not None and scheme.zero.dtype != operand.dtype:
                 return None
         sums = left.scales() * scales
+        if sums.max() > MAX_SCALE:
+            return None
         largest = depth * _largest(x.dtype, left) * _largest(w.dtype, right)
         if bias is not None:
             size = _bias_limit(bias, self._sources[2], sums, outputs, x if kind == "Gemm" else None)
@@ -166,7 +169,10 @@ class Product:
             made = _result_type(target)
             if made not in BYTES or not target.is_single or not target.scales_are_moderate():
                 return None
-            multiplier = (sums / target.scales()).astype(np.float32)
+            quotients = sums / target.scales()
+            if quotients.max() > MAX_SCALE:
+                return None
+            multiplier = quotients.astype(np.float32)
             factors = context.constant(multiplier if multiplier.size > 1 else multiplier.reshape(()))
             zero = context.constant(np.array(int(target.zeros()[0]), made))
             requantization = _Requantization(factors, zero)
