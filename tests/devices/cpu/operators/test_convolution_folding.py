@@ -93,6 +93,22 @@ def test_extreme_factors(factor: float) -> None:
     np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-5 * min(abs(factor), 1e30))
 
 
+@pytest.mark.parametrize(("weight", "factor", "x"), [(1e25, 1e18, 1e-20), (1e-30, 1e-18, 1e20), (1e-10, 1e-18, 1e20)])
+@pytest.mark.parametrize("branches", [1, 2])
+def test_products_of_weights_and_factors_stay_normal(weight: float, factor: float, x: float, branches: int) -> None:
+    net = Net(IMAGE)
+    parts = []
+    for _ in range(branches):
+        made = net("Conv", "x", np.full((6, 6, 3, 3), weight, np.float32), pads=[1] * 4)
+        parts.append(net("Mul", made, np.full((6, 1, 1), factor, np.float32)))
+    model, feeds = net.model(parts[0] if branches == 1 else net("Add", *parts)), {"x": np.full(IMAGE, x, np.float32)}
+    found, plain = (
+        next(iter(hetero.compile(model, "CPU", {"DISABLE_TRANSFORMATIONS": disabled})(feeds).values()))
+        for disabled in (False, True)
+    )
+    np.testing.assert_allclose(found, plain, rtol=1e-4)
+
+
 def test_more_outputs_than_inputs() -> None:
     net = Net(IMAGE)
     parts = [net("Conv", "x", array(12, 3, 1, 1), group=2) for _ in range(2)]

@@ -22,7 +22,8 @@ Conditions:
   equal, or have no dilations and lie inside the largest one of them, where they read the same elements. All results
   then have one shape.
 - Bias and sums of weights are finite, and each channel's scale is 0 or between `_LARGEST_SCALE` and its reciprocal in
-  magnitude.
+  magnitude. Where it is above `_MODERATE_SCALE` or below its reciprocal, its product with the largest weight of the
+  channel is 0 or a normal number.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ __all__ = ["Folded", "fold"]
 _LINEAR = ("BatchNormalization", "Add", "Mul")
 _LARGEST_SCALE = 2.0**64
 """The largest scale of a channel. Its product with a weight below this magnitude does not overflow."""
+
+_MODERATE_SCALE = 2.0**24
+"""The weights of channels with a scale between this and its reciprocal are not read: they would have to be of about
+10^31 to overflow."""
+
+_LEAST_WEIGHT = 2.0**-100
+"""The largest weight of a channel after scaling, at least. Smaller ones could lose digits, since float32 has normal
+numbers from 2^-126 on."""
 
 _Constant = Callable[[int], Value | None]
 _Memory = Callable[[int], NDArray[np.uint8]]
@@ -246,6 +255,8 @@ def _operands(made: _Sum, memory: _Memory) -> tuple[Value, Value] | None:
     sizes = [np.abs(branch.scale) for branch in made.branches]
     if not all(((size == 0) | (size >= 1 / _LARGEST_SCALE) & (size <= _LARGEST_SCALE)).all() for size in sizes):
         return None  # the comparison also rejects NaN
+    if not all(map(_stays_normal, made.branches)):
+        return None
     if len(made.branches) > 1:
         if not 3 <= first.weights.rank <= 5 or not first.weights.size:
             return None
@@ -257,6 +268,21 @@ def _operands(made: _Sum, memory: _Memory) -> tuple[Value, Value] | None:
     else:
         weights = dataclasses.replace(first.weights, scale=first.scale.astype(np.float32))
     return weights, Value(bias.dtype, bias.shape, bias, shared=True)
+
+
+def _stays_normal(branch: _Branch) -> bool:
+    """Whether the largest weight of each channel with a large or small scale is 0 or a normal number after scaling.
+    The weights of the other channels are not read."""
+    if branch.weights is None or branch.weights.data is None:
+        return True
+    size = np.abs(branch.scale)
+    extreme = (size > _MODERATE_SCALE) | ((size > 0) & (size < 1 / _MODERATE_SCALE))
+    if not extreme.any():
+        return True
+    rows = branch.weights.data.reshape(len(size), -1)[extreme]
+    largest = np.abs(rows).max(axis=1, initial=0) * size[extreme]
+    limit = float(np.finfo(np.float32).max)
+    return bool(((largest == 0) | (largest >= _LEAST_WEIGHT) & (largest <= limit)).all())  # false for NaN
 
 
 def _sum_of_weights(branches: Sequence[_Branch], memory: _Memory) -> Value | None:
