@@ -250,6 +250,20 @@ def test_a_matrix_on_the_left_or_on_both_sides_is_dequantized() -> None:
         np.testing.assert_allclose(found[0], run_directly(model, {"x": x})[0], 1e-3, 1e-3)
 
 
+@pytest.mark.parametrize("scale", [np.inf, -np.inf, 1e38])
+def test_a_matrix_with_infinities_is_dequantized(scale: float) -> None:
+    """0 times an infinity is NaN, also if a sum of levels is multiplied by it."""
+    model = dequantized(16, 4, 16)
+    scales = next(tensor for tensor in model.graph.initializer if tensor.name == "s")
+    factors = numpy_helper.to_array(scales).copy()
+    factors[0, 1] = scale
+    scales.CopyFrom(numpy_helper.from_array(factors, "s"))
+    x = np.full((3, 16), 1e-30, np.float32)
+    found, lowerings = kernels_of(model, {"x": x})
+    assert not any("_reading" in name for name in lowerings)
+    np.testing.assert_allclose(found[0], run_directly(model, {"x": x})[0], 1e-3)
+
+
 def test_a_matrix_of_another_type_is_dequantized() -> None:
     """output_dtype makes float16 of weights whose scales are float32."""
     model = dequantized(16, 4, 16)

@@ -34,3 +34,22 @@ def test_the_largest_of_no_element(op: str) -> None:
     assert found.dtype == np.uint8
     assert found.size
     assert not found.any()
+
+
+@pytest.mark.parametrize(("op", "attributes"), [("ReduceMax", {"axes": [3]}), ("MaxPool", {"kernel_shape": [1, 2]})])
+def test_an_infinite_scale_makes_nan(op: str, attributes: dict[str, Any]) -> None:
+    """0 times an infinite scale is NaN, which the largest of integers would not be."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "infinite"], ["a"]),
+        helper.make_node(op, ["a"], ["b"], **attributes),
+        helper.make_node("QuantizeLinear", ["b", "one", "zero"], ["y"]),
+    ]
+    x = np.int8([-1, 1, 0, 2, 2, 0]).reshape(1, 1, 1, 6)
+    proto = model(nodes, {"x": x}, ["y"], 17)
+    for name, value in (("infinite", np.float32(np.inf)), ("one", np.float32(1)), ("zero", np.int8(3))):
+        proto.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
+    found, plain = (
+        Core().compile_model(Core().read_model(proto), "CPU", {"DISABLE_TRANSFORMATIONS": disabled})({"x": x})["y"]
+        for disabled in (False, True)
+    )
+    np.testing.assert_array_equal(found, plain)

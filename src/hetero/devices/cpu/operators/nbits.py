@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .... import _kernels
 from ...._sizes import ask
 from ....errors import InferenceError
-from ..qdq.schemes import is_plain
+from ..qdq.schemes import MAX_SCALE, is_plain
 from ..registry import F32, INDICES, Node, NodePlan, Operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast
@@ -184,7 +184,8 @@ def rewritten(model: Model, nodes: list[NodePlan], outputs: Collection[int]) -> 
 
     - The product is a MatMul, or a Gemm with alpha and beta of 1 and without transA, and reads the matrix on the right.
     - The matrix has rank 2, is float32, and has float32 scales: one, one per column, or one per block along k of a
-      multiple of 8.
+      multiple of 8. Their magnitudes are at most `MAX_SCALE`: kernels multiply sums by them, so that 0 times an
+      infinity would be left out.
     - The DequantizeLinear is not a custom operator of that name.
     """
     makers = {
@@ -244,6 +245,9 @@ def _product(model: Model, plan: NodePlan, maker: NodePlan) -> NodePlan | None:
     k, n = (int(size) for size in (shape[::-1] if trans else shape))  # type: ignore[arg-type]
     block = _block_of(maker.node, scale_type.shape, k, n, 1 if trans else 0)
     if not block or not k or not n:
+        return None
+    factors = model.constant(scale, aligned=False)
+    if not max(factors.max(), -factors.min()) <= MAX_SCALE:  # also refuses NaN
         return None
     return _reading(model, plan, levels, scale, zero, (k, n, block, trans))
 

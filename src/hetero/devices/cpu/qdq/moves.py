@@ -8,7 +8,8 @@ Conditions:
 - Each operand whose elements are moved (`_DATA`) comes from a DequantizeLinear with one scale, and the operator's only
   reader is one QuantizeLinear with one scale, for each of its results. No result is an output of the model.
 - The integers have 8 bits. 16 bits need equal scales and zero points, that is, a table that changes nothing.
-- MaxPool, ReduceMax and ReduceMin: the table does not decrease. There are elements, and every window of a pool has
+- MaxPool, ReduceMax and ReduceMin: the table does not decrease, and the scale is finite: 0 times an infinity is NaN,
+  which has no place in the order of the integers. There are elements, and every window of a pool has
   some: pads are 0, or smaller than the kernel, which is then not dilated. MaxPool has no indices.
 - Pad: opset 11 or later, and its value is a constant or absent. The value is quantized.
 - Resize: mode nearest, without values outside of the image.
@@ -95,6 +96,8 @@ class Move:
             x = inputs[position]
             assert x is not None
             if x.dtype.kind not in "iu" or x.dtype.itemsize > 2 or (selects and 0 in x.shape):
+                return False
+            if selects and not np.isfinite(self._sources[position].scales()).all():
                 return False
             for number in range(len(self._targets)):
                 transfer = self._transfers.get((position, number))
