@@ -53,3 +53,21 @@ def test_an_infinite_scale_makes_nan(op: str, attributes: dict[str, Any]) -> Non
         for disabled in (False, True)
     )
     np.testing.assert_array_equal(found, plain)
+
+
+def test_one_constant_is_quantized_to_two_types() -> None:
+    """Both results come from the same float32 numbers, by zero points with the same bytes."""
+    nodes = []
+    for zero in ("signed", "unsigned"):
+        nodes += [
+            helper.make_node("DequantizeLinear", ["w", "half"], [f"{zero} a"]),
+            helper.make_node("Concat", [f"{zero} a"], [f"{zero} b"], axis=0),
+            helper.make_node("QuantizeLinear", [f"{zero} b", "two", zero], [f"{zero} y"]),
+        ]
+    proto = model(nodes, {}, ["signed y", "unsigned y"], 21)
+    constants = {"w": np.int16([-300, 0, 300, 1000]), "half": np.float32(0.5), "two": np.float32(2)}
+    for name, value in (constants | {"signed": np.int8(0), "unsigned": np.uint8(0)}).items():
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    found = Core().compile_model(Core().read_model(proto), "CPU")({})
+    np.testing.assert_array_equal(found["signed y"], np.int8([-75, 0, 75, 127]), strict=True)
+    np.testing.assert_array_equal(found["unsigned y"], np.uint8([0, 0, 75, 250]), strict=True)

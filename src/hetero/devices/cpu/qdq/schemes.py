@@ -43,8 +43,10 @@ class Scheme:
 
         if not x.shared:
             return make()
-        node, zero = self.plan.node, b"" if self.zero is None else _data(self.zero).tobytes()
-        scheme = (_data(self.scale).tobytes(), zero, self.axis, self.block, node.get("output_dtype", 0))
+        node, zero = self.plan.node, ("", b"")
+        if self.zero is not None:  # its type is that of integers that the node makes
+            zero = (self.zero.dtype.name, _data(self.zero).tobytes())
+        scheme = (_data(self.scale).tobytes(), *zero, self.axis, self.block, node.get("output_dtype", 0))
         return context.packed(x, (node.op_type, *scheme), make)
 
     def scales(self) -> NDArray[np.float64]:
