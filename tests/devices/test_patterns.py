@@ -150,6 +150,24 @@ def test_a_quantized_model_goes_to_the_device_in_one_piece(device: str, config: 
     assert {value.dtype for value in plan.values} == {"int8"}
 
 
+@pytest.mark.parametrize("device", ["NPU_INT8", "DSP_INT8", "EDGE_TPU"])
+def test_residual_connections_may_be_sums(device: str) -> None:
+    model = network()
+    proto = model.to_proto()
+    for node in proto.graph.node:
+        node.op_type = {"Add": "Sum"}.get(node.op_type, node.op_type)
+    plan = CORE.plan(read_model(proto), f"HETERO:{device},CPU")
+    assert plan.num_subgraphs == CORE.plan(model, f"HETERO:{device},CPU").num_subgraphs
+
+
+def test_the_npu_lists_what_onnxruntime_quantizes() -> None:
+    registry = pytest.importorskip("onnxruntime.quantization.registry")
+    # Their results are indices, or inputs that no DequantizeLinear makes.
+    others = {"ArgMax", "TopK", "CumSum", "GatherElements", "Where", "EmbedLayerNormalization"}
+    quantized = {*registry.QDQRegistry, *registry.QLinearOpsRegistry} - others
+    assert quantized <= load_profile(Path(hetero.__file__).parent / "profiles" / "npu_int8.toml").ops.keys()
+
+
 def test_a_device_of_float32_converts_quantized_models() -> None:
     plan = CORE.plan(network(), "HETERO:FPGA,CPU")
     assert plan.num_subgraphs == 2
