@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -152,6 +152,10 @@ class Rows:
     def value_name(self, value: int) -> str:
         """The name of a value."""
         return self.file.index.value_name(self.file_value(value))
+
+    def value_names(self, values: NDArray[np.int32]) -> Iterator[str]:
+        """The names of several values."""
+        return map(self.file.index.value_name, self.file_values[values].tolist())
 
     def value_id(self, name: str) -> int:
         """The value with this name. Raises `ModelError` if the graph has none."""

@@ -66,12 +66,12 @@ def boundary_values(model: Model, traffic: Traffic) -> tuple[BoundaryValue, ...]
     readers = (traffic.readers.values + 1).tolist()
     indptr = traffic.readers.indptr.tolist()
     values = []
-    rows = zip(traffic.value.tolist(), traffic.source.tolist(), kind_of.tolist(), strict=True)
-    for i, (value, source, kind) in enumerate(rows):
+    rows = zip(model.value_names(traffic.value), traffic.source.tolist(), kind_of.tolist(), strict=True)
+    for i, (name, source, kind) in enumerate(rows):
         begin, end = indptr[i], indptr[i + 1]
         dtype, shape, size = descriptions[kind]
         read_by = tuple(readers[begin:end])
-        values.append(BoundaryValue(model.value_name(value), dtype, shape, size, source + 1, read_by))
+        values.append(BoundaryValue(name, dtype, shape, size, source + 1, read_by))
     return tuple(values)
 
 

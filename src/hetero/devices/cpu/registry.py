@@ -391,10 +391,16 @@ class _AlikeNodes:
 
     def repeats(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> bool:
         """Whether the node is like a supported one. If so, does what `Types.note` would."""
-        key = self._key(index, op, inputs, outputs)
-        if key is None or key not in self._results:
+        # Most nodes: all inputs exist and their types are known. Other keys have a None here, which no stored key has.
+        results = self._results.get((op, self._group_of[index], *map(self._types.known.get, inputs)))
+        if results is None:
+            key = self._key(index, op, inputs, outputs)
+            if key is None or key not in self._results:
+                return False
+            results = self._results[key]
+        elif not outputs or outputs[0] < 0:
             return False
-        self._types.record(outputs, self._results[key])
+        self._types.record(outputs, results)
         return True
 
     def add(self, index: int, op: int, inputs: list[int], outputs: list[int], results: _Results) -> None:
@@ -410,7 +416,7 @@ class _AlikeNodes:
         names: list[object] = [op, self._group_of[index]]
         for value in inputs:
             if value < 0:
-                names.append(None)
+                names.append(False)  # absent
                 continue
             name = known.get(value)
             if name is None and self._is_constant[value]:
@@ -533,6 +539,10 @@ class Types:
 
     def record(self, outputs: Sequence[int], results: _Results) -> None:
         """``results``: what `note` returned for a node like the one with these outputs."""
+        if len(outputs) == 1:  # most nodes
+            if results[0] is not False and outputs[0] >= 0:
+                self.known[outputs[0]] = results[0]
+            return
         last = len(results) - 1
         for position, value in enumerate(outputs):
             result = results[min(position, last)] if last or not position else False
