@@ -117,7 +117,7 @@ def test_small_subgraphs_go_to_the_next_device() -> None:
 
 def test_least_work_counts_operations_of_the_stated_sizes() -> None:
     model = CORE.read_model(make_model([helper.make_node("Relu", ["x"], ["y"], "n0")], {"x": ("n", 100)}))
-    config = {"MIN_SUBGRAPH": {"FPGA": {"flops": 5_000}}}
+    config = {"MIN_SUBGRAPH": "FPGA=5e3flops"}
     for rows, device in ((49, "CPU"), (50, "FPGA")):
         plan = CORE.plan(model, "HETERO:FPGA,CPU", config, shapes={"x": (rows, 100)})
         assert plan.affinity == {"n0": device}
@@ -189,6 +189,7 @@ def test_a_node_without_another_device_takes_its_unit_along() -> None:
 def test_settings() -> None:
     assert parse_least({"A": 3, "B": {"nodes": 2, "flops": 1e6}}) == {"A": LeastSubgraph(3), "B": LeastSubgraph(2, 1e6)}
     assert parse_least("A=3, B=1") == {"A": LeastSubgraph(3), "B": LeastSubgraph()}
+    assert parse_least("A=3,A=2.5e6flops,B = 1 flop") == {"A": LeastSubgraph(3, 2.5e6), "B": LeastSubgraph(1, 1.0)}
     assert parse_least('{"A": {"flops": 10}}') == {"A": LeastSubgraph(1, 10.0)}
     assert parse_groups(["a", ["b", "c"]]) == (("a",), ("b", "c"))
     assert parse_groups("a|b") == (("a|b",),)
@@ -204,6 +205,10 @@ def test_settings() -> None:
         ("MIN_SUBGRAPH", {"FPGA": {"flops": float("inf")}}, "a finite number"),
         ("MIN_SUBGRAPH", {"FPG": 2}, "not in the list FPGA, CPU"),
         ("MIN_SUBGRAPH", "FPGA:2", "expected DEVICE=NODES"),
+        ("MIN_SUBGRAPH", "FPGA=1e6", "expected DEVICE=NODES or DEVICE=WORK"),
+        ("MIN_SUBGRAPH", "FPGA=-1flops", "expected DEVICE=NODES"),
+        ("MIN_SUBGRAPH", "FPGA=1e99flops", "finite number of at least 0"),
+        ("MIN_SUBGRAPH", "FPGA=1flops,FPGA=2flops", "'FPGA' is given twice"),
         ("MIN_SUBGRAPH", "{", "not valid JSON"),
         ("STAY_TOGETHER", [[]], "must be a list of groups"),
         ("STAY_TOGETHER", [1], "must be a list of groups"),

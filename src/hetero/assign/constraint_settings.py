@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +16,12 @@ __all__ = ["least_of", "least_size", "parse_groups", "parse_least"]
 
 _SIZES = ("nodes", "flops")
 _MOST = 10**30  # above any size, and below what a float holds
+_SIZE = re.compile(r"([0-9]{1,18})|([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE]\+?[0-9]{1,2})?)\s*flops?")  # "3", "1e6flops"
 
 
 def parse_least(value: object) -> dict[str, LeastSubgraph]:
     """Device -> minimum size of its subgraphs, from a mapping from devices to numbers of nodes or to mappings with
-    ``nodes`` and ``flops``, or from a text: ``"FPGA=3,NPU=5"``, or JSON. Raises `PropertyError`."""
+    ``nodes`` and ``flops``, or from a text: ``"FPGA=3,NPU=1e6flops"``, or JSON. Raises `PropertyError`."""
     if isinstance(value, str):
         value = _json(value, "MIN_SUBGRAPH") if value.lstrip().startswith("{") else _entries(value)
     if not isinstance(value, Mapping) or not all(isinstance(device, str) for device in value):
@@ -88,13 +90,19 @@ def _json(text: str, what: str) -> Any:
         raise PropertyError(f"{what}: {shown(text)} is not valid JSON: {error}") from error
 
 
-def _entries(text: str) -> dict[str, int]:
-    least: dict[str, int] = {}
+def _entries(text: str) -> dict[str, dict[str, float]]:
+    least: dict[str, dict[str, float]] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
-        device, equals, nodes = entry.partition("=")
-        if not equals or not device.strip() or not nodes.strip().isdecimal() or len(nodes) > 18:
-            raise PropertyError(f"MIN_SUBGRAPH: expected DEVICE=NODES, such as FPGA=3, found {shown(entry)}")
-        if device.strip() in least:
-            raise PropertyError(f"MIN_SUBGRAPH: {device.strip()!r} is given twice")
-        least[device.strip()] = int(nodes)
+        device, _, size = map(str.strip, entry.partition("="))
+        match = _SIZE.fullmatch(size)
+        if match is None or not device:
+            raise PropertyError(
+                f"MIN_SUBGRAPH: expected DEVICE=NODES or DEVICE=WORK, such as FPGA=3 or FPGA=1e6flops, found {shown(entry)}"
+            )
+        nodes, flops = match.groups()
+        sizes = least.setdefault(device, {})
+        key = "nodes" if flops is None else "flops"
+        if key in sizes:
+            raise PropertyError(f"MIN_SUBGRAPH: {device!r} is given twice")
+        sizes[key] = int(nodes) if flops is None else float(flops)
     return least

@@ -169,9 +169,10 @@ _together_option = click.option(
 _least_option = click.option(
     "--min-subgraph",
     "least",
-    metavar="DEVICE=NODES",
+    metavar="DEVICE=SIZE",
     multiple=True,
-    help="Fewest nodes of a subgraph on a device. Nodes of smaller ones go to the next device.",
+    help="Least size of a subgraph on a device: nodes, as in FPGA=3, or floating-point operations, as in "
+    "FPGA=1e6flops. Nodes of smaller ones go to the next device.",
 )
 _plan_option = click.option(
     "--plan", "plan_path", metavar="PLAN.json", type=click.Path(), help="Saved plan, instead of -d."
