@@ -97,7 +97,8 @@ def _entries(text: str) -> dict[str, dict[str, float]]:
         match = _SIZE.fullmatch(size)
         if match is None or not device:
             raise PropertyError(
-                f"MIN_SUBGRAPH: expected DEVICE=NODES or DEVICE=WORK, such as FPGA=3 or FPGA=1e6flops, found {shown(entry)}"
+                "MIN_SUBGRAPH: expected DEVICE=NODES or DEVICE=WORK, such as FPGA=3 or FPGA=1e6flops, "
+                f"found {shown(entry)}"
             )
         nodes, flops = match.groups()
         sizes = least.setdefault(device, {})
