@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import hetero
 from hetero.compiling.hetero_model import schedule_of
 from hetero.devices.ort import OrtPlugin
+from hetero.devices.ort.binding import HostBinding
 from hetero.plugin.executor import DeviceExecutors
 from hetero.runtime.schedule import ScheduleRunner
 
@@ -135,7 +136,7 @@ def test_sizes_that_change_often_end_the_search() -> None:
 def test_large_values_are_not_in_a_chain() -> None:
     """Arrays that are not copied are bound again in each run."""
     runner = cut(line())
-    x = np.random.default_rng(0).standard_normal((300, 200), np.float32)
+    x = np.random.default_rng(0).standard_normal((300, 300), np.float32)
     for _ in range(12):
         check(runner, x)
     begin = min(runner._chains, default=-1)
@@ -171,13 +172,112 @@ def test_an_error_in_a_chain_names_its_subgraph_and_the_next_run_is_right() -> N
     for turn in range(40):
         index = np.array([turn % 3, 0])
         np.testing.assert_array_equal(runner.run([x, index])[0], x[index])
-        if turn == 15:
+        if turn == 17:
             assert chained(runner) == 4
         if turn % 10 == 9:
             with pytest.raises(hetero.InferenceError) as caught:
                 runner.run([x, np.array([7, 0])])
             assert "in subgraph 3 on ORT" in "".join(caught.value.__notes__)
             assert len(caught.value.__notes__) == 1
+
+
+def places(runner: ScheduleRunner) -> list[tuple[int, int]]:
+    """The address ranges of the results that share memory."""
+    ranges = []
+    for each in runner._runners:
+        if each._binding is not None:
+            for value in each._binding._reused.values():
+                if value.memory is not None:
+                    ranges.append((value.value.data_ptr(), value.value.data_ptr() + value.nbytes))
+    return ranges
+
+
+def long_line(count: int) -> onnx.ModelProto:
+    """x + 1 is read again at the end."""
+    values = ["a", *(f"v{at}" for at in range(count))]
+    nodes = [node("Sub", ["x", "minus"], ["a"])]
+    nodes += [node("Neg", [values[at]], [values[at + 1]]) for at in range(count)]
+    nodes.append(node("Add", [values[-1], "a"], ["y"]))
+    proto = model_of(nodes, {"x": ["n"]}, {"y": ["n"]})
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32([-1]), "minus"))
+    return proto
+
+
+def test_results_share_memory() -> None:
+    runner = cut(long_line(10))
+    for turn in range(12):
+        x = np.full(100, turn, np.float32)
+        np.testing.assert_array_equal(runner.run([x])[0], 2 * (x + 1))
+    assert chained(runner) == 12
+    ranges = places(runner)
+    assert len(ranges) == 11
+    assert max(end for _, end in ranges) - min(begin for begin, _ in ranges) == 2 * 448 + 400
+    x = np.arange(7, dtype=np.float32)
+    for _ in range(16):
+        np.testing.assert_array_equal(runner.run([x])[0], 2 * (x + 1))
+    assert chained(runner) == 12
+    assert len(set(places(runner))) == 3
+
+
+def test_results_that_onnxruntime_writes_elsewhere_do_not_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = HostBinding.place_results
+
+    def ignoring(self: HostBinding, places: Any) -> None:
+        bind(self, places)
+        for position in places:
+            self._binding.bind_output(self._outputs[position], self._host)
+
+    monkeypatch.setattr(HostBinding, "place_results", ignoring)
+    runner = cut(long_line(10))
+    for turn in range(12):
+        x = np.full(100, turn, np.float32)
+        np.testing.assert_array_equal(runner.run([x])[0], 2 * (x + 1))
+    assert chained(runner) == 12
+    assert not places(runner)
+
+
+def random_model(random: np.random.Generator) -> tuple[onnx.ModelProto, int]:
+    """A model of nodes that read any of the values before them, some of them for the last time long after. Returns also
+    its number of inputs."""
+    num_inputs = int(random.integers(1, 4))
+    values = [f"x{at}" for at in range(num_inputs)]
+    nodes = []
+    for at in range(int(random.integers(2, 16))):
+        recent = values[-3:] if random.random() < 0.7 else values
+        op, count = [("Neg", 1), ("Abs", 1), ("Add", 2), ("Mul", 2), ("Max", 3), ("Concat", 2)][random.integers(6)]
+        reads = [str(name) for name in random.choice(recent, count)]
+        made = f"v{at}"
+        if op == "Concat":  # of another size than all other values, which a mean makes one row again
+            nodes.append(node("Concat", reads, [f"{made}_both"], axis=0))
+            nodes.append(node("ReduceMax", [f"{made}_both"], [made], axes=[0], keepdims=1))
+        else:
+            nodes.append(node(op, reads, [made]))
+        values.append(made)
+    outputs = {values[-1], *(str(name) for name in random.choice(values[num_inputs:], 2))}
+    shapes = {name: [None, "n"] for name in outputs}
+    return model_of(nodes, {name: [1, "n"] for name in values[:num_inputs]}, shapes), num_inputs
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_models(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for _ in range(2):
+        proto, num_inputs = random_model(random)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        whole = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        runner = cut(proto)
+        kept = []
+        for size in (8, 300, 8, 0, 1):
+            for _ in range(9):
+                inputs = [random.standard_normal((1, size)).astype(np.float32) for _ in range(num_inputs)]
+                feed = {f"x{at}": x.copy() for at, x in enumerate(inputs)}
+                kept.append((runner.run(inputs), whole.run(None, feed)))
+                for x in inputs:
+                    x[...] = np.nan
+        for found, value in kept:
+            for one, other in zip(found, value, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def test_results_in_given_memory() -> None:

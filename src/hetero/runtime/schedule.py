@@ -306,8 +306,12 @@ class ScheduleRunner:
             else Link(self._runners[task.step], task.reads, task.fills, task.free)
             for task in self._program.tasks
         ]
-        for chain in find_chains(links):
-            self._chains[chain.begin] = chain
+        chains = find_chains(links)
+        moved = [chain.share_memory() for chain in chains]
+        if any(moved):
+            self._until_chains = 0  # this run binds the results where they are now
+            return
+        self._chains = {chain.begin: chain for chain in chains}
         tasks: list[_RunnableTask] = []
         skipped = 0
         for task in self._unchained:

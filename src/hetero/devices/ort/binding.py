@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,9 @@ _REUSED_BYTES = 1 << 20
 """The maximum size in B of a result whose memory a runner keeps for its next run. Allocating a larger one takes less
 than 1 % of the time of writing it."""
 
-_COPIED_BYTES = 1 << 16
+_COPIED_BYTES = 1 << 18
 """The maximum size in B of arrays that are copied to and from memory that stays bound. To bind an array and to allocate
-a result for each run takes up to 30 µs, as long as copying a few times this size."""
+a result for each run takes up to 30 µs, as long as copying this size."""
 
 MISFIT = re.compile("shape|dimensions")
 """In errors of runs whose result does not fit into the bound memory."""
@@ -36,12 +36,14 @@ MISFIT = re.compile("shape|dimensions")
 
 class OrtHostValue:
     """An ``OrtValue`` in this machine's memory. ``is_reused``: the next run of the session that computed it overwrites
-    it; nothing reads it by then, because only steps of the same inference do."""
+    it; nothing reads it by then, because only steps of the same inference do. ``memory``: which the value occupies, if
+    it was given; else None."""
 
-    __slots__ = ("is_reused", "nbytes", "shape", "value")
+    __slots__ = ("is_reused", "memory", "nbytes", "shape", "value")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, memory: np.ndarray | None = None) -> None:
         self.value = value
+        self.memory = memory
         self.shape = tuple(value.shape())
         self.nbytes = math.prod(self.shape) * backend.dtype_of_value(value).itemsize
         self.is_reused = self.nbytes <= _REUSED_BYTES
@@ -61,11 +63,14 @@ class HostBinding:
         self._foreign_inputs = [types[name] in FOREIGN_TYPES for name in inputs]
         self._foreign_outputs = [types[name] in FOREIGN_TYPES for name in outputs]
         self._kept = frozenset(kept)
+        # Results of types that NumPy lacks, and those that onnxruntime writes elsewhere.
+        self._unplaceable = {at for at, foreign in enumerate(self._foreign_outputs) if foreign}
         self._options = options
         self._ort = backend.load()
         self._host = self._ort.OrtDevice.make("cpu", 0)._get_c_device()
         self._from_numpy = backend.core().OrtValue.ortvalue_from_numpy
         self._may_reuse = True
+        self._ready_for: list[int] | None = None  # the ids of what is bound, if a run needs nothing else
         self._forget()
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
@@ -115,7 +120,23 @@ class HostBinding:
             return None
         results = [self._views.get(at, result) for at, result in enumerate(self._ready)]
         call = self._session.run_with_iobinding
-        return PreparedRun(call, (self._binding, self._options), list(self._bound), results)
+        sizes = [
+            self._reused[at].nbytes if at in self._reused and at not in self._unplaceable else 0
+            for at in range(len(results))
+        ]
+        placed = [at for at, value in self._reused.items() if value.memory is not None]
+        return PreparedRun(call, (self._binding, self._options), list(self._bound), results, sizes, placed)
+
+    def place_results(self, places: Mapping[int, np.ndarray]) -> None:
+        """See `PreparedRunner`."""
+        for position, memory in places.items():
+            before = self._reused[position]
+            array = memory.view(backend.dtype_of_value(before.value)).reshape(before.shape)
+            value = self._from_numpy(array, self._host)
+            self._reused[position] = OrtHostValue(value, array)
+            self._binding.bind_ortvalue_output(self._outputs[position], value)
+        self._unproven.update(places)
+        self._ready_for = None
 
     def _forget(self) -> None:
         """Release all values."""
@@ -128,7 +149,8 @@ class HostBinding:
         self._buffers: dict[int, np.ndarray] = {}  # for inputs that are small arrays
         self._reused: dict[int, OrtHostValue] = {}
         self._views: dict[int, np.ndarray] = {}  # of the memory for small results that are returned as arrays
-        self._ready_for: list[int] | None = None  # the ids of what is bound, if a run needs nothing else
+        self._unproven: set[int] = set()  # results that no run has yet written to the memory given for them
+        self._ready_for = None
         self._ready: list[Any] = []
 
     def _bind(self, inputs: Sequence[Any]) -> list[Any]:
@@ -166,6 +188,11 @@ class HostBinding:
         return arrays
 
     def _results(self) -> list[Any]:
+        for position in self._unproven & self._reused.keys():
+            if self._binding.get_outputs()[position].data_ptr() != self._reused[position].value.data_ptr():
+                del self._reused[position]
+                self._unplaceable.add(position)
+        self._unproven.clear()
         results: list[Any] = [self._reused.get(position) for position in range(len(self._outputs))]
         for position, view in self._views.items():
             results[position] = view.copy()

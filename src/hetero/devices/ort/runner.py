@@ -163,6 +163,11 @@ class OrtRunner:
         """See `hetero.runtime.chains.PreparedRunner`."""
         return None if self._binding is None else self._binding.prepared()
 
+    def place_results(self, places: Mapping[int, np.ndarray]) -> None:
+        """See `hetero.runtime.chains.PreparedRunner`."""
+        assert self._binding is not None
+        self._binding.place_results(places)
+
     def profile(self) -> Sequence[ProfileRow]:
         return self._rows
 
