@@ -66,7 +66,7 @@ class Counted(RemoteTensor):
         raise NotImplementedError
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        raise NotImplementedError
+        return 12, 0
 
 
 class Place(RemoteContext):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._kernels import range_of
-from .remote import RemoteTensor
+from .remote import HOST_DEVICE, RemoteTensor
 
 __all__ = ["AddressRanges", "UsedMemory", "range_of", "ranges_of"]
 
@@ -61,8 +61,7 @@ class UsedMemory:
         place = value.address_range
         if place is None:
             return id(value) in self._tensors
-        ranges = self._in_context.get(id(value.context))
-        return ranges is not None and ranges.overlaps(*place)
+        return self._ranges_for(value).overlaps(*place)
 
     def add(self, value: Any) -> None:
         """Add a value, which must live as long as this object."""
@@ -76,7 +75,13 @@ class UsedMemory:
             if place is None:
                 self._tensors.add(id(value))
             else:
-                self._in_context.setdefault(id(value.context), AddressRanges()).add(*place)
+                self._ranges_for(value).add(*place)
+
+    def _ranges_for(self, tensor: RemoteTensor) -> AddressRanges:
+        """The addresses that those of a tensor are compared with."""
+        if tensor.__dlpack_device__()[0] == HOST_DEVICE:  # a context may adopt an array's memory
+            return self._host
+        return self._in_context.setdefault(id(tensor.context), AddressRanges())
 
 
 def ranges_of(arrays: Iterable[np.ndarray]) -> AddressRanges:

@@ -81,8 +81,10 @@ def _converted(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     if isinstance(value, np.ndarray):
         _check_mask(value)
         return np.asarray(value)  # without the subclass: matrix, memmap, ...
-    if isinstance(value, RemoteTensor) and value.__dlpack_device__()[0] != HOST_DEVICE:
-        return value.numpy()
+    if isinstance(value, RemoteTensor) and (value.context is not None or value.__dlpack_device__()[0] != HOST_DEVICE):
+        array = value.numpy()
+        # A view would change if the device writes a result to the same tensor.
+        return array if array.flags.owndata else array.copy()
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)

@@ -115,8 +115,9 @@ class RemoteTensor(abc.ABC):
 
     @property
     def address_range(self) -> tuple[int, int] | None:
-        """The addresses of its first byte and after its last one, in numbers of its context; equal if it has no
-        elements. Tensors share memory if their ranges overlap. None: it shares memory with no other tensor."""
+        """The addresses of its first byte and after its last one, in numbers of its context, or addresses of this
+        machine if ``__dlpack_device__`` reports its memory; equal if it has no elements. Tensors share memory if their
+        ranges overlap. None: it shares memory with no other tensor."""
         return None
 
 

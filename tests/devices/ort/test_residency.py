@@ -206,6 +206,32 @@ def test_tensors_of_other_libraries(core: hetero.Core, posing: AllKernels, cross
     np.testing.assert_array_equal(compiled(Foreign(X.copy()))[0], -X)
 
 
+def test_arrays_and_tensors_over_the_same_memory(core: hetero.Core, posing: AllKernels) -> None:
+    """One subgraph is in the provider's memory and one in the host's, and the provider adopts the host's memory."""
+    proto = make_model(
+        [
+            node("Neg", ["x"], ["a"], name="n0"),
+            node("Abs", ["a"], ["b"], name="n1"),
+            node("Neg", ["b"], ["y"], name="n2"),
+        ],
+        outputs=["b", "y"],
+    )
+    compiled = core.compile_model(core.read_model(proto), "HETERO:ORT.POSING,CPU", pins={"n1": "CPU"})
+    shared = Foreign(np.zeros((2, 3), np.float32))
+    for out, message in (
+        ([shared, shared], "output 'y': the tensor overlaps the one for output 'b'"),
+        ([shared.array, shared], "output 'y': the tensor overlaps the one for output 'b'"),
+        ([Foreign(X), None], "output 'b': the array overlaps an input"),
+    ):
+        with pytest.raises(hetero.InferenceError, match=message):
+            compiled(Foreign(X), out=out)
+    # The CPU reads a tensor of the provider's, to which a later subgraph writes.
+    compiled = core.compile_model(core.read_model(chain(2)), "HETERO:ORT.POSING,CPU", pins={"n0": "CPU"})
+    kept = compiled(X, out=hetero.ON_DEVICE)[0]
+    assert compiled(kept, out=kept)[0] is kept
+    np.testing.assert_array_equal(kept.numpy(), X)
+
+
 def test_the_owner_may_drop_its_tensor(core: hetero.Core, posing: AllKernels) -> None:
     compiled = core.compile_model(core.read_model(chain(1)), "ORT.POSING")
     context = core.get_default_context("ORT.POSING")
