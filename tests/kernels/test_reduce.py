@@ -132,3 +132,22 @@ def test_short_rows(variant: str, code: int, length: int) -> None:
                 np.testing.assert_allclose(reduce(x, code, (1,), variant), expected, rtol=tolerance, atol=tolerance)
             elif name != "mean":  # numpy's is not of integers
                 np.testing.assert_array_equal(reduce(x, code, (1,), variant), function(x, axis=1).astype(dtype))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("code", [2, 3], ids=["max", "min"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_rows_of_bytes(variant: str, code: int, dtype: str) -> None:
+    """Four rows are reduced at a time: fewer, a rest, each width beside a vector's, and other axes around them."""
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(4)
+    function = OPERATIONS[code][1]
+    for rows in (1, 3, 4, 5, 7, 8, 13):
+        for columns in (1, 2, 15, 16, 33, 100):
+            for shape, axes in [
+                ((rows, columns), (0,)),
+                ((3, rows, columns), (1,)),
+                ((rows, 2, rows, columns), (0, 2)),
+            ]:
+                x = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+                np.testing.assert_array_equal(reduce(x, code, axes, variant), function(x, axis=axes))

@@ -162,6 +162,28 @@ static int short_f32(int operation, const plan *p, const float *x, float *y, int
 #define short_i8(operation, p, x, y, rows, pitch) 0
 #define short_u8(operation, p, x, y, rows, pitch) 0
 
+/* Elementwise extremes of bytes: several rows of x at a time, because loading and storing y takes longer than the maxima. */
+enum { TOGETHER = 4 };
+#define BYTE_ROWS(suffix, type)                                                                                       \
+    static void rows_##suffix(int operation, const type *HT_RESTRICT x, int64_t pitch, type *HT_RESTRICT y, int64_t n) \
+    {                                                                                                                 \
+        const type *x1 = x + pitch, *x2 = x1 + pitch, *x3 = x2 + pitch;                                               \
+        if (operation == MAX)                                                                                         \
+            HT_LONG_FOR (i, n) {                                                                                      \
+                const type a = x[i] > x1[i] ? x[i] : x1[i], b = x2[i] > x3[i] ? x2[i] : x3[i], c = a > b ? a : b;     \
+                y[i] = c > y[i] ? c : y[i];                                                                           \
+            }                                                                                                         \
+        else                                                                                                          \
+            HT_LONG_FOR (i, n) {                                                                                      \
+                const type a = x[i] < x1[i] ? x[i] : x1[i], b = x2[i] < x3[i] ? x2[i] : x3[i], c = a < b ? a : b;     \
+                y[i] = c < y[i] ? c : y[i];                                                                           \
+            }                                                                                                         \
+    }
+#define rows_f32(operation, x, pitch, y, n)
+#define rows_f64(operation, x, pitch, y, n)
+#define rows_i32(operation, x, pitch, y, n)
+#define rows_i64(operation, x, pitch, y, n)
+
 #define REDUCE(linkage, suffix, type, unsigned_type, lowest, highest)                                                 \
     static void row_##suffix(int operation, const type *x, type *y, int64_t n, int64_t step)                          \
     {                                                                                                                 \
@@ -195,10 +217,16 @@ static int short_f32(int operation, const plan *p, const float *x, float *y, int
         int64_t left = HT_PACE;                                                                                       \
         if (short_##suffix(operation, p, x, y, rows, pitch))                                                          \
             return;                                                                                               \
-        for (int64_t row = 0; row < rows; row++) {                                                                    \
-            if (ht_paced_stop(&left, n))                                                                              \
+        for (int64_t row = 0, some; row < rows; row += some) {                                                        \
+            const int together = sizeof(type) == 1 && p->rank > 1 && p->step[1] == 0 && p->size[1] - index[1] >= TOGETHER; \
+            some = together ? TOGETHER : 1;                                                                           \
+            if (ht_paced_stop(&left, some * n))                                                                       \
                 return;                                                                                               \
-            row_##suffix(operation, x + row * pitch, y + at, n, p->step[0]);                                          \
+            if (together) {                                                                                           \
+                rows_##suffix(operation, x + row * pitch, pitch, y + at, n);                                          \
+                index[1] += TOGETHER - 1;                                                                             \
+            } else                                                                                                    \
+                row_##suffix(operation, x + row * pitch, y + at, n, p->step[0]);                                      \
             for (int axis = 1; axis < p->rank; axis++) {                                                              \
                 at += p->step[axis];                                                                                  \
                 if (++index[axis] < p->size[axis])                                                                    \
@@ -220,6 +248,8 @@ REDUCE(, i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
 #if HT_DEFINES_NARROWED
 REDUCE(, f64, double, double, -INFINITY, INFINITY)
 REDUCE(, i32, int32_t, uint32_t, INT32_MIN, INT32_MAX)
+BYTE_ROWS(i8, int8_t)
+BYTE_ROWS(u8, uint8_t)
 REDUCE(, i8, int8_t, uint32_t, INT8_MIN, INT8_MAX)
 REDUCE(, u8, uint8_t, uint32_t, 0, UINT8_MAX)
 #endif
