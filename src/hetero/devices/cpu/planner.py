@@ -44,6 +44,7 @@ from .fusion import fuse
 from .memory import Parts, join
 from .operators import convolution_folding
 from .operators.convolution_folding import Folded
+from .order import late_order
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
@@ -124,6 +125,7 @@ class Planner:
                 self.nodes, self.output_ids, self.constant, self._packed.pages.take
             )
             self._unread |= self._convolutions.unread
+        self._order = late_order(self.nodes)
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
         """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
@@ -331,7 +333,7 @@ class Planner:
         axes: Mapping[int, Sequence[bool]] | None,
         waited: Mapping[int, NDArray[Any]] | None = None,
     ) -> Segment:
-        """The segment from node ``start`` on. ``types``, ``known``: types and data of its inputs.
+        """The segment that begins at place ``start`` of the order. ``types``, ``known``: types and data of its inputs.
         ``axes``: for each value, the axes whose sizes become symbols; None plans for these sizes only. ``waited``: data
         whose elements become symbols."""
 
@@ -360,12 +362,13 @@ class Planner:
                 value.storage = context.new_storage()
         staged = [
             number for number in sorted(values) if number >= self.model.num_values
-        ]  # all belong to node ``start``
+        ]  # all belong to the first node
         if staged:
-            context.stages[start] = [values.pop(number) for number in staged]
+            context.stages[self._order[start]] = [values.pop(number) for number in staged]
         needs: tuple[int, ...] = ()
         stop, host = len(self.nodes), -1
-        for i in range(start, len(self.nodes)):
+        for place in range(start, len(self.nodes)):
+            i = self._order[place]
             if i in self.folded or i in self._unread:
                 continue
             plan = self.nodes[i]
@@ -374,7 +377,7 @@ class Planner:
                 values.update(self._results(context, i, values))
             except NeedsHost:
                 del context.calls[num_calls:]
-                stop, host = i + 1, i
+                stop, host = place + 1, i
                 break
             except NeedsData as need:
                 stage = context.stages.get(i, [])
@@ -391,7 +394,7 @@ class Planner:
                         raise InferenceError(
                             f"{plan}: waits for a value that is neither its input nor staged"
                         ) from need
-                stop = i
+                stop = place
                 break
         return self._finish(context, values, incoming, needs, stop, host)
 
@@ -417,8 +420,8 @@ class Planner:
     ) -> Segment:
         """Choose the values that the segment returns, fuse its calls, and assemble its program.
 
-        ``stop``: the first node of the next segment. ``host``: the node that runs after this segment, or -1."""
-        read_later = {value for plan in self.nodes[stop:] for value in plan.inputs} | set(self.output_ids)
+        ``stop``: where the next segment begins in the order. ``host``: the node that runs after this segment, or -1."""
+        read_later = {value for i in self._order[stop:] for value in self.nodes[i].inputs} | set(self.output_ids)
         read_later.discard(-1)  # an absent input is not the absent output of another node
         host_inputs = set(self.nodes[host].inputs) if host >= 0 else set()
         host_outputs = tuple(v for v in self.nodes[host].outputs if v in read_later) if host >= 0 else ()

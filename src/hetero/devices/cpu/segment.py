@@ -24,7 +24,7 @@ class Segment:
     depends on sizes is given by a tensor of the program that has it.
     ``needs``: the values whose data planning the next segment requires or may use; empty for the last segment.
     ``node_of``: the node of each call of the program.
-    ``next_node``: the first node of the next segment.
+    ``next_node``: where the next segment begins in the planner's order of nodes.
     ``handed_on``: the values that later segments may read.
     ``host``: the node that Python runs after the program (control flow or a custom operator); -1 for none.
     ``host_outputs``: the outputs of this node that later nodes read.
