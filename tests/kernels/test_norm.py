@@ -58,6 +58,47 @@ def test_layer_norm(variant: str, width: int, root_mean_square: bool) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("width", [1, 17, 768, 5000])
+def test_layer_norm_in_place(variant: str, rows: int, width: int) -> None:
+    x, scale, bias, addend = (
+        normal(rows, width) + 2,
+        normal(width, seed=1),
+        normal(width, seed=2),
+        normal(rows, width, seed=3),
+    )
+
+    def run(number: int, operands: list[Array | None], num_results: int, root_mean_square: int) -> list[Array]:
+        """The results, the first of which is written over a copy of this operand (-1: in new memory)."""
+        operands = [None if operand is None else operand.copy() for operand in operands]
+        target = operands[number] if number >= 0 else None
+        places = iter([np.empty(x.shape, np.float32) if target is None else target, np.empty(x.shape, np.float32)])
+        results = _kernels.call(
+            "layer_norm",
+            operands,
+            [(x.shape, np.float32)] * num_results,
+            [rows, width, root_mean_square],
+            [1e-5],
+            variant=variant,
+            memory=lambda num_bytes: next(places).reshape(-1).view(np.uint8)[:num_bytes],
+        )
+        assert target is None or np.shares_memory(results[0], target)
+        return results
+
+    for root_mean_square in (0, 1):
+        for operands, numbers, num_results in (
+            ([x, scale, bias], (0,), 1),
+            ([x, scale, None], (0,), 1),
+            ([x, scale, bias, addend], (0, 3), 1),
+            ([x, scale, bias, addend], (0, 3), 2),
+        ):
+            expected = run(-1, operands, num_results, root_mean_square)
+            for number in numbers:
+                for found, wanted in zip(run(number, operands, num_results, root_mean_square), expected, strict=True):
+                    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_layer_norm_keeps_digits_far_from_zero(variant: str) -> None:
     x = normal(2, 768) + np.float32(1000)
     scale = np.ones(768, np.float32)

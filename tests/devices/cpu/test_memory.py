@@ -125,6 +125,9 @@ def test_programs_refuse_calls_that_overwrite_what_they_still_read() -> None:
     program_of("less", ("bool", (8, 8), 64), (i64, (8, 1), 0), (i64, (8,), 128))
     program_of("scatter_nd", (f32, (8,), 0), (f32, (8,), 0), (i64, (1, 1), 64), (f32, (1,), 128))
     program_of("add", (f32, (0,), 0), (f32, (1,), 0), (f32, (0,), 0))  # nothing is written
+    vector, elsewhere = (f32, (1, 8), 0), (f32, (8,), 64)
+    program_of("layer_norm", vector, vector, elsewhere, elsewhere)
+    program_of("layer_norm", vector, (f32, (1, 8), 128), elsewhere, elsewhere, vector)
     refused = [
         ("less", ("bool", (8, 8), 0), (i64, (8, 1), 0), (i64, (8,), 128)),  # as many bytes, fewer elements
         ("equal", ("bool", (64,), 0), (i64, (64,), 0), (i64, (64,), 1024)),  # as many elements, of other sizes
@@ -133,6 +136,9 @@ def test_programs_refuse_calls_that_overwrite_what_they_still_read() -> None:
         ("scatter_nd", (f32, (8,), 0), (f32, (8,), 0), (i64, (8, 1), 64), (f32, (8,), 0)),  # updates are data
         ("where", ("bool", (8,), 0), ("bool", (8,), 0), ("bool", (8,), 64), ("bool", (8,), 128)),  # in the condition
         ("copy_strided", (f32, (8,), 0), (f32, (8,), 0)),  # never in place
+        ("layer_norm", vector, (f32, (1, 8), 128), (f32, (8,), 0), elsewhere),  # in the scale of a single row
+        ("layer_norm", vector, vector, (f32, (8,), 0), elsewhere),  # the scale is also x
+        ("layer_norm", vector, vector, elsewhere, elsewhere, vector),  # x + x
     ]
     for kernel, result, *operands in refused:
         with pytest.raises(ValueError, match="overlaps|in place"):
