@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,36 @@ def one(name: str, inputs: list[Array | None], ints: list[int], floats: list[flo
     assert inputs[0] is not None
     spec = [(inputs[0].shape, inputs[0].dtype)]
     return _kernels.call(name, inputs, spec, ints, floats, variant=variant)[0]
+
+
+def over(
+    number: int,
+    name: str,
+    operands: Sequence[Array | None],
+    num_results: int,
+    ints: list[int],
+    variant: str,
+    team: _kernels.Team | None = None,
+) -> list[Array]:
+    """The results of a normalization, the first of which is written over a copy of this operand (-1: in new memory)."""
+    operands = [None if operand is None else operand.copy() for operand in operands]
+    first = operands[0]
+    assert first is not None
+    target = operands[number] if number >= 0 else np.empty_like(first)
+    assert target is not None
+    places = iter([target, np.empty_like(first)])
+    results = _kernels.call(
+        name,
+        operands,
+        [(first.shape, np.float32)] * num_results,
+        ints,
+        [1e-5],
+        variant=variant,
+        team=team,
+        memory=lambda num_bytes: next(places).reshape(-1).view(np.uint8)[:num_bytes],
+    )
+    assert np.shares_memory(results[0], target)
+    return results
 
 
 # ---- layer_norm
@@ -68,23 +99,6 @@ def test_layer_norm_in_place(variant: str, rows: int, width: int) -> None:
         normal(rows, width, seed=3),
     )
 
-    def run(number: int, operands: list[Array | None], num_results: int, root_mean_square: int) -> list[Array]:
-        """The results, the first of which is written over a copy of this operand (-1: in new memory)."""
-        operands = [None if operand is None else operand.copy() for operand in operands]
-        target = operands[number] if number >= 0 else None
-        places = iter([np.empty(x.shape, np.float32) if target is None else target, np.empty(x.shape, np.float32)])
-        results = _kernels.call(
-            "layer_norm",
-            operands,
-            [(x.shape, np.float32)] * num_results,
-            [rows, width, root_mean_square],
-            [1e-5],
-            variant=variant,
-            memory=lambda num_bytes: next(places).reshape(-1).view(np.uint8)[:num_bytes],
-        )
-        assert target is None or np.shares_memory(results[0], target)
-        return results
-
     for root_mean_square in (0, 1):
         for operands, numbers, num_results in (
             ([x, scale, bias], (0,), 1),
@@ -92,10 +106,11 @@ def test_layer_norm_in_place(variant: str, rows: int, width: int) -> None:
             ([x, scale, bias, addend], (0, 3), 1),
             ([x, scale, bias, addend], (0, 3), 2),
         ):
-            expected = run(-1, operands, num_results, root_mean_square)
+            ints = [rows, width, root_mean_square]
+            expected = over(-1, "layer_norm", operands, num_results, ints, variant)
             for number in numbers:
-                for found, wanted in zip(run(number, operands, num_results, root_mean_square), expected, strict=True):
-                    np.testing.assert_array_equal(found, wanted)
+                found = over(number, "layer_norm", operands, num_results, ints, variant)
+                np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -131,6 +146,17 @@ def test_equal_elements_are_their_mean(variant: str, width: int, value: float) -
     for groups in (1, 2, 6):
         found = one("group_norm", [x, scale, bias], [2, 6, width, groups], [1e-5], variant)
         np.testing.assert_array_equal(found, np.broadcast_to(bias[:, None], x.shape))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("inner", [1, 33, 30_000])
+def test_group_norm_in_place(variant: str, groups: int, inner: int) -> None:
+    operands = [normal(2, 6, inner) + 2, normal(6, seed=1), normal(6, seed=2)]
+    ints = [2, 6, inner, groups]
+    expected = over(-1, "group_norm", operands, 1, ints, variant)
+    for team in (None, _kernels.Team(3)):
+        np.testing.assert_array_equal(over(0, "group_norm", operands, 1, ints, variant, team), expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

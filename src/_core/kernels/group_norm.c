@@ -2,7 +2,8 @@
  * of one image, and scale and bias per channel; with one channel in each group, instance normalization. Subtracting the
  * mean first makes equal elements exactly the bias: see ht_row_variance. Source: Wu and He, Group Normalization, 2018.
  *
- * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y. ints: n, c, inner, groups. floats: epsilon.
+ * Operands: in x[n][c][inner], scale[c], bias[c], all float32; out y, which may be x. ints: n, c, inner, groups.
+ * floats: epsilon.
  * Sums as in rows.h; the variance about the mean in a second pass, to avoid cancellation. Makes three passes over a
  * group, which usually stays in cache. Threads take groups or, if there are few, share each pass over a group: the blocks
  * of rows.h, whose sums are added in the same order, then the rows of channels.

@@ -160,6 +160,7 @@
     X(shift_right, 3, 1) \
     X(softmax, 1, 0) \
     X(layer_norm, 9, 0) \
+    X(group_norm, 1, 0) \
     X(batch_norm, 1, 0) \
     X(scatter_elements, 1, 0) \
     X(scatter_nd, 1, 0)
