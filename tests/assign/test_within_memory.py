@@ -39,7 +39,7 @@ def test_what_does_not_fit_goes_on_and_says_why():
     assert [plan.affinity[f"n{i}"] for i in range(6)] == ["CPU.0"] * 3 + ["CPU.1"] * 3
     assert plan.assignment.affinity.origin.tolist() == [Origin.PRIORITY] * 3 + [Origin.MEMORY] * 3
     assert plan.reasons["n3"].startswith(
-        "CPU.1 because of memory limits: CPU.0 is limited to 51.2 kB, and needs 49.2 kB of weights"
+        "CPU.1 because of memory limits: CPU.0 is limited to 51.2 kB, and its other nodes need 49.2 kB of weights"
     )
     totals = plan.totals
     assert [total.limit_bytes for total in totals] == [51200, None]

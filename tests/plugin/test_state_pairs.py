@@ -88,7 +88,7 @@ def test_wrong_states(states: Any, message: str) -> None:
 
 
 def test_no_pair_is_found() -> None:
-    message = "no names of outputs and inputs pair up as states; name them. Outputs known: y; inputs known: x"
+    message = "no outputs and inputs pair up as states by name; pass a mapping. Outputs known: y; inputs known: x"
     with pytest.raises(hetero.InferenceError, match=re.escape(message)):
         pair_states(ports("x"), ports("y"), None)
 

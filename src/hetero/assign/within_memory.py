@@ -108,8 +108,8 @@ class _FullDevices:
         device = int(self.before[node])
         weights, activations = int(self.needs.weights[device]), int(self.needs.activations[device])
         return (
-            f"{self.devices[device]} is limited to {byte_size(int(self.limits[device]))}, and needs "
-            f"{byte_size(weights)} of weights and {byte_size(activations)} of activations without it"
+            f"{self.devices[device]} is limited to {byte_size(int(self.limits[device]))}, and its "
+            f"other nodes need {byte_size(weights)} of weights and {byte_size(activations)} of activations"
         )
 
 

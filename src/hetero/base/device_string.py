@@ -61,13 +61,13 @@ def parse_device(text: str) -> DeviceString:
     text = plain(text)
     if isinstance(text, (str, os.PathLike)) and os.fsdecode(text).lower().endswith(_PLAN_END):
         path = os.fsdecode(text)
-        raise PropertyError(f"device {path!r}: a plan is loaded first: pass hetero.Plan.load({path!r}) as the device")
+        raise PropertyError(f"device {path!r}: to use a plan, pass hetero.Plan.load({path!r}) as the device")
     if not isinstance(text, str):
         raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {shown(text)}")
     head, colon, tail = text.partition(":")
     name, dot, id_ = head.strip().partition(".")
     if "," in head:
-        raise PropertyError(f"device {text!r}: a list needs the device that runs over it, as in 'HETERO:{text}'")
+        raise PropertyError(f"device {text!r}: a device list requires a prefix, such as 'HETERO:{text}'")
     if ";" in text:
         raise PropertyError(f"device {text!r}: devices of a list are separated by commas, as in 'HETERO:FPGA,CPU'")
     if name == _BATCH and colon:
@@ -80,7 +80,7 @@ def parse_device(text: str) -> DeviceString:
             f"DEVICE_PROPERTIES={{{device!r}: {{'NUM_STREAMS': {number}}}}}"
         )
     if name.startswith("-") and is_device_name(name[1:]):  # OpenVINO's "AUTO:-CPU"
-        raise PropertyError(f"device {text!r}: devices cannot be left out of a list; list those to use")
+        raise PropertyError(f"device {text!r}: a list cannot exclude devices; list the devices to use")
     if not is_device_name(name):
         raise PropertyError(f"device {text!r}: expected a name such as 'CPU' or 'HETERO:FPGA,CPU'")
     if dot and not _ID.fullmatch(id_):
@@ -101,10 +101,10 @@ def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:
         if not entry.strip():
             raise PropertyError(f"device {whole!r}: the list has an empty entry; remove the spare comma")
         if entry.count(":") > 1:  # bounds the recursion
-            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")
+            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot be part of a device list")
         device = parse_device(entry)
         if device.devices is not None or device.name in LIST_DEVICES:
-            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot stand inside a device list")
+            raise PropertyError(f"device {whole!r}: {entry.strip()!r} cannot be part of a device list")
         if str(device) in devices:
             raise PropertyError(f"device {whole!r}: {device} is listed twice")
         devices.append(str(device))

@@ -132,7 +132,7 @@ _COUNTERPARTS = {
     "pass it as the device, after Plan.load, and the ONNX file as the model": "pass it as --plan, and the ONNX file",
 }
 _ALL_PROPERTIES = re.compile(r"^(\w+) (has no property .*); SUPPORTED_PROPERTIES lists all properties$", re.DOTALL)
-_PLAN_TO_LOAD = re.compile(r"a plan is loaded first: pass hetero.Plan.load\((.*)\) as the device")
+_PLAN_TO_LOAD = re.compile(r"to use a plan, pass hetero.Plan.load\((.*)\) as the device")
 
 
 def _for_people(message: str) -> str:

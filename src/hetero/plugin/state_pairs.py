@@ -114,7 +114,7 @@ def _conventional(input_at: Mapping[str, int], output_at: Mapping[str, int]) -> 
             yield name, known[0]
     if not found:
         raise InferenceError(
-            f"no names of outputs and inputs pair up as states; name them. Outputs {_list(output_at)}; "
+            f"no outputs and inputs pair up as states by name; pass a mapping. Outputs {_list(output_at)}; "
             f"inputs {_list(input_at)}"
         )
 

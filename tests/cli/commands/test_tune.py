@@ -161,7 +161,7 @@ def test_errors(hetero: Invoke, diamond_path: Path) -> None:
         words = f"-d {device}: give the devices to choose from, such as -d ORT,CPU"
         assert words in hetero("tune", diamond_path, "-d", device, code=2).stderr
     assert "CPU is listed twice" in hetero("tune", diamond_path, "-d", "CPU,CPU", code=2).stderr
-    assert "cannot stand inside" in hetero("tune", diamond_path, "-d", "AUTO,CPU", code=2).stderr
+    assert "cannot be part of" in hetero("tune", diamond_path, "-d", "AUTO,CPU", code=2).stderr
     assert "unknown device 'NOPE'" in hetero("tune", diamond_path, "-d", "NOPE,CPU", code=1).stderr
     assert "no candidate can run" in hetero("tune", diamond_path, "-d", "FPGA", "-t", "0.1", code=1).stderr
     Path("plan.json").write_text("mine")

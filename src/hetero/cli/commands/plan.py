@@ -123,7 +123,7 @@ def _answers(plan: Plan, explain: Sequence[str], what_if: Sequence[str], missing
         import dataclasses
 
         operators = plan.missing_ops()
-        lines = [str(missing) for missing in operators] or ["no operator stands between devices"]
+        lines = [str(missing) for missing in operators] or ["no operator would reduce the number of subgraphs"]
         answers.append(("missing_ops", [dataclasses.asdict(missing) for missing in operators], "\n".join(lines)))
     return answers
 
