@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import warnings
 import zlib
 from collections import Counter
@@ -112,14 +113,21 @@ class Tally:
 
 
 def on_hetero(case: Case, device: str, properties: Mapping[str, Any]) -> Answer:
-    """``device`` `CUT` stands for `HETERO:CPU,TEMPLATE` with every third node on `TEMPLATE`."""
+    """``device`` `CUT` stands for `HETERO:CPU,TEMPLATE` with every third node on `TEMPLATE`, `IMPORTED` for a model on
+    `CPU` that was exported and imported."""
     core = hetero.Core()
+    is_imported = device == IMPORTED
     try:
         model = core.read_model(case.model)
+        device = "CPU" if is_imported else device
         if device == CUT:
             device = "HETERO:CPU,TEMPLATE"
             model = model.with_affinity({model.key_of(node): "TEMPLATE" for node in range(1, len(model.nodes), 3)})
         compiled = core.compile_model(model, device, dict(properties))
+        if is_imported:
+            file = io.BytesIO()
+            compiled.export_model(file)
+            compiled = core.import_model(file.getvalue(), device, dict(properties))
     except hetero.HeteroError as error:
         return Answer((), refused=str(error))
     calls: list[Sequence[np.ndarray] | str] = [""] * len(case.calls)
@@ -264,6 +272,7 @@ JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxrun
 
 CUT = "CPU and TEMPLATE"
 SINGLE = "CPU with a plan for each call's sizes"
+IMPORTED = "CPU after export and import"
 
 SMALLEST = 1e-6
 """Floating-point results that differ by less agree, however small they are."""
@@ -274,9 +283,11 @@ WAYS: dict[str, Mapping[str, Any]] = {
     "CPU with two threads": {"INFERENCE_NUM_THREADS": 2},
     SINGLE: {"INFERENCE_NUM_THREADS": 1},
     CUT: {"INFERENCE_NUM_THREADS": 1},
+    IMPORTED: {"INFERENCE_NUM_THREADS": 1},
 }
-"""In which ways each case runs, the last one in one case of four. Transformations and cuts change rounding; threads and
-plans that hold for many sizes do not change a bit, nor the text of an error."""
+"""In which ways each case runs, the last two in one case of four each. Transformations and cuts change rounding.
+Threads, exporting, and plans that hold for many sizes do not change a bit; the latter also keep the text of an
+error."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------
@@ -287,12 +298,13 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     tally = Tally() if tally is None else tally
     tally.cases += 1
     tally.calls += len(case.calls)
-    is_cut = zlib.crc32(case.model.SerializeToString(deterministic=True)) % 4 == 0  # it costs as much as the rest
+    share = zlib.crc32(case.model.SerializeToString(deterministic=True)) % 4
+    rare = {CUT: 0, IMPORTED: 1}  # they cost as much as the rest
     answers = {}
     for way, settings in WAYS.items():
-        if way != CUT or is_cut:
+        if rare.get(way, share) == share:
             with small_joins(), single_sizes() if way == SINGLE else contextlib.nullcontext():
-                answers[way] = on_hetero(case, CUT if way == CUT else "CPU", {**settings, **case.properties})
+                answers[way] = on_hetero(case, way if way in rare else "CPU", {**settings, **case.properties})
     plain = answers["CPU"]
     if plain.refused:
         tally.seen["refused by CPU"] += 1
@@ -304,7 +316,7 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
     found += [f"{way}: {trouble}" for way, answer in answers.items() for trouble in answer.troubles]
     for way in list(answers)[1:]:
-        tolerance = 0.0 if way in ("CPU with two threads", SINGLE) else case.tolerance
+        tolerance = 0.0 if way in ("CPU with two threads", SINGLE, IMPORTED) else case.tolerance
         found += _compared(case, way, plain, answers[way], tolerance)
         if way == SINGLE and case.manner == "in turn":
             pairs = zip(plain.calls, answers[way].calls, strict=False)

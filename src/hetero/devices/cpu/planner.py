@@ -105,14 +105,14 @@ class Planner:
         self._states: tuple[tuple[int, int], ...] = ()
         self.unfit: deque[str] = deque(maxlen=16)  # why the last plans for symbols failed
         self.num_unfit = 0
-        self.nodes, self._unread = nodes, frozenset[int]()  # nodes whose results other nodes compute
+        self.nodes, self.replaced = nodes, frozenset[int]()  # nodes whose results other nodes compute
         if transform and any(plan.node.op_type in ("QuantizeLinear", "DequantizeLinear") for plan in nodes):
             from .operators import nbits  # few models need these modules
             from .qdq import rewrite
 
             nodes = nbits.rewritten(model, nodes, self.output_ids)
-            self.nodes, self._unread = rewrite(nodes, self.output_ids, self.constant, self._is_constant)
-        self._unread |= frozenset(elsewhere)
+            self.nodes, self.replaced = rewrite(nodes, self.output_ids, self.constant, self._is_constant)
+        self._unread = self.replaced | frozenset(elsewhere)
         self.labels = {
             plan.outputs[0]: table
             for plan in self.nodes

@@ -83,13 +83,18 @@ class StoredModel:
     def planner(self, nodes: list[NodePlan], transform: bool, packed: Packed, ends: Ends | None = None) -> Planner:
         """A planner of the model with the stored folded values. Adds the stored packed constants to ``packed``."""
         model, folded = self.model, frozenset(self._payload.folded.nodes)
+        values = self._payload.folded.values
+        if transform == bool(self.settings.get("DISABLE_TRANSFORMATIONS", False)):
+            folded, values = frozenset(), {}  # rewriting QDQ models moves results from node to node
         constants: dict[int, Value] = {}
-        for name, ref in self._payload.folded.values.items():
+        for name, ref in values.items():
             array = self._reader.array(ref)
             constants[model.value_id(name)] = Value(array.dtype, array.shape, array, shared=True)
-        _check_folded(model, nodes, folded, constants)
+        if folded and not 0 <= min(folded) <= max(folded) < len(nodes):
+            raise Corrupt(f"folded nodes {min(folded)} to {max(folded)}: the model has {len(nodes)} nodes")
         parts = {} if ends is None else ends.parts
         planner = Planner(model, nodes, transform, constants=constants, packed=packed, folded=folded, **parts)
+        _check_folded(planner, folded, constants)
         if {**self._reader.version, **version_descriptor()} == self._reader.version:
             self._add_packed(planner, packed)
         return planner
@@ -182,17 +187,17 @@ def _data_of(value: Value) -> NDArray[Any]:
     return value.data
 
 
-def _check_folded(
-    model: Model, nodes: Sequence[NodePlan], folded: frozenset[int], constants: Mapping[int, Value]
-) -> None:
-    """Raise `Corrupt` unless ``constants`` are exactly results of folded nodes, among them all that others read."""
-    if folded and not 0 <= min(folded) <= max(folded) < len(nodes):
-        raise Corrupt(f"folded nodes {min(folded)} to {max(folded)}: the model has {len(nodes)} nodes")
+def _check_folded(planner: Planner, folded: frozenset[int], constants: Mapping[int, Value]) -> None:
+    """Raise `Corrupt` unless ``constants`` are exactly results of folded nodes, among them all that others read.
+
+    The planner's nodes count, which may compute what other nodes of the model do (see `qdq`)."""
+    model, nodes = planner.model, planner.nodes
     made = {value for i in folded for value in nodes[i].outputs}
     if any(value not in made for value in constants):
         raise Corrupt("a stored value is not the result of a folded node")
     missing = made - constants.keys() - {-1}
-    read = set(model.output_ids).union(*(plan.inputs for i, plan in enumerate(nodes) if i not in folded))
+    left = [plan for i, plan in enumerate(nodes) if i not in folded and i not in planner.replaced]
+    read = set(model.output_ids).union(*(plan.inputs for plan in left))
     if missing & read:
         raise Corrupt(f"value {model.value_name(min(missing & read))!r} of a folded node is not stored")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,26 @@ def test_an_infinite_scale_makes_nan(op: str, attributes: dict[str, Any]) -> Non
         for disabled in (False, True)
     )
     np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize("change", [{}, {"DISABLE_TRANSFORMATIONS": True}])
+@pytest.mark.parametrize("before", [{}, {"DISABLE_TRANSFORMATIONS": True}])
+def test_export_of_a_move_of_a_constant(before: dict[str, bool], change: dict[str, bool]) -> None:
+    """The move computes the result of the QuantizeLinear after it, which is stored instead of its own."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "one"], ["a"]),
+        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[2]),
+        helper.make_node("QuantizeLinear", ["b", "one", "zero"], ["c"]),
+        helper.make_node("Add", ["c", "x"], ["y"]),
+    ]
+    x = np.uint8([[[1, 2]]])
+    proto = model(nodes, {"x": x}, ["y"], 17)
+    for name, value in (("w", np.uint8([[[1, 5, 3]]])), ("one", np.float32(1)), ("zero", np.uint8(0))):
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    file = io.BytesIO()
+    Core().compile_model(Core().read_model(proto), "CPU", before).export_model(file)
+    found = Core().import_model(file.getvalue(), "CPU", change)({"x": x})["y"]
+    np.testing.assert_array_equal(found, np.uint8([[[6, 7]]]))
 
 
 def test_one_constant_is_quantized_to_two_types() -> None:
