@@ -156,7 +156,9 @@ class Maker(Net):
 
     def start(self, dims: Sequence[Dim], scheme: Scheme | None = None) -> str:
         """A tensor of numbers of a scheme, which begins as integers or as float32."""
-        scheme = scheme or self.scheme()
+        if scheme is None:
+            axes = [(at, dim) for at, dim in enumerate(dims) if isinstance(dim, int) and dim > 1]
+            scheme = self.scheme(axis=self.pick(*axes)) if axes and self.off() else self.scheme()
         if self.often(0.4):
             x = self.input(scheme.dtype, dims, lambda shape: self.integers(scheme.dtype, shape))
             return self.dequantized(x, scheme)
@@ -443,6 +445,7 @@ def move(m: Maker) -> str:
         case "MaxPool":
             kernel = [m.pick(1, 2), m.pick(1, 2, 3)]
             attributes: dict[str, Any] = {"kernel_shape": kernel, "ceil_mode": m.pick(0, 1)}
+            m.states_shapes &= not attributes["ceil_mode"]  # onnx infers other shapes
             if dims[2] == "W":
                 kernel[0] = 1
             if m.often(0.5):
