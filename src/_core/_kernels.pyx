@@ -257,9 +257,13 @@ cdef int64_t describe_type(ht_tensor *tensor, tuple shape, dtype) except -1:
 cdef int check_status(int status, what, const void *scratch) except -1:
     """Raises `InferenceError` for a kernel status other than HT_OK. ``what`` names the kernel or node; ``scratch`` is
     the call's scratch memory."""
+    cdef ht_index_note note
     if status == HT_OK:
         return 0
-    if status == HT_ERR_INDEX:
+    if status == HT_ERR_NOTED_INDEX:
+        note = ht_noted_index()
+        reason = f"index {note.index} is out of bounds for axis {note.axis} with size {note.size}"
+    elif status == HT_ERR_INDEX:
         reason = "an index is outside its axis"
     elif status == HT_ERR_DIVIDE:
         reason = "an integer division by zero"

@@ -44,6 +44,7 @@ cdef extern from "kernels/kernel.h" nogil:
         HT_UINT32, HT_UINT64, HT_BFLOAT16
     enum:
         HT_OK, HT_ERR_INDEX, HT_ERR_DIVIDE, HT_ERR_DTYPE, HT_ERR_OPERAND, HT_ERR_CUSTOM
+        HT_ERR_NOTED_INDEX
     ctypedef struct ht_tensor:
         void *data
         int64_t size
@@ -93,6 +94,12 @@ cdef extern from "kernels/registry.h" nogil:
     int ht_variant_runs(int variant)
     int ht_variant_has_tiles(int variant)
     ht_kernel_fn ht_kernel(int variant, int kernel)
+
+cdef extern from "kernels/indices.h" nogil:
+    ctypedef struct ht_index_note:
+        int64_t index, size
+        int axis
+    ht_index_note ht_noted_index()
 
 cdef extern from "kernels/elements.h" nogil:
     int64_t ht_element_bytes(int32_t dtype)

@@ -66,8 +66,27 @@ def test_indices_outside_their_axis_are_reported(index: int) -> None:
         ("scatter_elements", [x, indices, numbered((1, 1))], (3, 2), [0, 0]),
         ("scatter_nd", [x, indices, numbered((1, 2))], (3, 2), [0]),
     ]:
-        with pytest.raises(InferenceError, match=f"kernel {name}: an index is outside its axis"):
+        with pytest.raises(
+            InferenceError, match=f"kernel {name}: index {index} is out of bounds for axis 0 with size 3"
+        ):
             _kernels.call(name, ins, [(out, "float32")], ints)
+
+
+def test_the_first_index_outside_its_axis_is_reported() -> None:
+    """Of several, also if threads find others first."""
+    x, team = numbered((4, 3, 5)), _kernels.Team(3)
+    indices = np.tile(np.array([0, 1, 2], np.int32), 40_000).reshape(4, 1, -1)
+    indices.ravel()[[70_001, 119_999]] = 7, 8
+    for name, ins, out, axis in [
+        ("gather", [x, indices], (4, *indices.shape, 5), 1),
+        ("gather_elements", [x, np.ascontiguousarray(indices.reshape(4, -1, 1))], (4, 30_000, 1), 1),
+        ("gather_nd", [x[0], indices.reshape(-1, 2)], (60_000,), 1),
+        ("scatter_nd", [x, indices.reshape(-1, 3), np.zeros(40_000, np.float32)], x.shape, 2),
+    ]:
+        axis_of = {"gather": [1], "gather_elements": [1], "gather_nd": [0], "scatter_nd": [0]}[name]
+        size = ins[0].shape[axis]
+        with pytest.raises(InferenceError, match=f"index 7 is out of bounds for axis {axis} with size {size}"):
+            _kernels.call(name, ins, [(out, "float32")], axis_of, team=team)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -84,5 +103,5 @@ def test_few_of_many_rows(variant: str, dtype: str, inner: tuple[int, ...], coun
         np.testing.assert_array_equal(found, expected)
         if count:
             indices[-1] = 5
-            with pytest.raises(InferenceError, match="an index is outside its axis"):
+            with pytest.raises(InferenceError, match="index 5 is out of bounds for axis 1 with size 5"):
                 _kernels.call("gather", [x, indices], [(expected.shape, dtype)], [1], variant=variant)

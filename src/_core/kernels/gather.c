@@ -1,5 +1,5 @@
 /* Reading by index. Indices are int32 or int64; negative ones count from the end of their axis; one outside its axis
- * gives HT_ERR_INDEX. Elements are only moved: any dtype.
+ * gives HT_ERR_NOTED_INDEX. Elements are only moved: any dtype.
  *
  *   gather            in data, indices; ints = axis.  out dims = data[:axis] + indices + data[axis+1:]
  *   gather_elements   in data, indices; ints = axis.  out dims = indices' dims; same rank as data, other axes not longer
@@ -139,7 +139,7 @@ int HT_KERNEL(gather)(const ht_call *call)
         job.parts = ht_min64(job.rows, job.parts);
     }
     ht_parallel(call->team, job.parts, gather_part, &job);
-    return job.status;
+    return job.status == HT_OK ? HT_OK : ht_index_failure(indices, data, (int)axis, 1);
 }
 
 /* A row of results: out[i] = from[i * lane + index * step]; returns 0 if an index is outside [-size, size). */
@@ -230,7 +230,7 @@ int HT_KERNEL(gather_elements)(const ht_call *call)
     const int64_t row = indices->dims[data->ndim - 1];
     job.rows = ht_divide_rows(call, indices->size / row, row, 4 * (double)indices->size);
     ht_parallel(call->team, job.rows.parts, take_part, &job);
-    return job.status;
+    return job.status == HT_OK ? HT_OK : ht_index_failure(indices, data, (int)call->ints[0], 1);
 }
 
 /* gather_nd: a copy for each tuple of indices. */
@@ -291,5 +291,5 @@ int HT_KERNEL(gather_nd)(const ht_call *call)
                         .bytes = inner * bytes, .batch_bytes = batch * bytes};
     job.parts = ht_min64(rows, ht_wanted(call, (double)rows * (8 * (double)depth + (double)job.bytes)));
     ht_parallel(call->team, job.parts, gather_nd_part, &job);
-    return job.status;
+    return job.status == HT_OK ? HT_OK : ht_index_failure(indices, data, first, depth);
 }

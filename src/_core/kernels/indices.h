@@ -13,6 +13,19 @@ static inline int64_t ht_index_at(const ht_tensor *indices, int64_t i, int64_t s
     return index < 0 || index >= size ? -1 : index;
 }
 
+/* An index outside its axis, for the error message. */
+typedef struct {
+    int64_t index, size; /* size: of the axis */
+    int axis;
+} ht_index_note;
+
+/* For a kernel that met an index outside its axis: finds and notes the first one, and returns the status. Entry i of
+ * `indices` belongs to axis `first` + i % `depth` of `data`. */
+int ht_index_failure(const ht_tensor *indices, const ht_tensor *data, int first, int64_t depth);
+
+/* What the last call of this thread with HT_ERR_NOTED_INDEX noted. */
+ht_index_note ht_noted_index(void);
+
 /* For GatherElements and ScatterElements: the place in `data` of the current element of `indices`, ignoring `axis`. */
 typedef struct {
     int64_t base, axis_step; /* in elements of data */

@@ -1,5 +1,5 @@
 /* Writing by index. Indices are int32 or int64; negative ones count from the end of their axis; one outside its axis
- * gives HT_ERR_INDEX (out is then partly written). Duplicate indices are applied in order.
+ * gives HT_ERR_NOTED_INDEX (out is then partly written). Duplicate indices are applied in order.
  *
  *   scatter_elements   in data, indices, updates; ints = axis, reduction
  *   scatter_nd         in data, indices, updates; ints = reduction.  indices[..., k] names the first k axes of data
@@ -172,7 +172,7 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
         job.lane_parts = lanes < wanted / outer_parts ? lanes : wanted / outer_parts;
     job.parts = outer_parts * job.lane_parts;
     ht_parallel(call->team, job.parts, scatter_part, &job);
-    return job.status;
+    return job.status == HT_OK ? HT_OK : ht_index_failure(indices, out, (int)axis, 1);
 }
 
 /* scatter_nd: parts of the elements that a tuple names. */
@@ -235,5 +235,5 @@ int HT_KERNEL(scatter_nd)(const ht_call *call)
     const int64_t wanted = ht_wanted(call, (double)updates->size), lanes = job.inner / LANES;
     job.parts = lanes < wanted ? (lanes > 1 ? lanes : 1) : wanted;
     ht_parallel(call->team, job.parts, scatter_nd_part, &job);
-    return job.status;
+    return job.status == HT_OK ? HT_OK : ht_index_failure(indices, out, 0, job.depth);
 }
