@@ -237,6 +237,18 @@ def test_tokenizer(attributes: dict[str, Any], line: str) -> None:
         assert_same(results(model, device, x), on_ort(model, x))
 
 
+@pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (1, 2), (2, 1), (0,), (0, 1), (2, 0)])
+@pytest.mark.parametrize("line", ["", "  ", "a bc"])
+@pytest.mark.parametrize("attributes", [{"tokenexp": "[a-z]+"}, {"separators": [" "], "mincharnum": 2}])
+@pytest.mark.parametrize("mark", [0, 1])
+def test_tokenizer_of_few_strings(shape: tuple[int, ...], line: str, attributes: dict[str, Any], mark: int) -> None:
+    x = np.full(shape, line, object)
+    model = model_of("Tokenizer", [x], domain="com.microsoft", **{"mincharnum": 1, "pad_value": "#"} | attributes,
+                     mark=mark)  # fmt: skip
+    for device in ("CPU", "TEMPLATE"):
+        assert_same(results(model, device, x), on_ort(model, x))
+
+
 @pytest.mark.parametrize("pattern", ["a|ab", "(a|ab)(c|bcd)", "[a-z]+?", "a?(ab)?", "a*b*"])
 def test_tokens_that_may_not_be_the_longest(pattern: str) -> None:
     """onnxruntime takes the longest match, Python the first one that it finds."""

@@ -116,7 +116,8 @@ def _regex_full_match(node: Node) -> Run:
     "mark", "mincharnum", "pad_value", "separators", "stopwords", "tokenexp")), result="object")  # fmt: skip
 def _tokenizer(node: Node) -> Run:
     """The tokens of each string along a new axis: matches of tokenexp, parts between separators, or characters.
-    Tokens of fewer than mincharnum characters are left out."""
+    Tokens of fewer than mincharnum characters are left out. No strings have no new axis, and if no string has a token,
+    none gets marks, as the operator's description says."""
     mark, least, filler = node.get("mark", 0), node.get("mincharnum", 1), text(node, "pad_value", "")
     if "stopwords" in node.attributes:
         raise InferenceError("attribute stopwords is not supported")
@@ -153,8 +154,13 @@ def _tokenizer(node: Node) -> Run:
     def run(x: Array) -> Sequence[Any]:
         if x.ndim not in (1, 2):
             raise InferenceError(f"expected strings of shape [C] or [N, C], found {list(x.shape)}")
+        if not x.size:
+            return [strings([], (*x.shape[:-1], 0))]
+        if x.size == 1 and not mark:  # without lists of rows
+            found = tokens(x.item())
+            return [strings(found, (*x.shape, len(found)))]
         rows = [tokens(item) for item in x.reshape(-1).tolist()]
-        if mark:
+        if mark and any(rows):
             rows = [["\x02", *row, "\x03"] for row in rows]
         longest = max(map(len, rows), default=0)
         flat: list[str] = []
