@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
 
 import hetero
+from hetero.devices.opencl import backend
 from hetero.devices.opencl.context import OpenclTensor
 from hetero.devices.opencl.runner import OpenclRunner
 from hetero.plugin import CompiledModel
@@ -195,6 +197,56 @@ def test_out_of_device_memory(core: hetero.Core, monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(request.infer(small)[0], np.tile(np.exp(small), (1, 1000)), 1e-5)
     monkeypatch.setattr(memory, "limit", memory.used + 100_000_000)
     np.testing.assert_allclose(request.infer(x)[0], expected, 1e-5)
+
+
+class Failing:
+    """pyopencl, of which all commands after the next ``left`` fail with ``error``."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.left = NONE_FAILS
+        self.cl = backend.load()
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self.cl, name)
+        if not name.startswith("enqueue_"):
+            return function
+
+        def command(*arguments: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise self.error
+            return function(*arguments, **options)
+
+        return command
+
+
+NONE_FAILS = 1 << 30
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["lost", "full"])
+def test_a_device_that_fails_in_the_middle(core: hetero.Core, monkeypatch: pytest.MonkeyPatch, is_full: bool) -> None:
+    """Each command in turn. The error names the device, also for a copy that another device needs."""
+    nodes = [node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Neg", ["b"], ["y"])]
+    x, y = normal(2, 3), -np.exp(-normal(2, 3))
+    model = core.read_model(model_of(nodes, {"x": x}, outputs=["y"]))
+    request = core.compile_model(model, "HETERO:OPENCL,CPU", pins={"b": "CPU"}).create_infer_request()
+    np.testing.assert_allclose(request.infer(x)[0], y, 1e-5)
+    cl: Any = backend.load()
+    failing = Failing(cl.MemoryError("no memory") if is_full else cl.RuntimeError("lost"))
+    expected, message = (hetero.InsufficientMemory, "no memory") if is_full else (hetero.InferenceError, "failed: lost")
+    monkeypatch.setattr(backend, "load", lambda: failing)
+    monkeypatch.setattr(first_device().memory, "_cl", failing)
+    request.infer(x)
+    count = NONE_FAILS - failing.left
+    assert count > 4
+    for number in range(count):
+        failing.left = number
+        with pytest.raises(expected, match=f"OPENCL.*{message}") as caught:
+            request.infer(x)
+        assert any("subgraph" in note for note in caught.value.__notes__)
+        failing.left = NONE_FAILS
+        np.testing.assert_allclose(request.infer(x)[0], y, 1e-5)
 
 
 def test_memory_is_freed(core: hetero.Core) -> None:

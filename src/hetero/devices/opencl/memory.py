@@ -6,14 +6,16 @@ A buffer that is given back may still be read by kernels that were started befor
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...base.formatting import byte_size
-from ...errors import InsufficientMemory
+from ...errors import HeteroError, InsufficientMemory, inference_error
 from . import backend
 
 __all__ = ["Block", "DeviceValue", "Memory", "Staging", "is_done"]
@@ -122,6 +124,22 @@ class Memory:
         self._copying: list[tuple[Any, Staging]] = []
         """Staging memory that is used until an event."""
 
+    @contextlib.contextmanager
+    def guarded(self, device: str, what: str) -> Iterator[None]:
+        """Errors of the driver become errors of hetero. ``device``: its name for messages. ``what``: what fails."""
+        try:
+            yield
+        except HeteroError:
+            raise
+        except Exception as error:
+            text = backend.error_text(error)
+            if backend.is_out_of_memory(error):
+                raise InsufficientMemory(
+                    f"{device}: the device has no memory left for this {what}: {text}",
+                    {device: max(self.used - self.limit, 1)},
+                ) from error
+            raise inference_error(f"{device}: {what} failed: {text}", error) from error
+
     def allocate(self, nbytes: int) -> Block:
         """A block of at least ``nbytes`` B. Raises `InsufficientMemory`."""
         return Block(self, self._buffer(nbytes), max(nbytes, _SMALLEST), pooled=False)
@@ -144,7 +162,10 @@ class Memory:
         block = self.allocate(array.nbytes)
         if array.nbytes:
             contiguous = np.ascontiguousarray(array)
-            self._cl.enqueue_copy(self._copies, block.buffer, contiguous.reshape(-1).view(np.uint8), is_blocking=True)
+            with self.guarded(self.name, "copy"):
+                self._cl.enqueue_copy(
+                    self._copies, block.buffer, contiguous.reshape(-1).view(np.uint8), is_blocking=True
+                )
         return block
 
     def upload_later(self, array: NDArray[Any]) -> tuple[Block, Any]:
@@ -155,8 +176,9 @@ class Memory:
         block, staging = self.allocate(array.nbytes), self.staging(array.nbytes)
         source = staging.array[: array.nbytes]
         source[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        event = self._cl.enqueue_copy(self._copies, block.buffer, source, is_blocking=False)
-        self._copies.flush()
+        with self.guarded(self.name, "copy"):
+            event = self._cl.enqueue_copy(self._copies, block.buffer, source, is_blocking=False)
+            self._copies.flush()
         with self._lock:
             self._copying.append((event, staging))
         return block, event
@@ -166,23 +188,26 @@ class Memory:
         if array.nbytes:
             waits = [] if ready is None else [ready]
             target = array.reshape(-1).view(np.uint8)
-            self._cl.enqueue_copy(self._copies, target, block.buffer, is_blocking=True, wait_for=waits)
+            with self.guarded(self.name, "copy"):
+                self._cl.enqueue_copy(self._copies, target, block.buffer, is_blocking=True, wait_for=waits)
 
     def copy(self, block: Block, ready: Any, source: Block, source_ready: Any, nbytes: int) -> None:
         """Copy ``nbytes`` B from ``source`` to ``block``. Returns when they are copied."""
         if nbytes:
             waits = [*block.events, *(event for event in (ready, source_ready) if event is not None)]
-            event = self._cl.enqueue_copy(
-                self._copies, block.buffer, source.buffer, byte_count=nbytes, wait_for=waits or None
-            )
-            event.wait()
+            with self.guarded(self.name, "copy"):
+                event = self._cl.enqueue_copy(
+                    self._copies, block.buffer, source.buffer, byte_count=nbytes, wait_for=waits or None
+                )
+                event.wait()
 
     def write(self, block: Block, array: NDArray[Any], ready: Any = None) -> None:
         """Copy ``array``, C-contiguous, to a block. Returns when it is copied."""
         if array.nbytes:
             waits = [*block.events] if ready is None else [*block.events, ready]
             source = array.reshape(-1).view(np.uint8)
-            self._cl.enqueue_copy(self._copies, block.buffer, source, is_blocking=True, wait_for=waits)
+            with self.guarded(self.name, "copy"):
+                self._cl.enqueue_copy(self._copies, block.buffer, source, is_blocking=True, wait_for=waits)
 
     def staging(self, nbytes: int) -> Staging:
         """Pinned memory of at least ``nbytes`` B. The caller returns it with `release`."""
@@ -196,10 +221,11 @@ class Memory:
                 return free.pop()
         cl = self._cl
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
-        buffer = cl.Buffer(self._context, flags, size)
-        array, _ = cl.enqueue_map_buffer(
-            self._copies, buffer, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8, is_blocking=True
-        )
+        with self.guarded(self.name, "copy"):
+            buffer = cl.Buffer(self._context, flags, size)
+            array, _ = cl.enqueue_map_buffer(
+                self._copies, buffer, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8, is_blocking=True
+            )
         return Staging(buffer, array)
 
     def release(self, staging: Staging) -> None:

@@ -7,13 +7,14 @@ for the inputs that it reads, and a result is copied back as soon as it is compl
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import HeteroError, InferenceError, InsufficientMemory, inference_error
+from ...errors import InferenceError, InsufficientMemory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from . import backend
@@ -78,28 +79,15 @@ class OpenclRunner:
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         values = [value.value if isinstance(value, OpenclTensor) else value for value in inputs]
-        return self._guarded(lambda: _Run(self, self._plan_for(values), values).results())
+        with self._device.memory.guarded(self._name, "inference"):
+            return _Run(self, self._plan_for(values), values).results()
 
     def run_plan(self, plan: Plan) -> None:
         """Run a plan without inputs, and leave its results in its memory."""
         self._kept = frozenset(range(len(plan.outputs)))
-        self._guarded(lambda: _Run(self, plan, ()).results(is_folding=True))
+        with self._device.memory.guarded(self._name, "inference"):
+            _Run(self, plan, ()).results(is_folding=True)
         self._finish()
-
-    def _guarded(self, run: Callable[[], list[Any]]) -> list[Any]:
-        """The result of ``run``. Errors of the driver become errors of hetero."""
-        try:
-            return run()
-        except HeteroError:
-            raise
-        except Exception as error:
-            if backend.is_out_of_memory(error):
-                memory = self._device.memory
-                raise InsufficientMemory(
-                    f"{self._name}: the device has no memory left for an inference: {backend.error_text(error)}",
-                    {self._name: max(memory.used - memory.limit, 1)},
-                ) from error
-            raise inference_error(f"{self._name}: inference failed: {backend.error_text(error)}", error) from error
 
     def profile(self) -> Sequence[ProfileRow]:
         if not self._timed:
@@ -181,8 +169,9 @@ class _Run:
                 return []
             return self._collect()
         except BaseException:
-            self._runner._finish()  # commands may use the caller's arrays
             self._runner._tail = None
+            with contextlib.suppress(self._cl.Error):  # of a lost device; the first error says more
+                self._runner._finish()  # commands may use the caller's arrays
             raise
         finally:
             for staging, _, _ in self._staged:
