@@ -7,6 +7,7 @@ import json
 import pickle
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -349,6 +350,21 @@ def test_a_device_that_is_lost(islands: hetero.Core, sea: Sea) -> None:
         kept.numpy()
     sea.is_lost = False
     np.testing.assert_array_equal(request.infer(X)[0], -X)
+
+
+def test_copies_that_fail(islands: hetero.Core, sea: Sea, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = compiled_chain(islands, "ISLAND", "CPU", "SECOND").create_infer_request()
+    for owner, name, copied, note in (
+        (Sea, "upload", "'x' could not be copied from host to ISLAND", "in subgraph 1 on ISLAND"),
+        (Shell, "numpy", "'v0' could not be copied from ISLAND to host", "in subgraph 2 on CPU"),
+    ):
+        for error, expected in ((OSError("cable"), hetero.InferenceError), (MemoryError("pinned"), MemoryError)):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, mock.Mock(side_effect=error))
+                with pytest.raises(expected, match=f"{copied}: {type(error).__name__}: {error}") as caught:
+                    request.infer(X)
+            assert note in caught.value.__notes__
+            np.testing.assert_array_equal(request.infer(X)[0], -X)
 
 
 def test_results_outlive_the_next_run(islands: hetero.Core, sea: Sea) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import HeteroError, inference_error
 from ..plugin.profile import HOST, Move
 from ..plugin.remote import PortMemories, RemoteContext, RemoteTensor, can_stay, moving_memory
 
@@ -254,7 +255,13 @@ class Mover:
         for copy in task.copies:
             value = slots[copy.source]
             begin = time.perf_counter_ns() if self._timed else 0
-            slots[copy.target] = moved = _moved(value, copy.memory, places.get(copy.target))
+            try:
+                slots[copy.target] = moved = _moved(value, copy.memory, places.get(copy.target))
+            except HeteroError:
+                raise
+            except Exception as error:
+                text = f"{copy.name!r} could not be copied from {copy.from_device} to {copy.to_device}"
+                raise inference_error(f"{text}: {type(error).__name__}: {error}", error) from error
             if self._timed and moved is not value:
                 end, size = time.perf_counter_ns(), int(moved.nbytes)
                 self.moves.append(Move(copy.name, copy.from_device, copy.to_device, size, begin, end, self._subgraph))
