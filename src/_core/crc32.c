@@ -12,7 +12,8 @@
 #if (defined(__x86_64__) || defined(__i386__)) && defined(__GNUC__)
 
 #include <cpuid.h>
-#include <immintrin.h>
+#include <smmintrin.h>
+#include <wmmintrin.h>
 
 int ht_crc32_available(void)
 {
