@@ -45,10 +45,11 @@ def device_numbers(Csr csr not None, device):
     return device_array(device, csr.c.n)
 
 
-def partition(Csr csr not None, str policy, device, const double[::1] weight):
+def partition(Csr csr not None, str policy, device, const double[::1] weight, bint thorough=True):
     """(subgraph_of int32 [n], device_of int32 [k], cut edges, cut weight, maximal) of a policy.
 
-    `weight`: None, or the result of `Csr.edge_weights`. `maximal`: True if it is known that no two adjacent subgraphs
+    `weight`: None, or the result of `Csr.edge_weights`. `thorough`: False skips the search of policy `auto` for fewer
+    subgraphs than it finds first. `maximal`: True if it is known that no two adjacent subgraphs
     of a device can be merged. Only policy `auto` determines this, and only if its searches finish within their step
     limits.
     """
@@ -67,7 +68,7 @@ def partition(Csr csr not None, str policy, device, const double[::1] weight):
     cdef hg_watch watch = new_watch()
     with nogil:
         if which == 0:
-            status = hg_auto(&csr.c, devices, weights, labels, label_device, &count, &maximal, &watch)
+            status = hg_auto(&csr.c, devices, weights, thorough, labels, label_device, &count, &maximal, &watch)
         elif which == 1:
             status = hg_linear(&csr.c, devices, labels, label_device, &count, &cut, &watch)
         elif which == 3:

@@ -79,7 +79,7 @@ cdef extern from "partition/graph.h" nogil:
                   int64_t *cut, hg_watch *watch)
     int hg_depth_height(const hg_graph *g, const uint8_t *device, int32_t *subgraph_of, int32_t *device_of,
                         int32_t *count, int64_t *cut, hg_watch *watch)
-    int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of,
+    int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int thorough, int32_t *subgraph_of,
                 int32_t *device_of, int32_t *count, int *maximal, hg_watch *watch)
     int hg_lower_bound(const hg_graph *g, const uint8_t *device, int32_t *bound, hg_watch *watch)
     int hg_documented(const hg_graph *g, const uint8_t *device, int32_t *label, int32_t *count, hg_trace *trace,

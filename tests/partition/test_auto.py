@@ -271,3 +271,18 @@ def test_numbers_keep_few_values_alive(kind, kinds):
     in_order = numbered(p, lambda s, since: first[s])
     depth_first = numbered(p, lambda s, since: (-since, first[s]))
     assert most_alive(g, p.subgraph_of) <= min(most_alive(g, in_order), 1.1 * most_alive(g, depth_first) + 2)
+
+
+def test_a_quick_partition_is_valid_and_has_no_fewer_subgraphs():
+    rng = np.random.default_rng(8)
+    fewer = 0
+    for _ in range(20):
+        n = int(rng.integers(100, 300))
+        dst = np.repeat(np.arange(1, n), 2)
+        graph = Graph.from_edges(np.maximum(0, dst - 1 - rng.integers(0, 8, len(dst))), dst, n)
+        device = rng.integers(0, 3, n)
+        quick, thorough = (partition_graph(graph, device, thorough=each) for each in (False, True))
+        check_partition(graph, device, quick.subgraph_of, maximal=True, ordered=True)
+        assert thorough.num_subgraphs <= quick.num_subgraphs
+        fewer += thorough.num_subgraphs < quick.num_subgraphs
+    assert fewer

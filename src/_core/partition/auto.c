@@ -513,8 +513,8 @@ static int64_t linked_size(const hg_graph *g)
     return size;
 }
 
-int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
-            int32_t *count, int *maximal, hg_watch *watch)
+int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int thorough, int32_t *subgraph_of,
+            int32_t *device_of, int32_t *count, int *maximal, hg_watch *watch)
 {
     hg_arena arena;
     labels result = {.label = subgraph_of};
@@ -530,7 +530,7 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int3
     int status = s.depth && s.by_depth && s.level ? sweep_and_improve(&s, &result, &whole) : HG_NO_MEMORY;
     if (!whole) {
         const int64_t size = linked_size(g);
-        if (status == HG_OK)
+        if (status == HG_OK && thorough)
             status = search_further(&s, size, &result);
         if (status == HG_OK && weight)
             status = lower_weight(&s, weight, size, &result);

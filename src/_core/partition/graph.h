@@ -164,10 +164,11 @@ int hg_depth_height(const hg_graph *g, const uint8_t *device, int32_t *subgraph_
 
 /* ---- auto.c: few subgraphs, then little cut ---- */
 
-/* As hg_linear, without the cut. weight [m] in CSR order, or NULL: 1 each. *maximal: 1 if no two adjacent subgraphs of a
- * device can be merged; 0 if that is unknown, since a search used up its steps. */
-int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int32_t *subgraph_of, int32_t *device_of,
-            int32_t *count, int *maximal, hg_watch *watch);
+/* As hg_linear, without the cut. weight [m] in CSR order, or NULL: 1 each. thorough: 0 stops at the first result, before
+ * the search for fewer subgraphs, which takes most of the time on small graphs. *maximal: 1 if no two adjacent subgraphs
+ * of a device can be merged; 0 if that is unknown, since a search used up its steps. */
+int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int thorough, int32_t *subgraph_of,
+            int32_t *device_of, int32_t *count, int *maximal, hg_watch *watch);
 
 /* ---- bound.c: how few subgraphs there can be ---- */
 

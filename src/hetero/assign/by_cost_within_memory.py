@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..partition import Partition, partition_graph
 from .cuts import AssignmentProblem, LatencyAssignment, Prediction, assign_by_cost, predict
 from .memory.fit import Fit, cut_and_count, fit
 from .memory.footprint import footprint
 from .memory.moves import all_assignments, are_few, improved
 from .memory.values import Values, values_of
-from .within_memory import limits_array, require_fit, rescued
+from .within_memory import cuts_of, limits_array, require_fit, rescued
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -68,9 +67,7 @@ def least_latency_within(
     assignment is found that fits."""
     values, max_bytes = values_of(model, units=affinity.units), limits_array(affinity.devices, limits)
 
-    def cut(device_of: NDArray[np.int32]) -> Partition:
-        return partition_graph(model.graph, device_of, policy)
-
+    cut, quick_cut = cuts_of(model.graph, policy)
     work = problem.work[: len(max_bytes), : model.num_nodes]
     earlier = np.arange(len(max_bytes))[:, None] < affinity.device_of
     by_priority = fit(values, affinity.device_of, allowed & ~earlier, max_bytes, cut)
@@ -92,7 +89,7 @@ def least_latency_within(
     if excess.any() and not is_good_enough():
         candidates += _priced(values, problem, least.device_of, allowed, max_bytes, excess, cut)
     if not any(candidate.fits for candidate in candidates):
-        closest, tried_all = rescued(values, candidates, allowed, max_bytes, cut)
+        closest, tried_all = rescued(values, candidates, allowed, max_bytes, cut, quick_cut)
         require_fit(model, affinity.devices, values, allowed, max_bytes, closest, tried_all)
         candidates.append(closest)
     first = predict(problem, by_priority.partition, launches) if by_priority.fits else None
@@ -109,7 +106,7 @@ def least_latency_within(
             return problem.cost(np.concatenate([device_of, host])).total
 
         starts = list({candidate.device_of.tobytes(): candidate for candidate in fastest}.values())[:_NUM_STARTS]
-        reached = [improved(values, start, allowed, max_bytes, cut, price, seconds) for start in starts]
+        reached = [improved(values, start, allowed, max_bytes, cut, price, seconds, quick_cut) for start in starts]
         fastest = sorted([*fastest, *reached], key=seconds)
     together = cut_and_count(values, readers.place(fastest[0].device_of), max_bytes, cut)
     fitted = together if together.fits else fastest[0]

@@ -7,6 +7,7 @@ that support it, and each move is recorded with its reason.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ..base.formatting import byte_size, counted, shape_text
 from ..base.names import first_few, short
 from ..base.warn import warn
 from ..errors import InsufficientMemory
-from ..partition import Partition, partition_graph
+from ..partition import Graph, Partition, has_quick_cut, partition_graph
 from .affinity import Affinity, Origin
 from .memory.fit import Cut, Fit, InfeasibilityProof, cut_and_count, fit, prove_infeasible
 from .memory.footprint import Footprint, footprint
@@ -36,6 +37,7 @@ __all__ = [
     "allowed_devices",
     "check_limits",
     "check_whole",
+    "cuts_of",
     "fit_affinity",
     "limits_array",
     "moved_for_memory",
@@ -70,13 +72,11 @@ def fit_affinity(
     max_bytes = limits_array(affinity.devices, limits)
     allowed = allowed_devices(affinity)
 
-    def cut(device_of: NDArray[np.int32]) -> Partition:
-        return partition_graph(model.graph, device_of, policy)
-
+    cut, quick_cut = cuts_of(model.graph, policy)
     # By priority, nodes move only to later devices.
     earlier = np.arange(len(max_bytes))[:, None] < affinity.device_of
     fitted = fit(values, affinity.device_of, allowed & ~earlier, max_bytes, cut)
-    fitted, tried_all = rescued(values, [fitted], allowed, max_bytes, cut)
+    fitted, tried_all = rescued(values, [fitted], allowed, max_bytes, cut, quick_cut)
     require_fit(model, affinity.devices, values, allowed, max_bytes, fitted, tried_all)
     together = cut_and_count(values, readers.place(fitted.device_of), max_bytes, cut)
     fitted = together if together.fits else fitted
@@ -143,12 +143,22 @@ def check_whole(model: Model, device: str, limit: int, units: Sequence[NDArray[n
         warn(unknown_size(model, device, limit, needs, 0), about=f"sizes unknown to {device}")
 
 
+def cuts_of(graph: Graph, policy: str) -> tuple[Cut, Cut | None]:
+    """A cut by the policy, and a quick one for `improved`, None if that saves no time."""
+
+    def cut(device_of: NDArray[np.int32], thorough: bool = True) -> Partition:
+        return partition_graph(graph, device_of, policy, thorough=thorough)
+
+    return cut, functools.partial(cut, thorough=False) if has_quick_cut(graph, policy) else None
+
+
 def rescued(
     values: Values,
     candidates: Sequence[Fit],
     allowed: NDArray[np.bool_],
     limits: NDArray[np.float64],
     cut: Cut,
+    quick_cut: Cut | None,
 ) -> tuple[Fit, bool]:
     """The first candidate that fits; otherwise an assignment that a local search, or for few nodes an exhaustive one,
     reaches from those with the minimum excess. Also whether every assignment was tried and none fits."""
@@ -160,7 +170,7 @@ def rescued(
         return closest[0], False
     reached = []
     for candidate in closest[:_NUM_STARTS]:
-        reached.append(improved(values, candidate, allowed, limits, cut))
+        reached.append(improved(values, candidate, allowed, limits, cut, quick_cut=quick_cut))
         if reached[-1].fits:
             return reached[-1], False
     fitting, tried_all = all_assignments(values, allowed, limits, cut)

@@ -10,6 +10,15 @@ from .check import check_partition
 from .closure import TransitiveClosure
 from .graph import Graph
 from .partition import Partition, TraceStep
-from .policies import POLICIES, partition_graph
+from .policies import POLICIES, has_quick_cut, partition_graph
 
-__all__ = ["POLICIES", "Graph", "Partition", "TraceStep", "TransitiveClosure", "check_partition", "partition_graph"]
+__all__ = [
+    "POLICIES",
+    "Graph",
+    "Partition",
+    "TraceStep",
+    "TransitiveClosure",
+    "check_partition",
+    "has_quick_cut",
+    "partition_graph",
+]

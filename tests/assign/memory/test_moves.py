@@ -104,6 +104,35 @@ def test_the_way_to_a_better_assignment_leads_through_worse_ones():
     assert found.fits
 
 
+def test_with_a_quick_cut_few_candidates_are_partitioned_thoroughly():
+    """On a graph whose thorough partitions take 25 times as long, the search partitions no more of them than it has
+    time for, and returns the thorough partition of an assignment that is no worse than the start."""
+    rng = np.random.default_rng(5)
+    n = 300
+    reads = [(max(0, v - 1 - int(rng.integers(8))), v) for v in range(1, n) for _ in range(2)]
+    value, node = np.unique(np.array(reads), axis=0).T
+    values = Values.from_arrays(n, range(n), [8.0] * n, value, node, [False] * n)
+    limits = np.array([1500.0, np.inf])
+    work = rng.uniform(1, 2, (2, n))
+    price, seconds = costs_of(values, work)
+    allowed = np.ones((2, n), np.bool_)
+    graph = graph_of(values)
+    cuts = {True: 0, False: 0}
+
+    def cut_of(device_of, thorough=True):
+        cuts[thorough] += 1
+        return partition_graph(graph, device_of, thorough=thorough)
+
+    start = cut_and_count(values, np.argmin(work, axis=0).astype(np.int32), limits, cut_of)
+    assert start.fits
+    found = improved(values, start, allowed, limits, cut_of, price, seconds, lambda d: cut_of(d, False))
+    assert found.fits
+    assert seconds(found) < seconds(start)
+    assert found.partition.num_subgraphs == partition_graph(graph, found.device_of).num_subgraphs
+    assert 1 < cuts[True] <= 1 + moves._MAX_PARTITIONED // moves._THOROUGH
+    assert cuts[False] >= cuts[True]  # the first is that of the start
+
+
 def test_nodes_that_share_a_constant_move_together():
     """Moving one of them only stores the constant twice."""
     values = Values.from_arrays(4, [-1, -1], [60.0, 60.0], [0, 0, 1, 1], [0, 1, 2, 3], [True, True])

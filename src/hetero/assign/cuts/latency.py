@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import PartitionError
-from ...partition import Graph, Partition, partition_graph
+from ...partition import Graph, Partition, has_quick_cut, partition_graph
 from .problem import AssignmentProblem
 from .solve import assign_by_cost
 
@@ -177,6 +177,7 @@ class _Candidate:
     device_of: NDArray[np.int32]
     partition: Partition
     prediction: Prediction
+    quick_seconds: float  # of a quick partition, which the next candidate has to beat first
 
 
 class _Search:
@@ -201,12 +202,22 @@ class _Search:
         cost = self._problem.cost(_with_extra_nodes(self._problem, device_of)).total
         if self.best is not None and cost >= self.best.prediction.total:
             return False  # even without launches
+        quick = self._quick_seconds(device_of)
+        if self.best is not None and quick is not None and quick >= self.best.quick_seconds:
+            return False
         partition = partition_graph(self._graph, device_of, self._policy)
         prediction = predict(self._problem, partition, self._launch)
         if self.best is not None and not prediction.total < self.best.prediction.total:
             return False
-        self.best = _Candidate(device_of.copy(), partition, prediction)
+        self.best = _Candidate(device_of.copy(), partition, prediction, prediction.total if quick is None else quick)
         return True
+
+    def _quick_seconds(self, device_of: NDArray[np.int32]) -> float | None:
+        """The prediction for a quick partition, None if it takes as long as a thorough one."""
+        if not has_quick_cut(self._graph, self._policy):
+            return None
+        quick = partition_graph(self._graph, device_of, self._policy, thorough=False)
+        return predict(self._problem, quick, self._launch).total
 
     def move_subgraphs(self, possible: NDArray[np.bool_]) -> None:
         """Move subgraphs to other devices, trying those with the least work first, until no move helps.
