@@ -211,6 +211,10 @@ cdef class ValueArrays:
         constants, outputs = np.array(is_constant, np.bool_), np.array(is_output, np.bool_)
         if constants.shape != (count,) or outputs.shape != (count,) or nodes.shape[0] != reads:
             raise PartitionError("arrays that do not belong together")
+        # memory.c takes the reads of a value for neighbors; in another order it would count the memory wrongly.
+        pairs = values.astype(np.int64) * num_nodes + nodes
+        if (pairs[1:] <= pairs[:-1]).any():
+            raise PartitionError("reads must ascend by value, then by node, without repetition")
         self.held = (producers, sizes, constants, outputs, values, nodes, owns)
         self.c.n, self.c.num_values, self.c.num_reads = num_nodes, <int32_t>count, reads
         self.c.producer, self.c.read_value, self.c.read_node = in32(producers), in32(values), in32(nodes)

@@ -1149,6 +1149,15 @@ cdef class BoundSteps:
         """Run the steps. Returns new arrays for the results. ``slots``: a value for each slot; only those of inputs are
         read. Returns None, without effect on the results of a later run, if an input is not an array of the type
         that its steps expect, or if a step fails; an empty list if the team is taken."""
+        cdef ht_team *team = self.team.enter()
+        if team == NULL:
+            return []
+        try:
+            return self.run_on(team, slots)
+        finally:
+            self.team.leave(team)
+
+    cdef object run_on(self, ht_team *team, slots):
         cdef Workspace workspace, first
         cdef int number, done
         cdef int64_t size, total = 0
@@ -1176,14 +1185,10 @@ cdef class BoundSteps:
             workspace.use(NULL)
             self.bound.step[number].arena_start = workspace.arena.start
             self.bound.step[number].arena_size = workspace.arena.size
-        cdef ht_team *team = self.team.enter()
-        if team == NULL:
-            return []
         first = self.workspaces[0]
         cdef ht_watch *before = first.begin_watch()
         with nogil:
             done = self.team.run_steps(team, &self.steps)
-            self.team.leave(team)
         first.end_watch(before)
         return [made[slot] for slot in self.outputs] if done else None
 

@@ -39,6 +39,7 @@ GOOD: dict[str, Any] = {
         ("is_output", [False] * 4),
         ("read_value", [0, 3]),
         ("read_value", [0, -1]),
+        ("read_value", [1, 0]),
         ("read_node", [0, 2]),
         ("read_node", [0]),
         ("own", [0.0]),
@@ -49,6 +50,13 @@ def test_arrays_that_do_not_fit(name: str, value: Any) -> None:
     ValueArrays(*GOOD.values())
     with pytest.raises(PartitionError):
         ValueArrays(*(GOOD | {name: value}).values())
+
+
+@pytest.mark.parametrize("read_node", [[1, 0], [1, 1]])
+def test_reads_of_a_value_ascend_by_node(read_node: list[int]) -> None:
+    ValueArrays(*(GOOD | {"read_value": [0, 0]}).values())
+    with pytest.raises(PartitionError, match="ascend"):
+        ValueArrays(*(GOOD | {"read_value": [0, 0], "read_node": read_node}).values())
 
 
 def test_ranges() -> None:
