@@ -50,6 +50,23 @@ def test_names_positions_ports_and_lists(compiled: hetero.CompiledModel) -> None
     assert next(compiled.map([[A, B]]))["d"][0, 0] == -9
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE", "HETERO:CPU,TEMPLATE", "MULTI:CPU", "AUTO:CPU"])
+def test_a_model_without_inputs_needs_none(core: hetero.Core, device: str) -> None:
+    compiled = core.compile_model(make_model([helper.make_node("Constant", [], ["y"], value_float=2.0)], {}), device)
+    request = compiled.create_infer_request()
+    request.start_async()
+    request.wait()
+    for outputs in (compiled(), compiled(), request.infer(), request.infer(), compiled.submit().result(), compiled({})):
+        assert outputs["y"] == 2
+
+
+def test_inputs_that_are_left_out_are_missing(relu: hetero.CompiledModel) -> None:
+    request = relu.create_infer_request()
+    for call in (relu, request.infer, request.start_async, lambda: relu.submit().result()):
+        with pytest.raises(hetero.InferenceError, match="input 'x' is missing"):
+            call()
+
+
 @pytest.mark.parametrize("device", ["CPU", "ORT", "HETERO:CPU,TEMPLATE", "HETERO:ORT,CPU", "MULTI:CPU,ORT"])
 def test_after_calls_that_skip_checks(core: hetero.Core, device: str) -> None:
     """A request that repeats a run checks inputs of another form."""

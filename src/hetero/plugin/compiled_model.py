@@ -32,7 +32,7 @@ from .remote import PortMemories, moving_memory
 from .request import InferRequest, Runner
 from .state_pairs import pair_states
 from .stateful_request import StatefulRequest
-from .tensor import Outputs
+from .tensor import NO_INPUTS, Outputs
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -210,7 +210,7 @@ class CompiledModel(OtherNames, abc.ABC):
             self.outputs_on_device(),
         )
 
-    def __call__(self, inputs: Any, out: Any = None) -> Outputs:
+    def __call__(self, inputs: Any = NO_INPUTS, out: Any = None) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
         idle = self._idle
         try:
@@ -222,7 +222,7 @@ class CompiledModel(OtherNames, abc.ABC):
         finally:
             idle.append(request)
 
-    def submit(self, inputs: Any, out: Any = None) -> Future[Outputs]:
+    def submit(self, inputs: Any = NO_INPUTS, out: Any = None) -> Future[Outputs]:
         """Start one inference in a thread of the device. The future returns its `Outputs` or raises its exception.
         ``out``: see `InferRequest.infer`.
 
@@ -256,7 +256,7 @@ class CompiledModel(OtherNames, abc.ABC):
             raise ValueError(f"in_flight must be at least 1, got {in_flight}")
         return map_in_order(self.submit, batches, in_flight, return_exceptions)
 
-    async def arun(self, inputs: Any, out: Any = None) -> Outputs:
+    async def arun(self, inputs: Any = NO_INPUTS, out: Any = None) -> Outputs:
         """`submit` for coroutines. Cancelling the task cancels the inference."""
         import asyncio
 

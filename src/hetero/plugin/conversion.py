@@ -136,7 +136,8 @@ def _from_numbers(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     kind = None if dtype is None else _kind(dtype)
     if not kinds <= (_TAKES.keys() if kind is None else _TAKES.get(kind, set())):
         remedy = "pass an array" if dtype is None else f"convert it explicitly to an array of {dtype} first"
-        if isinstance(getattr(value, "data", None), np.ndarray):  # such as openvino.Tensor
+        alone = value[0] if is_list and len(value) == 1 else value
+        if isinstance(getattr(alone, "data", None), np.ndarray):  # such as openvino.Tensor
             remedy = "pass its array, .data"
         raise Unfit(f"{description}; {remedy}")
     if dtype is None or kind == "bool" or not kinds:

@@ -29,7 +29,7 @@ from .executor import StreamExecutor
 from .given_outputs import GivenOutputs, bind_out
 from .profile import Profile, ProfileRow, Span
 from .remote import NO_MEMORIES, HostTensor, PortMemories, RemoteTensor
-from .tensor import Outputs, bind_inputs, check_outputs
+from .tensor import NO_INPUTS, Outputs, bind_inputs, check_outputs
 
 __all__ = [
     "AsyncRun",
@@ -242,11 +242,12 @@ class InferRequest(OtherNames):
         columns = ("node", "operator", "executed as", "µs", "subgraph")
         return html_table(f"Request on {self._device}: {self._state.value}", columns, rows, len(profile))
 
-    def infer(self, inputs: Any, out: Any = None) -> Outputs:
+    def infer(self, inputs: Any = NO_INPUTS, out: Any = None) -> Outputs:
         """Run one inference in the calling thread.
 
         ``inputs``: input -> array (NumPy or ``__dlpack__``), by name, position or port; a list of arrays in the order
-        of the inputs; or one array if the model has one input. They are not modified. The callback is not called.
+        of the inputs; one array if the model has one input; or left out if the model has no inputs, or values for all
+        of them. They are not modified. The callback is not called.
 
         ``out``: arrays that receive results, by output name, or a sequence in the order of the outputs; None leaves an
         output to the device. They are NumPy arrays, or have ``__dlpack__`` or a buffer, or are `RemoteTensor` objects.
@@ -439,7 +440,7 @@ class InferRequest(OtherNames):
         """The positions of the outputs that stay in the memory of a device."""
         return _NOTHING if given is None else frozenset(given.kept & self._memories.outputs.keys())
 
-    def start_async(self, inputs: Any, out: Any = None) -> None:
+    def start_async(self, inputs: Any = NO_INPUTS, out: Any = None) -> None:
         """Start one inference in a thread of the device's executor, and return.
 
         ``inputs``, ``out``: as for `infer`. Do not modify the inputs or use ``out`` until the inference is done. Raises

@@ -19,7 +19,9 @@ from ..model.types import Port
 from .conversion import Unfit, as_array, on_device
 from .remote import RemoteContext, RemoteTensor
 
-__all__ = ["Outputs", "bind_inputs", "check_outputs", "inputs_by_name", "keyed_by_name"]
+__all__ = ["NO_INPUTS", "Outputs", "bind_inputs", "check_outputs", "inputs_by_name", "keyed_by_name"]
+
+NO_INPUTS: Mapping[Any, Any] = types.MappingProxyType({})
 
 _MOST_SUMMARIZED = 1 << 22  # elements of a result whose range a table shows
 _MOST_NAMES = 5  # of unknown inputs in a message
