@@ -104,6 +104,21 @@ class Maker(Net):
                     self.node("If", condition, is_output=0.0, then_branch=graphs[0], else_branch=graphs[1])
                 )
 
+    def into_loop(self, end: str) -> str:
+        """The whole model becomes the body of a Loop, whose trips are all alike; its last result."""
+        names = list(dict.fromkeys([*self.outputs, end]))
+        empty = helper.make_empty_tensor_value_info
+        ports = [helper.make_tensor_value_info("trip", 7, ()), helper.make_tensor_value_info("go", 9, ())]
+        rows = [helper.make_node("Identity", [name], [f"{name}_row"]) for name in ("go", *names)]
+        body = helper.make_graph([*self.nodes, *rows], "body", ports, [empty(f"{name}_row") for name in ("go", *names)])
+        self.nodes = []
+        self.states_shapes = False
+        made = [f"{name}_rows" for name in names]
+        trips = super().constant(np.array(self.pick(1, 2), np.int64))
+        self.nodes = [helper.make_node("Loop", [trips, ""], made, body=body)]
+        self.outputs = made
+        return made[-1]
+
     # -- schemes
 
     def kinds(self) -> tuple[str, ...]:
@@ -520,4 +535,6 @@ def case(rng: np.random.Generator) -> Case:
         made = m.quantized(made, scheme)
         if m.often(0.5):
             made = m.dequantized(made, m.scheme(scheme.dtype) if m.off() else scheme)
+    if m.often(0.06):
+        made = m.into_loop(made)
     return m.case(f"{build.__name__}, opset {m.opset}, rate {m.rate}", made, 0.0)
