@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from hetero import Core
 from hetero.devices.cpu.order import late_order
@@ -62,6 +63,48 @@ def test_each_node_runs_behind_as_many_python_nodes_as_its_readers_allow(seed: i
 def test_without_python_nodes_the_order_is_kept() -> None:
     nodes = [stand_in([0], [1], False), stand_in([0], [2], False), stand_in([1], [3], False)]
     assert list(late_order(nodes)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("op_type", ["Transpose", "MatMul", "Relu"])
+def test_a_quantized_node_behind_an_if_is_computed_by_another(op_type: str) -> None:
+    """A node that stays in the model computes the result of the QuantizeLinear, which plans leave out."""
+    small = helper.make_graph(
+        [helper.make_node("Slice", ["x", "zero", "one"], ["small"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("small", TensorProto.INT8, None)],
+    )
+    whole = helper.make_graph(
+        [helper.make_node("Sub", ["x", "x"], ["whole"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("whole", TensorProto.INT8, None)],
+    )
+    nodes = [
+        helper.make_node("If", ["c"], ["q"], then_branch=small, else_branch=whole),
+        helper.make_node("DequantizeLinear", ["q", "half"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "half"], ["e"]),
+        helper.make_node(op_type, ["d", "e"] if op_type == "MatMul" else ["d"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "half", "point"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "half", "point"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.INT8, [2, 2]),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+    ]
+    arrays = {"zero": np.array([0]), "one": np.array([1]), "half": np.float32(0.5), "point": np.int8(1)}
+    constants = [
+        numpy_helper.from_array(np.asarray(array), name)
+        for name, array in (arrays | {"w": np.int8([[1, 0], [2, 4]])}).items()
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    compiled = Core().compile_model(Core().read_model(proto), "CPU")
+    for c in (True, False):
+        feeds = {"x": np.int8([[1, 2], [3, -4]]), "c": np.array(c)}
+        np.testing.assert_array_equal(compiled(feeds)["y"], session.run(None, feeds)[0])
 
 
 def transposed_before_if() -> onnx.ModelProto:

@@ -7,29 +7,34 @@ plan in which an If disappears, because its condition is known, then has the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .registry import NodePlan
 
 __all__ = ["late_order"]
 
 
-def late_order(nodes: Sequence[NodePlan]) -> Sequence[int]:
+def late_order(nodes: Sequence[NodePlan], unread: Collection[int] = ()) -> Sequence[int]:
     """The indices of ``nodes``, which are in topological order, in another such order. Nodes that run in Python keep
-    their order, because random numbers depend on it.
+    their order, because random numbers depend on it. ``unread``: nodes that plans leave out. Others may compute their
+    results, so they say nothing about the order.
 
     A node's stage is the number of nodes that run in Python before it. The earliest follows from its operands, the
     latest from its readers; a node that only outputs read keeps its earliest."""
-    number = {i: stage for stage, i in enumerate(i for i, plan in enumerate(nodes) if _runs_in_python(plan))}
+    in_python = (i for i, plan in enumerate(nodes) if i not in unread and _runs_in_python(plan))
+    number = {i: stage for stage, i in enumerate(in_python)}
     if not number:
         return range(len(nodes))
     made_in: dict[int, int] = {}  # value -> the first stage that may read it
     stages = []
     for i, plan in enumerate(nodes):
         stages.append(number.get(i, max((made_in.get(value, 0) for value in plan.inputs if value >= 0), default=0)))
-        made_in.update((value, stages[i] + (i in number)) for value in plan.outputs)
+        if i not in unread:
+            made_in.update((value, stages[i] + (i in number)) for value in plan.outputs)
     read_in: dict[int, int] = {}  # value -> the first stage that reads it
     for i in range(len(nodes) - 1, -1, -1):
+        if i in unread:
+            continue
         readers = [read_in[value] for value in nodes[i].outputs if value in read_in]
         if readers and i not in number:
             stages[i] = min(readers)

@@ -125,7 +125,7 @@ class Planner:
                 self.nodes, self.output_ids, self.constant, self._packed.pages.take
             )
             self._unread |= self._convolutions.unread
-        self._order = late_order(self.nodes)
+        self._order = late_order(self.nodes, self._unread)
 
     def _fold(self, known: frozenset[int]) -> frozenset[int]:
         """Compute the nodes that depend only on constants, except ``known``, whose results are stored; returns the
