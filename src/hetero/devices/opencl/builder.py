@@ -94,6 +94,8 @@ class Builder:
         for position, slot in enumerate(slots):
             if isinstance(slot, Slot):
                 slot.uses.append((number, position))
+                if slot is self.failed:
+                    slot.writers.append(number)
         (self.memory(writes) if isinstance(writes, Tensor) else writes).writers.append(number)
         self.steps.append(KernelStep(self.node, source, slots, rounded, local_size))
 

@@ -137,6 +137,22 @@ def test_indices_out_of_bounds(core: hetero.Core, wrong: int) -> None:
     np.testing.assert_array_equal(request.infer({"x": X, "i": ints(0, -1)})[0], X[:, [0, -1]])
 
 
+@pytest.mark.parametrize("wrong", [1, -2, 2**40])
+def test_indices_out_of_bounds_of_results_that_stay_on_the_device(core: hetero.Core, wrong: int) -> None:
+    """The check waits for the kernel, although nothing else copies its result to the host."""
+    x = np.zeros((1, 1 << 18), np.float32)
+    nodes = [node("Gather", ["x", "i"], ["y"], "the_gather"), node("Neg", ["y"], ["z"])]
+    model = core.read_model(model_of(nodes, {"x": x, "i": ints(0, wrong)}, outputs=["y", "z"]))
+    for request in (
+        core.compile_model(model, "OPENCL").create_infer_request(),
+        core.compile_model(model, "HETERO:OPENCL,CPU", pins={"z": "CPU"}).create_infer_request(),
+    ):
+        for _ in range(3):
+            with pytest.raises(hetero.InferenceError, match="node 'the_gather' .Gather.: an index is out of bounds"):
+                request.infer([x, ints(0, wrong)], out=hetero.ON_DEVICE)
+            np.testing.assert_array_equal(request.infer([x, ints(0, -1)])["z"], -x[[0, 0]])
+
+
 def test_expand_and_tile(core: hetero.Core) -> None:
     inputs = {"x": X[:, :1], "s": np.array(2, np.float32)}
     constants = {
