@@ -199,6 +199,30 @@ def test_out_of_device_memory(core: hetero.Core, monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(request.infer(x)[0], expected, 1e-5)
 
 
+def test_memory_of_dropped_results_gets_no_owner_while_kernels_write_to_it(core: hetero.Core) -> None:
+    """One request runs ahead of the device and drops its results; another one on another queue gets their memory."""
+    size = 500
+    x, w = normal(size, size), normal(size, size) / np.float32(size**0.5)
+    values = ["x", "v0", "v1", "v2", "v3"]
+    nodes = [node("MatMul", [values[at], "w"], [values[at + 1]]) for at in range(4)]
+    nodes.append(node("Softmax", ["v3"], ["y"]))
+    config = {"OUTPUTS_ON_DEVICE": True}
+    slow = core.compile_model(core.read_model(model_of(nodes, {"x": x}, {"w": w}, outputs=["y"])), "OPENCL", config)
+    quick = core.compile_model(core.read_model(model_of([node("Neg", ["x"], ["y"])], {"x": x})), "OPENCL", config)
+    first, second = slow.create_infer_request(), quick.create_infer_request()
+    negated = quick(x)[0]
+    for request in (first, second):
+        request.infer(negated)[0].numpy()
+    for _ in range(3):
+        for _ in range(2):  # the second frees the memory of the first
+            first.infer(negated)
+        results = [second.infer(negated)[0] for _ in range(4)]
+        runner: Any = first._runner
+        runner._finish()
+        for result in results:
+            np.testing.assert_array_equal(result.numpy(), x)
+
+
 class Failing:
     """pyopencl, of which all commands after the next ``left`` fail with ``error``."""
 

@@ -1,6 +1,6 @@
 """The memory of one device: buffers, values that stay on the device, and pinned host memory for copies.
 
-A buffer that is given back may still be read by kernels that were started before. The buffer remembers their events
+A buffer that is given back may still be used by kernels that were started before. The buffer remembers their events
 (`Block.events`), and its next owner waits for them on the device.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -150,12 +150,20 @@ class Memory:
         with self._lock:
             free = self._free.get(size)
             if free:
-                buffer, events = free.pop()
+                idle = (at for at, (_, events) in enumerate(free) if all(map(is_done, events)))
+                buffer, events = free.pop(next(idle, -1))
                 self._free_blocks -= 1
                 block = Block(self, buffer, size, pooled=True)
                 block.events = events
                 return block
         return Block(self, self._buffer(size), size, pooled=True)
+
+    def note_use(self, blocks: Iterable[Block], event: Any) -> None:
+        """Let the next owners of the blocks wait for ``event``."""
+        with self._lock:
+            for block in blocks:
+                if not block.is_constant:  # nothing is written to it
+                    block.events = [*(each for each in block.events if not is_done(each)), event]
 
     def upload(self, array: NDArray[Any]) -> Block:
         """A new block with the contents of ``array``. Returns when they are copied."""

@@ -20,7 +20,7 @@ from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
 from . import backend
 from .context import OpenclTensor, context_of
 from .device import Device, Stream
-from .memory import DeviceValue, Staging, is_done
+from .memory import DeviceValue, Staging
 from .plan import Plan
 from .planner import Planner
 from .steps import ProductStep
@@ -322,9 +322,10 @@ class _Run:
         is_left = bool(runner._kept) and self._last is not None
         runner._tail = self._last if is_left else None
         if is_left:
-            for value in self._values:
-                if isinstance(value, DeviceValue):
-                    value.block.events = [*(each for each in value.block.events if not is_done(each)), self._last]
+            used = [value.block for value in self._values if isinstance(value, DeviceValue)]
+            # Also of results: if the caller drops them, the memory may get a new owner while kernels write to it.
+            used += [result.value.block for result in results if isinstance(result, OpenclTensor)]
+            self._memory.note_use(used, self._last)
         elif self._last is not None:
             self._last.wait()
         if runner._timed:
