@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +85,14 @@ def test_kernels(tile: product.Tile, dtype: Any, limit: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("ALL_TILES" not in os.environ, reason="runs with ALL_TILES=1: pocl 3.1 hung in it once")
 @pytest.mark.parametrize("tile", product.TILES)
 def test_every_kernel(tile: product.Tile) -> None:
     rng = np.random.default_rng(1)
     assert tile.fits(first_device())
+    # Each product needs its own kernel. pocl compiles one of the largest tiles for up to 11 s.
+    count = 1 if tile.rows * tile.columns > 128 * 128 else 3
     for dtype, limit in ((np.float32, 2e-6), (np.float16, 2e-3)):
-        for _ in range(3):
+        for _ in range(count):
             check_kernel(tile, rng, dtype, limit)
 
 
