@@ -15,8 +15,11 @@ import numpy as np
 import onnx
 
 import hetero
-from hetero.assign import assign_by_cost
+from hetero import _assign
+from hetero.assign import AssignmentProblem, assign_by_cost
 from hetero.assign.cuts import least_latency
+from hetero.assign.memory import RangeMemory, Values, footprint
+from hetero.assign.memory.order import late_order
 from hetero.assign.pipeline import balance_stages
 from hetero.assign.schedule import Room, least_makespan
 from hetero.partition import POLICIES, Graph, TransitiveClosure, partition_graph
@@ -283,6 +286,80 @@ def makespan(folder: Path) -> Any:
     return cut.partition.subgraph_of.tolist(), cut.latency, within, scheduler.lower_bound()
 
 
+@functools.cache
+def _schedule_of(n: int) -> Any:
+    from schedule_cases import make_case
+
+    rng = np.random.default_rng(5)
+    edges = [(a, b) for b in range(1, n) for a in {max(0, b - 1 - int(each)) for each in rng.integers(0, 9, 2)}]
+    devices = {"lane": np.array([0, 1, 1]), "shares": np.array([1, 1, 0]), "hand_over": 0.01}
+    return make_case(edges, rng.random((3, n)), 0.1, 0.1, inputs=(0, 1), outputs=(1, n - 1), **devices)
+
+
+def schedule(folder: Path, n: int = 160) -> Any:
+    """Each function of the schedule's core once, so that each is interrupted. ``n``: nodes, which are sorted by digits,
+    not by insertion."""
+    case = _schedule_of(n)
+    scheduler = case.scheduler.with_problem(case.problem)
+    room = Room(
+        np.arange(n), np.arange(n) // 2, np.ones((n + 1) // 2), np.ones(n), np.full(case.problem.num_devices, n)
+    )
+    device_of = scheduler.assign(room)
+    runs = scheduler.runs(device_of)
+    return device_of.tolist(), runs.partition.subgraph_of.tolist(), runs.latency, scheduler.lower_bound()
+
+
+def schedule_large(folder: Path) -> Any:
+    """So many nodes that loops which look for signals every 65,536 units of work do so."""
+    return schedule(folder, 12_000)
+
+
+@functools.cache
+def _cut_case() -> Any:
+    """A problem of three devices, and a network that reductions leave as it is."""
+    rng = np.random.default_rng(6)
+    n = 60
+    edges = sorted({(a, b) for a, b in rng.integers(0, n, (4 * n, 2)).tolist() if a < b})
+    graph = Graph.from_edges(*zip(*edges, strict=True), n)
+    work, size = rng.random((3, n)), rng.random(n)
+    work[rng.random((3, n)) < 0.1] = np.inf
+    work[0] = np.where(np.isfinite(work).any(axis=0), work[0], 1.0)
+    links = rng.random((3, 3))
+    problem = AssignmentProblem.from_graph(graph, work, size, links, links)
+    start = np.argmin(work, axis=0).astype(np.int32)
+    tail, head = np.array(edges, np.int32).T
+    network = (tail, head, rng.integers(0, 9, len(tail)), rng.integers(0, 9, len(tail)), rng.integers(-9, 10, n))
+    return problem, start, network
+
+
+def minimum_cuts(folder: Path) -> Any:
+    """Each function of the assignment's core once, so that each is interrupted."""
+    problem, start, network = _cut_case()
+    moved = problem.move(start, 1)
+    cuts = [_assign.min_cut(*network, reduce) for reduce in (False, True)]
+    return moved.tolist(), problem.cost(moved).total, [(flow, side.tolist(), cut) for flow, side, cut in cuts]
+
+
+@functools.cache
+def _values_case() -> Any:
+    rng = np.random.default_rng(7)
+    n = 40
+    reads = np.array([(v, u) for u in range(1, n) for v in rng.integers(0, u, 2)] + [(n + u // 3, u) for u in range(n)])
+    producer = [*range(n), *[-1] * n]
+    sizes = rng.integers(1, 99, 2 * n)
+    return n, producer, sizes, reads[:, 0], reads[:, 1], np.arange(2 * n) >= n, np.arange(2 * n) == n - 1
+
+
+def memory(folder: Path) -> Any:
+    """Each function that counts memory."""
+    n, *arrays = _values_case()
+    values = Values.from_arrays(n, *arrays)
+    subgraph_of = np.arange(n) // 4
+    needs = footprint(values, subgraph_of, np.arange(n // 4) % 2, 2)
+    ranges = RangeMemory(values, late_order(values))
+    return needs.total.tolist(), needs.peak_node.tolist(), ranges.needs_from(3).tolist(), ranges.reach_back(n, 700.0)
+
+
 def balance(folder: Path) -> Any:
     case = _pipeline_case()
     return balance_stages(case.graph, case.problem, case.launch, 3).stage_of.tolist()
@@ -375,11 +452,12 @@ def _files(folder: Path) -> Any:
     return sorted((str(path.relative_to(folder)), path.read_bytes()) for path in folder.rglob("*") if path.is_file())
 
 
+SINGLE = (schedule, schedule_large, minimum_cuts, memory)
 IN_MEMORY: dict[str, Callable[[Path], Any]] = {
     **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
     **{
         operation.__name__: operation
-        for operation in (read, graph, limited, weighted, checked, closure, assign, makespan, balance)
+        for operation in (read, graph, limited, weighted, checked, closure, assign, makespan, balance, *SINGLE)
     },
     **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
     **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},

@@ -174,6 +174,13 @@ int posix_memalign(void **memory, size_t alignment, size_t size)
     return 0;
 }
 
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    if (!counts(CALLER))
+        return __libc_memalign(alignment, size);
+    return fails(MEMORY) ? (errno = ENOMEM, NULL) : keep(__libc_memalign(alignment, size));
+}
+
 void free(void *block)
 {
     forget(block);

@@ -21,6 +21,9 @@ QUICK = (
     "closure",
     "limited",
     "weighted",
+    "schedule",
+    "minimum_cuts",
+    "memory",
     *(f"partition_{policy}" for policy in POLICIES),
 )
 READS = ("read", "keys", "skeletons")
@@ -53,6 +56,13 @@ def test_each_computation_may_be_interrupted(operation: str, library: Path) -> N
     """As by a signal handler that raises, at points that are spread over its work: nothing is kept, and the next run is
     right."""
     found = shim.run(library, operation, "interrupts", step=4)
+    assert found["problems"] == []
+    assert found["failures"] > 0
+
+
+def test_large_schedules_may_be_interrupted(library: Path) -> None:
+    """At fewer points."""
+    found = shim.run(library, "schedule_large", "interrupts", step=1)
     assert found["problems"] == []
     assert found["failures"] > 0
 

@@ -38,7 +38,9 @@ def make_case(
     """``work``: [devices, nodes]. ``links``: seconds per unit of each link. ``inputs``: nodes that read the input."""
     k, n = work.shape
     graph = Graph.from_edges(np.array([a for a, _ in edges], np.int64), np.array([b for _, b in edges], np.int64), n)
-    readers: list[list[int]] = [sorted({b for a, b in edges if a == node}) for node in range(n)]
+    readers: list[list[int]] = [[] for _ in range(n)]
+    for a, b in sorted(set(edges)):
+        readers[a].append(b)
     for node in outputs:
         readers[node].append(n)
     readers.append(list(inputs))

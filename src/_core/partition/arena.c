@@ -51,11 +51,11 @@ void *hg_take(hg_arena *arena, int64_t count, size_t size)
         return NULL;
     HT_ASSERT(arena->current >= 0 && arena->current < arena->blocks && arena->used <= arena->size[arena->current]);
     const size_t bytes = ((size_t)count * size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    while (arena->size[arena->current] - arena->used < bytes) {
+    while (HG_SEPARATE_ARRAYS || arena->size[arena->current] - arena->used < bytes) {
         if (arena->current + 1 == arena->blocks) {
             if (arena->blocks == HG_ARENA_BLOCKS)
                 return NULL;
-            const size_t last = arena->size[arena->current];
+            const size_t last = HG_SEPARATE_ARRAYS ? 0 : arena->size[arena->current];
             arena->size[arena->blocks] = bytes > last ? bytes : last;
             arena->block[arena->blocks] = new_block(&arena->size[arena->blocks]);
             if (!arena->block[arena->blocks])
@@ -64,6 +64,8 @@ void *hg_take(hg_arena *arena, int64_t count, size_t size)
         }
         arena->current++;
         arena->used = 0;
+        if (HG_SEPARATE_ARRAYS)
+            break;
     }
     void *memory = arena->block[arena->current] + arena->used;
     arena->used += bytes;

@@ -2,16 +2,23 @@
  *
  * Each pass allocates what it needs. Its caller then releases everything since a mark, so that later passes reuse pages
  * that are already mapped and cached. New pages would take a third of the time of partitioning a million nodes. Large
- * blocks request huge pages. */
+ * blocks request huge pages.
+ *
+ * In debug builds, each array is a block, which its release frees: tests of allocation failures reach each of them. */
 #ifndef HETERO_PARTITION_ARENA_H
 #define HETERO_PARTITION_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "../invariant.h"
 
-enum { HG_ARENA_BLOCKS = 48 }; /* each at least as large as the one before */
+#ifdef NDEBUG
+enum { HG_SEPARATE_ARRAYS = 0, HG_ARENA_BLOCKS = 48 }; /* each at least as large as the one before */
+#else
+enum { HG_SEPARATE_ARRAYS = 1, HG_ARENA_BLOCKS = 1024 };
+#endif
 
 typedef struct {
     char *block[HG_ARENA_BLOCKS];
@@ -39,6 +46,8 @@ static inline hg_mark hg_arena_mark(const hg_arena *arena) { return (hg_mark){ar
 static inline void hg_arena_release(hg_arena *arena, hg_mark mark)
 {
     HT_ASSERT(mark.current < arena->current || (mark.current == arena->current && mark.used <= arena->used));
+    while (HG_SEPARATE_ARRAYS && arena->blocks > mark.current + 1)
+        free(arena->block[--arena->blocks]);
     arena->current = mark.current;
     arena->used = mark.used;
 }

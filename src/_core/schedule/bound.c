@@ -114,8 +114,9 @@ int hg_makespan_bound(const hg_machine *m, double *bound, hg_arena *arena, hg_wa
         if (is_used[lane])
             sum += weight[lane] = 1 / (lane_work[lane] > LEAST_WORK ? lane_work[lane] : LEAST_WORK);
     const double affordable = COST_PER_BOUND / ((double)m->n * costs->k);
+    /* unreached: fewer than 2, for 32 million pairs of node and device */
     const int rounds = affordable < 2 ? 2 : affordable > ROUNDS ? ROUNDS : (int)affordable;
-    for (int round = 0; round < rounds && sum > 0; round++) {
+    for (int round = 0; round < rounds; round++) {
         for (int lane = 0; lane < HG_MOST_LANES; lane++)
             weight[lane] /= sum;
         const double value = weighted_work(m, weight, load);

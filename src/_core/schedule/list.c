@@ -85,7 +85,7 @@ static int node_keys(const hg_machine *m, const double *seconds, size_t stride, 
             const double extra = crossing ? crossing[value] : 0;
             for (int32_t r = costs->indptr[value]; r < costs->indptr[value + 1]; r++) {
                 const int32_t reader = costs->readers[r];
-                if (reader < m->n && key[reader] - extra < after)
+                if (reader < m->n && reader != v && key[reader] - extra < after)
                     after = key[reader] - extra;
             }
             work += 2 + costs->indptr[value + 1] - costs->indptr[value];

@@ -453,3 +453,60 @@ def test_kinds_of_graphs(kind):
     check_partition(graph, device, runs.partition.subgraph_of, ordered=True)
     auto = scheduler.in_start_order(partition_graph(graph, device))
     assert runs.latency <= 1.25 * auto.latency
+
+
+def problem_of(readers, work, latency=None):
+    """``readers``: of the value that each node makes."""
+    links = np.zeros((len(work), len(work))) if latency is None else latency
+    indptr = np.cumsum([0, *map(len, readers)])
+    flat = np.array([reader for row in readers for reader in row], np.int64)
+    return AssignmentProblem.from_values(work, range(len(readers)), indptr, flat, np.ones(len(readers)), links, links)
+
+
+def test_values_against_the_order_of_the_graph():
+    """The graph has no edges, and its two nodes read each other's values."""
+    scheduler = Scheduler(Graph.from_edges([], [], 2), problem_of([[1], [0]], np.ones((2, 2))), np.zeros(2))
+    for function in (lambda: scheduler.runs([0, 0]), lambda: scheduler.runs([0, 1]), scheduler.assign):
+        with pytest.raises(PartitionError, match="wait for each other"):
+            function()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_node_that_reads_its_own_value_waits_for_nothing(seed):
+    """No caller makes such problems today, but `AssignmentProblem.from_values` takes them."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(2, 100)), 3
+    edges = [(int(a), b) for b in range(1, n) for a in set(rng.integers(0, b, 2).tolist())]
+    graph = Graph.from_edges(*np.array(edges).T, n)
+    work, latency = rng.random((k, n)), rng.random((k, k))
+    readers = [sorted({b for a, b in edges if a == node}) for node in range(n)]
+    own = [sorted({*row, node}) if rng.random() < 0.5 else row for node, row in enumerate(readers)]
+    one, other = (Scheduler(graph, problem_of(each, work, latency), np.ones(k))._machine for each in (readers, own))
+    device_of = one.assign()
+    assert other.assign().tolist() == device_of.tolist()
+    assert other.bound() == one.bound()
+    label, count = one.runs(device_of)
+    assert other.runs(device_of)[0].tolist() == label.tolist()
+    device_of_run = np.zeros(count, np.int32)
+    device_of_run[label] = device_of
+    runs = [each.run(label, device_of_run, True) for each in (one, other)]
+    for first, second in zip(*runs, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_no_nodes():
+    work = np.array([[0.0], [np.inf]])  # of the host
+    scheduler = Scheduler(Graph.from_edges([], [], 0), problem_of([[]], work), np.zeros(2))
+    assert scheduler.assign().tolist() == []
+    assert scheduler.runs([]).latency == 0
+    assert scheduler.lower_bound() == 0
+
+
+def test_bounds_of_many_nodes_and_devices_take_fewer_rounds():
+    rng = np.random.default_rng(0)
+    n, k = 12_000, 250
+    graph = Graph.from_edges([], [], n)
+    work = np.broadcast_to(rng.random(n), (k, n)) * (1 + rng.random((k, 1)))
+    scheduler = Scheduler(graph, problem_of([[]] * n, work), np.zeros(k))
+    exact = 1 / (1 / work.sum(axis=1)).sum()  # all devices are busy to the end
+    assert scheduler.lower_bound() == pytest.approx(exact)
