@@ -11,6 +11,7 @@ from faults import shim
 from faults.operations import ON_FILES
 from hetero.partition import POLICIES
 
+CORE = ("schedule", "minimum_cuts", "memory")
 QUICK = (
     "read",
     "read_everything",
@@ -21,9 +22,7 @@ QUICK = (
     "closure",
     "limited",
     "weighted",
-    "schedule",
-    "minimum_cuts",
-    "memory",
+    *CORE,
     *(f"partition_{policy}" for policy in POLICIES),
 )
 READS = ("read", "keys", "skeletons")
@@ -55,7 +54,7 @@ def test_some_allocations_may_fail(operation: str, library: Path) -> None:
 def test_each_computation_may_be_interrupted(operation: str, library: Path) -> None:
     """As by a signal handler that raises, at points that are spread over its work: nothing is kept, and the next run is
     right."""
-    found = shim.run(library, operation, "interrupts", step=4)
+    found = shim.run(library, operation, "interrupts", step=32 if operation in CORE else 4)
     assert found["problems"] == []
     assert found["failures"] > 0
 

@@ -306,7 +306,7 @@ static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
         if (hg_interrupted_at(watch, i, 1))
             return HG_INTERRUPTED;
     }
-    if (vertices > INT32_MAX - 2)
+    if (vertices > INT32_MAX - 2) /* unreached: the problem alone takes tens of gigabytes */
         return HG_TOO_LARGE;
     b->vertex = HG_TAKE(arena, int32_t, c->n);
     b->excess = HG_TAKE(arena, double, vertices);
