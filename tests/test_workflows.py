@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import runpy
@@ -89,3 +90,11 @@ def test_workflows_use_the_lowest_python(workflow: str) -> None:
     [lowest] = re.findall(r'^requires-python = ">=(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     used = re.findall(r'python-version: "(.*?)"', (ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text())
     assert set(used) == {lowest}
+
+
+def test_release_finds_the_wheel_whose_contents_it_lists() -> None:
+    """`wheel tags` sorts the tags of a platform."""
+    [pattern] = re.findall(r"tools/sbom\.sh dist/(\S+)", "\n".join(commands_of("release")))
+    targets = runpy.run_path(str(ROOT / "tools" / "build_wheels.py"))["TARGETS"].values()
+    tags = [".".join(sorted(target.tags.split("."))) for target in targets]
+    assert len(fnmatch.filter([f"hetero-{__version__}-cp311-abi3-{tag}.whl" for tag in tags], pattern)) == 1
