@@ -51,6 +51,8 @@ class Maker(Net):
         self.sizes = [{name: self.pick(*sizes) for name, sizes in SIZES.items()} for _ in range(self.calls)]
         self.rate = self.pick(0.0, 0.04, 0.12)
         self.leaks = self.pick(0.0, 0.0, 0.08)
+        self.cuts = self.pick(0.0, 0.0, 0.0, 0.1)
+        """How likely control flow runs behind each node."""
         self.opset = self.pick(13, 17, 19, 21, 21, 23)
         self.schemes: list[Scheme] = []
         self.ranks: tuple[int, ...] = (0, 0, 0, 1)  # of single scales
@@ -83,7 +85,18 @@ class Maker(Net):
         """A node of the pattern, whose first result may be read elsewhere."""
         made = self.node(op, *inputs, outputs=outputs, is_output=0.0, **attributes)
         self.leak(made)
-        return made
+        return self.cut(made) if self.often(self.cuts) else made
+
+    def cut(self, value: str) -> str:
+        """The same value by way of an If that runs in Python, because its other branch has another rank."""
+        condition = self.input("bool", (), lambda _: np.asarray(True))
+        graphs = []
+        for name, op, more in (("then_branch", "Identity", []), ("else_branch", "Reshape", [self.ints(-1)])):
+            end = f"{name}{len(self.nodes)}"
+            made = helper.make_node(op, [value, *more], [end])
+            graphs.append(helper.make_graph([made], name, [], [helper.make_empty_tensor_value_info(end)]))
+        self.states_shapes = False
+        return self.node("If", condition, is_output=0.0, then_branch=graphs[0], else_branch=graphs[1])
 
     def leak(self, value: str) -> None:
         if not self.often(self.leaks):
