@@ -255,6 +255,24 @@ def closure(folder: Path) -> Any:
 
 
 @functools.cache
+def _large_graph() -> tuple[Any, ...]:
+    rng = np.random.default_rng(3)
+    n = 12_000
+    target = np.repeat(np.arange(1, n), 2)
+    source = np.maximum(0, target - 1 - rng.integers(0, 9, len(target)))
+    return source, target, n, rng.integers(0, 3, n)
+
+
+def partition_large(folder: Path) -> Any:
+    """So many nodes that loops which look for signals every 65,536 units of work do so."""
+    source, target, n, device = _large_graph()
+    made = Graph.from_edges(source, target, n)
+    found = [partition_graph(made, device, policy) for policy in ("auto", "linear", "depth_height")]
+    hetero.check_partition(made, device, found[0].subgraph_of, maximal=True, ordered=True)
+    return [partition.subgraph_of.tolist() for partition in found]
+
+
+@functools.cache
 def _pipeline_case() -> Any:
     from pipeline_cases import random_case
 
@@ -452,12 +470,24 @@ def _files(folder: Path) -> Any:
     return sorted((str(path.relative_to(folder)), path.read_bytes()) for path in folder.rglob("*") if path.is_file())
 
 
-SINGLE = (schedule, schedule_large, minimum_cuts, memory)
+SINGLE = (partition_large, schedule, schedule_large, minimum_cuts, memory)
 IN_MEMORY: dict[str, Callable[[Path], Any]] = {
     **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
     **{
         operation.__name__: operation
-        for operation in (read, graph, limited, weighted, checked, closure, assign, makespan, balance, *SINGLE)
+        for operation in (
+            read,
+            graph,
+            limited,
+            weighted,
+            partition_large,
+            checked,
+            closure,
+            assign,
+            makespan,
+            balance,
+            *SINGLE,
+        )
     },
     **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
     **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},

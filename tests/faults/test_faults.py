@@ -12,6 +12,8 @@ from faults.operations import ON_FILES
 from hetero.partition import POLICIES
 
 CORE = ("schedule", "minimum_cuts", "memory")
+FINE = (*CORE, "graph", "checked", "closure", *(f"partition_{policy}" for policy in POLICIES))
+"""Operations that are interrupted at many points, because they take about a millisecond."""
 QUICK = (
     "read",
     "read_everything",
@@ -54,14 +56,15 @@ def test_some_allocations_may_fail(operation: str, library: Path) -> None:
 def test_each_computation_may_be_interrupted(operation: str, library: Path) -> None:
     """As by a signal handler that raises, at points that are spread over its work: nothing is kept, and the next run is
     right."""
-    found = shim.run(library, operation, "interrupts", step=32 if operation in CORE else 4)
+    found = shim.run(library, operation, "interrupts", step=32 if operation in FINE else 4)
     assert found["problems"] == []
     assert found["failures"] > 0
 
 
-def test_large_schedules_may_be_interrupted(library: Path) -> None:
+@pytest.mark.parametrize("operation", ["schedule_large", "partition_large"])
+def test_computations_on_many_nodes_may_be_interrupted(operation: str, library: Path) -> None:
     """At fewer points."""
-    found = shim.run(library, "schedule_large", "interrupts", step=1)
+    found = shim.run(library, operation, "interrupts", step=1)
     assert found["problems"] == []
     assert found["failures"] > 0
 

@@ -16,7 +16,7 @@ static const size_t HUGE_PAGE = (size_t)1 << 21;
 static char *new_block(size_t *size)
 {
     const size_t alignment = *size >= 4 * HUGE_PAGE ? HUGE_PAGE : CACHE_LINE;
-    if (*size > SIZE_MAX - alignment)
+    if (*size > SIZE_MAX - alignment) /* unreached: only a count that overflows comes here, and hg_take refuses it */
         return NULL;
     *size = (*size + alignment - 1) / alignment * alignment;
     char *block = (char *)aligned_alloc(alignment, *size);
@@ -47,12 +47,12 @@ void *hg_take(hg_arena *arena, int64_t count, size_t size)
 {
     if (count < 1)
         count = 1;
-    if ((uint64_t)count > (SIZE_MAX - CACHE_LINE) / size)
+    if ((uint64_t)count > (SIZE_MAX - CACHE_LINE) / size) /* unreached: counts are products of int32 numbers */
         return NULL;
     HT_ASSERT(arena->current >= 0 && arena->current < arena->blocks && arena->used <= arena->size[arena->current]);
     const size_t bytes = ((size_t)count * size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     while (HG_SEPARATE_ARRAYS || arena->size[arena->current] - arena->used < bytes) {
-        if (arena->current + 1 == arena->blocks) {
+        if (arena->current + 1 == arena->blocks) { /* unreached: the else and the limit, in debug builds */
             if (arena->blocks == HG_ARENA_BLOCKS)
                 return NULL;
             const size_t last = HG_SEPARATE_ARRAYS ? 0 : arena->size[arena->current];

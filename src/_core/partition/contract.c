@@ -340,7 +340,7 @@ static int try_edges(contraction *s, int32_t max_size, hg_open_edges *open, hg_w
                 open->edge[kept++] = e;
             if (hg_interrupted(watch, 8 + 4 * (before - s->work)))
                 return HG_INTERRUPTED;
-            if (s->attempt == INT32_MAX / 2 - 1) {
+            if (s->attempt == INT32_MAX / 2 - 1) { /* unreached: after a billion attempts */
                 for (int32_t x = 0; x < s->k; x++)
                     s->node[x].seen = 0;
                 s->attempt = 0;

@@ -91,7 +91,7 @@ static inline void *hg_alloc(int64_t count, size_t size)
 {
     if (count < 1)
         count = 1;
-    if ((uint64_t)count > SIZE_MAX / size)
+    if ((uint64_t)count > SIZE_MAX / size) /* unreached: counts are products of int32 numbers */
         return NULL;
     return malloc((size_t)count * size);
 }

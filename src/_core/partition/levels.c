@@ -23,7 +23,7 @@ static int stays_connected(connectivity *c, int32_t v, int32_t inside)
 {
     const int32_t *const row[2] = {c->g->out, c->g->in}, *const start[2] = {c->g->out_start, c->g->in_start};
     /* Odd numbers mark neighbors of v that are not reached yet; even numbers mark what the search has reached. */
-    if (c->search > INT32_MAX - 4) { /* no numbers are left: start again */
+    if (c->search > INT32_MAX - 4) { /* no numbers are left; unreached: after two billion searches */
         memset(c->seen, 0, (size_t)c->g->n * sizeof *c->seen);
         c->search = 0;
     }

@@ -58,7 +58,7 @@ static int depth_minus_height(const hg_graph *g, const uint8_t *device, int32_t 
         if (hg_interrupted_after(watch, &work, 3 + 2 * (int64_t)(end - begin)))
             goto out;
     }
-    if (deepest > INT32_MAX / 2 - 2) { /* the counts of so many levels would take 8 GB */
+    if (deepest > INT32_MAX / 2 - 2) { /* unreached: the counts of so many levels would take 8 GB */
         status = HG_NO_MEMORY;
         goto out;
     }

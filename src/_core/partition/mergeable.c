@@ -61,7 +61,7 @@ static int can_merge(quotient *q, int32_t a, int32_t b, hg_watch *watch)
         q->in_start[b + 1] - q->in_start[b] == 1)
         return 1;
     int32_t forward = 0, backward = 0, next_forward = 0, next_backward = 0;
-    if (++q->search == INT32_MAX / 2) {
+    if (++q->search == INT32_MAX / 2) { /* unreached: after a billion searches */
         memset(q->seen, 0, (size_t)q->k * sizeof *q->seen);
         q->search = 1;
     }
