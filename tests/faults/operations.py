@@ -22,6 +22,7 @@ from hetero.assign.memory import RangeMemory, Values, footprint
 from hetero.assign.memory.order import late_order
 from hetero.assign.pipeline import balance_stages
 from hetero.assign.schedule import Room, least_makespan
+from hetero.errors import PartitionError
 from hetero.partition import POLICIES, Graph, TransitiveClosure, partition_graph
 
 MODEL = """
@@ -239,6 +240,26 @@ def limited(folder: Path) -> Any:
 def checked(folder: Path) -> Any:
     made, device = _graph()
     hetero.check_partition(made, device, _partition_of_graph(), maximal=True, ordered=True)
+
+
+def refused(folder: Path) -> Any:
+    """Partitions that break a rule, with the nodes that show it."""
+    made, device = _graph()
+    n, valid = made.num_nodes, _partition_of_graph()
+    triangle, crossed = Graph.from_edges([0, 0, 1], [1, 2, 2], 3), Graph.from_edges([0, 1, 0, 1], [3, 2, 2, 3], 4)
+    messages = []
+    for of, devices, labels in (
+        (made, device, np.unique(device, return_inverse=True)[1]),
+        (made, device, np.arange(n)),
+        (made, device, valid.max() - valid),
+        (triangle, [0, 0, 0], [0, 1, 0]),
+        (crossed, [0, 0, 0, 0], [0, 1, 1, 0]),
+    ):
+        try:
+            hetero.check_partition(of, devices, labels, maximal=True, ordered=True)
+        except PartitionError as error:
+            messages.append(str(error))
+    return messages
 
 
 @functools.cache
@@ -475,19 +496,7 @@ IN_MEMORY: dict[str, Callable[[Path], Any]] = {
     **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
     **{
         operation.__name__: operation
-        for operation in (
-            read,
-            graph,
-            limited,
-            weighted,
-            partition_large,
-            checked,
-            closure,
-            assign,
-            makespan,
-            balance,
-            *SINGLE,
-        )
+        for operation in (read, graph, limited, weighted, checked, refused, closure, assign, makespan, balance, *SINGLE)
     },
     **{f"partition_{policy}": functools.partial(partition, policy) for policy in POLICIES},
     **{operation.__name__: operation for operation in (plan, plan_latency, compile_cpu, compile_dynamic)},

@@ -12,7 +12,7 @@ from faults.operations import ON_FILES
 from hetero.partition import POLICIES
 
 CORE = ("schedule", "minimum_cuts", "memory")
-FINE = (*CORE, "graph", "checked", "closure", *(f"partition_{policy}" for policy in POLICIES))
+FINE = (*CORE, "graph", "checked", "refused", "closure", *(f"partition_{policy}" for policy in POLICIES))
 """Operations that are interrupted at many points, because they take about a millisecond."""
 QUICK = (
     "read",
@@ -21,6 +21,7 @@ QUICK = (
     "skeletons",
     "graph",
     "checked",
+    "refused",
     "closure",
     "limited",
     "weighted",
