@@ -30,7 +30,7 @@ coverage="$python -m coverage"
 [ $# -gt 0 ] || set -- tests/model tests/hostile tests/partition tests/assign tests/artifact tests/plan tests/compiling \
     tests/faults/test_faults.py tests/kernels tests/devices/cpu tests/fuzz -m 'not slow'
 # In debug builds, each array of scratch memory is an allocation: up to 12,000 for one operation.
-export FAULTS_MOST_CALLS=500
+export FAULTS_MOST_CALLS=3000
 # Without the limit of time of a test, whose end would lose the counts.
 $coverage run --rcfile=build-branches/coveragerc -m pytest -q -o faulthandler_timeout=0 "$@" || echo 'some tests failed'
 $coverage combine -q --rcfile=build-branches/coveragerc build-branches/data
