@@ -280,6 +280,28 @@ def test_random_models(seed: int) -> None:
                 np.testing.assert_array_equal(one, other)
 
 
+def test_a_broken_chain_is_not_used_after_results_in_given_memory() -> None:
+    nodes = [
+        node("Abs", ["x"], ["a"]),
+        node("Neg", ["a"], ["b"]),
+        node("Gather", ["b", "i"], ["c"]),
+        node("Neg", ["c"], ["y"]),
+    ]
+    runner = cut(model_of(nodes, {"x": ["n"], "i": ["k"]}, {"y": ["k"], "b": ["n"]}))
+    for turn in range(40):
+        x = np.full(3, turn, np.float32)
+        place = np.zeros(8, np.uint8)
+        results = runner.run_into([x, np.array([turn % 3, 0])], [place, place[:0]]) if turn % 10 == 0 else None
+        for _ in range(2):
+            results = runner.run([x, np.array([turn % 3, 0])]) if results is None else results
+            np.testing.assert_array_equal(results[0], [turn, turn])
+            results = None
+        if turn % 10 == 9:
+            assert runner._chains
+            with pytest.raises(hetero.InferenceError):
+                runner.run([x, np.array([7, 0])])
+
+
 def test_results_in_given_memory() -> None:
     runner = cut(line())
     warm(runner, X)

@@ -230,9 +230,12 @@ class ScheduleRunner:
         return None if results is None else [results[at] for at in gives]
 
     def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        program = self._program
         if self._may_chain:
             self._look_for_chains()
+        return self._run(inputs)
+
+    def _run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        program = self._program
         slots = self._schedule.filled(inputs, program.num_slots)
         if self._graph is not None:
             self._run_wide(self._graph, slots)
@@ -246,10 +249,12 @@ class ScheduleRunner:
         """See `PlacingRunner`. A place goes to the step that computes its output, if the runner of the step accepts
         places, or to the copy of the output. An output that is listed twice has one place."""
         place_of = {slot: place for slot, place in zip(self._program.outputs, places, strict=True) if place.nbytes}
+        if self._may_chain:
+            self._look_for_chains()
         before = self._tasks
         self._tasks = [self._placed(task, place_of) for task in before]
         try:
-            return self.run(inputs)
+            return self._run(inputs)
         finally:
             self._tasks = before
 
