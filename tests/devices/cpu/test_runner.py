@@ -74,6 +74,21 @@ def test_every_shape_gets_its_plan_and_is_met_again() -> None:
     assert len(cm._plans.segments()) == plans, "the plan with a symbol holds for all sizes"
 
 
+def test_an_input_of_more_dimensions_than_kernels_support_is_named() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    request = compiled(proto).create_infer_request()
+    for _ in range(2):
+        with pytest.raises(InferenceError, match="'x' has 9 dimensions; CPU supports at most 8"):
+            request.infer({"x": np.ones((1,) * 9, np.float32)})
+        assert request.infer({"x": np.full((1,) * 8, -1, np.float32)})[0].shape == (1,) * 8
+
+
 def test_inputs_of_any_layout() -> None:
     node = helper.make_node("Neg", ["x"], ["y"])
     request = compiled(model_of([node], {"x": ("float32", [4, 6])}, {"y": "float32"})).create_infer_request()

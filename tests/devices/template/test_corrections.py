@@ -198,7 +198,7 @@ def _loop(trips: int, shape: list[int] | None) -> np.ndarray:
 def test_a_loop_without_iterations_and_without_a_known_rank() -> None:
     assert _loop(0, [2, 3]).shape == (0, 2, 3)
     assert _loop(2, None).shape == (2, 2, 3)
-    with pytest.raises(InferenceError, match="to determine the rank of the scanned output 's'"):
+    with pytest.raises(InferenceError, match="cannot determine the rank of the scanned output 's'"):
         _loop(0, None)
 
 

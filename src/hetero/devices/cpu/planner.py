@@ -48,7 +48,7 @@ from .order import late_order
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
-from .values import Call, Context, NeedsData, NeedsHost, Packed, Value, is_opaque, type_of
+from .values import MAX_DIMS, Call, Context, NeedsData, NeedsHost, Packed, Value, is_opaque, type_of
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -357,8 +357,11 @@ class Planner:
 
     def _segment(self, start: int, incoming: dict[int, Value], context: Context) -> Segment:
         values: dict[int, Value] = dict(incoming)
-        for value in incoming.values():
+        for number, value in incoming.items():
             if value.data is None and not is_opaque(value):
+                if value.rank > MAX_DIMS:
+                    name = self.model.value_name(number)
+                    raise InferenceError(f"{name!r} has {value.rank} dimensions; CPU supports at most {MAX_DIMS}")
                 value.storage = context.new_storage()
         staged = [
             number for number in sorted(values) if number >= self.model.num_values
