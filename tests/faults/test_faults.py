@@ -30,7 +30,8 @@ QUICK = (
 )
 READS = ("read", "keys", "skeletons")
 SOLVERS = ("assign", "makespan")
-LONG = ("plan", "plan_latency", "import_", "compile_cpu", "compile_dynamic")
+PLANS = ("plan", "plan_latency")
+LONG = ("import_", "compile_cpu", "compile_dynamic")
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +46,9 @@ def test_each_allocation_may_fail(operation: str, library: Path) -> None:
     assert found["failures"] > 0
 
 
-@pytest.mark.parametrize("operation", SOLVERS)
+@pytest.mark.parametrize("operation", [*SOLVERS, *(pytest.param(name, marks=pytest.mark.slow) for name in PLANS)])
 def test_some_allocations_may_fail(operation: str, library: Path) -> None:
-    """Some allocations of operations that solve hundreds of small problems alike."""
+    """Some allocations of operations that solve hundreds of small problems alike, or take long."""
     found = shim.run(library, operation, "memory", step=29)
     assert found["problems"] == []
     assert found["failures"] > 0
