@@ -112,7 +112,7 @@ class Actor:
             raise DeviceUnavailable(f"{self.name}: Ray cannot start an actor: {_text(error)}") from error
         except ray.exceptions.RayError as error:
             raise self.lost("exited during its start", error) from error
-        except SystemExit as error:  # Ray raises it in threads that wait while it shuts down
+        except SystemExit as error:  # Ray raises it in threads that wait while it shuts down; nothing is left to kill
             self.is_lost = True
             raise WorkerLost(f"{self.name}: its actor was not started, because Ray shuts down") from error
         self.node, self.process, self.host = versions["node"], versions["process"], versions["host"]

@@ -2,7 +2,7 @@
 
 If a body computes ``w = Concat(v, item)`` from a carried ``v`` and passes ``w`` on, every iteration has a longer ``v``,
 so it is planned again and copies all of ``v``. Without that node, ``item`` is a scanned output, all iterations are
-alike, and the items are joined once, after the last trip.
+alike, and the items are joined once, after the last iteration.
 
 Conditions: the Concat has two inputs and is the only reader of ``v`` in the body, which it reads once; nothing but the
 body's output reads ``w``, once. Items must fit ``v`` in type and shape (`check_append`); otherwise the Loop fails, as
