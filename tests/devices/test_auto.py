@@ -345,10 +345,10 @@ def test_the_next_device_takes_over_during_the_trial(
     assert compiled.wait(30_000)
     early.runs_badly = True
     requests = [compiled.create_infer_request() for _ in range(8)]
-    for request in requests:
-        request.start_async(X)
     with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY") as told:
-        list(map(hetero.InferRequest.wait, requests))  # any of them may be the first to fail
+        for request in requests:  # any of them may be the first to fail, before the last one starts too
+            request.start_async(X)
+        list(map(hetero.InferRequest.wait, requests))
     assert len(told) == 1
     for request in requests:
         np.testing.assert_array_equal(request.outputs[0], np.maximum(X, 0))
