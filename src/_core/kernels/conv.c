@@ -292,10 +292,10 @@ static void expect_weights(const convolution *job, int64_t unit, int64_t followi
     enum { KEPT = 64 * 1024 }; /* floats that stay in the L2 cache */
     if (following < 0)
         return;
-    const int64_t chunk = following % job->chunks, m = first_channel(job, chunk);
+    const int64_t chunk = following / job->blocks % job->chunks, m = first_channel(job, chunk);
     const int64_t channels = first_channel(job, chunk + 1) - m;
     const float *w = convolution_of(job, following / job->chunks / job->blocks, NULL).w;
-    if (w == c->w && chunk == unit % job->chunks && channels * c->depth_k <= KEPT)
+    if (w == c->w && chunk == unit / job->blocks % job->chunks && channels * c->depth_k <= KEPT)
         return;
     c->next = w + m * c->depth_k;
     c->next_panels = ht_min64(ht_ceil_div(channels, HT_PANEL), HT_TILE_PANELS);
@@ -308,7 +308,7 @@ static void convolve_unit(const convolution *job, int64_t unit, int64_t followin
         convolve_groups(job, unit, scratch);
         return;
     }
-    const int64_t chunk = unit % job->chunks, block = unit / job->chunks % job->blocks;
+    const int64_t block = unit % job->blocks, chunk = unit / job->blocks % job->chunks;
     ht_conv c = convolution_of(job, unit / job->chunks / job->blocks, scratch);
     if (job->way == DIRECT)
         expect_weights(job, unit, following, &c);
