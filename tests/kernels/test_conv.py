@@ -453,6 +453,32 @@ def test_threads_give_the_same_bits(variant: str, stride: int, pixels: int) -> N
         np.testing.assert_array_equal(alone, packed_convolution.conv(x, w, *geometry, variant=variant, team=team))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("channels", [128, 129, 257, 385, 769, 1153])
+def test_threads_that_share_sums_give_the_same_bits(variant: str, channels: int) -> None:
+    """Few pixels and many input channels: threads compute terms of all outputs, then add them up."""
+    rng = np.random.default_rng(channels)
+    for size, kernel, maps, activation in ((7, 1, 96, 2), (14, 1, 33, 8), (5, 3, 17, 1), (1, 1, 40, 8)):
+        x = rng.standard_normal((1, channels, size, size), np.float32)
+        w = rng.standard_normal((maps, channels, kernel, kernel), np.float32)
+        bias = rng.standard_normal(maps, np.float32) if size != 14 else None
+        addend = rng.standard_normal((1, maps, size, size), np.float32) if size > 7 else None
+        x[0, -1, -1, -1], x[0, 0, 0, 0] = np.nan, np.inf
+        pads = (kernel // 2, kernel // 2)
+        alone, *shared = (
+            packed_convolution.conv(
+                x, w, 1, (1, 1), (1, 1), pads, pads, variant=variant, bias=bias, addend=addend, activation=activation,
+                team=_kernels.Team(threads) if threads > 1 else None,
+            )
+            for threads in (1, 2, 3, 7, 16)
+        )  # fmt: skip
+        for found in shared:
+            np.testing.assert_array_equal(alone, found)
+        expected = naive(x, w, 1, (1, 1), (1, 1), pads, pads)
+        expected = expected + (0 if bias is None else bias[:, None, None]) + (0 if addend is None else addend)
+        np.testing.assert_allclose(alone, ACTIVATIONS[activation](expected), rtol=1e-4, atol=1e-3)
+
+
 SAMPLED = {  # x, w, strides, dilations, pads
     "rows shorter than vectors": ((1, 70, 9, 5), (100, 70, 3, 3), (1, 1), (1, 1), (1, 1)),
     "every second pixel": ((1, 70, 21, 67), (100, 70, 3, 3), (2, 2), (1, 1), (1, 1)),

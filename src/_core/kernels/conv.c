@@ -33,9 +33,11 @@
  * row        gemv.c            output channels        one output pixel, whose window is the whole input
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  *
- * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow:
- * some groups of one image; row: a chunk; winograd: a block of tiles; with tiles, a chunk may begin and end within a group of
- * channels: ht_conv_span). The last blocks of tiles are shared by all threads: each is
+ * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow: some
+ * groups of one image; row: a chunk; wide with few pixels: a term of the sums times a chunk; winograd: a block of tiles; with
+ * tiles, a chunk may begin and end within a group of channels: ht_conv_span). Units are in the order of their channels, so
+ * that a thread writes whole rows of the result: of a row that two threads write, each prefetches what the other one writes.
+ * The last blocks of Winograd's tiles are shared by all threads: each is
  * divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of
  * threads: all ways but row and Winograd's sum the products of an output in the order channel, kernel position, in blocks of
  * a length that depends on the way alone, and the sums of these two do not depend on the division either.
@@ -60,9 +62,14 @@
 #define PLAIN_TILES 1.06
 /* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
 #define READING 2
-/* What a pixel costs each chunk of a WIDE convolution in tiles, in multiply-adds for each k: it comes from the cache of another
- * thread, or goes there. */
+/* What a pixel costs each chunk of a WIDE convolution, in multiply-adds for each k, if it comes from the cache of another thread,
+ * or goes there. */
 #define FOREIGN 13
+
+/* What adding a term to a sum costs, in multiply-adds, and what one more region of the team costs: 1 µs. */
+#define ADDING 2
+#define REGION 60000
+#define MOST_TERMS 16 /* of a sum that is divided by terms */
 
 enum { DEPTHWISE, NARROW, DIRECT, WIDE, ROWS, GROUPED, INSIDE, ROW, WINOGRAD };
 
@@ -155,6 +162,7 @@ typedef struct {
     int64_t pixel_grain;           /* WIDE: blocks are multiples of so many pixels */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
+    int64_t terms;                 /* WIDE: if not 0, units are terms of sums (ht_conv_wide_terms) times chunks */
     int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
 } convolution;
 
@@ -343,6 +351,51 @@ static void convolve_part(void *context, int64_t part, int thread)
                       (float *)ht_scratch(job->call, thread));
 }
 
+/* WIDE by terms: the first term that thread `thread` probably computes. Its scratch memory holds the sums of these terms. */
+static int64_t first_term(const convolution *job, int64_t thread)
+{
+    return ht_part_begin(job->terms, ht_min64(job->terms, ht_team_threads(job->call->team)), thread);
+}
+
+/* The sums of a term. Those of a thread end where its scratch memory ends; the im2col block is at its beginning. */
+static float *sums_of(const convolution *job, int64_t term)
+{
+    int64_t thread = 0;
+    while (first_term(job, thread + 1) <= term)
+        thread++;
+    return (float *)ht_scratch(job->call, (int)thread) + HT_CONV_SCRATCH / 4 -
+           (first_term(job, thread + 1) - term) * job->image.out_channels * job->image.pixels;
+}
+
+/* One term of a chunk of output channels. */
+static void term_part(void *context, int64_t unit, int thread)
+{
+    const convolution *job = (const convolution *)context;
+    const int64_t term = unit / job->chunks, m = first_channel(job, unit % job->chunks);
+    const ht_conv c = convolution_of(job, 0, (float *)ht_scratch(job->call, thread));
+    const ht_conv some = channels_of(&c, m, first_channel(job, unit % job->chunks + 1));
+    ht_conv_wide_term(&some, term, sums_of(job, term) + m * c.pixels);
+}
+
+static void add_part(void *context, int64_t part, int thread)
+{
+    (void)thread;
+    const convolution *job = (const convolution *)context;
+    const int64_t channels = job->image.out_channels;
+    float *sums[MOST_TERMS];
+    for (int64_t term = 0; term < job->terms; term++)
+        sums[term] = sums_of(job, term);
+    ht_conv_wide_add(&job->image, sums, job->terms, ht_part_begin(channels, job->parts, part),
+                     ht_part_begin(channels, job->parts, part + 1));
+}
+
+static void convolve_terms(convolution *job)
+{
+    ht_parallel(job->call->team, job->terms * job->chunks, term_part, job);
+    job->parts = ht_min64(job->image.out_channels, 2 * ht_team_threads(job->call->team));
+    ht_parallel(job->call->team, job->parts, add_part, job);
+}
+
 /* WINOGRAD: the blocks that all threads share. The transformed inputs of shared block i are in the scratch memory of
  * thread i. */
 typedef struct {
@@ -488,6 +541,33 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
     }
 }
 
+/* WIDE: divides a convolution of one image with few pixels by terms of its sums, if that takes less time than `least`. A thread
+ * then reads the channels that it wrote in the convolution before, and writing over them later need not wait for the cache of
+ * another thread. Only the terms pass from one thread to another. */
+static void divide_terms(convolution *job, double least)
+{
+    const ht_conv *c = &job->image;
+    const int64_t terms = ht_conv_wide_terms(c), threads = ht_team_threads(job->call->team);
+    const int64_t outputs = c->out_channels * c->pixels, panels = ht_panel_floats(ht_ceil_div(c->depth_k, terms), c->pixels);
+    const double moved = (double)outputs * (double)terms / (double)threads / (double)c->depth_k;
+    const double foreign = 1 - 1 / (double)threads;
+    if (terms == 1 || terms > MOST_TERMS || c->pixels > HT_BLOCK_N ||
+        ht_ceil_div(terms, threads) * outputs + panels > HT_CONV_SCRATCH / 4)
+        return;
+    for (int64_t chunks = 1; chunks <= ht_min64(job->columns, 4 * threads); chunks++) {
+        const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * job->grain, c->out_channels);
+        const double unit = (in_wide_tiles(c->pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
+                            sampling(c) * (double)c->pixels;
+        const double time = ht_rounds(terms * chunks, threads) * unit / (double)terms + (ADDING + FOREIGN * foreign) * moved +
+                            REGION / (double)c->depth_k;
+        if (time < least) {
+            least = time;
+            job->terms = terms;
+            job->chunks = chunks;
+        }
+    }
+}
+
 /* WIDE: chunks of output channels repeat the sampling of a block, blocks of pixels repeat the reading of a chunk's weights.
  * Few pixels rarely divide evenly into vectors, so both numbers are chosen together. */
 static void divide_wide(convolution *job, int64_t images, int64_t wanted)
@@ -503,6 +583,7 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
         return;
     const int64_t threads = ht_team_threads(job->call->team), most = ht_max64(fewest, ht_ceil_div(wanted, images)) + threads;
     const int flat = ht_conv_flat(c);
+    const double foreign = 1 - 1 / (double)threads; /* the share of the inputs that other threads wrote */
     double least = INFINITY;
     for (int64_t blocks = fewest; blocks <= ht_min64(most, pixel_columns); blocks = ht_next_blocks(blocks)) {
         const int64_t pixels = ht_min64(ht_ceil_div(pixel_columns, blocks) * job->pixel_grain, c->pixels);
@@ -516,7 +597,8 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
                 const double pixel = ht_conv_tiled_pixel(flat) + (chunks > 1 ? FOREIGN : 0);
                 unit = 0.5 * tall * wide + ht_conv_tiled_map(c->has_parts) * tall + pixel * wide;
             } else {
-                unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels + sampling(c) * (double)pixels;
+                unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
+                       (sampling(c) + FOREIGN * foreign) * (double)pixels;
             }
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
             if (time <= least * 1.001) {
@@ -526,6 +608,8 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
             }
         }
     }
+    if (!c->tiled && images == 1)
+        divide_terms(job, least);
 }
 
 /* Divides into blocks and chunks: the best sizes for one thread, reduced if there are too few for all threads. Threads
@@ -694,7 +778,10 @@ int HT_KERNEL(conv)(const ht_call *call)
     else
         job.way = c.in_channels > 0 ? cheapest(&job.image) : WIDE; /* the others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k * (c.tiled ? 0.5 : 1));
-    ht_parallel(call->team, job.parts, convolve_part, &job);
+    if (job.terms > 0)
+        convolve_terms(&job);
+    else
+        ht_parallel(call->team, job.parts, convolve_part, &job);
     if (job.shared > 0)
         convolve_shared(&job);
     return HT_OK;

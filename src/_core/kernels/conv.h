@@ -61,6 +61,15 @@ typedef struct {
  * Columns are output pixels: im2col blocks are packed as the B of a matrix product. */
 #define ht_conv_wide HT_KERNEL(conv_wide)
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1);
+/* Each sum has so many terms, of some consecutive k each, which are added in their order. ht_conv_wide_term computes one term of
+ * all outputs, sums[out_channels][pixels], and ht_conv_wide_add the outputs of channels [m0, m1) from all terms, bit for bit as
+ * ht_conv_wide does. At most HT_BLOCK_N pixels; without c->tiled. */
+#define ht_conv_wide_terms HT_KERNEL(conv_wide_terms)
+int64_t ht_conv_wide_terms(const ht_conv *c);
+#define ht_conv_wide_term HT_KERNEL(conv_wide_term)
+void ht_conv_wide_term(const ht_conv *c, int64_t term, float *sums);
+#define ht_conv_wide_add HT_KERNEL(conv_wide_add)
+void ht_conv_wide_add(const ht_conv *c, float *const *sums, int64_t terms, int64_t m0, int64_t m1);
 #define ht_conv_wide_tiled HT_KERNEL(conv_wide_tiled)
 void ht_conv_wide_tiled(const ht_conv *c, const ht_conv_span *span);
 

@@ -303,24 +303,69 @@ void ht_conv_wide_tiled(const ht_conv *c, const ht_conv_span *span)
 }
 #endif
 
+/* The products of a term. An even number of terms divides evenly among an even number of threads. */
+static int64_t term_length(const ht_conv *c)
+{
+    const int64_t terms = ht_ceil_div(c->depth_k, DEPTH);
+    return ht_max64(1, ht_ceil_div(c->depth_k, terms > 1 ? (terms + 1) / 2 * 2 : 1));
+}
+
+int64_t ht_conv_wide_terms(const ht_conv *c) { return ht_max64(1, ht_ceil_div(c->depth_k, term_length(c))); }
+
+/* One term of the sums at pixels [p0, p1). t: where it goes, and what is added to it. */
+static void multiply(const ht_conv *c, int64_t term, int64_t p0, int64_t p1, ht_tile t)
+{
+    const int64_t k0 = term * term_length(c), k1 = ht_min64(k0 + term_length(c), c->depth_k);
+    t.a = c->w + k0 * HT_PANEL;
+    t.a_row = 1;
+    t.a_k = t.b_k = HT_PANEL;
+    t.b = c->scratch;
+    t.k = k1 - k0;
+    t.b_panel = t.k * HT_PANEL;
+    t.next = k1 < c->depth_k ? c->w + k1 * HT_PANEL : NULL;
+    if (ht_conv_flat(c)) {
+        ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, c->scratch, c->depth_k * HT_PANEL, c->out_channels,
+                        p1 - p0);
+    } else {
+        pack(c, k0, k1, p0, p1, c->scratch);
+        ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
+    }
+}
+
 void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
 {
-    const int64_t blocks = ht_max64(1, ht_ceil_div(c->depth_k, DEPTH)), step = ht_ceil_div(c->depth_k, blocks);
-    for (int64_t block = 0; block < blocks; block++) {
-        const int64_t k0 = block * step, k1 = ht_min64(k0 + step, c->depth_k);
-        const ht_epilogue e = epilogue_of(c, 0, p0);
-        const ht_tile t = {.a = c->w + k0 * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .b = c->scratch,
-                           .b_k = HT_PANEL, .b_panel = (k1 - k0) * HT_PANEL, .c = c->y + p0, .c_row = c->pixels,
-                           .k = k1 - k0, .accumulate = block > 0, .next = block < blocks - 1 ? c->w + k1 * HT_PANEL : NULL,
-                           .epilogue = block == blocks - 1 ? &e : NULL};
-        if (ht_conv_flat(c)) {
-            ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, c->scratch, c->depth_k * HT_PANEL,
-                            c->out_channels, p1 - p0);
-        } else {
-            pack(c, k0, k1, p0, p1, c->scratch);
-            ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
-        }
-    }
+    const int64_t terms = ht_conv_wide_terms(c);
+    const ht_epilogue e = epilogue_of(c, 0, p0);
+    for (int64_t term = 0; term < terms; term++)
+        multiply(c, term, p0, p1, (ht_tile){.c = c->y + p0, .c_row = c->pixels, .accumulate = term > 0,
+                                            .epilogue = term == terms - 1 ? &e : NULL});
     for (int64_t m = 0; m < c->out_channels && !ht_unary_is_clip(c->activation); m++)
         activate(c, m, p0, p1);
+}
+
+void ht_conv_wide_term(const ht_conv *c, int64_t term, float *sums)
+{
+    multiply(c, term, 0, c->pixels, (ht_tile){.c = sums, .c_row = c->pixels});
+}
+
+void ht_conv_wide_add(const ht_conv *c, float *const *sums, int64_t terms, int64_t m0, int64_t m1)
+{
+    const vf low = vf_set1(c->low), high = vf_set1(c->high);
+    for (int64_t m = m0; m < m1; m++) {
+        const int64_t row = m * c->pixels;
+        const vf bias = vf_set1(c->bias ? c->bias[m] : 0.0f);
+        for (int64_t p = 0; p < c->pixels; p += VF_LANES) {
+            const int64_t left = ht_min64(VF_LANES, c->pixels - p), at = row + p;
+            vf sum = vf_load_n(sums[0] + at, left);
+            for (int64_t term = 1; term < terms; term++)
+                sum += vf_load_n(sums[term] + at, left);
+            if (c->bias)
+                sum += bias;
+            if (c->addend)
+                sum += vf_load_n(c->addend + at, left);
+            vf_store_n(c->y + at, left, vf_min(high, vf_max(low, sum)));
+        }
+        if (!ht_unary_is_clip(c->activation))
+            activate(c, m, 0, c->pixels);
+    }
 }

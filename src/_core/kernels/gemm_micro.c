@@ -83,7 +83,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     /* C is prefetched meanwhile: stores to uncached lines would fill the store buffer at the end. */
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < panels; j++)
-            __builtin_prefetch(t->c + i * t->c_row + j * HT_PANEL, 1, 3);
+            ht_fetch_to_write(t->c + i * t->c_row + j * HT_PANEL);
     if (t->epilogue && t->epilogue->addend)
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < panels; j++)
@@ -279,7 +279,7 @@ HT_INLINE void quad_body(const quad *q, const int width, const int packs)
     for (int r = 0; r < QUAD; r++)
 #pragma GCC unroll 3
         for (int j = 0; j < width; j += 16 / VF_LANES) {
-            __builtin_prefetch(q->c + r * q->c_row + j * VF_LANES, 1, 3);
+            ht_fetch_to_write(q->c + r * q->c_row + j * VF_LANES);
             if (q->addend)
                 __builtin_prefetch(q->addend + r * q->addend_row + j * VF_LANES, 0, 3);
         }

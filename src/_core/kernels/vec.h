@@ -439,4 +439,14 @@ HT_INLINE vf vf_copysign(vf magnitude, vf sign)
 HT_INLINE float vf_hmax(vf a) { return HT_UNLIKELY(vm_any(vf_isnan(a))) ? NAN : vf_hmax_(a); }
 HT_INLINE float vf_hmin(vf a) { return HT_UNLIKELY(vm_any(vf_isnan(a))) ? NAN : vf_hmin_(a); }
 
+/* Fetches a cache line that is written soon, with the right to write it: another processor may have it. */
+HT_INLINE void ht_fetch_to_write(const float *p)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*p));
+#else
+    __builtin_prefetch(p, 1, 3);
+#endif
+}
+
 #endif
