@@ -15,6 +15,7 @@ from onnx import helper
 import hetero
 import real_models
 from hetero.plugin.profile import Profile
+from lost_workers import LostWorkers
 from model_zoo import light, make_model, minilm
 from report_cases import HOSTILE_NAMES, chain
 
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):  # pytest-xdist would begin with the groups that have the most tests
         config.option.loadscopereorder = False
         config.option.maxworkerrestart = "0"  # with groups, it would wait for ever for tests of a process that crashed
+        config.pluginmanager.register(LostWorkers())
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

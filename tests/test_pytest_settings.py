@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,23 @@ def test_process(number, pytestconfig):
     (pytestconfig.rootpath / os.environ["PYTEST_XDIST_WORKER"]).touch()
 """
 
+PLUGIN = """
+from lost_workers import LostWorkers
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(LostWorkers())
+"""
+
+EXITS = """
+import os
+
+
+def test_exits():
+    os.write(2, b"last words")
+    os._exit(7)
+"""
+
 
 def test_failing_property_is_reported(tmp_path: Path) -> None:
     """No warning inside Hypothesis, as an error, takes the place of the failure."""
@@ -44,3 +62,14 @@ def test_groups_run_in_one_process(tmp_path: Path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert len(list(tmp_path.glob("gw*"))) == 1
+
+
+def test_process_that_exits_is_explained(tmp_path: Path) -> None:
+    """A library that ends the process leaves no message otherwise."""
+    (tmp_path / "test_exits.py").write_text(EXITS)
+    (tmp_path / "conftest.py").write_text(PLUGIN)
+    command = [sys.executable, "-m", "pytest", "-n", "1", "--max-worker-restart", "0", "--rootdir", str(tmp_path)]
+    helpers = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "helpers")}
+    ran = subprocess.run(command, cwd=tmp_path, env=helpers, text=True, capture_output=True, check=False)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "exited with status 7\nCaptured last: last words" in ran.stderr
