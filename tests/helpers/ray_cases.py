@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",  # else a token is written to the home folder
     "RAY_worker_niceness": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",  # a process that waits longer for a lost head calls _exit
     "RAY_ENABLE_AUTO_CONNECT": "0",  # else an actor that is ended during ray.shutdown connects again
 }
 # So that the death of a node is seen within a second, not within fifteen.
