@@ -128,11 +128,11 @@ def test_the_head_start_grows_with_the_time_of_compiling(
         return compile_model(*arguments)
 
     monkeypatch.setattr(auto, "compile_model", slow)
+    begin = time.perf_counter()
     compiled_on(core, relu, "AUTO:LATE,CPU")
+    took = time.perf_counter() - begin
     (wait,) = waits
-    assert wait >= least
-    if not seconds:
-        assert wait < 1.5
+    assert least <= wait <= max(0.25, 5 * took)
 
 
 class Nothing:
@@ -159,8 +159,16 @@ def test_the_head_start_ends_with_the_first_inference(
 def test_the_head_start_lasts_while_the_first_inference_runs(
     core: hetero.Core, late: Late, relu: hetero.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "_HEAD_START", 1.0)
+    monkeypatch.setattr(auto, "_HEAD_START", 0.1)
     monkeypatch.setattr(auto, "_HEAD_START_FACTOR", 0.0)
+    has_begun = threading.Event()
+
+    class Watched(auto._Compiling):
+        def run(self) -> None:
+            assert has_begun.wait(30)  # else the head start could end before the inference begins, on a busy machine
+            super().run()
+
+    monkeypatch.setattr(auto, "_Compiling", Watched)
     compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
     make = compiled._choice.start.compiled.create_runner
 
@@ -169,7 +177,8 @@ def test_the_head_start_lasts_while_the_first_inference_runs(
             self.runner = make()
 
         def run(self, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-            assert not late.begun.wait(1.5)  # longer than the head start
+            has_begun.set()
+            assert not late.begun.wait(0.3)  # longer than the head start
             return self.runner.run(inputs)
 
         def profile(self) -> tuple[()]:
@@ -345,10 +354,15 @@ def test_the_next_device_takes_over_during_the_trial(
     assert compiled.wait(30_000)
     early.runs_badly = True
     requests = [compiled.create_infer_request() for _ in range(8)]
-    with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY") as told:
-        for request in requests:  # any of them may be the first to fail, before the last one starts too
+
+    def run_all() -> None:
+        for request in requests:
             request.start_async(X)
-        list(map(hetero.InferRequest.wait, requests))
+        for request in requests:
+            request.wait()
+
+    with pytest.warns(RuntimeWarning, match="AUTO no longer uses EARLY") as told:
+        run_all()  # any of them may be the first to fail, before the last one starts too
     assert len(told) == 1
     for request in requests:
         np.testing.assert_array_equal(request.outputs[0], np.maximum(X, 0))

@@ -59,8 +59,11 @@ def stop(process: int) -> None:
     os.kill(process, signal.SIGSTOP)
 
     def state(thread: str) -> str:
-        with open(f"/proc/{process}/task/{thread}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
+        try:
+            with open(f"/proc/{process}/task/{thread}/stat") as file:
+                return file.read().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):  # the thread has ended: look at those that are left
+            return ""
 
     assert until(lambda: all(state(thread) == "T" for thread in os.listdir(f"/proc/{process}/task")))
 

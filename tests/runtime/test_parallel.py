@@ -145,8 +145,10 @@ def test_an_error_comes_out_when_nothing_runs_any_longer(core: hetero.Core, watc
 def test_requests_in_flight_overlap_across_devices(core: hetero.Core, watch: Watch) -> None:
     compiled = compile_branches(core, "SLEEPY", chain=True)
     assert compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 3
-    results = list(compiled.map([X] * 6, in_flight=4))
-    assert len(results) == 6
+    for _ in range(100):
+        assert len(list(compiled.map([X] * 6, in_flight=4))) == 6
+        if watch.most > 1:
+            break
     assert watch.most > 1
 
 
@@ -215,8 +217,11 @@ def test_the_hint_decides_whether_steps_overlap(core: hetero.Core, watch: Watch,
     plan = core.plan(model, f"HETERO:{','.join(devices)}", config)
     in_turn = "one after the other: predicted 15 ms instead of 10.* ms for one inference"
     with pytest.warns(match=in_turn) if hint == "THROUGHPUT" else contextlib.nullcontext():
-        request = core.compile_model(model, plan, {"PERFORMANCE_HINT": hint}).create_infer_request()
-    np.testing.assert_array_equal(request.infer(X)[0], np.maximum(X, 0) * 2)
+        compiled = core.compile_model(model, plan, {"PERFORMANCE_HINT": hint})
+    for _ in range(500 if most > 1 else 1):  # on a busy machine, a thread may wake up after the other step has ended
+        np.testing.assert_array_equal(compiled.create_infer_request().infer(X)[0], np.maximum(X, 0) * 2)
+        if watch.most == most:
+            break
     assert watch.most == most
 
 

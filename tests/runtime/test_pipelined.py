@@ -158,8 +158,8 @@ def test_a_slow_stage_sets_the_pace_and_nothing_piles_up_before_it(watch: Watch)
     watch.gate = threading.Event()
     compiled = compiled_for(watch)
     futures = [compiled.submit(batch(i)) for i in range(20)]
-    eventually(lambda: ("begin", "1", 1.0) in watch.events)
-    time.sleep(0.15)
+    eventually(lambda: ("begin", "1", 1.0) in watch.events and ("end", "0", 2.0) in watch.events)
+    time.sleep(0.05)
     # One in stage 1; two were done by stage 0 and wait; it begins no other.
     assert [number for what, id_, number in watch.events if (what, id_) == ("end", "0")] == [0, 1, 2]
     watch.gate.set()

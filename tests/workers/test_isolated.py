@@ -272,11 +272,15 @@ def test_an_interrupted_wait_costs_the_next_inference_nothing(core: hetero.Core)
     process = compiled.process
     main = threading.main_thread().ident
     assert main is not None
+
+    def interrupted() -> None:
+        timer.start()
+        compiled(np.full(6, -104, np.float32))  # takes half a second
+
     for round_ in range(5):
         timer = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
-            compiled(np.full(6, -104, np.float32))  # takes half a second
+            interrupted()
         timer.join()
         for number in range(3):
             found = compiled(np.full(6, 10 * round_ + number, np.float32))[0]
