@@ -338,13 +338,15 @@ def test_a_fork_is_told(shared: hetero.Core) -> None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        for action in (lambda: compiled(X), lambda: shared.compile_model(chain(shared), "RAY.0")):
-            try:
-                action()
-                os.write(write, b"nothing\n")
-            except hetero.HeteroError as error:
-                os.write(write, f"{type(error).__name__}: {error}\n".encode())
-        os._exit(0)
+        try:
+            for action in (lambda: compiled(X), lambda: shared.compile_model(chain(shared), "RAY.0")):
+                try:
+                    action()
+                    os.write(write, b"nothing\n")
+                except hetero.HeteroError as error:
+                    os.write(write, f"{type(error).__name__}: {error}\n".encode())
+        finally:  # whatever it raises: the child must not go on with the tests of its parent
+            os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
     said = os.read(read, 10_000).decode().splitlines()
