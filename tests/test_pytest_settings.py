@@ -72,4 +72,4 @@ def test_process_that_exits_is_explained(tmp_path: Path) -> None:
     helpers = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "helpers")}
     ran = subprocess.run(command, cwd=tmp_path, env=helpers, text=True, capture_output=True, check=False)
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "exited with status 7\nCaptured last: last words" in ran.stderr
+    assert "exited with status 7\nCaptured last: last words" in ran.stdout

@@ -10,7 +10,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,9 +44,11 @@ class LostWorkers:
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_END_SECONDS)
-            print(f"\n{node.gateway.id}, process {process.pid}, {_how(process.returncode)}", file=sys.__stderr__)
             written = "\n".join(filter(None, map(_end_of, files)))
-            print(f"Captured last: {written or 'nothing'}", file=sys.__stderr__, flush=True)
+            reporter = node.config.pluginmanager.getplugin("terminalreporter")
+            reporter.ensure_newline()
+            reporter.write_line(f"{node.gateway.id}, process {process.pid}, {_how(process.returncode)}")
+            reporter.write_line(f"Captured last: {written or 'nothing'}")
 
 
 def _how(status: int | None) -> str:
