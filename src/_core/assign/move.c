@@ -18,6 +18,10 @@
  * stays, so a move never increases the cost. With one reader, and links that cost no more than a detour over t, the
  * move is exact again.
  *
+ * Most nodes are decided before the cut (decide_nodes): those whose work is so much cheaper on one side that no choice
+ * of the other nodes makes up for it. The cut has vertices for the remaining nodes only. It is as small as the cut for
+ * all nodes, or smaller, because nothing is overestimated if the producer is decided.
+ *
  * An auxiliary vertex depends only on its set of readers (set_vertex): values with the same readers share it, and if a
  * set has one reader more than another, its vertex refers to the other's vertex. So layers in which all nodes read all
  * values, and blocks in which each node reads all earlier ones, need as many edges as nodes. */
@@ -25,7 +29,10 @@
 
 enum { NONE = -1 };              /* no vertex, no entry */
 enum { STAYS = -1, GOES = -2 };  /* instead of a vertex, for nodes without a choice */
+enum { OPEN = 0 };               /* likewise, until the vertices are numbered, for nodes with a choice */
 enum { ANY_GOES = -1 };          /* kind of a set; otherwise the device of a group */
+enum { PASS_NODES = 16 };        /* decide_nodes: a pass over n nodes takes as long as the cut for n / 16 of them */
+#define ROUNDING 1e-12           /* relative, of sums of costs */
 
 /* An auxiliary vertex and its set: the readers of `value` that have a choice; of a group, those with its label. */
 typedef struct {
@@ -33,11 +40,20 @@ typedef struct {
     int32_t vertex, value, kind;
 } reader_set;
 
+/* The change of the cost if a node goes instead of staying: from least to most, depending on the other nodes. */
+typedef struct {
+    double least, most;
+    double size; /* the sum of the magnitudes added up in them */
+} change;
+
 typedef struct {
     const hg_costs *costs;
     const int32_t *label;
     int32_t target;
     int32_t *vertex; /* [n]; of nodes without a choice STAYS or GOES */
+    change *change;  /* [n] */
+    uint8_t *is_fixed; /* [num_values]: its transfers depend on no node with a choice */
+    int64_t most_vertices, most_edges, most_sets; /* that the values can need */
     double *excess;  /* by vertex: the cost of going minus the cost of staying */
     int64_t vertices;
     hg_edge *edges;
@@ -271,21 +287,108 @@ static void add_value(builder *b, int32_t value)
         b->group_size[b->groups[g]] = 0;
 }
 
-/* Vertices for the nodes with a choice, and their work. */
-static int add_nodes(builder *b, hg_watch *watch)
+static inline void add_change(change *sum, double least, double most)
+{
+    sum->least += least;
+    sum->most += most;
+    sum->size += fabs(least) + fabs(most);
+}
+
+/* Adds the changes if one of the value's nodes with a choice goes: of the cost of its transfers, and of what add_value
+ * charges for them. Counts the vertices, edges and sets that add_value can need. */
+static void add_changes(builder *b, int32_t value)
+{
+    const hg_costs *c = b->costs;
+    const int32_t producer = c->producer[value], u = b->vertex[producer], p = b->label[producer], t = b->target;
+    int32_t free_readers, one;
+    int at_target;
+    const int groups = group_readers(b, value, producer, &free_readers, &one, &at_target);
+    const double to_target = hg_transfer(c, value, p, t);
+    b->is_fixed[value] = u < 0 && !free_readers;
+    for (int g = 0; g < groups && u >= 0; g++) {
+        const double more = hg_transfer(c, value, t, b->groups[g]) - hg_transfer(c, value, p, b->groups[g]);
+        const int stays = b->group_stays[b->groups[g]];
+        add_change(&b->change[producer], stays || more < 0 ? more : 0, stays || more > 0 ? more : 0);
+    }
+    if (u >= 0)
+        add_change(&b->change[producer], at_target || free_readers ? -to_target : 0, at_target ? -to_target : 0);
+    for (int32_t j = c->indptr[value]; j < c->indptr[value + 1] && free_readers; j++) {
+        const int32_t reader = c->readers[j], d = b->label[reader];
+        if (b->vertex[reader] < 0 || reader == producer)
+            continue;
+        if (!b->group_stays[d]) { /* once all readers of the group go, nothing is transferred to d */
+            const double from_p = hg_transfer(c, value, p, d), from_t = hg_transfer(c, value, t, d);
+            const double if_stays = u == GOES ? from_t : from_p, if_goes = u == STAYS ? from_p : from_t;
+            const int is_alone = b->group_size[d] == 1;
+            add_change(&b->change[reader], -fmax(if_stays, if_goes), is_alone ? -fmin(if_stays, if_goes) : 0);
+        }
+        if (u != GOES && !at_target)
+            add_change(&b->change[reader], u == STAYS && free_readers == 1 ? to_target : 0, to_target);
+    }
+    for (int g = 0; g < groups; g++)
+        b->group_size[b->groups[g]] = 0;
+    if (free_readers > 1) { /* sets: each group of two or more readers, and all readers */
+        const int64_t pairs = free_readers / 2;
+        b->most_vertices += pairs + 1;
+        b->most_edges += 3 * (int64_t)free_readers + 4;
+        b->most_sets += 1 + (pairs < c->k - 1 ? pairs : c->k - 1);
+    } else {
+        b->most_edges += 2 * free_readers;
+    }
+}
+
+/* Decides the nodes of which only one device is possible, or at least as cheap whatever the other nodes do. Repeats
+ * this, because nodes that are decided narrow the changes of others, as long as that saves time. */
+static int decide_nodes(builder *b, hg_watch *watch)
 {
     const hg_costs *c = b->costs;
     const double *of_target = c->work + (int64_t)b->target * c->n;
     for (int32_t v = 0; v < c->n; v++) {
         const double stay = c->work[(int64_t)b->label[v] * c->n + v], go = of_target[v];
-        if (b->label[v] == b->target || (isinf(stay) && !isinf(go))) {
-            b->vertex[v] = GOES;
-        } else if (isinf(go)) {
-            b->vertex[v] = STAYS;
-        } else {
+        const int goes = b->label[v] == b->target || (isinf(stay) && !isinf(go));
+        b->vertex[v] = goes ? GOES : isinf(go) ? STAYS : OPEN;
+        if (hg_interrupted_at(watch, v, 2))
+            return HG_INTERRUPTED;
+    }
+    int64_t decided;
+    do {
+        b->most_vertices = b->most_edges = decided = 0;
+        b->most_sets = 1;
+        for (int32_t v = 0; v < c->n; v++) {
+            const double stay = c->work[(int64_t)b->label[v] * c->n + v], go = of_target[v];
+            b->change[v] = (change){go - stay, go - stay, go + stay};
+            b->most_vertices += b->vertex[v] == OPEN;
+            if (hg_interrupted_at(watch, v, 2))
+                return HG_INTERRUPTED;
+        }
+        for (int32_t i = 0; i < c->num_values; i++) {
+            if (!b->is_fixed[i])
+                add_changes(b, i);
+            if (hg_interrupted(watch, 4 * (1 + (int64_t)c->indptr[i + 1] - c->indptr[i])))
+                return HG_INTERRUPTED;
+        }
+        for (int32_t v = 0; v < c->n; v++) {
+            const change sum = b->change[v];
+            if (b->vertex[v] == OPEN && (sum.least >= 0 || sum.most < -ROUNDING * sum.size)) {
+                b->vertex[v] = sum.least >= 0 ? STAYS : GOES;
+                decided++;
+            }
+            if (hg_interrupted_at(watch, v, 2))
+                return HG_INTERRUPTED;
+        }
+    } while (decided > c->n / PASS_NODES);
+    return HG_OK;
+}
+
+/* Vertices for the nodes with a choice, and their work. */
+static int add_nodes(builder *b, hg_watch *watch)
+{
+    const hg_costs *c = b->costs;
+    for (int32_t v = 0; v < c->n; v++) {
+        if (b->vertex[v] == OPEN) {
             b->vertex[v] = new_vertex(b);
-            add_if_goes(b, b->vertex[v], go);
-            add_if_stays(b, b->vertex[v], stay);
+            add_if_goes(b, b->vertex[v], c->work[(int64_t)b->target * c->n + v]);
+            add_if_stays(b, b->vertex[v], c->work[(int64_t)b->label[v] * c->n + v]);
         }
         if (hg_interrupted_at(watch, v, 2))
             return HG_INTERRUPTED;
@@ -293,35 +396,35 @@ static int add_nodes(builder *b, hg_watch *watch)
     return HG_OK;
 }
 
-/* Allocates for the most vertices, edges and sets that the values can need. */
-static int make_room(builder *b, hg_arena *arena, hg_watch *watch)
+/* Allocates what decide_nodes needs. */
+static int open_builder(builder *b, hg_arena *arena)
 {
     const hg_costs *c = b->costs;
-    int64_t vertices = c->n, edges = 0, sets = 1;
-    for (int32_t i = 0; i < c->num_values; i++) {
-        const int64_t readers = c->indptr[i + 1] - c->indptr[i];
-        vertices += readers > 1 ? readers / 2 + 1 : 0; /* each group of two or more, and all readers */
-        edges += readers > 1 ? 3 * readers + 4 : 2 * readers;
-        sets += readers > 1 ? 1 + (readers / 2 < c->k - 1 ? readers / 2 : c->k - 1) : 0;
-        if (hg_interrupted_at(watch, i, 1))
-            return HG_INTERRUPTED;
-    }
-    if (vertices > INT32_MAX - 2) /* unreached: the problem alone takes tens of gigabytes */
-        return HG_TOO_LARGE;
     b->vertex = HG_TAKE(arena, int32_t, c->n);
-    b->excess = HG_TAKE(arena, double, vertices);
-    b->edges = HG_TAKE(arena, hg_edge, edges);
+    b->change = HG_TAKE(arena, change, c->n);
+    b->is_fixed = HG_TAKE_ZEROED(arena, uint8_t, c->num_values);
     b->group_size = HG_TAKE_ZEROED(arena, int32_t, c->k);
     b->group_first = HG_TAKE(arena, int32_t, c->k);
     b->group_stays = HG_TAKE(arena, uint8_t, c->k);
     b->groups = HG_TAKE(arena, int32_t, c->k);
-    b->stamp = HG_TAKE_ZEROED(arena, int32_t, c->n);
-    for (b->set_mask = 15; b->set_mask < (uint64_t)sets + (uint64_t)sets / 2;)
+    const int complete = b->vertex && b->change && b->is_fixed && b->group_size && b->group_first && b->group_stays &&
+                         b->groups;
+    return complete ? HG_OK : HG_NO_MEMORY;
+}
+
+/* Allocates for the most vertices, edges and sets that the values can need. */
+static int make_room(builder *b, hg_arena *arena)
+{
+    if (b->most_vertices > INT32_MAX - 2) /* unreached: the problem alone takes tens of gigabytes */
+        return HG_TOO_LARGE;
+    b->excess = HG_TAKE(arena, double, b->most_vertices);
+    b->edges = HG_TAKE(arena, hg_edge, b->most_edges);
+    b->stamp = HG_TAKE_ZEROED(arena, int32_t, b->costs->n);
+    const uint64_t sets = (uint64_t)b->most_sets;
+    for (b->set_mask = 15; b->set_mask < sets + sets / 2;)
         b->set_mask = 2 * b->set_mask + 1;
     b->sets = calloc(b->set_mask + 1, sizeof *b->sets); /* not from the arena: freed before the flow */
-    const int complete = b->vertex && b->excess && b->edges && b->group_size && b->group_first && b->group_stays &&
-                         b->groups && b->stamp && b->sets;
-    return complete ? HG_OK : HG_NO_MEMORY;
+    return b->excess && b->edges && b->stamp && b->sets ? HG_OK : HG_NO_MEMORY;
 }
 
 /* The sum of all finite capacities. */
@@ -364,13 +467,18 @@ int hg_move(const hg_costs *costs, int32_t target, int32_t *label, hg_move_resul
     *result = (hg_move_result){0, 0, 1, 0};
     if (!hg_arena_open(&arena, (size_t)costs->n * 64 + 4096))
         return HG_NO_MEMORY;
-    int status = make_room(&b, &arena, watch);
+    int status = open_builder(&b, &arena);
+    if (status == HG_OK)
+        status = decide_nodes(&b, watch);
+    if (status == HG_OK)
+        status = make_room(&b, &arena);
     if (status == HG_OK)
         status = add_nodes(&b, watch);
     /* Backwards, because later values tend to have fewer readers: the smaller sets exist when larger ones refer to
      * them. */
     for (int32_t i = costs->num_values - 1; i >= 0 && status == HG_OK; i--) {
-        add_value(&b, i);
+        if (!b.is_fixed[i])
+            add_value(&b, i);
         if (hg_interrupted(watch, 8 * (1 + (int64_t)costs->indptr[i + 1] - costs->indptr[i])))
             status = HG_INTERRUPTED;
     }

@@ -85,6 +85,32 @@ def test_a_move_over_equal_links_is_the_best_there_is():
         assert problem.cost(problem.move(labels, 1)).total == pytest.approx(best)
 
 
+def test_of_equally_cheap_moves_the_one_that_changes_the_fewest_nodes():
+    """With whole costs, many of which are equal, over two devices."""
+    rng = np.random.default_rng(11)
+    for _ in range(60):
+        n = int(rng.integers(1, 8))
+        parts = random_parts(rng, n, 2)
+        whole = parts._replace(
+            work=np.where(np.isinf(parts.work), np.inf, rng.integers(0, 4, parts.work.shape)),
+            size=rng.integers(0, 3, len(parts.size)),
+            latency=rng.integers(0, 2, (2, 2)),
+            per_unit=rng.integers(0, 2, (2, 2)),
+        )
+        labels = np.where(np.isfinite(whole.work[0]), 0, 1)
+        moves = [np.where(going, 1, labels) for going in itertools.product([False, True], repeat=n)]
+        best = min(moves, key=lambda moved: (naive_cost(whole, tuple(moved.tolist())), (moved != labels).sum()))
+        assert problem_of(whole).move(labels, 1).tolist() == best.tolist()
+
+
+def test_a_move_knows_the_producers_that_stay_in_any_case():
+    """Both readers save the expensive link from device 0 to 1 only if the producer stays, which its work makes sure."""
+    work = np.array([[0, np.inf, np.inf], [100, 3, 3], [100, 4, 4]])
+    latency = np.array([[0, 10, 1], [1, 0, 1], [1, 1, 0]])
+    problem = AssignmentProblem.from_values(work, [0], [0, 2], [1, 2], [0], latency, np.zeros((3, 3)))
+    assert problem.move([0, 1, 1], 2).tolist() == [0, 2, 2]
+
+
 def test_of_equal_costs_the_first_device_is_chosen():
     work = np.ones((2, 5))
     problem = AssignmentProblem.from_graph(
