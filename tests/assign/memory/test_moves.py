@@ -129,8 +129,28 @@ def test_with_a_quick_cut_few_candidates_are_partitioned_thoroughly():
     assert found.fits
     assert seconds(found) < seconds(start)
     assert found.partition.num_subgraphs == partition_graph(graph, found.device_of).num_subgraphs
-    assert 1 < cuts[True] <= 1 + moves._MAX_PARTITIONED // moves._THOROUGH
+    assert 1 < cuts[True] <= 1 + moves._THOROUGH
     assert cuts[False] >= cuts[True]  # the first is that of the start
+
+
+def test_a_candidate_may_be_better_than_its_quick_partition():
+    values = Values.from_arrays(2, [-1, -1], [5.0, 5.0], [0, 1], [0, 1], [True, True])
+    limits = np.array([20.0, 20.0])
+    price, seconds = costs_of(values, np.array([[5.0, 5.0], [1.0, 5.0]]))
+    quick = []
+
+    def quick_cut(device_of):
+        quick.append(cut(values, device_of))
+        return quick[-1]
+
+    def seconds_of(fit):
+        return seconds(fit) + 10 * (fit.device_of[0] == 1 and any(fit.partition is each for each in quick))
+
+    start = cut_and_count(values, np.zeros(2, np.int32), limits, lambda d: cut(values, d))
+    allowed = np.ones((2, 2), np.bool_)
+    found = improved(values, start, allowed, limits, lambda d: cut(values, d), price, seconds_of, quick_cut)
+    assert found.device_of.tolist() == [1, 0]
+    assert not any(found.partition is each for each in quick)
 
 
 def test_nodes_that_share_a_constant_move_together():

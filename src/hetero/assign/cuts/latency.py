@@ -8,12 +8,15 @@ approximates launches at first:
    underestimated (the winner's curse).
 2. Each candidate is partitioned, and its latency predicted from the partition: `predict`.
 3. From the best candidate, whole subgraphs move to a neighbor's device while that helps, those with the least work
-   first. This removes subgraphs that cost more to launch and to reach than they save.
+   first. This removes subgraphs that cost more to launch and to reach than they save. If thorough partitions take long,
+   moves get a quick one first, and a thorough one only if that is better than the quick one of the best candidate. In
+   the end, the best of the others get a thorough one, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,6 +31,7 @@ __all__ = ["LatencyAssignment", "Prediction", "least_latency", "predict"]
 
 _MAX_TRIALS = 200  # subgraph moves in step 3
 _MAX_TRIAL_NODES = 2_000_000  # nodes of the graph times trials; bounds the time of step 3 in large graphs
+_SECOND_CHANCES = 5  # thorough partitions at the end of step 3: 0.1 s
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,21 +193,24 @@ class _Search:
         self._launch = launch
         self._policy = policy
         self._considered: list[NDArray[np.int32]] = []
+        self._rejected: list[tuple[float, int, NDArray[np.int32]]] = []  # by quick seconds, ties by order
         self.best: _Candidate | None = None
 
     def consider(self, device_of: NDArray[np.int32]) -> None:
         """Partition and predict a labeling of the graph's nodes, unless it was considered before."""
         if not any(np.array_equal(device_of, other) for other in self._considered):
             self._considered.append(device_of)
-            self._improves(device_of)
+            self._improves(device_of, thorough=True)
 
-    def _improves(self, device_of: NDArray[np.int32]) -> bool:
-        """Whether the labeling is better than the best, which it then replaces."""
+    def _improves(self, device_of: NDArray[np.int32], thorough: bool = False) -> bool:
+        """Whether the labeling is better than the best, which it then replaces. ``thorough``: even if its quick
+        partition is not better than that of the best."""
         cost = self._problem.cost(_with_extra_nodes(self._problem, device_of)).total
         if self.best is not None and cost >= self.best.prediction.total:
             return False  # even without launches
         quick = self._quick_seconds(device_of)
-        if self.best is not None and quick is not None and quick >= self.best.quick_seconds:
+        if self.best is not None and quick is not None and quick >= self.best.quick_seconds and not thorough:
+            self._rejected.append((quick, len(self._rejected), device_of))
             return False
         partition = partition_graph(self._graph, device_of, self._policy)
         prediction = predict(self._problem, partition, self._launch)
@@ -233,6 +240,8 @@ class _Search:
                 improved = self._improves(moved)
                 if improved or trials_left <= 0:
                     break  # after a move, subgraphs have other numbers
+        for _, _, device_of in heapq.nsmallest(_SECOND_CHANCES, self._rejected):
+            self._improves(device_of, thorough=True)
 
     def _subgraph_moves(self, possible: NDArray[np.bool_]) -> Iterator[NDArray[np.int32]]:
         """The best labeling with one subgraph on the device of a neighbor, for each subgraph and such device."""

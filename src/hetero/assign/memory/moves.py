@@ -3,7 +3,8 @@
 Each step takes the first candidate that lowers the rank: the bytes above the limits, then the predicted seconds. Both
 are those of the candidate's partition, as plans report them. Candidates are ordered by their work and transfers, which
 need no partition; candidates that cost more than the best assignment that fits already by these are not partitioned.
-With a quick cut, candidates are partitioned thoroughly only if their quick partition ranks below the best's.
+With a quick cut, all of this is by quick partitions. In the end, the candidates that rank lowest are partitioned
+thoroughly, and the lowest rank of all wins.
 If no candidate lowers the rank, the search continues from the most promising candidate that did not (best-first
 search), because the way to a better assignment often leads through slower ones and through ones that do not fit.
 
@@ -35,7 +36,7 @@ _MAX_WORK = 60_000_000  # nodes and reads, summed over what is priced and partit
 _PRICED_SHARE = 4  # one part in so many of the work that is left may be spent on pricing the candidates of one step
 _PARTITIONED = 20  # times the cost of pricing an assignment: partitioning it and counting its memory
 _MAX_PARTITIONED = 1_500  # of small graphs, where the overhead of a call counts: 0.3 s
-_THOROUGH = 25  # quick partitions that take as long as a thorough one; measured for 200 to 1,000 nodes
+_THOROUGH = 10  # candidates that are partitioned thoroughly in the end; up to 20 ms each
 _MAX_PRICED = 10_000  # likewise: 0.2 s
 _EXCESS_WEIGHT = 1.0  # a tenth of a limit too much counts like a tenth more time where the search goes on
 
@@ -74,9 +75,14 @@ def improved(
     transfers, which ``seconds`` never goes below. ``quick_cut``: partitions faster than ``cut``, perhaps into more
     subgraphs.
     """
-    search = _Search(values, start, allowed, limits, cut, price, seconds, quick_cut)
+    quick_start = start if quick_cut is None else cut_and_count(values, start.device_of, limits, quick_cut)
+    search = _Search(values, quick_start, allowed, limits, quick_cut or cut, price, seconds)
     search.run()
-    return search.best
+    if quick_cut is None:
+        return search.best
+    promising = (device_of for _, _, device_of in heapq.nsmallest(_THOROUGH, search.tried))
+    thorough = [cut_and_count(values, device_of, limits, cut) for device_of in promising]
+    return min([start, *thorough, search.best], key=search.rank_of)
 
 
 class _Search:
@@ -89,13 +95,11 @@ class _Search:
         cut: Cut,
         price: Callable[[NDArray[np.int32]], float] | None,
         seconds: Seconds | None,
-        quick_cut: Cut | None,
     ) -> None:
         self._values = values
         self._allowed = allowed
         self._limits = limits
         self._cut = cut
-        self._quick_cut = quick_cut
         self._price = price
         self._seconds = seconds
         alone = bytes_alone(values, len(limits))
@@ -111,10 +115,8 @@ class _Search:
         self._position = position
         self._by_constant = _readers_of_constants(values)
         self.best = start
-        self._rank = self._rank_of(start)
-        self._quick_rank = self._rank  # of the best's quick partition, which candidates have to beat
-        if quick_cut is not None:
-            self._quick_rank = self._rank_of(cut_and_count(values, start.device_of, limits, quick_cut))
+        self._rank = self.rank_of(start)
+        self.tried: list[tuple[tuple[float, float], int, NDArray[np.int32]]] = []  # all candidates, with their ranks
         self._waiting: list[tuple[float, int, Fit]] = []  # a heap of candidates that were no improvement
         self._scale = self._rank[1] or 1.0
 
@@ -124,7 +126,7 @@ class _Search:
         spent = self._work_left <= 0 or self._partitions_left <= 0 or self._priced_left <= 0
         return spent or (self.best.fits and self._seconds is None)
 
-    def _rank_of(self, fit: Fit) -> tuple[float, float]:
+    def rank_of(self, fit: Fit) -> tuple[float, float]:
         return float(fit.excess.sum()), self._seconds(fit) if self._seconds is not None else 0.0
 
     def run(self) -> None:
@@ -149,24 +151,17 @@ class _Search:
             if self._is_done:
                 return False
             self._tried.add(device_of.tobytes())
-            candidate = self._partitioned(device_of, self._quick_cut or self._cut)
-            rank = self._rank_of(candidate)
-            if _is_better(rank, self._quick_rank):
-                if self._quick_cut is not None:
-                    quick_rank, candidate = rank, self._partitioned(device_of, self._cut, _THOROUGH)
-                    rank = self._rank_of(candidate)
-                if _is_better(rank, self._rank):
-                    self.best, self._rank = candidate, rank
-                    self._quick_rank = rank if self._quick_cut is None else quick_rank
-                    return True
+            self._work_left -= _PARTITIONED * self._size
+            self._partitions_left -= 1
+            candidate = cut_and_count(self._values, device_of, self._limits, self._cut)
+            rank = self.rank_of(candidate)
+            self.tried.append((rank, len(self.tried), device_of))
+            if _is_better(rank, self._rank):
+                self.best, self._rank = candidate, rank
+                return True
             over = float((candidate.excess / self._limits).sum())
             heapq.heappush(self._waiting, (rank[1] / self._scale + _EXCESS_WEIGHT * over, len(self._tried), candidate))
         return False
-
-    def _partitioned(self, device_of: NDArray[np.int32], cut: Cut, partitions: int = 1) -> Fit:
-        self._work_left -= _PARTITIONED * self._size
-        self._partitions_left -= partitions
-        return cut_and_count(self._values, device_of, self._limits, cut)
 
     def _candidates(self, current: Fit, changes: Iterator[_Change]) -> Iterator[NDArray[np.int32]]:
         """The assignments after each change that were not tried. With a price: by work and transfers, without those
