@@ -12,7 +12,15 @@ from faults.operations import ON_FILES
 from hetero.partition import POLICIES
 
 CORE = ("schedule", "minimum_cuts", "memory")
-FINE = (*CORE, "graph", "checked", "refused", "closure", *(f"partition_{policy}" for policy in POLICIES))
+FINE = (
+    *CORE,
+    "graph",
+    "checked",
+    "refused",
+    "closure",
+    "partition_quick",
+    *(f"partition_{policy}" for policy in POLICIES),
+)
 """Operations that are interrupted at many points, because they take about a millisecond."""
 QUICK = (
     "read",
@@ -25,6 +33,7 @@ QUICK = (
     "closure",
     "limited",
     "weighted",
+    "partition_quick",
     *CORE,
     *(f"partition_{policy}" for policy in POLICIES),
 )

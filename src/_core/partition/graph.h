@@ -20,6 +20,11 @@ enum { HG_OK = 0, HG_NO_MEMORY = -1, HG_INTERRUPTED = -2, HG_OVER_BUDGET = -3 };
  * clock, every HG_POLL_NS nanoseconds it calls poll, and gives up when that returns non-zero. poll takes the GIL, which
  * another thread may hold for milliseconds: hence the clock. */
 enum { HG_POLL_EVERY = 1 << 18, HG_POLL_NS = 20000000 };
+#ifdef NDEBUG
+enum { HG_LOOK_EVERY = 1 << 16 }; /* units of work in hg_interrupted_after */
+#else
+enum { HG_LOOK_EVERY = 1 };
+#endif
 typedef struct {
     int (*poll)(void);
     int64_t left;   /* units of work until the next look at the clock */
@@ -35,11 +40,12 @@ static inline int hg_interrupted(hg_watch *watch, int64_t work)
     return watch->left <= 0 && hg_poll(watch);
 }
 
-/* The same for the tightest loops: units add up in *work, a local variable that starts at 0. */
+/* The same for the tightest loops: units add up in *work, a local variable that starts at 0. In debug builds each call
+ * looks at the watch, so that tests on small graphs reach all of them. */
 static inline int hg_interrupted_after(hg_watch *watch, int64_t *work, int64_t units)
 {
     *work += units;
-    if (*work < 1 << 16)
+    if (*work < HG_LOOK_EVERY)
         return 0;
     units = *work;
     *work = 0;

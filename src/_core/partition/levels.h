@@ -31,14 +31,14 @@ static inline uint32_t hg_draw(uint64_t *state, uint32_t below)
     return (uint32_t)(((*state >> 32) * below) >> 32);
 }
 
-/* ---- sweep.c ---- */
+/* ---- sweep.c: of graphs without weights ---- */
 
 /* depth[v]: most changes of device on a path from a source to v. by_depth: the nodes by depth, ties in topological
- * order. *foreign, *deeper: weight between devices, and between depths (what policy `linear` cuts). */
+ * order. *foreign, *deeper: edges between devices, and between depths (what policy `linear` cuts). */
 int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *foreign, double *deeper,
                    hg_arena *arena, hg_watch *watch);
 
-/* Levels, 0 and below, of a partition grown from the sinks. *lost: weight that it cuts within devices, at most; *whole:
+/* Levels, 0 and below, of a partition grown from the sinks. *lost: edges that it cuts within devices, at most; *whole:
  * it cuts no edge there. */
 int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *lost, int *whole, hg_arena *arena,
              hg_watch *watch);

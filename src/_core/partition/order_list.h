@@ -1,4 +1,4 @@
-/* A topological order as a linked list with 62-bit keys: comparing two vertices is comparing keys, and moving a set of
+/* A topological order as a linked list with keys: comparing two vertices is comparing keys, and moving a set of
  * them behind a place touches nothing else. When no gap is left there, the smallest aligned range of keys around it that
  * is sparse enough is spread evenly: Bender, Cole, Demaine, Farach-Colton, Zito, "Two simplified algorithms for
  * maintaining order in a list", ESA 2002; O(log n) keys amortized for each vertex moved. */
@@ -17,7 +17,11 @@ typedef struct {
     int32_t *next, *previous; /* [head + 1] */
 } hg_order_list;
 
+#ifdef NDEBUG
 enum { HG_KEY_BITS = 62 };
+#else
+enum { HG_KEY_BITS = 28 }; /* so that small graphs run out of gaps, too; enough for millions of vertices */
+#endif
 static const uint64_t HG_KEY_END = (uint64_t)1 << HG_KEY_BITS;
 
 static inline uint64_t *hg_key(const hg_order_list *s, int32_t x) { return &s->key[(int64_t)x * HG_KEY_STRIDE]; }
@@ -129,8 +133,9 @@ static inline int64_t hg_list_move_behind(hg_order_list *s, int32_t *moved, int3
         step = (high - low) / ((uint64_t)count + 1);
     }
     /* Near the end keep what room there is for what comes later. */
-    if (s->next[place] == s->head && step > (uint64_t)1 << 31)
-        step = (uint64_t)1 << 31;
+    const uint64_t most = (uint64_t)1 << HG_KEY_BITS / 2;
+    if (s->next[place] == s->head && step > most)
+        step = most;
     uint64_t key = *hg_key(s, place);
     for (int32_t i = 0, at = place; i < count; at = moved[i++]) {
         hg_list_link(s, moved[i], at);

@@ -17,7 +17,7 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
     const int32_t n = g->n;
     int32_t most = 0;
     int64_t edges_between = 0, edges_down = 0;
-    double weight_between = 0, weight_down = 0;
+    HT_ASSERT(!g->in_weight);
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = g->order ? g->order[i] : i;
         const uint8_t own = g->device[v];
@@ -28,13 +28,8 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
             d = below > d ? below : d;
         }
         for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
-            const int between = g->device[g->in[j]] != own, down = depth[g->in[j]] != d;
-            edges_between += between;
-            edges_down += down;
-            if (g->in_weight) {
-                weight_between += between ? (double)g->in_weight[j] : 0.0;
-                weight_down += down ? (double)g->in_weight[j] : 0.0;
-            }
+            edges_between += g->device[g->in[j]] != own;
+            edges_down += depth[g->in[j]] != d;
         }
         depth[v] = d;
         most = d > most ? d : most;
@@ -56,8 +51,8 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
         if (hg_interrupted(watch, 4))
             return HG_INTERRUPTED;
     }
-    *foreign = g->in_weight ? weight_between : (double)edges_between;
-    *deeper = g->in_weight ? weight_down : (double)edges_down;
+    *foreign = (double)edges_between;
+    *deeper = (double)edges_down;
     return HG_OK;
 }
 
@@ -174,7 +169,7 @@ static void absorb(sweep *s, int32_t v)
         node *joined = &nodes[c];
         if (joined->closed) {
             s->whole = 0;
-            s->lost += g->out_weight ? (double)g->out_weight[j] : 1.0;
+            s->lost += 1;
             lift(&nodes[root], joined->height);
             continue;
         }
