@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 import hetero
+import inference_server
 import real_models
 from hetero.plugin.profile import Profile
 from lost_workers import LostWorkers
@@ -78,6 +79,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported and collected stays to the end: the garbage collector need not look through it again."""
     if session.config.getoption("loadgroup", False):  # pytest-xdist writes a test's group behind its name
         assert all("@" in item.nodeid for item in session.items), "tests have lost their groups"
+    if session.items:  # the process that pytest-xdist distributes from has none
+        inference_server.install()
     gc.collect()
     gc.freeze()
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
@@ -22,8 +22,15 @@ import hetero
 from hetero.model import isolation
 from hetero.model.isolation import _HARMLESS, InferenceFailed, infer_types, is_harmless
 from hetero.model.read import read_model
+from inference_server import _Server, new_processes
 
 Make = Callable[..., onnx.ModelProto]
+
+
+@pytest.fixture(autouse=True)
+def in_processes_of_their_own() -> Iterator[None]:
+    with new_processes():
+        yield
 
 
 def vector_of(length: int, *more: onnx.NodeProto) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
@@ -42,6 +49,22 @@ def test_a_child_answers_as_onnx_does(make_model: Make) -> None:
     answer = infer_types(model.SerializeToString(), harmless=False)
     assert answer is not None
     assert onnx.ModelProto.FromString(answer) == onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def test_forks_for_other_tests_answer_as_new_processes(make_model: Make) -> None:
+    library = isolation._onnx_library()
+    assert library is not None
+    arguments, server = [library, str(64 << 20), "2.0"], _Server(library)
+    codes = []
+    try:
+        for model in (needs_a_child(make_model).SerializeToString(), b"\xff"):
+            command = [sys.executable, "-I", "-S", "-c", isolation._CHILD, *arguments]
+            child = subprocess.run(command, input=model, capture_output=True, check=False)
+            assert server.answer(arguments, model) == (child.returncode, child.stdout)
+            codes.append(child.returncode)
+    finally:
+        server.close()
+    assert codes == [0, 1]
 
 
 @pytest.mark.parametrize("op", ["ConstantOfShape", "Cast"])

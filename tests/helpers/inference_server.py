@@ -1,0 +1,133 @@
+"""Shape inference of the tests, in forks of one process instead of a new process each time.
+
+`hetero.model.isolation` starts a Python process for each model whose inference is not bounded, which takes 20 to 70 ms
+and happens thousands of times in the tests. With `install`, a process of the same program that has already loaded
+onnx's library forks for each model, which takes 2 ms, under the same limits. New processes as in `isolation` remain in
+tests/model/test_isolation.py, and in all programs that tests start.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from onnx import helper
+
+from hetero.model import isolation
+
+__all__ = ["install", "new_processes"]
+
+_CHILD = isolation._CHILD
+_START = [sys.executable, "-I", "-S", "-c"]  # as isolation does
+_run = subprocess.run
+
+# Reads the sizes of the arguments and of the model, the arguments and the model; writes the exit status and the output.
+# The library can be loaded only once, so a fork gets what is loaded, with the schemas that the first inference makes.
+_PROGRAM = """
+import importlib.machinery, importlib.util, io, mmap, os, resource, signal, struct, sys, types
+program, library, first = compile(sys.argv[1], "child", "exec"), sys.argv[2], bytes.fromhex(sys.argv[3])
+loader = importlib.machinery.ExtensionFileLoader("onnx_cpp2py_export", library)
+loaded = importlib.util.module_from_spec(importlib.util.spec_from_file_location(loader.name, library, loader=loader))
+loader.exec_module(loaded)
+loaded.shape_inference.infer_shapes(first, False, False, True)
+importlib.machinery.ExtensionFileLoader = lambda *_: types.SimpleNamespace(exec_module=lambda _: None)
+importlib.util.spec_from_file_location = lambda *_, **__: None
+importlib.util.module_from_spec = lambda _: loaded
+while sizes := sys.stdin.buffer.read(16):
+    arguments, model = map(sys.stdin.buffer.read, struct.unpack("<2q", sizes))
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            sys.argv = ["-c", *arguments.decode().split("\\0")]
+            sys.stdin = types.SimpleNamespace(buffer=io.BytesIO(model))
+            sys.stdout = types.SimpleNamespace(buffer=os.fdopen(sink, "wb"))
+            exec(program, {})
+            sys.stdout.buffer.close()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            os._exit(code)
+    os.close(sink)
+    with os.fdopen(source, "rb") as pipe:
+        answer = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sys.stdout.buffer.write(struct.pack("<2q", code, len(answer)) + answer)
+    sys.stdout.buffer.flush()
+"""
+
+
+class _Server:
+    def __init__(self, library: str) -> None:
+        node, sizes = helper.make_node("Relu", ["x"], ["y"]), helper.make_tensor_value_info("x", 1, [1])
+        graph = helper.make_graph([node], "first", [sizes], [helper.make_empty_tensor_value_info("y")])
+        first = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [*_START, _PROGRAM, _CHILD, library, first.SerializeToString().hex()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
+            start_new_session=True,
+        )
+
+    def answer(self, arguments: list[str], model: bytes) -> tuple[int, bytes]:
+        """The exit status and the output of the program."""
+        sent, received = self._process.stdin, self._process.stdout
+        assert sent is not None
+        assert received is not None
+        texts = "\0".join(arguments).encode()
+        with self._lock:
+            sent.write(struct.pack("<2q", len(texts), len(model)) + texts + model)
+            sent.flush()
+            code, size = struct.unpack("<2q", received.read(16))
+            return code, received.read(size)
+
+    def close(self) -> None:
+        with self._process as process:  # ends where it finds no further model
+            assert process.stdin is not None
+
+
+def install() -> None:
+    """Now, so that no test sees a process or descriptors more than before it."""
+    library = isolation._onnx_library()
+    if library is None:
+        return
+    server = _Server(library)
+
+    def run(command: Any, *rest: Any, **options: Any) -> Any:
+        """`subprocess.run`. The server runs the program of `isolation`, except in a fork of the tests, which must not
+        share its pipes, with an environment of its own, or with limits that the program would inherit. Where it fails
+        there, a new process says how it ends."""
+        if (
+            command[:-3] != [*_START, _CHILD]
+            or server.owner != os.getpid()
+            or "GLIBC_TUNABLES" in options["env"]
+            or isolation._is_limited()
+        ):
+            return _run(command, *rest, **options)
+        code, output = server.answer(command[-3:], options["input"])
+        return _run(command, *rest, **options) if code else subprocess.CompletedProcess(command, code, output)
+
+    subprocess.run = run  # type: ignore[assignment]
+
+
+@contextmanager
+def new_processes() -> Iterator[None]:
+    """Each inference starts its process, as without `install`."""
+    before, subprocess.run = subprocess.run, _run  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        subprocess.run = before  # type: ignore[assignment]
