@@ -26,10 +26,12 @@ LONG_TESTS = (
     "devices/template/test_against_onnxruntime.py",
     "devices/cpu/operators/test_operators.py",
     "devices/cpu/test_backend.py",
+    "devices/opencl/test_product.py",
+    "devices/opencl/test_real_models.py",
     "devices/ort/test_plugin.py",
     "docs/test_snippets.py",
     "faults/test_faults.py",
-    "hostile/test_forgeries.py",
+    "model/test_isolation.py",
     "test_stubs.py",
 )
 LONG_FILES = ("plugin/test_cancellation.py", "docs/test_site.py")
@@ -43,11 +45,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first: a broken build shows within seconds.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Quick tests first: a broken build shows within seconds. Exhaustive tests run only if ``-m`` names them.
 
     With ``-n``, each process takes whole groups: the quick or the slow tests of a file, which share its fixtures, one
     long test, or all tests of RAY, whose clusters would meet each other."""
+    if "exhaustive" not in (config.option.markexpr or ""):
+        exhaustive = [item for item in items if item.get_closest_marker("exhaustive")]
+        if exhaustive:
+            config.hook.pytest_deselected(items=exhaustive)
+            items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
     items.sort(key=turn)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))

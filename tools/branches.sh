@@ -28,7 +28,7 @@ disable_warnings = no-data-collected,module-not-measured,couldnt-parse,already-i
 END
 coverage="$python -m coverage"
 [ $# -gt 0 ] || set -- tests/model tests/hostile tests/partition tests/assign tests/artifact tests/plan tests/compiling \
-    tests/faults/test_faults.py tests/kernels tests/devices/cpu tests/fuzz -m 'not slow'
+    tests/faults/test_faults.py tests/kernels tests/devices/cpu tests/fuzz -m '(exhaustive or not exhaustive) and not slow'
 # In debug builds, each array of scratch memory is an allocation: up to 12,000 for one operation.
 export FAULTS_MOST_CALLS=3000
 # Without the limit of time of a test, whose end would lose the counts.

@@ -26,21 +26,19 @@ QUICK = (
     "read",
     "read_everything",
     "keys",
-    "skeletons",
     "graph",
     "checked",
     "refused",
     "closure",
-    "limited",
-    "weighted",
     "partition_quick",
     *CORE,
     *(f"partition_{policy}" for policy in POLICIES),
 )
-READS = ("read", "keys", "skeletons")
+READS = ("read", "read_everything", "keys", "skeletons")
 SOLVERS = ("assign", "makespan")
-PLANS = ("plan", "plan_latency")
-LONG = ("import_", "compile_cpu", "compile_dynamic")
+STEPS = {"skeletons": 7, "limited": 11, "weighted": 5, **dict.fromkeys(SOLVERS, 29)}
+SLOW_STEPS = {"import_": 3, "compile_cpu": 5, "compile_dynamic": 5, "plan": 29, "plan_latency": 61}
+"""Operations that solve hundreds of small problems alike, or take long: every n-th of their allocations fails."""
 
 
 @pytest.fixture(scope="session")
@@ -48,22 +46,32 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shim.build(tmp_path_factory.mktemp("shim"))
 
 
-@pytest.mark.parametrize("operation", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
+@pytest.mark.parametrize("operation", QUICK)
 def test_each_allocation_may_fail(operation: str, library: Path) -> None:
     found = shim.run(library, operation, "memory")
     assert found["problems"] == []
     assert found["failures"] > 0
 
 
-@pytest.mark.parametrize("operation", [*SOLVERS, *(pytest.param(name, marks=pytest.mark.slow) for name in PLANS)])
+@pytest.mark.parametrize("operation", [*STEPS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STEPS)])
 def test_some_allocations_may_fail(operation: str, library: Path) -> None:
-    """Some allocations of operations that solve hundreds of small problems alike, or take long."""
-    found = shim.run(library, operation, "memory", step=29)
+    found = shim.run(library, operation, "memory", step=(STEPS | SLOW_STEPS)[operation])
     assert found["problems"] == []
     assert found["failures"] > 0
 
 
-@pytest.mark.parametrize("operation", [*(name for name in QUICK if not name.startswith(READS)), *SOLVERS])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("operation", [*STEPS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STEPS)])
+def test_each_allocation_of_long_operations_may_fail(operation: str, library: Path) -> None:
+    """Those of `SOLVERS` and plans take minutes."""
+    found = shim.run(library, operation, "memory", seconds=7200)
+    assert found["problems"] == []
+    assert found["failures"] > 0
+
+
+@pytest.mark.parametrize(
+    "operation", [*(name for name in QUICK if not name.startswith(READS)), "limited", "weighted", *SOLVERS]
+)
 def test_each_computation_may_be_interrupted(operation: str, library: Path) -> None:
     """As by a signal handler that raises, at points that are spread over its work: nothing is kept, and the next run is
     right."""

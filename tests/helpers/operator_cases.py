@@ -82,9 +82,18 @@ def _history(domain: str, op_type: str) -> list[Any]:
     return _HISTORIES[domain, op_type]
 
 
-def models(newest: int) -> Iterator[tuple[Case, int]]:
+def models(newest: int, step: int = 1) -> Iterator[tuple[Case, int]]:
     """Every case with the first and the last version that it fits, and in turn with one between: so some cases of an
-    operator meet each of its versions."""
+    operator meet each of its versions. Of these pairs, the first two of each operator, and every ``step``-th then. With
+    a step of 3, all of them would have the same of the three versions."""
+    seen: Counter[str] = Counter()
+    for case, version in _all_models(newest):
+        if seen[case.op_type] == 0 or seen[case.op_type] % step == 1 % step:
+            yield case, version
+        seen[case.op_type] += 1
+
+
+def _all_models(newest: int) -> Iterator[tuple[Case, int]]:
     turns: Counter[tuple[str, int]] = Counter()
     for case in cases():
         versions = case.versions(newest)

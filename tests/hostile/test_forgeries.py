@@ -24,7 +24,9 @@ def test_some_forgeries(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", forgeries.KINDS)
-def test_forgeries_for_ten_seconds(kind: str) -> None:
+def test_forgeries_for_ten_seconds(kind: str, request: pytest.FixtureRequest) -> None:
+    if "fuzz" not in (request.config.option.markexpr or ""):
+        pytest.skip("a minute: pytest -m fuzz tests/hostile")
     seed = int.from_bytes(hashlib.sha256(kind.encode()).digest()[:4])
     _, problems = forgeries.fuzz(kind, seed=seed, seconds=10)
     assert not problems, problems[0]

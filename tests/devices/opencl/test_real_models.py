@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 
 Load = Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
 DEEP = ("light_inception_v1", "light_inception_v2", "light_resnet50", "light_shufflenet", "light_densenet121")
-LARGE = ("light_bvlc_alexnet", "light_vgg19", "light_zfnet512")
+LARGE = ("light_bvlc_alexnet", "light_zfnet512", "light_vgg19")
 
 
 def assert_agrees(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ def test_parts_elsewhere(core: hetero.Core, real_model: Load, device: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*DEEP, *LARGE])
+@pytest.mark.parametrize("name", [*DEEP, LARGE[0], *(pytest.param(n, marks=pytest.mark.exhaustive) for n in LARGE[1:])])
 def test_light_models(core: hetero.Core, name: str) -> None:
     proto, inputs = light(name)
     model = core.read_model(proto)
