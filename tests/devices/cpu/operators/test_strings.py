@@ -101,6 +101,14 @@ def test_encoders(op: str, inputs: list[Array], attributes: dict[str, Any]) -> N
     assert results(model, "CPU", *empty)[0].size == 0
 
 
+@pytest.mark.parametrize("values", [{"values_strings": ["ROT"]}, {"values_floats": [0.5]}, {"values_int64s": [4]}])
+@pytest.mark.parametrize("word", ["red", "blue"])
+def test_label_encoder_of_one_scalar(word: str, values: dict[str, Any]) -> None:
+    scalar = text(word, shape=())
+    model = model_of("LabelEncoder", [scalar], domain=ML, keys_strings=["red"], **values)
+    assert_same(results(model, "CPU", scalar), on_ort(model, scalar))
+
+
 def test_one_hot_encoder_without_zeros() -> None:
     model = model_of("OneHotEncoder", [WORDS], domain=ML, cats_strings=["red"], zeros=0)
     with pytest.raises(HeteroError, match="'Grün' is not a category, and zeros is 0"):

@@ -250,7 +250,8 @@ def _label_encoder(node: Node) -> Run:
     def run(x: Array, column: int = -1) -> Sequence[Any]:
         if x.dtype != keys.dtype:
             raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
-        return [table.take(places(place, x, count, nan, column))]
+        found = places(place, x, count, nan, column)
+        return [table.take(found.reshape(-1)).reshape(found.shape)]  # of one place, take returns no array
 
     return run
 
