@@ -773,7 +773,7 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("version", "is_refused"),
-    [("1.25.3", True), ("0.9", True), ("1.26.0", False), ("2.0.0.dev1", False), ("local", False)],
+    [("1.28.0", True), ("0.9", True), ("1.29.0", False), ("2.0.0.dev1", False), ("local", False)],
 )
 def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, is_refused: bool) -> None:
     monkeypatch.setattr(onnxruntime, "__version__", version)
@@ -782,7 +782,7 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, is_refused: boo
     try:
         if is_refused:
             with pytest.raises(
-                hetero.DeviceUnavailable, match=rf"onnxruntime 1\.26 or later, found {version}: pip inst"
+                hetero.DeviceUnavailable, match=rf"onnxruntime 1\.29 or later, found {version}: pip inst"
             ):
                 core.get_property("ORT", "FULL_DEVICE_NAME")
             assert not [name for name in core.available_devices if name.startswith("ORT")]

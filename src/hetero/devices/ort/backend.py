@@ -33,8 +33,8 @@ __all__ = [
     "targets",
 ]
 
-_LEAST_VERSION = (1, 26)
-"""As in pyproject.toml. With earlier versions, tests/plugin/test_owned_values.py finds results in memory of others."""
+_LEAST_VERSION = (1, 29)
+"""As in pyproject.toml. Earlier versions abort the process at TfIdfVectorizers in the tests of TEMPLATE."""
 _SUFFIX = "ExecutionProvider"
 _OPTION = "provider option"  # in errors about a wrong option of an execution provider
 
@@ -88,13 +88,13 @@ def core() -> Any:
 
 
 def direct(session: Any) -> Any:
-    """The C++ part of a session, or the session itself if this version of the package does not have it where 1.26 to
+    """The C++ part of a session, or the session itself if this version of the package does not have it where 1.29 to
     1.32 do. Both have ``run``."""
     return getattr(session, "_sess", session)
 
 
 def can_bind(session: Any) -> bool:
-    """Whether the C++ parts that an I/O binding requires are where 1.26 to 1.32 have them."""
+    """Whether the C++ parts that an I/O binding requires are where 1.29 to 1.32 have them."""
     ort = load()
     return (
         direct(session) is not session

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from contrib_nodes import CONTRIB, Array, check, floats, model_of, refusal, run
@@ -197,6 +198,10 @@ def test_embedding_refuses_numbers_outside_a_table(device: str) -> None:
 # ---- attention
 
 
+DIES_WITHOUT_BIAS = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32)
+"""onnxruntime before 1.32 reads the bias of Attention through a null pointer where the node has none."""
+
+
 def attention_inputs(batch: int, length: int, hidden: int = 16) -> dict[str, Array]:
     return {
         "x": floats(batch, length, hidden),
@@ -213,7 +218,8 @@ def test_attention(batch: int, length: int, more: dict[str, Any]) -> None:
     options: dict[str, Any] = {"num_heads": 2, "constants": ("w", "b"), **more}
     check("Attention", inputs, **options)
     check("Attention", inputs, **options, outputs=2)
-    check("Attention", {"x": inputs["x"], "w": inputs["w"]}, num_heads=4)
+    if not DIES_WITHOUT_BIAS:
+        check("Attention", {"x": inputs["x"], "w": inputs["w"]}, num_heads=4)
     masks = [
         random.integers(1, length + 1, batch).astype(np.int32),
         random.integers(0, 2, (batch, length)).astype(np.int32),
