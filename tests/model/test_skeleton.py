@@ -20,8 +20,6 @@ DATA = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data"
 MODELS = sorted(path.relative_to(DATA).as_posix() for path in DATA.glob("*/*.onnx"))
 MODELS += sorted(path.relative_to(DATA).as_posix() for path in DATA.glob("*/*/model.onnx"))
 
-IS_OLD = tuple(map(int, onnx.__version__.split(".")[:2])) < (1, 23)
-
 
 def shape_of(model: Model, name: str) -> tuple[int | str | None, ...] | None:
     return model.type_of(model.value_id(name)).shape
@@ -47,11 +45,7 @@ def test_agrees_with_inference_of_the_whole(part: int) -> None:
             found = model.type_of(value).shape
             assert found is not None, (path, info.name)
             known = [dim if isinstance(dim, int) else None for dim in found]
-            theirs = [dim if isinstance(dim, int) else None for dim in dims]
-            if IS_OLD:  # infers less than what computed_shapes.py adds
-                assert len(known) == len(theirs), (path, info.name)
-                known = [None if other is None else dim for dim, other in zip(known, theirs, strict=True)]
-            assert known == theirs, (path, info.name)
+            assert known == [dim if isinstance(dim, int) else None for dim in dims], (path, info.name)
             compared += 1
     assert compared > 50
 
