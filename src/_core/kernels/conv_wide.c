@@ -313,7 +313,7 @@ static int64_t term_length(const ht_conv *c)
 int64_t ht_conv_wide_terms(const ht_conv *c) { return ht_max64(1, ht_ceil_div(c->depth_k, term_length(c))); }
 
 /* One term of the sums at pixels [p0, p1). t: where it goes, and what is added to it. */
-static void multiply(const ht_conv *c, int64_t term, int64_t p0, int64_t p1, ht_tile t)
+static void multiply_term(const ht_conv *c, int64_t term, int64_t p0, int64_t p1, ht_tile t)
 {
     const int64_t k0 = term * term_length(c), k1 = ht_min64(k0 + term_length(c), c->depth_k);
     t.a = c->w + k0 * HT_PANEL;
@@ -337,15 +337,15 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
     const int64_t terms = ht_conv_wide_terms(c);
     const ht_epilogue e = epilogue_of(c, 0, p0);
     for (int64_t term = 0; term < terms; term++)
-        multiply(c, term, p0, p1, (ht_tile){.c = c->y + p0, .c_row = c->pixels, .accumulate = term > 0,
-                                            .epilogue = term == terms - 1 ? &e : NULL});
+        multiply_term(c, term, p0, p1, (ht_tile){.c = c->y + p0, .c_row = c->pixels, .accumulate = term > 0,
+                                                 .epilogue = term == terms - 1 ? &e : NULL});
     for (int64_t m = 0; m < c->out_channels && !ht_unary_is_clip(c->activation); m++)
         activate(c, m, p0, p1);
 }
 
 void ht_conv_wide_term(const ht_conv *c, int64_t term, float *sums)
 {
-    multiply(c, term, 0, c->pixels, (ht_tile){.c = sums, .c_row = c->pixels});
+    multiply_term(c, term, 0, c->pixels, (ht_tile){.c = sums, .c_row = c->pixels});
 }
 
 void ht_conv_wide_add(const ht_conv *c, float *const *sums, int64_t terms, int64_t m0, int64_t m1)
