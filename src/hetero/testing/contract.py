@@ -338,17 +338,17 @@ class PluginContract:
         if not plugin.declares("LOG_LEVEL"):
             pytest.skip("the device has no LOG_LEVEL")
         model = self.first_model(plugin)
-        counts = []
+        found = []
         for level in LEVELS:
             caplog.clear()
             query(configure(plugin, {**self.config, "LOG_LEVEL": level}), model)
             self.compiled(plugin, model, LOG_LEVEL=level)
-            records = [record for record in caplog.records if record.name.startswith("hetero.")]
-            counts.append(len(records))
-            names = {record.levelname for record in records}
-            assert not names & {"ERROR", "WARNING"}, records
-        assert counts[:3] == [0, 0, 0]  # nothing failed
-        assert 0 < counts[3] < counts[4] <= counts[5]
+            # Kinds instead of numbers: a device that compiles in the background may report it during the next level.
+            found.append({record.levelname for record in caplog.records if record.name.startswith("hetero.")})
+        assert found[:3] == [set()] * 3  # nothing failed
+        assert found[3] == {"INFO"}
+        assert found[4] == {"INFO", "DEBUG"} <= found[5]
+        assert not found[5] & {"ERROR", "WARNING"}
 
     def test_unknown_property_names_the_nearest(self, plugin: Plugin) -> None:
         known = plugin.get_property("SUPPORTED_PROPERTIES")
