@@ -454,6 +454,29 @@ def test_threads_give_the_same_bits(variant: str, stride: int, pixels: int) -> N
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("width", [49, 97, 1000, 10000])
+@pytest.mark.parametrize(("channels", "maps", "group"), [(16, 16, 1), (64, 64, 1), (3, 5, 4), (8, 40, 1)])
+def test_threads_divide_a_single_row(variant: str, width: int, channels: int, maps: int, group: int) -> None:
+    """As in models of audio: strips of the row, also where they begin or end in the padding."""
+    rng = np.random.default_rng(width)
+    for taps, stride, dilation, before, after in ((7, 1, 1, 3, 3), (3, 2, 1, 60, 0), (5, 1, 9, 0, 70), (3, 3, 1, 1, 1)):
+        x = rng.standard_normal((1, group * channels, width), np.float32)
+        w = rng.standard_normal((group * maps, channels, taps), np.float32)
+        x[0, 0, width // 2] = np.nan
+        geometry = (group, (stride,), (dilation,), (before,), (after,))
+        expected = naive(x, w, *geometry)
+        bias = rng.standard_normal(group * maps, np.float32)
+        addend = rng.standard_normal(expected.shape, np.float32)
+        alone, *shared = (
+            packed_convolution.conv(x, w, *geometry, variant=variant, bias=bias, addend=addend, activation=8, team=team)
+            for team in (None, _kernels.Team(2), _kernels.Team(3), _kernels.Team(7))
+        )
+        for found in shared:
+            np.testing.assert_array_equal(alone, found)
+        np.testing.assert_allclose(alone, ACTIVATIONS[8](expected + bias[:, None] + addend), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("channels", [128, 129, 257, 385, 769, 1153])
 def test_threads_that_share_sums_give_the_same_bits(variant: str, channels: int) -> None:
     """Few pixels and many input channels: threads compute terms of all outputs, then add them up."""

@@ -158,8 +158,9 @@ typedef struct {
     int64_t step;                  /* DEPTHWISE, NARROW: blocks are multiples of so many groups */
     int64_t block_rows;            /* ROWS, GROUPED */
     int64_t bands;                 /* DIRECT: if not 0, blocks are this many bands of output rows */
-    int64_t grain, columns;        /* DIRECT, INSIDE, ROWS, ROW, WIDE: columns of `grain` output channels */
+    int64_t grain, columns;        /* DIRECT, GROUPED, INSIDE, ROWS, ROW, WIDE: columns of `grain` output channels */
     int64_t pixel_grain;           /* WIDE: blocks are multiples of so many pixels */
+    int64_t strips;                /* ROWS, GROUPED: if not 0, blocks are this many strips of the only output row */
     int64_t blocks, chunks;        /* chunks: of output channels */
     int64_t units, parts;
     int64_t terms;                 /* WIDE: if not 0, units are terms of sums (ht_conv_wide_terms) times chunks */
@@ -248,6 +249,20 @@ static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
     return band;
 }
 
+/* ROWS, GROUPED: a strip of the only output row. */
+static ht_conv strip_of(const convolution *job, const ht_conv *c, int64_t strip)
+{
+    const int64_t columns = ht_ceil_div(c->out[2], TILE_PIXELS);
+    const int64_t first = ht_part_begin(columns, job->strips, strip) * TILE_PIXELS;
+    const int64_t last = ht_part_begin(columns, job->strips, strip + 1) * TILE_PIXELS;
+    ht_conv some = *c;
+    some.out[2] = ht_min64(last, c->out[2]) - first;
+    some.pad[2] -= first * c->stride[2]; /* may be negative */
+    some.y += first;
+    some.addend = c->addend ? c->addend + first : NULL;
+    return some;
+}
+
 /* WIDE with tiles: where chunk `chunk` of some pixels begins (ht_conv_span). All chunks multiply about as many tiles. A group
  * consists of two rows or columns of tiles; the last group may consist of one. */
 HT_INLINE void begin_chunk(const convolution *job, int64_t chunk, int64_t pixels, int64_t *m, int64_t *p)
@@ -329,14 +344,16 @@ static void convolve_unit(const convolution *job, int64_t unit, int64_t followin
                        first_channel(job, chunk), first_channel(job, chunk + 1));
     else if (job->way == ROW)
         convolve_row(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
-    else if (job->way == GROUPED)
-        ht_conv_grouped(&c, job->block_rows, block);
     else if (c.tiled)
         convolve_span(job, &c, block, chunk);
     else {
-        const ht_conv some = channels_of(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
-        if (job->way == ROWS)
-            ht_conv_rows(&some, job->block_rows, block);
+        ht_conv some = channels_of(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
+        if (job->strips)
+            some = strip_of(job, &some, block);
+        if (job->way == GROUPED)
+            ht_conv_grouped(&some, job->block_rows, job->strips ? 0 : block);
+        else if (job->way == ROWS)
+            ht_conv_rows(&some, job->block_rows, job->strips ? 0 : block);
         else
             ht_conv_wide(&some, first_pixel(job, block), first_pixel(job, block + 1));
     }
@@ -643,6 +660,7 @@ static void divide(convolution *job, int64_t batch, double cost)
     } else if (job->way == GROUPED) {
         const int64_t share = ht_ceil_div(images * c->out[1], parts_wanted);
         job->block_rows = ht_conv_grouped_rows(c, ht_min64(share, c->out[1]));
+        job->columns = ht_ceil_div(c->out_channels, job->grain); /* one chunk */
         job->blocks = ht_ceil_div(c->out[1], job->block_rows);
     } else if (job->way == ROWS) {
         const int64_t share = ht_ceil_div(images * c->out[0] * c->out[1], parts_wanted);
@@ -667,6 +685,9 @@ static void divide(convolution *job, int64_t batch, double cost)
     } else {
         divide_direct(job, images, parts_wanted);
     }
+    if ((job->way == ROWS || job->way == GROUPED) && c->out[0] * c->out[1] == 1 && images * job->chunks < parts_wanted)
+        job->blocks = job->strips =
+            ht_min64(ht_ceil_div(c->out[2], TILE_PIXELS), ht_ceil_div(parts_wanted, images * job->chunks));
     job->units = images * job->blocks * job->chunks;
     const int64_t threads = parts_wanted > 1 ? ht_team_threads(job->call->team) : 1;
     if (job->way == WINOGRAD && threads > 1) {
