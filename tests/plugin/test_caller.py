@@ -306,7 +306,7 @@ def test_a_hanging_run_can_be_given_up(core: hetero.Core, bad: Bad, model: heter
 def test_multi_leaves_a_hanging_device_alone(
     core: hetero.Core, bad: Bad, model: hetero.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hours = 0  # that have passed since then; on a busy machine, a short time limit would also be that of the CPU
+    hours = 0  # the clock is moved, because on a busy machine the CPU could exceed a short time limit, too
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * hours, perf_counter_ns=time.perf_counter_ns)
     monkeypatch.setattr("hetero.devices.multi.time", clock)
     compiled = compiled_for(core, model, "MULTI:BAD,CPU")

@@ -337,8 +337,8 @@ static void add_changes(builder *b, int32_t value)
     }
 }
 
-/* Decides the nodes of which only one device is possible, or at least as cheap whatever the other nodes do. Repeats
- * this, because nodes that are decided narrow the changes of others, as long as that saves time. */
+/* Decides each node that only one of its two devices supports, or for which one device costs no more whatever the other
+ * nodes do. Each decision narrows the possible changes of other nodes, so passes repeat while that saves time. */
 static int decide_nodes(builder *b, hg_watch *watch)
 {
     const hg_costs *c = b->costs;

@@ -34,13 +34,13 @@
  * winograd   conv_winograd.c   tiles                  weights by pack_winograd
  *
  * Division: a unit is a block of pixels times a chunk of output channels of one image and group (depthwise, narrow: some
- * groups of one image; row: a chunk; wide with few pixels: a term of the sums times a chunk; winograd: a block of tiles; with
- * tiles, a chunk may begin and end within a group of channels: ht_conv_span). Units are in the order of their channels, so
- * that a thread writes whole rows of the result: of a row that two threads write, each prefetches what the other one writes.
- * The last blocks of Winograd's tiles are shared by all threads: each is
- * divided by input channels, then by output channels. Results do not depend on the division, and so not on the number of
- * threads: all ways but row and Winograd's sum the products of an output in the order channel, kernel position, in blocks of
- * a length that depends on the way alone, and the sums of these two do not depend on the division either.
+ * groups of one image; row: a chunk; wide with few pixels: a term of the sums times a chunk; rows, grouped: a strip of an
+ * image's only output row times a chunk; winograd: a block of tiles; with tiles, a chunk may begin and end within a group of
+ * channels: ht_conv_span). Units are in the order of their channels, so that a thread writes whole rows of the result: if two
+ * threads write the same row, the prefetcher of each takes lines from the other. The last blocks of Winograd's tiles are shared
+ * by all threads: each is divided by input channels, then by output channels. Results do not depend on the division, and so not
+ * on the number of threads: all ways but row and Winograd's sum the products of an output in the order channel, kernel position,
+ * in blocks of a length that depends on the way alone, and the sums of these two do not depend on the division either.
  */
 #include "blocks.h"
 #include "conv.h"
@@ -66,7 +66,7 @@
  * or goes there. */
 #define FOREIGN 13
 
-/* What adding a term to a sum costs, in multiply-adds, and what one more region of the team costs: 1 µs. */
+/* What adding a term to a sum and one more region of the team (1 µs) cost, in multiply-adds; estimated. */
 #define ADDING 2
 #define REGION 60000
 #define MOST_TERMS 16 /* of a sum that is divided by terms */
@@ -350,10 +350,11 @@ static void convolve_unit(const convolution *job, int64_t unit, int64_t followin
         ht_conv some = channels_of(&c, first_channel(job, chunk), first_channel(job, chunk + 1));
         if (job->strips)
             some = strip_of(job, &some, block);
+        const int64_t rows = job->strips ? 0 : block;
         if (job->way == GROUPED)
-            ht_conv_grouped(&some, job->block_rows, job->strips ? 0 : block);
+            ht_conv_grouped(&some, job->block_rows, rows);
         else if (job->way == ROWS)
-            ht_conv_rows(&some, job->block_rows, job->strips ? 0 : block);
+            ht_conv_rows(&some, job->block_rows, rows);
         else
             ht_conv_wide(&some, first_pixel(job, block), first_pixel(job, block + 1));
     }
@@ -558,6 +559,12 @@ static void divide_direct(convolution *job, int64_t images, int64_t wanted)
     }
 }
 
+/* What a chunk of so many output channels of a block of WIDE takes without tiles, in multiply-adds for each k. */
+static double wide_unit(const ht_conv *c, int64_t pixels, int64_t channels)
+{
+    return (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels + sampling(c) * (double)pixels;
+}
+
 /* WIDE: divides a convolution of one image with few pixels by terms of its sums, if that takes less time than `least`. A thread
  * then reads the channels that it wrote in the convolution before, and writing over them later need not wait for the cache of
  * another thread. Only the terms pass from one thread to another. */
@@ -573,10 +580,8 @@ static void divide_terms(convolution *job, double least)
         return;
     for (int64_t chunks = 1; chunks <= ht_min64(job->columns, 4 * threads); chunks++) {
         const int64_t channels = ht_min64(ht_ceil_div(job->columns, chunks) * job->grain, c->out_channels);
-        const double unit = (in_wide_tiles(c->pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
-                            sampling(c) * (double)c->pixels;
-        const double time = ht_rounds(terms * chunks, threads) * unit / (double)terms + (ADDING + FOREIGN * foreign) * moved +
-                            REGION / (double)c->depth_k;
+        const double time = ht_rounds(terms * chunks, threads) * wide_unit(c, c->pixels, channels) / (double)terms +
+                            (ADDING + FOREIGN * foreign) * moved + REGION / (double)c->depth_k;
         if (time < least) {
             least = time;
             job->terms = terms;
@@ -614,8 +619,7 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
                 const double pixel = ht_conv_tiled_pixel(flat) + (chunks > 1 ? FOREIGN : 0);
                 unit = 0.5 * tall * wide + ht_conv_tiled_map(c->has_parts) * tall + pixel * wide;
             } else {
-                unit = (in_wide_tiles(pixels, channels) + WEIGHTS * TILE_PIXELS) * (double)channels +
-                       (sampling(c) + FOREIGN * foreign) * (double)pixels;
+                unit = wide_unit(c, pixels, channels) + FOREIGN * foreign * (double)pixels;
             }
             const double time = ht_rounds(images * blocks * chunks, threads) * unit;
             if (time <= least * 1.001) {

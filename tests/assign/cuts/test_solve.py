@@ -86,7 +86,7 @@ def test_a_move_over_equal_links_is_the_best_there_is():
 
 
 def test_of_equally_cheap_moves_the_one_that_changes_the_fewest_nodes():
-    """With whole costs, many of which are equal, over two devices."""
+    """The costs are small integers, so many moves cost the same."""
     rng = np.random.default_rng(11)
     for _ in range(60):
         n = int(rng.integers(1, 8))

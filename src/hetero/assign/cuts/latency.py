@@ -203,8 +203,8 @@ class _Search:
             self._improves(device_of, thorough=True)
 
     def _improves(self, device_of: NDArray[np.int32], thorough: bool = False) -> bool:
-        """Whether the labeling is better than the best, which it then replaces. ``thorough``: even if its quick
-        partition is not better than that of the best."""
+        """Whether the labeling is better than the best, which it then replaces. ``thorough``: partition it
+        thoroughly even if its quick partition is no better than that of the best candidate."""
         cost = self._problem.cost(_with_extra_nodes(self._problem, device_of)).total
         if self.best is not None and cost >= self.best.prediction.total:
             return False  # even without launches
