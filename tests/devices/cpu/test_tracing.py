@@ -168,6 +168,50 @@ def test_segments_that_follow_from_data_are_planned_once() -> None:
     assert len(model._plans.segments()) < 10
 
 
+CHOSEN = "z = NonZero (x)  i = Squeeze (z, axes)  c = Gather (x, i)  k = Shape (c)"  # the positive elements of x
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        ("l = Slice (dims, zeros, k)  r = Reshape (c, l)  y = Neg (r)", "float[]"),  # as many dimensions as elements
+        ("l = Slice (dims, zeros, k)  e = Expand (one, l)  y = Neg (e)", "float[]"),
+        ("m = Squeeze (k, axes)  r = Range (zero, m, step)  t = Tile (c, k)  y = Gather (t, r)", "float[m]"),
+        ("o = ConstantOfShape (k)  a = Add (o, c)  y = Concat <axis = 0> (a, x)", "float[m]"),
+        ("d = Neg (c)  p = NonZero (d)  s = Shape (p)  y = Reshape (d, s)", "float[m, k]"),
+        ("p = NonZero (c)  j = Squeeze (p, axes)  g = Gather (c, j)  e = Exp (g)  y = Mul (e, c)", "float[m]"),
+    ],
+)
+def test_what_followed_in_the_last_call_follows_again_only_where_it_holds(body: str, result: str) -> None:
+    constants = """<int64[1] axes = {0}, int64 zero = {0}, int64[1] zeros = {0}, int64 step = {1}, float one = {1},
+        int64[6] dims = {-1, 1, 1, 1, 1, 1}>"""
+    rng = np.random.default_rng(5)
+    calls: list[Feeds] = [{"x": np.maximum(rng.standard_normal(n, np.float32), 0)} for n in rng.integers(0, 9, 30)]
+    check(f"g (float[n] x) => ({result} y) {constants} {{ {CHOSEN}  {body} }}", [*calls, *calls])
+
+
+def test_a_branch_of_another_rank_leads_to_other_segments() -> None:
+    """What follows the If is planned for the rank of its result, and its program does not read this result."""
+    text = """g (float[n, 2] x, bool c) => (int64[m] y) {
+        v = If (c) <then_branch = t () => (p) { z = NonZero (x)  j = Transpose (z)  p = GatherND (x, j) },
+                    else_branch = e () => (q) { i = NonZero (x)  k = Transpose (i)  s = Shape (k)
+                                                q = ConstantOfShape (s) }>
+        s = Shape (v)  r = Shape (s)  o = Shape (x)  y = Concat <axis = 0> (r, o) }"""
+    rng = np.random.default_rng(6)
+    calls = [{"x": f(n, 2), "c": np.array(rng.random() < 0.5)} for n in rng.integers(0, 6, 30)]
+    for feeds, found in zip(calls, check(text, calls), strict=True):
+        assert found[0].tolist() == [2 - feeds["c"], len(feeds["x"]), 2]
+
+
+def test_a_plan_for_single_data_does_not_follow_others() -> None:
+    text = """g (float[6] x, int64[2] s) => (float[p, q] y)
+        { a = Neg (s)  b = Neg (a)  r = Reshape (x, b)  y = Neg (r) }"""
+    with single_sizes():
+        model = compiled(text)
+        for shape in ([2, 3], [3, 2], [6, 1], [2, 3]):
+            assert model({"x": f(6), "s": np.array(shape)})[0].shape == tuple(shape)
+
+
 def test_plans_are_made_for_single_sizes_where_symbols_do_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     """The region of a Resize is a list of plain numbers."""
     monkeypatch.setattr("hetero.devices.cpu.runner.MAX_SYMBOLIC", 2)

@@ -214,6 +214,19 @@ def _changed(alternatives: _Alternatives, shapes: tuple[tuple[int, ...], ...]) -
     return axes
 
 
+def _following(path: Sequence[tuple[Segment, Workspace]], place: int, segment: Segment) -> Segment | None:
+    """What followed ``segment`` in the last run, at ``place`` of its ``path``, if it follows again wherever its program
+    accepts the values; otherwise None.
+
+    That is so for plans with symbols: the data of others are part of their key. The program checks the types of all
+    values that kernels know; what else there is, such as an optional, a node that runs in Python has decided.
+    """
+    if segment.host >= 0 or place >= len(path) or path[place - 1][0] is not segment:
+        return None
+    following = path[place][0]
+    return following if following.program.sizes is not None else None
+
+
 class _Stop(Cancellation):
     """A cancellation that kernels check too."""
 
@@ -256,7 +269,8 @@ class CpuRunner:
         self.cancellation = _Stop() if cancellation is None else cancellation
         self._arena = Arena() if arena is None else arena
         self._workspaces: OrderedDict[int, tuple[Segment, Workspace]] = OrderedDict()
-        self._last: list[tuple[Segment, Workspace]] = []
+        self._last: list[tuple[Segment, Workspace]] = []  # of the last run
+        self._most_segments = 0  # of a run
         self._single: Workspace | None = None  # of the last plan, if it is one segment
         self._whole: Workspace | None = None  # the same, if its results are all outputs as they are
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
@@ -332,7 +346,7 @@ class CpuRunner:
         planner = self._plans.planner
         output_ids = planner.output_ids
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
-        self._last, self._single, self._whole = [], None, None
+        path, self._last, self._single, self._whole = self._last, [], None, None
         self.host_times.clear()
         self.cancellation.check()
         segment, results = self._first, None
@@ -346,7 +360,6 @@ class CpuRunner:
             if results is None:
                 results = self._run_program(segment, workspace, arrays)
             assert results is not None, "planned for these shapes and dtypes"
-            self._last.append((segment, workspace))
             arrays.update(zip(segment.outputs, results, strict=True))
             arrays.update(segment.known)
             for value, (source, shape) in segment.aliases.items():
@@ -355,11 +368,18 @@ class CpuRunner:
                 arrays[value] = np.ascontiguousarray(arrays[source]).reshape(shape)
             if segment.host >= 0:
                 self._run_host(segment.host, arrays)
+            self._last.append((segment, workspace))
             if segment.next_node == len(planner.nodes):
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
-            segment = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
+            following = _following(path, len(self._last), segment)
             results = None
+            if following is not None:
+                results = self._run_program(following, self._workspace_of(following), arrays)
+            if following is None or results is None:
+                following = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
+            segment = following
+        self._most_segments = max(self._most_segments, len(self._last))
         if len(self._last) == 1 and segment.host < 0 and segment.inputs == planner.input_ids:
             self._single = workspace
             if segment.outputs == tuple(output_ids):
@@ -447,7 +467,7 @@ class CpuRunner:
             workspace = Workspace(segment.program, self._timed, self._arena, self._team, flag, segment.appends)
             entry = (segment, workspace)
             self._workspaces[id(segment)] = entry
-            while len(self._workspaces) > MAX_WORKSPACES + len(self._last):
+            while len(self._workspaces) > MAX_WORKSPACES + max(len(self._last), self._most_segments):
                 self._workspaces.popitem(last=False)
         self._workspaces.move_to_end(id(segment))
         return entry[1]
