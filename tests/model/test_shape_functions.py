@@ -87,6 +87,7 @@ CASES: list[tuple[str, Mapping[str, Array], dict[str, Any]]] = [
     *(("FusedMatMul", {"a": floats(2, 1, *a), "b": floats(3, *b)}, {"transA": ta, "transB": tb, "alpha": 0.5})
       for ta, a in ((0, (4, 5)), (1, (5, 4))) for tb, b in ((0, (5, 6)), (1, (6, 5)))),
     ("FusedMatMul", {"a": floats(4, 5), "b": floats(5, 6)}, {}),
+    ("FusedGemm", {"a": floats(5, 4), "b": floats(6, 5)}, {"transA": 1, "transB": 1, "activation": "Relu"}),
     ("FusedMatMul", {"a": floats(2, 4, 5), "b": floats(2, 5, 6)}, {"transBatchA": 0}),
     ("QLinearConcat", JOINED | {"a": numbers(2, 3), "as": ONE, "az": ZERO}, {"axis": 1}),
     ("QLinearConcat", JOINED | {

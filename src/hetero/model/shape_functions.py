@@ -90,6 +90,9 @@ _BODIES = {
         {_transposed("b", "transB")}
         y = MatMul (a_t, b_t)
     }}""",
+    "FusedGemm": """<transA, transB>(a, b) => (y) {
+        y = Gemm <transA: int = @transA, transB: int = @transB> (a, b)
+    }""",
     "QLinearConcat": "<axis>(ys, yz, {parts}) => (y) {{ y = Concat <axis: int = @axis> ({joined}) }}",
     "GatherBlockQuantized": """(data, ids, scales) => (y) {{
         lead = Shape <end: int = -1> (data)

@@ -155,6 +155,7 @@ def test_elements_of_other_sizes():
             {"K": 64, "N": 11, "bits": 4, "block_size": 32},
             2 * 3 * 5 * 64 * 11,
         ),
+        ("com.microsoft::FusedGemm", {"x": [5, 7], "w": [11, 7]}, {"transB": 1}, 2 * 5 * 7 * 11),
         ("com.microsoft::FusedMatMul", {"x": [3, 5, 7], "w": [11, 7]}, {"transB": 1}, 2 * 3 * 5 * 7 * 11),
         (
             "com.microsoft::QGemm",

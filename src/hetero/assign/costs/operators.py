@@ -234,6 +234,7 @@ FORMULAS: Mapping[str, Formula] = {
     "com.microsoft::QLinearAveragePool": _pool,
     "com.microsoft::FusedConv": _conv(1),
     **dict.fromkeys(_in("com.microsoft", "DynamicQuantizeMatMul FusedMatMul MatMulIntegerToFloat"), _columns_product),
+    "com.microsoft::FusedGemm": _gemm,
     "com.microsoft::MatMulNBits": _matmul_nbits,
     "com.microsoft::QGemm": _quantized_gemm,
     **dict.fromkeys(_in("com.microsoft", "Attention QAttention"), _packed_attention),

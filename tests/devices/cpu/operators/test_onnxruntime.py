@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from contrib_nodes import CONTRIB, Array, check, floats, model_of, refusal, run
-from hetero import Core, CustomOp, InferenceError
+from hetero import Core, CustomOp, HeteroError, InferenceError
 from onnxruntime_models import run_directly
 
 SHAPES = [(2, 3, 8), (1, 1, 1), (5, 16), (7,), (0, 4), (2, 0, 4)]
@@ -71,9 +71,66 @@ def test_fused_matmul(a: tuple[int, ...], b: tuple[int, ...], flags: dict[str, A
     check("FusedMatMul", {"a": floats(*a), "b": floats(*b, seed=1)}, constants=constants, **flags)
 
 
-def test_fused_matmul_refuses_transposed_batches() -> None:
-    inputs = {"a": floats(2, 3, 4), "b": floats(2, 4, 4)}
-    assert "transBatchA = 1" in refusal(model_of("FusedMatMul", inputs, transBatchA=1))
+@pytest.mark.parametrize("constants", [(), ("b",), ("a",)])
+@pytest.mark.parametrize(
+    ("a", "b", "flags"),
+    [
+        ((3, 2, 4), (2, 4, 5), {"transBatchA": 1}),
+        ((2, 3, 4), (4, 2, 5), {"transBatchB": 1, "alpha": 0.5}),
+        ((3, 2, 4), (5, 2, 4), {"transBatchA": 1, "transBatchB": 1, "transB": 1}),
+        ((3, 2, 4), (2, 3, 5), {"transBatchA": 1, "transA": 1}),
+        ((3, 2, 6, 4), (4, 2, 6, 5), {"transBatchA": 1, "transBatchB": 1}),
+        ((3, 1, 4), (4, 2, 5), {"transBatchA": 1, "transBatchB": 1}),
+        ((1, 1, 4), (4, 1, 1), {"transBatchB": 1}),
+        ((0, 2, 4), (2, 4, 5), {"transBatchA": 1}),
+    ],
+)
+def test_fused_matmul_with_the_rows_before_the_batch(
+    a: tuple[int, ...], b: tuple[int, ...], flags: dict[str, Any], constants: Any
+) -> None:
+    check("FusedMatMul", {"a": floats(*a), "b": floats(*b, seed=1)}, constants=constants, **flags)
+
+
+@pytest.mark.parametrize(("a", "b"), [((3, 4), (4, 5)), ((4,), (4, 2, 5)), ((2, 3, 2, 4), (4, 2, 5))])
+def test_rows_before_the_batch_require_operands_of_one_rank(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    model = model_of("FusedMatMul", {"a": floats(*a), "b": floats(*b)}, transBatchB=1)
+    for device in ("CPU", "TEMPLATE"):
+        with pytest.raises(HeteroError, match=r"rank|batches"):
+            Core().compile_model(model, device)({"a": floats(*a), "b": floats(*b)})
+
+
+_GEMM_ACTIVATIONS: dict[str, dict[str, float]] = {
+    "Relu": {},
+    "Sigmoid": {},
+    "Tanh": {},
+    "Softplus": {},
+    "Softsign": {},
+    "LeakyRelu": {"activation_alpha": 0.3},
+    "Elu": {"activation_alpha": 0.7},
+    "Celu": {"activation_alpha": 1.5},
+    "ThresholdedRelu": {"activation_alpha": 0.4},
+    "Selu": {"activation_alpha": 1.5, "activation_gamma": 0.8, "activation_beta": 7.0},
+    "HardSigmoid": {"activation_alpha": 0.25, "activation_beta": 0.4, "activation_gamma": 7.0},
+}
+
+
+@pytest.mark.parametrize("activation", _GEMM_ACTIVATIONS)
+def test_fused_gemm(activation: str) -> None:
+    named = {"activation": activation} | _GEMM_ACTIVATIONS[activation]
+    for constants in ((), ("b",), ("b", "c")):
+        check("FusedGemm", {"a": floats(3, 4), "b": floats(4, 5), "c": floats(5)}, constants=constants, **named)
+        turned = {"a": floats(4, 3), "b": floats(5, 4), "c": floats(3, 1)}
+        check("FusedGemm", turned, constants=constants, transA=1, transB=1, alpha=0.5, beta=-2.0, **named)
+    check("FusedGemm", {"a": floats(3, 4), "b": floats(4, 5)}, alpha=2.0, **named)
+    check("FusedGemm", {"a": floats(0, 4), "b": floats(4, 5), "c": floats(1)}, beta=0.0, **named)
+
+
+def test_fused_gemm_refuses() -> None:
+    inputs = {"a": floats(3, 4), "b": floats(4, 5)}
+    assert "activation = b''" in refusal(model_of("FusedGemm", inputs))
+    assert "activation = b'Clip'" in refusal(model_of("FusedGemm", inputs, activation="Clip"))
+    missing = refusal(model_of("FusedGemm", inputs, activation="Selu", activation_alpha=1.0))
+    assert "activation_gamma of Selu" in missing
 
 
 @pytest.mark.parametrize("constants", [(), ("w", "b")])

@@ -22,9 +22,9 @@ _LATER = {
     "onnxruntime": (
         "SimplifiedLayerNormalization", "com.microsoft::Attention", "com.microsoft::BiasGelu",
         "com.microsoft::EmbedLayerNormalization", "com.microsoft::FastGelu", "com.microsoft::FusedConv",
-        "com.microsoft::FusedMatMul", "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention",
-        "com.microsoft::QuickGelu", "com.microsoft::RotaryEmbedding", "com.microsoft::SkipLayerNormalization",
-        "com.microsoft::SkipSimplifiedLayerNormalization",
+        "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
+        "com.microsoft::MultiHeadAttention", "com.microsoft::QuickGelu", "com.microsoft::RotaryEmbedding",
+        "com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
     ),
     "onnxruntime_quantized": (
         "com.microsoft::DynamicQuantizeLSTM", "com.microsoft::DynamicQuantizeMatMul",

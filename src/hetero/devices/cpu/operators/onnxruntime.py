@@ -18,9 +18,9 @@ from ....errors import InferenceError
 from ..registry import F32, FLOATS, Lowering, Node, Result, operator
 from ..values import Context, Value
 from .convolution import _conv
-from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
+from .elementwise import _UNARY, _optional, _required, binary, broadcast, cast, unary, unary_code
 from .movement import axis_of, strided, strides_of, transposed
-from .network import WINDOW, matrix_product, packed_b, products_of, reduced
+from .network import WINDOW, _gemm, matrix_product, packed_b, products_of, reduced
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -119,11 +119,12 @@ def _bias_gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 @_contrib(
     "FusedMatMul",
     dtypes=FLOATS,
-    attributes={"alpha": None, "transA": (0, 1), "transB": (0, 1), "transBatchA": (0,), "transBatchB": (0,)},
+    attributes={"alpha": None, **dict.fromkeys(("transA", "transB", "transBatchA", "transBatchB"), (0, 1))},
     required=(0, 1),
 )
 def _fused_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """alpha * A B. Vectors are not transposed.
+    """alpha * A B. Vectors are not transposed. transBatchA, transBatchB: the first axis holds the rows of the matrices,
+    and the batch follows.
 
     A constant matrix B is packed as it is. Other transposes are copies and alpha is a separate product, because
     attention is recognized in this form."""
@@ -131,6 +132,14 @@ def _fused_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) 
     alpha = float(node.get("alpha", 1.0))
     if a.dtype != b.dtype:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
+    batches = bool(node.get("transBatchA", 0)), bool(node.get("transBatchB", 0))
+    if any(batches):
+        if a.rank != b.rank or a.rank < 3:
+            raise InferenceError(
+                f"transBatchA and transBatchB require operands of the same rank of at least 3, found {list(a.shape)} "
+                f"and {list(b.shape)}"
+            )
+        a, b = (_rows_before_last(context, x) if moved else x for x, moved in zip((a, b), batches, strict=True))
     if node.get("transA", 0) and a.rank > 1:
         a = _last_two_swapped(context, a)
     trans_b = bool(node.get("transB", 0)) and b.rank > 1
@@ -145,6 +154,41 @@ def _fused_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) 
 
 def _last_two_swapped(context: Context, x: Value) -> Value:
     return transposed(context, x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
+def _rows_before_last(context: Context, x: Value) -> Value:
+    return transposed(context, x, (*range(1, x.rank - 1), 0, x.rank - 1))
+
+
+_GEMM_ACTIVATIONS = (
+    *("Celu", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh"),
+    "ThresholdedRelu",
+)
+
+
+def _fused_gemm_refusal(model: Model, view: NodeView) -> str | None:
+    given = view.attributes.get("activation", b"")
+    activation = given.decode(errors="replace") if isinstance(given, bytes) else ""
+    if activation not in _GEMM_ACTIVATIONS:
+        return f"FusedGemm with activation = {given!r}"
+    for name, _ in _UNARY[activation][2]:
+        if f"activation_{name}" not in view.attributes:
+            return f"FusedGemm without the attribute activation_{name} of {activation}"
+    return None
+
+
+@_contrib(
+    "FusedGemm",
+    dtypes=F32,
+    attributes={"alpha": None, "beta": None, "transA": (0, 1), "transB": (0, 1)}
+    | dict.fromkeys(("activation", "activation_alpha", "activation_beta", "activation_gamma")),
+    required=(0, 1),
+    check=_fused_gemm_refusal,
+)
+def _fused_gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    (product,) = _gemm(context, node, inputs)
+    code, _, attributes = _UNARY[node.get("activation", b"").decode()]
+    return [unary(context, code, product, *(float(node.get(f"activation_{name}", 0.0)) for name, _ in attributes))]
 
 
 # Activation of FusedConv -> code, and the number of activation_params, which are the kernel's parameters.

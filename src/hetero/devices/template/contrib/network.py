@@ -34,6 +34,18 @@ def _activated(name: str, x: Array, parameters: Sequence[float] = ()) -> Array:
             return np.minimum(np.maximum(x, parameters[0]), parameters[1])
         case "HardSigmoid":
             return np.minimum(np.maximum(parameters[0] * x + parameters[1], 0), 1)
+        case "ThresholdedRelu":
+            return np.where(x > parameters[0], x, 0)
+        case "Elu":
+            return np.where(x < 0, parameters[0] * np.expm1(x), x)
+        case "Selu":
+            return parameters[1] * np.where(x < 0, parameters[0] * np.expm1(x), x)
+        case "Celu":
+            return np.where(x < 0, parameters[0] * np.expm1(x / parameters[0]), x)
+        case "Softplus":
+            return np.logaddexp(0, x)
+        case "Softsign":
+            return x / (1 + np.abs(x))
     raise ValueError(f"unknown activation {name!r}")
 
 
@@ -66,7 +78,7 @@ def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
     return (_wide(x) / (1 + np.exp(-alpha * _wide(x)))).astype(x.dtype)
 
 
-@definition("FusedMatMul", accepted={"transBatchA": (0,), "transBatchB": (0,)})
+@definition("FusedMatMul")
 def fused_matmul(
     a: Array,
     b: Array,
@@ -77,9 +89,36 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Array:
-    left = a.swapaxes(-1, -2) if transA and a.ndim > 1 else a
-    right = b.swapaxes(-1, -2) if transB and b.ndim > 1 else b
+    if (transBatchA or transBatchB) and not 3 <= a.ndim == b.ndim:
+        raise ValueError(f"cannot move the rows of batches of shapes {list(a.shape)} and {list(b.shape)}")
+    left = np.moveaxis(a, 0, -2) if transBatchA else a
+    right = np.moveaxis(b, 0, -2) if transBatchB else b
+    left = left.swapaxes(-1, -2) if transA and a.ndim > 1 else left
+    right = right.swapaxes(-1, -2) if transB and b.ndim > 1 else right
     return np.asarray(alpha * (_wide(left) @ _wide(right))).astype(a.dtype)
+
+
+@definition("FusedGemm")
+def fused_gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    activation: bytes = b"",
+    activation_alpha: float = 0.0,
+    activation_beta: float = 0.0,
+    activation_gamma: float = 0.0,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
+    made = alpha * (_wide(a.T if transA else a) @ _wide(b.T if transB else b))
+    if c is not None and beta:
+        made = made + beta * _wide(c)
+    name = activation.decode()
+    second = activation_gamma if name == "Selu" else activation_beta
+    return np.asarray(_activated(name, made, (activation_alpha, second))).astype(a.dtype)
 
 
 def windows(
