@@ -99,12 +99,12 @@ cdef ht_kernel_fn chosen_kernel(name) except NULL:
     return ht_kernel(_chosen, kernel_number(name))
 
 
-cdef ht_in_place in_place_rule(int kernel) noexcept:
+cdef ht_in_place in_place_rule(int kernel) noexcept nogil:
     """The operands that the first result of a kernel may overwrite."""
     return ht_in_place_of(kernel)
 
 
-cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept:
+cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept nogil:
     """Bytes of scratch memory for a call."""
     return ht_scratch_bytes(kernel, call, ht_variant_has_tiles(_chosen))
 

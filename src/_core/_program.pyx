@@ -305,7 +305,7 @@ cdef class Program:
         self.scratch_bytes = self.measure_scratch(self.calls)
 
     cdef int check(self, const ht_tensor *tensors, const int64_t *numbers, int64_t arena_bytes,
-                   const int64_t *bytes_of) except -1:
+                   const int64_t *bytes_of) except -1 nogil:
         """Raises ValueError unless each tensor lies within its place and no call reads memory that it has overwritten.
 
         ``numbers``: as ``number`` of each tensor. ``bytes_of``: of each input, then of each output."""
@@ -314,16 +314,19 @@ cdef class Program:
         for position in range(self.num_tensors):
             size = tensors[position].size * ht_element_bytes(tensors[position].dtype)
             if self.places[position] == IN_ARENA and (numbers[position] < 0 or numbers[position] + size > arena_bytes):
-                raise ValueError(f"tensor {position} reaches past the arena")
+                with gil:
+                    raise ValueError(f"tensor {position} reaches past the arena")
             if self.places[position] == IN_INPUT and bytes_of[numbers[position]] != size:
-                raise ValueError(f"tensor {position}: input {numbers[position]} has another size")
+                with gil:
+                    raise ValueError(f"tensor {position}: input {numbers[position]} has another size")
             if self.places[position] == IN_OUTPUT and bytes_of[self.num_inputs + numbers[position]] != size:
-                raise ValueError(f"tensor {position}: output {numbers[position]} has another size")
+                with gil:
+                    raise ValueError(f"tensor {position}: output {numbers[position]} has another size")
         for position in range(self.num_calls):
             self.check_overlaps(tensors, numbers, position)
         return 0
 
-    cdef int64_t measure_scratch(self, ht_call *calls) noexcept:
+    cdef int64_t measure_scratch(self, ht_call *calls) noexcept nogil:
         """Fills in the scratch memory of all calls; returns the most that one needs."""
         cdef int position
         cdef int64_t most = 0
@@ -333,7 +336,7 @@ cdef class Program:
                 most = max(most, calls[position].scratch_bytes)
         return most
 
-    cdef int check_overlaps(self, const ht_tensor *tensors, const int64_t *numbers, int position) except -1:
+    cdef int check_overlaps(self, const ht_tensor *tensors, const int64_t *numbers, int position) except -1 nogil:
         """Raises ValueError if call ``position`` might read memory that it has overwritten. Its results may overlap
         operands only as `HT_IN_PLACE` allows, and never each other, a constant or an input."""
         cdef const ht_call *call = &self.calls[position]
@@ -348,22 +351,26 @@ cdef class Program:
             if outs[result] < 0:
                 continue
             if self.places[outs[result]] == IN_CONSTANT or self.places[outs[result]] == IN_INPUT:
-                raise ValueError(f"call {position}: result {result} is a constant or an input")
+                with gil:
+                    raise ValueError(f"call {position}: result {result} is a constant or an input")
             for other in range(result):
                 if outs[other] >= 0 and self.overlap(tensors, numbers, outs[result], outs[other]):
-                    raise ValueError(f"call {position}: results {other} and {result} overlap")
+                    with gil:
+                        raise ValueError(f"call {position}: results {other} and {result} overlap")
             for other in range(call.num_in):
                 if ins[other] < 0 or not self.overlap(tensors, numbers, outs[result], ins[other]):
                     continue
                 sharing += 1
                 places += rule.operands >> other & 1
                 if result or not self.same_elements(tensors, numbers, outs[0], ins[other]):
-                    raise ValueError(f"call {position}: result {result} overlaps other elements of operand {other}")
+                    with gil:
+                        raise ValueError(f"call {position}: result {result} overlaps other elements of operand {other}")
         if sharing and (places == 0 or (sharing > 1 and not rule.shared)):
-            raise ValueError(f"call {position}: the kernel does not work in place on these operands")
+            with gil:
+                raise ValueError(f"call {position}: the kernel does not work in place on these operands")
         return 0
 
-    cdef bint overlap(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept:
+    cdef bint overlap(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept nogil:
         """Whether two tensors share a byte."""
         cdef int64_t size_a = tensors[a].size * ht_element_bytes(tensors[a].dtype)
         cdef int64_t size_b = tensors[b].size * ht_element_bytes(tensors[b].dtype)
@@ -373,7 +380,7 @@ cdef class Program:
             return numbers[a] < numbers[b] + size_b and numbers[b] < numbers[a] + size_a
         return numbers[a] == numbers[b]
 
-    cdef bint same_elements(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept:
+    cdef bint same_elements(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept nogil:
         """Whether element i occupies the same bytes in both tensors, for every i."""
         return (numbers[a] == numbers[b] and tensors[a].size == tensors[b].size
                 and ht_element_bytes(tensors[a].dtype) == ht_element_bytes(tensors[b].dtype))

@@ -19,8 +19,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from hetero._kernels cimport (
-    ALIGNED, C_CONTIGUOUS, NATIVE, Team, answer_of, check_status, data_of, dtype_code, exchange_watch, is_stopping,
-    named_code, scratch_of
+    ALIGNED, C_CONTIGUOUS, NATIVE, Team, answer_of, check_status, data_of, describe_type, dtype_code,
+    exchange_watch, is_stopping, named_code, scratch_of
 )
 from hetero._program cimport (
     HT_SIZE_ALLOCATE, HT_SIZE_CALL, HT_SIZE_TABLE, HT_SIZES_DONE, HT_SIZES_FAILED, IN_ARENA, IN_INPUT, IN_OUTPUT,
@@ -83,51 +83,20 @@ cdef int64_t _bytes(const ht_tensor *tensor) noexcept nogil:
     return tensor.size * ht_element_bytes(tensor.dtype)
 
 
+cdef int64_t _aligned(int64_t bytes) noexcept nogil:
+    return (bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
+
+
 cdef int64_t _now(int clock) noexcept nogil:
     cdef timespec time
     clock_gettime(clock, &time)
     return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
 
 
-cdef struct ht_slot:    # address of an operand of a repeated program: in iteration t at (t odd ? odd : even) + t * step
-    char *even
-    char *odd
-    int64_t step
-    int64_t bytes
-
-
 cdef struct ht_append:  # of an output: the input that it grows out of, or -1, and the tensor with as many rows as are new
     int source
     int axis
     int rows_like
-
-
-cdef char *_at(const ht_slot *slot, int64_t trip) noexcept nogil:
-    return (slot.odd if trip & 1 else slot.even) + trip * slot.step
-
-
-cdef int _describe_slot(ht_slot *slot, binding, int64_t trip, int64_t stop, bint written) except -1:
-    """Fills ``slot`` for the iterations from ``trip`` to ``stop`` - 1; see `Workspace.repeat`."""
-    even, odd, first, step = binding
-    cdef int64_t rows, row, row_bytes
-    for array in (even, odd):
-        if not (array.flags.c_contiguous and array.flags.aligned) or (written and not array.flags.writeable):
-            raise ValueError("expected C-contiguous, aligned arrays, writeable where they are written")
-    if even.nbytes != odd.nbytes:
-        raise ValueError("expected two arrays of one size")
-    slot.even, slot.odd = <char *> data_of(even), <char *> data_of(odd)
-    if step == 0:
-        slot.step, slot.bytes = 0, even.nbytes
-        return 0
-    rows = even.shape[0]
-    for row in (first + step * trip, first + step * (stop - 1)):
-        if not 0 <= row < rows:
-            raise ValueError(f"a trip would need row {row} of {rows}")
-    row_bytes = even.nbytes // rows
-    slot.bytes, slot.step = row_bytes, row_bytes * <int64_t> step
-    slot.even += row_bytes * <int64_t> first
-    slot.odd += row_bytes * <int64_t> first
-    return 0
 
 
 @cython.final
@@ -402,6 +371,7 @@ cdef class Workspace:
     cdef ht_number *registers
     cdef dict late              # tensor -> array that holds its data
     cdef bint is_sized          # whether the tables are those of some sizes
+    cdef bint is_described      # whether `output_shapes` and `output_bytes` are
     cdef StopFlag stop
     cdef ht_watch watch         # of the current run
     cdef object raised          # by a signal handler during this run
@@ -449,6 +419,7 @@ cdef class Workspace:
         self.arena_bytes, self.scratch_bytes = program.arena_bytes, program.scratch_bytes
         self.output_shapes = [shape for shape, _ in program.output_specs]
         self.output_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in program.output_specs]
+        self.is_described = True
         if appends:
             self.append_of = <ht_append *> malloc((program.num_outputs + 1) * sizeof(ht_append))
             self.grown_axis = -1
@@ -497,56 +468,65 @@ cdef class Workspace:
         self.late = {}
         return 0
 
-    cdef bint compute_tables(self) except -1:
+    cdef bint compute_tables(self) except -1 nogil:
         """Compute the tables for the inputs at `addresses`, of the sizes of `own_inputs`. Returns False if the program
         does not hold for these sizes. Raises MemoryError."""
-        cdef Program program = self.program
-        cdef Sizes sizes = program.sizes
         cdef ht_sizes parts
         cdef ht_size_step step
         cdef int64_t at = 0
-        cdef int position, tensor
+        cdef int position, tensor, buffer
         parts.registers, parts.tensors, parts.ints = self.registers, self.tensors, self.own_ints
         parts.begins, parts.buffer_bytes, parts.ask = self.own_begins, self.buffer_bytes, answer_of
         self.is_sized = False
-        for position in range(program.num_inputs):
+        for position in range(self.program.num_inputs):
             self.tensors[position] = self.own_inputs[position]
-            self.tensors[position].dtype = program.tensors[position].dtype  # 4 bits: bytes
+            self.tensors[position].dtype = self.program.tensors[position].dtype  # 4 bits: bytes
             self.tensors[position].data = self.addresses[position]
         while True:
-            at = ht_run_sizes(sizes.steps, sizes.num_steps, at, &parts)
+            at = ht_run_sizes(self.program.sizes.steps, self.program.sizes.num_steps, at, &parts)
             if at == HT_SIZES_FAILED:
                 return False
             if at == HT_SIZES_DONE:
                 break
-            step = sizes.steps[at]
+            step = self.program.sizes.steps[at]
             at += 1
-            if step.step == HT_SIZE_ALLOCATE:
-                self.allocate(step.a)
-            elif step.step == HT_SIZE_CALL:
-                if not self.run_late(step.a):
-                    return False
-            else:
-                assert step.step == HT_SIZE_TABLE
-                self.compute_table(sizes.tables[step.a])
-        self.arena_bytes = ht_arena_layout(sizes.num_buffers, sizes.buffer_first, sizes.buffer_last, self.buffer_bytes,
-                                           self.buffer_offsets)
+            with gil:
+                if step.step == HT_SIZE_ALLOCATE:
+                    self.allocate(step.a)
+                elif step.step == HT_SIZE_CALL:
+                    if not self.run_late(step.a):
+                        return False
+                else:
+                    assert step.step == HT_SIZE_TABLE
+                    self.compute_table(self.program.sizes.tables[step.a])
+        self.arena_bytes = ht_arena_layout(self.program.sizes.num_buffers, self.program.sizes.buffer_first,
+                                           self.program.sizes.buffer_last, self.buffer_bytes, self.buffer_offsets)
         if self.arena_bytes < 0:
             return False
-        for position in range(program.num_tensors):
-            if sizes.buffer_of[position] >= 0:
-                self.own_numbers[position] = self.buffer_offsets[sizes.buffer_of[position]] + self.own_begins[position]
-        for position in range(program.num_inputs):
+        for position in range(self.program.num_tensors):
+            buffer = self.program.sizes.buffer_of[position]
+            if buffer >= 0:
+                self.own_numbers[position] = self.buffer_offsets[buffer] + self.own_begins[position]
+        for position in range(self.program.num_inputs):
             self.bytes_of[position] = _bytes(&self.tensors[position])
-        for position in range(program.num_outputs):
-            tensor = sizes.output_tensors[position]
-            self.output_shapes[position] = self.shape(tensor)
-            self.bytes_of[program.num_inputs + position] = self.output_bytes[position] = _bytes(&self.tensors[tensor])
-        program.check(self.tensors, self.own_numbers, self.arena_bytes, self.bytes_of)
-        self.scratch_bytes = program.measure_scratch(self.calls)
+        for position in range(self.program.num_outputs):
+            tensor = self.program.sizes.output_tensors[position]
+            self.bytes_of[self.program.num_inputs + position] = _bytes(&self.tensors[tensor])
+        self.is_described = False
+        self.program.check(self.tensors, self.own_numbers, self.arena_bytes, self.bytes_of)
+        self.scratch_bytes = self.program.measure_scratch(self.calls)
         self.bound = NULL
         self.is_sized = True
         return True
+
+    cdef int describe_outputs(self) except -1:
+        """Fills in the shapes and bytes of outputs for the last sizes."""
+        cdef int position
+        for position in range(self.program.num_outputs):
+            self.output_shapes[position] = self.shape(self.program.sizes.output_tensors[position])
+            self.output_bytes[position] = self.bytes_of[self.program.num_inputs + position]
+        self.is_described = True
+        return 0
 
     cdef int allocate(self, int tensor) except -1:
         """Memory for a late tensor."""
@@ -609,6 +589,8 @@ cdef class Workspace:
     @property
     def output_specs(self):
         """(shape, dtype) of each output, for the sizes of the last run."""
+        if not self.is_described:
+            self.describe_outputs()
         return tuple([(shape, dtype)
                       for shape, (_, dtype) in zip(self.output_shapes, self.program.output_specs, strict=True)])
 
@@ -721,28 +703,38 @@ cdef class Workspace:
 
     cdef int bind(self) except -1:
         """Points the tensors into the arena, unless they already do."""
-        cdef Program program = self.program
-        cdef int64_t scratch = (self.arena_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
-        cdef int64_t step = (self.scratch_bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
-        cdef int position
-        self.num_threads = 1 if self.team is None else self.team.most_threads()
+        cdef Workspace inner
         try:
-            self.arena.reserve(scratch + step * self.num_threads)
+            self.arena.reserve(self.needed_bytes())
         except MemoryError:
             raise self.too_large() from None
-        cdef Workspace inner
         if self.num_branches:
             for inner in self.inner:
                 inner.bind()
+        self.place()
+        return 0
+
+    cdef bint has_room(self) noexcept nogil:
+        """Whether the arena is large enough."""
+        return self.arena.start != NULL and self.needed_bytes() <= self.arena.size
+
+    cdef int64_t needed_bytes(self) noexcept nogil:
+        """Bytes that a run needs in the arena."""
+        self.num_threads = 1 if self.team is None else self.team.most_threads()
+        return _aligned(self.arena_bytes) + _aligned(self.scratch_bytes) * self.num_threads
+
+    cdef int place(self) noexcept nogil:
+        """`bind` for an arena that is large enough."""
+        cdef int position
         if self.bound == self.arena.start:
             return 0
         self.bound = self.arena.start
-        for position in range(program.num_tensors):
-            if program.places[position] == IN_ARENA:
+        for position in range(self.program.num_tensors):
+            if self.program.places[position] == IN_ARENA:
                 self.tensors[position].data = self.bound + self.numbers[position]
-        for position in range(program.num_calls):
-            self.calls[position].scratch = self.bound + scratch
-            self.calls[position].scratch_step = step
+        for position in range(self.program.num_calls):
+            self.calls[position].scratch = self.bound + _aligned(self.arena_bytes)
+            self.calls[position].scratch_step = _aligned(self.scratch_bytes)
         return 0
 
     cdef int use(self, ht_team *team) noexcept nogil:
@@ -880,6 +872,8 @@ cdef class Workspace:
         held = []
         if self.bind_inputs(inputs, held) is None:
             return None
+        if not self.is_described:
+            self.describe_outputs()
         outputs = []
         cdef int64_t size, total = 0
         cdef _Results results = self.arena.results
@@ -937,96 +931,6 @@ cdef class Workspace:
             check_status(status, self.failure(position), self.failure_scratch(position))
         return outputs
 
-    def repeat(self, bindings, copies, counter, int flag, int64_t trip, int64_t stop, double seconds):
-        """Run the program once per iteration, from number ``trip`` (< ``stop``) on. Ends at ``stop``, after about
-        ``seconds``, or when the flag is false. Returns the next iteration's number and whether to run it: (int, bool).
-
-        ``bindings``: (even, odd, first, step) per input, per output, then for operands of copies only. The operand is
-        the array ``even`` in even iterations and ``odd`` in odd iterations; with a ``step`` of 1 or -1 it is row first
-        + step * trip of that array. ``copies``: (from, to), numbers of bindings, copied after each iteration.
-        ``counter``: int64 of one element that holds the number of the iteration. ``flag``: the binding of a bool that
-        ends the iterations when it is false, or -1.
-
-        While this runs, the arrays that it writes must not be read elsewhere. Raises ValueError for bindings that do
-        not fit, and `InferenceError` naming the iteration and the label of the call that failed.
-        """
-        cdef Program program = self.program
-        cdef int num = len(bindings), num_copies = len(copies), position, tensor, source, target, failed = -1
-        cdef int status = HT_OK
-        cdef bint proceed = True
-        cdef int64_t end
-        cdef int64_t *count
-        cdef ht_slot *slots = NULL
-        cdef int *pairs = NULL
-        cdef ht_team *team = NULL
-        cdef ht_watch *before
-        operands = program.num_inputs + program.num_outputs
-        if num < operands or not 0 <= trip < stop or not -1 <= flag < num:
-            raise ValueError("expected a binding per input and output, and trips to make")
-        if (counter.dtype != np.int64 or counter.size != 1 or not counter.flags.c_contiguous
-                or not counter.flags.writeable):
-            raise ValueError("expected a counter of one int64")
-        targets = {pair[1] for pair in copies}
-        slots = <ht_slot *> malloc((num + 1) * sizeof(ht_slot))
-        pairs = <int *> malloc((2 * num_copies + 1) * sizeof(int))
-        try:
-            if not (slots and pairs):
-                raise MemoryError("the bindings of a repeated program")
-            for position in range(num):
-                written = position in targets or program.num_inputs <= position < operands
-                _describe_slot(&slots[position], bindings[position], trip, stop, written)
-            for position, (shape, dtype) in enumerate((*self.input_specs, *self.output_specs)):
-                if slots[position].bytes != math.prod(shape) * dtype.itemsize:
-                    raise ValueError(f"binding {position} has another size than planned")
-            for position, (source, target) in enumerate(copies):
-                if not (0 <= source < num and 0 <= target < num) or slots[source].bytes != slots[target].bytes:
-                    raise ValueError(f"copy {position} is between bindings of two sizes")
-                pairs[2 * position], pairs[2 * position + 1] = source, target
-            if flag >= 0 and slots[flag].bytes != 1:
-                raise ValueError("expected a flag of one byte")
-            count = <int64_t *> data_of(counter)
-            self.bind()
-            if self.team is not None:
-                team = self.team.enter()
-            before = self.begin_watch()
-            with nogil:
-                self.use(team)
-                end = _now(CLOCK_MONOTONIC) + <int64_t> (seconds * 1e9)
-                while True:
-                    count[0] = trip
-                    for position in range(self.num_outside):
-                        tensor = self.outside[position]
-                        self.tensors[tensor].data = _at(&slots[
-                            program.numbers[tensor]
-                            + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)], trip)
-                    for position in range(program.first_call, program.num_calls):
-                        ht_arena_guard(&self.calls[position], self.arena.start, self.arena.size, self.num_threads)
-                        status = program.functions[position](&self.calls[position])
-                        if status != HT_OK:
-                            failed = position
-                            break
-                        if ht_watch_ended(&self.watch) or (position & 15 == 15 and is_stopping()):
-                            break
-                    if failed >= 0 or ht_watch_ended(&self.watch):
-                        break
-                    for position in range(num_copies):
-                        memcpy(_at(&slots[pairs[2 * position + 1]], trip), _at(&slots[pairs[2 * position]], trip),
-                               slots[pairs[2 * position]].bytes)
-                    if flag >= 0:
-                        proceed = _at(&slots[flag], trip)[0] != 0
-                    trip += 1
-                    if not proceed or trip >= stop or _now(CLOCK_MONOTONIC) >= end:
-                        break
-                if team != NULL:
-                    self.team.leave(team)
-            self.end_watch(before)
-        finally:
-            free(slots)
-            free(pairs)
-        if failed >= 0:
-            check_status(status, f"iteration {trip}: {self.failure(failed)}", self.failure_scratch(failed))
-        return trip, proceed
-
     def times(self):
         """(wall, thread CPU) nanoseconds of each call of the last run, from ``first_call`` on; empty unless
         ``timed``."""
@@ -1035,6 +939,476 @@ cdef class Workspace:
             return []
         return [(self.times_ns[2 * position], self.times_ns[2 * position + 1])
                 for position in range(self.program.first_call, self.program.num_calls)]
+
+
+cdef struct ht_result:      # an output of a body that is one program
+    int source              # the output of the program, or -1 - the input of the body, whose memory holds it
+    bint is_constant        # the memory is `type.data`; the source then means nothing
+    int shape_like          # a tensor of the program with its shape, or -1: the shape of `type` holds for all sizes
+    ht_tensor type
+
+
+cdef struct ht_rows:        # an output that is written to one row per iteration
+    char *start             # the row of iteration `first`
+    int64_t first, end      # the iterations that have a row
+    int64_t bytes           # of a row
+    ht_tensor type          # of a row
+
+
+cdef struct ht_buffer:      # memory for one value
+    char *start
+    int64_t size
+    bint is_used            # in the current iteration
+
+
+cdef bint _same_shape(const ht_tensor *a, const ht_tensor *b) noexcept nogil:
+    cdef int axis
+    if a.ndim != b.ndim:
+        return False
+    for axis in range(a.ndim):
+        if a.dims[axis] != b.dims[axis]:
+            return False
+    return True
+
+
+@cython.final
+cdef class Iterations:
+    """The iterations of a Loop or Scan whose body is one program.
+
+    The inputs of the body are: in a Loop, the number of the iteration; ``num_carried`` carried values, in a Loop the
+    condition first; ``num_slices`` arrays, of which each iteration reads one row; captured values. Its outputs are the
+    carried values for the next iteration, and values that are written to rows, one per iteration.
+
+    ``reads``: per input of the program, the input of the body. ``results``: per output of the body, (source, shape). The
+    source is a constant array, an output of the program, or -1 - an input of the body, in whose memory the output lies. The
+    shape is a tuple, a tensor of the program that has it, or None for that of the program's output. ``dtypes``: of the outputs of the body.
+
+    Carried values stay where they are: an iteration reads them there, and writes new ones to buffers that no value of the
+    iteration lies in. So values may change places, and nothing is written to arrays of the caller.
+    """
+
+    cdef Workspace workspace
+    cdef bint is_loop
+    cdef int num_values, num_carried, num_slices, num_results, num_buffers
+    cdef int first              # the input of the body that is the first carried value
+    cdef int *reads
+    cdef bint *is_open          # per input of the program and axis: whether the plan holds for other sizes
+    cdef ht_result *results
+    cdef int *rows_of           # per output of the program: the result whose row it is written to, or -1: to a buffer
+    cdef int *buffer_of         # per output of the program: its buffer in this iteration
+    cdef int64_t *output_bytes  # per output of the program
+    cdef ht_rows *rows          # per output of the body; only of those that are rows
+    cdef ht_tensor *values      # the inputs of the body in this iteration, then the carried values of the next
+    cdef int *owners            # of each of `values`: its buffer, or -1 - its place in `arrays`
+    cdef ht_buffer *buffers
+    cdef list memory            # per buffer: its array
+    cdef list arrays            # the inputs of the body in the first iteration, then the constants of `results`
+    cdef list constants
+    cdef char **slices          # the address of the slices in iteration 0,
+    cdef int64_t *slice_steps   # and how far it is to the next
+    cdef bint is_changing       # whether carried values have other types in the next iteration
+    cdef bint proceed
+    cdef int64_t total_bytes    # of the buffers of at least REUSED_BYTES
+    cdef int status             # of the last call
+    cdef object stacks
+    cdef tuple dtypes
+    cdef readonly int64_t iteration
+
+    def __init__(self, Workspace workspace not None, reads, results, dtypes, bint is_loop, int num_carried,
+                 int num_slices, int num_values):
+        cdef Program program = workspace.program
+        cdef int position, axis, output, num_inputs = program.num_inputs, num_outputs = program.num_outputs
+        self.workspace, self.is_loop, self.num_values = workspace, is_loop, num_values
+        self.num_carried, self.num_slices, self.num_results = num_carried, num_slices, len(results)
+        self.first, self.dtypes = is_loop, tuple(dtypes)
+        # At the same time, a buffer is used by each carried value, each output of the program and the iteration number.
+        self.num_buffers = 2 * (num_outputs + 1) + num_carried
+        self.reads = <int *> calloc(num_inputs + 1, sizeof(int))
+        self.is_open = <bint *> calloc(num_inputs * HT_MAX_DIMS + 1, sizeof(bint))
+        self.results = <ht_result *> calloc(self.num_results + 1, sizeof(ht_result))
+        self.rows_of = <int *> calloc(num_outputs + 1, sizeof(int))
+        self.buffer_of = <int *> calloc(num_outputs + 1, sizeof(int))
+        self.output_bytes = <int64_t *> calloc(num_outputs + 1, sizeof(int64_t))
+        self.rows = <ht_rows *> calloc(self.num_results + 1, sizeof(ht_rows))
+        self.values = <ht_tensor *> calloc(num_values + num_carried + 1, sizeof(ht_tensor))
+        self.owners = <int *> calloc(num_values + num_carried + 1, sizeof(int))
+        self.buffers = <ht_buffer *> calloc(self.num_buffers, sizeof(ht_buffer))
+        self.slices = <char **> calloc(num_slices + 1, sizeof(char *))
+        self.slice_steps = <int64_t *> calloc(num_slices + 1, sizeof(int64_t))
+        if not (self.reads and self.is_open and self.results and self.rows_of and self.buffer_of and self.output_bytes
+                and self.rows and self.values and self.owners and self.buffers and self.slices and self.slice_steps):
+            raise MemoryError("the iterations of a compiled program")
+        if len(reads) != num_inputs or len(dtypes) != self.num_results or not (
+                is_loop <= num_carried <= self.num_results and self.first + num_carried + num_slices <= num_values):
+            raise ValueError("expected a body's input per input of the program, and as many outputs as carried values")
+        for position, value in enumerate(reads):
+            if not 0 <= value < num_values:
+                raise ValueError(f"the body has no input {value}")
+            self.reads[position] = value
+            if program.sizes is not None:
+                for axis, is_open in enumerate(program.sizes.open_axes[position]):
+                    self.is_open[position * HT_MAX_DIMS + axis] = is_open
+        for output in range(num_outputs):
+            self.rows_of[output] = -1
+            self.output_bytes[output] = workspace.output_bytes[output]
+        self.constants = []
+        taken = set()
+        for position, ((source, shape), dtype) in enumerate(zip(results, dtypes)):
+            if dtype.hasobject:
+                raise ValueError("expected numbers")
+            self.results[position].shape_like = -1
+            if isinstance(source, np_ndarray):
+                source = np.require(source, requirements="CA")
+                self.results[position].is_constant = True
+                self.results[position].source = -1 - num_values - len(self.constants)
+                self.constants.append(source)
+                describe_type(&self.results[position].type, source.shape, dtype)
+                self.results[position].type.data = data_of(source)
+                continue
+            if not -num_values <= source < num_outputs or (shape is None and source < 0):
+                raise ValueError(f"the program has no output {source}")
+            self.results[position].source = source
+            if shape is None:
+                shape = (program.output_specs[source][0] if program.sizes is None
+                         else program.sizes.output_tensors[<int> source])
+            if isinstance(shape, tuple):
+                describe_type(&self.results[position].type, shape, dtype)
+            elif 0 <= shape < program.num_tensors:
+                describe_type(&self.results[position].type, (), dtype)
+                self.results[position].shape_like = shape
+            else:
+                raise ValueError(f"the program has no tensor {shape}")
+            if source >= 0 and source not in taken:
+                taken.add(source)
+                if position >= num_carried:
+                    self.rows_of[<int> source] = position
+
+    def __dealloc__(self):
+        free(self.reads)
+        free(self.is_open)
+        free(self.results)
+        free(self.rows_of)
+        free(self.buffer_of)
+        free(self.output_bytes)
+        free(self.rows)
+        free(self.values)
+        free(self.owners)
+        free(self.buffers)
+        free(self.slices)
+        free(self.slice_steps)
+
+    def run(self, list values, steps, stacks, int64_t iteration, int64_t stop):
+        """Run the iterations from number ``iteration`` (< ``stop``) on; returns whether another one should follow.
+
+        Ends at `stop`, after an iteration whose condition is false, or before one for whose sizes the program does not
+        hold. The attribute `iteration` is then the number of the next iteration. It is that of the failed one if this raises
+        an `InferenceError`.
+
+        ``values``: an array per input of the body; for the number of the iteration, any array of its type. If an iteration
+        has run, the carried values are replaced. ``steps``: 1 for each array that is read from its first row on, -1 for one
+        that is read from its last. ``stacks``: an object for each output that is written to rows.
+        ``room(shape, dtype, iteration)`` returns an array of this dtype, with a row of this shape for this iteration and any
+        number of following ones.
+        """
+        cdef Workspace workspace = self.workspace
+        cdef ht_team *team = NULL
+        cdef ht_watch *before
+        cdef int failed = -1, position
+        cdef int64_t begin = iteration
+        if (len(values) != self.num_values or len(steps) != self.num_slices or not 0 <= iteration < stop
+                or len(stacks) != self.num_results - self.num_carried):
+            raise ValueError("expected an array per input, a step per slice, a stack per row, and iterations to run")
+        self.iteration = iteration
+        self.memory, self.stacks = [None] * self.num_buffers, stacks
+        self.arrays = [*values, *self.constants]
+        self.proceed = True
+        self.total_bytes = 0
+        memset(self.buffers, 0, self.num_buffers * sizeof(ht_buffer))
+        memset(self.rows, 0, self.num_results * sizeof(ht_rows))
+        try:
+            for position in range(self.num_values):
+                if not self.read_value(position, steps, stop):
+                    return True
+            if not self.fit():
+                return True
+            if workspace.team is not None:
+                team = workspace.team.enter()
+            before = workspace.begin_watch()
+            try:
+                workspace.use(team)
+                with nogil:
+                    failed = self.iterate(stop)
+            except BaseException:
+                exchange_watch(before)
+                raise
+            finally:
+                if team != NULL:
+                    workspace.team.leave(team)
+            workspace.end_watch(before)
+            if failed >= 0:
+                check_status(self.status, workspace.failure(failed), workspace.failure_scratch(failed))
+            if self.iteration > begin:
+                for position in range(self.num_carried):
+                    values[self.first + position] = self.array_of(self.first + position)
+            return self.proceed
+        finally:
+            self.memory = self.stacks = self.arrays = None
+
+    cdef bint read_value(self, int position, steps, int64_t stop) except -1:
+        """Describe an input of the body, as the first iteration reads it. False if kernels cannot read it."""
+        cdef const ht_array_interface *view
+        cdef ht_tensor *value = &self.values[position]
+        cdef int axis, skipped, lane = position - self.first - self.num_carried
+        cdef int64_t rows
+        array = self.arrays[position]
+        if not isinstance(array, np_ndarray):
+            return False
+        capsule = array.__array_struct__
+        view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+        if view.flags & (C_CONTIGUOUS | ALIGNED | NATIVE) != (C_CONTIGUOUS | ALIGNED | NATIVE):
+            array = self.arrays[position] = np.require(array, array.dtype.newbyteorder("="), "CA")
+            capsule = array.__array_struct__
+            view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+        skipped = 0 <= lane < self.num_slices
+        if view.nd - skipped > HT_MAX_DIMS or view.nd < skipped:
+            return False
+        value.dtype = named_code(array.dtype) if view.typekind == c'V' else dtype_code(view.typekind, view.itemsize)
+        value.ndim, value.size = view.nd - skipped, 1
+        for axis in range(value.ndim):
+            value.dims[axis] = view.shape[axis + skipped]
+            value.size *= value.dims[axis]
+        value.data = ht_array_data(view)
+        self.owners[position] = -1 - position
+        if skipped:
+            rows = view.shape[0]
+            if rows < stop:
+                raise ValueError(f"expected {stop} rows, found {rows}")
+            self.slices[lane], self.slice_steps[lane] = <char *> value.data, value.size * view.itemsize
+            if steps[lane] < 0:
+                self.slices[lane] += self.slice_steps[lane] * (rows - 1)
+                self.slice_steps[lane] = -self.slice_steps[lane]
+        return True
+
+    cdef bint fit(self) except -1 nogil:
+        """Prepare the program for the types of `values`; returns whether it holds for them."""
+        cdef int position, axis, tensor, num_inputs = self.workspace.program.num_inputs
+        cdef const ht_tensor *value
+        cdef ht_tensor *type
+        cdef bint is_sized = self.workspace.registers != NULL  # the program has `Sizes`
+        for position in range(num_inputs):
+            value = &self.values[self.reads[position]]
+            self.workspace.addresses[position] = value.data
+            if value.ndim != self.workspace.input_tensors[position].ndim:
+                return False
+            if value.dtype != self.workspace.input_tensors[position].dtype:
+                return False
+            for axis in range(value.ndim):
+                if value.dims[axis] != self.workspace.input_tensors[position].dims[axis]:
+                    if not self.is_open[position * HT_MAX_DIMS + axis]:
+                        return False
+                    self.workspace.own_inputs[position].dims[axis] = value.dims[axis]
+                    self.workspace.is_sized = False
+            if is_sized:
+                self.workspace.own_inputs[position].size = value.size
+        if is_sized:
+            if not self.workspace.is_sized or self.workspace.program.sizes.reads_elements:
+                if not self.workspace.compute_tables():
+                    return False
+            for position in range(self.workspace.program.num_outputs):
+                self.output_bytes[position] = self.workspace.bytes_of[num_inputs + position]
+        self.is_changing = False
+        for position in range(self.num_results):
+            type, tensor = &self.results[position].type, self.results[position].shape_like
+            if tensor >= 0:
+                type.ndim, type.size = self.workspace.tensors[tensor].ndim, self.workspace.tensors[tensor].size
+                for axis in range(type.ndim):
+                    type.dims[axis] = self.workspace.tensors[tensor].dims[axis]
+            if self.is_loop and position == 0:
+                if type.dtype != HT_BOOL or type.size != 1:
+                    return False
+            elif position < self.num_carried:
+                value = &self.values[self.first + position]
+                if type.dtype != value.dtype or not _same_shape(type, value):
+                    self.is_changing = True
+            elif not _same_shape(type, &self.rows[position].type):
+                self.rows[position].end = 0
+        if self.workspace.num_branches == 0 and self.workspace.has_room():
+            self.workspace.place()
+        else:
+            with gil:
+                self.workspace.bind()
+        return True
+
+    cdef int iterate(self, int64_t stop) except -2 nogil:
+        """Run iterations as `run` describes. Returns the call that failed, or -1."""
+        cdef int position, tensor, first_call = self.workspace.program.first_call
+        cdef int num_calls = self.workspace.program.num_calls
+        cdef char **places
+        while True:
+            self.place()
+            for position in range(first_call, num_calls):
+                ht_arena_guard(&self.workspace.calls[position], self.workspace.arena.start, self.workspace.arena.size,
+                               self.workspace.num_threads)
+                self.status = self.workspace.program.functions[position](&self.workspace.calls[position])
+                if self.status != HT_OK:
+                    return position
+                if ht_watch_ended(&self.workspace.watch) or (position & 15 == 15 and is_stopping()):
+                    break
+            if is_stopping():
+                return -1
+            self.pass_on()
+            self.iteration += 1
+            if self.is_loop:
+                self.proceed = (<const char *> self.values[self.first].data)[0] != 0
+            if not self.proceed or self.iteration >= stop or (self.is_changing and not self.fit()):
+                return -1
+
+    cdef int place(self) except -1 nogil:
+        """Choose where this iteration writes, and bind the addresses of all values."""
+        cdef int position, tensor, number
+        cdef ht_rows *rows
+        for position in range(self.num_buffers):
+            self.buffers[position].is_used = False
+        for position in range(self.first, self.first + self.num_carried):
+            if self.owners[position] >= 0:
+                self.buffers[self.owners[position]].is_used = True
+        if self.is_loop:
+            self.owners[0] = self.take(self.workspace.program.num_outputs, sizeof(int64_t))
+            self.values[0].data = self.buffers[self.owners[0]].start
+            (<int64_t *> self.values[0].data)[0] = self.iteration
+        for position in range(self.num_slices):
+            self.values[self.first + self.num_carried + position].data = (
+                self.slices[position] + self.slice_steps[position] * self.iteration)
+        for position in range(self.num_carried, self.num_results):
+            if self.rows[position].end <= self.iteration:
+                with gil:
+                    self.make_room(position)
+        for position in range(self.workspace.program.num_outputs):
+            if self.rows_of[position] < 0:
+                self.buffer_of[position] = self.take(position, self.output_bytes[position])
+        for position in range(self.workspace.num_outside):
+            tensor = self.workspace.outside[position]
+            number = self.workspace.program.numbers[tensor]
+            if self.workspace.program.places[tensor] == IN_INPUT:
+                self.workspace.tensors[tensor].data = self.values[self.reads[number]].data
+            else:
+                self.workspace.tensors[tensor].data = self.output(number)
+        return 0
+
+    cdef char *row(self, int result) noexcept nogil:
+        """Where this iteration's row of an output of the body lies."""
+        return self.rows[result].start + (self.iteration - self.rows[result].first) * self.rows[result].bytes
+
+    cdef char *output(self, int number) noexcept nogil:
+        """Where this iteration writes an output of the program."""
+        return self.buffers[self.buffer_of[number]].start if self.rows_of[number] < 0 else self.row(self.rows_of[number])
+
+    cdef int pass_on(self) noexcept nogil:
+        """Copy rows that the program did not write, and make the outputs of this iteration the carried values of the
+        next."""
+        cdef int position, source
+        cdef ht_result *result
+        cdef ht_tensor *value
+        for position in range(self.num_results):
+            result, source = &self.results[position], self.results[position].source
+            if position >= self.num_carried:
+                if source < 0 or self.rows_of[source] != position:
+                    memcpy(self.row(position), self.data(result), self.rows[position].bytes)
+                continue
+            value = &self.values[self.num_values + position]
+            value[0] = result.type
+            value.data = self.data(result)
+            if result.is_constant:
+                self.owners[self.num_values + position] = source
+            else:
+                self.owners[self.num_values + position] = (
+                    self.buffer_of[source] if source >= 0 else self.owners[-1 - source])
+        for position in range(self.num_carried):
+            value = &self.values[self.first + position]
+            self.owners[self.first + position] = self.owners[self.num_values + position]
+            if self.is_loop and position == 0:
+                value.data = self.values[self.num_values].data  # the condition keeps the shape that the body reads
+            else:
+                value[0] = self.values[self.num_values + position]
+        return 0
+
+    cdef char *data(self, const ht_result *result) noexcept nogil:
+        """Where an output of the body lies after an iteration."""
+        if result.is_constant:
+            return <char *> result.type.data
+        return self.output(result.source) if result.source >= 0 else <char *> self.values[-1 - result.source].data
+
+    cdef int take(self, int pair, int64_t size) except -1 nogil:
+        """An unused buffer of at least ``size`` bytes: of a pair that alternates, else one that no pair has."""
+        cdef int number = 2 * pair
+        if self.buffers[number].is_used:
+            number += 1
+        if self.buffers[number].is_used:
+            number = 2 * (self.workspace.program.num_outputs + 1)
+            while self.buffers[number].is_used:
+                number += 1
+        self.buffers[number].is_used = True
+        if self.buffers[number].size < size or self.buffers[number].start == NULL:
+            with gil:
+                self.allocate(number, size)
+        return number
+
+    cdef int allocate(self, int number, int64_t size) except -1:
+        """Memory for a buffer; more than ``size`` if it was too small before, because it may have to grow again."""
+        cdef ht_buffer *buffer = &self.buffers[number]
+        cdef int64_t larger = size + size // 4 if buffer.start != NULL else size
+        self.memory[number] = None
+        if buffer.size >= REUSED_BYTES:
+            self.total_bytes -= _rounded(buffer.size)
+        buffer.start, buffer.size = NULL, 0
+        try:
+            memory = self.empty(larger)
+        except MemoryError:
+            larger = size
+            try:
+                memory = self.empty(size)
+            except MemoryError:
+                raise self.workspace.too_large() from None
+        self.memory[number] = memory
+        buffer.start, buffer.size = <char *> data_of(memory), larger
+        return 0
+
+    cdef object empty(self, int64_t size):
+        cdef _Results results = self.workspace.arena.results
+        if size < REUSED_BYTES:
+            return np_empty(size, np.uint8)
+        memory = results.empty((size,), np.uint8, size)
+        self.total_bytes += _rounded(size)
+        results.most_bytes = max(results.most_bytes, self.total_bytes)
+        return memory
+
+    cdef int make_room(self, int result) except -1:
+        """Ask the stack of an output for rows from this iteration on."""
+        cdef ht_rows *rows = &self.rows[result]
+        cdef const ht_tensor *type = &self.results[result].type
+        shape = _shape_of(type)
+        array = self.stacks[result - self.num_carried].room(shape, self.dtypes[result], self.iteration)
+        if (array.shape[1:] != shape or array.dtype != self.dtypes[result] or not array.shape[0]
+                or not array.flags.c_contiguous or not array.flags.aligned or not array.flags.writeable):
+            raise ValueError("a stack returned rows of another type, or none")
+        rows.start, rows.first, rows.bytes = <char *> data_of(array), self.iteration, _bytes(type)
+        rows.end = self.iteration + <int64_t> array.shape[0]
+        rows.type = type[0]
+        return 0
+
+    cdef object array_of(self, int position):
+        """A carried value as an array. Its memory is at most twice as large."""
+        cdef const ht_tensor *value = &self.values[position]
+        cdef int owner = self.owners[position], lane = -1 - owner - self.first - self.num_carried
+        cdef int64_t size = _bytes(value)
+        shape = _shape_of(value)
+        if owner >= 0:
+            array = np_ndarray(shape, self.dtypes[position - self.first], self.memory[owner])
+            return array if self.buffers[owner].size <= 2 * size else array.copy()
+        array = self.arrays[-1 - owner]
+        if 0 <= lane < self.num_slices:
+            array = array[(<char *> value.data - <char *> data_of(array)) // size if size else 0, ...]
+        return array.reshape(shape)
 
 
 cdef int _run_bound_step(void *context, int32_t number) noexcept nogil:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ._kernels import Team
 from ._program import Program
@@ -50,17 +49,30 @@ class Workspace:
     def input_specs(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]: ...
     @property
     def output_specs(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]: ...
-    def repeat(
-        self,
-        bindings: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int, int]],
-        copies: Sequence[tuple[int, int]],
-        counter: NDArray[np.int64],
-        flag: int,
-        trip: int,
-        stop: int,
-        seconds: float,
-    ) -> tuple[int, bool]: ...
     def times(self) -> list[tuple[int, int]]: ...
+
+@final
+class Iterations:
+    iteration: int
+    def __init__(
+        self,
+        workspace: Workspace,
+        reads: Sequence[int],
+        results: Sequence[tuple[np.ndarray[Any, Any] | int, tuple[int, ...] | int | None]],
+        dtypes: Sequence[np.dtype[Any]],
+        is_loop: bool,
+        num_carried: int,
+        num_slices: int,
+        num_values: int,
+    ) -> None: ...
+    def run(
+        self,
+        values: list[np.ndarray[Any, Any]],
+        steps: Sequence[int],
+        stacks: Sequence[Any],
+        iteration: int,
+        stop: int,
+    ) -> bool: ...
 
 @final
 class BoundSteps:

@@ -236,6 +236,11 @@ def single_sizes() -> contextlib.AbstractContextManager[Any]:
     return mock.patch.object(runner, "MAX_SYMBOLIC", 0)
 
 
+def in_python() -> contextlib.AbstractContextManager[Any]:
+    """Makes `CPU` start each iteration from Python."""
+    return mock.patch.object(runner.CpuRunner, "iterate", lambda *arguments: (arguments[-2], True))
+
+
 def small_joins() -> contextlib.AbstractContextManager[Any]:
     """Makes `CPU` join convolutions also where it does not pay, as models of a fuzzer are small."""
     return mock.patch.object(pointwise_depthwise, "_LEAST_ELEMENTS", 0)
@@ -272,6 +277,7 @@ JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxrun
 
 CUT = "CPU and TEMPLATE"
 SINGLE = "CPU with a plan for each call's sizes"
+ONE_BY_ONE = "CPU with iterations in Python"
 IMPORTED = "CPU after export and import"
 
 SMALLEST = 1e-6
@@ -282,12 +288,13 @@ WAYS: dict[str, Mapping[str, Any]] = {
     "CPU without transformations": {"INFERENCE_NUM_THREADS": 1, "DISABLE_TRANSFORMATIONS": True},
     "CPU with two threads": {"INFERENCE_NUM_THREADS": 2},
     SINGLE: {"INFERENCE_NUM_THREADS": 1},
+    ONE_BY_ONE: {"INFERENCE_NUM_THREADS": 1},
     CUT: {"INFERENCE_NUM_THREADS": 1},
     IMPORTED: {"INFERENCE_NUM_THREADS": 1},
 }
-"""In which ways each case runs, the last two in one case of four each. Transformations and cuts change rounding.
-Threads, exporting, and plans that hold for many sizes do not change a bit; the latter also keep the text of an
-error."""
+"""In which ways each case runs, the last two in one case of four each; iterations in Python only if there are some.
+Transformations and cuts change rounding. Threads, exporting, and plans that hold for many sizes do not change a bit;
+the latter, and iterations in Python, also keep the text of an error."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------
@@ -301,9 +308,11 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     share = zlib.crc32(case.model.SerializeToString(deterministic=True)) % 4
     rare = {CUT: 0, IMPORTED: 1}  # they cost as much as the rest
     answers = {}
+    special = {SINGLE: single_sizes, ONE_BY_ONE: in_python}
+    iterates = case.has("Loop") or case.has("Scan")
     for way, settings in WAYS.items():
-        if rare.get(way, share) == share:
-            with small_joins(), single_sizes() if way == SINGLE else contextlib.nullcontext():
+        if rare.get(way, share) == share and (iterates or way != ONE_BY_ONE):
+            with small_joins(), special.get(way, contextlib.nullcontext)():
                 answers[way] = on_hetero(case, way if way in rare else "CPU", {**settings, **case.properties})
     plain = answers["CPU"]
     if plain.refused:
@@ -316,9 +325,9 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
     found += [f"{way}: {trouble}" for way, answer in answers.items() for trouble in answer.troubles]
     for way in list(answers)[1:]:
-        tolerance = 0.0 if way in ("CPU with two threads", SINGLE, IMPORTED) else case.tolerance
+        tolerance = 0.0 if way in ("CPU with two threads", SINGLE, ONE_BY_ONE, IMPORTED) else case.tolerance
         found += _compared(case, way, plain, answers[way], tolerance)
-        if way == SINGLE and case.manner == "in turn":
+        if way in special and case.manner == "in turn":
             pairs = zip(plain.calls, answers[way].calls, strict=False)
             texts = [(one, two) for one, two in pairs if isinstance(one, str) and isinstance(two, str)]
             found += [f"{way}: {two}, else: {one}" for one, two in texts if one != two]

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 from fuzz.differential import Case, Known, Tally, differences, reproduction, shrink
 
-KINDS = ("graphs", "near_misses", "fast_paths", "integers", "sizes", "operators", "moves", "quantized")
+KINDS = ("graphs", "near_misses", "fast_paths", "integers", "sizes", "operators", "moves", "quantized", "loops")
 """Modules beside this one: each has ``case(rng) -> Case`` and may have ``KNOWN``, its explained differences."""
 
 

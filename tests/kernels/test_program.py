@@ -23,54 +23,103 @@ def adder() -> _workspace.Workspace:
     return _workspace.Workspace(program)
 
 
-def bind(array: Any, first: int = 0, step: int = 0, odd: Any = None) -> tuple[Any, Any, int, int]:
-    return (array, array if odd is None else odd, first, step)
+class Rows:
+    """A stack of one array; see `Iterations.run`."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def room(self, shape: tuple[int, ...], dtype: Any, iteration: int) -> Any:
+        return self.array[iteration:]
 
 
-def test_rows_buffers_and_copies() -> None:
-    even, odd = np.zeros(3, np.float32), np.full(3, np.nan, np.float32)
-    rows, sums = np.arange(15, dtype=np.float32).reshape(5, 3), np.empty((5, 3), np.float32)
-    counter = np.zeros(1, np.int64)
-    bindings = [bind(even, odd=odd), bind(rows, 4, -1), bind(odd, odd=even), bind(sums, 0, 1)]
-    trip, proceed = adder().repeat(bindings, [(2, 3)], counter, -1, 0, 5, 10.0)
-    assert (trip, proceed, counter[0]) == (5, True, 4)
-    np.testing.assert_array_equal(sums, np.cumsum(rows[::-1], axis=0))
-    np.testing.assert_array_equal(odd, sums[-1])
+def summing(**changed: Any) -> _workspace.Iterations:
+    """A Scan: carries a sum, adds one slice to it, and writes it to rows."""
+    arguments: dict[str, Any] = {
+        "reads": [0, 1],
+        "results": [(0, None), (0, (3,))],
+        "dtypes": [F, F],
+        "is_loop": False,
+        "num_carried": 1,
+        "num_slices": 1,
+        "num_values": 2,
+    }
+    return _workspace.Iterations(adder(), **{**arguments, **changed})
 
 
-def test_a_flag_and_the_clock_end_the_trips() -> None:
-    one, out, counter = np.ones(3, np.float32), np.empty(3, np.float32), np.zeros(1, np.int64)
-    flags = np.array([[True], [True], [False], [True]])
-    bindings = [bind(one), bind(one), bind(out), bind(flags, 0, 1)]
-    assert adder().repeat(bindings, [], counter, 3, 0, 4, 10.0) == (3, False)
-    assert adder().repeat(bindings, [], counter, 3, 3, 4, 10.0) == (4, True)
-    assert adder().repeat(bindings[:3], [], counter, -1, 7, 1 << 62, 0.0) == (8, True)
+@pytest.mark.parametrize("step", [1, -1])
+def test_carried_values_slices_and_rows(step: int) -> None:
+    start = np.zeros(3, np.float32)
+    slices, sums = np.arange(15, dtype=np.float32).reshape(5, 3), np.empty((5, 3), np.float32)
+    values = [start, slices]
+    iterations = summing()
+    assert iterations.run(values, [step], [Rows(sums)], 0, 5)
+    assert iterations.iteration == 5
+    np.testing.assert_array_equal(sums, np.cumsum(slices[::step], axis=0))
+    np.testing.assert_array_equal(values[0], sums[-1])
+    assert not start.any(), "the first value is the caller's"
 
 
-def test_bindings_that_do_not_fit() -> None:
-    one, out, counter = np.ones(3, np.float32), np.empty(3, np.float32), np.zeros(1, np.int64)
-    fixed = out.copy()
-    fixed.flags.writeable = False
-    good = [bind(one), bind(one), bind(out)]
-    wrong: list[tuple[Any, ...]] = [
-        (good[:2], [], counter, -1, 0, 1),
-        (good, [], counter, 3, 0, 1),
-        (good, [], counter, 0, 0, 1),
-        (good, [], counter, -1, 1, 1),
-        (good, [], counter, -1, -1, 1),
-        (good, [(0, 3)], counter, -1, 0, 1),
-        (good, [], np.zeros(1, np.int32), -1, 0, 1),
-        ([*good[:2], bind(fixed)], [], counter, -1, 0, 1),
-        ([*good[:2], bind(out[:2])], [], counter, -1, 0, 1),
-        ([*good[:2], bind(out, odd=np.empty(4, np.float32))], [], counter, -1, 0, 1),
-        ([*good[:2], bind(np.empty((2, 3), np.float32), 0, 1)], [], counter, -1, 0, 3),
-        ([*good[:2], bind(np.empty((2, 3), np.float32), 1, -1)], [], counter, -1, 0, 3),
-        ([bind(np.empty((3, 2), np.float32)[:, 0]), *good[1:]], [], counter, -1, 0, 1),
-        ([*good, bind(np.empty(4, np.float32))], [(2, 3)], counter, -1, 0, 1),
+def test_iterations_begin_anywhere_and_end_where_the_program_does_not_fit() -> None:
+    sums = np.empty((5, 3), np.float32)
+    iterations = summing()
+    values = [np.zeros(3, np.float32), np.ones((5, 3), np.float32)]
+    iterations.run(values, [1], [Rows(sums)], 3, 5)
+    np.testing.assert_array_equal(sums[3:], [[1] * 3, [2] * 3])
+    for other in (np.zeros(2, np.float32), np.zeros(3), np.zeros((1, 3), np.float32), np.array(["a"], object), None):
+        iterations.run([other, values[1]], [1], [Rows(sums)], 0, 5)
+        assert iterations.iteration == 0, "nothing has run"
+
+
+def test_a_condition_ends_the_iterations() -> None:
+    """A Loop: the slice is the condition of the next iteration, and the carried value is the number of the iteration."""
+    boolean, int64 = np.dtype(bool), np.dtype(np.int64)
+    program = _program.Program([], [], (), [((), int64), ((), boolean), ((), int64), ((), boolean)], [], 0)
+    iterations = _workspace.Iterations(
+        _workspace.Workspace(program), range(4), [(-4, ()), (-1, ())], [boolean, int64], True, 2, 1, 4
+    )
+    flags = np.array([True, True, False, True])
+    values = [np.array(0), np.array(True), np.array(-1), flags]
+    assert not iterations.run(values, [1], [], 0, 4)
+    assert (iterations.iteration, values[1], values[2]) == (3, False, 2)
+    assert iterations.run(values, [1], [], 3, 4)
+    assert (iterations.iteration, values[1], values[2]) == (4, True, 3)
+
+
+def test_iterations_check_what_they_are_given() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"reads": [0]},
+        {"reads": [0, 2]},
+        {"results": [(1, None), (0, (3,))]},
+        {"results": [(-3, (3,)), (0, (3,))]},
+        {"results": [(-1, None), (0, (3,))]},
+        {"results": [(0, 3), (0, (3,))]},
+        {"dtypes": [F]},
+        {"dtypes": [F, np.dtype(object)]},
+        {"num_carried": 3},
+        {"num_slices": 2},
     ]
-    for arguments in wrong:
-        with pytest.raises(ValueError, match=r"expected|would need row|another size|two sizes"):
-            adder().repeat(*arguments, 1.0)
+    for changed in wrong:
+        with pytest.raises(ValueError, match="expected|has no"):
+            summing(**changed)
+    values, sums = [np.zeros(3, np.float32), np.ones((5, 3), np.float32)], np.empty((5, 3), np.float32)
+    fixed = sums.copy()
+    fixed.flags.writeable = False
+    calls: list[tuple[Any, ...]] = [
+        (values[:1], [1], [Rows(sums)], 0, 5),
+        (values, [], [Rows(sums)], 0, 5),
+        (values, [1], [], 0, 5),
+        (values, [1], [Rows(sums)], 0, 6),
+        (values, [1], [Rows(sums)], 5, 5),
+        (values, [1], [Rows(sums)], -1, 5),
+        (values, [1], [Rows(fixed)], 0, 5),
+        (values, [1], [Rows(sums[:, :2])], 0, 5),
+        (values, [1], [Rows(sums.astype(np.float64))], 0, 5),
+        (values, [1], [Rows(sums[:3])], 0, 5),
+    ]
+    for arguments in calls:
+        with pytest.raises(ValueError, match="expected|rows"):
+            summing().run(*arguments)
 
 
 def test_programs_check_what_they_are_given() -> None:

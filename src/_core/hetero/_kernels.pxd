@@ -36,8 +36,8 @@ cdef enum:  # element types of inputs whose elements kernels read as bytes, as n
 cdef int named_code(dtype) except -1
 cdef int kernel_number(name) except -1
 cdef ht_kernel_fn chosen_kernel(name) except NULL
-cdef ht_in_place in_place_rule(int kernel) noexcept
-cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept
+cdef ht_in_place in_place_rule(int kernel) noexcept nogil
+cdef int64_t scratch_of(int kernel, const ht_call *call) noexcept nogil
 cdef int question_number(name, int num_arguments) except -1
 cdef int64_t answer_of(int question, const int64_t *arguments) noexcept nogil
 cdef ht_watch *exchange_watch(ht_watch *watch) noexcept nogil

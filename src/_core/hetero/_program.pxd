@@ -91,11 +91,11 @@ cdef class Program:
     cdef readonly Sizes sizes
     cdef readonly int first_call   # the calls before it run for new sizes only
     cdef int check(self, const ht_tensor *tensors, const int64_t *numbers, int64_t arena_bytes,
-                   const int64_t *bytes_of) except -1
-    cdef int check_overlaps(self, const ht_tensor *tensors, const int64_t *numbers, int position) except -1
-    cdef bint overlap(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept
-    cdef bint same_elements(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept
-    cdef int64_t measure_scratch(self, ht_call *calls) noexcept
+                   const int64_t *bytes_of) except -1 nogil
+    cdef int check_overlaps(self, const ht_tensor *tensors, const int64_t *numbers, int position) except -1 nogil
+    cdef bint overlap(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept nogil
+    cdef bint same_elements(self, const ht_tensor *tensors, const int64_t *numbers, int a, int b) noexcept nogil
+    cdef int64_t measure_scratch(self, ht_call *calls) noexcept nogil
 
 
 cdef class Sizes:

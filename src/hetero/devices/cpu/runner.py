@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
-from ..._workspace import Arena, StopFlag, Workspace
-from ...errors import Cancelled, InferenceError, inference_error, raise_out_of_memory
+from ..._workspace import Arena, Iterations, StopFlag, Workspace
+from ...errors import Cancelled, HeteroError, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
+from .control_flow.iterations import Layout, Stack, iterations_of
 from .control_flow.run import run_nested
-from .control_flow.trips import StaticBody
 from .planner import Planner
 from .registry import NodePlan
 from .segment import Segment
@@ -275,6 +275,7 @@ class CpuRunner:
         self._whole: Workspace | None = None  # the same, if its results are all outputs as they are
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
         self._first: Segment | None = None  # the first segment of the last run
+        self._iterations: Iterations | None = None  # of the last Loop or Scan that this runner ran the body of
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self.host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
@@ -448,17 +449,52 @@ class CpuRunner:
             body = self._bodies[node, graph] = (runner, captured)
         return body
 
-    def static(self, inputs: Sequence[NDArray[Any]]) -> StaticBody | None:
-        """The model as one program for inputs of these types; None if it has several segments or runs a node in
-        Python."""
-        planner = self._plans.planner
+    def iterate(
+        self,
+        layout: Layout,
+        values: list[NDArray[Any]],
+        steps: list[int],
+        stacks: Sequence[Stack],
+        iteration: int,
+        stop: int,
+    ) -> tuple[int, bool]:
+        """As `BodyRunner.iterate`, for the body that this runner runs."""
+        proceed, iterations = True, self._iterations
+        while proceed and iteration < stop:
+            self.cancellation.check()
+            begin = iteration
+            for is_known in (True, False):  # most often, the last plan holds
+                if not is_known:
+                    iterations = self._iterations = self._planned_iterations(layout, values)
+                if iterations is None:
+                    continue
+                try:
+                    proceed = iterations.run(values, steps, stacks, iteration, stop)
+                except Cancelled:
+                    raise
+                except HeteroError as error:
+                    raise inference_error(f"iteration {iterations.iteration}: {error}", error) from error
+                iteration = iterations.iteration
+                if iteration > begin:
+                    break
+            else:
+                break
+        for stack in stacks:
+            stack.finish(iteration)
+        return iteration, proceed
+
+    def _planned_iterations(self, layout: Layout, values: Sequence[NDArray[Any]]) -> Iterations | None:
+        """A plan of the body for an iteration that reads these values; None if it is not one program."""
+        first = layout.is_loop + layout.num_carried
+        lanes = range(first, first + layout.num_slices)
+        inputs = [value[0, ...] if at in lanes else value for at, value in enumerate(values)]
         if any(type_of(value)[0].hasobject for value in inputs):
             return None
+        planner = self._plans.planner
         arrays = dict(zip(planner.input_ids, inputs, strict=True))
         segment = self._plans.first(inputs, functools.partial(self._fits, arrays))
-        if segment.host >= 0 or segment.next_node < len(planner.nodes) or not self._fits(arrays, segment):
-            return None
-        return StaticBody(segment, self._workspace_of(segment), planner.input_ids, planner.output_ids)
+        workspace = self._workspace_of(segment)
+        return iterations_of(planner, segment, workspace, layout)
 
     def _workspace_of(self, segment: Segment) -> Workspace:
         entry = self._workspaces.get(id(segment))
@@ -561,23 +597,29 @@ class _Bodies:
         self._runners: dict[int, tuple[CpuRunner, Sequence[NDArray[Any]]]] = {}  # graph -> runner, captured values
 
     def run(self, graph: int, own: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        runner, captured = self._body(graph)
+        return runner.run([*own, *captured])
+
+    def iterate(
+        self,
+        layout: Layout,
+        own: list[NDArray[Any]],
+        steps: list[int],
+        stacks: Sequence[Stack],
+        iteration: int,
+        stop: int,
+    ) -> tuple[int, bool]:
+        runner, captured = self._body(0)
+        values = [*own, *captured]
+        iteration, proceed = runner.iterate(layout, values, steps, stacks, iteration, stop)
+        own[:] = values[: len(own)]
+        return iteration, proceed
+
+    def _body(self, graph: int) -> tuple[CpuRunner, Sequence[NDArray[Any]]]:
         if graph not in self._runners:
             runner, captured = self._outer.body(self._node, graph)
             self._runners[graph] = runner, [self._operand(position) for position in captured]
-        runner, values = self._runners[graph]
-        return runner.run([*own, *values])
-
-    def static(self, graph: int, own: Sequence[NDArray[Any]]) -> StaticBody | None:
-        runner, _ = self._outer.body(self._node, graph)
-        return runner.static([*own, *self.captured(graph)])
-
-    def captured(self, graph: int) -> Sequence[NDArray[Any]]:
-        """The captured values, contiguous and aligned."""
-        _, captured = self._outer.body(self._node, graph)
-        operands = map(self._operand, captured)
-        return [
-            np.require(array, requirements=("C", "A")) if isinstance(array, np.ndarray) else array for array in operands
-        ]
+        return self._runners[graph]
 
     def _operand(self, position: int) -> NDArray[Any]:
         return self._operands[position]  # type: ignore[return-value]  # None: an empty optional

@@ -245,6 +245,11 @@ def on_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     return found
 
 
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs iterations one by one, started from Python."""
+    monkeypatch.setattr(CpuRunner, "iterate", lambda *arguments: (arguments[-2], True))
+
+
 def parse(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(HEAD + text)
 
@@ -253,7 +258,7 @@ def parse(text: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("case", CASES)
 def test_same_as_onnxruntime(case: str, in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_c:
-        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+        one_by_one(monkeypatch)
     monkeypatch.setattr(control_flow, "_FIRST_BYTES", 64)
     text, feeds = CASES[case]
     proto = parse(text)
@@ -274,7 +279,7 @@ def test_same_as_onnxruntime(case: str, in_c: bool, monkeypatch: pytest.MonkeyPa
 def test_inputs_of_bodies_that_are_their_outputs(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # onnxruntime gives what was in its memory for such states of a Scan, and for numbers of iterations the ones after.
     if not in_c:
-        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+        one_by_one(monkeypatch)
     text = """
         g (float[3] s, float[4, 3] m, int64 n)
             => (float[3] t, float[4, 3] b, float[3] u, int64[k] numbers, bool[k] goes)
@@ -343,7 +348,7 @@ def test_a_loop_without_a_trip_count_ends_by_its_condition() -> None:
 @pytest.mark.parametrize("in_c", [True, False])
 def test_a_loop_without_end_is_interrupted_and_cancelled(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_c:
-        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+        one_by_one(monkeypatch)
     compiled = hetero.compile(parse(COUNT), "CPU")
     feeds = {"n": np.array(1 << 62), "x": X}
     timer = threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,))
@@ -364,7 +369,7 @@ def test_a_loop_without_end_is_interrupted_and_cancelled(in_c: bool, monkeypatch
 @pytest.mark.parametrize("in_c", [True, False])
 def test_results_that_outgrow_memory_name_the_node(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_c:
-        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+        one_by_one(monkeypatch)
     monkeypatch.setattr(control_flow, "_FIRST_BYTES", 1 << 10)
     monkeypatch.setattr(control_flow, "_max_bytes", lambda: 1 << 20)
     compiled = hetero.compile(parse(KEEP), "CPU")
@@ -392,7 +397,7 @@ except hetero.InferenceError as error:
 @pytest.mark.parametrize("in_c", [True, False])
 def test_a_body_that_fails_names_both_nodes_and_the_trip(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_c:
-        monkeypatch.setattr(CpuRunner, "static", lambda runner, inputs: None)
+        one_by_one(monkeypatch)
     text = """
         g (int64 n, int64 x) => (int64 y) {
             [count] y = Loop (n, , x) <body = b (int64 i, bool go, int64 v) => (bool more, int64 w)

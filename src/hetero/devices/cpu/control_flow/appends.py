@@ -80,17 +80,17 @@ def check_append(append: Append, initial: NDArray[Any], shape: Sequence[int], dt
     return axis
 
 
-def joined(append: Append, initial: NDArray[Any], rows: NDArray[Any] | Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """``initial`` with the items of all iterations. ``rows``: an array with one row per iteration, or one array per
-    iteration."""
-    if len(rows) == 0:
+def joined(append: Append, initial: NDArray[Any], pieces: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """``initial`` with the items of all iterations. ``pieces``: see `run._Items.pieces`."""
+    if not pieces:
         return initial
-    axis = check_append(append, initial, rows[0].shape, rows[0].dtype)
-    pieces: list[NDArray[Any]]
-    if isinstance(rows, np.ndarray):
-        shape = list(rows.shape[1:])
-        shape[axis] *= len(rows)
-        pieces = [np.moveaxis(rows[::-1] if append.in_front else rows, 0, axis).reshape(shape)]
-    else:
-        pieces = list(rows[::-1] if append.in_front else rows)
-    return np.concatenate([*pieces, initial] if append.in_front else [initial, *pieces], axis)
+    axis = axis_of(append.axis, initial.ndim)
+    items = [_in_a_row(rows[::-1] if append.in_front else rows, axis) for rows in pieces]
+    return np.concatenate([*reversed(items), initial] if append.in_front else [initial, *items], axis)
+
+
+def _in_a_row(rows: NDArray[Any], axis: int) -> NDArray[Any]:
+    """The rows of an array, joined along their ``axis``."""
+    shape = list(rows.shape[1:])
+    shape[axis] *= len(rows)
+    return (np.moveaxis(rows, 0, axis) if axis else rows).reshape(shape)

@@ -7,11 +7,11 @@ initial condition still ends when its body returns false, and the scanned output
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ from ....plugin.cancellation import Cancellation
 from ..registry import Append, NestedGraph, NodePlan
 from ..values import MAX_BYTES
 from .appends import check_append, joined
-from .trips import Carried, Rows, StaticBody
+from .iterations import Layout
 
 __all__ = ["BodyRunner", "run_nested"]
 
@@ -36,16 +36,22 @@ class BodyRunner(Protocol):
         """Run the body and return its outputs."""
         ...
 
-    def static(self, graph: int, own: Sequence[_Array]) -> StaticBody | None:
-        """The body as one program for inputs of these types; None if it is not a single program."""
+    def iterate(
+        self,
+        layout: Layout,
+        own: list[_Array],
+        steps: list[int],
+        stacks: list[_Stack],
+        iteration: int,
+        stop: int,
+    ) -> tuple[int, bool]:
+        """Run the iterations of the only body from ``iteration`` to ``stop`` - 1 in C, as far as the body is one
+        program. Replaces the carried values in ``own``. ``steps``: see `Iterations.run`. Returns the number of the next
+        iteration and whether it should run."""
         ...
 
-    def captured(self, graph: int) -> Sequence[_Array]:
-        """The captured values, which follow the body's own inputs."""
-        ...
 
-
-_UNLIMITED_TRIPS = (1 << 63) - 1
+_UNLIMITED = (1 << 63) - 1  # iterations
 _FIRST_BYTES = 1 << 26  # initial size of a scanned output, at most; it then doubles
 
 
@@ -80,112 +86,43 @@ def _loop(
     body, appends = plan.nested.graphs[0], plan.nested.appends
     num_carried = len(body.inputs) - 2 + len(appends)
     limit, condition, *initial = [*operands[: plan.nested.num_inputs], None, None][: 2 + num_carried]
-    starts: list[Any] = [initial[append.carried] for append in appends]
-    carried = [value for at, value in enumerate(initial) if all(at != append.carried for append in appends)]
-    trips = None if limit is None else max(_single(limit, "the trip count"), 0)
+    carried: list[Any] = list(initial)
+    for append in reversed(appends):
+        del carried[append.carried]
+    count = None if limit is None else max(_single(limit, "the trip count"), 0)
     proceed = condition is None or bool(_single(condition, "the condition"))
-    shapes = [(1,) if rank == 1 else () for rank in body.input_ranks[:2]]
-    first_stack, first_append = 1 + len(carried), len(body.outputs) - len(appends)
-    stacks = [_Stack(trips) for _ in body.outputs[first_stack:]]
-    state: list[Any] = list(carried)
-    flag = np.full(shapes[1], proceed)
-    pieces: list[_Array | Sequence[_Array]] = []
-    done = None
-    if proceed and trips != 0:
-        own = (np.zeros(shapes[0], np.int64), flag, *state)
-        done = _static_loop(bodies, body, own, trips, stacks, cancellation, list(zip(appends, starts, strict=True)))
-    if done is not None:
-        state = done
-        pieces = [stack.rows for stack in stacks[first_append - first_stack :]]
-    else:
-        appended: list[list[_Array]] = [[] for _ in appends]
-        pieces += appended
-        for trip in itertools.count() if trips is None else range(trips):
-            if not proceed:
-                break
-            cancellation.check()
-            try:
-                results = bodies.run(0, (np.array([trip] if shapes[0] else trip, np.int64), flag, *state))
-                flag = results[0]
-                proceed = bool(_single(flag, "the condition that its body returns"))
-                state = [*results[1:first_stack]]
-                for at in range(first_stack, first_append):
-                    stacks[at - first_stack].append(results[at])
-                for at, append in enumerate(appends):
-                    value = results[first_append + at]
-                    check_append(append, starts[at], value.shape, value.dtype)
-                    appended[at].append(value)
-            except Cancelled:
-                raise
-            except HeteroError as error:
-                raise inference_error(f"iteration {trip}: {error}", error) from error
-            if flag.shape != shapes[1]:
-                flag = flag.reshape(shapes[1])
-    for append, start, rows in zip(appends, starts, pieces, strict=True):
-        state.insert(append.carried, joined(append, start, rows))
-    return [*state, *(stacks[at - first_stack].result(body, at) for at in range(first_stack, first_append))]
+    number_shape, flag_shape = ((1,) if rank == 1 else () for rank in body.input_ranks[:2])
+    num_scanned = len(body.outputs) - 1 - len(carried) - len(appends)
+    items = [_Items(count, append, initial[append.carried]) for append in appends]
+    stacks = [*(_Stack(count) for _ in range(num_scanned)), *items]
+    own = [np.zeros(number_shape, np.int64), np.full(flag_shape, proceed), *carried]
+    layout, iteration, stop = Layout(True, 1 + len(carried)), 0, _UNLIMITED if count is None else count
+    if proceed and stop:
+        iteration, proceed = bodies.iterate(layout, own, [], stacks, 0, stop)
+    while proceed and iteration < stop:
+        cancellation.check()
+        with _naming(iteration):
+            flag, *results = bodies.run(0, (np.full(number_shape, iteration, np.int64), *own[1:]))
+            proceed = bool(_single(flag, "the condition that its body returns"))
+            own[1:] = flag.reshape(flag_shape), *results[: len(carried)]
+            for stack, row in zip(stacks, results[len(carried) :], strict=True):
+                stack.append(row)
+        iteration += 1
+    values = own[2:]
+    for append, rows in zip(appends, items, strict=True):
+        values.insert(append.carried, joined(append, rows.start, rows.pieces()))
+    return [*values, *(stacks[at].result(body, 1 + len(carried) + at) for at in range(num_scanned))]
 
 
-def _static_loop(
-    bodies: BodyRunner,
-    body: NestedGraph,
-    own: Sequence[_Array],
-    trips: int | None,
-    stacks: Sequence[_Stack],
-    cancellation: Cancellation,
-    appends: Sequence[tuple[Append, _Array]],
-) -> list[_Array] | None:
-    """Run all iterations in C; returns the carried values and fills ``stacks``. ``appends``: each append and the
-    initial value to which it appends; the last stacks belong to them.
-
-    None, before anything runs, unless the body is one program, its condition is one bool, and each carried value has
-    the same type and shape after an iteration as before."""
-    static = bodies.static(0, own)
-    if static is None:
-        return None
-    counter, flag, *initial = own
-    shape, dtype = static.output_type(0)
-    if dtype != np.bool_ or math.prod(shape) != 1:
-        return None
-    if any(static.output_type(1 + at) != (value.shape, value.dtype) for at, value in enumerate(initial)):
-        return None
-    for at, (append, start) in enumerate(appends, len(body.outputs) - len(appends)):
-        check_append(append, start, *static.output_type(at))
-    outputs: dict[int, Carried | Rows] = {}
-    carried = [_carried(static, 1 + at, 2 + at, value, outputs) for at, value in enumerate(initial)]
-    condition = _carried(static, 0, 1, flag, outputs)
-    limit = _UNLIMITED_TRIPS if trips is None else trips
-    trip, proceed = 0, True
-    while proceed and trip < limit:
-        stop = limit
-        for at, stack in enumerate(stacks, 1 + len(carried)):
-            rows = stack.room(*static.output_type(at), trip)
-            outputs[at] = Rows(rows, 0, 1)
-            stop = min(stop, len(rows))
-        trip, proceed = static.repeat(
-            [counter, condition, *carried, *bodies.captured(0)],
-            outputs,
-            counter,
-            0 if 0 in outputs else -1,
-            trip,
-            stop,
-            cancellation,
-        )
-        for stack in stacks:
-            stack.count = trip
-    return [value.after(trip) for value in carried]
-
-
-def _carried(
-    static: StaticBody, output: int, input_: int, value: _Array, outputs: dict[int, Carried | Rows]
-) -> Carried:
-    """The buffers of a carried value. If the body passes it on unchanged, one buffer is enough and nothing is written;
-    otherwise the value is added to ``outputs``."""
-    if static.passes_on(output, input_):
-        array = np.ascontiguousarray(value).reshape(value.shape)
-        return Carried(array, array)
-    outputs[output] = buffers = Carried(np.array(value, order="C"), np.empty(value.shape, value.dtype))
-    return buffers
+@contextlib.contextmanager
+def _naming(iteration: int) -> Iterator[None]:
+    """Names the iteration in errors."""
+    try:
+        yield
+    except Cancelled:
+        raise
+    except HeteroError as error:
+        raise inference_error(f"iteration {iteration}: {error}", error) from error
 
 
 def _scan(
@@ -212,24 +149,27 @@ def _scan(
     lengths = {len(track) for track in tracks}
     if len(lengths) != 1:
         raise InferenceError(f"the scanned inputs have different lengths: {sorted(lengths)}")
-    trips = lengths.pop()
+    count = lengths.pop()
     backward = node.get("scan_input_directions", None) or node.get("directions", None) or [0] * scanned
-    stacks = [_Stack(trips) for _ in range(num_stacks)]
-    done = _static_scan(bodies, state, tracks, backward, stacks, cancellation) if trips else None
-    if done is not None:
-        state = done
-    for trip in range(0 if done is not None else trips):
+    stacks = [_Stack(count) for _ in range(num_stacks)]
+    iteration = 0
+    if count:
+        own = [*state, *tracks]
+        steps = [-1 if back else 1 for back in backward]
+        iteration, _ = bodies.iterate(Layout(False, num_states, scanned), own, steps, stacks, 0, count)
+        state = own[:num_states]
+    while iteration < count:
         cancellation.check()
-        slices = [track[trips - 1 - trip if back else trip, ...] for track, back in zip(tracks, backward, strict=True)]
-        try:
+        slices = [
+            track[count - 1 - iteration if back else iteration, ...]
+            for track, back in zip(tracks, backward, strict=True)
+        ]
+        with _naming(iteration):
             results = bodies.run(0, (*state, *slices))
-            for stack, result in zip(stacks, results[num_states:], strict=True):
-                stack.append(result)
-        except Cancelled:
-            raise
-        except HeteroError as error:
-            raise inference_error(f"iteration {trip}: {error}", error) from error
+            for stack, row in zip(stacks, results[num_states:], strict=True):
+                stack.append(row)
         state = list(results[:num_states])
+        iteration += 1
     outputs = []
     axes = node.get("scan_output_axes", None) or [0] * num_stacks
     directions = node.get("scan_output_directions", None) or [0] * num_stacks
@@ -257,12 +197,12 @@ def _scan_of_opset_8(
     longest = {value.shape[1] for value in values[num_states:]}
     if len(batches) != 1 or len(longest) != 1:
         raise InferenceError(f"the operands have different batches {sorted(batches)} or lengths {sorted(longest)}")
-    batch, trips = batches.pop(), longest.pop()
-    if lengths is not None and (lengths.shape != (batch,) or (lengths < 0).any() or (lengths > trips).any()):
-        raise InferenceError(f"sequence_lens {lengths.tolist()[:8]} does not fit {batch} rows of {trips}")
+    batch, length = batches.pop(), longest.pop()
+    if lengths is not None and (lengths.shape != (batch,) or (lengths < 0).any() or (lengths > length).any()):
+        raise InferenceError(f"sequence_lens {lengths.tolist()[:8]} does not fit {batch} rows of {length}")
     rows = []
     for row in range(batch):
-        count = trips if lengths is None else int(lengths[row])
+        count = length if lengths is None else int(lengths[row])
         own = [value[row, ...] for value in values[:num_states]]
         own += [value[row, :count] for value in values[num_states:]]
         rows.append(_scan(plan, [*own, *captured], bodies, cancellation, num_inputs=len(own)))
@@ -271,7 +211,7 @@ def _scan_of_opset_8(
     outputs = []
     for at, parts in enumerate(zip(*rows, strict=True)):
         if at >= num_states:
-            parts = tuple(_padded(part, trips) for part in parts)
+            parts = tuple(_padded(part, length) for part in parts)
         if len({part.shape for part in parts}) != 1:
             raise InferenceError(f"output {at} has different shapes in the rows of the batch")
         outputs.append(np.stack(parts))
@@ -298,40 +238,6 @@ def _sequence_map(plan: NodePlan, operands: Sequence[Any], bodies: BodyRunner, c
     return results
 
 
-def _static_scan(
-    bodies: BodyRunner,
-    initial: Sequence[_Array],
-    tracks: Sequence[_Array],
-    backward: Sequence[int],
-    stacks: Sequence[_Stack],
-    cancellation: Cancellation,
-) -> list[_Array] | None:
-    """Run all iterations in C; returns the states and fills ``stacks``. None, before anything runs, unless the body is
-    one program and each state has the same type and shape after an iteration as before."""
-    trips = len(tracks[0])
-    static = bodies.static(0, (*initial, *(track[0, ...] for track in tracks)))
-    if static is None:
-        return None
-    if any(static.output_type(at) != (value.shape, value.dtype) for at, value in enumerate(initial)):
-        return None
-    outputs: dict[int, Carried | Rows] = {}
-    carried = [_carried(static, at, at, value, outputs) for at, value in enumerate(initial)]
-    slices = [Rows(t, trips - 1, -1) if back else Rows(t, 0, 1) for t, back in zip(tracks, backward, strict=True)]
-    trip = 0
-    while trip < trips:
-        stop = trips
-        for at, stack in enumerate(stacks, len(carried)):
-            rows = stack.room(*static.output_type(at), trip)
-            outputs[at] = Rows(rows, 0, 1)
-            stop = min(stop, len(rows))
-        trip, _ = static.repeat(
-            [*carried, *slices, *bodies.captured(0)], outputs, np.zeros(1, np.int64), -1, trip, stop, cancellation
-        )
-        for stack in stacks:
-            stack.count = trip
-    return [value.after(trips) for value in carried]
-
-
 def _single(array: _Array | None, what: str) -> int:
     if array is None or array.size != 1:
         shape = "nothing" if array is None else f"shape {list(array.shape)}"
@@ -346,39 +252,53 @@ def _max_bytes() -> int:
 
 
 class _Stack:
-    """A scanned output: one row per iteration, in memory that doubles. ``trips``: their number, None if unknown."""
+    """A scanned output: one row per iteration, in memory that doubles. ``limit``: the number of iterations, None if
+    unknown."""
 
-    __slots__ = ("_rows", "_trips", "count")
+    __slots__ = ("_begin", "_limit", "_next", "_rows")
 
-    def __init__(self, trips: int | None) -> None:
-        self._trips = trips
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
         self._rows: _Array | None = None
-        self.count = 0
+        self._begin = 0  # the iteration of the first row
+        self._next = 0  # the first iteration that has no row yet
 
     def append(self, value: _Array) -> None:
+        rows, at = self._rows, self._next - self._begin
+        if rows is None or at == len(rows) or value.shape != rows.shape[1:] or value.dtype != rows.dtype:
+            rows, at = self.room(value.shape, value.dtype, self._next), 0
+        rows[at] = value
+        self._next += 1
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any], iteration: int) -> _Array:
+        """Rows of this type from ``iteration`` on, at least one. Rows of earlier iterations are kept."""
+        self._next = iteration
         rows = self._rows
-        if rows is None or self.count == len(rows):
-            rows = self.room(value.shape, value.dtype, self.count)
-        if value.shape != rows.shape[1:] or value.dtype != rows.dtype:
-            raise InferenceError(
-                f"a scanned output is {value.dtype}{list(value.shape)}, "
-                f"after {rows.dtype}{list(rows.shape[1:])} in earlier iterations"
-            )
-        rows[self.count] = value
-        self.count += 1
+        if rows is not None and (shape != rows.shape[1:] or dtype != rows.dtype):
+            self._change(rows, shape, dtype)
+            rows = self._rows
+        count = iteration - self._begin
+        if rows is None or count == len(rows):
+            rows = self._rows = self._larger(shape, dtype, count)
+        return rows[count:]
 
-    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any], trip: int) -> _Array:
-        """An array that has a row for ``trip``. Rows of earlier iterations are kept."""
-        if self._rows is None or trip == len(self._rows):
-            self._rows = self._larger(shape, dtype)
-        return self._rows
+    def finish(self, iteration: int) -> None:
+        """All iterations before ``iteration`` have filled their rows."""
+        self._next = iteration
 
-    def _larger(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+    def _change(self, rows: _Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Prepare for rows of another type than before."""
+        raise InferenceError(
+            f"a scanned output is {dtype}{list(shape)}, after {rows.dtype}{list(rows.shape[1:])} in earlier iterations"
+        )
+
+    def _larger(self, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> _Array:
+        """Memory for more than ``count`` rows, with those that there are."""
         row_bytes = max(math.prod(shape) * dtype.itemsize, 1)
-        num_rows = 2 * self.count or max(_FIRST_BYTES // row_bytes, 1)
-        if self._trips is not None:
-            num_rows = min(num_rows, self._trips)
-        elif not self.count:
+        num_rows = 2 * count or (max(_FIRST_BYTES // row_bytes, 1) if not self._begin else 1)
+        if self._limit is not None:
+            num_rows = min(num_rows, self._limit - self._begin)
+        elif not count:
             num_rows = min(num_rows, 64)
         if num_rows * row_bytes > _max_bytes():
             raise InferenceError(
@@ -387,19 +307,17 @@ class _Stack:
             )
         rows = np.empty((num_rows, *shape), dtype)
         if self._rows is not None:
-            rows[: self.count] = self._rows
+            rows[:count] = self._rows
         return rows
 
-    @property
-    def rows(self) -> _Array:
-        """The rows of all iterations; there was at least one."""
-        assert self._rows is not None
-        return self._rows[: self.count]
+    def filled(self) -> _Array | None:
+        """The rows of all iterations, or of those since the type changed; None before the first."""
+        return None if self._rows is None else self._rows[: self._next - self._begin]
 
     def result(self, body: NestedGraph, output: int) -> _Array:
-        rows = self._rows
-        if rows is not None:
-            return rows[: self.count] if 2 * self.count > len(rows) else rows[: self.count].copy()
+        filled, rows = self.filled(), self._rows
+        if filled is not None and rows is not None:
+            return filled if 2 * len(filled) > len(rows) else filled.copy()
         dtype, dims = body.outputs[output]
         if dtype is None or dims is None:
             model_type = body.model.type_of(body.results[output])
@@ -410,3 +328,30 @@ class _Stack:
                 f"cannot determine the type of the scanned output {name!r} of its body without an iteration"
             )
         return np.empty((0, *(dim if isinstance(dim, int) else 0 for dim in dims)), dtype)
+
+
+class _Items(_Stack):
+    """The items that a Loop appends to a carried value. Their size along the axis may change between iterations.
+    ``start``: the value to which the first is appended."""
+
+    __slots__ = ("_append", "_earlier", "start")
+
+    def __init__(self, limit: int | None, append: Append, start: Any) -> None:
+        super().__init__(limit)
+        self.start: _Array = start
+        self._append = append
+        self._earlier: list[_Array] = []  # rows of other sizes
+
+    def _change(self, rows: _Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._earlier.append(rows[: self._next - self._begin])
+        self._rows, self._begin = None, self._next
+
+    def _larger(self, shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> _Array:
+        if not count:
+            check_append(self._append, self.start, shape, dtype)
+        return super()._larger(shape, dtype, count)
+
+    def pieces(self) -> list[_Array]:
+        """The items in order: arrays with a row for each of some iterations."""
+        filled = self.filled()
+        return self._earlier if filled is None else [*self._earlier, filled]

@@ -1,0 +1,256 @@
+"""Loops and Scans whose values keep, grow, shrink or exchange their sizes, called with several sizes in turn.
+
+Values are small integers, so that every implementation computes the same bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx.parser
+
+from fuzz.differential import Case
+
+__all__ = ["case"]
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
+CONSTANTS = {
+    "zero": "int64[1] {0}",
+    "one": "int64[1] {1}",
+    "two": "int64[1] {2}",
+    "flat": "int64[1] {-1}",
+    "end": "int64[1] {100000}",
+    "back": "int64[1] {-100000}",
+    "number": "int64 {3}",
+    "three": "float[3] {1, -2, 3}",
+}
+PREFIX = {1: "float[{}]", 2: "float[{}, 3]"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A float tensor: a list, or rows of three (``rank`` 2)."""
+
+    name: str
+    rank: int
+
+
+class Maker:
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.count = 0
+        self.is_odd = False  # whether onnxruntime is known to fail
+
+    def pick(self, items: Sequence[Any]) -> Any:
+        return items[int(self.rng.integers(len(items)))]
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
+
+    def name(self, prefix: str = "t") -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def type(self, rank: int) -> str:
+        return PREFIX[rank].format(self.name("d"))
+
+    def step(self, lines: list[str], values: list[Value], number: str, depth: int) -> None:
+        """Add a value that a node, or a few, compute from others."""
+        v = self.pick(values)
+        same = [w for w in values if w.rank == v.rank]
+        made = Value(self.name(), v.rank)
+        kind = self.pick(
+            ["join"] * 5 + ["cut"] * 4 + ["plain"] * 3 + ["sum", "flat", "if", "if", "number", "at", "loop"]
+        )
+        if kind == "join":
+            operands = [self.pick(same).name for _ in range(self.pick((2, 2, 2, 3)))]
+            lines.append(f"{made.name} = Concat <axis = {self.pick((0, -v.rank))}> ({', '.join(operands)})")
+        elif kind == "cut":
+            begin, end, step = self.pick(
+                [("zero", "one", "one"), ("zero", "two", "one"), ("one", "end", "one"), ("zero", "end", "two")]
+                + [("flat", "back", "flat"), ("zero", "zero", "one"), ("zero", "flat", "one")]
+            )
+            lines.append(f"{made.name} = Slice ({v.name}, {begin}, {end}, zero, {step})")
+        elif kind == "plain":
+            lines.append(f"{made.name} = {self.pick(('Neg', 'Relu', 'Identity', 'Sign'))} ({v.name})")
+        elif kind == "sum":
+            total = self.name()
+            lines.append(f"{total} = ReduceSum <keepdims = 1> ({v.name}, zero)")
+            lines.append(f"{made.name} = Sign ({total})")
+        elif kind == "flat":
+            made = Value(made.name, 1)
+            lines.append(f"{made.name} = Reshape ({v.name}, flat)")
+        elif kind == "number":
+            cast, added = self.name(), self.name()
+            lines.append(f"{cast} = Cast <to = 1> ({number})")
+            lines.append(f"{added} = {self.pick(('Add', 'Sub', 'Min'))} ({v.name}, {cast})")
+            lines.append(f"{made.name} = Sign ({added})")
+        elif kind == "at":  # the size depends on the number of the iteration
+            end = self.name()
+            lines.append(f"{end} = Reshape ({number}, flat)")
+            lines.append(f"{made.name} = Slice ({v.name}, zero, {end})")
+        elif kind == "if":
+            odd, truth = self.name(), self.name()
+            other = self.pick(same).name
+            lines.append(f"{odd} = Mod ({number}, number)")
+            lines.append(f"{truth} = Cast <to = 9> ({odd})")
+            branches = [self.pick((f"Neg ({v.name})", f"Identity ({other})", f"Relu ({v.name})")) for _ in range(2)]
+            names = [self.name(), self.name()]
+            lines.append(
+                f"{made.name} = If ({truth}) <"
+                f"then_branch = g{names[0]} () => ({self.type(v.rank)} {names[0]}) {{ {names[0]} = {branches[0]} }}, "
+                f"else_branch = g{names[1]} () => ({self.type(v.rank)} {names[1]}) {{ {names[1]} = {branches[1]} }}>"
+            )
+        elif depth < 1 and self.chance(0.5):
+            lines.append(self.loop([made], [v], values, "number", depth + 1))
+        else:
+            return
+        values.append(made)
+
+    def condition(self, lines: list[str], values: list[Value], number: str, go: str) -> tuple[str, bool]:
+        """The name of the condition that a body returns, and whether it ends the iterations."""
+        kind = self.pick(["same"] * 3 + ["go", "true", "few", "size", "size", "false"])
+        made = self.name("more")
+        if kind == "go":
+            self.is_odd = True
+            return go, False
+        if kind == "same":
+            lines.append(f"{made} = Identity ({go})")
+        elif kind in ("true", "false"):
+            lines.append(f"{made} = Constant <value = bool {{{int(kind == 'true')}}}> ()")
+        elif kind == "few":
+            lines.append(f"{made} = Less ({number}, number)")
+        else:
+            size, limit = self.name(), self.name()
+            lines.append(f"{limit} = Constant <value = int64 {{{self.pick((0, 4, 20))}}}> ()")
+            lines.append(f"{size} = Size ({self.pick(values).name})")
+            few = self.name()
+            lines.append(f"{few} = Less ({size}, {limit})")
+            early = self.name()
+            lines.append(f"{early} = Less ({number}, number)")
+            lines.append(f"{made} = And ({few}, {early})")
+        return made, kind in ("few", "size", "false")
+
+    def loop(
+        self,
+        made: list[Value],
+        given: list[Value],
+        outer: list[Value],
+        count: str,
+        depth: int,
+        rows: int = 0,
+        is_scan: bool = False,
+    ) -> str:
+        """A Loop that carries ``given`` and makes ``made`` of them, and ``rows`` scanned outputs. Or such a Scan of the
+        rows of z, from the first or from the last on."""
+        number, go, lines = self.name("i"), self.name("go"), list[str]()
+        inside = [Value(self.name("v"), value.rank) for value in given]
+        values = [*inside, *(outer if self.chance(0.5) else [])]
+        scanned = Value(self.name("v"), 1)  # rows of z
+        if is_scan:
+            number = "number"
+            values.append(scanned)
+        for _ in range(int(self.rng.integers(1, 4 if depth else 7))):
+            self.step(lines, values, number, depth)
+        condition, ends = ("", False) if is_scan else self.condition(lines, values, number, go)
+        results = []
+        for value in inside:
+            fits = [other for other in values if other.rank == value.rank]
+            chosen = self.pick(fits[-3:] if self.chance(0.7) else fits)
+            if chosen in inside or chosen in outer:
+                if chosen in outer or not self.chance(0.2):
+                    name = self.name()
+                    lines.append(f"{name} = Identity ({chosen.name})")
+                    chosen = Value(name, chosen.rank)
+                else:
+                    self.is_odd = True
+            results.append(chosen)
+        declared = [f"{self.type(value.rank)} {value.name}" for value in results]
+        self.rows: list[tuple[str, str]] = []
+        for _ in range(rows):
+            name, v = self.name("row"), self.pick(values)
+            kind = self.pick(["sum"] * 3 + ["number", "shape", "empty", "three", "first", "whole"])
+            if kind == "sum":
+                total = self.name()
+                lines.append(f"{total} = ReduceSum <keepdims = 0> ({v.name}, zero)")
+                lines.append(f"{name} = Sign ({total})")
+                self.rows.append(("float", ", 3" * (v.rank - 1)))
+            elif kind == "number":
+                lines.append(f"{name} = Add ({number}, number)")
+                self.rows.append(("int64", ""))
+            elif kind == "shape":
+                lines.append(f"{name} = Shape ({v.name})")
+                self.rows.append(("int64", f", {v.rank}"))
+            elif kind == "empty":
+                lines.append(f"{name} = Slice ({v.name}, zero, zero)")
+                self.rows.append(("float", ", 0" + ", 3" * (v.rank - 1)))
+            elif kind == "three":
+                lines.append(f"{name} = Identity (three)")
+                self.rows.append(("float", ", 3"))
+            elif kind == "first":  # may have any size, but mostly one
+                lines.append(f"{name} = Slice ({v.name}, zero, one)")
+                self.rows.append(("float", f", {self.name('d')}" + ", 3" * (v.rank - 1)))
+            else:
+                lines.append(f"{name} = Neg ({v.name})")
+                self.rows.append(("float", f", {self.name('d')}" + ", 3" * (v.rank - 1)))
+            element, dims = self.rows[-1]
+            declared.append(f"{element}{f'[{dims[2:]}]' if dims else ''} {name}")
+        arguments = [f"{self.type(value.rank)} {value.name}" for value in inside]
+        self.ends = ends
+        start = count if not (ends and self.chance(0.3)) else ""
+        outputs = [value.name for value in made] + [f"rows{at}" for at in range(rows)]
+        body = " ".join(lines)
+        if is_scan:
+            self.is_odd = True  # onnxruntime wants states to keep their sizes, and some to be no input of the body
+            arguments.append(f"float[3] {scanned.name}")
+            return (
+                f"{', '.join(outputs)} = Scan <num_scan_inputs = 1, scan_input_directions = [{self.pick((0, 1))}], "
+                f"body = {self.name('b')} ({', '.join(arguments)}) => ({', '.join(declared)}) {{ {body} }}> "
+                f"({', '.join([*(value.name for value in given), 'z'])})"
+            )
+        return (
+            f"{', '.join(outputs)} = Loop ({start}, {self.pick(('', '', 'begin'))}, "
+            f"{', '.join(value.name for value in given)}) <body = {self.name('b')} "
+            f"({', '.join([f'int64 {number}', f'bool {go}', *arguments])}) => "
+            f"({', '.join([f'bool {condition}', *declared])}) {{ {body} }}>"
+        )
+
+
+def case(rng: np.random.Generator) -> Case:
+    make = Maker(rng)
+    x, y, z = Value("x", 1), Value("y", 1), Value("z", 2)
+    values, lines = [x, y, z], [f"{name} = Constant <value = {value}> ()" for name, value in CONSTANTS.items()]
+    if make.chance(0.5):
+        lines.append("w = Neg (x)")
+        values.append(Value("w", 1))
+    given = [make.pick(values) for _ in range(int(rng.integers(1, 4)))]
+    made = [Value(f"out{at}", value.rank) for at, value in enumerate(given)]
+    rows = int(rng.integers(0, 3))
+    lines.append(make.loop(made, given, values, "n", 0, rows, is_scan=make.chance(0.2)))
+    outputs = [f"{make.type(value.rank)} {value.name}" for value in made]
+    for at, (element, dims) in enumerate(make.rows):
+        outputs.append(f"{element}[{make.name('d')}{dims}] rows{at}")
+    if make.chance(0.3):
+        lines.append(f"last = {make.pick(('Neg', 'Identity'))} ({made[0].name})")
+        outputs.append(f"{make.type(made[0].rank)} last")
+    text = f"g (int64 n, bool begin, float[a] x, float[b] y, float[c, 3] z) => ({', '.join(outputs)}) {{\n"
+    model = onnx.parser.parse_model(HEAD + text + "\n".join(lines) + "\n}")
+    calls = []
+    for _ in range(5):
+        sizes = [make.pick((0, 1, 1, 2, 2, 4)) for _ in range(3)]
+        count = make.pick((0, 1, 2, 3, 5) if not make.ends else (0, 2, 5, 2**63 - 1))
+        calls.append(
+            {
+                "n": np.array(count),
+                "begin": np.array(make.chance(0.85)),
+                "x": rng.integers(-3, 4, sizes[0]).astype(np.float32),
+                "y": rng.integers(-3, 4, sizes[1]).astype(np.float32),
+                "z": rng.integers(-3, 4, (sizes[2], 3)).astype(np.float32),
+            }
+        )
+    judges = ("TEMPLATE",) if make.is_odd else ("TEMPLATE", "onnxruntime")
+    manner = make.pick(("in turn", "in turn", "asynchronous", "threads"))
+    return Case(model, calls, judges=judges, manner=manner, tolerance=0.0)
