@@ -4,6 +4,7 @@ A run binds the addresses of inputs and outputs, then calls one kernel after ano
 """
 
 import math
+import os
 import threading
 
 import numpy as np
@@ -61,9 +62,14 @@ cdef enum:
     ALIGNMENT = HT_ALIGNMENT
     REUSED_BYTES = 1 << 14      # of the smallest results that get memory that was used before
     MOST_FREE = 256             # blocks that are free at a time
+    MEASURED_BYTES = 1 << 28    # of the smallest buffer that is compared with the memory of the machine
 
 cdef object np_empty = np.empty
 cdef object np_ndarray = np.ndarray
+
+
+cdef int64_t _memory_of_machine() except -1:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 cdef object _array_in(place, shape, dtype):
@@ -1241,9 +1247,8 @@ cdef class Iterations:
 
     cdef int iterate(self, int64_t stop) except -2 nogil:
         """Run iterations as `run` describes. Returns the call that failed, or -1."""
-        cdef int position, tensor, first_call = self.workspace.program.first_call
+        cdef int position, first_call = self.workspace.program.first_call
         cdef int num_calls = self.workspace.program.num_calls
-        cdef char **places
         while True:
             self.place()
             for position in range(first_call, num_calls):
@@ -1254,7 +1259,8 @@ cdef class Iterations:
                     return position
                 if ht_watch_ended(&self.workspace.watch) or (position & 15 == 15 and is_stopping()):
                     break
-            if is_stopping():
+            # `is_stopping` reads the clock, which costs as much as a small iteration.
+            if ht_watch_ended(&self.workspace.watch) or (self.iteration & 3 == 3 and is_stopping()):
                 return -1
             self.pass_on()
             self.iteration += 1
@@ -1301,7 +1307,9 @@ cdef class Iterations:
 
     cdef char *output(self, int number) noexcept nogil:
         """Where this iteration writes an output of the program."""
-        return self.buffers[self.buffer_of[number]].start if self.rows_of[number] < 0 else self.row(self.rows_of[number])
+        if self.rows_of[number] >= 0:
+            return self.row(self.rows_of[number])
+        return self.buffers[self.buffer_of[number]].start
 
     cdef int pass_on(self) noexcept nogil:
         """Copy rows that the program did not write, and make the outputs of this iteration the carried values of the
@@ -1362,13 +1370,16 @@ cdef class Iterations:
             self.total_bytes -= _rounded(buffer.size)
         buffer.start, buffer.size = NULL, 0
         try:
-            memory = self.empty(larger)
-        except MemoryError:
-            larger = size
+            if size >= MEASURED_BYTES and self.total_bytes + size > _memory_of_machine():
+                raise MemoryError  # the system may promise more, and end the process later
             try:
-                memory = self.empty(size)
+                memory = self.empty(larger)
             except MemoryError:
-                raise self.workspace.too_large() from None
+                larger = size
+                memory = self.empty(size)
+        except MemoryError:
+            self.workspace.arena.results.most_bytes = 0  # keep none of the buffers
+            raise self.workspace.too_large() from None
         self.memory[number] = memory
         buffer.start, buffer.size = <char *> data_of(memory), larger
         return 0

@@ -27,6 +27,17 @@ CONSTANTS = {
     "number": "int64 {3}",
     "three": "float[3] {1, -2, 3}",
 }
+CUTS = (
+    ("zero", "one", "one"),
+    ("zero", "two", "one"),
+    ("one", "end", "one"),
+    ("zero", "end", "two"),
+    ("flat", "back", "flat"),
+    ("zero", "zero", "one"),
+    ("zero", "flat", "one"),
+)
+"""Of slices: begin, end and step, as names of constants."""
+
 PREFIX = {1: "float[{}]", 2: "float[{}, 3]"}
 
 
@@ -69,10 +80,7 @@ class Maker:
             operands = [self.pick(same).name for _ in range(self.pick((2, 2, 2, 3)))]
             lines.append(f"{made.name} = Concat <axis = {self.pick((0, -v.rank))}> ({', '.join(operands)})")
         elif kind == "cut":
-            begin, end, step = self.pick(
-                [("zero", "one", "one"), ("zero", "two", "one"), ("one", "end", "one"), ("zero", "end", "two")]
-                + [("flat", "back", "flat"), ("zero", "zero", "one"), ("zero", "flat", "one")]
-            )
+            begin, end, step = self.pick(CUTS)
             lines.append(f"{made.name} = Slice ({v.name}, {begin}, {end}, zero, {step})")
         elif kind == "plain":
             lines.append(f"{made.name} = {self.pick(('Neg', 'Relu', 'Identity', 'Sign'))} ({v.name})")

@@ -72,7 +72,7 @@ def test_iterations_begin_anywhere_and_end_where_the_program_does_not_fit() -> N
 
 
 def test_a_condition_ends_the_iterations() -> None:
-    """A Loop: the slice is the condition of the next iteration, and the carried value is the number of the iteration."""
+    """A Loop: a slice is the condition of the next iteration, the carried value is the number of the iteration."""
     boolean, int64 = np.dtype(bool), np.dtype(np.int64)
     program = _program.Program([], [], (), [((), int64), ((), boolean), ((), int64), ((), boolean)], [], 0)
     iterations = _workspace.Iterations(

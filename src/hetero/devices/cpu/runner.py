@@ -275,7 +275,8 @@ class CpuRunner:
         self._whole: Workspace | None = None  # the same, if its results are all outputs as they are
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
         self._first: Segment | None = None  # the first segment of the last run
-        self._iterations: Iterations | None = None  # of the last Loop or Scan that this runner ran the body of
+        self._iterations: Iterations | None = None  # the last ones, if this runner runs a Loop's or Scan's body
+        self._repeated: dict[int, Iterations | None] = {}  # id of a segment of `_workspaces` -> its iterations
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self.host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
 
@@ -494,7 +495,9 @@ class CpuRunner:
         arrays = dict(zip(planner.input_ids, inputs, strict=True))
         segment = self._plans.first(inputs, functools.partial(self._fits, arrays))
         workspace = self._workspace_of(segment)
-        return iterations_of(planner, segment, workspace, layout)
+        if id(segment) not in self._repeated:
+            self._repeated[id(segment)] = iterations_of(planner, segment, workspace, layout)
+        return self._repeated[id(segment)]
 
     def _workspace_of(self, segment: Segment) -> Workspace:
         entry = self._workspaces.get(id(segment))
@@ -504,7 +507,7 @@ class CpuRunner:
             entry = (segment, workspace)
             self._workspaces[id(segment)] = entry
             while len(self._workspaces) > MAX_WORKSPACES + max(len(self._last), self._most_segments):
-                self._workspaces.popitem(last=False)
+                self._repeated.pop(self._workspaces.popitem(last=False)[0], None)
         self._workspaces.move_to_end(id(segment))
         return entry[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -68,7 +69,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         }""",
         [{"x": X}],
     ),
-    "more trips than the first memory of their results has room for, and an end that only the body knows": (
+    "more iterations than the first memory of their results has room for, and an end that only the body knows": (
         """
         g (float[3] x, float limit) => (float[3] p, float[k, 3] c)
         {
@@ -377,6 +378,76 @@ def test_results_that_outgrow_memory_name_the_node(in_c: bool, monkeypatch: pyte
         compiled({"n": np.array(1 << 62), "x": np.ones(1000, np.float32)})
 
 
+def test_a_value_that_doubles_names_the_node_that_has_no_memory() -> None:
+    script = f"""
+import resource, numpy as np, onnx.parser, hetero
+compiled = hetero.compile(onnx.parser.parse_model('''{HEAD}g (int64 n, float[a] x) => (float[k] y) {{
+    [grow] y = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w)
+        {{ more = Identity (go)  [double] w = Concat <axis = 0> (v, v) }}>
+}}'''), "CPU", {{"INFERENCE_NUM_THREADS": 1}})
+request = compiled.create_infer_request()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 27), used + (1 << 27)))
+for n in (2, 2**63 - 1, 3, 2**63 - 1):
+    try:
+        print(request.infer({{"n": np.array(n), "x": np.ones(3, np.float32)}})["y"].shape)
+    except hetero.InferenceError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    first, second, third, fourth = done.stdout.splitlines()
+    assert (first, third) == ("(12,)", "(24,)")
+    expected = r"node 'grow' \(Loop\): iteration \d+: node 'double' \(Concat\): not enough memory; its result of shape"
+    assert re.search(expected, second)
+    assert re.search(expected, fourth)
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_scanned_outputs_that_are_constant_strings(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_c:
+        one_by_one(monkeypatch)
+    text = """
+        g (int64 n, float[3] x) => (float[3] y, string[k, 1] all) {
+            y, all = Loop (n, , x) <body = b (int64 i, bool go, float[3] v) => (bool more, float[3] w, string[1] s)
+                { more = Identity (go)  w = Add (v, x)  s = Constant <value_strings = ["a word"]> () }>
+        }"""
+    compiled = hetero.compile(parse(text), "CPU")
+    for count in (3, 0, 100):
+        found = compiled({"n": np.array(count), "x": X})
+        np.testing.assert_array_equal(found["all"], np.full((count, 1), "a word", object))
+
+
+def test_results_of_an_inference_are_inputs_of_the_next() -> None:
+    """The result of the last inference may lie in a buffer of its iterations."""
+    text = """
+        g (int64 n, float[a] x) => (float[k] y, float[l] z) {
+            y, z = Loop (n, , x, x) <body = b (int64 i, bool go, float[m] v, float[p] u)
+                => (bool more, float[o] w, float[q] t)
+            {
+                more = Identity (go)
+                one = Constant <value = int64[1] {1}> ()
+                end = Constant <value = int64[1] {1000}> ()
+                both = Concat <axis = 0> (v, u)
+                w = Slice (both, one, end)
+                t = Neg (v)
+            }>
+        }"""
+    request = hetero.compile(parse(text), "CPU").create_infer_request()
+    y, kept = np.arange(3, dtype=np.float32), []
+    for count in (2, 3, 1, 0, 4):
+        v = u = y
+        for _ in range(count):
+            v, u = np.concatenate([v, u])[1:], -v
+        before = y.copy()
+        found = request.infer({"n": np.array(count), "x": y})
+        np.testing.assert_array_equal(y, before)
+        kept.append((found["y"], v, found["z"], u))
+        y = found["y"]
+    for y, v, z, u in kept:
+        np.testing.assert_array_equal(y, v)
+        np.testing.assert_array_equal(z, u)
+
+
 def test_no_memory_names_the_node() -> None:
     script = f"""
 import resource, numpy as np, onnx.parser, hetero
@@ -395,7 +466,7 @@ except hetero.InferenceError as error:
 
 
 @pytest.mark.parametrize("in_c", [True, False])
-def test_a_body_that_fails_names_both_nodes_and_the_trip(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_fails_names_both_nodes_and_the_iteration(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_c:
         one_by_one(monkeypatch)
     text = """
@@ -425,7 +496,7 @@ def test_a_body_that_fails_names_both_nodes_and_the_trip(in_c: bool, monkeypatch
         hetero.compile(parse(within), "CPU")({"x": np.array(8)})
 
 
-def test_trips_that_do_not_fit_together_name_the_node() -> None:
+def test_operands_that_do_not_fit_together_name_the_node() -> None:
     text = """
         g (int64 n, float[3] x) => (float[k] y, float[l, m] all) {
             [grow] y, all = Loop (n, , x) <body = b (int64 i, bool go, float[o] v)

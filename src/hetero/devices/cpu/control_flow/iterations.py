@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...._workspace import Iterations, Workspace
+from ..registry import ANY, name_of
 from ..segment import Segment
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def iterations_of(planner: Planner, segment: Segment, workspace: Workspace, layo
     first = int(layout.is_loop)
     if any(dtypes[at] != read_as[first + at] for at in range(layout.num_carried)):
         return None
-    if any(dtype.hasobject for dtype in dtypes):
+    if any(name_of(dtype) not in ANY for dtype in dtypes):
         return None
     return Iterations(
         workspace, reads, results, dtypes, layout.is_loop, layout.num_carried, layout.num_slices, len(input_of)
