@@ -56,12 +56,12 @@ ITEMS["cut"] = "\n".join(sorted(ITEMS["cut"].split("\n"), key=lambda line: "Cons
 
 @pytest.mark.parametrize("concat", BODIES)
 @pytest.mark.parametrize("item", ITEMS)
-@pytest.mark.parametrize("trips", [0, 1, 2, 4, 20])
-def test_same_as_onnxruntime(concat: str, item: str, trips: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 2, 4, 20])
+def test_same_as_onnxruntime(concat: str, item: str, iterations: int) -> None:
     proto = onnx.parser.parse_model(HEAD + model_of(BODIES[concat], ITEMS[item]))
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     model = hetero.compile(proto, "CPU")
-    feeds = {"n": np.array(trips), "x": X, "z": X[::-1].copy()}
+    feeds = {"n": np.array(iterations), "x": X, "z": X[::-1].copy()}
     for found, wanted in zip(model(feeds).values(), session.run(None, feeds), strict=True):
         np.testing.assert_array_equal(found, wanted)
     body = model._plans.planner.nodes[-1].nested.graphs[0]  # type: ignore[attr-defined]
@@ -113,6 +113,6 @@ def test_bodies_that_use_the_value_otherwise(body: str, expected: np.ndarray) ->
         "item = Constant <value = float[1] {1}> ()  w = Concat <axis = 1> (v, item)",
     ],
 )
-def test_items_that_do_not_fit_are_an_error_of_the_first_trip(body: str) -> None:
+def test_items_that_do_not_fit_are_an_error_of_the_first_iteration(body: str) -> None:
     with pytest.raises(InferenceError, match=r"Loop|refused|Concat"):
         run(body, {"n": np.array(2**62), "x": X[0]})

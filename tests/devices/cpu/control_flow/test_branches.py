@@ -1,4 +1,4 @@
-"""Ifs that are one call of a program (devices/cpu/branches.py), against onnxruntime: alone, and in a Loop's trips."""
+"""Ifs that are one call of a program (devices/cpu/branches.py), against onnxruntime: alone, and in a Loop's iterations."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def test_an_if_is_a_call(name: str, condition: bool) -> None:
 
 
 @pytest.mark.parametrize("name", BRANCHES)
-@pytest.mark.parametrize("trips", [0, 1, 2, 50])
-def test_an_if_in_every_trip(name: str, trips: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 2, 50])
+def test_an_if_in_every_iteration(name: str, iterations: int) -> None:
     model, session = compiled(looped(*BRANCHES[name]))
-    feeds = {"n": np.array(trips), "v0": X, "x": X[::-1].copy()}
+    feeds = {"n": np.array(iterations), "v0": X, "x": X[::-1].copy()}
     for found, wanted in zip(model(feeds).values(), session.run(None, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 

@@ -84,7 +84,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         }""",
         [{"x": X, "limit": np.array(limit, np.float32)} for limit in (0, 63, 66, 67, 500)],
     ),
-    "results of no trips, of sizes that only symbols tell": (
+    "results of no iterations, of sizes that only symbols tell": (
         """
         g (int64 n, bool c, float[a, 3] x) => (float[a, 3] y, float[k, a, 3] all, int64[l] numbers)
         {
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         }""",
         [{"n": np.array(n), "c": c, "x": M[0]} for n, c in ((0, YES), (4, NO), (-3, YES), (3, YES))],
     ),
-    "a trip number and a condition of rank 1": (
+    "a iteration number and a condition of rank 1": (
         """
         g (int64[1] n, bool[1] c, float[3] x) => (float[3] y, float[k, 1] all)
         {
@@ -291,9 +291,9 @@ def test_inputs_of_bodies_that_are_their_outputs(in_c: bool, monkeypatch: pytest
                 => (bool go, float[3] w, int64 i, bool go) { unused = Neg (w) }>
         }"""
     compiled = hetero.compile(parse(text), "CPU")
-    for trips in (3, 1, 0):
-        found = compiled({"s": X, "m": M[1], "n": np.array(trips)})
-        wanted = [X, M[1], X, np.arange(trips), np.full(trips, True)]
+    for iterations in (3, 1, 0):
+        found = compiled({"s": X, "m": M[1], "n": np.array(iterations)})
+        wanted = [X, M[1], X, np.arange(iterations), np.full(iterations, True)]
         for result, expected in zip(found.values(), wanted, strict=True):
             assert difference(result, expected, 0, 0) is None
 
@@ -323,11 +323,11 @@ def test_an_output_that_is_left_out_is_not_an_input_that_is_left_out() -> None:
         }}""")
     proto.graph.node[1].output[0] = ""
     compiled = hetero.compile(proto, "CPU")
-    for trips in (1, 3, 0):
-        last, rows = compiled({"x": X, "n": np.array(trips)}).values()
-        np.testing.assert_allclose(last, np.tanh(np.exp(X)) + trips * np.exp(X), rtol=1e-5)
-        wanted = [-X - trip * np.exp(X) for trip in range(1, trips + 1)]
-        np.testing.assert_allclose(rows, np.reshape(wanted, (trips, 3)), rtol=1e-5)
+    for iterations in (1, 3, 0):
+        last, rows = compiled({"x": X, "n": np.array(iterations)}).values()
+        np.testing.assert_allclose(last, np.tanh(np.exp(X)) + iterations * np.exp(X), rtol=1e-5)
+        wanted = [-X - iteration * np.exp(X) for iteration in range(1, iterations + 1)]
+        np.testing.assert_allclose(rows, np.reshape(wanted, (iterations, 3)), rtol=1e-5)
 
 
 def test_a_loop_without_a_trip_count_ends_by_its_condition() -> None:
@@ -621,7 +621,7 @@ def test_a_value_that_grows_is_planned_a_few_times_only(monkeypatch: pytest.Monk
     planned = []
     first = Planner.first
     monkeypatch.setattr(Planner, "first", lambda self, *types: planned.append(types) or first(self, *types))
-    for trips in (200, 150):
-        found = compiled({"n": np.array(trips), "x": X})
-        np.testing.assert_array_equal(found["y"], np.tile(X, trips + 1))
+    for iterations in (200, 150):
+        found = compiled({"n": np.array(iterations), "x": X})
+        np.testing.assert_array_equal(found["y"], np.tile(X, iterations + 1))
     assert len(planned) < 10

@@ -3,7 +3,7 @@
 A body becomes a model whose inputs are its own inputs and the values that it reads from enclosing graphs (captures). It
 is examined like any model: if one of its nodes is not supported, neither is the control-flow node, for the same reason.
 Captured constants are constants in the body (`Planner.child`). Bodies within bodies are handled the same way; the model
-reader limits their depth. `run.py`, `trips.py` and `branches.py` run them.
+reader limits their depth. `run.py`, `iterations.py` and `branches.py` run them.
 """
 
 from __future__ import annotations
