@@ -1,4 +1,4 @@
-"""Ifs that are one call of a program (devices/cpu/branches.py), against onnxruntime: alone, and in a Loop's iterations."""
+"""Ifs that are one call of a program (devices/cpu/branches.py), against onnxruntime: alone, and in a Loop."""
 
 from __future__ import annotations
 
