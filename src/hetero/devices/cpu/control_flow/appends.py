@@ -70,10 +70,8 @@ def without_appends(body: NestedGraph) -> tuple[NestedGraph, tuple[Append, ...]]
 
 def check_append(append: Append, initial: NDArray[Any], shape: Sequence[int], dtype: np.dtype[Any]) -> int:
     """The axis along which an item of this type is appended. Raises `InferenceError` if it does not fit ``initial``."""
-    axis = axis_of(append.axis, initial.ndim)
-    fits = len(shape) == initial.ndim and all(
-        at == axis or size == other for at, (size, other) in enumerate(zip(shape, initial.shape, strict=True))
-    )
+    axis, wanted = axis_of(append.axis, initial.ndim), initial.shape
+    fits = len(shape) == initial.ndim and (*shape[:axis], *shape[axis + 1 :]) == (*wanted[:axis], *wanted[axis + 1 :])
     if not fits or dtype != initial.dtype:
         types = f"{initial.dtype}{list(initial.shape)}, {dtype}{list(shape)}"
         raise InferenceError(f"carried value {append.carried}: cannot join {types} along axis {axis}")

@@ -7,8 +7,7 @@ body to it.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "Stack", "iterations_of"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """The inputs and outputs of a body. Inputs: in a Loop, the number of the iteration; ``num_carried`` values, in a
     Loop the condition first; ``num_slices`` rows of scanned inputs; captured values. Outputs: the carried values for
     the next iteration, then the rows of scanned outputs."""

@@ -7,11 +7,10 @@ initial condition still ends when its body returns false, and the scanned output
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,34 +94,27 @@ def _loop(
     num_scanned = len(body.outputs) - 1 - len(carried) - len(appends)
     items = [_Items(count, append, initial[append.carried]) for append in appends]
     stacks = [*(_Stack(count) for _ in range(num_scanned)), *items]
-    own = [np.zeros(number_shape, np.int64), np.full(flag_shape, proceed), *carried]
+    own = [np.zeros(number_shape, np.int64), np.array(proceed).reshape(flag_shape), *carried]
     layout, iteration, stop = Layout(True, 1 + len(carried)), 0, _UNLIMITED if count is None else count
     if proceed and stop:
         iteration, proceed = bodies.iterate(layout, own, [], stacks, 0, stop)
     while proceed and iteration < stop:
         cancellation.check()
-        with _naming(iteration):
+        try:
             flag, *results = bodies.run(0, (np.full(number_shape, iteration, np.int64), *own[1:]))
             proceed = bool(_single(flag, "the condition that its body returns"))
             own[1:] = flag.reshape(flag_shape), *results[: len(carried)]
             for stack, row in zip(stacks, results[len(carried) :], strict=True):
                 stack.append(row)
+        except Cancelled:
+            raise
+        except HeteroError as error:
+            raise inference_error(f"iteration {iteration}: {error}", error) from error
         iteration += 1
     values = own[2:]
     for append, rows in zip(appends, items, strict=True):
         values.insert(append.carried, joined(append, rows.start, rows.pieces()))
     return [*values, *(stacks[at].result(body, 1 + len(carried) + at) for at in range(num_scanned))]
-
-
-@contextlib.contextmanager
-def _naming(iteration: int) -> Iterator[None]:
-    """Names the iteration in errors."""
-    try:
-        yield
-    except Cancelled:
-        raise
-    except HeteroError as error:
-        raise inference_error(f"iteration {iteration}: {error}", error) from error
 
 
 def _scan(
@@ -164,10 +156,14 @@ def _scan(
             track[count - 1 - iteration if back else iteration, ...]
             for track, back in zip(tracks, backward, strict=True)
         ]
-        with _naming(iteration):
+        try:
             results = bodies.run(0, (*state, *slices))
             for stack, row in zip(stacks, results[num_states:], strict=True):
                 stack.append(row)
+        except Cancelled:
+            raise
+        except HeteroError as error:
+            raise inference_error(f"iteration {iteration}: {error}", error) from error
         state = list(results[:num_states])
         iteration += 1
     outputs = []
