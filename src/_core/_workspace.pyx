@@ -949,7 +949,7 @@ cdef class Workspace:
 
 cdef struct ht_result:      # an output of a body that is one program
     int source              # the output of the program, or -1 - the input of the body, whose memory holds it
-    bint is_constant        # the memory is `type.data`; the source then means nothing
+    bint is_constant        # the memory is `type.data`; the source is -1 - its place in `Iterations.arrays`
     int shape_like          # a tensor of the program with its shape, or -1: the shape of `type` holds for all sizes
     ht_tensor type
 
@@ -985,12 +985,13 @@ cdef class Iterations:
     condition first; ``num_slices`` arrays, of which each iteration reads one row; captured values. Its outputs are the
     carried values for the next iteration, and values that are written to rows, one per iteration.
 
-    ``reads``: per input of the program, the input of the body. ``results``: per output of the body, (source, shape). The
-    source is a constant array, an output of the program, or -1 - an input of the body, in whose memory the output lies. The
-    shape is a tuple, a tensor of the program that has it, or None for that of the program's output. ``dtypes``: of the outputs of the body.
+    ``reads``: per input of the program, the input of the body. ``results``: per output of the body, (source, shape).
+    The source is a constant array, an output of the program, or -1 - an input of the body, in whose memory the output
+    lies. The shape is a tuple, a tensor of the program that has it, or None for that of the program's output.
+    ``dtypes``: of the outputs of the body.
 
-    Carried values stay where they are: an iteration reads them there, and writes new ones to buffers that no value of the
-    iteration lies in. So values may change places, and nothing is written to arrays of the caller.
+    Carried values stay where they are: an iteration reads them there, and writes new ones to buffers that no value of
+    the iteration lies in. So values may change places, and nothing is written to arrays of the caller.
     """
 
     cdef Workspace workspace
@@ -1107,14 +1108,14 @@ cdef class Iterations:
         """Run the iterations from number ``iteration`` (< ``stop``) on; returns whether another one should follow.
 
         Ends at `stop`, after an iteration whose condition is false, or before one for whose sizes the program does not
-        hold. The attribute `iteration` is then the number of the next iteration. It is that of the failed one if this raises
-        an `InferenceError`.
+        hold. The attribute `iteration` is then the number of the next iteration. It is that of the failed one if this
+        raises an `InferenceError`.
 
-        ``values``: an array per input of the body; for the number of the iteration, any array of its type. If an iteration
-        has run, the carried values are replaced. ``steps``: 1 for each array that is read from its first row on, -1 for one
-        that is read from its last. ``stacks``: an object for each output that is written to rows.
-        ``room(shape, dtype, iteration)`` returns an array of this dtype, with a row of this shape for this iteration and any
-        number of following ones.
+        ``values``: an array per input of the body; for the number of the iteration, any array of its type. If an
+        iteration has run, the carried values are replaced. ``steps``: 1 for each array that is read from its first row
+        on, -1 for one that is read from its last. ``stacks``: an object for each output that is written to rows.
+        ``room(shape, dtype, iteration)`` returns an array of this dtype, with a row of this shape for this iteration
+        and any number of following ones.
         """
         cdef Workspace workspace = self.workspace
         cdef ht_team *team = NULL
