@@ -1013,7 +1013,7 @@ cdef class Iterations:
     cdef list constants
     cdef char **slices          # the address of the slices in iteration 0,
     cdef int64_t *slice_steps   # and how far it is to the next
-    cdef bint is_changing       # whether carried values have other types in the next iteration
+    cdef bint is_changing       # whether the next iteration may have other sizes
     cdef bint proceed
     cdef int64_t total_bytes    # of the buffers of at least REUSED_BYTES
     cdef int status             # of the last call
@@ -1205,6 +1205,8 @@ cdef class Iterations:
         for position in range(num_inputs):
             value = &self.values[self.reads[position]]
             self.workspace.addresses[position] = value.data
+            if self.is_loop and self.reads[position] == 0:
+                self.workspace.addresses[position] = &self.iteration
             if value.ndim != self.workspace.input_tensors[position].ndim:
                 return False
             if value.dtype != self.workspace.input_tensors[position].dtype:
@@ -1223,7 +1225,7 @@ cdef class Iterations:
                     return False
             for position in range(self.workspace.program.num_outputs):
                 self.output_bytes[position] = self.workspace.bytes_of[num_inputs + position]
-        self.is_changing = False
+        self.is_changing = is_sized and self.workspace.program.sizes.reads_elements
         for position in range(self.num_results):
             type, tensor = &self.results[position].type, self.results[position].shape_like
             if tensor >= 0:

@@ -86,7 +86,7 @@ class Maker:
         same = [w for w in values if w.rank == v.rank]
         made = Value(self.name(), v.rank)
         kind = self.pick(
-            ["join"] * 5 + ["cut"] * 4 + ["plain"] * 3 + ["sum", "flat", "if", "if", "number", "at", "loop"]
+            ["join"] * 5 + ["cut"] * 4 + ["plain"] * 3 + ["sum", "flat", "if", "if", "number", "at", "at", "loop"]
         )
         if kind == "join":
             operands = [self.pick(same).name for _ in range(self.pick((2, 2, 2, 3)))]
@@ -109,9 +109,14 @@ class Maker:
             lines.append(f"{added} = {self.pick(('Add', 'Sub', 'Min'))} ({v.name}, {cast})")
             lines.append(f"{made.name} = Sign ({added})")
         elif kind == "at":  # the size depends on the number of the iteration
-            end = self.name()
-            lines.append(f"{end} = Reshape ({number}, flat)")
-            lines.append(f"{made.name} = Slice ({v.name}, zero, {end})")
+            at, after = self.name(), self.name()
+            lines.append(f"{at} = Reshape ({number}, flat)")
+            lines.append(f"{after} = Add ({at}, {self.pick(('one', 'two'))})")
+            begin, end = self.pick((("zero", at), (at, after), (at, "end")))
+            if v.rank == 1 and self.chance(0.3):
+                lines.append(f"{made.name} = ConstantOfShape ({self.pick((at, after))})")
+            else:
+                lines.append(f"{made.name} = Slice ({v.name}, {begin}, {end})")
         elif kind == "if":
             odd, truth = self.name(), self.name()
             other = self.pick(same).name

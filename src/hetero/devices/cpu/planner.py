@@ -298,12 +298,13 @@ class Planner:
         shapes: Sequence[tuple[int, ...]],
         dtypes: Sequence[np.dtype[Any]],
         symbolic: Sequence[Sequence[bool]] | None = None,
+        waited: Mapping[int, NDArray[Any]] | None = None,
     ) -> Segment:
         """The first segment for inputs of these shapes and dtypes. ``symbolic``: per input, the axes whose sizes become
-        symbols, so that the segment also holds for other sizes."""
+        symbols, so that the segment also holds for other sizes. ``waited``: see `following`."""
         types = {value: (dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)}
         axes = None if symbolic is None else dict(zip(self.input_ids, symbolic, strict=True))
-        return self._planned(0, types, {}, axes)
+        return self._planned(0, types, {}, axes, waited)
 
     def whole(self, incoming: dict[int, Value]) -> Segment | None:
         """The only segment for these inputs; None if there are several or a node runs between segments."""

@@ -71,6 +71,8 @@ class PlanCache:
         self._order: OrderedDict[int, tuple[Segment, Hashable, Hashable]] = OrderedDict()  # by id of the segment
         self._children: dict[tuple[int, int], tuple[PlanCache, tuple[int, ...]]] = {}
         self._with_states: dict[tuple[tuple[int, int], ...], PlanCache] = {}
+        self._numbered: dict[Hashable, list[Segment]] = {}  # see `numbered`
+        self._num_unnumbered = 0  # attempts that gave none
 
     def child(self, node: int, graph: int) -> tuple[PlanCache, tuple[int, ...]]:
         """The plans of a body of a control-flow node, and the positions among the node's inputs of the captured values
@@ -105,6 +107,31 @@ class PlanCache:
             return self.planner.first(shapes, dtypes, axes)
 
         return self._planned(point, shapes, plan, fits)
+
+    def numbered(self, inputs: Sequence[NDArray[Any]], fits: Fits) -> Segment | None:
+        """A plan of a Loop's body in which sizes depend on its first input, the number of the iteration. None if it
+        cannot be planned with symbols for this number and all sizes."""
+        types = [type_of(array) for array in inputs]
+        point = tuple((dtype, len(shape)) for dtype, shape in types)
+        with self._planning:
+            plans = self._numbered.setdefault(point, [])
+            segment = next(filter(fits, plans), None)
+            if segment is None and len(plans) < MAX_SYMBOLIC and self._num_unnumbered < MAX_FAILURES:
+                shapes, axes = [shape for _, shape in types], [(True,) * len(shape) for _, shape in types]
+                number = {self.planner.input_ids[0]: inputs[0].copy()}
+                try:
+                    made = self.planner.first(shapes, [dtype for dtype, _ in types], axes, number)
+                except HeteroError:  # the iteration then fails too, or does not need what failed
+                    made = None
+                if made is not None and self._is_whole(made) and made.program.sizes is not None and fits(made):
+                    plans.insert(0, made)
+                    return made
+                self._num_unnumbered += 1
+            return segment
+
+    def _is_whole(self, segment: Segment) -> bool:
+        """Whether a first segment is the only one, and runs without Python."""
+        return segment.host < 0 and segment.next_node == len(self.planner.nodes)
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]], fits: Fits) -> Segment:
         """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on. ``fits``: whether a segment
@@ -465,17 +492,17 @@ class CpuRunner:
             self.cancellation.check()
             begin = iteration
             for is_known in (True, False):  # most often, the last plan holds
-                if not is_known:
-                    iterations = self._iterations = self._planned_iterations(layout, values)
-                if iterations is None:
-                    continue
                 try:
-                    proceed = iterations.run(values, steps, stacks, iteration, stop)
+                    if not is_known:
+                        iterations = self._iterations = self._planned_iterations(layout, values, iteration)
+                    if iterations is not None:
+                        proceed = iterations.run(values, steps, stacks, iteration, stop)
+                        iteration = iterations.iteration
                 except Cancelled:
                     raise
                 except HeteroError as error:
-                    raise inference_error(f"iteration {iterations.iteration}: {error}", error) from error
-                iteration = iterations.iteration
+                    failed = iteration if iterations is None else iterations.iteration
+                    raise inference_error(f"iteration {failed}: {error}", error) from error
                 if iteration > begin:
                     break
             else:
@@ -484,7 +511,7 @@ class CpuRunner:
             stack.finish(iteration)
         return iteration, proceed
 
-    def _planned_iterations(self, layout: Layout, values: Sequence[NDArray[Any]]) -> Iterations | None:
+    def _planned_iterations(self, layout: Layout, values: Sequence[NDArray[Any]], iteration: int) -> Iterations | None:
         """A plan of the body for an iteration that reads these values; None if it is not one program."""
         first = layout.is_loop + layout.num_carried
         lanes = range(first, first + layout.num_slices)
@@ -493,7 +520,14 @@ class CpuRunner:
             return None
         planner = self._plans.planner
         arrays = dict(zip(planner.input_ids, inputs, strict=True))
-        segment = self._plans.first(inputs, functools.partial(self._fits, arrays))
+        fits = functools.partial(self._fits, arrays)
+        segment: Segment | None = self._plans.first(inputs, fits)
+        assert segment is not None
+        if layout.is_loop and segment.host < 0 and segment.next_node < len(planner.nodes):
+            inputs[0] = arrays[planner.input_ids[0]] = np.full_like(inputs[0], iteration)
+            segment = self._plans.numbered(inputs, fits)
+            if segment is None:
+                return None
         workspace = self._workspace_of(segment)
         if id(segment) not in self._repeated:
             self._repeated[id(segment)] = iterations_of(planner, segment, workspace, layout)

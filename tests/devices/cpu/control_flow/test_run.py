@@ -20,7 +20,7 @@ import hetero
 from hetero.devices.cpu.control_flow import run as control_flow
 from hetero.devices.cpu.planner import Planner
 from hetero.devices.cpu.plugin import create_plugin
-from hetero.devices.cpu.runner import CpuRunner
+from hetero.devices.cpu.runner import CpuRunner, _Bodies
 from hetero.errors import Cancelled
 from hetero.model.read import read_model
 from template_runs import difference
@@ -625,3 +625,38 @@ def test_a_value_that_grows_is_planned_a_few_times_only(monkeypatch: pytest.Monk
         found = compiled({"n": np.array(iterations), "x": X})
         np.testing.assert_array_equal(found["y"], np.tile(X, iterations + 1))
     assert len(planned) < 10
+
+
+IN_C = {
+    "a value that grows and is read": """
+        w = Concat <axis = 0> (v, x)
+        seen = ReduceSum <keepdims = 0> (w)""",
+    "a value that shrinks": """
+        one = Constant <value = int64[1] {1}> ()
+        end = Constant <value = int64[1] {1000}> ()
+        w = Slice (v, one, end)
+        seen = ReduceSum <keepdims = 0> (w)""",
+    "a size that depends on the number of the iteration": """
+        flat = Constant <value = int64[1] {-1}> ()
+        one = Constant <value = int64[1] {1}> ()
+        begin = Reshape (i, flat)
+        end = Add (begin, one)
+        row = Slice (x, begin, end)
+        w = Concat <axis = 0> (row, v)
+        seen = ReduceSum <keepdims = 0> (row)""",
+}
+
+
+@pytest.mark.parametrize("case", IN_C)
+def test_iterations_of_changing_sizes_run_in_c(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"""g (int64 n, float[a] x) => (float[k] y, float[l] all) {{
+        y, all = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w, float seen)
+            {{ more = Identity (go) {IN_C[case]} }}>
+    }}"""
+    proto = parse(text)
+    compiled = hetero.compile(proto, "CPU")
+    monkeypatch.setattr(_Bodies, "run", None)  # which starts iterations from Python
+    for size, count in ((3, 5), (2, 0), (4, 2), (3, 7)):
+        feeds = {"n": np.array(count), "x": np.arange(size, dtype=np.float32) - 1}
+        for found, wanted in zip(compiled(feeds).values(), on_onnxruntime(proto, feeds), strict=True):
+            np.testing.assert_array_equal(found, wanted)
