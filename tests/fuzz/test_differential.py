@@ -17,11 +17,13 @@ from fuzz import differential, operators, run
 from hetero.devices.cpu.registry import HOSTED, OPERATORS, load_all
 
 ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
+MANY_CALLS = ("sizes", "loops")
+"""The kinds whose cases make the most calls."""
 
 
 @pytest.mark.parametrize("kind", run.KINDS)
 def test_some_cases(kind: str) -> None:
-    tally, told = run.fuzz(kind, cases=20 if kind == "sizes" else 100, seed=1)  # cases of `sizes` make the most calls
+    tally, told = run.fuzz(kind, cases=20 if kind in MANY_CALLS else 100, seed=1)
     assert not told, told[0]
     assert tally.seen["refused by CPU"] < tally.cases / 4, tally
 
@@ -42,7 +44,7 @@ def test_for_two_minutes(kind: str, request: pytest.FixtureRequest) -> None:
         pytest.skip(ASKED_FOR)
     tally, told = run.fuzz(kind, seconds=120, seed=int(time.time()))
     assert not told, told[0]
-    assert tally.cases > (30 if kind == "sizes" else 100)
+    assert tally.cases > (30 if kind in MANY_CALLS else 100)
 
 
 @pytest.mark.parametrize(
