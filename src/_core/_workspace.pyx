@@ -1327,7 +1327,8 @@ cdef class Iterations:
                     memcpy(self.row(position), self.data(result), self.rows[position].bytes)
                 continue
             value = &self.values[self.num_values + position]
-            value[0] = result.type
+            if self.is_changing:
+                value[0] = result.type
             value.data = self.data(result)
             if result.is_constant:
                 self.owners[self.num_values + position] = source
@@ -1337,10 +1338,10 @@ cdef class Iterations:
         for position in range(self.num_carried):
             value = &self.values[self.first + position]
             self.owners[self.first + position] = self.owners[self.num_values + position]
-            if self.is_loop and position == 0:
-                value.data = self.values[self.num_values].data  # the condition keeps the shape that the body reads
-            else:
+            if self.is_changing and not (self.is_loop and position == 0):
                 value[0] = self.values[self.num_values + position]
+            else:  # the condition keeps the shape that the body reads
+                value.data = self.values[self.num_values + position].data
         return 0
 
     cdef char *data(self, const ht_result *result) noexcept nogil:
