@@ -104,6 +104,7 @@
     X(gather) \
     X(gather_elements) \
     X(gather_nd) \
+    X(gather_nbits) \
     X(scatter_elements) \
     X(scatter_nd) \
     X(concat) \

@@ -23,7 +23,6 @@ from ..qdq.schemes import MAX_SCALE, is_plain
 from ..registry import F32, INDICES, Node, NodePlan, Operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast
-from .movement import expanded, strided, strides_of
 from .onnxruntime import _contrib
 
 if TYPE_CHECKING:
@@ -377,14 +376,9 @@ _LEVELS = ("uint8", "int4", "uint4")
     result=2,
 )
 def _gather_block_quantized(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Rows are gathered as they are and then widened."""
     data, indices, scales = (_required(value) for value in inputs[:3])
     zeros = _optional(inputs, 3)
     block, bits = node.get("block_size", 128), node.get("bits", 4) if data.dtype == _BYTE else 8
-
-    def rows_of(table: Value) -> Value:
-        shape = (*indices.shape, *table.shape[1:])
-        return context.call("gather", [table, indices], shape, table.dtype, [0])
 
     def levels_of(value: Value) -> Value:
         """int4 and uint4 as bytes, which is how they are kept in memory."""
@@ -395,31 +389,7 @@ def _gather_block_quantized(context: Context, node: Node, inputs: Sequence[Value
         array = value.data.astype(kind)
         return Value(kind, value.shape, array, shared=value.shared)
 
-    factors = rows_of(scales)
-    levels = _widened(context, rows_of(levels_of(data)), bits)
-    blocks = factors.shape[-1]
-    if zeros is not None:
-        zero: Value | None = _widened(context, rows_of(levels_of(zeros)), bits, blocks)
-    elif data.dtype == _BYTE:
-        zero = expanded(context, context.scalar(2 ** (bits - 1), _BYTE), factors.shape)
-    else:
-        zero = None
-    width = levels.shape[-1]
-    outer = math.prod(levels.shape[:-1])
-    scheme = [outer, width, 1, min(block, width)]
-    return [context.call("dequantize", [levels, factors, zero], levels.shape, _F32, scheme)]
-
-
-def _widened(context: Context, levels: Value, bits: int, width: int | None = None) -> Value:
-    """The last axis of bytes as numbers of ``bits`` bits, the first ``width`` of them; the lowest bits come first."""
-    if bits == 8:
-        return levels
-    low = binary(context, "bitwise_and", levels, context.scalar(15, _BYTE))
-    high = binary(context, "shift_right", levels, context.scalar(4, _BYTE))
-    column = (*levels.shape, 1)
-    pairs = [context.reshaped(each, column) for each in (low, high)]
-    joined = context.call("concat", pairs, (*levels.shape, 2), _BYTE, [levels.rank])
-    made = context.reshaped(joined, (*levels.shape[:-1], 2 * levels.shape[-1]))
-    if width is None or width == made.shape[-1]:
-        return made
-    return strided(context, made, 0, (*made.shape[:-1], width), strides_of(made.shape))
+    operands = [levels_of(data), indices, scales, None if zeros is None else levels_of(zeros)]
+    shape = (*indices.shape, *data.shape[1:-1], data.shape[-1] * 8 // bits)
+    ints = [bits, block, 2 ** (bits - 1) if data.dtype == _BYTE else 0]
+    return [context.call("gather_nbits", operands, shape, _F32, ints)]
