@@ -52,8 +52,9 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
 
 /* Signed integers wrap: sums and products are computed in the unsigned type of the same width. */
 #define ACCUMULATE_SUM(a, v) ((value)((wide)(a) + (wide)(v)))
-#define ACCUMULATE_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
-#define ACCUMULATE_MIN(a, v) ((v) < (a) || (v) != (v) ? (v) : (a))
+/* Without `||`, loops over them have no branches, and vectors. */
+#define ACCUMULATE_MAX(a, v) (((v) > (a)) | ((v) != (v)) ? (v) : (a))
+#define ACCUMULATE_MIN(a, v) (((v) < (a)) | ((v) != (v)) ? (v) : (a))
 #define ACCUMULATE_PRODUCT(a, v) ((value)((wide)(a) * (wide)(v)))
 #define SAME(v) (v)
 #define SQUARE(v) ((value)((wide)(v) * (wide)(v)))
@@ -84,14 +85,7 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
     }                                                                                                                 \
     break;
 
-enum { SHORT_ROW = 4 };
-
-/* One element of y after another, with the elements of its row in order. */
-#define SHORT(combine, map)                                                                                           \
-    for (int64_t i = 0; i < rows; i++)                                                                                \
-        for (int64_t j = 0; j < n; j++)                                                                               \
-            y[i] = combine(y[i], map(x[i * n + j]));                                                                  \
-    break;
+enum { SHORT_ROW = 64 };
 
 /* Reduces a whole row of float32 to one number with rows.h; returns 0 for operations that it lacks. */
 static int fast_f32(int operation, const float *x, float *y, int64_t n)
@@ -120,19 +114,70 @@ static int fast_f32(int operation, const float *x, float *y, int64_t n)
 #define fast_i8(operation, x, y, n) 0
 #define fast_u8(operation, x, y, n) 0
 
-/* Adjacent rows of few elements, each reduced to one of y. */
-HT_INLINE void short_rows(int operation, const float *x, float *y, int64_t rows, const int64_t n)
+/* One element of y after another, with the elements of its row in order. */
+#define TINY(combine, map)                                                                                            \
+    for (int64_t i = 0; i < rows; i++) {                                                                              \
+        float a = y[i];                                                                                               \
+        for (int64_t j = 0; j < n; j++)                                                                               \
+            a = combine(a, map(x[i * n + j]));                                                                        \
+        y[i] = a;                                                                                                     \
+    }                                                                                                                 \
+    break;
+
+/* Adjacent rows of n elements, each reduced to one of y. The compiler makes vectors of rows if it knows n. */
+HT_INLINE void tiny_rows(int operation, const float *HT_RESTRICT x, float *HT_RESTRICT y, int64_t rows, const int64_t n)
 {
     typedef float value;
     typedef float wide;
     switch (operation) {
-    case MAX: SHORT(ACCUMULATE_MAX, SAME)
-    case MIN: SHORT(ACCUMULATE_MIN, SAME)
-    case PRODUCT: SHORT(ACCUMULATE_PRODUCT, SAME)
+    case MAX: TINY(ACCUMULATE_MAX, SAME)
+    case MIN: TINY(ACCUMULATE_MIN, SAME)
+    case PRODUCT: TINY(ACCUMULATE_PRODUCT, SAME)
     case ROOT:
-    case SQUARES: SHORT(ACCUMULATE_SUM, SQUARE)
-    case MAGNITUDES: SHORT(ACCUMULATE_SUM, MAGNITUDE)
-    default: SHORT(ACCUMULATE_SUM, SAME)
+    case SQUARES: TINY(ACCUMULATE_SUM, SQUARE)
+    case MAGNITUDES: TINY(ACCUMULATE_SUM, MAGNITUDE)
+    default: TINY(ACCUMULATE_SUM, SAME)
+    }
+}
+
+/* The same for rows of about a vector: each row becomes a vector of partial results, and the lanes of VF_LANES such vectors are
+ * combined in pairs, until one vector has the results of all rows. Also the last rows, so that results do not depend on how
+ * rows are divided. map(v, part): combines a vector of the row with the partial results. */
+#define SHORT(combine, map, neutral)                                                                                  \
+    for (int64_t i = 0; i < rows; i += VF_LANES) {                                                                    \
+        const int64_t some = ht_min64(VF_LANES, rows - i);                                                            \
+        vf r[VF_LANES];                                                                                               \
+        for (int row = 0; row < VF_LANES; row++) {                                                                    \
+            const float *from = x + (i + ht_min64(row, some - 1)) * n;                                                \
+            vf part = vf_set1(neutral);                                                                               \
+            int64_t j = 0;                                                                                            \
+            for (; j + VF_LANES <= n; j += VF_LANES)                                                                  \
+                part = map(vf_load(from + j), part);                                                                  \
+            if (j < n)                                                                                                \
+                part = map(vf_load_or(from + j, 0, n - j, vf_set1(neutral)), part);                                   \
+            r[row] = part;                                                                                            \
+        }                                                                                                             \
+        _Pragma("GCC unroll 4") for (int width = VF_LANES / 2; width > 0; width /= 2)                                 \
+            _Pragma("GCC unroll 8") for (int row = 0; row < width; row++)                                             \
+                r[row] = combine(vf_zip_low(r[row], r[row + width]), vf_zip_high(r[row], r[row + width]));            \
+        vf_store_n(y + i, some, combine(vf_load_n(y + i, some), r[0]));                                               \
+    }                                                                                                                 \
+    break;
+#define PLUS(v, part) ((v) + (part))
+#define TIMES(v, part) ((v) * (part))
+#define PLUS_SQUARE(v, part) vf_fma(v, v, part)
+#define PLUS_MAGNITUDE(v, part) (vf_abs(v) + (part))
+
+static void short_rows(int operation, const float *x, float *y, int64_t rows, int64_t n)
+{
+    switch (operation) {
+    case MAX: SHORT(vf_max_nan, vf_max_nan, -INFINITY)
+    case MIN: SHORT(vf_min_nan, vf_min_nan, INFINITY)
+    case PRODUCT: SHORT(TIMES, TIMES, 1.0f)
+    case ROOT:
+    case SQUARES: SHORT(PLUS, PLUS_SQUARE, 0.0f)
+    case MAGNITUDES: SHORT(PLUS, PLUS_MAGNITUDE, 0.0f)
+    default: SHORT(PLUS, PLUS, 0.0f)
     }
 }
 
@@ -141,6 +186,7 @@ static int short_f32(int operation, const plan *p, const float *x, float *y, int
 {
     const int64_t n = p->size[0];
     int64_t left = HT_PACE;
+    _Static_assert(VF_LANES <= 16, "pragmas of SHORT unroll loops as often");
     if (p->rank != 2 || p->step[0] != 0 || n < 2 || n > SHORT_ROW || pitch != n)
         return 0;
     for (int64_t row = 0, some; row < rows; row += some) {
@@ -148,11 +194,13 @@ static int short_f32(int operation, const plan *p, const float *x, float *y, int
         if (ht_paced_stop(&left, n * some))
             return 1;
         if (n == 2)
-            short_rows(operation, x + 2 * row, y + row, some, 2);
+            tiny_rows(operation, x + 2 * row, y + row, some, 2);
+        else if (n > 4 || operation == MAX || operation == MIN) /* GCC makes branches of three maxima */
+            short_rows(operation, x + n * row, y + row, some, n);
         else if (n == 3)
-            short_rows(operation, x + 3 * row, y + row, some, 3);
+            tiny_rows(operation, x + 3 * row, y + row, some, 3);
         else
-            short_rows(operation, x + 4 * row, y + row, some, 4);
+            tiny_rows(operation, x + 4 * row, y + row, some, 4);
     }
     return 1;
 }
@@ -162,27 +210,15 @@ static int short_f32(int operation, const plan *p, const float *x, float *y, int
 #define short_i8(operation, p, x, y, rows, pitch) 0
 #define short_u8(operation, p, x, y, rows, pitch) 0
 
-/* Elementwise extremes of bytes: several rows of x at a time, because loading and storing y takes longer than the maxima. */
+/* Reduces several rows of x to one of y, because loading and storing y takes longer than combining. y's elements get those
+ * of x in the order of their rows, as by `row_`. */
 enum { TOGETHER = 4 };
-#define BYTE_ROWS(suffix, type)                                                                                       \
-    static void rows_##suffix(int operation, const type *HT_RESTRICT x, int64_t pitch, type *HT_RESTRICT y, int64_t n) \
-    {                                                                                                                 \
-        const type *x1 = x + pitch, *x2 = x1 + pitch, *x3 = x2 + pitch;                                               \
-        if (operation == MAX)                                                                                         \
-            HT_LONG_FOR (i, n) {                                                                                      \
-                const type a = x[i] > x1[i] ? x[i] : x1[i], b = x2[i] > x3[i] ? x2[i] : x3[i], c = a > b ? a : b;     \
-                y[i] = c > y[i] ? c : y[i];                                                                           \
-            }                                                                                                         \
-        else                                                                                                          \
-            HT_LONG_FOR (i, n) {                                                                                      \
-                const type a = x[i] < x1[i] ? x[i] : x1[i], b = x2[i] < x3[i] ? x2[i] : x3[i], c = a < b ? a : b;     \
-                y[i] = c < y[i] ? c : y[i];                                                                           \
-            }                                                                                                         \
-    }
-#define rows_f32(operation, x, pitch, y, n)
-#define rows_f64(operation, x, pitch, y, n)
-#define rows_i32(operation, x, pitch, y, n)
-#define rows_i64(operation, x, pitch, y, n)
+#define ROWS(combine, map)                                                                                            \
+    HT_LONG_FOR (i, n) {                                                                                              \
+        const value a = combine(y[i], map(x[i])), b = combine(a, map(x1[i])), c = combine(b, map(x2[i]));             \
+        y[i] = combine(c, map(x3[i]));                                                                                \
+    }                                                                                                                 \
+    break;
 
 #define REDUCE(linkage, suffix, type, unsigned_type, lowest, highest)                                                 \
     static void row_##suffix(int operation, const type *x, type *y, int64_t n, int64_t step)                          \
@@ -203,6 +239,23 @@ enum { TOGETHER = 4 };
         default: ROW(type, step, ACCUMULATE_SUM, SAME, 0)                                                             \
         }                                                                                                             \
     }                                                                                                                 \
+    static void rows_##suffix(int operation, const type *HT_RESTRICT x, int64_t pitch, type *HT_RESTRICT y, int64_t n) \
+    {                                                                                                                 \
+        typedef type value;                                                                                           \
+        typedef unsigned_type wide;                                                                                   \
+        const type *x1 = x + pitch, *x2 = x1 + pitch, *x3 = x2 + pitch;                                               \
+        if (sizeof(type) == 1 && operation != MAX && operation != MIN) /* see supports */                             \
+            return;                                                                                                   \
+        switch (operation) {                                                                                          \
+        case MAX: ROWS(ACCUMULATE_MAX, SAME)                                                                          \
+        case MIN: ROWS(ACCUMULATE_MIN, SAME)                                                                          \
+        case PRODUCT: ROWS(ACCUMULATE_PRODUCT, SAME)                                                                  \
+        case ROOT:                                                                                                    \
+        case SQUARES: ROWS(ACCUMULATE_SUM, SQUARE)                                                                    \
+        case MAGNITUDES: ROWS(ACCUMULATE_SUM, MAGNITUDE)                                                              \
+        default: ROWS(ACCUMULATE_SUM, SAME)                                                                           \
+        }                                                                                                             \
+    }                                                                                                                 \
     /* Reduces `rows` rows of p->size[0] elements, which begin `pitch` elements apart. */                             \
     linkage void reduce_##suffix(int operation, const plan *p, const void *from, int64_t rows, int64_t pitch, void *to, \
                                  int64_t y_size)                                                                       \
@@ -218,7 +271,7 @@ enum { TOGETHER = 4 };
         if (short_##suffix(operation, p, x, y, rows, pitch))                                                          \
             return;                                                                                               \
         for (int64_t row = 0, some; row < rows; row += some) {                                                        \
-            const int together = sizeof(type) == 1 && p->rank > 1 && p->step[1] == 0 && p->size[1] - index[1] >= TOGETHER; \
+            const int together = p->step[0] != 0 && p->rank > 1 && p->step[1] == 0 && p->size[1] - index[1] >= TOGETHER; \
             some = together ? TOGETHER : 1;                                                                           \
             if (ht_paced_stop(&left, some * n))                                                                       \
                 return;                                                                                               \
@@ -248,8 +301,6 @@ REDUCE(, i64, int64_t, uint64_t, INT64_MIN, INT64_MAX)
 #if HT_DEFINES_NARROWED
 REDUCE(, f64, double, double, -INFINITY, INFINITY)
 REDUCE(, i32, int32_t, uint32_t, INT32_MIN, INT32_MAX)
-BYTE_ROWS(i8, int8_t)
-BYTE_ROWS(u8, uint8_t)
 REDUCE(, i8, int8_t, uint32_t, INT8_MIN, INT8_MAX)
 REDUCE(, u8, uint8_t, uint32_t, 0, UINT8_MAX)
 #endif

@@ -273,12 +273,16 @@ static int unary_range(const ht_call *call, int64_t begin, int64_t end)
     case HT_UINT16: return ELEMENTS(unary_u16, uint16_t);
     case HT_UINT32: return ELEMENTS(unary_u32, uint32_t);
     case HT_UINT64: return ELEMENTS(unary_u64, uint64_t);
-    case HT_BOOL:
+    case HT_BOOL: {
+        const uint8_t *from = (const uint8_t *)x->data + begin; /* not read again after each store, which could change it */
+        uint8_t *to = (uint8_t *)y->data + begin;
+        const int flip = op == HT_UNARY_NOT;
         if (op != HT_UNARY_NOT && op != HT_UNARY_NONE)
             return HT_ERR_DTYPE;
         HT_LONG_FOR (i, n)
-            ((uint8_t *)y->data)[begin + i] = (((const uint8_t *)x->data)[begin + i] != 0) ^ (op == HT_UNARY_NOT);
+            to[i] = (uint8_t)((from[i] != 0) ^ flip);
         return HT_OK;
+    }
     default: return HT_ERR_DTYPE;
     }
 #undef ELEMENTS
