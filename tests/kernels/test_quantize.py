@@ -47,6 +47,39 @@ def test_quantize_rounds_halves_to_even_and_saturates(dtype: Any, variant: str) 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("zero", [-128, -1, 0, 100, 127, 255])
+def test_special_values_in_every_lane(dtype: Any, zero: int, variant: str) -> None:
+    limits = np.iinfo(dtype)
+    if not limits.min <= zero <= limits.max:
+        return
+    special = [np.nan, np.inf, -np.inf, 3e38, -3e38, 65536.5, -65537.0, 32767.5, -32768.5, 2.0**31, -0.0, 1e-40]
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random(1000) < 0.5, rng.choice(np.float32(special), 1000), rng.integers(-300, 300, 1000) / 2)
+    x = x.astype(np.float32)
+    wanted = np.clip(np.rint(x.astype(np.float64)) + zero, limits.min, limits.max)
+    wanted[np.isnan(wanted)] = limits.min
+    operands = [x, np.float32(1), np.array(zero, dtype)]
+    found = _kernels.call("quantize", operands, [(x.shape, dtype)], [], variant=variant)[0]
+    np.testing.assert_array_equal(found, wanted.astype(dtype))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [1, 5, 16, 31, 64, 200])
+def test_a_range_with_special_values(size: int, variant: str) -> None:
+    for place in {0, size // 2, size - 1}:
+        for special in (None, np.inf, -np.inf, np.nan):
+            x = np.random.default_rng(size).standard_normal(size).astype(np.float32) + 1
+            if special is not None:
+                x[place] = special
+            results = [((size,), np.uint8), ((), np.float32), ((), np.uint8)]
+            scale = _kernels.call("dynamic_quantize", [x], results, variant=variant)[1]
+            with np.errstate(all="ignore"):
+                width = np.maximum(x.max(), np.float32(0)) - np.minimum(x.min(), np.float32(0))
+            np.testing.assert_array_equal(scale, width / np.float32(255))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("block", [0, 1, 3, 7, 100])
 @pytest.mark.parametrize("shape", [(4, 7, 1), (3, 70, 5), (1, 5, 100), (2, 1, 1), (0, 3, 2)])
 def test_schemes_of_scales(shape: tuple[int, int, int], block: int, variant: str) -> None:

@@ -82,7 +82,16 @@ static void quantize_row(const float *x, const float *scale, const ht_tensor *ze
     zeros[0] = zero ? (float)integer_at(zero->data, y->dtype, from) : 0.0f;
     for (int i = 1; i < BLOCK; i++)
         zeros[i] = zeros[0];
-    for (int64_t start = 0; start < n; start += BLOCK) {
+    int64_t start = 0;
+    if (!step && (y->dtype == HT_INT8 || y->dtype == HT_UINT8))
+        for (; start + HT_BYTES_TOGETHER <= n; start += HT_BYTES_TOGETHER) {
+            vf v[4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                v[i] = vf_load(x + at + start + i * VF_LANES) / vf_set1(scale[from]);
+            ht_round_to_bytes(v, (int32_t)zeros[0], y->dtype == HT_INT8, (uint8_t *)y->data + at + start);
+        }
+    for (; start < n; start += BLOCK) {
         const int64_t count = ht_min64(BLOCK, n - start);
         if (step && zero)
             for (int64_t i = 0; i < count; i++)
@@ -213,6 +222,29 @@ int HT_KERNEL(dequantize)(const ht_call *call)
     return each_row(call, 0);
 }
 
+/* The smallest and the largest element; NaN for both if there is one. An empty x has the range of inf to -inf. */
+static void find_range(const float *x, int64_t n, float *lowest, float *highest)
+{
+    vf low[2] = {vf_set1(INFINITY), vf_set1(INFINITY)}, high[2] = {vf_set1(-INFINITY), vf_set1(-INFINITY)};
+    vf sum[2] = {vf_set1(0.0f), vf_set1(0.0f)};
+    int64_t i = 0;
+    HT_LONG_STEPS(i, 2 * VF_LANES, n)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            const vf v = vf_load(x + i + j * VF_LANES);
+            low[j] = vf_min(v, low[j]), high[j] = vf_max(v, high[j]); /* ignore NaN */
+            sum[j] = vf_fma(v, vf_set1(0.0f), sum[j]);                /* NaN if v is NaN or infinite */
+        }
+    for (; i < n; i += VF_LANES) {
+        const vf v = vf_load_or(x + i, 0, ht_min64(VF_LANES, n - i), vf_set1(x[0]));
+        low[0] = vf_min(v, low[0]), high[0] = vf_max(v, high[0]);
+        sum[0] = vf_fma(v, vf_set1(0.0f), sum[0]);
+    }
+    *lowest = vf_hmin(vf_min(low[0], low[1])), *highest = vf_hmax(vf_max(high[0], high[1]));
+    if (HT_UNLIKELY(vm_any(vf_isnan(sum[0] + sum[1]))))
+        *lowest = ht_row_min(x, n), *highest = ht_row_max(x, n, 1);
+}
+
 int HT_KERNEL(dynamic_quantize)(const ht_call *call)
 {
     if (call->num_in != 1 || call->num_out != 3)
@@ -222,7 +254,8 @@ int HT_KERNEL(dynamic_quantize)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (y->size != x->size || scale->size != 1 || zero->size != 1)
         return HT_ERR_OPERAND;
-    float high = ht_row_max(x->data, x->size, 1), low = ht_row_min(x->data, x->size);
+    float low, high;
+    find_range(x->data, x->size, &low, &high);
     high = high < 0 ? 0 : high;
     low = low > 0 ? 0 : low;
     const float step = high == low ? 1.0f : (high - low) / 255.0f, start = -low / step;

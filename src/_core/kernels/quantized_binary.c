@@ -12,9 +12,7 @@
  * Results are bitwise equal in every instruction set.
  */
 #include "broadcast.h"
-#include "rows.h"
-
-#define BLOCK 64 /* elements at a time: 256 B for each array between two loops, on the stack */
+#include "requantize.h"
 
 /* a * b + c, rounded once also if the machine has no instruction for it. */
 HT_INLINE vf fma_exact(vf a, vf b, vf c)
@@ -37,69 +35,44 @@ typedef struct {
     int is_sum, is_signed;
 } numbers;
 
-/* `count` bytes from x, or the first one that often, as floats. Whole vectors are written. */
-HT_INLINE void widen(const uint8_t *x, int64_t step, int is_signed, int32_t zero, int64_t count, float *to)
-{
-    if (!step) {
-        const float value = (float)((is_signed ? (int8_t)*x : *x) - zero);
-        for (int i = 0; i < BLOCK; i++)
-            to[i] = value;
-        return;
-    }
-    uint8_t rest[BLOCK] = {0};
-    if (count < BLOCK) {
-        memcpy(rest, x, (size_t)count);
-        x = rest;
-    }
-    if (is_signed)
-        for (int i = 0; i < BLOCK; i++)
-            to[i] = (float)((int8_t)x[i] - zero);
-    else
-        for (int i = 0; i < BLOCK; i++)
-            to[i] = (float)(x[i] - zero);
-}
-
 /* n elements of y. Steps: 0 or 1. */
 HT_INLINE void combine_row(const numbers *p, const uint8_t *a, int64_t a_step, const uint8_t *b, int64_t b_step,
-                           const int is_signed, uint8_t *y, int64_t n)
+                           const int is_signed, const int is_sum, uint8_t *y, int64_t n)
 {
-    const vf low = vf_set1(is_signed ? INT8_MIN : 0), high = vf_set1(is_signed ? INT8_MAX : UINT8_MAX);
     const int a_first = a_step == 0 && b_step != 0;
-    const int32_t a_zero = p->is_sum ? 0 : p->a_zero, b_zero = p->is_sum ? 0 : p->b_zero;
-    float x[BLOCK], z[BLOCK];
-    int32_t whole[BLOCK];
-    if (!a_step)
-        widen(a, 0, is_signed, a_zero, 1, x);
-    if (!b_step)
-        widen(b, 0, is_signed, b_zero, 1, z);
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        const int64_t count = ht_min64(BLOCK, n - at);
-        if (a_step)
-            widen(a + at, 1, is_signed, a_zero, count, x);
-        if (b_step)
-            widen(b + at, 1, is_signed, b_zero, count, z);
-        for (int i = 0; i < BLOCK; i += VF_LANES) {
-            const vf left = vf_load(x + i), right = vf_load(z + i);
-            vf v;
-            if (!p->is_sum)
-                v = left * right * vf_set1(p->ratio) + vf_set1(p->y_zero);
-            else if (a_first)
-                v = fma_exact(right, vf_set1(p->b_ratio), fma_exact(left, vf_set1(p->a_ratio), vf_set1(p->fixed)));
-            else
-                v = fma_exact(left, vf_set1(p->a_ratio), fma_exact(right, vf_set1(p->b_ratio), vf_set1(p->fixed)));
-            v = vf_min(vf_max(vf_round(v), low), high); /* in this order NaN is `low` */
-            vf_store((float *)(void *)(whole + i), vi_as_float(vf_to_int(v)));
+    const vf a_zero = vf_set1(is_sum ? 0 : (float)p->a_zero), b_zero = vf_set1(is_sum ? 0 : (float)p->b_zero);
+    const vf a_same = vf_set1((float)(is_signed ? (int8_t)*a : *a)), b_same = vf_set1((float)(is_signed ? (int8_t)*b : *b));
+    uint8_t a_rest[HT_BYTES_TOGETHER], b_rest[HT_BYTES_TOGETHER], y_rest[HT_BYTES_TOGETHER];
+    for (int64_t at = 0; at < n; at += HT_BYTES_TOGETHER) {
+        const int64_t count = ht_min64(HT_BYTES_TOGETHER, n - at);
+        const uint8_t *a_at = a_step ? a + at : a, *b_at = b_step ? b + at : b;
+        vf v[4];
+        if (HT_UNLIKELY(count < HT_BYTES_TOGETHER)) { /* copies of whole vectors */
+            memset(a_rest, 0, sizeof a_rest), memset(b_rest, 0, sizeof b_rest);
+            memcpy(a_rest, a_at, a_step ? (size_t)count : 1), memcpy(b_rest, b_at, b_step ? (size_t)count : 1);
+            a_at = a_rest, b_at = b_rest;
         }
-        if (HT_LIKELY(count == BLOCK))
-            for (int i = 0; i < BLOCK; i++)
-                y[at + i] = (uint8_t)whole[i];
-        else
-            for (int64_t i = 0; i < count; i++)
-                y[at + i] = (uint8_t)whole[i];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const vf left = (a_step ? ht_bytes_as_floats(a_at + i * VF_LANES, is_signed) : a_same) - a_zero;
+            const vf right = (b_step ? ht_bytes_as_floats(b_at + i * VF_LANES, is_signed) : b_same) - b_zero;
+            if (!is_sum)
+                v[i] = left * right * vf_set1(p->ratio) + vf_set1(p->y_zero);
+            else if (a_first)
+                v[i] = fma_exact(right, vf_set1(p->b_ratio), fma_exact(left, vf_set1(p->a_ratio), vf_set1(p->fixed)));
+            else
+                v[i] = fma_exact(left, vf_set1(p->a_ratio), fma_exact(right, vf_set1(p->b_ratio), vf_set1(p->fixed)));
+        }
+        if (HT_LIKELY(count == HT_BYTES_TOGETHER))
+            ht_round_to_bytes(v, 0, is_signed, y + at);
+        else {
+            ht_round_to_bytes(v, 0, is_signed, y_rest);
+            memcpy(y + at, y_rest, (size_t)count);
+        }
     }
 }
 
-enum { CHUNK = 1 << 14 }; /* elements of a row that a unit of work for threads computes, at most; a multiple of BLOCK */
+enum { CHUNK = 1 << 14 }; /* elements of a row that a unit of work for threads computes, at most; whole vectors */
 
 typedef struct {
     const ht_call *call;
@@ -121,10 +94,15 @@ static void combine_part(void *context, int64_t part, int thread)
         const uint8_t *a = (const uint8_t *)j->call->in[0]->data + offset[0] + from * step[0];
         const uint8_t *b = (const uint8_t *)j->call->in[3]->data + offset[1] + from * step[1];
         uint8_t *y = (uint8_t *)j->call->out[0]->data + row * n + from;
-        if (j->numbers.is_signed)
-            combine_row(&j->numbers, a, step[0], b, step[1], 1, y, count);
+        const numbers *p = &j->numbers;
+        if (p->is_signed && p->is_sum)
+            combine_row(p, a, step[0], b, step[1], 1, 1, y, count);
+        else if (p->is_signed)
+            combine_row(p, a, step[0], b, step[1], 1, 0, y, count);
+        else if (p->is_sum)
+            combine_row(p, a, step[0], b, step[1], 0, 1, y, count);
         else
-            combine_row(&j->numbers, a, step[0], b, step[1], 0, y, count);
+            combine_row(p, a, step[0], b, step[1], 0, 0, y, count);
     }
 }
 

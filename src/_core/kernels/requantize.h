@@ -42,6 +42,54 @@ HT_INLINE __m512i ht_requantize_pair(const __m512 v[4], __m512 highest, __m512i 
 }
 #endif
 
+/* y[i] = saturate(round(v[i]) + zero) for HT_BYTES_TOGETHER floats, halves to even, as bytes, signed if `is_signed`; NaN gives the
+ * smallest. zero: from -128 to 255. */
+#define HT_BYTES_TOGETHER (4 * VF_LANES)
+HT_INLINE void ht_round_to_bytes(const vf v[4], int32_t zero, int is_signed, uint8_t *y)
+{
+#if defined(__AVX512F__)
+    _mm512_storeu_si512(y, ht_requantize_pair(v, vf_set1(65536.0f), _mm512_set1_epi16((int16_t)zero), is_signed));
+#elif defined(__AVX2__)
+    __m256i words[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) /* the conversion of NaN is the least int32; the minimum keeps the second operand if it is NaN */
+        words[i] = _mm256_adds_epi16(
+            _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_min_ps(vf_set1(65536.0f), v[2 * i])),
+                               _mm256_cvtps_epi32(_mm256_min_ps(vf_set1(65536.0f), v[2 * i + 1]))),
+            _mm256_set1_epi16((int16_t)zero));
+    const __m256i bytes = is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing is by 128 bits */
+    _mm256_storeu_si256((__m256i *)(void *)y, _mm256_permutevar8x32_epi32(bytes, order));
+#else
+    const vf low = vf_set1((float)((is_signed ? INT8_MIN : 0) - zero));
+    const vf high = vf_set1((float)((is_signed ? INT8_MAX : UINT8_MAX) - zero));
+    int32_t whole[HT_BYTES_TOGETHER];
+    for (int i = 0; i < 4; i++) {
+        const vf inside = vf_min(vf_max(vf_round(v[i]), low), high); /* in this order NaN is `low` */
+        vf_store((float *)(void *)(whole + i * VF_LANES), vi_as_float(vi_add(vf_to_int(inside), vi_set1(zero))));
+    }
+    for (int i = 0; i < HT_BYTES_TOGETHER; i++)
+        y[i] = (uint8_t)whole[i];
+#endif
+}
+
+/* VF_LANES bytes as floats. */
+HT_INLINE vf ht_bytes_as_floats(const uint8_t *x, int is_signed)
+{
+#if defined(__AVX512F__)
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)x);
+    return vi_to_float(is_signed ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
+#elif defined(__AVX2__)
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)x);
+    return vi_to_float(is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+#else
+    vi bytes;
+    for (int i = 0; i < VF_LANES; i++)
+        bytes[i] = is_signed ? (int8_t)x[i] : x[i];
+    return vi_to_float(bytes);
+#endif
+}
+
 /* Converts n sums to bytes, signed if `is_signed`; scale_step: 0 or 1. */
 HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, int32_t zero, int is_signed,
                                  uint8_t *y, int64_t n)
