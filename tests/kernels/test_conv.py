@@ -384,6 +384,19 @@ def test_skipping_changes_no_bit(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("finite", [0, 1])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_few_pixels_of_many_channels(variant: str, finite: int, stride: int) -> None:
+    """Lines of one to five pixels, whose steps are kept from one block of weights to the next."""
+    for size, taps, pad in [(1, 3, 1), (2, 3, 1), (4, 3, 1), (5, 3, 1), (7, 5, 0), (7, 5, 2), (3, 3, 0), (5, 2, 1)]:
+        x, w = packed_convolution.numbers(2, 150, size, size), packed_convolution.numbers(70, 150, taps, taps, seed=1)
+        w /= np.float32(taps * 12)
+        x[0, 3, 0, 0] = np.nan
+        geometry = (1, (stride,) * 2, (1, 1), (pad,) * 2, (pad,) * 2)
+        packed_convolution.check(x, w, *geometry, variant=variant, finite=finite, activation=1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_one_column_of_many_rows(variant: str) -> None:
     """More pixels than a block has, and a stride along the axis of length 1."""
     rng = np.random.default_rng(0)

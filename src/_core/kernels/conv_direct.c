@@ -294,46 +294,74 @@ static void find_inside(const ht_conv *c, const lines *b, int64_t l, reach *insi
     find_reach(c, b->across, b->first + l, inside);
 }
 
+/* The steps of lines: lines l .. l + merged - 1, which follow each other in memory and have the same steps, are computed as one. */
+typedef struct {
+    ht_step *steps;
+    int64_t num_steps, a, b, merged;
+} route;
+
+static route find_route(const ht_conv *c, const lines *b, const source *s, int skip, int64_t l, ht_step *steps)
+{
+    reach inside = {.last = {c->kernel[0], c->kernel[1], c->kernel[2]}}, other;
+    route r = {.steps = steps, .merged = 1};
+    if (skip)
+        find_inside(c, b, l, &inside);
+    r.num_steps = find_steps(c, s, &inside, steps, &r.a, &r.b);
+    for (; l + r.merged < b->count && s->stride[b->across] == b->pixels * s->stride[b->along]; r.merged++) {
+        if (skip)
+            find_inside(c, b, l + r.merged, &other);
+        if (skip && memcmp(&inside, &other, sizeof inside) != 0)
+            break;
+    }
+    return r;
+}
+
+/* The routes of a block, if they are few enough to be kept from one block of weights to the next. */
+#define MAX_ROUTES 32
+typedef struct {
+    ht_step steps[MAX_TAPS];
+    route all[MAX_ROUTES]; /* by their first line */
+    int kept, skip;        /* kept: 0 if there are too many */
+} routes;
+
+static void find_routes(const ht_conv *c, const lines *b, const source *s, int skip, routes *found)
+{
+    found->kept = c->taps > 1 && b->count <= MAX_ROUTES && b->count * c->taps <= MAX_TAPS;
+    found->skip = skip;
+    for (int64_t l = 0; found->kept && l < b->count; l += found->all[l].merged)
+        found->all[l] = find_route(c, b, s, skip, l, found->steps + l * c->taps);
+}
+
 /* Weights that are prefetched while others are in use: `panels` panels of `depth` vectors. */
 typedef struct {
     const float *next;
     int64_t panels, depth, done;
 } prefetch;
 
-/* Computes or adds to the sums of a block over `depth` channels, for the output channels of `panels` panels. `t`
+/* Computes or adds to the sums of a block over `depth` channels, for the output channels of `panels` panels. `whole`
  * describes weights and depth, with the inputs starting at channel c0. */
-static void multiply_lines(const ht_conv *c, const lines *b, const source *s, int skip, int64_t c0, int64_t depth,
-                           int panels, prefetch *fetch, const ht_tile *whole, float *sums)
+static void multiply_lines(const ht_conv *c, const lines *b, const source *s, const routes *known, int skip, int64_t c0,
+                           int64_t depth, int panels, prefetch *fetch, const ht_tile *whole, float *sums)
 {
     ht_step steps[MAX_TAPS];
     ht_tile t = *whole;
     const int64_t apart = s->stride[b->across];
     t.a_row = s->stride[b->along];
     t.c_row = b->sums_pixel * WIDTH;
-    for (int64_t l = 0, merged; l < b->count; l += merged) {
-        int64_t a = 0, w = 0;
-        merged = 1;
+    route r = {.merged = 1};
+    for (int64_t l = 0; l < b->count; l += r.merged) {
         if (c->taps > 1) {
-            reach inside = {.last = {c->kernel[0], c->kernel[1], c->kernel[2]}}, other;
-            if (skip)
-                find_inside(c, b, l, &inside);
-            t.steps = steps;
-            t.num_steps = find_steps(c, s, &inside, steps, &a, &w);
-            t.k = depth * t.num_steps;
-            /* Lines that follow each other in memory and have the same steps are computed as one. */
-            for (; l + merged < b->count && apart == b->pixels * t.a_row; merged++) {
-                if (skip)
-                    find_inside(c, b, l + merged, &other);
-                if (skip && memcmp(&inside, &other, sizeof inside) != 0)
-                    break;
-            }
+            r = known->kept ? known->all[l] : find_route(c, b, s, skip, l, steps);
+            t.steps = r.steps;
+            t.num_steps = r.num_steps;
+            t.k = depth * r.num_steps;
         }
-        const int64_t pixels = merged * b->pixels, tiles = ht_ceil_div(pixels, HT_TILE_ROWS);
+        const int64_t pixels = r.merged * b->pixels, tiles = ht_ceil_div(pixels, HT_TILE_ROWS);
         int64_t at = 0;
-        t.b = whole->b + w;
+        t.b = whole->b + r.b;
         for (int64_t tile = 0; tile < tiles; tile++) {
             const int64_t height = pixels / tiles + (tile < pixels % tiles);
-            t.a = s->origin + (s->first + a + c0 * s->channel + l * apart + at * t.a_row);
+            t.a = s->origin + (s->first + r.a + c0 * s->channel + l * apart + at * t.a_row);
             t.c = sums + (l * b->sums + at * b->sums_pixel) * WIDTH;
             t.next = fetch->panels > 0 ? fetch->next + fetch->done * HT_PANEL : t.b;
             t.next_step = fetch->panels > 0 ? HT_PANEL : 0;
@@ -378,6 +406,8 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
         num_skipped = find_skipped(c, &always, skipped);
     }
 
+    routes known;
+    find_routes(c, &b, &s, num_skipped > 0, &known);
     const int64_t block_channels = ht_max64(1, HT_BLOCK_K / c->taps);
     const int64_t blocks = ht_ceil_div(c->in_channels, block_channels);
     const int64_t step = ht_ceil_div(c->in_channels, blocks);
@@ -393,12 +423,14 @@ static void direct_block(const ht_conv *c, int64_t z, int64_t y, int64_t x, int6
             const int last = block + 1 == blocks, ends = last && m + channels >= m1;
             prefetch fetch = {ends ? c->next : last ? c->w + (m + channels) * c->depth_k : w + depth * c->taps * HT_PANEL,
                               ends ? c->next_panels : panels, step * c->taps, 0};
-            const int skip = num_skipped > 0 && all_finite(c, w, panels, depth, skipped, num_skipped);
+            const int skip = num_skipped > 0 && (c->finite || all_finite(c, w, panels, depth, skipped, num_skipped));
             if (num_skipped > 0 && !skip && !copied) {
                 s = copy_padded(c, z, y, x, rows, columns, sums + SUMS);
                 copied = 1;
-            }
-            multiply_lines(c, &b, &s, skip, c0, depth, (int)panels, &fetch, &t, sums);
+                find_routes(c, &b, &s, skip, &known);
+            } else if (skip != known.skip)
+                find_routes(c, &b, &s, skip, &known);
+            multiply_lines(c, &b, &s, &known, skip, c0, depth, (int)panels, &fetch, &t, sums);
         }
         store_transposed(c, sums, pixel, pixels, m, channels);
     }

@@ -111,15 +111,20 @@ def test_as_onnxruntime(case: str, constant: bool) -> None:
     [(1.0, 1.0), (np.inf, 1.0), (np.nan, 1.0), (3e38, 1e-4)],
     ids=["finite", "inf", "nan", "scaled"],
 )
-def test_products_of_padding_with_infinite_weights(weight: float, variance: float, constant: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "stride", "dilation"), [(20, 1, 15), (4, 2, 1), (5, 2, 1)], ids=["dilated", "4 pixels", "9 pixels"]
+)
+def test_products_of_padding_with_infinite_weights(
+    size: int, stride: int, dilation: int, weight: float, variance: float, constant: bool
+) -> None:
     """Padding counts as 0 in every product, so an infinite weight makes NaN even where it always meets padding. A
     weight that only becomes infinite when BatchNormalization is folded may do so too."""
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((1, 40, 20, 20), np.float32), rng.standard_normal((48, 40, 3, 3), np.float32)
+    x, w = rng.standard_normal((1, 40, size, size), np.float32), rng.standard_normal((48, 40, 3, 3), np.float32)
     w[5, 7, 0, 0] = weight
-    geometry = ([1, 1], [15, 15], [15, 15], [15, 15])
+    geometry = ([stride] * 2, [dilation] * 2, [dilation] * 2, [dilation] * 2)
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], strides=[1, 1], dilations=[15, 15], pads=[15] * 4),
+        helper.make_node("Conv", ["x", "w"], ["c"], strides=geometry[0], dilations=geometry[1], pads=[dilation] * 4),
         helper.make_node("BatchNormalization", ["c", "one", "zero", "zero", "variance"], ["y"], epsilon=0.0),
     ]
     arrays = {"one": np.ones(48), "zero": np.zeros(48), "variance": np.full(48, variance)}

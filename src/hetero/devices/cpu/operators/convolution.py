@@ -23,6 +23,7 @@ from .network import WINDOW, convolution_of, packed_b, parts_of, three
 
 _DEPTHWISE_MAPS = _kernels.constant("CONV_DEPTHWISE_MAPS")
 ALL_KEPT = _kernels.constant("CONV_KEPT")
+_FEW_PIXELS = 16  # of the output: a kernel that looks for infinite weights then takes 10 to 25 % longer
 
 
 @operator("Conv", dtypes=F32, attributes=WINDOW | {"group": None})
@@ -53,7 +54,9 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         ints = [group, packing, 0, *window]
     elif constant and not depthwise:
         # Elsewhere it does not pay to read all weights here. Weights that are kept in 16 bits may overflow.
-        is_finite = (group > 1 or is_dilated) and not context.halves and _are_finite(weights)
+        pixels = math.prod(shape[2:])
+        is_small = not is_symbolic(pixels) and pixels <= _FEW_PIXELS
+        is_finite = (group > 1 or is_dilated or is_small) and not context.halves and _are_finite(weights)
         tiled = _for_tiles(context, x, weights, group, shape, (*extents, *window) if is_finite else None)
         packing, operand = tiled or (1, context.widened(packed_b(context, weights, group, depth, maps, True)))
         ints = [group, packing, 0, *window, int(is_finite)]
