@@ -11,6 +11,7 @@
 #include "vec.h"
 
 #define MAX_TAPS 64 /* taps of a point: 4 along each of three axes, for cubic interpolation */
+#define CHANNELS 4  /* whose outputs of four taps are computed together */
 #define TILE 128    /* points at a time: their taps take 64 kB at most, 4 kB for bilinear interpolation */
 
 enum { NEAREST = HT_SAMPLE_NEAREST, LINEAR = HT_SAMPLE_LINEAR, CUBIC = HT_SAMPLE_CUBIC };
@@ -79,6 +80,34 @@ enum { ZEROS = HT_OUTSIDE_ZEROS, BORDER = HT_OUTSIDE_BORDER, REFLECTION = HT_OUT
     }                                                                                                                \
     /* Zero if the weight is zero, even if the element is infinite. */                                               \
     HT_INLINE T term_##T(T weight, T value) { return weight == 0 ? 0 : weight * value; }                             \
+    /* Some outputs of a channel. */                                                                                 \
+    static void sum_##T(const T *HT_RESTRICT from, int32_t (*offset)[TILE], T (*product)[TILE], int taps,            \
+                        int64_t count, T *HT_RESTRICT to)                                                            \
+    {                                                                                                                \
+        for (int64_t point = 0; point < count; point++)                                                              \
+            to[point] = term_##T(product[0][point], from[offset[0][point]]);                                         \
+        for (int tap = 1; tap < taps; tap++)                                                                         \
+            for (int64_t point = 0; point < count; point++)                                                          \
+                to[point] += term_##T(product[tap][point], from[offset[tap][point]]);                                \
+    }                                                                                                                \
+    /* The same with four taps for some channels, which share places and weights. Returns 0 if a result is NaN, for      \
+     * example because a weight is zero and the element infinite. */                                                 \
+    HT_INLINE int bilinear_##T(const T *HT_RESTRICT from, int64_t plane, int32_t (*offset)[TILE], T (*product)[TILE],\
+                               int64_t count, T *HT_RESTRICT to, int64_t points, const int64_t channels)             \
+    {                                                                                                                \
+        int is_nan = 0;                                                                                              \
+        for (int64_t point = 0; point < count; point++) {                                                            \
+            const int64_t o0 = offset[0][point], o1 = offset[1][point], o2 = offset[2][point], o3 = offset[3][point];\
+            const T p0 = product[0][point], p1 = product[1][point], p2 = product[2][point], p3 = product[3][point];  \
+            _Pragma("GCC unroll 4") for (int64_t channel = 0; channel < channels; channel++) {                       \
+                const T *at = from + channel * plane;                                                                \
+                const T sum = 0 + p0 * at[o0] + p1 * at[o1] + p2 * at[o2] + p3 * at[o3]; /* not -0 */                \
+                to[channel * points + point] = sum;                                                                  \
+                is_nan |= sum != sum;                                                                                \
+            }                                                                                                        \
+        }                                                                                                            \
+        return !is_nan;                                                                                              \
+    }                                                                                                                \
     /* Points [begin, end) of one image: places and weights of a tile of points, then its sums channel by channel. */     \
     static void sample_##T(const ht_call *call, int rank, int64_t plane, int64_t points, int64_t image, int64_t begin,   \
                            int64_t end)                                                                              \
@@ -111,23 +140,16 @@ enum { ZEROS = HT_OUTSIDE_ZEROS, BORDER = HT_OUTSIDE_BORDER, REFLECTION = HT_OUT
                             product[taps][point] = there ? weight[0][i] * weight[1][j] * weight[2][k] : 0;           \
                         }                                                                                            \
             }                                                                                                        \
-            for (int64_t channel = 0; channel < c; channel++) {                                                      \
-                const T *HT_RESTRICT from = (const T *)x->data + (image * c + channel) * plane;                      \
-                T *HT_RESTRICT to = (T *)call->out[0]->data + (image * c + channel) * points + tile;                 \
-                if (taps == 4) {                                                                                     \
-                    for (int64_t point = 0; point < count; point++) {                                                \
-                        T sum = 0;                                                                                   \
-                        for (int tap = 0; tap < 4; tap++)                                                            \
-                            sum += term_##T(product[tap][point], from[offset[tap][point]]);                          \
-                        to[point] = sum;                                                                             \
-                    }                                                                                                \
+            for (int64_t channel = 0, some; channel < c; channel += some) {                                          \
+                const T *from = (const T *)x->data + (image * c + channel) * plane;                                  \
+                T *to = (T *)call->out[0]->data + (image * c + channel) * points + tile;                             \
+                some = taps == 4 ? ht_min64(CHANNELS, c - channel) : 1;                                              \
+                if (taps == 4 && (some == CHANNELS                                                                   \
+                                      ? bilinear_##T(from, plane, offset, product, count, to, points, CHANNELS)      \
+                                      : bilinear_##T(from, plane, offset, product, count, to, points, some)))        \
                     continue;                                                                                        \
-                }                                                                                                    \
-                for (int64_t point = 0; point < count; point++)                                                      \
-                    to[point] = term_##T(product[0][point], from[offset[0][point]]);                                 \
-                for (int tap = 1; tap < taps; tap++)                                                                 \
-                    for (int64_t point = 0; point < count; point++)                                                  \
-                        to[point] += term_##T(product[tap][point], from[offset[tap][point]]);                        \
+                for (int64_t end_of = some; end_of > 0; end_of--, from += plane, to += points)                       \
+                    sum_##T(from, offset, product, taps, count, to);                                                 \
             }                                                                                                        \
         }                                                                                                            \
     }

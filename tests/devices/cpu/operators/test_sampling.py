@@ -21,7 +21,7 @@ def test_grid_sample(data: st.DataObject) -> None:
     rank = data.draw(st.integers(2, 3))
     mode = data.draw(st.sampled_from(["nearest", "linear", "cubic"] if rank == 2 else ["nearest", "linear"]))
     spatial = [data.draw(st.integers(2, 6)) for _ in range(rank)]
-    x = rng.standard_normal((2, 3, *spatial)).astype(np.float32)
+    x = rng.standard_normal((2, data.draw(st.integers(1, 9)), *spatial)).astype(np.float32)
     grid = (rng.random((2, *[4] * rank, rank)) * 4 - 2).astype(np.float32)
     assert_as_onnxruntime(
         "GridSample", [x, grid], opset=20, atol=1e-4,
@@ -41,6 +41,23 @@ def test_a_grid_of_no_numbers_reads_nothing_outside(mode: str, padding: str) -> 
     (y,) = run(model([node], feeds, ["y"], 20), feeds)
     assert np.isfinite(y).all()
     assert np.abs(y).max() < 30
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 9])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_an_element_of_weight_zero_counts_as_zero(channels: int, bad: float) -> None:
+    """Four channels are computed at a time, and again if a result is NaN."""
+    x = np.ones((1, channels, 3, 4), np.float32)
+    x[0, channels // 2, 1, 2] = bad
+    rows, columns = np.linspace(-1, 1, 3), np.linspace(-1, 1, 4)  # the elements themselves
+    grid = np.stack(np.meshgrid(columns, rows), axis=-1)[None].astype(np.float32)
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], mode="linear", align_corners=1)
+    (y,) = run(model([node], {"x": x, "g": grid}, ["y"], 20), {"x": x, "g": grid})
+    near = np.zeros_like(x, bool)
+    near[0, channels // 2] = True
+    np.testing.assert_allclose(y[~near], 1, rtol=1e-6)
+    assert not np.isfinite(y[0, channels // 2, 1, 2])
+    assert np.isfinite(y[0, channels // 2, 0]).all()
 
 
 @pytest.mark.parametrize("aligned", [0, 1])
