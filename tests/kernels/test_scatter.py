@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,35 @@ def test_scatter_of_rows(reduction: int, shape: tuple[int, ...], axis: int, inde
     indices[2, ..., 0] = shape[axis]
     with pytest.raises(InferenceError, match="is out of bounds for axis"):
         _kernels.call("scatter_elements", given, spec, [axis, reduction], variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int32", "float64"])
+@pytest.mark.parametrize("shape", [(200,), (30, 40), (5, 6, 70)])
+def test_scattered_elements_of_each_size(shape: tuple[int, ...], dtype: str, variant: str) -> None:
+    """Along each axis, with duplicates and negative indices, by one thread and by several."""
+    rng = np.random.default_rng(1)
+    for axis, reduction in itertools.product(range(len(shape)), (0, 1)):
+        if reduction and dtype == "float16":
+            continue
+        count = [size + 3 if d == axis else size - 1 for d, size in enumerate(shape)]
+        x, updates = rng.integers(0, 9, shape).astype(dtype), rng.integers(0, 9, count).astype(dtype)
+        indices = rng.integers(-shape[axis], shape[axis], count).astype(rng.choice(["int32", "int64"]))
+        expected = x.copy()
+        for at in np.ndindex(*count):
+            to = (*at[:axis], indices[at], *at[axis + 1 :])
+            expected[to] = expected[to] + updates[at] if reduction else updates[at]
+        for team in (None, _kernels.Team(3)):
+            found = _kernels.call(
+                "scatter_elements",
+                [x, indices, updates],
+                [(shape, dtype)],
+                [axis, reduction],
+                variant=variant,
+                team=team,
+            )[0]
+            np.testing.assert_array_equal(found, expected)
+        for bad in (shape[axis], -shape[axis] - 1):
+            indices.flat[-1] = bad
+            with pytest.raises(InferenceError, match=f"axis {axis}"):
+                _kernels.call("scatter_elements", [x, indices, updates], [(shape, dtype)], [axis, reduction])

@@ -11,6 +11,7 @@
  * differ along another axis than `axis`, of scatter_nd parts of the rows that a tuple names.
  */
 #include "indices.h"
+#include "vec.h"
 
 #include <string.h>
 
@@ -83,7 +84,9 @@ static int begin(const ht_call *call, int64_t reduction, combine_fn *combine)
 #define ALL_EQUAL(T)                                            \
     static int all_equal_##T(const T *index, int64_t count)     \
     {                                                           \
-        T other = 0;                                            \
+        T other = index[0] ^ index[count - 1];                  \
+        if (other != 0) /* usual: the others are not read */    \
+            return 0;                                           \
         HT_LONG_FOR (i, count)                                  \
             other |= index[i] ^ index[0];                       \
         return other == 0;                                      \
@@ -98,12 +101,56 @@ static int all_equal(const ht_tensor *indices, int64_t begin, int64_t count)
     return all_equal_int32_t((const int32_t *)indices->data + begin, count);
 }
 
+/* A row of updates, assigned to or (OPERATOR +=) added to out[i * lane + index * step]; returns 0 if an index is outside
+ * [-size, size). */
+#define PUT(name, T, I, OPERATOR)                                                                                            \
+    static int name(void *pout, const void *pindex, const void *pupdate, int64_t n, int64_t size, int64_t lane,      \
+                    int64_t step)                                                                                     \
+    {                                                                                                                 \
+        T *out = (T *)pout;                                                                                           \
+        const I *index = (const I *)pindex;                                                                           \
+        const T *update = (const T *)pupdate;                                                                         \
+        for (int64_t i = 0; i < n; i++) {                                                                             \
+            const int64_t at = index[i] < 0 ? index[i] + size : index[i];                                             \
+            if ((uint64_t)at >= (uint64_t)size)                                                                       \
+                return 0;                                                                                             \
+            out[i * lane + at * step] OPERATOR update[i];                                                             \
+        }                                                                                                             \
+        return 1;                                                                                                     \
+    }
+#define PUTS(T) PUT(put_##T##_32, T, int32_t, =) PUT(put_##T##_64, T, int64_t, =)
+PUTS(uint8_t)
+PUTS(uint16_t)
+PUTS(uint32_t)
+PUTS(uint64_t)
+PUT(put_sum_32, float, int32_t, +=)
+PUT(put_sum_64, float, int64_t, +=)
+
+typedef int (*put_fn)(void *out, const void *index, const void *update, int64_t n, int64_t size, int64_t lane, int64_t step);
+
+/* NULL: there is none, and each element is combined by itself. */
+static put_fn choose_put(int64_t reduction, int32_t dtype, int32_t index_type)
+{
+    const int wide = index_type == HT_INT64;
+    if (reduction == HT_SCATTER_ADD && dtype == HT_FLOAT32)
+        return wide ? put_sum_64 : put_sum_32;
+    if (reduction != HT_SCATTER_NONE)
+        return NULL;
+    switch (ht_element_bytes(dtype)) {
+    case 1: return wide ? put_uint8_t_64 : put_uint8_t_32;
+    case 2: return wide ? put_uint16_t_64 : put_uint16_t_32;
+    case 4: return wide ? put_uint32_t_64 : put_uint32_t_32;
+    default: return wide ? put_uint64_t_64 : put_uint64_t_32;
+    }
+}
+
 enum { LANES = 16 }; /* elements of a row that a thread takes at least */
 
 /* scatter_elements: parts of the dims before `axis` times parts of the last dim, if that is another one. */
 typedef struct {
     const ht_call *call;
-    combine_fn combine;
+    combine_fn combine; /* or NULL */
+    put_fn put;         /* or NULL */
     ht_index_walk walk; /* at the first element */
     int64_t outer, slices, lane_parts, parts; /* slices: indices of one outer element */
     _Atomic int status;
@@ -114,40 +161,50 @@ static void scatter_part(void *context, int64_t part, int thread)
     scattering *job = (scattering *)context;
     const ht_tensor *indices = job->call->in[1], *out = job->call->out[0];
     const int64_t axis = job->call->ints[0], bytes = ht_element_bytes(out->dtype), outer_parts = job->parts / job->lane_parts;
-    const int last = out->ndim - 1;
-    const int64_t row = axis == last ? 1 : indices->dims[last];
+    const int64_t index_bytes = ht_element_bytes(indices->dtype), size = out->dims[axis];
+    const int last = out->ndim - 1, lane = axis != last; /* do neighbors along the last axis have other places? */
+    const int64_t row = indices->dims[last];
     const int64_t first = ht_part_begin(row, job->lane_parts, part % job->lane_parts);
     const int64_t run = ht_part_begin(row, job->lane_parts, part % job->lane_parts + 1) - first;
     const int64_t begin = ht_part_begin(job->outer, outer_parts, part / job->lane_parts) * job->slices;
     const int64_t end = ht_part_begin(job->outer, outer_parts, part / job->lane_parts + 1) * job->slices;
-    const int along = axis == last ? last : last - 1; /* the axis of the walk's steps */
     ht_index_walk walk = job->walk;
     int64_t left = HT_PACE;
     (void)thread;
-    if (begin == end)
+    if (begin == end || run == 0)
         return;
-    ht_index_walk_seek(&walk, along, begin / row);
+    ht_index_walk_seek(&walk, last - 1, begin / row);
     for (int64_t at = begin; at < end; at += row) {
-        if (ht_paced_stop(&left, run))
-            return;
-        /* Neighbors along the last axis with equal indices are also neighbors in out, unless that axis is `axis`. */
-        const int64_t together = run > 1 && all_equal(indices, at + first, run) ? run : 1;
-        for (int64_t i = first; i < first + run; i += together) {
-            if (ht_stops_at(i))
+        for (int64_t i = first, some; i < first + run; i += some) {
+            some = ht_min64(HT_PIECE, first + run - i);
+            if (ht_paced_stop(&left, some))
                 return;
-            const int64_t index = ht_index_at(indices, at + i, out->dims[axis]);
-            if (index < 0) {
+            char *to = (char *)out->data + (walk.base + (lane ? i : 0)) * bytes;
+            const char *update = (const char *)job->call->in[2]->data + (at + i) * bytes;
+            int fits = 1;
+            if (lane && some > 1 && all_equal(indices, at + i, some)) { /* these are neighbors in out, too */
+                const int64_t index = ht_index_at(indices, at + i, size);
+                fits = index >= 0;
+                if (fits && job->combine)
+                    job->combine(to + index * walk.axis_step * bytes, update, some);
+                else if (fits)
+                    ht_long_copy(to + index * walk.axis_step * bytes, update, some * bytes);
+            } else if (job->put)
+                fits = job->put(to, (const char *)indices->data + (at + i) * index_bytes, update, some, size, lane,
+                                walk.axis_step);
+            else
+                for (int64_t k = 0; k < some && fits; k++) {
+                    const int64_t index = ht_index_at(indices, at + i + k, size);
+                    fits = index >= 0;
+                    if (fits)
+                        job->combine(to + (k * lane + index * walk.axis_step) * bytes, update + k * bytes, 1);
+                }
+            if (!fits) {
                 job->status = HT_ERR_INDEX;
                 return;
             }
-            char *to = (char *)out->data + (walk.base + i + index * walk.axis_step) * bytes;
-            const char *update = (const char *)job->call->in[2]->data + (at + i) * bytes;
-            if (job->combine)
-                job->combine(to, update, together);
-            else
-                ht_long_copy(to, update, together * bytes);
         }
-        ht_index_walk_next(&walk, along);
+        ht_index_walk_next(&walk, last - 1);
     }
 }
 
@@ -164,6 +221,7 @@ int HT_KERNEL(scatter_elements)(const ht_call *call)
     const int status = begin(call, call->ints[1], &job.combine);
     if (status != HT_OK || indices->size == 0)
         return status;
+    job.put = choose_put(call->ints[1], out->dtype, indices->dtype);
     job.outer = ht_product(indices->dims, 0, (int)axis);
     job.slices = indices->size / job.outer;
     const int64_t wanted = ht_wanted(call, 4 * (double)indices->size), lanes = indices->dims[out->ndim - 1] / LANES;
