@@ -96,11 +96,16 @@ static int packs_windows(const ht_conv *c)
  * position alone, so it is found once for all channels. */
 static void pack_windows(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
-    enum { MOST_VECTORS = HT_BLOCK_N / VF_LANES };
+    enum { MOST_VECTORS = HT_BLOCK_N / VF_LANES, MOST_PIECES = 4 };
     _Static_assert(HT_PANEL == VF_LANES, "a vector of pixels is a row of a panel");
     const int64_t depth = k1 - k0, vectors = ht_ceil_div(p1 - p0, VF_LANES);
     int32_t at[HT_BLOCK_N];                            /* of kernel position 0, from the beginning of a plane */
-    uint8_t steps[MOST_VECTORS];                       /* 1, 2: from each pixel to the next; 0: they differ, or are larger */
+    /* The pieces of a vector that lie in one row each: their lanes, and where lane 0 would be, from the vector's first pixel. No
+     * pieces: strides above 2, or too many. */
+    uint8_t num_pieces[MOST_VECTORS];
+    vm lanes_of[MOST_VECTORS][MOST_PIECES];
+    int32_t jumps[MOST_VECTORS][MOST_PIECES];
+    const int32_t step = (int32_t)ht_min64(c->stride[2], 3);
     vm rows[MOST_WINDOWS][MOST_VECTORS], columns[MOST_WINDOWS][MOST_VECTORS]; /* which pixels lie inside the input */
     int64_t x = p0 % c->out[2], y = p0 / c->out[2] % c->out[1], z = p0 / c->out[2] / c->out[1];
     for (int64_t v = 0; v < vectors; v++) {
@@ -123,10 +128,18 @@ static void pack_windows(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, i
         const vi all = vi_add(_mm512_mullo_epi32(vi_add(_mm512_mullo_epi32(z_at, height), y_at), width), x_at);
         _mm512_storeu_si512(at + v * VF_LANES, all);
         const vm exist = vm_first(count);
-        const vi lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), first = vi_set1(at[v * VF_LANES]);
-        steps[v] = (uint8_t)(!_mm512_mask_cmpneq_epi32_mask(exist, vi_add(first, lanes), all)            ? 1
-                             : !_mm512_mask_cmpneq_epi32_mask(exist, vi_add(first, vi_shl(lanes, 1)), all) ? 2
-                                                                                                         : 0);
+        num_pieces[v] = 0;
+        for (int64_t i = 0, begin = 0; i < count && step <= 2; i++) {
+            if (i + 1 < count && at[v * VF_LANES + i + 1] - at[v * VF_LANES + i] == step)
+                continue;
+            if (num_pieces[v] == MOST_PIECES) {
+                num_pieces[v] = 0;
+                break;
+            }
+            lanes_of[v][num_pieces[v]] = vm_range(begin, i + 1);
+            jumps[v][num_pieces[v]++] = at[v * VF_LANES + begin] - at[v * VF_LANES] - (int32_t)begin * step;
+            begin = i + 1;
+        }
         for (int64_t i = 0; i < c->kernel[0] * c->kernel[1]; i++) {
             const vi down = vi_set1((int32_t)(i % c->kernel[1] * c->dilation[1]));
             const vi deep = vi_set1((int32_t)(i / c->kernel[1] * c->dilation[0]));
@@ -143,15 +156,20 @@ static void pack_windows(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, i
         const float *from = plane + line * c->in[2] + column * c->dilation[2];
         for (int64_t v = 0; v < vectors; v++) {
             const vm inside = vm_and(rows[row][v], columns[column][v]);
-            const float *first = from + at[v * VF_LANES];
-            vf pixels;
-            if (HT_LIKELY(steps[v] == 1)) {
-                pixels = vf_load_where(first, inside);
-            } else if (steps[v] == 2) {
-                const uint32_t both = _pdep_u32(inside, 0x55555555);
-                pixels = vf_even(vf_load_where(first, (vm)both), vf_load_where(first + VF_LANES, (vm)(both >> VF_LANES)));
-            } else {
-                pixels = _mm512_mask_i32gather_ps(vf_set1(0.0f), inside, _mm512_loadu_si512(at + v * VF_LANES), from, 4);
+            vf pixels = vf_set1(0.0f);
+            if (HT_UNLIKELY(num_pieces[v] == 0))
+                pixels = _mm512_mask_i32gather_ps(pixels, inside, _mm512_loadu_si512(at + v * VF_LANES), from, 4);
+            for (int i = 0; i < num_pieces[v]; i++) {
+                const vm piece = vm_and(inside, lanes_of[v][i]);
+                const float *first = from + at[v * VF_LANES] + jumps[v][i];
+                if (HT_LIKELY(step == 1)) {
+                    pixels = _mm512_mask_loadu_ps(pixels, piece, first);
+                } else {
+                    const uint32_t both = _pdep_u32(piece, 0x55555555);
+                    const vf low = vf_load_where(first, (vm)both);
+                    const vf high = vf_load_where(first + VF_LANES, (vm)(both >> VF_LANES));
+                    pixels = _mm512_mask_mov_ps(pixels, piece, vf_even(low, high));
+                }
             }
             vf_store(dst + v * depth * HT_PANEL, pixels);
         }

@@ -12,8 +12,14 @@
         T *out = (T *)pout;                                                                                      \
         if (cs == 0) {                                                                                           \
             const T *from = *c ? x : y;                                                                          \
-            const int64_t step = *c ? xs : ys;                                                                   \
-            _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) out[i] = from[i * step];                        \
+            if (*c ? xs : ys) {                                                                                  \
+                if (from != out)                                                                                 \
+                    memcpy(out, from, (size_t)n * sizeof(T));                                                    \
+            } else {                                                                                             \
+                const T value = *from;                                                                           \
+                for (int64_t i = 0; i < n; i++)                                                                  \
+                    out[i] = value;                                                                              \
+            }                                                                                                    \
         } else if (xs == 1 && ys == 1) {                                                                         \
             _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                                 \
             {                                                                                                    \
