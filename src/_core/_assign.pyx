@@ -213,7 +213,7 @@ cdef class ValueArrays:
             raise PartitionError("arrays that do not belong together")
         # memory.c takes the reads of a value for neighbors; in another order it would count the memory wrongly.
         pairs = values.astype(np.int64) * num_nodes + nodes
-        if (pairs[1:] <= pairs[:-1]).any():
+        if (np.diff(pairs) <= 0).any():
             raise PartitionError("reads must ascend by value, then by node, without repetition")
         self.held = (producers, sizes, constants, outputs, values, nodes, owns)
         self.c.n, self.c.num_values, self.c.num_reads = num_nodes, <int32_t>count, reads
