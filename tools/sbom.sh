@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes sbom.json: hetero and the packages that it is installed with, their versions and licences, as CycloneDX.
+# Writes sbom.json: hetero and the packages that it is installed with, their versions and licenses, as CycloneDX.
 #
 #   tools/sbom.sh [a wheel of hetero]        default: the checkout
 #
@@ -13,4 +13,6 @@ cd "$(dirname "$0")/.."
 # Without pip, which would be listed.
 "${PYTHON:-python3}" -m venv --clear --without-pip build-sbom/hetero
 build-sbom/tool/bin/python -m pip --python build-sbom/hetero/bin/python install --quiet "${1:-.}"
-build-sbom/tool/bin/cyclonedx-py environment --output-reproducible --of JSON -o sbom.json build-sbom/hetero/bin/python
+# With license texts, because protobuf names its license in words, which the list counts as a text.
+build-sbom/tool/bin/cyclonedx-py environment --output-reproducible --gather-license-texts --of JSON -o sbom.json \
+    build-sbom/hetero/bin/python
