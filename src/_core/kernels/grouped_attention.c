@@ -13,7 +13,8 @@
  *   scores = scale * queries keys', then cap * tanh(scores / cap) unless cap is 0, then + bias. A sink is one more score
  *   without a value.
  *   ints: batch, steps, heads, groups, length, size, row, prompt, window, then the strides of the bias: of a batch, of a
- *   head (0 broadcasts), of a step. floats: scale, cap.
+ *   head (0 broadcasts), of a step, which is how many keys have a bias. floats: scale, cap. HT_ERR_INDEX if a position
+ *   has no key, or no bias.
  *   scratch: ht_scratch_grouped_attention.
  * All float32. Cost: reading the cache once for each step and group. Results do not depend on the split. */
 #include "kernel.h"
@@ -183,9 +184,10 @@ int HT_KERNEL(grouped_attention)(const ht_call *call)
         return HT_ERR_OPERAND;
     if (y->size == 0)
         return HT_OK;
+    const int64_t reach = bias ? ht_min64(p.length, p.bias_step) : p.length; /* the keys that have a bias */
     if (bias && (bias->dtype != HT_FLOAT32 ||
                  (double)(p.batch - 1) * (double)p.bias_batch + (double)(p.heads - 1) * (double)p.bias_head +
-                         (double)(p.steps - 1) * (double)p.bias_step + (double)p.length > (double)bias->size))
+                         (double)(p.steps - 1) * (double)p.bias_step + (double)reach > (double)bias->size))
         return HT_ERR_OPERAND;
     if (call->scratch_bytes < ht_scratch_grouped_attention(p.heads / p.groups, p.length))
         return HT_ERR_OPERAND;
@@ -197,7 +199,7 @@ int HT_KERNEL(grouped_attention)(const ht_call *call)
     p.sinks = sinks ? sinks->data : NULL;
     p.y = y->data;
     for (int64_t b = 0; b < p.batch; b++)
-        if (past_of(p.ends, b, p.steps, p.length, p.prompt) < 0)
+        if (past_of(p.ends, b, p.steps, reach, p.prompt) < 0)
             return HT_ERR_INDEX;
     const int64_t units = p.batch * p.steps * p.groups;
     p.parts = ht_parts(call, units, 2.0 * (double)y->size * (double)p.length);

@@ -98,6 +98,25 @@ def test_decoding_step_by_step(threads: int) -> None:
         past = found[1], found[2]
 
 
+def test_a_bias_and_a_cache_with_room_for_more() -> None:
+    """The bias has a column for each key up to the total, and none for the rest of the cache."""
+    inputs = operands(1, 1, 9)
+    inputs |= {"ends": np.array([4], np.int32), "total": np.array(5, np.int32)}
+    inputs |= {"-cos": floats(1), "-sin": floats(1), "-positions": floats(1), "bias": floats(1, 4, 1, 5)}
+    options: dict[str, Any] = {"outputs": 3, "num_heads": 4, "kv_num_heads": 2}
+    model = model_of(OP, inputs, ("total",), **options)
+    feed = {name: array for name, array in inputs.items() if name != "total" and not name.startswith("-")}
+    wanted = run_directly(model, feed)
+    for device in ("CPU", "TEMPLATE"):
+        found = run(model, inputs, device)
+        np.testing.assert_allclose(found[0], wanted[0], 1e-4, 1e-5)
+        for mine, theirs in zip(found[1:], wanted[1:], strict=True):
+            np.testing.assert_allclose(mine[:, :, :5], theirs[:, :, :5], 1e-4, 1e-5)
+        for wrong in ({"ends": np.array([5], np.int32)}, {"bias": floats(1, 4, 1, 4)}):
+            with pytest.raises(InferenceError):
+                run(model_of(OP, inputs | wrong, ("total",), **options), inputs | wrong, device)
+
+
 def test_bad_operands() -> None:
     inputs = operands(1, 1, 3)
     options: dict[str, Any] = {"outputs": 3, "num_heads": 4, "kv_num_heads": 2}

@@ -96,7 +96,7 @@ def _group_query_attention(context: Context, node: Node, inputs: Sequence[Value 
     if length < steps:
         raise InferenceError(f"total_sequence_length = {length} is less than the {steps} new positions")
     prompt = int(length == steps)
-    length = length if length > capacity else capacity
+    keyed, length = length, length if length > capacity else capacity  # the cache may have room for more
 
     if keys is None:  # queries, keys and values of a position follow each other
         steps_of = strides_of(x.shape)
@@ -122,8 +122,8 @@ def _group_query_attention(context: Context, node: Node, inputs: Sequence[Value 
         present.append(context.call("append_cache", [past, new, ends], (batch, groups, length, size), _F32, ints))
     strides = [0, 0, 0]
     if bias is not None:
-        if bias.rank != 4 or bias.shape[2] != steps or bias.shape[3] < length:
-            raise InferenceError(f"attention_bias {list(bias.shape)} does not fit {steps} queries and {length} keys")
+        if bias.rank != 4 or bias.shape[2] != steps or bias.shape[3] < keyed:
+            raise InferenceError(f"attention_bias {list(bias.shape)} does not fit {steps} queries and {keyed} keys")
         if bias.shape[0] not in (1, batch) or bias.shape[1] not in (1, heads):
             raise InferenceError(f"attention_bias {list(bias.shape)} does not fit {batch} sequences and {heads} heads")
         own = strides_of(bias.shape)
