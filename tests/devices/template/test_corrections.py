@@ -207,3 +207,30 @@ def test_dilated_convolution_of_a_batch(batch: int) -> None:
     x, w = np.ones((batch, 4, 6, 6), np.float32), np.ones((2, 2, 3, 3), np.float32)
     (y,) = _run("Conv", {"x": x, "w": w}, dilations=[2, 2], group=2, pads=[2, 2, 2, 2])
     assert y.shape == (batch, 2, 6, 6)
+
+
+def test_attention_returns_the_product_without_the_softcap() -> None:
+    x = np.random.default_rng(1).normal(size=(1, 1, 3, 4)).astype(np.float32)
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 23]> g (float[1, 1, 3, 4] x) => (y, z) {'
+        "y, , , z = Attention <softcap = 0.5> (x, x, x) }"
+    )
+    core = Core()
+    _, product = core.compile_model(core.read_model(model), "TEMPLATE")({"x": x}).arrays()
+    np.testing.assert_allclose(product, x @ np.swapaxes(x, 2, 3) / 2, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+def test_resize_counts_axes_from_the_end(mode: str) -> None:
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    core = Core()
+    for axes in ([-1], [-1, 0], [1, -2]):
+        results = []
+        for each in (axes, [axis % 2 for axis in axes]):
+            model = onnx.parser.parse_model(
+                f'<ir_version: 10, opset_import: ["": 21]> g (float[5, 4] x) => (y) <int64[{len(axes)}] s = '
+                f"{{{', '.join(['7', '3'][: len(axes)])}}}> "
+                f'{{ y = Resize <axes = {each}, mode = "{mode}"> (x, , , s) }}'
+            )
+            results += core.compile_model(core.read_model(model), "TEMPLATE")({"x": x}).arrays()
+        np.testing.assert_array_equal(*results)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from onnx.reference.op_run import OpRun
 
 from . import (
+    attention,
     convolution,
     elementwise,
     indexing,
@@ -32,6 +33,7 @@ from .table import Corrections
 __all__ = ["CORRECTIONS", "correction"]
 
 CORRECTIONS: Corrections = (
+    *attention.CORRECTIONS,
     *convolution.CORRECTIONS,
     *elementwise.CORRECTIONS,
     *indexing.CORRECTIONS,

@@ -22,7 +22,8 @@ class Resize(UpstreamResize):  # type: ignore[misc]
     # selects other elements than all backends, which use float32. It also treats an integer coordinate as the one
     # before. For tf_crop_and_resize it uses the unrounded length that the scales give instead of the result's length,
     # and so reads other elements. For pytorch_half_pixel it takes -0.5 as the coordinate where one element is left, the
-    # specification 0. Found by comparing with onnxruntime over coordinate modes and roundings.
+    # specification 0. It fails for negative axes. Found by comparing with onnxruntime over coordinate modes and
+    # roundings.
 
     def _run(
         self,
@@ -35,6 +36,8 @@ class Resize(UpstreamResize):  # type: ignore[misc]
     ) -> tuple[np.ndarray, ...]:
         scales = None if scales is None or not scales.size else scales
         sizes = None if sizes is None or not sizes.size else sizes
+        if attributes.get("axes") is not None:
+            attributes["axes"] = [axis % x.ndim for axis in attributes["axes"]]
         if mode == "nearest":
             return (_nearest(x, roi, scales, sizes, **attributes),)
         coordinate_mode = attributes.get("coordinate_transformation_mode")
@@ -63,7 +66,7 @@ def _nearest(
     **_: Any,
 ) -> np.ndarray:
     """``x`` resized by selecting elements, one axis after the other."""
-    resized_axes = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    resized_axes = list(range(x.ndim) if axes is None else axes)
     factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
     result = x
     outside = np.zeros((), np.bool_)
@@ -100,7 +103,7 @@ def _interpolated(
     **_: Any,
 ) -> np.ndarray:
     """Interpolates ``x``, or its region ``roi`` for tf_crop_and_resize, one axis after the other."""
-    resized_axes = [axis % x.ndim for axis in axes] if axes is not None else list(range(x.ndim))
+    resized_axes = list(range(x.ndim) if axes is None else axes)
     factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
     result = x.astype(np.float64)
     outside = np.zeros((), np.bool_)
