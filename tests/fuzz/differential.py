@@ -292,9 +292,9 @@ WAYS: dict[str, Mapping[str, Any]] = {
     CUT: {"INFERENCE_NUM_THREADS": 1},
     IMPORTED: {"INFERENCE_NUM_THREADS": 1},
 }
-"""In which ways each case runs, the last two in one case of four each; iterations in Python only if there are some.
-Transformations and cuts change rounding. Threads, exporting, and plans that hold for many sizes do not change a bit;
-the latter, and iterations in Python, also keep the text of an error."""
+"""In which ways each case runs: the last two in one case of four each (a model in a worker is not exported), and
+iterations in Python only if there are some. Transformations and cuts change rounding. Threads, exporting, and plans
+that hold for many sizes do not change a bit; the latter, and iterations in Python, also keep the text of an error."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------
@@ -311,7 +311,9 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     special = {SINGLE: single_sizes, ONE_BY_ONE: in_python}
     iterates = case.has("Loop") or case.has("Scan")
     for way, settings in WAYS.items():
-        if rare.get(way, share) == share and (iterates or way != ONE_BY_ONE):
+        if way == ONE_BY_ONE and not iterates or way == IMPORTED and "ISOLATION" in case.properties:
+            continue
+        if rare.get(way, share) == share:
             with small_joins(), special.get(way, contextlib.nullcontext)():
                 answers[way] = on_hetero(case, way if way in rare else "CPU", {**settings, **case.properties})
     plain = answers["CPU"]

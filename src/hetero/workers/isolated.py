@@ -23,6 +23,7 @@ from .weights import SharedWeights, share_weights
 from .worker import Worker
 
 if TYPE_CHECKING:
+    from ..artifact.payload import PayloadWriter
     from ..extension.elsewhere import OpDescription
     from ..model.model import Model
 
@@ -110,6 +111,12 @@ class IsolatedModel(CompiledModel):
     def process(self) -> int:
         """The process id of the worker; after a loss, of its replacement."""
         return self._supervisor.worker().process
+
+    def export_payload(self, writer: PayloadWriter) -> None:
+        raise NotSupported(
+            f"{self._device} cannot export a model that runs in a worker process; to export it, compile it without "
+            "ISOLATION"
+        )
 
     def create_runner(self) -> Runner:
         timeout_ms, retries = self._properties["WORKER_TIMEOUT_MS"], self._properties["WORKER_RETRIES"]
