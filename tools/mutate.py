@@ -54,6 +54,15 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         ["tests/kernels/test_tiled_product.py", "tests/kernels/test_integer_gemm.py",
          "tests/kernels/test_conv_integer.py"],
     ),
+    "assign": (
+        ["src/_core/assign/*.c"],
+        ["tests/assign/cuts", "tests/assign/memory", "tests/assign/test_by_cost.py",
+         "tests/assign/test_within_memory.py", "tests/assign/test_by_cost_within_memory.py"],
+    ),
+    "schedule": (
+        ["src/_core/schedule/*.c"],
+        ["tests/assign/schedule", "tests/assign/test_by_makespan.py"],
+    ),
     "convolutions": (
         [f"src/_core/kernels/conv_{name}.c" for name in ("direct", "depthwise", "square", "narrow", "rows")],
         ["tests/kernels/test_conv.py", "tests/kernels/test_conv_grouped.py",
