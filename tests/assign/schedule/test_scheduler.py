@@ -112,7 +112,7 @@ def test_list_scheduling_as_a_plain_one(seed, costs):
 def test_list_scheduling_within_memory_as_a_plain_one(seed):
     """From more room than is needed to none, with constants that several nodes read."""
     rng = np.random.default_rng(seed)
-    n, k = int(rng.choice([1, 2, 20, 150])), int(rng.choice([1, 2, 3, 70]))
+    n, k = int(rng.choice([1, 2, 20, 150])), int(rng.choice([1, 2, 3, 65]))
     case = random_case(rng, n, k)
     room = random_room(rng, n, case.problem.num_devices)
     found = case.scheduler._machine.assign(machine_room(room)).tolist()
@@ -120,6 +120,18 @@ def test_list_scheduling_within_memory_as_a_plain_one(seed):
     assert case.scheduler._machine.assign(machine_room(room._replace(limits=room.limits + np.inf))).tolist() == (
         naive_assignment(case)
     )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_list_scheduling_with_little_memory_to_spare_as_a_plain_one(seed):
+    """All devices together have room for each constant once, and for few of them twice."""
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, 30, 2)
+    devices = case.problem.num_devices
+    room = random_room(rng, 30, devices)
+    total = room.size.sum() + room.own.sum()
+    room = room._replace(limits=np.full(devices, np.ceil((1 + 0.05 * seed) * total / devices)))
+    assert case.scheduler._machine.assign(machine_room(room)).tolist() == naive_assignment(case, room)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -246,6 +258,20 @@ def test_lower_bound_of_a_device_that_waits():
     assert case.scheduler.lower_bound() == pytest.approx(max(1 + 2 + 4, 0.5 + 2 + 3 + 0.25))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_lower_bound_of_a_path(seed):
+    """With a device for each node, no bound is above the longest path."""
+    rng = np.random.default_rng(seed)
+    n = 12
+    edges = [(a, b) for a in range(n) for b in range(a + 1, n) if rng.random() < 0.3]
+    seconds = rng.random(n)
+    longest = seconds.copy()
+    for a, b in sorted(edges, key=lambda edge: edge[1]):
+        longest[b] = max(longest[b], longest[a] + seconds[b])
+    case = make_case(edges, np.broadcast_to(seconds, (n, n)))
+    assert case.scheduler.lower_bound() == pytest.approx(longest.max())
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_never_slower_than_the_known_plans(seed):
     rng = np.random.default_rng(seed)
@@ -343,6 +369,13 @@ def test_many_devices():
     found = least_makespan(case.scheduler, [np.zeros(255, np.int32)])
     assert found.latency == pytest.approx(1.0)
     assert sorted(found.partition.device_of.tolist()) == list(range(255))
+
+
+@pytest.mark.parametrize("k", [65, 130])
+def test_list_scheduling_on_many_devices_as_a_plain_one(k):
+    """Which devices have a value is kept in words of 64 bits."""
+    case = random_case(np.random.default_rng(k), 40, k, density=3.0)
+    assert case.scheduler._machine.assign().tolist() == naive_assignment(case)
 
 
 def test_steps_that_wait_for_each_other():
