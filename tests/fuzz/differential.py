@@ -311,7 +311,7 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     special = {SINGLE: single_sizes, ONE_BY_ONE: in_python}
     iterates = case.has("Loop") or case.has("Scan")
     for way, settings in WAYS.items():
-        if way == ONE_BY_ONE and not iterates or way == IMPORTED and "ISOLATION" in case.properties:
+        if (way == ONE_BY_ONE and not iterates) or (way == IMPORTED and "ISOLATION" in case.properties):
             continue
         if rare.get(way, share) == share:
             with small_joins(), special.get(way, contextlib.nullcontext)():

@@ -252,7 +252,16 @@ class Maker:
         return {name: value for name, value in attributes.items() if self.chance(0.6)}
 
 
-BOUND = ("direction", "strides", "dilations", "activation_alpha", "activation_beta", "fmod", "split")
+BOUND = (
+    "direction",
+    "strides",
+    "dilations",
+    "activation_alpha",
+    "activation_beta",
+    "activation_gamma",
+    "fmod",
+    "split",
+)
 """Attributes that other attributes, shapes or types depend on."""
 
 
@@ -953,6 +962,11 @@ def _matmul(m: Maker) -> None:
             one[-2:] = one[:-3:-1]
         if attributes.get("transB"):
             two[-2:] = two[:-3:-1]
+        if len(one) == len(two) >= 3:  # the batch may follow the rows
+            for name, dims in (("transBatchA", one), ("transBatchB", two)):
+                if m.chance(0.3):
+                    attributes[name] = 1
+                    dims.insert(0, dims.pop(-2))
     elif m.chance(0.2):
         one = one[-1:]
     elif m.chance(0.2):
@@ -967,7 +981,12 @@ def _matmul(m: Maker) -> None:
     m.node(inputs, **attributes)
 
 
-@draws("Gemm")
+_GEMM_ACTIVATIONS = (
+    "Celu", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh",
+)  # fmt: skip
+
+
+@draws("Gemm", "com.microsoft::FusedGemm")
 def _gemm(m: Maker) -> None:
     rows, k, columns = m.pick("N", m.size()), m.size(), m.size()
     a, b = m.pick(0, 1), m.pick(0, 1)
@@ -976,7 +995,11 @@ def _gemm(m: Maker) -> None:
     if m.opset < 11 or m.chance(0.7):
         inputs.append(m.x(dtype, m.lower((rows, columns))))
     scale = (1.0, 0.0, -1.0, 2.0) if dtype.kind in "iu" else (1.0, 0.0, -0.5, 2.5)
-    m.node(inputs, transA=a, transB=b, **m.sometimes(alpha=m.pick(*scale), beta=m.pick(*scale)))
+    attributes = m.sometimes(alpha=m.pick(*scale), beta=m.pick(*scale))
+    if m.op_type == "FusedGemm":
+        attributes["activation"] = m.pick(*_GEMM_ACTIVATIONS)
+        attributes |= {f"activation_{name}": m.pick(0.3, 1.0, 1.5) for name in ("alpha", "beta", "gamma")}
+    m.node(inputs, transA=a, transB=b, **attributes)
 
 
 @draws("Einsum")
