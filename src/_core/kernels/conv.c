@@ -103,7 +103,7 @@ static double sampling(const ht_conv *c)
  * tiles, plus the data that each way moves. An element of im2col costs what `sampling` says, also if direct copies the
  * pixels of a 1x1 kernel with strides; an element of a copied row costs 3, or 16 if the stride is above 2, because
  * elements are then copied one by one. An output element costs 8 if it is transposed, or 4 by grouped, and 6 by rows
- * (measured over 430 shapes of few channels). An input element read in place by a 1x1 kernel costs 6 for every tile's
+ * with stride 1 (measured over 430 shapes of few channels). An input element read in place by a 1x1 kernel costs 6 for every tile's
  * width of output channels if a block of channels lies on more pages than the first-level TLB has entries. For a 1x1
  * kernel that reads its input in place, wide's quads are faster than rows. Inside copies an element for 6, or 16, and
  * reads a weight for 4. */
@@ -125,7 +125,7 @@ static int cheapest(const ht_conv *c)
         best = direct;
         way = DIRECT;
     }
-    const double rows = padded_rows * channels * k + 6 * pixels * channels;
+    const double rows = padded_rows * channels * k + (c->stride[2] == 1 ? 6 * pixels * channels : 0);
     if (rows < best && !(HT_QUADS && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
