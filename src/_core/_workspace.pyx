@@ -981,13 +981,13 @@ cdef bint _same_shape(const ht_tensor *a, const ht_tensor *b) noexcept nogil:
 cdef class Iterations:
     """The iterations of a Loop or Scan whose body is one program.
 
-    The inputs of the body are: in a Loop, the number of the iteration; ``num_carried`` carried values, in a Loop the
-    condition first; ``num_slices`` arrays, of which each iteration reads one row; captured values. Its outputs are the
-    carried values for the next iteration, and values that are written to rows, one per iteration.
+    The inputs of the body are the number of the iteration (only in a Loop), ``num_carried`` carried values (in a Loop,
+    the condition first), ``num_slices`` arrays that each iteration reads one row of, and captured values. Its outputs
+    are the carried values for the next iteration, and values that are written to rows, one per iteration.
 
     ``reads``: per input of the program, the input of the body. ``results``: per output of the body, (source, shape).
     The source is a constant array, an output of the program, or -1 - an input of the body, in whose memory the output
-    lies. The shape is a tuple, a tensor of the program that has it, or None for that of the program's output.
+    lies. The shape is a tuple, a tensor of the program that has this shape, or None if the program's output has it.
     ``dtypes``: of the outputs of the body.
 
     Carried values stay where they are: an iteration reads them there, and writes new ones to buffers that no value of
@@ -1108,8 +1108,8 @@ cdef class Iterations:
         """Run the iterations from number ``iteration`` (< ``stop``) on; returns whether another one should follow.
 
         Ends at `stop`, after an iteration whose condition is false, or before one for whose sizes the program does not
-        hold. The attribute `iteration` is then the number of the next iteration. It is that of the failed one if this
-        raises an `InferenceError`.
+        hold. The attribute `iteration` is then the number of the next iteration. If an iteration fails, this raises an
+        `InferenceError`, and `iteration` is the number of the failed one.
 
         ``values``: an array per input of the body; for the number of the iteration, any array of its type. If an
         iteration has run, the carried values are replaced. ``steps``: 1 for each array that is read from its first row

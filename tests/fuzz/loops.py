@@ -229,7 +229,8 @@ class Maker:
         outputs = [value.name for value in made] + [f"rows{at}" for at in range(rows)]
         body = " ".join(lines)
         if is_scan:
-            self.is_odd = True  # onnxruntime wants states to keep their sizes, and some to be no input of the body
+            # onnxruntime requires states of constant size, and rejects some that are inputs of the body.
+            self.is_odd = True
             arguments.append(f"float[3] {scanned.name}")
             return (
                 f"{', '.join(outputs)} = Scan <num_scan_inputs = 1, scan_input_directions = [{self.pick((0, 1))}], "

@@ -2255,7 +2255,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         "onnxruntime",
-        "its TreeEnsemble takes the number of SOFTMAX for LOGISTIC and that of LOGISTIC for SOFTMAX",
+        "its TreeEnsemble confuses the codes of SOFTMAX and LOGISTIC",
         lambda case: _is("TreeEnsemble")(case) and _attributes(case).get("post_transform") in (1, 2),
     ),
     Known(

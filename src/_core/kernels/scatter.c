@@ -128,7 +128,7 @@ PUT(put_sum_64, float, int64_t, +=)
 
 typedef int (*put_fn)(void *out, const void *index, const void *update, int64_t n, int64_t size, int64_t lane, int64_t step);
 
-/* NULL: there is none, and each element is combined by itself. */
+/* Returns NULL if no function fits; the caller then combines element by element. */
 static put_fn choose_put(int64_t reduction, int32_t dtype, int32_t index_type)
 {
     const int wide = index_type == HT_INT64;

@@ -204,7 +204,7 @@ class _Search:
 
     def _improves(self, device_of: NDArray[np.int32], thorough: bool = False) -> bool:
         """Whether the labeling is better than the best, which it then replaces. ``thorough``: partition it
-        thoroughly even if its quick partition is no better than that of the best candidate."""
+        thoroughly even if the quick partition of the best candidate is at least as good."""
         cost = self._problem.cost(_with_extra_nodes(self._problem, device_of)).total
         if self.best is not None and cost >= self.best.prediction.total:
             return False  # even without launches

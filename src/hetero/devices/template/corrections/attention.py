@@ -15,8 +15,8 @@ UpstreamAttention: Any = load_op("", "Attention", 24)
 
 
 class Attention(UpstreamAttention):  # type: ignore[misc]
-    # By the text of mode 0, the fourth result is that of the product; onnx.reference applies the softcap to it. Found
-    # by comparing with onnxruntime.
+    # With mode 0, ONNX specifies the product before the softcap as the fourth result; onnx.reference returns it after
+    # the softcap. Found by comparing with onnxruntime.
 
     def _run(
         self,
