@@ -155,8 +155,8 @@ static int64_t ask_winograd_tile(const int64_t *a)
             if (width > HT_WINOGRAD_WIDTH)
                 continue;
         }
-        if (m == 4 && (4.0 * 36 * (double)channels * (double)maps > MAX_BYTES || tiles_of(height, width, m) <= HT_PANEL))
-            continue; /* of one panel of tiles, the weights take 2.25 times the memory for at most a seventh of the time */
+        if (m == 4 && 4.0 * 36 * (double)channels * (double)maps > MAX_BYTES)
+            continue;
         double of_tile = winograd_cost(channels, maps, height, width, m);
         if (is_dilated)
             of_tile += copy * (double)(channels + maps) * (double)height * (double)width;
