@@ -187,20 +187,55 @@ cdef void *data_of(array) except NULL:
     return ht_array_data(<const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL))
 
 
-def range_of(array):
-    """The addresses of an array's first byte and after its last one; equal if it has no elements."""
+cdef object np_ndarray = np.ndarray
+
+
+cdef int _range_of(array, uintptr_t *begin, uintptr_t *end) except -1:
+    """`range_of`. Returns the flags of the array."""
     capsule = array.__array_struct__
     cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
-    cdef uintptr_t begin = <uintptr_t> view.data, end = begin + <uintptr_t> view.itemsize
     cdef int axis
+    begin[0] = <uintptr_t> view.data
+    end[0] = begin[0] + <uintptr_t> view.itemsize
     for axis in range(view.nd):
         if view.shape[axis] == 0:
-            return begin, begin
+            end[0] = begin[0] = <uintptr_t> view.data
+            break
         if view.strides[axis] < 0:
-            begin += <uintptr_t> ((view.shape[axis] - 1) * view.strides[axis])
+            begin[0] += <uintptr_t> ((view.shape[axis] - 1) * view.strides[axis])
         else:
-            end += <uintptr_t> ((view.shape[axis] - 1) * view.strides[axis])
+            end[0] += <uintptr_t> ((view.shape[axis] - 1) * view.strides[axis])
+    return view.flags
+
+
+def range_of(array):
+    """The addresses of an array's first byte and after its last one; equal if it has no elements."""
+    cdef uintptr_t begin, end
+    _range_of(array, &begin, &end)
     return begin, end
+
+
+def are_apart(results, inputs):
+    """Whether each of ``results`` is a writable array that shares no byte with ``inputs``, which are arrays, and with
+    the results before it. May be False if there are more than 8 of them together."""
+    cdef uintptr_t begins[8]
+    cdef uintptr_t ends[8]
+    cdef int at, other, flags, num_inputs = len(inputs), num_results = len(results)
+    if num_inputs + num_results > 8:
+        return False
+    for at in range(num_inputs + num_results):
+        array = inputs[at] if at < num_inputs else results[at - num_inputs]
+        if not isinstance(array, np_ndarray):
+            return False
+        flags = _range_of(array, &begins[at], &ends[at])
+        if at < num_inputs:
+            continue
+        if not flags & WRITABLE:
+            return False
+        for other in range(at):
+            if begins[at] < ends[other] and begins[other] < ends[at]:
+                return False
+    return True
 
 
 cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -1:

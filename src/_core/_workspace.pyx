@@ -846,6 +846,8 @@ cdef class Workspace:
         for position in range(program.num_inputs):
             spec = &self.input_tensors[position]
             array = inputs[position]
+            if not isinstance(array, np_ndarray):
+                return None
             capsule = array.__array_struct__
             view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
             code = named_code(array.dtype) if view.typekind == c'V' else dtype_code(view.typekind, view.itemsize)

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from hetero._kernels import are_apart
 from hetero.plugin.address_ranges import AddressRanges, UsedMemory, range_of
 from hetero.plugin.remote import RemoteContext, RemoteTensor
 from hetero.plugin.request import owned
@@ -31,6 +32,33 @@ def test_ranges_are_those_of_numpy() -> None:
         mine = AddressRanges()
         mine.add(*range_of(one))
         assert mine.overlaps(*range_of(other)) == np.may_share_memory(one, other)
+
+
+def test_arrays_that_share_no_byte() -> None:
+    random = np.random.default_rng(0)
+    seen = set()
+    for _ in range(500):
+        base = np.zeros(24)
+        pieces = []
+        for _ in range(int(random.integers(1, 5))):
+            begin, end = sorted(random.integers(0, 25, 2))
+            pieces.append(base[begin : end : random.choice([-1, 1, 2]) or 1])
+        at = int(random.integers(0, len(pieces) + 1))
+        inputs, results = pieces[:at], pieces[at:]
+        pairs = [(a, b) for b in range(at, len(pieces)) for a in range(b)]
+        shared = any(np.shares_memory(pieces[a], pieces[b]) for a, b in pairs)
+        found = are_apart(results, inputs)
+        seen.add(found)
+        assert not (found and shared)
+        assert found or any(np.may_share_memory(pieces[a], pieces[b]) or not pieces[b].size for a, b in pairs)
+    assert seen == {False, True}
+    array = np.zeros(3)
+    assert are_apart([array], [])
+    array.flags.writeable = False
+    assert not are_apart([array], [])
+    assert are_apart([], [array])
+    assert not are_apart([None], [])
+    assert not are_apart([], [[array]])
 
 
 def test_a_set_is_the_union() -> None:

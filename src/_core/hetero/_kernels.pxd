@@ -8,6 +8,7 @@ cdef enum:  # flags of `ht_array_interface`
     C_CONTIGUOUS = 0x1
     ALIGNED = 0x100
     NATIVE = 0x200
+    WRITABLE = 0x400
 
 
 cdef inline int dtype_code(char kind, int itemsize) noexcept nogil:

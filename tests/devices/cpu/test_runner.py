@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from hypothesis import given, settings
@@ -246,6 +247,81 @@ def test_a_reshape_to_an_input_reads_it_every_time() -> None:
     x = np.arange(6, dtype=np.float32)
     for shape in ([2, 3], [3, 2], [6, 1], [2, 3]):
         assert request.infer({"x": x, "s": np.array(shape)})[0].shape == tuple(shape)
+
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]>'
+LOOP = """Loop (n, , x) <body = body (int64 i, bool go, float[c] v) => (bool more, float[d] w)
+    { more = Identity (go)  w = Concat <axis = 0> (v, v) }>"""
+SEVERAL_SEGMENTS = {
+    "a size": ("float[b] y", "s = NonZero (x)  t = Cast <to = 1> (s)  f = Constant <value = int64[1] {-1}> ()"
+               "  y = Reshape (t, f)"),
+    "outputs that are none of its own": (
+        "float[a] y, float[a] z, float[2] k, float[b] again",
+        "s = NonZero (x)  t = Cast <to = 1> (s)  f = Constant <value = int64[1] {-1}> ()  again = Reshape (t, f)"
+        "  y = Identity (x)  z = Identity (y)  k = Constant <value = float[2] {5, 6}> ()",
+    ),
+    "an input that decides a shape": ("float[b] y", "f = Constant <value = int64[1] {-1}> ()  m = Reshape (n, f)"
+                                      "  y = Tile (x, m)"),
+    "a loop that may return its input": ("float[b] y", f"y = {LOOP}"),
+    "a loop and more": ("float[b] z", f"y = {LOOP}  z = Neg (y)"),
+    "an If of two sizes": (
+        "float[b] z",
+        "zero = Constant <value = int64 {0}> ()  c = Greater (n, zero)  y = If (c) <"
+        "then_branch = t () => (float[d] p) { p = Concat <axis = 0> (x, x) },"
+        "else_branch = e () => (float[d] q) { q = Identity (x) }>  z = Identity (y)",
+    ),
+    "a reshaped result": ("float[1, a] y", "s = Constant <value = int64[2] {1, -1}> ()  r = Neg (x)"
+                          "  y = Reshape (r, s)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL_SEGMENTS)
+def test_a_run_that_repeats_the_last_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several segments, or of results that are not the outputs themselves: right for any data and sizes, and all
+    results are new arrays. The request checks inputs of other types, and is usable after an error."""
+    outputs, nodes = SEVERAL_SEGMENTS[name]
+    proto = onnx.parser.parse_model(f"{HEAD} g (int64 n, float[a] x) => ({outputs}) {{ {nodes} }}")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    request = compiled(proto).create_infer_request()
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    for n, x in ((2, [1, 0, 3]), (2, [1, 0, 3]), (1, [0, 2, 0]), (0, [4, 5, 6]), (1, [7, 8]), (2, []), (2, [1, 0, 3])):
+        feeds = {"n": np.array(n), "x": np.array(x, np.float32)}
+        for out in (None, [np.empty_like(value) for value in session.run(None, feeds)], None):
+            found = list(request.infer(feeds, out=out))
+            for at, (array, wanted) in enumerate(zip(found, session.run(None, feeds), strict=True)):
+                assert (array.dtype, array.shape, array.tolist()) == (wanted.dtype, wanted.shape, wanted.tolist())
+                assert array.flags.writeable
+                assert not any(np.shares_memory(array, other) for other in (*feeds.values(), *found[:at]))
+            for array, before in kept:
+                np.testing.assert_array_equal(array, before)
+            kept += [(array, array.copy()) for array in found]
+        with pytest.raises(InferenceError, match="'x'"):
+            request.infer({**feeds, "x": np.zeros(3)})
+    request.infer(feeds)
+    monkeypatch.setattr(request, "_checked", None)  # repeated runs need no checks
+    request.infer(feeds)
+    request.infer({"n": np.array(2), "x": np.array([0, 9, 8], np.float32)})
+
+
+def test_a_run_that_fails_in_a_later_segment_leaves_the_request_usable() -> None:
+    nodes = "s = NonZero (x)  f = Constant <value = int64[1] {-1}> ()  i = Reshape (s, f)  y = Gather (v, i)"
+    text = f"{HEAD} g (float[a] x, float[3] v) => (float[b] y) {{ {nodes} }}"
+    request = compiled(onnx.parser.parse_model(text)).create_infer_request()
+    v = np.array([5, 6, 7], np.float32)
+    for x, wanted in (
+        ([1, 0], [5]),
+        ([0, 1], [6]),
+        ([0, 0, 0, 1], None),
+        ([1, 1], [5, 6]),
+        ([0, 0], []),
+        ([1, 0], [5]),
+    ):
+        feeds = {"x": np.array(x, np.float32), "v": v}
+        if wanted is None:
+            with pytest.raises(InferenceError, match="index 3"):
+                request.infer(feeds)
+        else:
+            assert request.infer(feeds)["y"].tolist() == wanted
 
 
 @pytest.mark.parametrize("shape", [[5], [-1, -1], [-2, 6], [2**40, 2**40], [0, 7], [1] * 9])

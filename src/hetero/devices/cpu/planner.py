@@ -309,7 +309,7 @@ class Planner:
     def whole(self, incoming: dict[int, Value]) -> Segment | None:
         """The only segment for these inputs; None if there are several or a node runs between segments."""
         segment = self._segment(0, incoming, Context(self._packed))
-        return segment if segment.host < 0 and segment.next_node == len(self.nodes) else None
+        return segment if segment.host < 0 and segment.next_node < 0 else None
 
     def following(
         self, segment: Segment, arrays: Mapping[int, NDArray[Any]], waited: Mapping[int, NDArray[Any]], symbolic: bool
@@ -472,7 +472,8 @@ class Planner:
             calls = fuse(context, output_of_storage)
             calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
         appended: dict[int, Appended] = {}
-        if stop == len(self.nodes) and host < 0 and incoming.keys() == set(self.input_ids):
+        reads_inputs = tuple(inputs) == self.input_ids
+        if stop == len(self.nodes) and host < 0 and reads_inputs:
             sources = {source for source, _ in aliases.values()}
             for past, present in self._states:
                 if past in read and present in outputs and not sources & {past, present}:
@@ -507,7 +508,7 @@ class Planner:
             aliases,
             needs,
             node_of,
-            stop,
+            -1 if stop == len(self.nodes) else stop,
             tuple(handed_on),
             host,
             host_outputs,
@@ -522,6 +523,7 @@ class Planner:
                 for past, present in self._states
                 if present in appended
             ),
+            reads_inputs=reads_inputs,
         )
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..._workspace import Arena, Iterations, StopFlag, Workspace
 from ...errors import Cancelled, HeteroError, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
+from ...plugin.request import owned
 from .control_flow.iterations import Layout, Stack, iterations_of
 from .control_flow.run import run_nested
 from .planner import Planner
@@ -123,15 +124,11 @@ class PlanCache:
                     made = self.planner.first(shapes, [dtype for dtype, _ in types], axes, number)
                 except HeteroError:  # the iteration then fails too, or does not need what failed
                     made = None
-                if made is not None and self._is_whole(made) and made.program.sizes is not None and fits(made):
+                if made is not None and made.is_whole and made.program.sizes is not None and fits(made):
                     plans.insert(0, made)
                     return made
                 self._num_unnumbered += 1
             return segment
-
-    def _is_whole(self, segment: Segment) -> bool:
-        """Whether a first segment is the only one, and runs without Python."""
-        return segment.host < 0 and segment.next_node == len(self.planner.nodes)
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]], fits: Fits) -> Segment:
         """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on. ``fits``: whether a segment
@@ -241,17 +238,24 @@ def _changed(alternatives: _Alternatives, shapes: tuple[tuple[int, ...], ...]) -
     return axes
 
 
-def _following(path: Sequence[tuple[Segment, Workspace]], place: int, segment: Segment) -> Segment | None:
-    """What followed ``segment`` in the last run, at ``place`` of its ``path``, if it follows again wherever its program
-    accepts the values; otherwise None.
+class _Step(NamedTuple):
+    """A segment of a run, with its workspace. ``is_repeated``: whether it follows the segment before in every run in
+    which its program accepts the values that were handed on."""
 
-    That is so for plans with symbols: the data of others are part of their key. The program checks the types of all
-    values that kernels know; what else there is, such as an optional, a node that runs in Python has decided.
-    """
-    if segment.host >= 0 or place >= len(path) or path[place - 1][0] is not segment:
-        return None
-    following = path[place][0]
-    return following if following.program.sizes is not None else None
+    segment: Segment
+    workspace: Workspace
+    is_repeated: bool
+
+
+def _follows_again(before: Segment | None, segment: Segment) -> bool:
+    """`_Step.is_repeated` for a segment that has followed ``before``, or begun a run.
+
+    The sizes of a first segment, and of others with symbols, are checked by their programs; the data of other segments
+    are part of their key. A program does not check that a value which is no number, such as an optional, still is none:
+    only a node in Python decides that."""
+    if before is None:
+        return True
+    return segment.program.sizes is not None and all(value in segment.inputs for value in before.host_outputs)
 
 
 class _Stop(Cancellation):
@@ -296,12 +300,12 @@ class CpuRunner:
         self.cancellation = _Stop() if cancellation is None else cancellation
         self._arena = Arena() if arena is None else arena
         self._workspaces: OrderedDict[int, tuple[Segment, Workspace]] = OrderedDict()
-        self._last: list[tuple[Segment, Workspace]] = []  # of the last run
+        self._path: list[_Step] = []  # the last run
         self._most_segments = 0  # of a run
-        self._single: Workspace | None = None  # of the last plan, if it is one segment
-        self._whole: Workspace | None = None  # the same, if its results are all outputs as they are
+        self._single: Workspace | None = None  # if one program computed all outputs of the last run
+        self._whole: Workspace | None = None  # the same, if its results are the outputs as they are
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
-        self._first: Segment | None = None  # the first segment of the last run
+        self._dtypes: Sequence[np.dtype[Any]] | None = None  # of the last run's outputs, if it can be repeated
         self._iterations: Iterations | None = None  # the last ones, if this runner runs a Loop's or Scan's body
         self._repeated: dict[int, Iterations | None] = {}  # id of a segment of `_workspaces` -> its iterations
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
@@ -354,12 +358,21 @@ class CpuRunner:
 
     def run_again(self, inputs: Sequence[Any]) -> list[NDArray[Any]] | None:
         """See `hetero.plugin.request.RepeatingRunner`."""
-        if self._whole is None or self._timed:
+        if self._dtypes is None or self._timed:
             return None
         try:
-            return self._whole.run_again(inputs)
+            if self._whole is not None:
+                return self._whole.run_again(inputs)
+            results = (self._single or self._path[0].workspace).run_again(inputs)
+            if results is None:
+                return None
+            outputs = self._run_segments(inputs, results) if self._single is None else self._outputs(inputs, results)
         except InferenceError as error:
             raise self.named(error) from error.__cause__
+        if [getattr(output, "dtype", None) for output in outputs] != self._dtypes:  # a node in Python decides on them
+            self._dtypes = None
+            return None
+        return owned(outputs, inputs)
 
     def program(self) -> Workspace | None:
         """See `hetero.runtime.parallel.ProgramRunner`."""
@@ -371,24 +384,31 @@ class CpuRunner:
             return error
         return inference_error(f"{self._device}: inference failed: {error}", error)
 
-    def _run_segments(self, inputs: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        planner = self._plans.planner
-        output_ids = planner.output_ids
+    def _run_segments(
+        self, inputs: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]] | None = None
+    ) -> Sequence[NDArray[Any]]:
+        """``results``: of the first segment of the last run for these inputs, if it has run already."""
+        planner, path = self._plans.planner, self._path
         arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
-        path, self._last, self._single, self._whole = self._last, [], None, None
         self.host_times.clear()
-        self.cancellation.check()
-        segment, results = self._first, None
-        if segment is not None:  # most often it holds again
-            results = self._run_program(segment, self._workspace_of(segment), arrays)
-        if segment is None or results is None:
-            segment = self._first = self._plans.first(inputs, functools.partial(self._fits, arrays))
+        segment, place = None, 0
         while True:
             self.cancellation.check()
-            workspace = self._workspace_of(segment)
+            before = segment
+            if results is None and place < len(path) and path[place].is_repeated:  # most often it holds again
+                step = path[place]
+                results = step.workspace.run([arrays[value] for value in step.segment.inputs])
             if results is None:
-                results = self._run_program(segment, workspace, arrays)
+                fits = functools.partial(self._fits, arrays)
+                segment = (
+                    self._plans.first(inputs, fits) if before is None else self._plans.following(before, arrays, fits)
+                )
+                if place == len(path) or path[place].segment is not segment:
+                    path[place:] = [_Step(segment, self._workspace_of(segment), _follows_again(before, segment))]
+                    self._single = self._whole = self._dtypes = None
+                results = path[place].workspace.run([arrays[value] for value in segment.inputs])
             assert results is not None, "planned for these shapes and dtypes"
+            segment, workspace, _ = path[place]
             arrays.update(zip(segment.outputs, results, strict=True))
             arrays.update(segment.known)
             for value, (source, shape) in segment.aliases.items():
@@ -397,25 +417,40 @@ class CpuRunner:
                 arrays[value] = np.ascontiguousarray(arrays[source]).reshape(shape)
             if segment.host >= 0:
                 self._run_host(segment.host, arrays)
-            self._last.append((segment, workspace))
-            if segment.next_node == len(planner.nodes):
+            place, results = place + 1, None
+            if segment.next_node < 0:
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
-            following = _following(path, len(self._last), segment)
-            results = None
-            if following is not None:
-                results = self._run_program(following, self._workspace_of(following), arrays)
-            if following is None or results is None:
-                following = self._plans.following(segment, arrays, functools.partial(self._fits, arrays))
-            segment = following
-        self._most_segments = max(self._most_segments, len(self._last))
-        if len(self._last) == 1 and segment.host < 0 and segment.inputs == planner.input_ids:
-            self._single = workspace
-            if segment.outputs == tuple(output_ids):
-                self._whole = workspace
+        del path[place:]
+        self._most_segments = max(self._most_segments, place)
+        outputs = [arrays[value] for value in planner.output_ids]
+        if self._dtypes is None:
+            self._note(outputs)
+        return outputs
+
+    def _note(self, outputs: Sequence[NDArray[Any]]) -> None:
+        """Note how the run that gave ``outputs`` can be repeated."""
+        planner, last = self._plans.planner, self._path[-1]
+        if self._path[0].segment.reads_inputs and not any(type_of(output)[0].hasobject for output in outputs):
+            self._dtypes = [output.dtype for output in outputs]
+        if last.segment.is_whole and self._begins_with_last():
+            self._single = last.workspace
+            if last.segment.outputs == planner.output_ids:
+                self._whole = last.workspace
             else:
-                self._results = [_Result.of(segment, value) for value in output_ids]
-        return [arrays[value] for value in output_ids]
+                self._results = [_Result.of(last.segment, value) for value in planner.output_ids]
+
+    def _begins_with_last(self) -> bool:
+        """Whether the last segment can run without the segments before it: they compute nothing and hand on only the
+        inputs, because the plan needed data of an input, which the program of the last segment reads."""
+        *before, last = [step.segment for step in self._path]
+        return not before or (
+            last.program.sizes is not None
+            and all(
+                not segment.program.num_calls and segment.host < 0 and set(segment.handed_on) <= set(last.inputs)
+                for segment in before
+            )
+        )
 
     def _outputs(self, inputs: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         """The outputs of a plan of one segment, from the results of its program."""
@@ -435,11 +470,6 @@ class CpuRunner:
     def _fits(self, arrays: Mapping[int, NDArray[Any]], segment: Segment) -> bool:
         """Whether a segment holds for the sizes of these values."""
         return self._workspace_of(segment).fits([arrays[value] for value in segment.inputs])
-
-    def _run_program(
-        self, segment: Segment, workspace: Workspace, arrays: Mapping[int, NDArray[Any]]
-    ) -> Sequence[NDArray[Any]] | None:
-        return workspace.run([arrays[value] for value in segment.inputs])
 
     def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
         """Run a control-flow node or a custom operator in Python; adds its outputs to ``arrays``."""
@@ -523,7 +553,7 @@ class CpuRunner:
         fits = functools.partial(self._fits, arrays)
         segment: Segment | None = self._plans.first(inputs, fits)
         assert segment is not None
-        if layout.is_loop and segment.host < 0 and segment.next_node < len(planner.nodes):
+        if layout.is_loop and segment.host < 0 and segment.next_node >= 0:
             inputs[0] = arrays[planner.input_ids[0]] = np.full_like(inputs[0], iteration)
             segment = self._plans.numbered(inputs, fits)
             if segment is None:
@@ -540,7 +570,7 @@ class CpuRunner:
             workspace = Workspace(segment.program, self._timed, self._arena, self._team, flag, segment.appends)
             entry = (segment, workspace)
             self._workspaces[id(segment)] = entry
-            while len(self._workspaces) > MAX_WORKSPACES + max(len(self._last), self._most_segments):
+            while len(self._workspaces) > MAX_WORKSPACES + max(len(self._path), self._most_segments):
                 self._repeated.pop(self._workspaces.popitem(last=False)[0], None)
         self._workspaces.move_to_end(id(segment))
         return entry[1]
@@ -551,7 +581,7 @@ class CpuRunner:
         nodes = self._plans.planner.nodes
         real, cpu = [0.0] * len(nodes), [0.0] * len(nodes)
         executed = [False] * len(nodes)
-        for segment, workspace in self._last:
+        for segment, workspace, _ in self._path:
             for node, (wall_ns, cpu_ns) in zip(segment.node_of, workspace.times(), strict=True):
                 real[node] += wall_ns / 1000
                 cpu[node] += cpu_ns / 1000

@@ -24,13 +24,14 @@ class Segment:
     depends on sizes is given by a tensor of the program that has it.
     ``needs``: the values whose data planning the next segment requires or may use; empty for the last segment.
     ``node_of``: the node of each call of the program.
-    ``next_node``: where the next segment begins in the planner's order of nodes.
+    ``next_node``: where the next segment begins in the planner's order of nodes; -1 for the last segment.
     ``handed_on``: the values that later segments may read.
     ``host``: the node that Python runs after the program (control flow or a custom operator); -1 for none.
     ``host_outputs``: the outputs of this node that later nodes read.
     ``appends``: outputs that are rooms (see `appended`); a run needs a place for each, with the old rows.
     ``keep_alive``: the previous segment, whose id is part of a cache key.
     ``open_axes``: for each value of ``handed_on``, the axes whose sizes may differ from call to call.
+    ``reads_inputs``: whether the program reads exactly the inputs of the model, in order.
     """
 
     program: _program.Program
@@ -47,3 +48,9 @@ class Segment:
     open_axes: Mapping[int, tuple[bool, ...]] = dataclasses.field(default_factory=dict)
     appends: tuple[Append, ...] = ()
     keep_alive: list[Segment] = dataclasses.field(default_factory=list)
+    reads_inputs: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the program alone computes the outputs of the model: no other segment and no node in Python."""
+        return self.reads_inputs and self.next_node < 0 and self.host < 0

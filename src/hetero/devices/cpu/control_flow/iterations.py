@@ -45,11 +45,9 @@ class Stack(Protocol):
 
 
 def iterations_of(planner: Planner, segment: Segment, workspace: Workspace, layout: Layout) -> Iterations | None:
-    """The iterations of the body that ``segment`` is a plan of; None unless
-
-    - it is the only segment, and no node runs in Python,
-    - its inputs and outputs are numbers, and carried values keep their element type."""
-    if segment.host >= 0 or segment.next_node < len(planner.nodes) or len(segment.inputs) < len(planner.input_ids):
+    """The iterations of the body that ``segment`` is a plan of; None unless the plan is one program, its outputs are
+    numbers, and carried values keep their element type."""
+    if not segment.is_whole:
         return None
     program = segment.program
     input_of = {value: number for number, value in enumerate(planner.input_ids)}
