@@ -17,6 +17,9 @@ from hetero._kernels cimport (
 )
 from kernels_c cimport *
 
+cdef extern from "arena_guard.h" nogil:
+    void ht_arena_guard(const ht_call *call, const char *start, int64_t bytes, int threads)
+
 from hetero._kernels import bytewise_operand
 
 # The places of tensors in a program.
@@ -47,79 +50,21 @@ def arena_layout(const int64_t[::1] first not None, const int64_t[::1] last not 
     return offsets, total
 
 
-cdef void *_operand(const ht_call *call, int number) noexcept nogil:
-    """Data of input ``number`` of a call, or of output -1 - ``number``."""
-    return call.in_[number].data if number >= 0 else call.out[-1 - number].data
-
-
 cdef int _run_branch(const ht_call *call) noexcept nogil:
     """A call whose ``ints`` are the `ht_branches` of a workspace. If the first operand, a bool, is false, runs the
     first branch's calls, else the second's."""
     cdef ht_branches *branches = <ht_branches *> call.ints
-    cdef ht_branch *branch
-    cdef ht_copy *copy
-    cdef const void *source
-    cdef int position, status
-    branches.taken = (<const char *> call.in_[0].data)[0] != 0
-    branch = &branches.branch[branches.taken]
-    branch.failed = -1
-    if branch.num_calls and branch.calls[0].team != call.team:
-        for position in range(branch.num_calls):
-            branch.calls[position].team = call.team
-    for position in range(branch.num_outside):
-        branch.tensors[branch.outside[position]].data = _operand(call, branch.operand_of[position])
-    for position in range(branch.num_calls):
-        status = branch.functions[position](&branch.calls[position])
+    cdef int taken = (<const char *> call.in_[0].data)[0] != 0
+    cdef int64_t position
+    cdef int status
+    branches.failed = -1
+    for position in range(branches.begin[taken], branches.begin[taken + 1]):
+        ht_arena_guard(&branches.calls[position], branches.arena_start, branches.arena_size, branches.num_threads)
+        status = branches.functions[position](&branches.calls[position])
         if status != HT_OK:
-            branch.failed = position
+            branches.failed = <int> position
             return status
-    for position in range(branch.num_copies):
-        copy = &branch.copies[position]
-        source = copy.constant
-        if source == NULL:
-            source = _operand(call, copy.source)
-        memcpy(_operand(call, copy.target), source, copy.bytes)
     return HT_OK
-
-
-@cython.final
-cdef class Branch:
-    """One of the two branches of a call of the kernel ``branch``.
-
-    ``program``: runs on operands of the call. ``inputs``, ``outputs``: the operand for each of the program's inputs and
-    outputs: input number i of the call, or output number -1 - i. ``copies``: pairs (source, target), copied afterwards;
-    a source may also be an array.
-    """
-
-    def __init__(self, Program program not None, inputs, outputs, copies):
-        self.program = program
-        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        self.copies = tuple(
-            (np.require(source, requirements="CA") if isinstance(source, np.ndarray) else source, target)
-            for source, target in copies)
-        if len(self.inputs) != program.num_inputs or len(self.outputs) != program.num_outputs:
-            raise ValueError("expected an operand per input and output of the program")
-
-    cdef int fit(self, bytes_in, bytes_out) except -1:
-        """ValueError unless the operands, of these numbers of bytes, have the sizes that the program expects."""
-        for numbers, specs, written in ((self.inputs, self.program.input_specs, False),
-                                        (self.outputs, self.program.output_specs, True)):
-            for number, (shape, dtype) in zip(numbers, specs, strict=True):
-                if _size_of(number, written, bytes_in, bytes_out) != math.prod(shape) * dtype.itemsize:
-                    raise ValueError(f"operand {number} of a branch has another size")
-        self.copy_bytes = [_size_of(target, True, bytes_in, bytes_out) for _, target in self.copies]
-        for (source, target), size in zip(self.copies, self.copy_bytes, strict=True):
-            found = source.nbytes if isinstance(source, np.ndarray) else _size_of(source, False, bytes_in, bytes_out)
-            if found != size:
-                raise ValueError(f"operand {target} of a branch has another size")
-        return 0
-
-
-cdef object _size_of(number, bint written, bytes_in, bytes_out):
-    """Bytes of operand ``number`` of a call, numbered as in `_operand`."""
-    if not -len(bytes_out) <= number < (0 if written else len(bytes_in)):
-        raise ValueError(f"a branch has no operand {number}")
-    return bytes_in[number] if number >= 0 else bytes_out[-1 - number]
 
 
 cdef void *_allocate(int64_t count, size_t size) except NULL:
@@ -205,8 +150,8 @@ cdef class Program:
     ``tensors``: (dtype, shape, place, number) each. place: `ARENA` (number: byte offset, a multiple of 64), `CONSTANT`,
     `INPUT`, `OUTPUT` (number: position) or `LATE`. Tensors may share memory. ``calls``: (kernel name, input
     tensors (-1: absent), output tensors, ints, floats, label) each, in order; str(label), computed only when needed, names
-    the node in errors. A call of the kernel ``branch``, whose first operand is a bool, has two `Branch` objects as a
-    seventh entry. ``constants``: arrays, kept alive, not written; aligned, except for `bytewise_operand`. ``inputs``, ``outputs``: (shape, dtype) each.
+    the node in errors. A call of the kernel ``branch`` has three ints a, b, c: if its first operand, a bool, is false,
+    it runs calls a to b - 1, else b to c - 1. Calls from ``end_call`` on run only in this way. ``constants``: arrays, kept alive, not written; aligned, except for `bytewise_operand`. ``inputs``, ``outputs``: (shape, dtype) each.
     ``arena_bytes``: the arena's size.
 
     ``sizes``: for a program that also runs for other sizes. The shapes, ints, offsets and the arena's size are then those
@@ -215,18 +160,19 @@ cdef class Program:
     tensor in whose memory it lies.
     """
 
-    def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes, Sizes sizes=None, int first_call=0):
+    def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes, Sizes sizes=None, int first_call=0,
+                 end_call=None):
         cdef int position, code, operand = 0, int_position = 0, float_position = 0
         self.constants = tuple(np.require(array, requirements="C") for array in constants)
         unaligned = set()  # tensors
         self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
         self.output_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in outputs)
         self.labels = tuple(entry[5] for entry in calls)
-        self.branches = tuple(entry[6] if len(entry) > 6 and entry[6] else None for entry in calls)
         self.num_inputs, self.num_outputs = len(inputs), len(outputs)
         self.num_tensors, self.num_calls = len(tensors), len(calls)
         self.arena_bytes = arena_bytes
         self.sizes, self.first_call = sizes, first_call
+        self.end_call = self.num_calls if end_call is None else end_call
         self.num_operands = sum(len(entry[1]) + len(entry[2]) for entry in calls)
         self.num_ints = sum(len(entry[3]) for entry in calls)
         num_floats = sum(len(entry[4]) for entry in calls)
@@ -261,18 +207,17 @@ cdef class Program:
                 if not self.constants[number].flags.aligned:
                     unaligned.add(position)
         for position, (name, ins, outs, int_values, float_values, *_) in enumerate(calls):
-            if self.branches[position] is None:
-                self.kernels[position] = kernel_number(name)
-                self.functions[position] = chosen_kernel(name)
-            else:
+            if name == "branch":
                 self.kernels[position] = -1
                 self.functions[position] = _run_branch
-                sizes_of = [[math.prod(tensors[at][1]) * tensors[at][0].itemsize for at in some] for some in (ins, outs)]
-                if (len(self.branches[position]) != 2 or not ins or min(*ins, *outs) < 0 or sizes_of[0][0] != 1
-                        or int_values):
-                    raise ValueError(f"call {position}: expected two branches, a condition, and no operand left out")
-                for branch in self.branches[position]:
-                    (<Branch?> branch).fit(sizes_of[0], sizes_of[1])
+                if not ins or ins[0] < 0 or tensors[ins[0]][0] != np.bool_ or math.prod(tensors[ins[0]][1]) != 1:
+                    raise ValueError(f"call {position}: expected a condition of one bool")
+                begin, middle, end = int_values
+                if not max(position + 1, self.end_call) <= begin <= middle <= end <= self.num_calls:
+                    raise ValueError(f"call {position}: expected branches that are calls behind it")
+            else:
+                self.kernels[position] = kernel_number(name)
+                self.functions[position] = chosen_kernel(name)
             self.calls[position].in_ = <const ht_tensor *const *> (self.operand_tensors + operand)
             self.calls[position].out = <ht_tensor *const *> (self.operand_tensors + operand + len(ins))
             self.calls[position].num_in, self.calls[position].num_out = len(ins), len(outs)

@@ -25,7 +25,7 @@ from hetero._kernels cimport (
 )
 from hetero._program cimport (
     HT_SIZE_ALLOCATE, HT_SIZE_CALL, HT_SIZE_TABLE, HT_SIZES_DONE, HT_SIZES_FAILED, IN_ARENA, IN_INPUT, IN_OUTPUT,
-    Branch, Program, Sizes, ht_branch, ht_branches, ht_copy, ht_number, ht_run_sizes, ht_size_step, ht_sizes
+    Program, Sizes, ht_branches, ht_number, ht_run_sizes, ht_size_step, ht_sizes
 )
 from kernels_c cimport *
 
@@ -46,7 +46,7 @@ cdef struct ht_bound_step:   # the program of a step
     ht_tensor *tensors
     const ht_call *calls
     const ht_kernel_fn *functions
-    int first_call, num_calls
+    int first_call, end_call
     int num_outside             # tensors of inputs and outputs: their numbers, and the slots that they are in
     const int32_t *outside
     int32_t *slot_of
@@ -360,7 +360,6 @@ cdef class Workspace:
     cdef void **addresses       # per input, then per output, of this run
     cdef ht_branches *branches  # of the calls that have some, in order
     cdef int num_branches
-    cdef list inner             # the workspaces of branches, two for each of `branches`
     # What follows from the sizes of the inputs: the program's own tables, unless it has `Sizes`.
     cdef const ht_tensor *input_tensors
     cdef const int64_t *numbers
@@ -439,9 +438,7 @@ cdef class Workspace:
                 self.append_of[<int> result].axis = axis
                 self.append_of[<int> result].rows_like = rows_like
                 self.is_grown[<int> source] = True
-        self.inner = []
-        if any(program.branches):
-            self.add_branches()
+        self.add_branches()
         if program.sizes is not None:
             self.add_tables()
 
@@ -469,7 +466,7 @@ cdef class Workspace:
         memcpy(self.registers, sizes.registers, sizes.num_registers * sizeof(ht_number))
         self.input_tensors, self.numbers = self.own_inputs, self.own_numbers
         for position in range(program.num_calls):
-            if program.branches[position] is None:
+            if program.kernels[position] >= 0:
                 self.calls[position].ints = self.own_ints + (program.calls[position].ints - program.ints)
         self.late = {}
         return 0
@@ -602,59 +599,30 @@ cdef class Workspace:
 
     cdef int add_branches(self) except -1:
         cdef Program program = self.program
-        cdef int position, which
-        self.branches = <ht_branches *> calloc(program.num_calls, sizeof(ht_branches))
-        if self.branches == NULL:
+        cdef ht_branches *branches
+        cdef int position, at
+        for position in range(program.num_calls):
+            self.num_branches += program.kernels[position] < 0
+        self.branches = branches = <ht_branches *> calloc(self.num_branches + 1, sizeof(ht_branches))
+        if branches == NULL:
             raise MemoryError("the workspace of a compiled program")
         for position in range(program.num_calls):
-            if program.branches[position] is None:
-                continue
-            self.calls[position].ints = <const int64_t *> &self.branches[self.num_branches]
-            self.num_branches += 1
-            for which in range(2):
-                self.add_branch(&self.branches[self.num_branches - 1].branch[which], program.branches[position][which])
+            if program.kernels[position] < 0:
+                branches.calls, branches.functions, branches.failed = self.calls, program.functions, -1
+                for at in range(3):
+                    branches.begin[at] = program.calls[position].ints[at]
+                self.calls[position].ints = <const int64_t *> branches
+                branches += 1
         return 0
 
-    cdef int add_branch(self, ht_branch *branch, Branch description) except -1:
-        cdef Workspace inner = Workspace(description.program, False, None, self.team)
-        cdef Program program = description.program
-        cdef int position, tensor
-        self.inner.append(inner)
-        branch.tensors, branch.calls, branch.functions = inner.tensors, inner.calls, program.functions
-        branch.num_calls, branch.num_outside, branch.outside = program.num_calls, inner.num_outside, inner.outside
-        branch.failed = -1
-        branch.operand_of = <int32_t *> malloc((inner.num_outside + 1) * sizeof(int32_t))
-        branch.copies = <ht_copy *> calloc(len(description.copies) + 1, sizeof(ht_copy))
-        if not (branch.operand_of and branch.copies):
-            raise MemoryError("the workspace of a compiled program")
-        for position in range(inner.num_outside):
-            tensor = inner.outside[position]
-            numbers = description.inputs if program.places[tensor] == IN_INPUT else description.outputs
-            branch.operand_of[position] = numbers[program.numbers[tensor]]
-        for (source, target), size in zip(description.copies, description.copy_bytes, strict=True):
-            if isinstance(source, np_ndarray):
-                branch.copies[branch.num_copies].constant = <const char *> data_of(source)
-            else:
-                branch.copies[branch.num_copies].source = source
-            branch.copies[branch.num_copies].target = target
-            branch.copies[branch.num_copies].bytes = size
-            branch.num_copies += 1
+    cdef int check(self, int status, int position) except -1:
+        """Raises the error of a call that failed; of the call within a branch, if it was one."""
+        cdef const ht_branches *branches
+        while self.program.kernels[position] < 0:
+            branches = <const ht_branches *> self.calls[position].ints
+            position = branches.failed
+        check_status(status, self.program.labels[position], self.calls[position].scratch)
         return 0
-
-    cdef object failure(self, int position):
-        """The label of a call that failed; for a call within a branch, combined with that call's label."""
-        cdef Program program = self.program
-        cdef ht_branches *branches
-        cdef Workspace inner
-        label = program.labels[position]
-        if program.branches[position] is None:
-            return label
-        branches = <ht_branches *> self.calls[position].ints
-        number = 2 * (branches - self.branches) + branches.taken
-        inner = self.inner[number]
-        if branches.branch[branches.taken].failed < 0:
-            return label
-        return f"{label}: {inner.failure(branches.branch[branches.taken].failed)}"
 
     cdef object too_large(self):
         """The error for results that do not fit in memory. It names the call with the largest result."""
@@ -673,17 +641,6 @@ cdef class Workspace:
         return InferenceTooLarge(
             f"{label}: not enough memory; its result of shape {list(_shape_of(largest))} has {_bytes(largest)} bytes")
 
-    cdef void *failure_scratch(self, int position) except? NULL:
-        """The scratch memory of a call that failed; for a call within a branch, that call's."""
-        cdef ht_branches *branches
-        cdef Workspace inner
-        if self.program.branches[position] is not None:
-            branches = <ht_branches *> self.calls[position].ints
-            if branches.branch[branches.taken].failed >= 0:
-                inner = self.inner[2 * (branches - self.branches) + branches.taken]
-                return inner.failure_scratch(branches.branch[branches.taken].failed)
-        return self.calls[position].scratch
-
     def __dealloc__(self):
         free(self.tensors)
         free(self.operands)
@@ -701,22 +658,14 @@ cdef class Workspace:
         free(self.registers)
         free(self.append_of)
         free(self.is_grown)
-        cdef int position
-        for position in range(2 * self.num_branches):
-            free(self.branches[position // 2].branch[position % 2].operand_of)
-            free(self.branches[position // 2].branch[position % 2].copies)
         free(self.branches)
 
     cdef int bind(self) except -1:
         """Points the tensors into the arena, unless they already do."""
-        cdef Workspace inner
         try:
             self.arena.reserve(self.needed_bytes())
         except MemoryError:
             raise self.too_large() from None
-        if self.num_branches:
-            for inner in self.inner:
-                inner.bind()
         self.place()
         return 0
 
@@ -741,6 +690,9 @@ cdef class Workspace:
         for position in range(self.program.num_calls):
             self.calls[position].scratch = self.bound + _aligned(self.arena_bytes)
             self.calls[position].scratch_step = _aligned(self.scratch_bytes)
+        for position in range(self.num_branches):
+            self.branches[position].arena_start, self.branches[position].arena_size = self.bound, self.arena.size
+            self.branches[position].num_threads = self.num_threads
         return 0
 
     cdef int use(self, ht_team *team) noexcept nogil:
@@ -918,7 +870,7 @@ cdef class Workspace:
                 self.tensors[tensor].data = self.addresses[
                     program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)]
             if self.timed:
-                for position in range(program.first_call, program.num_calls):
+                for position in range(program.first_call, program.end_call):
                     wall, cpu = _now(CLOCK_MONOTONIC), _now(CLOCK_THREAD_CPUTIME_ID)
                     ht_arena_guard(&self.calls[position], self.arena.start, self.arena.size, self.num_threads)
                     status = program.functions[position](&self.calls[position])
@@ -927,7 +879,7 @@ cdef class Workspace:
                     if status != HT_OK or is_stopping():
                         break
             else:
-                for position in range(program.first_call, program.num_calls):
+                for position in range(program.first_call, program.end_call):
                     ht_arena_guard(&self.calls[position], self.arena.start, self.arena.size, self.num_threads)
                     status = program.functions[position](&self.calls[position])
                     if status != HT_OK or ht_watch_ended(&self.watch) or (position & 15 == 15 and is_stopping()):
@@ -936,7 +888,7 @@ cdef class Workspace:
                 self.team.leave(team)
         self.end_watch(before)
         if status != HT_OK:
-            check_status(status, self.failure(position), self.failure_scratch(position))
+            self.check(status, position)
         return outputs
 
     def times(self):
@@ -946,7 +898,7 @@ cdef class Workspace:
         if not self.timed:
             return []
         return [(self.times_ns[2 * position], self.times_ns[2 * position + 1])
-                for position in range(self.program.first_call, self.program.num_calls)]
+                for position in range(self.program.first_call, self.program.end_call)]
 
 
 cdef struct ht_result:      # an output of a body that is one program
@@ -1155,7 +1107,7 @@ cdef class Iterations:
                     workspace.team.leave(team)
             workspace.end_watch(before)
             if failed >= 0:
-                check_status(self.status, workspace.failure(failed), workspace.failure_scratch(failed))
+                workspace.check(self.status, failed)
             if self.iteration > begin:
                 for position in range(self.num_carried):
                     values[self.first + position] = self.array_of(self.first + position)
@@ -1243,7 +1195,7 @@ cdef class Iterations:
                     self.is_changing = True
             elif not _same_shape(type, &self.rows[position].type):
                 self.rows[position].end = 0
-        if self.workspace.num_branches == 0 and self.workspace.has_room():
+        if self.workspace.has_room():
             self.workspace.place()
         else:
             with gil:
@@ -1253,10 +1205,10 @@ cdef class Iterations:
     cdef int iterate(self, int64_t stop) except -2 nogil:
         """Run iterations as `run` describes. Returns the call that failed, or -1."""
         cdef int position, first_call = self.workspace.program.first_call
-        cdef int num_calls = self.workspace.program.num_calls
+        cdef int end_call = self.workspace.program.end_call
         while True:
             self.place()
-            for position in range(first_call, num_calls):
+            for position in range(first_call, end_call):
                 ht_arena_guard(&self.workspace.calls[position], self.workspace.arena.start, self.workspace.arena.size,
                                self.workspace.num_threads)
                 self.status = self.workspace.program.functions[position](&self.workspace.calls[position])
@@ -1436,7 +1388,7 @@ cdef int _run_bound_step(void *context, int32_t number) noexcept nogil:
     cdef int position, status
     for position in range(step.num_outside):
         step.tensors[step.outside[position]].data = steps.slot[step.slot_of[position]]
-    for position in range(step.first_call, step.num_calls):
+    for position in range(step.first_call, step.end_call):
         ht_arena_guard(&step.calls[position], step.arena_start, step.arena_size, 1)
         status = step.functions[position](&step.calls[position])
         if status != HT_OK or (position & 15 == 15 and is_stopping()):
@@ -1515,7 +1467,7 @@ cdef class BoundSteps:
                     raise ValueError(f"value {slot} has another type than its array")
             step = &self.bound.step[number]
             step.tensors, step.calls, step.functions = workspace.tensors, workspace.calls, program.functions
-            step.first_call, step.num_calls = program.first_call, program.num_calls
+            step.first_call, step.end_call = program.first_call, program.end_call
             step.num_outside, step.outside, step.least_ns = workspace.num_outside, workspace.outside, -1
             step.slot_of = <int32_t *> malloc((workspace.num_outside + 1) * sizeof(int32_t))
             if step.slot_of == NULL:

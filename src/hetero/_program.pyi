@@ -17,20 +17,6 @@ def arena_layout(
 ) -> tuple[NDArray[np.int64], int]: ...
 
 @final
-class Branch:
-    program: Program
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    copies: tuple[tuple[int | np.ndarray[Any, Any], int], ...]
-    def __init__(
-        self,
-        program: Program,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        copies: Sequence[tuple[int | np.ndarray[Any, Any], int]],
-    ) -> None: ...
-
-@final
 class Sizes:
     open_axes: tuple[tuple[bool, ...], ...]
     tables: tuple[tuple[Callable[..., NDArray[Any]], Sequence[int], int], ...]
@@ -53,9 +39,9 @@ class Sizes:
 class Program:
     sizes: Sizes | None
     first_call: int
+    end_call: int
     constants: tuple[np.ndarray[Any, Any], ...]
     labels: tuple[object, ...]
-    branches: tuple[Sequence[Branch] | None, ...]
     num_inputs: int
     num_outputs: int
     num_calls: int
@@ -72,4 +58,5 @@ class Program:
         arena_bytes: int,
         sizes: Sizes | None = None,
         first_call: int = 0,
+        end_call: int | None = None,
     ) -> None: ...

@@ -118,22 +118,36 @@ class Maker:
             else:
                 lines.append(f"{made.name} = Slice ({v.name}, {begin}, {end})")
         elif kind == "if":
-            odd, truth = self.name(), self.name()
-            other = self.pick(same).name
-            lines.append(f"{odd} = Mod ({number}, number)")
-            lines.append(f"{truth} = Cast <to = 9> ({odd})")
-            branches = [self.pick((f"Neg ({v.name})", f"Identity ({other})", f"Relu ({v.name})")) for _ in range(2)]
-            names = [self.name(), self.name()]
-            lines.append(
-                f"{made.name} = If ({truth}) <"
-                f"then_branch = g{names[0]} () => ({self.type(v.rank)} {names[0]}) {{ {names[0]} = {branches[0]} }}, "
-                f"else_branch = g{names[1]} () => ({self.type(v.rank)} {names[1]}) {{ {names[1]} = {branches[1]} }}>"
-            )
+            lines.append(self.branches(lines, made, v, values, number, depth))
         elif depth < 1 and self.chance(0.5):
             lines.append(self.loop([made], [v], values, "number", depth + 1))
         else:
             return
         values.append(made)
+
+    def branches(self, lines: list[str], made: Value, v: Value, values: list[Value], number: str, depth: int) -> str:
+        """An If that makes ``made``, of the rank of ``v``. In half of the cases, its branches are one node each, whose
+        results have the size of ``v``. Its condition depends on the number of the iteration or on data."""
+        truth, simple, graphs = self.name(), self.chance(0.5), []
+        if self.chance(0.5):
+            odd = self.name()
+            lines.append(f"{odd} = Mod ({number}, number)")
+            lines.append(f"{truth} = Cast <to = 9> ({odd})")
+        else:
+            total, least = self.name(), self.name()
+            lines.append(f"{total} = ReduceSum <keepdims = 0> ({self.pick(values).name})")
+            lines.append(f"{least} = Constant <value = float {{{self.pick((-1, 0, 1))}}}> ()")
+            lines.append(f"{truth} = Less ({total}, {least})")
+        for _ in range(2):
+            inside, seen, result = list[str](), list(values), v
+            if not simple:
+                for _ in range(int(self.rng.integers(1, 4))):
+                    self.step(inside, seen, number, depth + 1)
+                result = self.pick([value for value in seen if value.rank == v.rank][-2:])
+            name = self.name()
+            inside.append(f"{name} = {self.pick(('Neg', 'Identity', 'Relu'))} ({result.name})")
+            graphs.append(f"g{name} () => ({self.type(v.rank)} {name}) {{ {' '.join(inside)} }}")
+        return f"{made.name} = If ({truth}) <then_branch = {graphs[0]}, else_branch = {graphs[1]}>"
 
     def condition(self, lines: list[str], values: list[Value], number: str, go: str) -> tuple[str, bool]:
         """The name of the condition that a body returns, and whether it ends the iterations."""

@@ -1,4 +1,4 @@
-"""What ``_workspace`` runs: programs and branches, as ``_program`` checked them."""
+"""What ``_workspace`` runs: programs, as ``_program`` checked them."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -33,44 +33,23 @@ cdef enum:
     IS_LATE = 4      # computed for new sizes; number = the tensor whose memory it is
 
 
-cdef struct ht_copy:    # of an operand of a branch, or a constant, to another operand
-    const char *constant
-    int source, target  # input number i of the call, or output number -1 - i
-    int64_t bytes
-
-
-cdef struct ht_branch:
-    ht_tensor *tensors
-    ht_call *calls
-    ht_kernel_fn *functions
-    int num_calls, num_outside, num_copies
-    const int32_t *outside  # tensors that are operands of the call
-    int32_t *operand_of     # which of them
-    ht_copy *copies
-    int failed              # the call that failed last, or -1
-
-
 cdef struct ht_branches:  # what the ``ints`` of a call of the kernel ``branch`` are in a workspace
-    ht_branch branch[2]
-    int taken
-
-
-cdef class Branch:
-    cdef readonly Program program
-    cdef readonly object inputs
-    cdef readonly object outputs
-    cdef readonly object copies
-    cdef object copy_bytes
-    cdef int fit(self, bytes_in, bytes_out) except -1
+    const ht_call *calls    # of the program
+    const ht_kernel_fn *functions
+    int64_t begin[3]        # the calls of branch i are those from begin[i] to begin[i + 1] - 1
+    int failed              # the call that failed last, or -1
+    const char *arena_start
+    int64_t arena_size
+    int num_threads
 
 
 cdef class Program:
     cdef readonly object constants
     cdef readonly object labels
-    cdef readonly object branches  # per call, None or two `Branch`
     cdef readonly int num_inputs
     cdef readonly int num_outputs
     cdef readonly int num_calls
+    cdef readonly int end_call     # the calls from it on run within branches
     cdef readonly int64_t arena_bytes
     cdef readonly object output_specs
     cdef readonly object input_specs

@@ -320,11 +320,11 @@ def test_a_dense_block_copies_nothing() -> None:
         Call("concat", (x, a, b), (second,), (1,), (), 3),
     ]
     made = [Call("fill", (), (x,), (), (), 0), *calls]
-    joined, parts = memory.join(made, set())
+    joined, parts = memory.join(made, set(), iter(range(5, 9)).__next__)
     assert [call.kernel for call in joined] == ["fill", "unary", "unary"]
     assert parts == {0: (3, 0), 1: (3, 64), 3: (4, 0), 2: (4, 192)}
     # An output of the program is not a part of another value.
-    joined, parts = memory.join(made, {3})
+    joined, parts = memory.join(made, {3}, iter(range(5, 9)).__next__)
     assert [call.kernel for call in joined] == ["fill", "unary", "concat", "unary"]
     assert parts == {0: (4, 0), 1: (4, 64), 2: (4, 192)}
 

@@ -18,7 +18,7 @@ from ...model.constants import release_pages
 from .memory import Buffers, Parts, assign_buffers, place_in_arena
 from .registry import NodePlan
 from .tracing import Tracing
-from .values import Call, Late, Packed, Value
+from .values import Call, Late, Packed, Value, in_order
 
 __all__ = ["assemble"]
 
@@ -44,13 +44,13 @@ def assemble(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     aliases: Sequence[Value],
-    labels: Sequence[object],
     nodes: Sequence[NodePlan],
     packed: Packed,
     tracing: Tracing | None,
 ) -> tuple[_program.Program, tuple[int, ...], Mapping[int, int]]:
-    """Place the storages, number the tensors, and make the program; returns it, the node of each call, and the tensor
-    of each value, by id. ``aliases``: values whose shapes the program must know, if they depend on sizes."""
+    """Place the storages, number the tensors, and make the program; returns it, the node of each call outside of
+    branches, and the tensor of each value, by id. ``aliases``: values whose shapes the program must know, if they
+    depend on sizes."""
     place: dict[int, tuple[int, int]] = {}  # storage -> (kind, number)
     for position, value in enumerate(inputs):
         place[value.storage] = (_program.INPUT, position)
@@ -58,16 +58,22 @@ def assemble(
         place[value.storage] = (_program.OUTPUT, position)
     table = _Tensors(packed, place)
     if tracing is None:
-        arena_bytes = place_in_arena(calls, place, parts)
-        entries = table.entries(calls, labels)
+        arena_bytes = place_in_arena([*in_order(calls)], place, parts)
+        entries = table.entries(calls, nodes)
         program = _program.Program(
-            table.tensors, entries, table.constants, _types(inputs), _types(outputs), arena_bytes
+            table.tensors,
+            entries,
+            table.constants,
+            _types(inputs),
+            _types(outputs),
+            arena_bytes,
+            end_call=len(calls),
         )
         return program, tuple(call.node for call in calls), table.number
 
-    buffers = assign_buffers(calls, place, parts)
+    buffers = assign_buffers([*in_order(calls)], place, parts)
     trace = tracing.trace
-    for call in calls:
+    for call in in_order(calls):
         for operand in call.inputs:
             if operand is not None and operand.late is not None and operand.storage not in place:
                 tracing.number_of(operand)
@@ -81,8 +87,7 @@ def assemble(
         place.setdefault(value.storage, (_program.LATE, owner))
     table.buffers = buffers
     table.offsets, arena_bytes = buffers.layout()
-    late = table.entries(tracing.late_calls, [nodes[call.node] for call in tracing.late_calls])
-    entries = table.entries(calls, labels)
+    entries = table.entries(calls, nodes, tracing.late_calls)
     output_tensors = [table.number_of(value) for value in outputs]
     for value in aliases:
         if any(map(is_symbolic, value.shape)):
@@ -92,12 +97,12 @@ def assemble(
         kind, owner = table.tensors[number][2:]
         if kind == _program.LATE:
             trace.share(number, owner)
-    position = sum(len(entry[3]) for entry in late)
-    for call in calls:
-        for at, parameter in enumerate(call.ints):
+    first_call, position = len(tracing.late_calls), 0
+    for number, (call, entry) in enumerate(zip(_listed(calls, tracing.late_calls), entries, strict=True)):
+        for at, parameter in enumerate(call.ints if number >= first_call else ()):
             if is_symbolic(parameter):
                 trace.store_int(position + at, parameter)
-        position += len(call.ints)
+        position += len(entry[3])
     places = []
     for number, (buffer, begin) in table.buffer_of.items():
         if is_symbolic(begin):
@@ -121,13 +126,14 @@ def assemble(
     )
     program = _program.Program(
         table.tensors,
-        [*late, *entries],
+        entries,
         table.constants,
         _types(inputs),
         _types(outputs),
         arena_bytes,
         sizes,
-        len(late),
+        first_call,
+        first_call + len(calls),
     )
     return program, tuple(call.node for call in calls), table.number
 
@@ -194,16 +200,31 @@ class _Tensors:
         bytewise = _kernels.bytewise_operand(call.kernel)
         return [self.number_of(value, at == bytewise) for at, value in enumerate(call.inputs)]
 
-    def entries(self, calls: Sequence[Call], labels: Sequence[object]) -> list[tuple[Any, ...]]:
-        return [
-            (
-                call.kernel,
-                self._operands_of(call),
-                [self.number_of(value) for value in call.outputs],
-                tuple(map(hint, call.ints)),
-                call.floats,
-                label,
-                call.branches,
-            )
-            for call, label in zip(calls, labels, strict=True)
-        ]
+    def entries(
+        self, calls: Sequence[Call], nodes: Sequence[NodePlan], late_calls: Sequence[Call] = ()
+    ) -> list[tuple[Any, ...]]:
+        """The calls of the program, in the order of `_listed`."""
+        entries = []
+        end = len(late_calls) + len(calls)
+        for number, call in enumerate(_listed(calls, late_calls)):
+            ints = tuple(map(hint, call.ints))
+            if call.branches:
+                middle = end + len(call.branches[0])
+                ints = (end, middle, middle + len(call.branches[1]))
+                end = ints[2]
+            label = call.label
+            if label is None:  # late calls are never named
+                label = call.kernel if number < len(late_calls) else nodes[call.node]
+            outputs = [self.number_of(value) for value in call.outputs]
+            entries.append((call.kernel, self._operands_of(call), outputs, ints, call.floats, label))
+        return entries
+
+
+def _listed(calls: Sequence[Call], late_calls: Sequence[Call]) -> list[Call]:
+    """The calls in the order of the program: late calls, ``calls``, and then the calls of branches, those of a call's
+    first branch before those of its second."""
+    listed = [*late_calls, *calls]
+    for call in listed:  # which grows
+        for branch in call.branches:
+            listed += branch
+    return listed

@@ -30,10 +30,13 @@ Parts = Mapping[int, tuple[int, int]]
 """Storage -> its whole, and the byte of the whole at which it begins. The whole may itself be a part."""
 
 
-def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, tuple[int, int]]]:
+def join(
+    calls: Sequence[Call], taken: Set[int], new_storage: Callable[[], int]
+) -> tuple[list[Call], dict[int, tuple[int, int]]]:
     """Remove concatenations and slices by making storages parts of others; returns the remaining calls and the parts.
 
-    ``taken``: storages outside the arena, which are inputs and outputs of the program. They are never parts or wholes.
+    ``taken``: storages outside the arena, which are inputs and outputs of the program; for the calls of a branch, also
+    storages that other calls use. They are never parts or wholes.
 
     A slice becomes a part of its source if it is one contiguous, aligned piece (`_begin_of_slice`), the source is
     computed in this program and complete before the slice, and no other call writes the result.
@@ -50,7 +53,6 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
         for value in call.outputs:
             sizes[value.storage] = max(sizes.get(value.storage, 0), _bytes(value))
     parts: dict[int, tuple[int, int]] = {}
-    new_storage = max((*last_maker, *taken), default=0) + 1
     joined: list[Call] = []
     for position, call in enumerate(calls):
         begin = _begin_of_slice(call)
@@ -84,10 +86,9 @@ def join(calls: Sequence[Call], taken: Set[int]) -> tuple[list[Call], dict[int, 
             continue
         for value, begin, in_place in zip(operands, begins, own, strict=True):
             if not in_place and value.size:
-                parts[new_storage] = (whole.storage, begin)
-                copy = Value(value.dtype, value.shape, None, new_storage)
+                copy = Value(value.dtype, value.shape, None, new_storage())
+                parts[copy.storage] = (whole.storage, begin)
                 joined.append(dataclasses.replace(call, kernel="identity", inputs=(value,), outputs=(copy,), ints=()))
-                new_storage += 1
     return joined, parts
 
 
@@ -230,6 +231,7 @@ class Buffers:
 def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], parts: Parts) -> Buffers:
     """Decide which storages without a place share memory.
 
+    ``calls``: all calls, with those of branches (`in_order`). Memory is assigned as if all of them ran.
     ``place``: storage -> (kind, number), as the planner's header defines them; storages that take over the memory of an
     output are added. ``parts``: see `join`.
 
@@ -274,7 +276,7 @@ def assign_buffers(calls: Sequence[Call], place: dict[int, tuple[int, int]], par
     wholes = {root(part)[0] for part in parts}
     renamed: dict[int, int] = {}  # storage -> the storage whose memory it takes over
     for position, call in enumerate(calls):
-        allowed, shared = _rule(call.kernel) if not call.branches else ((), False)
+        allowed, shared = ((), False) if call.branches else _rule(call.kernel)
         for at in allowed:
             operand, result = call.inputs[at] if at < len(call.inputs) else None, call.outputs[0]
             if operand is None or operand.data is not None or operand.storage not in first:

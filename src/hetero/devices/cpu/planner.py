@@ -28,7 +28,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +48,7 @@ from .order import late_order
 from .registry import NodePlan, dtype_trouble
 from .segment import Segment
 from .tracing import Tracing, is_readable
-from .values import MAX_DIMS, Call, Context, NeedsData, NeedsHost, Packed, Value, is_opaque, type_of
+from .values import MAX_DIMS, Call, Context, NeedsData, NeedsHost, Packed, Value, in_order, is_opaque, type_of
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -72,7 +72,6 @@ class Planner:
     ``constants``: values that are known in addition to the model's own constants.
     ``packed``: the packed constants of the enclosing planner, to share them.
     ``folded``: nodes whose results are in ``constants``, as far as other nodes read them.
-    ``repeated``: whether the model is the body of a Loop or Scan, or a branch in one.
     ``elsewhere``: nodes that are not part of plans (see `hosted`).
 
     Thread-safe: threads only add to the shared dictionaries, and two threads add equal entries.
@@ -89,13 +88,11 @@ class Planner:
         constants: Mapping[int, Value] | None = None,
         packed: Packed | None = None,
         folded: Collection[int] = (),
-        repeated: bool = False,
         elsewhere: Collection[int] = (),
     ) -> None:
         self.model = model
         self.input_ids = tuple(model.input_ids if input_ids is None else input_ids)
         self.output_ids = tuple(model.output_ids if output_ids is None else output_ids)
-        self.repeated = repeated
         self._transform = transform
         self._has_fixed_sizes = input_ids is None and all(map(_has_fixed_sizes, model.inputs))
         self._packed = Packed() if packed is None else packed
@@ -214,9 +211,9 @@ class Planner:
                 raise NeedsHost
             return made
         branch, captured = self.child(i, int(bool(context.known(condition).reshape(()).item())))
-        return branch._inline(context, [inputs[position] for position in captured], self.nodes[i])
+        return branch.inline(context, [inputs[position] for position in captured], self.nodes[i])
 
-    def _inline(self, context: Context, inputs: Sequence[Value | None], around: NodePlan) -> Sequence[Value]:
+    def inline(self, context: Context, inputs: Sequence[Value | None], around: NodePlan) -> Sequence[Value]:
         """Lower all nodes of this body as a part of ``around``, a node of the enclosing planner; returns the body's
         outputs. Raises `NeedsHost` if the plan would have to be cut inside."""
         values: dict[int, Value] = {}
@@ -233,7 +230,7 @@ class Planner:
             raise NeedsHost from None
         finally:
             context.stages, context.node = stages, outer
-        for call in context.calls[begin:]:
+        for call in in_order(context.calls[begin:]):
             call.label = _Within(call.label or self.nodes[call.node], around)
             call.node = outer
         results = [values.get(number) or self.constant(number) for number in self.output_ids]
@@ -262,7 +259,6 @@ class Planner:
                     output_ids=body.results,
                     constants=constants,
                     packed=self._packed,
-                    repeated=self.repeated or plan.node.op_type != "If",
                 )
                 self._children[i, graph] = (planner, tuple(position for _, position in passed))
             return self._children[i, graph]
@@ -305,11 +301,6 @@ class Planner:
         types = {value: (dtype, shape) for value, shape, dtype in zip(self.input_ids, shapes, dtypes, strict=True)}
         axes = None if symbolic is None else dict(zip(self.input_ids, symbolic, strict=True))
         return self._planned(0, types, {}, axes, waited)
-
-    def whole(self, incoming: dict[int, Value]) -> Segment | None:
-        """The only segment for these inputs; None if there are several or a node runs between segments."""
-        segment = self._segment(0, incoming, Context(self._packed))
-        return segment if segment.host < 0 and segment.next_node < 0 else None
 
     def following(
         self, segment: Segment, arrays: Mapping[int, NDArray[Any]], waited: Mapping[int, NDArray[Any]], symbolic: bool
@@ -469,8 +460,8 @@ class Planner:
         calls: Sequence[Call] = context.calls
         parts: Parts = {}
         if self._transform:
-            calls = fuse(context, output_of_storage)
-            calls, parts = join(calls, output_of_storage.keys() | input_of_storage.keys())
+            taken = output_of_storage.keys() | input_of_storage.keys()
+            calls, parts = _transformed(context, calls, output_of_storage.keys(), taken)
         appended: dict[int, Appended] = {}
         reads_inputs = tuple(inputs) == self.input_ids
         if stop == len(self.nodes) and host < 0 and reads_inputs:
@@ -488,7 +479,6 @@ class Planner:
             [incoming[n] for n in inputs],
             [values[n] for n in outputs],
             [values[n] for n in aliases],
-            [self.nodes[call.node] if call.label is None else call.label for call in calls],
             self.nodes,
             self._packed,
             context if isinstance(context, Tracing) else None,
@@ -525,6 +515,19 @@ class Planner:
             ),
             reads_inputs=reads_inputs,
         )
+
+
+def _transformed(
+    context: Context, calls: Sequence[Call], kept: Set[int], taken: Set[int]
+) -> tuple[list[Call], dict[int, tuple[int, int]]]:
+    """The calls after fusion and `join`, and the parts. Those of each branch are transformed apart from all others."""
+    changed, parts = join(fuse(context, calls, kept), taken, context.new_storage)
+    for call in changed:
+        outside = {value.storage for value in (*call.inputs, *call.outputs) if value is not None}
+        for branch in call.branches:
+            branch[:], within = _transformed(context, branch, outside, outside)
+            parts.update(within)
+    return changed, parts
 
 
 def _has_fixed_sizes(port: Port) -> bool:

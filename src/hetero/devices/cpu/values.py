@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import _kernels, _program
+from ... import _kernels
 from ..._sizes import whole
 from ...errors import InferenceError
 from ...model.constants import release_pages
@@ -125,7 +125,17 @@ class Call:
             self.label,
         )
 
-    branches: tuple[_program.Branch, ...] = ()  # only of the kernel ``branch``: if its first operand is false, if true
+    branches: tuple[list[Call], ...] = ()
+    """Only of the kernel ``branch``: the calls that run if its first operand is false, and those that run if it is
+    true. All values from outside that they read are among its other operands."""
+
+
+def in_order(calls: Iterable[Call]) -> Iterator[Call]:
+    """All calls, each followed by the calls of its branches."""
+    for call in calls:
+        yield call
+        for branch in call.branches:
+            yield from in_order(branch)
 
 
 PACKING_VERSION = _kernels.constant("PACKING_VERSION")

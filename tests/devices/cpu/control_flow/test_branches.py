@@ -12,6 +12,8 @@ import pytest
 
 import hetero
 from hetero import InferenceError, _program, _workspace
+from hetero.devices.cpu.operators.elementwise import unary_code
+from hetero.devices.cpu.runner import CpuRunner
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>\n'
 X = np.array([1.5, -2, 3, 0.25], np.float32)
@@ -78,6 +80,12 @@ def compiled(text: str) -> tuple[hetero.CompiledModel, Any]:
     return hetero.compile(proto, "CPU"), session
 
 
+def compare(model: hetero.CompiledModel, session: Any, feeds: dict[str, np.ndarray]) -> None:
+    for found, wanted in zip(model(feeds).values(), session.run(None, feeds), strict=True):
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def is_one_program(model: hetero.CompiledModel) -> bool:
     """Whether the last planned segments hold no node that runs between two of them."""
     return all(segment.host < 0 for segment in model._plans.segments())  # type: ignore[attr-defined]
@@ -101,6 +109,100 @@ def test_an_if_in_every_iteration(name: str, iterations: int) -> None:
     feeds = {"n": np.array(iterations), "v0": X, "x": X[::-1].copy()}
     for found, wanted in zip(model(feeds).values(), session.run(None, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+# The two branches of an If whose operand is v, float[d]: -> p, float[d].
+OF_ANY_SIZE = {
+    "calls": ("a = Exp (v)  b = Mul (a, v)  p = Sub (a, b)", "a = Abs (v)  b = Sqrt (a)  p = Div (b, v)"),
+    "captures": ("p = Identity (v)", "p = Identity (u)"),
+    "a value that follows from the size": (
+        "s = Shape (v)  f = Squeeze (s)  r = Range (nought, f, step)  q = Cast <to = 1> (r)  p = Mul (v, q)",
+        "s = Shape (v)  p = Expand (half, s)",
+    ),
+    "parts of a whole": (
+        "a = Exp (v)  b = Neg (v)  k = Concat <axis = 0> (a, b)  s = Shape (v)  t = Add (s, one)"
+        "  p = Slice (k, one, t)",
+        "a = Exp (v)  b = Slice (a, zero, one)  k = Slice (a, one, many)  p = Concat <axis = 0> (k, b)",
+    ),
+    "a branch within": (
+        "a = Exp (v)  least = ReduceMin <keepdims = 0> (v)  low = Less (least, half)"
+        "  b = If (low) <then_branch = tt () => (float[d1] r) { k = Add (a, v)  r = Mul (k, a) },"
+        "                else_branch = te () => (float[d2] r) { k = Neg (v)  r = Add (k, u) }>  p = Sub (b, a)",
+        "a = Neg (v)  p = Add (a, u)",
+    ),
+}
+
+
+def of_any_size(then: str, other: str, is_looped: bool) -> str:
+    graphs = (
+        f"u = Neg (v)  p = If (c) <then_branch = t () => (float[e1] p) {{ {then} }}, "
+        f"else_branch = e () => (float[e2] p) {{ {other} }}>"
+    )
+    constants = """zero = Constant <value = int64[1] {0}> ()  one = Constant <value = int64[1] {1}> ()
+        many = Constant <value = int64[1] {99}> ()  half = Constant <value = float {0.5}> ()
+        nought = Constant <value = int64 {0}> ()  step = Constant <value = int64 {1}> ()"""
+    if not is_looped:
+        return f"g (bool c, float[d] v) => (float[e] w) {{ {constants} {graphs} w = Mul (p, u) }}"
+    return f"""g (int64 n, float[d] x) => (float[e] y, float[k] sums) {{
+        {constants}
+        three = Constant <value = int64 {{3}}> ()
+        y, sums = Loop (n, , x) <body = body (int64 i, bool go, float[f] v) => (bool more, float[h] w, float sum) {{
+            more = Identity (go)  rest = Mod (i, three)  c = Equal (rest, nought)
+            {graphs}
+            w = Concat <axis = 0> (p, x)
+            sum = ReduceSum <keepdims = 0> (p)
+        }}>
+    }}"""
+
+
+@pytest.mark.parametrize("name", OF_ANY_SIZE)
+def test_branches_of_sizes_that_change(name: str) -> None:
+    model, session = compiled(of_any_size(*OF_ANY_SIZE[name], is_looped=False))
+    for size in (4, 4, 5, 4, 1, 0, 7, 4):
+        for condition in (True, False):
+            compare(model, session, {"c": np.array(condition), "v": np.resize(X, size)})
+    assert is_one_program(model)
+
+
+@pytest.mark.parametrize("name", OF_ANY_SIZE)
+def test_branches_in_a_loop_whose_value_grows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, session = compiled(of_any_size(*OF_ANY_SIZE[name], is_looped=True))
+    for size in (4, 1, 3):
+        for count in (0, 1, 2, 9):
+            compare(model, session, {"n": np.array(count), "x": np.resize(X, size)})
+    starts: list[int] = []  # of iterations in C
+    iterate = CpuRunner.iterate
+
+    def counted(runner: CpuRunner, *arguments: Any) -> Any:
+        end, proceed = iterate(runner, *arguments)
+        starts.append(end - arguments[-2])
+        return end, proceed
+
+    monkeypatch.setattr(CpuRunner, "iterate", counted)
+    compare(model, session, {"n": np.array(9), "x": X})
+    assert starts == [9]
+
+
+def test_a_branch_that_fails_for_some_sizes() -> None:
+    """Only if it is taken, and the request is usable afterwards."""
+    text = """g (int64 n, int64 limit, float[d] x) => (float[e] y) {
+        y = Loop (n, , x) <body = body (int64 i, bool go, float[f] v) => (bool more, float[h] w) {
+            more = Identity (go)  c = Less (i, limit)
+            three = Constant <value = int64[1] {3}> ()  one = Constant <value = int64[1] {1}> ()
+            p = If (c) <then_branch = t () => (float[e1] p) { p = Neg (v) },
+                        else_branch = e () => (float[e2] p) { at = Sub (three, one)  q = Gather (v, three)
+                                                              p = Add (v, q) }>
+            s = Constant <value = int64[1] {0}> ()  z = Constant <value = int64[1] {-1}> ()
+            w = Slice (p, s, z)
+        }>
+    }"""
+    model, session = compiled(text)
+    x = np.arange(6, dtype=np.float32)
+    for _ in range(2):
+        compare(model, session, {"n": np.array(5), "limit": np.array(9), "x": x})
+        compare(model, session, {"n": np.array(3), "limit": np.array(2), "x": x})
+        with pytest.raises(InferenceError, match=r"iteration 3.*Gather"):
+            model({"n": np.array(5), "limit": np.array(3), "x": x})
 
 
 @pytest.mark.parametrize("condition", [np.array(True), np.array([True]), np.array([[False]])])
@@ -168,37 +270,29 @@ def test_an_error_names_the_node_within_the_branch() -> None:
         model({**feeds, "n": np.array(3)})
 
 
-def test_branches_that_do_not_fit_are_refused() -> None:
-    four = ((4,), np.dtype(np.float32))
-    inner = _program.Program(
-        [(np.dtype(np.float32), (4,), 2, 0), (np.dtype(np.float32), (4,), 3, 0)],
-        [("identity", [0], [1], (), (), "copy")],
-        [], [four], [four], 0,
-    )  # fmt: skip
+def test_programs_whose_branches_are_no_calls_behind_them_are_refused() -> None:
+    four, flag = ((4,), np.dtype(np.float32)), ((), np.dtype(np.bool_))
 
-    def program(branch: _program.Branch, size: int = 4, condition: Any = np.bool_) -> _program.Program:
-        tensors = [(np.dtype(condition), (), 2, 0), (np.dtype(np.float32), (size,), 2, 1), (four[1], (4,), 3, 0)]
-        entry = ("branch", [0, 1], [2], (), (), "if", (branch, branch))
-        inputs = [((), np.dtype(condition)), ((size,), np.dtype(np.float32))]
-        return _program.Program(tensors, [entry], [], inputs, [four], 0)
+    def program(
+        ints: tuple[int, int, int], end_call: int = 1, condition: tuple[Any, Any] = flag, operands: Any = (0, 1)
+    ) -> _program.Program:
+        tensors = [(condition[1], condition[0], 2, 0), (four[1], (4,), 2, 1), (four[1], (4,), 3, 0)]
+        calls = [
+            ("branch", operands, [2], ints, (), "if"),
+            ("identity", [1], [2], (), (), "copy"),
+            ("unary", [1], [2], (unary_code("NEG"),), (0.0, 0.0), "neg"),
+        ]
+        return _program.Program(tensors, calls, [], [condition, four], [four], 0, None, 0, end_call)
 
-    fits = _program.Branch(inner, [1], [-1], [])
-    (found,) = _workspace.Workspace(program(fits)).run([np.array(True), X])
-    np.testing.assert_array_equal(found, X)
-    for branch in (
-        _program.Branch(inner, [2], [-1], []),
-        _program.Branch(inner, [1], [0], []),
-        _program.Branch(inner, [1], [-2], []),
-        _program.Branch(inner, [0], [-1], []),
-        _program.Branch(inner, [1], [-1], [(0, -1)]),
-        _program.Branch(inner, [1], [-1], [(np.zeros(3, np.float32), -1)]),
-        _program.Branch(inner, [1], [-1], [(1, 1)]),
-    ):
-        with pytest.raises(ValueError, match="operand"):
-            program(branch)
-    with pytest.raises(ValueError, match="operand"):
-        program(fits, size=5)
-    with pytest.raises(ValueError, match="condition"):
-        program(fits, condition=np.int64)
-    with pytest.raises(ValueError, match="per input"):
-        _program.Branch(inner, [], [-1], [])
+    for flag_value, wanted in ((False, X), (True, -X)):
+        (found,) = _workspace.Workspace(program((1, 2, 3))).run([np.array(flag_value), X])
+        np.testing.assert_array_equal(found, wanted)
+    for ints, end_call in (((0, 2, 3), 1), ((1, 2, 4), 1), ((2, 1, 3), 1), ((1, 2, 1), 1), ((1, 2, 3), 2)):
+        with pytest.raises(ValueError, match="calls behind it"):
+            program(ints, end_call)
+    for condition in (((), np.dtype(np.int64)), ((2,), np.dtype(np.bool_))):
+        with pytest.raises(ValueError, match="one bool"):
+            program((1, 2, 3), condition=condition)
+    for operands in ([], [-1]):
+        with pytest.raises(ValueError, match="one bool"):
+            program((1, 2, 3), operands=operands)

@@ -1,28 +1,26 @@
 """A small If whose condition is computed at run time, as one kernel call.
 
-Both branches are planned. If each is one program and both give results of the same types and shapes, the call `branch`
-runs one of the two programs, so a Loop or Scan around the If can run its iterations in C. Every other If runs between
-two segments (`run.py`), and only the branch that is taken is planned. That includes branches with many nodes or large
-constants, because planning packs constants that a run may never need, and branches whose operands have symbols as
-sizes: the call would hold for these sizes only. In a Loop or Scan, iterations in C are worth more than a plan for all
-sizes.
+Both branches are lowered. The call `branch` runs the calls of one of them, so a Loop or Scan around the If can run its
+iterations in C. The calls of a branch share the arena, the sizes and the symbols of the program around them, but no
+rewrite reaches from a branch to other calls, because these run in any case.
+
+Conditions: neither branch is cut or fails in planning; both give results of the same types and shapes, which may depend
+on sizes; and the branches have few nodes and no large constants, because planning packs constants that a run may never
+need. Every other If runs between two segments (`run.py`), and only the branch that is taken is planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .... import _program
-from ...._sizes import is_symbolic
 from ....errors import HeteroError
-from ..values import Call, Context, Value
+from ..values import Call, Context, NeedsHost, Value, in_order
 
 if TYPE_CHECKING:
     from ..registry import NestedGraph, NodePlan
-    from ..segment import Segment
 
 __all__ = ["branched"]
 
@@ -34,63 +32,60 @@ class Planner(Protocol):
 
     @property
     def nodes(self) -> Sequence[NodePlan]: ...
-    @property
-    def input_ids(self) -> Sequence[int]: ...
-    @property
-    def output_ids(self) -> Sequence[int]: ...
-    @property
-    def repeated(self) -> bool: ...
     def child(self, i: int, graph: int) -> tuple[Planner, tuple[int, ...]]: ...
-    def whole(self, incoming: dict[int, Value]) -> Segment | None: ...
+    def inline(self, context: Context, inputs: Sequence[Value | None], around: NodePlan) -> Sequence[Value]: ...
 
 
 def branched(planner: Planner, context: Context, i: int, inputs: Sequence[Value | None]) -> list[Value] | None:
     """Lower node ``i``, an If, to one call; None unless the conditions in the header hold."""
-    plan = planner.nodes[i]
-    condition = inputs[0]
+    plan, condition = planner.nodes[i], inputs[0]
     assert plan.nested is not None
-    if condition is None or condition.size != 1 or condition.dtype != np.bool_ or condition.data is not None:
+    if condition is None or condition.size != 1 or condition.dtype != np.bool_:
         return None
     if not all(_is_small(graph) for graph in plan.nested.graphs):
         return None
-    operands: dict[int, int] = {}  # id of a Value -> its position among the call's operands
-    values: list[Value] = [condition]
-    planned = []
-    for graph in range(2):
-        child, captured = planner.child(i, graph)
-        incoming: dict[int, Value] = {}
-        for number, position in zip(child.input_ids, captured, strict=True):
-            value = inputs[position]
-            assert value is not None, "captures are present"
-            if any(map(is_symbolic, value.shape)) and not planner.repeated:
-                return None
-            sizes = tuple(int(size) for size in value.shape)  # plans of branches hold for these sizes only
-            incoming[number] = Value(value.dtype, sizes, value.data, shared=value.shared)
-            if value.data is None and id(value) not in operands:
-                operands[id(value)] = len(values)
-                values.append(value)
-        try:
-            segment = child.whole(incoming)
-        except HeteroError:  # the error must only be raised if this branch is taken
-            return None
-        if segment is None:
-            return None
-        numbers = {
-            number: operands[id(inputs[position])]
-            for number, position in zip(child.input_ids, captured, strict=True)
-            if incoming[number].data is None
-        }
-        planned.append((child, segment, numbers))
-    count = len(plan.outputs)
-    types = [[_type_of(child, segment, at) for at in child.output_ids[:count]] for child, segment, _ in planned]
+    outer = context.calls
+    branches: list[list[Call]] = []
+    results: list[Sequence[Value]] = []
+    try:
+        for graph in range(2):
+            child, captured = planner.child(i, graph)
+            context.calls = []
+            results.append(child.inline(context, [inputs[position] for position in captured], plan))
+            branches.append(context.calls)
+    except (HeteroError, NeedsHost):  # an error must only be raised if its branch is taken
+        return None
+    finally:
+        context.calls = outer
+    types = [[(value.dtype, value.shape) for value in values[: len(plan.outputs)]] for values in results]
     if types[0] != types[1]:
         return None
-    made = []
-    for shape, dtype in types[0]:
-        made.append(Value(dtype, shape, storage=context.new_storage()))
-    branches = tuple(_branch(child.output_ids[:count], segment, numbers) for child, segment, numbers in planned)
-    context.calls.append(Call("branch", tuple(values), tuple(made), (), (), i, None, branches))
+    made = [Value(dtype, shape, storage=context.new_storage()) for dtype, shape in types[0]]
+    for calls, values in zip(branches, results, strict=True):
+        _store(calls, values, made, i)
+    read = {
+        value.storage for calls in branches for call in in_order(calls) for value in call.inputs if value is not None
+    }
+    captures = {id(value): value for value in inputs[1:] if value is not None and value.data is None}
+    operands = (condition, *(value for value in captures.values() if value.storage in read))
+    context.calls.append(Call("branch", operands, tuple(made), (), (), i, None, tuple(branches)))
     return made
+
+
+def _store(calls: list[Call], values: Sequence[Value], made: Sequence[Value], node: int) -> None:
+    """Let the calls of a branch write its results, ``values``, to the storages of ``made``. A result that the calls do
+    not compute, or that is listed twice, is copied there."""
+    written = {value.storage for call in calls for value in call.outputs}
+    renamed: dict[int, int] = {}
+    for value, target in zip(values, made, strict=False):
+        if value.data is None and value.storage in written and value.storage not in renamed:
+            renamed[value.storage] = target.storage
+        else:
+            calls.append(Call("identity", (value,), (target,), (), (), node))
+    for call in in_order(calls):
+        for operand in (*call.inputs, *call.outputs):
+            if operand is not None and operand.storage in renamed:
+                operand.storage = renamed[operand.storage]
 
 
 def _is_small(graph: NestedGraph) -> bool:
@@ -98,44 +93,3 @@ def _is_small(graph: NestedGraph) -> bool:
         return False
     read = {value for plan in graph.nodes for value in plan.inputs if value >= 0 and graph.model.is_constant[value]}
     return sum(graph.model.constant(value, aligned=False).nbytes for value in sorted(read)) <= _MAX_BYTES
-
-
-def _type_of(child: Planner, segment: Segment, value: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    constant = segment.known.get(value)
-    if constant is not None:
-        return constant.shape, constant.dtype
-    source, shape = segment.aliases.get(value, (value, None))
-    program = segment.program
-    if source in segment.outputs:
-        spec = program.output_specs[segment.outputs.index(source)]
-    else:
-        spec = program.input_specs[segment.inputs.index(source)]
-    assert not isinstance(shape, int), "a branch is planned for single sizes"
-    return (spec[0] if shape is None else shape), spec[1]
-
-
-def _branch(results: Sequence[int], segment: Segment, numbers: Mapping[int, int]) -> _program.Branch:
-    """A branch of the call. ``results``: value ids of its outputs, in the order of the call's outputs. ``numbers``:
-    value id of an input of the branch -> position among the call's operands.
-
-    In `_program.Branch`, the call's output number ``at`` is written -1 - ``at``. An output that the program does not
-    write itself is a copy: of a known array, of an operand, or of another output."""
-    outputs: dict[int, int] = {}  # value id -> the call's output that the program writes
-    copies: list[tuple[int | np.ndarray[Any, Any], int]] = []
-    later = []
-    for at, value in enumerate(results):
-        source = segment.aliases.get(value, (value, None))[0]
-        if value in segment.known:
-            copies.append((segment.known[value], -1 - at))
-        elif source in numbers:
-            copies.append((numbers[source], -1 - at))
-        elif source in outputs:
-            later.append((outputs[source], -1 - at))
-        else:
-            outputs[source] = -1 - at
-    return _program.Branch(
-        segment.program,
-        [numbers[value] for value in segment.inputs],
-        [outputs[value] for value in segment.outputs],
-        [*copies, *later],
-    )

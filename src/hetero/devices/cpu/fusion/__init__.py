@@ -7,7 +7,7 @@ fused call stands for the node that does most of its work.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ..values import Call, Context
 from . import (
@@ -41,9 +41,9 @@ PASSES = (
 )
 
 
-def fuse(context: Context, kept: Collection[int]) -> list[Call]:
-    """Return the calls of ``context`` after all passes. ``kept``: storages that are read after the segment."""
-    placed = conversions.place_conversions(context.calls, kept, chains.may_join, context.new_storage)
+def fuse(context: Context, calls: Sequence[Call], kept: Collection[int]) -> list[Call]:
+    """Return ``calls`` after all passes, without those of branches. ``kept``: storages that are read after them."""
+    placed = conversions.place_conversions(calls, kept, chains.may_join, context.new_storage)
     graph = CallGraph(placed, kept)
     gathered.multiply_in_place(graph, context)
     for run in PASSES:
