@@ -183,6 +183,25 @@ def test_branches_in_a_loop_whose_value_grows(name: str, monkeypatch: pytest.Mon
     assert starts == [9]
 
 
+def test_a_branch_that_follows_from_sizes_computes_from_them() -> None:
+    """One plan for all sizes of a branch. The branch has more nodes than the model around it."""
+    text = """g (float[d] x) => (float[e] y) {
+        three = Constant <value = int64 {3}> ()
+        n = Size (x)  big = Greater (n, three)
+        y = If (big) <then_branch = t () => (float[e1] p) {
+            nought = Constant <value = int64 {0}> ()  step = Constant <value = int64 {1}> ()
+            a = Neg (x)  b = Abs (a)  c = Exp (b)  f = Neg (c)
+            k = Range (nought, n, step)  q = Cast <to = 1> (k)  p = Mul (f, q)
+        }, else_branch = e () => (float[e2] p) { p = Neg (x) }>
+    }"""
+    model, session = compiled(text)
+    for size in (4, 5, 6, 7, 2, 3, 9, 10):
+        compare(model, session, {"x": np.resize(X, size)})
+    plans = model._plans  # type: ignore[attr-defined]
+    assert [segment.program.sizes is not None for segment in plans.segments()].count(False) == 1
+    assert not plans.planner.unfit
+
+
 def test_a_branch_that_fails_for_some_sizes() -> None:
     """Only if it is taken, and the request is usable afterwards."""
     text = """g (int64 n, int64 limit, float[d] x) => (float[e] y) {

@@ -137,7 +137,7 @@ def _scan(
         assert value is not None, "checked when the model was examined"
         if not -value.ndim <= axis < value.ndim:
             raise InferenceError(f"scan_input_axes has {axis}, its input {position} has shape {list(value.shape)}")
-        tracks.append(np.require(np.moveaxis(value, axis, 0), requirements=("C", "A")))
+        tracks.append(_moved(value, axis, 0))
     lengths = {len(track) for track in tracks}
     if len(lengths) != 1:
         raise InferenceError(f"the scanned inputs have different lengths: {sorted(lengths)}")
@@ -173,8 +173,14 @@ def _scan(
         result = stack.result(body, num_states + at)
         if not -result.ndim <= axis < result.ndim:
             raise InferenceError(f"scan_output_axes has {axis}, its output {at} has {result.ndim} dimensions")
-        outputs.append(np.ascontiguousarray(np.moveaxis(result[::-1] if back else result, 0, axis)))
+        outputs.append(_moved(result[::-1] if back else result, 0, axis))
     return [*state, *outputs]
+
+
+def _moved(value: _Array, source: int, target: int) -> _Array:
+    """``value`` with an axis at another position, C-contiguous."""
+    # np.moveaxis takes microseconds even if it moves nothing.
+    return np.ascontiguousarray(value if source == target else np.moveaxis(value, source, target))
 
 
 def _scan_of_opset_8(
