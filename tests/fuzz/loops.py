@@ -66,6 +66,7 @@ class Maker:
         self.rng = rng
         self.count = 0
         self.is_odd = False  # whether onnxruntime is known to fail
+        self.counters: list[str] = []  # integers that the loops around carry
 
     def pick(self, items: Sequence[Any]) -> Any:
         return items[int(self.rng.integers(len(items)))]
@@ -108,9 +109,9 @@ class Maker:
             lines.append(f"{cast} = Cast <to = 1> ({number})")
             lines.append(f"{added} = {self.pick(('Add', 'Sub', 'Min'))} ({v.name}, {cast})")
             lines.append(f"{made.name} = Sign ({added})")
-        elif kind == "at":  # the size depends on the number of the iteration
+        elif kind == "at":  # the size depends on the number of the iteration, or on a carried integer
             at, after = self.name(), self.name()
-            lines.append(f"{at} = Reshape ({number}, flat)")
+            lines.append(f"{at} = Reshape ({self.pick([number, *self.counters])}, flat)")
             lines.append(f"{after} = Add ({at}, {self.pick(('one', 'two'))})")
             begin, end = self.pick((("zero", at), (at, after), (at, "end")))
             if v.rank == 1 and self.chance(0.3):
@@ -192,8 +193,15 @@ class Maker:
         if is_scan:
             number = "number"
             values.append(scanned)
+        counter, after = self.name("c"), self.name("c")
+        has_counter = self.chance(0.4)
+        self.counters += [counter] * has_counter
         for _ in range(int(self.rng.integers(1, 4 if depth else 7))):
             self.step(lines, values, number, depth)
+        if has_counter:
+            self.counters.pop()
+            operand = self.pick(("one", "one", "two", counter))
+            lines.append(f"{after} = {self.pick(('Add', 'Add', 'Sub', 'Max'))} ({counter}, {operand})")
         condition, ends = ("", False) if is_scan else self.condition(lines, values, number, go)
         results = []
         for value in inside:
@@ -207,7 +215,7 @@ class Maker:
                 else:
                     self.is_odd = True
             results.append(chosen)
-        declared = [f"{self.type(value.rank)} {value.name}" for value in results]
+        declared = [f"{self.type(value.rank)} {value.name}" for value in results] + [f"int64[1] {after}"] * has_counter
         self.rows: list[tuple[str, str]] = []
         for _ in range(rows):
             name, v = self.name("row"), self.pick(values)
@@ -237,10 +245,13 @@ class Maker:
                 self.rows.append(("float", f", {self.name('d')}" + ", 3" * (v.rank - 1)))
             element, dims = self.rows[-1]
             declared.append(f"{element}{f'[{dims[2:]}]' if dims else ''} {name}")
-        arguments = [f"{self.type(value.rank)} {value.name}" for value in inside]
+        arguments = [f"{self.type(value.rank)} {value.name}" for value in inside] + [
+            f"int64[1] {counter}"
+        ] * has_counter
+        initial = [*(value.name for value in given), *[self.pick(("zero", "one", "two"))] * has_counter]
         self.ends = ends
         start = count if not (ends and self.chance(0.3)) else ""
-        outputs = [value.name for value in made] + [f"rows{at}" for at in range(rows)]
+        outputs = [value.name for value in made] + [self.name()] * has_counter + [f"rows{at}" for at in range(rows)]
         body = " ".join(lines)
         if is_scan:
             # onnxruntime requires states of constant size, and rejects some that are inputs of the body.
@@ -249,11 +260,11 @@ class Maker:
             return (
                 f"{', '.join(outputs)} = Scan <num_scan_inputs = 1, scan_input_directions = [{self.pick((0, 1))}], "
                 f"body = {self.name('b')} ({', '.join(arguments)}) => ({', '.join(declared)}) {{ {body} }}> "
-                f"({', '.join([*(value.name for value in given), 'z'])})"
+                f"({', '.join([*initial, 'z'])})"
             )
         return (
             f"{', '.join(outputs)} = Loop ({start}, {self.pick(('', '', 'begin'))}, "
-            f"{', '.join(value.name for value in given)}) <body = {self.name('b')} "
+            f"{', '.join(initial)}) <body = {self.name('b')} "
             f"({', '.join([f'int64 {number}', f'bool {go}', *arguments])}) => "
             f"({', '.join([f'bool {condition}', *declared])}) {{ {body} }}>"
         )

@@ -25,7 +25,7 @@ from .planner import Planner
 from .registry import NodePlan
 from .segment import Segment
 from .tracing import is_readable
-from .values import type_of
+from .values import MAX_DIMS, type_of
 
 __all__ = ["CpuRunner", "PlanCache", "hosted_error", "prepared", "run_hosted"]
 
@@ -72,8 +72,8 @@ class PlanCache:
         self._order: OrderedDict[int, tuple[Segment, Hashable, Hashable]] = OrderedDict()  # by id of the segment
         self._children: dict[tuple[int, int], tuple[PlanCache, tuple[int, ...]]] = {}
         self._with_states: dict[tuple[tuple[int, int], ...], PlanCache] = {}
-        self._numbered: dict[Hashable, list[Segment]] = {}  # see `numbered`
-        self._num_unnumbered = 0  # attempts that gave none
+        self._reading: dict[Hashable, list[Segment]] = {}  # see `reading`
+        self._num_not_reading = 0  # attempts that gave none
 
     def child(self, node: int, graph: int) -> tuple[PlanCache, tuple[int, ...]]:
         """The plans of a body of a control-flow node, and the positions among the node's inputs of the captured values
@@ -109,26 +109,31 @@ class PlanCache:
 
         return self._planned(point, shapes, plan, fits)
 
-    def numbered(self, inputs: Sequence[NDArray[Any]], fits: Fits) -> Segment | None:
-        """A plan of a Loop's body in which sizes depend on its first input, the number of the iteration. None if it
-        cannot be planned with symbols for this number and all sizes."""
+    def reading(
+        self, inputs: Sequence[NDArray[Any]], choices: Sequence[Sequence[int]], fits: Fits
+    ) -> Segment | None:
+        """A plan of a body in which sizes depend on elements of some inputs, as one program. ``choices``: positions of
+        these inputs; the first choice that suffices is used. None if the body cannot be planned with symbols for them
+        and all sizes."""
         types = [type_of(array) for array in inputs]
         point = tuple((dtype, len(shape)) for dtype, shape in types)
         with self._planning:
-            plans = self._numbered.setdefault(point, [])
+            plans = self._reading.setdefault(point, [])
             segment = next(filter(fits, plans), None)
-            if segment is None and len(plans) < MAX_SYMBOLIC and self._num_unnumbered < MAX_FAILURES:
-                shapes, axes = [shape for _, shape in types], [(True,) * len(shape) for _, shape in types]
-                number = {self.planner.input_ids[0]: inputs[0].copy()}
+            if segment is not None or len(plans) >= MAX_SYMBOLIC or self._num_not_reading >= MAX_FAILURES:
+                return segment
+            shapes, axes = [shape for _, shape in types], [(True,) * len(shape) for _, shape in types]
+            for choice in choices:
+                data = {self.planner.input_ids[at]: inputs[at].copy() for at in choice}
                 try:
-                    made = self.planner.first(shapes, [dtype for dtype, _ in types], axes, number)
+                    made = self.planner.first(shapes, [dtype for dtype, _ in types], axes, data)
                 except HeteroError:  # the iteration then fails too, or does not need what failed
-                    made = None
-                if made is not None and made.is_whole and made.program.sizes is not None and fits(made):
+                    continue
+                if made.is_whole and made.program.sizes is not None and fits(made):
                     plans.insert(0, made)
                     return made
-                self._num_unnumbered += 1
-            return segment
+            self._num_not_reading += 1
+            return None
 
     def following(self, segment: Segment, arrays: Mapping[int, NDArray[Any]], fits: Fits) -> Segment:
         """The segment after ``segment``. ``arrays``: the values that ``segment`` hands on. ``fits``: whether a segment
@@ -553,9 +558,11 @@ class CpuRunner:
         fits = functools.partial(self._fits, arrays)
         segment: Segment | None = self._plans.first(inputs, fits)
         assert segment is not None
-        if layout.is_loop and segment.host < 0 and segment.next_node >= 0:
-            inputs[0] = arrays[planner.input_ids[0]] = np.full_like(inputs[0], iteration)
-            segment = self._plans.numbered(inputs, fits)
+        if segment.host < 0 and segment.next_node >= 0:  # sizes depend on data
+            if layout.is_loop:
+                inputs[0] = arrays[planner.input_ids[0]] = np.full_like(inputs[0], iteration)
+            few = [at for at, value in enumerate(inputs) if at not in lanes and _may_be_sizes(value)]
+            segment = self._plans.reading(inputs, [[0], few] if layout.is_loop else [few], fits)
             if segment is None:
                 return None
         workspace = self._workspace_of(segment)
@@ -601,6 +608,11 @@ class CpuRunner:
             )
             for i, plan in enumerate(nodes)
         ]
+
+
+def _may_be_sizes(value: NDArray[Any]) -> bool:
+    """Whether a value is a few integers, such as a counter, or the bounds of a Slice."""
+    return value.size <= MAX_DIMS and value.dtype in (np.int64, np.int32)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+import onnx.reference
 import onnxruntime
 import pytest
 
@@ -659,4 +660,48 @@ def test_iterations_of_changing_sizes_run_in_c(case: str, monkeypatch: pytest.Mo
     for size, count in ((3, 5), (2, 0), (4, 2), (3, 7)):
         feeds = {"n": np.array(count), "x": np.arange(size, dtype=np.float32) - 1}
         for found, wanted in zip(compiled(feeds).values(), on_onnxruntime(proto, feeds), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+CARRIED_SIZES = {
+    "a loop": """Loop (n, , x, first) <body = b (int64 i, bool go, float[m] v, int64[1] at)
+        => (bool more, float[o] w, int64[1] after, float seen) { more = Identity (go)  BODY }>""",
+    "a scan": """Scan <num_scan_inputs = 1, body = b (float[m] v, int64[1] at, float row)
+        => (float[o] w, int64[1] after, float seen) { BODY }> (x, first, z)""",
+}
+FROM_CARRIED = {
+    "a slice": "end = Add (at, two)  r = Slice (z, at, end)",
+    "a fill, of a captured size too": "e = Add (at, more_rows)  r = ConstantOfShape <value = float[1] {2}> (e)",
+    "a size that is read and computed": """s = Shape (v)  h = Div (s, two)  k = Min (h, at)  r = Slice (z, zero, k)""",
+}
+
+
+@pytest.mark.parametrize("operator", CARRIED_SIZES)
+@pytest.mark.parametrize("case", FROM_CARRIED)
+def test_sizes_that_depend_on_carried_integers(case: str, operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = f"""{FROM_CARRIED[case]}  w = Concat <axis = 0> (r, x)  seen = ReduceSum <keepdims = 0> (r)
+        after = Add (at, one)"""
+    text = f"""g (int64 n, float[a] x, float[b] z, int64[1] first, int64[1] more_rows)
+            => (float[k] y, int64[1] last, float[l] all) {{
+        one = Constant <value = int64[1] {{1}}> ()  two = Constant <value = int64[1] {{2}}> ()
+        zero = Constant <value = int64[1] {{0}}> ()
+        y, last, all = {CARRIED_SIZES[operator].replace("BODY", body)}
+    }}"""
+    proto = parse(text)
+    compiled = hetero.compile(proto, "CPU")
+    monkeypatch.setattr(_Bodies, "run", None)  # which starts iterations from Python
+    for size, count, first in ((3, 5, 0), (2, 1, 1), (4, 2, 2), (3, 9, 0), (0, 4, 1), (3, 5, 3)):
+        feeds = {
+            "n": np.array(count),
+            "x": np.arange(size, dtype=np.float32) - 1,
+            "z": np.arange(count, dtype=np.float32),
+            "first": np.array([first]),
+            "more_rows": np.array([size]),
+        }
+        if operator == "a scan":  # onnxruntime rejects states of other sizes
+            expected: Any = onnx.reference.ReferenceEvaluator(proto).run(None, feeds)
+        else:
+            expected = on_onnxruntime(proto, feeds)
+        for found, wanted in zip(compiled(feeds).values(), expected, strict=True):
+            assert found.shape == wanted.shape
             np.testing.assert_array_equal(found, wanted)
