@@ -463,8 +463,8 @@ class Planner:
             taken = output_of_storage.keys() | input_of_storage.keys()
             calls, parts = _transformed(context, calls, output_of_storage.keys(), taken)
         appended: dict[int, Appended] = {}
-        reads_inputs = tuple(inputs) == self.input_ids
-        if stop == len(self.nodes) and host < 0 and reads_inputs:
+        is_whole = stop == len(self.nodes) and host < 0 and tuple(inputs) == self.input_ids
+        if is_whole:
             sources = {source for source, _ in aliases.values()}
             for past, present in self._states:
                 if past in read and present in outputs and not sources & {past, present}:
@@ -513,7 +513,7 @@ class Planner:
                 for past, present in self._states
                 if present in appended
             ),
-            reads_inputs=reads_inputs,
+            is_whole=is_whole,
         )
 
 

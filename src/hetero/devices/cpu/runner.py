@@ -109,9 +109,7 @@ class PlanCache:
 
         return self._planned(point, shapes, plan, fits)
 
-    def reading(
-        self, inputs: Sequence[NDArray[Any]], choices: Sequence[Sequence[int]], fits: Fits
-    ) -> Segment | None:
+    def reading(self, inputs: Sequence[NDArray[Any]], choices: Sequence[Sequence[int]], fits: Fits) -> Segment | None:
         """A plan of a body in which sizes depend on elements of some inputs, as one program. ``choices``: positions of
         these inputs; the first choice that suffices is used. None if the body cannot be planned with symbols for them
         and all sizes."""
@@ -436,7 +434,9 @@ class CpuRunner:
     def _note(self, outputs: Sequence[NDArray[Any]]) -> None:
         """Note how the run that gave ``outputs`` can be repeated."""
         planner, last = self._plans.planner, self._path[-1]
-        if self._path[0].segment.reads_inputs and not any(type_of(output)[0].hasobject for output in outputs):
+        # The program of the first segment compares the types of all inputs, unless some are no numbers.
+        reads_inputs = self._path[0].segment.inputs == planner.input_ids
+        if reads_inputs and not any(type_of(output)[0].hasobject for output in outputs):
             self._dtypes = [output.dtype for output in outputs]
         if last.segment.is_whole and self._begins_with_last():
             self._single = last.workspace

@@ -31,7 +31,8 @@ class Segment:
     ``appends``: outputs that are rooms (see `appended`); a run needs a place for each, with the old rows.
     ``keep_alive``: the previous segment, whose id is part of a cache key.
     ``open_axes``: for each value of ``handed_on``, the axes whose sizes may differ from call to call.
-    ``reads_inputs``: whether the program reads exactly the inputs of the model, in order.
+    ``is_whole``: whether the program alone computes the outputs of the model from its inputs: the program reads exactly
+    the inputs, in order, and no other segment and no node in Python follows.
     """
 
     program: _program.Program
@@ -48,9 +49,4 @@ class Segment:
     open_axes: Mapping[int, tuple[bool, ...]] = dataclasses.field(default_factory=dict)
     appends: tuple[Append, ...] = ()
     keep_alive: list[Segment] = dataclasses.field(default_factory=list)
-    reads_inputs: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the program alone computes the outputs of the model: no other segment and no node in Python."""
-        return self.reads_inputs and self.next_node < 0 and self.host < 0
+    is_whole: bool = False
