@@ -59,6 +59,31 @@ CASES = {
             y, tops = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w, float top)
                 { more = Identity (go)  w = Concat <axis = 0> (v, x)  top = ReduceMax <keepdims = 0> (w) }>
         }""",
+    "Loop, whose value grows, with an If": """
+        g (int64 n, float[4] x) => (float[k] y) {
+            y = Loop (n, , x) <body = b (int64 i, bool go, float[m] v) => (bool more, float[o] w) {
+                more = Identity (go)
+                two = Constant <value = int64 {2}> ()
+                odd = Mod (i, two)
+                c = Cast <to = 9> (odd)
+                u = If (c) <then_branch = t () => (float[p1] p) { p = Relu (v) },
+                            else_branch = e () => (float[p2] p) { p = Neg (v) }>
+                w = Concat <axis = 0> (u, x)
+            }>
+        }""",
+    "Loop, with a slice at a counter that it carries": """
+        g (int64 n, float[4] x, float[1004] rows, int64[1] first) => (float[4] y, int64[1] last) {
+            one = Constant <value = int64[1] {1}> ()
+            four = Constant <value = int64[1] {4}> ()
+            y, last = Loop (n, , x, first) <body = b (int64 i, bool go, float[4] v, int64[1] at)
+                => (bool more, float[4] w, int64[1] after) {
+                more = Identity (go)
+                end = Add (at, four)
+                part = Slice (rows, at, end)
+                w = Add (v, part)
+                after = Add (at, one)
+            }>
+        }""",
     "Scan, one Add": """
         g (float[4] s, float[1000, 4] m) => (float[4] y, float[1000, 4] all) {
             y, all = Scan (s, m) <num_scan_inputs = 1, body = b (float[4] v, float[4] row)
@@ -69,7 +94,14 @@ CASES = {
 
 def control_flow() -> Table:
     x = np.array([1, 2, 3, 4], np.float32)
-    feeds: dict[str, Any] = {"n": np.array(TRIPS), "x": x, "s": x, "m": np.ones((TRIPS, 4), np.float32)}
+    feeds: dict[str, Any] = {
+        "n": np.array(TRIPS),
+        "x": x,
+        "s": x,
+        "m": np.ones((TRIPS, 4), np.float32),
+        "rows": np.ones(TRIPS + 4, np.float32),
+        "first": np.array([0]),
+    }
     table = Table("", "onnxruntime", "CPU", "ratio")
     for name, text in CASES.items():
         proto = onnx.parser.parse_model(HEAD + text)
