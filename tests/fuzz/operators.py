@@ -2038,11 +2038,6 @@ def _constants_extreme(case: Case) -> bool:
     return any(is_float(a.dtype) and not np.isfinite(a.astype(np.float64)).all() for a in (*given, *constants))
 
 
-def _valid_ceil(case: Case) -> bool:
-    values = {a.name: helper.get_attribute_value(a) for a in case.model.graph.node[0].attribute}
-    return values.get("auto_pad") not in (None, b"NOTSET") and values.get("ceil_mode") == 1
-
-
 def _attributes(case: Case) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in case.model.graph.node[0].attribute}
 
@@ -2278,12 +2273,6 @@ KNOWN: tuple[Known, ...] = (
         "onnxruntime",
         "its Softplus of float16 overflows in the exponential",
         lambda case: _is("Softplus")(case) and "float16" in _types(case),
-    ),
-    Known("TEMPLATE", "by ONNX's text, auto_pad VALID with ceil_mode has one window less", _valid_ceil),
-    Known(
-        "onnxruntime",
-        "by ONNX's text, auto_pad VALID with ceil_mode has one window less",
-        _valid_ceil,
     ),
     Known("onnxruntime", "it refuses NaN", lambda case: _is("Binarizer")(case) and _constants_extreme(case)),
     Known(

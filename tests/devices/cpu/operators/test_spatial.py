@@ -128,16 +128,25 @@ def test_max_pool_with_places(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     rank = data.draw(st.integers(1, 3))
     kernel = [data.draw(st.integers(1, 3)) for _ in range(rank)]
-    x = rng.permutation(2 * 3 * 6**rank).reshape(2, 3, *[6] * rank).astype(np.float32)
+    shape = (2, 3, *(5, 6, 7)[:rank])
+    x = rng.permutation(math.prod(shape)).reshape(shape).astype(np.float32)
     assert_as_onnxruntime(
         "MaxPool", [x], 2,
         kernel_shape=kernel,
         strides=[data.draw(st.integers(1, 3)) for _ in range(rank)],
         dilations=[data.draw(st.integers(1, 2)) for _ in range(rank)],
         pads=[data.draw(st.integers(0, size - 1)) for size in kernel * 2],
-        storage_order=data.draw(st.sampled_from([0, 1])) if rank == 2 else 0,
+        storage_order=data.draw(st.sampled_from([0, 1])),
         ceil_mode=data.draw(st.sampled_from([0, 1])),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
+def test_ceil_mode_with_auto_pad(op: str, auto_pad: str) -> None:
+    """The last window of the first axis is partial with VALID."""
+    x = f(np.random.default_rng(0), 1, 2, 8, 7)
+    assert_as_onnxruntime(op, [x], opset=18, kernel_shape=[3, 3], strides=[2, 2], auto_pad=auto_pad, ceil_mode=1)
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])

@@ -267,7 +267,7 @@ def pool_sizes(
 ) -> list[int]:
     """The result's sizes with ceil_mode. ``sizes``: those without."""
     result_sizes = list(sizes)
-    if node.get("ceil_mode", 0) and node.get("auto_pad", b"NOTSET") == b"NOTSET":
+    if node.get("ceil_mode", 0):
         for i, stride in enumerate(strides):
             span, size = dilations[i] * (kernel[i] - 1) + 1, x.shape[2 + i]
             result_sizes[i] = -(-(size + before[i] + after[i] - span) // stride) + 1
