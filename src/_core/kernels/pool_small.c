@@ -60,7 +60,7 @@ HT_INLINE void pool_line(const float *const *rows, const int64_t taps, int64_t w
             PUT(ht_combine(vf_even(a, b), vf_odd(a, b), average));
         }
     } else if (at % 2) { /* Pairs of columns begin at an even column in both cases, so that loads can be aligned. */
-        vf before = ROW(at - VF_LANES + 1);
+        vf before = blank; /* `at` is minus the padding before, so column `at` is padding */
         for (int64_t i = 0; i < count; i += VF_LANES) {
             const vf a = ROW(at + 1 + 2 * i), b = ROW(at + 1 + 2 * i + VF_LANES), odd = vf_odd(a, b);
             PUT(ht_combine(ht_combine(vf_previous(before, odd), vf_even(a, b), average), odd, average));
