@@ -64,9 +64,21 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         ["tests/assign/schedule", "tests/assign/test_by_makespan.py"],
     ),
     "convolutions": (
-        [f"src/_core/kernels/conv_{name}.c" for name in ("direct", "depthwise", "square", "narrow", "rows")],
-        ["tests/kernels/test_conv.py", "tests/kernels/test_conv_grouped.py",
+        ["src/_core/kernels/conv.c", *(f"src/_core/kernels/conv_{name}.c" for name in
+         ("direct", "depthwise", "square", "narrow", "rows", "grouped", "inside"))],
+        ["tests/kernels/test_conv.py", "tests/kernels/test_conv_grouped.py", "tests/kernels/test_conv_inside.py",
          "tests/devices/cpu/operators/test_convolution.py", "tests/kernels/test_team.py"],
+    ),
+    "winograd": (
+        ["src/_core/kernels/conv_winograd.c", "src/_core/kernels/questions.c"],
+        ["tests/kernels/test_questions.py", "tests/kernels/test_conv_winograd.py", "tests/kernels/test_phases.py",
+         "tests/kernels/test_sizes.py", "tests/kernels/test_conv_integer.py",
+         "tests/devices/cpu/operators/test_fourier.py", "tests/devices/cpu/operators/test_convolution.py",
+         "tests/kernels/test_team.py"],
+    ),
+    "steps": (
+        ["src/_core/kernels/steps.c"],
+        ["tests/runtime/test_bound_steps.py", "tests/runtime/test_parallel.py"],
     ),
     "pools": (
         ["src/_core/kernels/pool*.c"],
@@ -74,8 +86,10 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
          "tests/kernels/test_team.py"],
     ),
     "reductions": (
-        [f"src/_core/kernels/{name}.c" for name in ("reduce", "arg_extreme", "cumsum", "softmax")],
-        [f"tests/kernels/test_{name}.py" for name in ("arg_extreme", "cumsum", "softmax", "reduce", "team")],
+        [f"src/_core/kernels/{name}.c" for name in
+         ("reduce", "arg_extreme", "cumsum", "softmax", "norm", "group_norm", "best_keys")],
+        [*(f"tests/kernels/test_{name}.py" for name in ("arg_extreme", "cumsum", "softmax", "reduce", "norm", "team")),
+         "tests/devices/cpu/operators/test_selection.py", "tests/devices/cpu/operators/test_halves.py"],
     ),
     "quantized": (
         [f"src/_core/kernels/{name}.c" for name in ("quantize", "quantized_binary", "lookup", "depthwise_integer")],

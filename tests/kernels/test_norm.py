@@ -218,6 +218,8 @@ def test_rejected() -> None:
     x = normal(4, 6)
     wrong: list[tuple[str, list[Array | None], list[int], list[float]]] = [
         ("softmax", [x], [4, 7, 1, 0], []),
+        ("softmax", [x], [-4, -6, 1, 0], []),
+        ("softmax", [x[:0]], [-1, 0, 6, 0], []),
         ("softmax", [x.astype(np.int32)], [4, 6, 1, 0], []),
         ("layer_norm", [x, normal(5), None], [4, 6], [1e-5]),
         ("layer_norm", [x, normal(6), None, normal(3, 6)], [4, 6], [1e-5]),

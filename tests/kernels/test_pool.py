@@ -176,6 +176,11 @@ def test_rejected() -> None:
             pool(x, [3, 3], variant=VARIANTS[0], **geometry)
     with pytest.raises(InferenceError):
         pool(x.astype(np.int32), [3, 3], [3, 3], [1, 1], [0, 0], [1, 1], variant=VARIANTS[0])
+    for name in ("max_pool_any", "lp_pool"):
+        ints = [*three([3, 3], 1), 1, 1, 1, 0, 0, 0, 1, 1, 1, 1]
+        for inputs, wrong in (([x, x], ints), ([x], ints[:12]), ([x], [*ints, 0])):
+            with pytest.raises(InferenceError):
+                _kernels.call(name, inputs, [((1, 1, 3, 3), x.dtype)], wrong)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -189,6 +194,7 @@ def test_rejected() -> None:
         ((1, 1, 2, 9000), (1, 700), (1, 3), (0, 600), (1, 1)),  # more columns than are combined at a time
         ((1, 1, 900, 5), (30, 2), (2, 2), (29, 0), (1, 1)),  # more lines
         ((1, 1, 70, 300), (40, 200), (1, 1), (0, 0), (1, 1)),  # few columns and one line
+        ((1, 1, 701, 31), (700, 30), (1, 1), (0, 0), (1, 1)),  # a window that is too large
         ((1, 2, 6, 9000), (1, 8192), (1, 7), (0, 5), (1, 1)),  # the widest kernel
         ((1, 1, 1, 9000), (1, 8193), (1, 1), (0, 0), (1, 1)),  # a kernel that is too wide for that
         ((1, 3, 7, 7), (1, 1), (3, 9), (0, 0), (1, 1)),

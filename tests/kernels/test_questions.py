@@ -164,3 +164,33 @@ def test_a_question_is_recorded_once() -> None:
     assert not is_symbolic(ask("quad_bytes", 5, 3))
     steps, _ = trace.steps()
     assert len(steps) == 4  # the size, two arguments, the question
+
+
+@pytest.mark.parametrize(
+    ("question", "arguments", "answer"),
+    [
+        ("gemm_parts", (64, 512, 768), 1),
+        ("gemm_parts", (8, 512, 768), 0),
+        ("gemm_parts", (64, 8, 768), 0),
+        ("gemm_parts", (512, 512, 32), 0),
+        *[
+            (question, arguments, answer)
+            for question in ("conv_tiled", "conv_parts")
+            for arguments, answer in (
+                ((128, 400, 400, 64, 1, 1024), 1),
+                ((128, 400, 400, 8, 9, 1024), 1),
+                ((1, 400, 400, 64, 1, 1024), 0),
+                ((128, 400, 4, 64, 1, 1024), 0),
+                ((128, 400, 400, 1, 1, 1024), 0),
+                ((128, 400, 400, 64, 1, 100), 0),
+            )
+        ],
+        ("conv_tiled", (512, 63, 63, 64, 1, 1024), 1),
+        ("conv_parts", (512, 63, 63, 64, 1, 1024), 0),
+        ("conv_parts", (64, 400, 400, 64, 1, 1024), 1),
+        ("conv_parts", (64, 1600, 400, 64, 1, 1024), 0),
+    ],
+)
+def test_tiles_where_they_pay(question: str, arguments: tuple[int, ...], answer: int) -> None:
+    """Planners ask only on processors with AMX."""
+    assert ask(question, *arguments) == answer

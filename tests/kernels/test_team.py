@@ -160,16 +160,18 @@ def test_shared_blocks_of_winograd(tile, channels, maps, group, size):
             assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", ["max_pool", "average_pool"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("max_pool", "float32"), ("average_pool", "float32"), ("max_pool", "float64"), ("max_pool_any", "uint8")],
+)
 @pytest.mark.parametrize(("planes", "size", "kernel", "stride"), [(64, 33, 3, 2), (5, 101, 2, 2), (1, 300, 3, 1)])
-def test_pools(name, planes, size, kernel, stride):
+def test_pools(name, dtype, planes, size, kernel, stride):
     out = (size - kernel) // stride + 1
     ints = [1, kernel, kernel, 1, stride, stride, 0, 0, 0, 1, 1, 1]
-    if name == "average_pool":
-        ints += [0, 0, 0, 0]
-    spec = [((2, planes, out, out), np.float32)]
+    ints += {"max_pool": [], "average_pool": [0, 0, 0, 0], "max_pool_any": [0]}[name]
+    x, spec = (100 * normal(2, planes, size, size)).astype(dtype), [((2, planes, out, out), dtype)]
     for room in (0, 1 << 23):
-        assert_no_split_matters(name, [normal(2, planes, size, size)], spec, ints, [], room)
+        assert_no_split_matters(name, [x], spec, ints, [], room)
 
 
 @pytest.mark.parametrize(

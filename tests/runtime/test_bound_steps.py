@@ -201,10 +201,29 @@ def test_a_step_that_fails() -> None:
     bad = good.copy()
     bad[5, 5] = 1e6
     for _ in range(3):
+        ran_bound(runner)
         with pytest.raises(hetero.InferenceError, match="subgraph 3") as raised:
             runner.run([bad])
+        assert runner._bound is not None
+        assert not np.isfinite(runner._bound.least_seconds()[4:]).any()  # these read what the step did not write
         assert "out of" in str(raised.value) or "index" in str(raised.value)
         np.testing.assert_array_equal(runner.run([good])[0], before)
+
+
+def test_steps_of_one_device_run_one_at_a_time() -> None:
+    """They share scratch memory, here for the packed second operands."""
+    size, count = 96, 6
+    nodes = [node("Neg", ["x"], ["w"])]
+    nodes += [node("MatMul", ["x", "w" if i % 2 else "x"], [f"v{i}"]) for i in range(count)]
+    proto = model_of(nodes, ("w", *(f"v{i}" for i in range(count))), size)
+    for port in (*proto.graph.input, *proto.graph.output):
+        port.type.tensor_type.shape.dim[1].dim_value = size
+    x = np.random.default_rng(0).integers(-8, 8, (size, size)).astype(np.float32)
+    square = x @ x
+    runner = bound(proto, "1" + "0" * count, x)
+    for _ in range(20):
+        for i, found in enumerate(runner.run([x])[1:]):
+            np.testing.assert_array_equal(found, -square if i % 2 else square)
 
 
 def test_cancellation() -> None:

@@ -29,8 +29,11 @@ def test_top_k(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("variant", _kernels.variants())
 @pytest.mark.parametrize("largest", [0, 1])
-def test_top_k_of_long_rows_and_nan(variant: str, largest: int) -> None:
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_top_k_of_long_rows_and_nan(variant: str, largest: int, is_sorted: bool) -> None:
     x = np.random.default_rng(0).permutation(5000).astype(np.float32)
+    if is_sorted:  # the largest lie on both sides of a block of 32
+        x.sort()
     x[[7, 99]] = np.nan
     spec = [((30,), "float32"), ((30,), "int64")]
     values, indices = _kernels.call("topk", [x], spec, [1, 5000, 1, 30, largest], [], 70_000, variant=variant)
