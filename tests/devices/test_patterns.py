@@ -160,6 +160,62 @@ def test_residual_connections_may_be_sums(device: str) -> None:
     assert plan.num_subgraphs == CORE.plan(model, f"HETERO:{device},CPU").num_subgraphs
 
 
+@pytest.mark.parametrize("device", SHIPPED)
+def test_operators_of_onnxruntime_may_quantize(device: str) -> None:
+    """As the option UseQDQContribOps of onnxruntime's quantizer."""
+    model = network()
+    proto = model.to_proto()
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    for node in proto.graph.node:
+        node.domain = "com.microsoft" if node.op_type in (Q, DQ) else ""
+    plan = CORE.plan(read_model(proto), f"HETERO:{device},CPU")
+    assert dict(plan.affinity) == dict(CORE.plan(model, f"HETERO:{device},CPU").affinity)
+
+
+@pytest.mark.parametrize("device", SHIPPED)
+def test_weights_may_be_quantized_in_the_model(device: str) -> None:
+    """As the option AddQDQPairToWeight of onnxruntime's quantizer, with weights that are not one image at a time."""
+    model = network()
+    proto = model.to_proto()
+    weights = {value.name: value for value in proto.graph.initializer if value.name in ("c0_w", "c1_w", "c2_w", "w")}
+    for name, value in weights.items():
+        proto.graph.node.insert(0, helper.make_node(Q, [f"{name}_float", "s", "z"], [name], f"{name}_q"))
+        float_weights = numpy_helper.to_array(value).astype(np.float32) * np.float32(0.02)
+        value.CopyFrom(numpy_helper.from_array(float_weights, f"{name}_float"))
+    plan = CORE.plan(read_model(proto), f"HETERO:{device},CPU")
+    expected = CORE.plan(model, f"HETERO:{device},CPU")
+    assert plan.num_subgraphs == expected.num_subgraphs
+    assert dict(plan.affinity) == dict(expected.affinity) | {f"{name}_q": device for name in weights}
+    x = np.random.default_rng(1).standard_normal((1, 3, 56, 56)).astype(np.float32)
+    found = CORE.compile_model(read_model(proto), f"HETERO:{device},CPU")({"x": x})["y"]
+    np.testing.assert_array_equal(found, CORE.compile_model(model, f"HETERO:{device},CPU")({"x": x})["y"])
+
+
+@pytest.mark.parametrize(("device", "num_subgraphs"), [("NPU_INT8", 3), ("DSP_INT8", 1), ("GPU_FP16", 1)])
+def test_a_channel_shuffle_stays_on_the_device(device: str, num_subgraphs: int) -> None:
+    net = Quantized(56, 8)
+    net.weights |= {"split": np.int64([1, 2, 4, 56, 56]), "join": np.int64([1, 8, 56, 56])}
+    value = net.conv(net.conv(net.q("x"), "c0", 3), "c1", 8)
+    value = net.q(net.node("Reshape", [net.dq(value), "split"], "split_out"))
+    value = net.q(net.node("Transpose", [net.dq(value)], "turned", perm=[0, 2, 1, 3, 4]))
+    value = net.q(net.node("Reshape", [net.dq(value), "join"], "joined"))
+    plan = CORE.plan(net.model(net.dq(net.conv(value, "c2", 8))), f"HETERO:{device},CPU")
+    assert {plan.affinity[key] for key in ("split_out", "turned", "joined")} == {device}
+    assert plan.num_subgraphs == num_subgraphs
+
+
+@pytest.mark.parametrize("device", ["NPU_INT8", "EDGE_TPU"])
+def test_the_qoperator_format(device: str) -> None:
+    net = Quantized(96, 32)
+    net.weights["w"] = net.rng.integers(-127, 128, (32, 3, 3, 3), np.int8)
+    conv = net.node("QLinearConv", [net.q("x"), "s", "z", "w", "s", "z", "s", "z"], "c", pads=[1] * 4)
+    pool = net.node("MaxPool", [conv], "p", kernel_shape=[2, 2], strides=[2, 2])
+    floating = net.node("MaxPool", [net.dq(pool)], "y", kernel_shape=[2, 2])
+    plan = CORE.plan(net.model(floating), f"HETERO:{device},CPU")
+    assert [plan.affinity[key] for key in ("x_q", "c", "p", "p_dq", "y")] == ["CPU", device, device, "CPU", "CPU"]
+    assert "or MaxPool of uint8 or int8" in plan.reasons["y"]
+
+
 def test_the_npu_lists_what_onnxruntime_quantizes() -> None:
     registry = pytest.importorskip("onnxruntime.quantization.registry")
     # Their results are indices, or inputs that no DequantizeLinear makes.
@@ -344,6 +400,7 @@ def test_every_key(tmp_path: Path) -> None:
         ('[[patterns]]\nchain = ["Gemm"]', r"patterns 1.chain: 'Gemm' is not listed under \[ops\]"),
         ('[[patterns]]\nchain = ["Conv"]\nbefor = "Relu"', r"patterns 1.befor: unknown key \(did you mean before"),
         ('[[patterns]]\nchain = ["Conv"]\nafter = 3', r"patterns 1.after: expected an operator"),
+        ('[[patterns]]\nchain = ["Conv"]\ndtypes = ["int9"]', r"patterns 1.dtypes: 'int9' is not an element type"),
     ],
 )
 def test_wrong_keys(tmp_path: Path, text: str, message: str) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.constant_nodes import constant_nodes
+
 if TYPE_CHECKING:
     import onnx.defs
 
@@ -54,6 +56,7 @@ def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[
     """The nodes that violate the constraints of their operators. Node -> operator, and the required and the actual
     property as text, or None if ``ops`` does not contain the operator. ``ops``: operators as in `Model.op_types`."""
     refused: dict[int, tuple[str, str | None]] = {}
+    is_fixed = _fixed_values(model)
     for number, name in enumerate(model.op_types):
         nodes = np.flatnonzero(model.op_type_of == number)
         constraints = ops.get(name)
@@ -61,14 +64,15 @@ def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[
             refused.update(dict.fromkeys(nodes.tolist(), (name, None)))
         elif constraints != OpConstraints():
             for node in _doubtful(model, nodes, constraints).tolist():
-                violation = _violation(model, model.nodes[node], constraints)
+                violation = _violation(model, model.nodes[node], constraints, is_fixed)
                 if violation:
                     refused[node] = name, violation
     return refused
 
 
-def _violation(model: Model, node: NodeView, constraints: OpConstraints) -> str | None:
-    """The required and the actual property of a node that violates ``constraints``; None if it does not."""
+def _violation(model: Model, node: NodeView, constraints: OpConstraints, is_fixed: NDArray[np.bool_]) -> str | None:
+    """The required and the actual property of a node that violates ``constraints``; None if it does not. ``is_fixed``:
+    see `_fixed_values`."""
     if constraints.min_opset is not None and node.opset < constraints.min_opset:
         return f"opset {constraints.min_opset} or later, found {node.opset}"
     if constraints.max_opset is not None and node.opset > constraints.max_opset:
@@ -94,19 +98,20 @@ def _violation(model: Model, node: NodeView, constraints: OpConstraints) -> str 
         if constraints.max_rank is not None and (kind.shape is None or len(kind.shape) > constraints.max_rank):
             rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
             return f"at most rank {constraints.max_rank}, found {rank} in {name!r}"
-        misfit = _misfit(kind, constraints, _is_constant(model, value))
+        misfit = _misfit(kind, constraints, bool(is_fixed[value]))
         if misfit:
             return f"{misfit} in {name!r}"
     return None
 
 
-def _is_constant(model: Model, value: int) -> bool:
-    """Whether a value is a constant, or made from constants only, such as dequantized weights."""
-    maker = int(model.producer[value])
-    if model.is_constant[value] or maker < 0:
-        return bool(model.is_constant[value])
-    read = [*model.node_inputs[maker].tolist(), *model.node_captures[maker].tolist()]
-    return bool(read) and all(at < 0 or model.is_constant[at] for at in read)
+def _fixed_values(model: Model) -> NDArray[np.bool_]:
+    """bool[num_values]: the constants, and the values made from constants only, such as dequantized weights."""
+    constant = constant_nodes(model)
+    if constant is None:
+        return model.is_constant
+    is_made = model.producer >= 0
+    is_made[is_made] = constant[model.producer[is_made]]
+    return model.is_constant | is_made
 
 
 def _is_unfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> bool:

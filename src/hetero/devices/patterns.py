@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,14 @@ class Pattern:
 
     Only the next node of the chain reads the result of a node. ``before``: operators of which one makes every other
     input of the chain, except constants of rank 0 or 1; empty: any maker, which is not part of the unit. ``after``:
-    operators of all readers of the chain's result, which is no output of the model; empty: any reader.
+    operators of all readers of the chain's result, which is no output of the model; empty: any reader. ``dtypes``:
+    element types of the first input of the chain; empty: any type.
     """
 
     chain: tuple[tuple[str, ...], ...]
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    dtypes: tuple[np.dtype[Any], ...] = ()
 
     @property
     def operators(self) -> frozenset[str]:
@@ -37,12 +39,14 @@ class Pattern:
         return frozenset(name for names in (*self.chain, self.before, self.after) for name in names)
 
     def with_operator(self, name: str) -> str:
-        """The pattern as text, with ``name`` in the place of its alternatives."""
+        """The pattern as text, with ``name`` in the place of its alternatives; others are without their domains."""
         steps = [names for names in (self.before, *self.chain, self.after) if names]
-        return " -> ".join(name if name in names else _alternatives(names) for names in steps)
+        text = " -> ".join(name if name in names else _alternatives(names) for names in steps)
+        return f"{text} of {' or '.join(dtype.name for dtype in self.dtypes)}" if self.dtypes else text
 
 
 def _alternatives(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(name.rpartition("::")[2] for name in names))
     return "|".join(names) if len(names) <= _MOST_ALTERNATIVES else f"{'|'.join(names[:_MOST_ALTERNATIVES])}|…"
 
 
@@ -59,7 +63,7 @@ def find_units(model: Model, patterns: Sequence[Pattern]) -> Iterator[NDArray[np
         )
         if not all(chain) or (pattern.before and not before) or (pattern.after and not after):
             continue
-        matcher = _Matcher(model, is_output, chain, before, after)
+        matcher = _Matcher(model, is_output, chain, before, after, frozenset(pattern.dtypes))
         for node in np.flatnonzero(np.isin(model.op_type_of, list(chain[0]))).tolist():
             unit = matcher.at(node)
             if unit is not None:
@@ -75,9 +79,14 @@ class _Matcher:
     chain: Sequence[frozenset[int]]
     before: frozenset[int]
     after: frozenset[int]
+    dtypes: frozenset[np.dtype[Any]]
 
     def at(self, node: int) -> list[int] | None:
         """The nodes of the pattern whose chain begins at a node; None if it does not match there."""
+        if self.dtypes:
+            read = self.model.node_inputs[node][:1].tolist()
+            if not read or read[0] < 0 or self.model.type_of(read[0]).dtype not in self.dtypes:
+                return None
         chain = [node]
         for numbers in self.chain[1:]:
             following = self._readers(chain[-1])

@@ -14,6 +14,7 @@ A profile states what a device supports, how fast it is, and which device execut
     before = "DequantizeLinear"
     chain = ["Conv", "Relu|Clip"]
     after = "QuantizeLinear"
+    dtypes = ["float32"]          # of the first input of the chain
 
     [subgraph]                    # optional: HETERO gives the device no smaller subgraph
     min_nodes = 3
@@ -35,7 +36,9 @@ the inputs and outputs that have the type parameter of its first input or first 
 excludes, for example, a shape in an int64 tensor. If a type or size is unknown, a constraint on it is not satisfied.
 
 An operator that occurs in patterns is supported only where one of them matches (`Pattern`). A pattern with a chain of
-one operator and nothing else also allows it alone. With ``flops_per_s`` per element type, other types take the lowest;
+one operator and nothing else also allows it alone. Nodes that depend on constants only, such as QuantizeLinear of
+weights, are computed when the model is compiled: they are supported wherever a node that reads them is. With
+``flops_per_s`` per element type, other types take the lowest;
 a unit of nodes that matches a pattern computes in the type of its first node's first input.
 
 The device is always labeled *simulated*: in its full name, its type, and the execution type of every counter.
@@ -71,6 +74,7 @@ from ..errors import (
     file_error,
     raise_out_of_memory,
 )
+from ..model.constant_nodes import inner_constant_nodes
 from ..model.types import dtype_of
 from ..plugin.caller import ConfiguredDevice, configure
 from ..plugin.contract import CompiledModel, LeastSubgraph, Plugin, RemoteContext, Runner, Support
@@ -162,7 +166,7 @@ class _Reader:
         patterns = []
         for number, table in enumerate(tables, 1):
             where = f"patterns {number}."
-            self._known(table, ("before", "chain", "after"), where)
+            self._known(table, ("before", "chain", "after", "dtypes"), where)
             steps = table.get("chain")
             if not isinstance(steps, list) or not steps:
                 raise self._error(f"{where}chain", f'expected a list such as ["Conv", "Relu"], found {steps!r}')
@@ -170,7 +174,8 @@ class _Reader:
             sides = (
                 self._alternatives(table[key], ops, where + key) if key in table else () for key in ("before", "after")
             )
-            patterns.append(Pattern(chain, *sides))
+            dtypes = self._dtypes(table["dtypes"], where + "dtypes") if "dtypes" in table else ()
+            patterns.append(Pattern(chain, *sides, dtypes))
         return tuple(patterns)
 
     def _alternatives(self, value: Any, ops: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -318,8 +323,9 @@ class _Reader:
 class ProfilePlugin(Plugin):
     """A simulated device. ``resolve``: returns the plugin of a device name, to find the executing device.
 
-    A node is supported if it satisfies the profile's constraints and the executing device supports it. The executing
-    device compiles and runs models. The device also has the executing device's properties.
+    A node is supported if it satisfies the profile's constraints, or depends on constants only and a supported node
+    reads it, and if the executing device supports it. The executing device compiles and runs models. The device also
+    has the executing device's properties.
     """
 
     properties = (*without(Plugin.properties, "DEVICE_ID"), "PERF_COUNT", "EXECUTION_DEVICES")
@@ -467,6 +473,9 @@ class ProfilePlugin(Plugin):
                 why = texts[name, required] = f"the profile of {self.name} {limits}"
             reasons[index] = why
         units = self._units(model, executed, reasons)
+        for index in np.flatnonzero(_computed_when_compiled(model))[::-1].tolist():  # readers first
+            if index not in executed.reasons and not reasons.keys() >= set(model.graph.successors(index).tolist()):
+                reasons.pop(index, None)
         return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())), units)
 
     def _units(self, model: Model, executed: Support, reasons: dict[int, str]) -> list[NDArray[np.int32]]:
@@ -509,8 +518,10 @@ class ProfilePlugin(Plugin):
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
-        if not self.profile.ops.keys() >= set(model.op_types):
-            unlisted = [node for node in model.nodes if _op_name(node) not in self.profile.ops]
+        is_listed = np.array([name in self.profile.ops for name in model.op_types], np.bool_)[model.op_type_of]
+        if not is_listed.all() and not (is_listed | _computed_when_compiled(model)).all():
+            lacking = np.flatnonzero(~is_listed & ~_computed_when_compiled(model))
+            unlisted = [model.nodes[index] for index in lacking.tolist()]
             reasons = {node.key: {self.name: f"the profile does not list {_op_name(node)}"} for node in unlisted}
             keys = ", ".join(f"{node.key!r} ({_op_name(node)})" for node in unlisted)
             raise UnsupportedModel(
@@ -587,6 +598,12 @@ class SimulatedRunner:
     def profile(self) -> Sequence[ProfileRow]:
         rows = self._inner.profile()
         return tuple(dataclasses.replace(row, exec_type=f"simulated_{row.exec_type}") for row in rows)
+
+
+def _computed_when_compiled(model: Model) -> NDArray[np.bool_]:
+    """bool[num_nodes]: the nodes that the executing device folds, whatever a profile says of their operators."""
+    constant = inner_constant_nodes(model)
+    return np.zeros(model.num_nodes, np.bool_) if constant is None else constant
 
 
 def _op_name(node: NodeView) -> str:

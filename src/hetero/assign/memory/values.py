@@ -20,6 +20,7 @@ __all__ = ["Values", "bytes_of_type", "reads_of", "values_of"]
 
 _STRING = 8  # onnx.TensorProto.STRING
 _MAX_BYTES = 2**62  # larger sizes are clipped: more than any device has, and sums of many stay finite
+_DEQUANTIZING = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
 _OPS_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")
 
 
@@ -156,7 +157,7 @@ def _bytes_held(model: Model, values: Values) -> NDArray[np.float64]:
     """float64 [num_values]: what a device holds of values inside units. The result of a DequantizeLinear is held in the
     quantized type; if the node reads a constant, that is counted already. Other values are never stored."""
     held = np.zeros(len(values.producer))
-    numbers = [number for number, name in enumerate(model.op_types) if name == "DequantizeLinear"]
+    numbers = [number for number, name in enumerate(model.op_types) if name in _DEQUANTIZING]
     nodes = np.flatnonzero(np.isin(model.op_type_of, numbers))
     inputs, outputs = model.node_inputs, model.node_outputs
     nodes = nodes[(np.diff(inputs.indptr)[nodes] > 0) & (np.diff(outputs.indptr)[nodes] > 0)]
