@@ -310,6 +310,29 @@ def test_a_unit_that_the_cut_would_split_moves_as_a_whole(tmp_path: Path) -> Non
     assert "P runs it only together with nodes that are in another subgraph" in plan.reasons["y"]
 
 
+@pytest.mark.parametrize("config", [{}, {"ASSIGNMENT": "COST"}])
+def test_matches_in_two_subgraphs_may_share_a_node(config: dict[str, str]) -> None:
+    """A residual connection around a node of the CPU: the DequantizeLinear before it is with the first convolution."""
+    net = Quantized(128, 32)
+    start = net.conv(net.q("x"), "c0", 3)
+    shared = net.dq(start, "shared")
+    net.weights["w"] = net.rng.integers(-127, 128, (32, 32, 3, 3), np.int8)
+    inner = net.q(net.node("Conv", [shared, net.dq("w")], "inner", pads=[1] * 4))
+    other = net.q(net.node("Mish", [net.dq(inner)], "other"))
+    total = net.q(net.node("Add", [shared, net.dq(other)], "total"))
+    model = net.model(net.dq(net.conv(total, "c2", 32)))
+    plan = CORE.plan(model, "HETERO:NPU_INT8,CPU", config)
+    assert plan.affinity["other"] == "CPU"
+    assert {plan.affinity[key] for key in ("shared", "inner", "total", "c2")} == {"NPU_INT8"}
+    assert plan.num_subgraphs == 5
+    x = np.random.default_rng(1).standard_normal((1, 3, 128, 128)).astype(np.float32)
+    expected = CORE.compile_model(model, "CPU")({"x": x})[0]
+    np.testing.assert_array_equal(CORE.compile_model(model, plan)({"x": x})[0], expected)
+    # Without the convolution, no match is complete where the DequantizeLinear is.
+    pinned = CORE.plan(model, "HETERO:NPU_INT8,CPU", config, pins={"inner": "CPU"})
+    assert pinned.affinity["shared"] == pinned.affinity["total"] == "CPU"
+
+
 def test_a_profile_over_a_profile_keeps_its_units(tmp_path: Path) -> None:
     listed = "\n".join(f"{op} = {{}}" for op in (Q, DQ, "Conv", "Add", "GlobalAveragePool", "Flatten", "Gemm"))
     (tmp_path / "p.toml").write_text(f'name = "P"\nruns_on = "NPU_INT8"\n[ops]\n{listed}\n')

@@ -296,16 +296,39 @@ class _Least:
 
 
 def _incomplete(answers: _Answers, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
-    """Device, nodes and the reason, for the nodes on a device without a unit of theirs in one subgraph."""
-    device_of, subgraph_of = assignment.affinity.device_of, assignment.partition.subgraph_of
+    """Device, nodes and the reason, for the nodes on a device without a complete unit in their subgraph."""
+    device_of = assignment.affinity.device_of
     for number, units in enumerate(answers.units):
         here = (device_of == number) & answers.in_unit(number)
         if here.any():
-            whole = [unit for unit in units if (device_of[unit] == number).all() and _is_one(subgraph_of[unit])]
-            nodes = np.flatnonzero(here & ~_members(whole, len(here)))
+            on_device = [unit for unit in units if (device_of[unit] == number).all()]
+            nodes = np.flatnonzero(here & ~_in_complete_unit(on_device, assignment))
             if len(nodes):
                 device = assignment.affinity.devices[number]
                 yield number, nodes, f"{device} runs it only together with nodes that are in another subgraph"
+
+
+def _in_complete_unit(units: Sequence[NDArray[np.int32]], assignment: Assignment) -> NDArray[np.bool_]:
+    """bool [num_nodes]: the nodes with a complete unit. ``units``: those on one device.
+
+    A unit is complete in the subgraph with all of its nodes. A node whose result is also read outside of the unit, such
+    as a DequantizeLinear before a residual connection, may be in another subgraph if a unit is complete there with it:
+    its result exists there in any case.
+    """
+    graph, subgraph_of = assignment.model.graph, assignment.partition.subgraph_of
+    split = [unit for unit in units if not _is_one(subgraph_of[unit])]
+    found = _members([unit for unit in units if _is_one(subgraph_of[unit])], len(subgraph_of))
+    while split:
+        complete = []
+        for unit in split:
+            elsewhere = [node for node in unit[found[unit]].tolist() if not np.isin(graph.successors(node), unit).all()]
+            rest = unit[~np.isin(unit, elsewhere)]
+            if len(rest) and _is_one(subgraph_of[rest]):
+                complete.append(rest)
+        if not complete or not (~found[np.concatenate(complete)]).any():
+            break
+        found |= _members(complete, len(found))
+    return found
 
 
 def _with_group_on_one_device(

@@ -78,7 +78,9 @@ class Support:
     ``mask``: bool[num_nodes], True where the device supports the node. ``reasons``: node index -> reason, one entry for
     every False. ``units``: sets of supported nodes that the device runs as one operation, such as a Conv between
     DequantizeLinear and QuantizeLinear. Plans give the device a node of a unit only in a subgraph that contains one of
-    its units as a whole. ``notes``: node index -> how the device runs the node, for users to see in plans.
+    its units as a whole. The only exception are nodes whose results are also read outside of the unit: a unit may read
+    such a result from another subgraph of the device that contains a whole unit of the node. ``notes``: node index ->
+    how the device runs the node, for users to see in plans.
     """
 
     mask: NDArray[np.bool_]
