@@ -171,11 +171,11 @@ class _Reader:
             if not isinstance(steps, list) or not steps:
                 raise self._error(f"{where}chain", f'expected a list such as ["Conv", "Relu"], found {steps!r}')
             chain = tuple(self._alternatives(step, ops, f"{where}chain") for step in steps)
-            sides = (
+            before, after = (
                 self._alternatives(table[key], ops, where + key) if key in table else () for key in ("before", "after")
             )
             dtypes = self._dtypes(table["dtypes"], where + "dtypes") if "dtypes" in table else ()
-            patterns.append(Pattern(chain, *sides, dtypes))
+            patterns.append(Pattern(chain, before, after, dtypes))
         return tuple(patterns)
 
     def _alternatives(self, value: Any, ops: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -132,7 +132,8 @@ class ValueTypes:
         if self._given_sizes is not None:
             return self._given_sizes
         file = self._file
-        for value in np.flatnonzero((file.value_info >= 0) & (file.value_producer < 0) & (file.value_constant < 0)):
+        inputs = (file.value_info >= 0) & (file.value_producer < 0) & (file.value_constant < 0)
+        for value in np.flatnonzero(inputs).tolist():
             known = self._declared.find(value)[0]
             if known.shape is None or _is_open(known):
                 return {}
