@@ -477,6 +477,9 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
             raise_out_of_memory(error)
             is_tensor = ports[name].is_tensor
             reason = f"whose shape is {shape_text(known, 'unknown')}" if is_tensor else "which is not a tensor"
+            if known is not None and len(known) == len(dims):
+                fixed = (i for i, dim in enumerate(known) if isinstance(dim, int) and dim != dims[i])
+                reason += "".join(f"; the model fixes axis {axis} to {known[axis]}" for axis in [*fixed][:1])
             raise PropertyError(f"shapes: {shown(list(dims))} does not fit input {name!r}, {reason}") from error
     # A symbol has the same size in every input.
     more = {

@@ -198,7 +198,7 @@ def test_an_input_that_is_given_twice(tmp_path: Path) -> None:
 def test_an_existing_file_is_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("7").write_text("")
-    with pytest.raises(click.UsageError, match=r"expected a file whose name ends in \.npy"):
+    with pytest.raises(click.UsageError, match=r"expected an image, or a file whose name ends in \.npy"):
         made("x=7", ports())
 
 

@@ -488,9 +488,9 @@ def test_what_a_cut_loop_computes_and_counts() -> None:
     compiled = core.compile_model(model, "HETERO:CPU,TEMPLATE", {"PERF_COUNT": True}, pins={"loop/m": "TEMPLATE"})
     assert compiled.plan.devices == ("CPU", "TEMPLATE", "CONTROL_FLOW")
     assert compiled.plan.affinity == {"exp": "CPU", "loop": "CONTROL_FLOW"}
-    assert compiled.plan.notes == {"loop": "body in 4 subgraphs, 3 on CPU, 1 on TEMPLATE"}
-    assert "loop: body in 4 subgraphs" in str(compiled.plan)
-    assert "pinned to CONTROL_FLOW by 'loop/m'; body in 4" in str(compiled.plan.explain("loop"))
+    assert compiled.plan.notes == {"loop": "body: 4 nodes (3 on CPU, 1 on TEMPLATE) in 4 subgraphs"}
+    assert "loop: body: 4 nodes (3 on CPU" in str(compiled.plan)
+    assert "pinned to CONTROL_FLOW by 'loop/m'; body: 4 nodes" in str(compiled.plan.explain("loop"))
     assert not any("no node" in warning.message for warning in compiled.plan.warnings)
     request = compiled.create_infer_request()
     for trips in (3, 0, 1, 50, 0, 2):
@@ -529,7 +529,7 @@ def test_priority_alone_cuts_a_loop_only_if_a_device_gains_nodes() -> None:
     core.register_plugin("NPU", _OnlyMatMul)
     plan = core.plan(model, "HETERO:NPU,CONTROL_FLOW,CPU")
     assert plan.affinity == {"exp": "CPU", "loop": "CONTROL_FLOW"}
-    assert plan.notes == {"loop": "body in 4 subgraphs, 1 on NPU, 3 on CPU"}
+    assert plan.notes == {"loop": "body: 4 nodes (1 on NPU, 3 on CPU) in 4 subgraphs"}
     assert core.plan(model, "HETERO:NPU,CPU").affinity == {"exp": "CPU", "loop": "CPU"}  # nobody asked
     x = np.ones((2, 3), np.float32)
     for found, expected in zip(core.compile_model(model, plan)([x, np.int64(4)]), by_numpy(x, 4), strict=True):

@@ -163,6 +163,12 @@ def test_a_device_without_a_node_is_told(core: hetero.Core) -> None:
     model = core.read_model(make_model([node("Exp", "x", "a"), node("Neg", "a", "b"), node("Exp", "b", "y")]))
     (warning,) = core.plan(model, DEVICES).warnings
     assert "supports none of the 3 nodes (2 nodes: the profile of FPGA does not list Exp; 1 node: " in warning.message
+    model = core.read_model(make_model([node("Relu", "x", "a"), node("Relu", "a", "y")]))
+    (warning,) = core.plan(model, DEVICES, {"MIN_SUBGRAPH": {"FPGA": 3}}).warnings
+    assert "FPGA has no node: the constraints leave it none of the 2 nodes (2 nodes: its subgraph " in warning.message
+    proto = make_model([node("Relu", "x", "a"), node("Relu", "a", "y")], {"x": [1, 2, 3, 4, 5]})
+    (warning,) = core.plan(core.read_model(proto), DEVICES).warnings
+    assert "(2 nodes: the profile of FPGA supports Relu only with at most rank 4, found rank 5)" in warning.message
 
 
 def test_islands_are_told_with_what_surrounds_them(core: hetero.Core) -> None:

@@ -237,7 +237,10 @@ def _check(
         unsupported[key] = reasons
         placed = "" if number < 0 else f" is {_PLACED[origin[node]].format(devices[number])}"
         each = [f"{device}: {reason}" for device, reason in reasons.items()]
-        why = f" {each[0]}" if len(each) == 1 else "".join(f"\n    {line}" for line in each)
+        if number >= 0:  # `placed` names the device
+            why = f" {reasons[devices[number]]}"
+        else:
+            why = f" {each[0]}" if len(each) == 1 else "".join(f"\n    {line}" for line in each)
         alike.setdefault((op, placed, why), []).append(key)
     lines = []
     for (op, placed, why), keys in list(alike.items())[:_MOST_LINES]:
@@ -250,7 +253,8 @@ def _check(
     if bool((device_of[troubled] < 0).any()):
         trouble = f"not supported by any device in the list [{', '.join(devices)}]"
         if not any(device.partition(".")[0] == "CPU" for device in devices):
-            lines.append(f"  add a device that supports them at the end of the list: HETERO:{','.join(devices)},CPU")
+            them = "it" if len(troubled) == 1 else "them"
+            lines.append(f"  add a device that supports {them} at the end of the list: HETERO:{','.join(devices)},CPU")
     else:
         trouble = "placed on a device that does not support " + ("it" if len(troubled) == 1 else "them")
     raise UnsupportedModel(f"model {model.name!r}: {count} {trouble}:\n" + "\n".join(lines), unsupported)

@@ -130,7 +130,7 @@ def check_limits(
     needs = footprint(values, partition.subgraph_of, partition.device_of, len(devices), times)
     excess = np.maximum(needs.total - max_bytes, 0.0)
     if excess.any():
-        why = _over(devices, needs, max_bytes, excess)
+        why = "; ".join(_over(devices, needs, max_bytes, excess))
         raise InsufficientMemory(f"model {model.name!r} does not fit as placed: {why}", _shortfall(devices, excess))
     return needs
 
@@ -193,22 +193,24 @@ def require_fit(
     if found.fits:
         return
     proof = prove_infeasible(values, allowed, limits)
-    why = _over(devices, found.needs, limits, found.excess)
+    lines = _over(devices, found.needs, limits, found.excess)
     if proof is None and tried_all:
-        why += "; no assignment can fit: each possible one was tried"
+        lines.append("no assignment can fit: each possible one was tried")
     elif proof is None:
-        why += (
-            "; no assignment was found that fits: raise a limit, add a device to the list, or pin nodes to devices "
-            "where they fit"
+        lines.append(
+            "no assignment was found that fits: raise a limit, add a device to the list, or pin nodes to devices where "
+            "they fit"
         )
     else:
-        why += f"; no assignment can fit, because {_proof(model, devices, proof)}"
+        lines.append(f"no assignment can fit, because {_proof(model, devices, proof)}")
     unsupported = {}
     if proof is not None and proof.node is not None:
         reason = f"it needs {byte_size(int(proof.bytes))} of memory, which exceeds the limit"
         unsupported = {model.key_of(proof.node): {devices[device]: reason for device in proof.devices}}
     raise InsufficientMemory(
-        f"model {model.name!r} does not fit: {why}", _shortfall(devices, found.excess), unsupported
+        "".join([f"model {model.name!r} does not fit on {', '.join(devices)}:", *(f"\n  {line}" for line in lines)]),
+        _shortfall(devices, found.excess),
+        unsupported,
     )
 
 
@@ -227,12 +229,14 @@ def _proof(model: Model, devices: Sequence[str], proof: InfeasibilityProof) -> s
     )
 
 
-def _over(devices: Sequence[str], needs: Footprint, limits: NDArray[np.float64], excess: NDArray[np.float64]) -> str:
-    return "; ".join(
+def _over(
+    devices: Sequence[str], needs: Footprint, limits: NDArray[np.float64], excess: NDArray[np.float64]
+) -> list[str]:
+    return [
         f"{devices[device]} would need {_needed(needs, device)} of {byte_size(int(limits[device]))}, "
         f"{byte_size(int(excess[device]))} ({int(excess[device])} bytes) too much"
         for device in np.flatnonzero(excess).tolist()
-    )
+    ]
 
 
 def _needed(needs: Footprint, device: int) -> str:

@@ -78,7 +78,7 @@ class Property:
                 hint = ": to use all devices of a list, compile for 'MULTI:A,B'"
             raise PropertyError(f"property {self.name}: expected one of {listed}, found {shown(value)}{hint}")
         if self.accepts is not None and not self.accepts(value):
-            raise PropertyError(f"property {self.name}: {shown(value)} is out of range; {self.doc}")
+            raise PropertyError(f"property {self.name}: found {shown(value)}, expected {self.doc}")
         problem = None if self.problem is None else self.problem(value)
         if problem is not None:
             raise PropertyError(f"property {self.name}: {problem}")

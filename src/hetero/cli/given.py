@@ -82,7 +82,7 @@ def value_of(text: str, target: Target, images: ImageOptions, where: str) -> tup
         return target.fitted(_from_text(text), where), text
     if os.path.exists(text):
         known = ", ".join((*_NUMPY, *_TEXT))
-        raise click.UsageError(f"{where}: expected a file whose name ends in {known} or an image")
+        raise click.UsageError(f"{where}: expected an image, or a file whose name ends in {known}")
     dtype = target.port.dtype
     if dtype is not None and dtype.hasobject:
         return target.fitted(np.array(_strings(text), object), where, fill=True), "given"

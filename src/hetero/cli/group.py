@@ -97,7 +97,8 @@ class CommandGroup(click.Group):
         except HeteroError as error:
             if is_debugging(ctx):
                 raise
-            notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+            noted = [_CHECK_NOTE.sub(r"for \1", note) for note in getattr(error, "__notes__", ())]
+            notes = "".join(f" ({note})" for note in noted)
             raise Failure(_first_lines(_for_people(str(error))) + notes) from error
         except OSError as error:
             if error.errno == errno.EPIPE or is_debugging(ctx):
@@ -132,6 +133,8 @@ _COUNTERPARTS = {
     "pass it as the device, after Plan.load, and the ONNX file as the model": "pass it as --plan, and the ONNX file",
 }
 _ALL_PROPERTIES = re.compile(r"^(\w+) (has no property .*); SUPPORTED_PROPERTIES lists all properties$", re.DOTALL)
+_ALL_OF_LIST = re.compile(r"^(\w+ over .* has no property .*); SUPPORTED_PROPERTIES lists all properties$", re.DOTALL)
+_CHECK_NOTE = re.compile(r"in check_config, by (.*)")
 _PLAN_TO_LOAD = re.compile(r"to use a plan, pass hetero.Plan.load\((.*)\) as the device")
 
 
@@ -140,6 +143,7 @@ def _for_people(message: str) -> str:
     for name, counterpart in _COUNTERPARTS.items():
         message = message.replace(name, counterpart)
     message = _ALL_PROPERTIES.sub(r"\1 \2; `hetero properties \1` lists all", message)
+    message = _ALL_OF_LIST.sub(r"\1; `hetero properties DEVICE` lists those of each device", message)
     return _PLAN_TO_LOAD.sub(lambda match: f"a plan is given as --plan {match[1]}, without -d", message)
 
 

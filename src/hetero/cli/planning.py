@@ -202,6 +202,8 @@ def planning_options(
         @functools.wraps(function)
         def chosen(*, devices: Sequence[str] | str | None, **options: Any) -> Any:
             listed = (devices,) if isinstance(devices, str) else tuple(devices or ())
+            if not all(name.strip() for name in listed):
+                raise click.UsageError("-d: expected a device, found an empty name")
             fields = {name: options.pop(name) for name in _FIELDS if name in options}
             return function(planning=Planning(listed, **fields), **options)
 

@@ -218,7 +218,8 @@ class ControlFlowPlugin(DeviceListPlugin):
                 devices.update(name for name, number in zip(names, count, strict=True) if number)
                 per_device = [f"{number} on {name}" for name, number in zip(names, count, strict=True) if number]
                 cut = counted(assignment.partition.num_subgraphs, "subgraph")
-                notes.append(f"{body.attribute} in {cut}, {', '.join(per_device) or 'no nodes'}")
+                where = f" ({', '.join(per_device)})" if per_device else ""
+                notes.append(f"{body.attribute}: {counted(sum(count), 'node')}{where} in {cut}")
         except UnsupportedModel as error:
             key, reasons = next(iter(error.unsupported.items()), (model.key_of(index), {}))
             listed = "; ".join(f"{device}: {reason}" for device, reason in reasons.items())

@@ -17,6 +17,7 @@ from .schema import FORMAT_VERSION, PlanFile
 
 __all__ = ["decode", "encode_lines"]
 
+_WITHOUT_FORMAT = "Object missing required field `format`"  # of msgspec
 _INLINE = ("devices",)  # lists short enough for one line
 
 
@@ -146,4 +147,6 @@ def _trouble(data: bytes, error: Exception) -> str:
             for key, value in whole[name].items():
                 if not isinstance(value, str):
                     return f"{name} of {key!r}: expected a string, found {value!r}"
+    if str(error) == _WITHOUT_FORMAT:
+        return "expected a plan, as Plan.save and `hetero plan --save` write it; the field `format` is missing"
     return str(error)

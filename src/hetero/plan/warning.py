@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_for_latency", "plan_warnings", "repeated_devices", "slower_in_turn", "unknown_sizes"]
 
+_VALUE = re.compile(r""" in (['"]).*\1$""", re.DOTALL)
 _TINY = 3  # maximum number of nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
 _MOST_PINS = 32  # maximum number of pins to try
@@ -179,11 +181,12 @@ def _unused(assignment: Assignment) -> Iterator[PlanWarning]:
             elif moved := int(np.count_nonzero(origins == Origin.COST)):
                 why = f"{moved} of the {counted(takes, 'node')} that it supports are predicted to be faster elsewhere"
         else:
-            reasons = Counter(support.reasons.values()).most_common(3)
+            # Nodes that differ only in the value that a reason names count together.
+            reasons = Counter(_VALUE.sub("", reason) for reason in support.reasons.values()).most_common(3)
             main_reasons = "; ".join(f"{counted(count, 'node')}: {reason}" for reason, count in reasons)
-            why = f"it supports none of the {counted(model.num_nodes, 'node')}" + (
-                f" ({main_reasons})" if main_reasons else ""
-            )
+            own = (affinity.answers or affinity.supports)[number]
+            none = "the constraints leave it none of" if own.mask.any() else "it supports none of"
+            why = f"{none} the {counted(model.num_nodes, 'node')}" + (f" ({main_reasons})" if main_reasons else "")
         yield PlanWarning("unused", f"{device} has no node: {why}", device)
 
 

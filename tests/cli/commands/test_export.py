@@ -32,6 +32,11 @@ def test_export_and_inspect(hetero: Invoke, hetero_json: Json, diamond_path: Pat
     assert "was compiled for HETERO" in hetero("run", "diamond.hetero", "-d", "ORT", code=1).stderr
 
 
+def test_an_exported_model_is_no_onnx_file(hetero: Invoke, diamond_path: Path) -> None:
+    done = hetero("export", diamond_path, "-d", "CPU", "-o", "e.onnx", code=2)
+    assert "-o e.onnx: an exported model is not an ONNX file" in done.stderr
+
+
 def test_existing_files_are_kept(hetero: Invoke, diamond_path: Path) -> None:
     Path("out").write_text("precious")
     for command in (["export", diamond_path, "-o", "out"], ["run", diamond_path, "--save", "out"]):

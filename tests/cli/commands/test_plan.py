@@ -138,6 +138,27 @@ def test_one_of_device_and_plan(hetero: Invoke, diamond_path: Path) -> None:
     assert "device 'p.json': a plan is given as --plan 'p.json', without -d" in instead.stderr
 
 
+def test_messages_name_what_to_do(hetero: Invoke, diamond_path: Path, tmp_path: Path) -> None:
+    def message(*options: str, code: int = 1) -> str:
+        return str(hetero("plan", diamond_path, *options, code=code).stderr)
+
+    heterogeneous = ("-d", "HETERO:FPGA,CPU")
+    assert "-d: expected a device, found an empty name" in message("-d", "", code=2)
+    listed = message(*heterogeneous, "--property", "FOO=1")
+    assert "HETERO over FPGA, CPU has no property 'FOO'; `hetero properties DEVICE` lists those of each" in listed
+    assert "found -1, expected 0 to 4096; 0 = by PERFORMANCE_HINT (for CPU)" in message(
+        *heterogeneous, "--property", "CPU:NUM_STREAMS=-1"
+    )
+    lines = message(*heterogeneous, "--max-memory", "CPU=1B", "--max-memory", "FPGA=1B").splitlines()
+    assert lines[0] == "Error: model 'diamond' does not fit on FPGA, CPU:"
+    assert lines[1].startswith("  FPGA would need ")
+    assert lines[-1].startswith("  no assignment can fit, because ")
+    assert "pinned to FPGA: the profile of FPGA does not list LRN" in message(*heterogeneous, "--pin", "norm=FPGA")
+    other = tmp_path / "other.json"
+    other.write_text('{"a": 1}')
+    assert "expected a plan, as Plan.save and `hetero plan --save` write it" in message("--plan", str(other))
+
+
 def test_traces(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert hetero_json("run", diamond_path, *LIST, "--trace", "run.json")["trace"] == "run.json"
     assert "ui.perfetto.dev" in hetero("bench", diamond_path, *LIST, "-niter", "1", "--trace", "bench.json").stdout

@@ -25,6 +25,12 @@ def test_report(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert "-d DEVICE or --plan" in hetero("report", diamond_path, code=2).stderr
 
 
+def test_other_kinds_of_files(hetero: Invoke, diamond_path: Path) -> None:
+    done = hetero("report", diamond_path, "-d", "HETERO:FPGA,CPU", "-o", "r.pdf", code=2)
+    assert "-o r.pdf: a report is an HTML file, so its name must end in .html or .htm" in done.stderr
+    hetero("report", diamond_path, "-d", "HETERO:FPGA,CPU", "-o", "r.HTM")
+
+
 def test_a_run_of_a_pipeline(hetero: Invoke, diamond_path: Path) -> None:
     """Several inferences are in flight."""
     policy = ("--property", "MODEL_DISTRIBUTION_POLICY=PIPELINE_PARALLEL")

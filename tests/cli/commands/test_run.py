@@ -75,6 +75,14 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
     assert "float32" in hetero("run", two_inputs_path, "-i", "mask=tokens.npy", code=1).stderr
 
 
+def test_a_size_that_the_model_fixes(hetero: Invoke, diamond_path: Path) -> None:
+    (port,) = onnx.load(diamond_path).graph.input
+    shape = [dim.dim_value for dim in port.type.tensor_type.shape.dim]
+    wrong = "x".join(map(str, [*shape[:-1], shape[-1] + 1]))
+    done = hetero("run", diamond_path, "--shape", wrong, code=1)
+    assert done.stderr.endswith(f"; the model fixes axis {len(shape) - 1} to {shape[-1]}\n")
+
+
 def test_open_sizes_are_stated(hetero: Invoke, two_inputs_path: Path) -> None:
     """Only those of other axes than the first."""
     text = "the model does not fix these sizes, so they default to 1: length; set them with --shape or --dim"

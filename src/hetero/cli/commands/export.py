@@ -47,6 +47,8 @@ def command(
     from ..text import print_json, print_line
 
     target = output or f"{os.path.basename(model).removesuffix('.onnx') or 'model'}.hetero"
+    if target.endswith(".onnx"):
+        raise click.UsageError(f"-o {target}: an exported model is not an ONNX file: use a name such as model.hetero")
     check_output(target, force)
     session = Session(model, planning)
     session.state_sizes(InputChoice(**sizes))

@@ -53,7 +53,7 @@ def command(
     from ..text import print_json, print_line
 
     planning.require()
-    check_output(output, force)
+    check_output(output, force, (".html", ".htm"), "a report is an HTML file")
     if overlays is not None:
         make_folder(overlays)
     session = Session(model, planning)
