@@ -5,7 +5,7 @@
 
 Each model has five nodes or more over two or three devices, nearly all of them with limits. "By cost": how much longer
 the plan with `ASSIGNMENT=COST` is predicted to take than the best assignment that fits, where limits bind; and the
-plans refused of those for which an assignment fits. "By priority": the refused plans without costs. Exhaustive search
+plans rejected of those for which an assignment fits. "By priority": the rejected plans without costs. Exhaustive search
 inside the planner is off unless ``--exact`` is given, because larger models are planned without it.
 """
 

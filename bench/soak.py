@@ -210,7 +210,7 @@ def kinds(core: hetero.Core, folder: Path) -> Iterator[Kind]:
     yield Kind("compile from a file", MODELS, lambda: core.compile_model(path, "CPU")(X))
     yield Kind("a Core", MODELS // 4, lambda: _whole_core(path))
     unknown = core.read_model(_with_unknown_operator())
-    yield Kind("compile what is refused", MODELS, lambda: _refused(lambda: core.compile_model(unknown, "CPU")))
+    yield Kind("compile what is rejected", MODELS, lambda: _refused(lambda: core.compile_model(unknown, "CPU")))
     yield Kind("branches, compiled", MODELS, lambda: on_two(core, products, lambda key: key.startswith("b"))(wide))
 
     isolated = compiled_for("CPU", ISOLATION="PROCESS", WORKER_RETRIES=1)
@@ -277,7 +277,7 @@ def _refused(work: Callable[[], Any]) -> None:
         work()
     except hetero.HeteroError:
         return
-    raise AssertionError("not refused")
+    raise AssertionError("not rejected")
 
 
 def _killed(isolated: Any) -> None:

@@ -170,7 +170,7 @@ def _build_wheel(python: Path, sdist: Path, name: str, out: Path) -> Path:
 
 def _rename_libc(python: Path, wheel: Path, processor: str) -> None:
     """Let the libraries of a wheel need musl's libc by the name that every system with musl has: zig writes the name
-    that only musl's developer files have, which auditwheel refuses."""
+    that only musl's developer files have, which auditwheel rejects."""
     _run(str(python), "-m", "wheel", "unpack", "--dest", str(wheel.parent / "unpacked"), str(wheel))
     [tree] = (wheel.parent / "unpacked").iterdir()
     libraries = sorted(map(str, tree.rglob("*.so")))

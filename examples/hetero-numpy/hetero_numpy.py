@@ -27,7 +27,7 @@ class NumpyPlugin(Plugin):
         settings = self.full_config(config)
         reasons = {model.key_of(node): {self.name: why} for node, why in refusals(model).items()}
         if reasons:
-            raise UnsupportedModel(f"{self.name} cannot compile {model.name!r}: it refuses {reasons}", reasons)
+            raise UnsupportedModel(f"{self.name} cannot compile {model.name!r}: it rejects {reasons}", reasons)
         return NumpyModel(model, settings)
 
 

@@ -119,7 +119,7 @@ class ResolvedModel:
             yield node, by_source[begin:end]
 
     def _refusals(self, parts: NDArray[np.intp]) -> dict[str, str]:
-        """Device -> the reason why it refuses a part of one original node, for the devices that refuse any."""
+        """Device -> the reason why it rejects a part of one original node, for the devices that reject any."""
         reasons = {}
         for device, support in zip(self.devices, self.supports, strict=True):
             refused = parts[~support.mask[parts]]
@@ -231,7 +231,7 @@ class _Resolver:
         may_match_anywhere = any(not any(_calls_around(model, pin, calls)) for pin in unmatched)
         necessary: dict[int, _Candidate] = {}
         optional: dict[int, _Candidate] = {}
-        # Calls are always considered, other nodes only if the device that they would go to first refuses them.
+        # Calls are always considered, other nodes only if the device that they would go to first rejects them.
         is_refused = first != 0
         for node, device in pinned.items():
             is_refused[node] |= not state.supports[device].mask[node]

@@ -1,7 +1,7 @@
 """Regular expressions from untrusted models.
 
 Python's engine backtracks, so some patterns take exponential time. ONNX's patterns are those of RE2, which has no such
-patterns; those that Python could not match in polynomial time are refused.
+patterns; those that Python could not match in polynomial time are rejected.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _MOST_PATTERN = 1 << 12
 
 
 def bounded_pattern(name: str, pattern: str, longest: bool = False) -> re.Pattern[str]:
-    """A compiled pattern. Python's engine backtracks, so patterns that could take unbounded time are refused.
+    """A compiled pattern. Python's engine backtracks, so patterns that could take unbounded time are rejected.
 
-    ``longest``: refuse patterns that may have a longer match where Python finds another one first."""
+    ``longest``: reject patterns that may have a longer match where Python finds another one first."""
     if len(pattern) > _MOST_PATTERN:
         raise InferenceError(f"attribute {name} has {len(pattern)} characters; at most {_MOST_PATTERN} are supported")
     if "[:" in pattern or "{," in pattern:  # a class and literal characters in RE2, other things in Python

@@ -202,7 +202,7 @@ def _encoded(name: str, text: str, outputs: int) -> tuple[bytes, frozenset[str]]
     signature = f"{attributes}> ({rest}" if bracket else rest
     head = f'<domain: "{_DOMAIN}", opset_import: ["": {_OPSET}]>'
     function = parse_function(f"{head} {name} {signature}")
-    # onnx refuses nodes with more inputs or outputs than their function, and with fewer outputs than it infers.
+    # onnx rejects nodes with more inputs or outputs than their function, and with fewer outputs than it infers.
     function.input.extend(f"input {at}" for at in range(len(function.input), _MOST_INPUTS))
     del function.output[outputs:]
     function.output.extend(f"output {at}" for at in range(len(function.output), _MOST_OUTPUTS))

@@ -73,7 +73,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """The nodes of a model that a device supports, and the reason for each node that it refuses.
+    """The nodes of a model that a device supports, and the reason for each node that it rejects.
 
     ``mask``: bool[num_nodes], True where the device supports the node. ``reasons``: node index -> reason, one entry for
     every False. ``units``: sets of supported nodes that the device runs as one operation, such as a Conv between
@@ -154,7 +154,7 @@ class Plugin(abc.ABC):
     runners return counters."""
 
     refuses_when_compiling: ClassVar[bool] = False
-    """Whether `compile_model` raises `UnsupportedModel` for a model with a node that `query_model` refuses. If False,
+    """Whether `compile_model` raises `UnsupportedModel` for a model with a node that `query_model` rejects. If False,
     hetero calls `query_model` before `compile_model`."""
 
     compiles_beside_others: ClassVar[bool] = False
@@ -188,7 +188,7 @@ class Plugin(abc.ABC):
         """The nodes of ``model`` that this device supports. Ignores affinities.
 
         The answer is about the nodes as given: a device that fuses nodes supports each node of the group or none. A
-        call of a model-local function is one node. If the device refuses it, hetero replaces the call by the nodes of
+        call of a model-local function is one node. If the device rejects it, hetero replaces the call by the nodes of
         the function and calls `query_model` again. ``config`` has passed `check_config`.
         """
 

@@ -96,7 +96,7 @@ def bind_out(
     ``out``: a mapping from output (its name, position or port) to array, or a sequence in the order of ``ports``; None
     for an output leaves it to the device. If the model has one output, also the array alone. `ON_DEVICE` in place of an
     array, or alone for all outputs, leaves results where they are computed. ``inputs``: the values that the inference
-    reads. Memory is compared by its bounds, so an array between the rows of a strided input is also refused.
+    reads. Memory is compared by its bounds, so an array between the rows of a strided input is also rejected.
     ``memories``: position -> the memory of a device that computes the output; other libraries' tensors there are
     accepted.
     """

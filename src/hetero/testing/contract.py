@@ -97,7 +97,7 @@ class PluginContract:
             f"{plugin.name} supports none of the {len(refusals)} models of the suite as a whole. The tests of "
             "compiled models are skipped.\n"
             "Override `cases` in the test class to return models that the device supports (see ContractCase).\n"
-            "The first refused node of each model:\n" + "\n".join(refusals),
+            "The first rejected node of each model:\n" + "\n".join(refusals),
             pytrace=False,
         )
 
@@ -183,7 +183,7 @@ class PluginContract:
                 assert [array.tobytes() for array in found] == [array.tobytes() for array in wanted], case.name
 
     def test_compile_names_the_unsupported_node(self, plugin: Plugin) -> None:
-        """For devices that refuse nodes in `Plugin.compile_model` as well. hetero queries the others first."""
+        """For devices that reject nodes in `Plugin.compile_model` as well. hetero queries the others first."""
         model = read_model(self.model_with_unknown_operator())
         try:
             self.compiled(plugin, model)
@@ -192,10 +192,10 @@ class PluginContract:
         except HeteroError:
             if plugin.refuses_when_compiling:
                 raise
-            pytest.skip("the device refuses nodes only in query_model")
+            pytest.skip("the device rejects nodes only in query_model")
         else:
             assert not plugin.refuses_when_compiling, "refuses_when_compiling is True, but compile_model did not raise"
-            pytest.skip("the device refuses nodes only in query_model")
+            pytest.skip("the device rejects nodes only in query_model")
         assert "mystery" in str(refusal)
         # A device that runs over others names those.
         refusing = getattr(refusal, "unsupported", {}).get("mystery", ())

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MAX_BYTES = _kernels.constant("MAX_BYTES")
-"""Bytes of a tensor, at most; planning refuses larger ones."""
+"""Bytes of a tensor, at most; planning rejects larger ones."""
 
 MAX_DIMS = _kernels.constant("MAX_DIMS")
 """Dimensions of a tensor, at most."""

@@ -1,4 +1,4 @@
-"""Which nodes of a model the device supports, and why it refuses the others."""
+"""Which nodes of a model the device supports, and why it rejects the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READ_WHOLE = 64
 
 
 class Examination:
-    """``reasons``: refused node -> reason. ``versions``: of the operator's schema, for each node that is supported.
+    """``reasons``: rejected node -> reason. ``versions``: of the operator's schema, for each node that is supported.
     ``host_only``: supported nodes that the host computes, because their inputs are known before the run."""
 
     def __init__(self) -> None:

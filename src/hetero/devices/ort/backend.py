@@ -158,7 +158,7 @@ class Target:
             return None
         try:
             return _CUDA[self.provider], int(self.options(options).get("device_id", 0))
-        except ValueError:  # which the provider refuses
+        except ValueError:  # which the provider rejects
             return None
 
 

@@ -1,6 +1,6 @@
 """Linear models, scalers and encoders of ai.onnx.ml, for numbers.
 
-Where onnxruntime contradicts the specification, the node is refused. `strings` has the operators on strings.
+Where onnxruntime contradicts the specification, the node is rejected. `strings` has the operators on strings.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _feature_vectorizer(context: Context, node: Node, inputs: Sequence[Value | N
 
 
 def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | str:
-    """Keys, values and the default of a LabelEncoder, or the reason why it is refused."""
+    """Keys, values and the default of a LabelEncoder, or the reason why it is rejected."""
     found: dict[str, list[NDArray[Any]]] = {"keys": [], "values": []}
     for side, arrays in found.items():
         if attributes.get(f"{side}_strings") is not None:

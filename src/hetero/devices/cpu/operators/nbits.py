@@ -246,7 +246,7 @@ def _product(model: Model, plan: NodePlan, maker: NodePlan) -> NodePlan | None:
     if not block or not k or not n:
         return None
     factors = model.constant(scale, aligned=False)
-    if not max(factors.max(), -factors.min()) <= MAX_SCALE:  # also refuses NaN
+    if not max(factors.max(), -factors.min()) <= MAX_SCALE:  # also rejects NaN
         return None
     return _reading(model, plan, levels, scale, zero, (k, n, block, trans))
 

@@ -1,6 +1,6 @@
 """Support vector machines: SVMClassifier and SVMRegressor of ai.onnx.ml.
 
-Where onnxruntime contradicts itself or ignores an attribute, the node is refused; `_refusal` and `_regressor_refusal`
+Where onnxruntime contradicts itself or ignores an attribute, the node is rejected; `_refusal` and `_regressor_refusal`
 have the reasons. All inputs are converted to float32, as in onnxruntime.
 """
 

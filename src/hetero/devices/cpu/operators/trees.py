@@ -1,7 +1,7 @@
 """Tree ensembles: TreeEnsembleRegressor, TreeEnsembleClassifier and TreeEnsemble of ai.onnx.ml.
 
 The attributes are checked and packed into the layout of kernels/tree_ensemble.c, once when support is asked and once
-per compiled model. Where onnxruntime contradicts the specification, the node is refused, so that the result does not
+per compiled model. Where onnxruntime contradicts the specification, the node is rejected, so that the result does not
 depend on the device; the reasons are in `_regressor_refusal` and `_classifier_refusal`.
 
 Integer inputs are compared as float32, as onnxruntime does.

@@ -226,6 +226,6 @@ def _bias_limit(
         return None
     if scales.size > 1 and (bias.rank != 1 or scheme.scale.rank != 1):
         return None
-    if not (np.abs(scales - sums) <= _BIAS_TOLERANCE * sums).all():  # also refuses NaN
+    if not (np.abs(scales - sums) <= _BIAS_TOLERANCE * sums).all():  # also rejects NaN
         return None
     return int(np.abs(bias.data.astype(np.int64)).max(initial=0))

@@ -126,7 +126,7 @@ class Operator:
 
     ``versions``: those of its schema that were checked. ``attributes``: those that it may have. ``types``: the element
     types of each input; the last entry is for all further inputs. ``host``: positions of inputs that must be known
-    before the run. ``plan``: plans a node and returns its results. ``check``: why a node is refused, or None.
+    before the run. ``plan``: plans a node and returns its results. ``check``: why a node is rejected, or None.
     ``check_on_device``: why the host must compute a node, or None.
     ``on_host``: computes a value that depends only on shapes and constants. ``states_size``: the first of ``host`` is
     the shape of the result, or the shape that it is broadcast to.
