@@ -276,10 +276,19 @@ def _is_same(one: Plan | None, other: Plan) -> bool:
     return overlaps[0] == overlaps[1] and [*one.settings()[1:]] == [*other.settings()[1:]]
 
 
-def summary(best: Trial, first: Trial) -> str:
-    """One line about the best candidate. ``first``: the candidate that it is compared with."""
+def summary(best: Trial, first: Trial, trials: Sequence[Trial]) -> str:
+    """One line about the best of ``trials``. ``first``: the candidate that it is compared with."""
     assert best.median_s is not None
-    text = f"The fastest is {best.name!r}: {duration(best.median_s)} per inference"
-    if first is not best and first.contender is not None and best.contender is not None and first.state == "measured":
+    assert best.contender is not None
+    faster = [
+        repr(trial.name)
+        for trial in trials
+        if trial.state == "measured" and trial.contender and trial.contender.ratio_to(best.contender, "wall") < 1
+    ]
+    text = f"The {'best' if faster else 'fastest'} is {best.name!r}: {duration(best.median_s)} per inference"
+    if first is not best and first.contender is not None and first.state == "measured":
         text += f", {best.contender.ratio_to(first.contender, 'wall'):.3f} times that of {first.name!r}"
+    if faster:
+        are = "is" if len(faster) == 1 else "are"
+        text += f"; {', '.join(faster)} {are} less than {100 * (_EQUAL - 1):.0f} % faster, with more subgraphs"
     return text

@@ -221,7 +221,10 @@ class Nodes(Sequence[NodeView]):
             return NodeView(self._model, self._model.index_of(index))
         if isinstance(index, slice):
             return [NodeView(self._model, i) for i in range(*index.indices(len(self)))]
-        return NodeView(self._model, range(len(self))[index])
+        try:
+            return NodeView(self._model, range(len(self))[index])
+        except IndexError:
+            raise IndexError(f"no node {index}: the model has {counted(len(self), 'node')}") from None
 
     def __iter__(self) -> Iterator[NodeView]:
         return (NodeView(self._model, i) for i in range(len(self)))

@@ -97,7 +97,7 @@ def command(
         return
     _print(tuning, best)
     first = next(trial for trial in tuning.trials if trial.contender is not None)
-    print_line(summary(best, first))
+    print_line(summary(best, first, tuning.trials))
     properties = "".join(f" --property {shlex.quote(entry)}" for entry in planning.properties)
     print_line(f"Wrote {output}: hetero run {shlex.quote(model)} --plan {shlex.quote(output)}{properties}")
 
