@@ -137,7 +137,7 @@ def test_printing(core: hetero.Core, diamond: hetero.Model) -> None:
     assert text.startswith("diamond on FPGA, CPU: 7 nodes in 3 subgraphs (proved minimum); 3 values cut, 72 B\n")
     assert re.search(r"^CPU +1 +1 +0 B +48 B +24 B +24 B$", text, re.MULTILINE)
     assert re.search(r"^ +2 +CPU +1 +24 B +four$", text, re.MULTILINE)
-    assert "warning: 1 tiny island on CPU between subgraphs of FPGA" in text
+    assert "warning: 1 tiny island on CPU next to subgraphs of FPGA" in text
 
 
 def test_long_plans_are_abridged(core: hetero.Core) -> None:

@@ -103,7 +103,7 @@ class PlanWarning:
     """A possible problem of a plan.
 
     ``kind``: ``unavailable`` (a device of the list cannot be used here), ``unused`` (a device has no node),
-    ``islands`` (tiny subgraphs between subgraphs of another device), ``pin`` (pins that cost subgraphs or time),
+    ``islands`` (tiny subgraphs next to those of another device), ``pin`` (pins that cost subgraphs or time),
     ``memory`` (a device with a limit has values of unknown size), ``overlap`` (devices could run in parallel but do
     not).
     ``device``, ``pin``: the device or pin concerned. ``nodes``: the first few nodes concerned. ``subgraphs``: the

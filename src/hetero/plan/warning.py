@@ -296,7 +296,7 @@ def _island_warning(
         advice = f"{surrounding} does not support {common_ops}{', ...' if len(ops) > 3 else ''}"
     return PlanWarning(
         "islands",
-        f"{counted(len(group), 'tiny island')} on {name} between subgraphs of {surrounding}, "
+        f"{counted(len(group), 'tiny island')} on {name} next to subgraphs of {surrounding}, "
         f"{counted(len(nodes), 'node')} in total "
         f"({first_few(keys, 3, len(nodes))}); {advice}",
         name,
