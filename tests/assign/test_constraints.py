@@ -124,7 +124,7 @@ def test_least_work_counts_operations_of_the_stated_sizes() -> None:
 
 
 def test_a_pin_into_a_small_subgraph_is_an_error() -> None:
-    with pytest.raises(UnsupportedModel, match=r"'n0' \(Relu\) is pinned to FPGA: FPGA: its subgraph would have 1 no"):
+    with pytest.raises(UnsupportedModel, match=r"'n0' \(Relu\) is pinned to FPGA: its subgraph would have 1 no"):
         devices_of(chain("RE"), {"MIN_SUBGRAPH": {"FPGA": 2}}, {"n0": "FPGA"})
 
 

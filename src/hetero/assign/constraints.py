@@ -40,6 +40,7 @@ __all__ = ["assign_within_constraints", "check_constraints", "resolve_groups"]
 _MOST_ROUNDS = 32
 """After this many rounds, a device whose constraints are still broken gets no further nodes by choice, so that it only
 loses nodes: within a memory limit, each node that leaves makes room for another. After twice as many, it loses all."""
+_MOST_PASSES = 8  # over the units that are in several subgraphs; nodes that would need more leave the device
 _TRIAL_NODES = 200_000  # total nodes of all assignments that are tried to choose a device for groups
 
 Solve = Callable[[Affinity], Assignment]
@@ -316,18 +317,20 @@ def _in_complete_unit(units: Sequence[NDArray[np.int32]], assignment: Assignment
     its result exists there in any case.
     """
     graph, subgraph_of = assignment.model.graph, assignment.partition.subgraph_of
-    split = [unit for unit in units if not _is_one(subgraph_of[unit])]
     found = _members([unit for unit in units if _is_one(subgraph_of[unit])], len(subgraph_of))
-    while split:
-        complete = []
+    # In running order, so that one pass finds chains of units that read from one another.
+    split = sorted((unit for unit in units if not _is_one(subgraph_of[unit])), key=lambda unit: int(unit.max()))
+    for _ in range(_MOST_PASSES):
+        changed = False
         for unit in split:
-            elsewhere = [node for node in unit[found[unit]].tolist() if not np.isin(graph.successors(node), unit).all()]
-            rest = unit[~np.isin(unit, elsewhere)]
-            if len(rest) and _is_one(subgraph_of[rest]):
-                complete.append(rest)
-        if not complete or not (~found[np.concatenate(complete)]).any():
+            inside = np.ones(len(unit), np.bool_)
+            for at in np.flatnonzero(found[unit]).tolist():
+                inside[at] = np.isin(graph.successors(int(unit[at])), unit).all()
+            rest = unit[inside]
+            if len(rest) and _is_one(subgraph_of[rest]) and not found[rest].all():
+                found[rest] = changed = True
+        if not changed:
             break
-        found |= _members(complete, len(found))
     return found
 
 
