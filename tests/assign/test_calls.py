@@ -285,7 +285,7 @@ def test_types_that_a_function_states_of_its_values_are_kept() -> None:
     proto = parse(
         HEAD
         + """
-        g (float[3] x) => (float[3] y) { y = l.F (x) }
+        g (float[n] x) => (float[n] y) { y = l.F (x) }
         <domain: "l", opset_import: ["": 18]> F (x) => (z) { t = Neg (x)  z = Exp (t) }"""
     )
     proto.functions[0].value_info.append(oh.make_tensor_value_info("t", onnx.TensorProto.FLOAT, ["three"]))

@@ -354,5 +354,5 @@ def test_a_query_answers_as_a_plan_by_priority(nodes: Sequence[tuple[str, str, s
 
 
 def test_a_query_with_a_reader_that_no_device_supports() -> None:
-    model = make([("Relu", "w", "c"), ("Max", "x c", "y")])
+    model = make([("Relu", "w", "c"), ("Mean", "x c", "y")])
     assert dict(CORE.query_model(model, "HETERO:FPGA,DSP_INT8")) == {"c": "FPGA"}
