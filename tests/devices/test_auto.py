@@ -617,7 +617,7 @@ def test_properties(core: hetero.Core, late: Late, relu: hetero.Model) -> None:
     assert compiled.get_property("NETWORK_NAME") == relu.name
     assert compiled._choice.start.compiled.get_property("INFERENCE_NUM_THREADS") == 1
     for name, value, message in [
-        ("TRIAL_RUNS", -1, "out of range"),
+        ("TRIAL_RUNS", -1, "TRIAL_RUNS: found -1, expected 0 to"),
         ("NUM_STREAM", 2, "no property 'NUM_STREAM'"),
         ("AUTO_CHOICE", "CPU", "read-only"),
         ("DEVICE_PROPERTIES", {"ORT": {}}, "names 'ORT', which is not in the list"),
