@@ -2017,7 +2017,7 @@ ELSEWHERE: dict[str, str] = {
 }
 """Operators that this generator does not draw, and where they are tested."""
 
-FUNCTIONS = {"Attention", "RotaryEmbedding"}
+FUNCTIONS = {"Attention"}
 """Drawn operators that `CPU` does not have: it runs the nodes of their definition in ONNX."""
 
 

@@ -301,6 +301,14 @@ def test_selections(condition, first, second, dtype):
     assert np.array_equal(z, expected)
 
 
+@pytest.mark.parametrize(("interleaved", "heads_first"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_rotary(interleaved, heads_first):
+    x, cosines, sines = normal(2, 60, 60, 70), normal(99, 33, seed=1), normal(99, 33, seed=2)
+    rows = np.random.default_rng(0).integers(0, 99, (2, 60))
+    ints = [60, 60, 70, 33, interleaved, heads_first]
+    assert_no_split_matters("rotary", [x, cosines, sines, rows], [(x.shape, x.dtype)], ints)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
 @pytest.mark.parametrize(
     ("shape", "before", "after"),

@@ -105,6 +105,7 @@
     X(gather_elements) \
     X(gather_nd) \
     X(gather_nbits) \
+    X(rotary) \
     X(scatter_elements) \
     X(scatter_nd) \
     X(concat) \
@@ -134,6 +135,7 @@
     X(unary, 1, 1) \
     X(where, 6, 1) \
     X(lookup, 1, 0) \
+    X(rotary, 1, 0) \
     X(quantized_add, 9, 1) \
     X(quantized_mul, 9, 1) \
     X(add, 3, 1) \

@@ -229,7 +229,7 @@ FORMULAS: Mapping[str, Formula] = {
     **dict.fromkeys(_in("com.microsoft", _CONTRIB_NORMALIZING), _per_input(8)),
     **dict.fromkeys(("SimplifiedLayerNormalization", "com.microsoft::QLinearGlobalAveragePool"), _per_input(8)),
     **dict.fromkeys(_in("com.microsoft", "EmbedLayerNormalization QEmbedLayerNormalization"), _per_output(10)),
-    "com.microsoft::RotaryEmbedding": _per_input(3),
+    **dict.fromkeys(("RotaryEmbedding", "com.microsoft::RotaryEmbedding"), _per_input(3)),
     "com.microsoft::QLinearSoftmax": _per_input(20),
     "com.microsoft::QLinearAveragePool": _pool,
     "com.microsoft::FusedConv": _conv(1),

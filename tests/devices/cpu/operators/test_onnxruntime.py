@@ -381,25 +381,6 @@ def test_attention_refuses() -> None:
         run(model_of("Attention", inputs, num_heads=5), inputs)
 
 
-@pytest.mark.parametrize("interleaved", [0, 1])
-def test_rotary_embedding(interleaved: int) -> None:
-    op, options = "RotaryEmbedding", {"interleaved": interleaved}
-    angles = {"c": floats(12, 4), "s": floats(12, 4, seed=1)}
-    for batch, length in ((2, 5), (1, 1), (3, 1)):
-        x = floats(batch, length, 16)
-        rows = np.random.default_rng(0).integers(0, 12, (batch, length))
-        for positions in (np.array([3]), rows):
-            check(op, {"x": x, "p": positions, **angles}, **options)
-            check(op, {"x": x, "p": positions, **angles}, **options, constants=("c", "s"))
-            check(op, {"x": floats(batch, 2, length, 8), "p": positions, **angles}, **options)
-            part = {"rotary_embedding_dim": 8, "num_heads": 2}
-            check(op, {"x": floats(batch, length, 24), "p": positions, **angles}, **options, **part)
-    wrong = {"x": floats(1, 2, 12), "p": np.array([0]), **angles}
-    with pytest.raises(InferenceError, match="does not fit heads of 8"):
-        run(model_of(op, wrong), wrong)
-    assert "scale = 2.0" in refusal(model_of(op, wrong, scale=2.0))
-
-
 # ---- beside other parts of the device
 
 

@@ -44,7 +44,6 @@ _EXPANDED = frozenset({
     "MeanVarianceNormalization",
     "NegativeLogLikelihoodLoss",
     "RMSNormalization",
-    "RotaryEmbedding",
     "SoftmaxCrossEntropyLoss",
     "SwiGLU",
 })  # fmt: skip
@@ -193,7 +192,7 @@ def _canonical(model: Model, index: int, types: Types) -> tuple[onnx.NodeProto, 
     return call, tuple(elements)
 
 
-_BY_SHAPE = frozenset({"RotaryEmbedding", "CausalConvWithState", "Attention"})
+_BY_SHAPE = frozenset({"CausalConvWithState", "Attention"})
 
 
 def _function_of(call: onnx.NodeProto, opset: int, elements: _Elements) -> onnx.FunctionProto:

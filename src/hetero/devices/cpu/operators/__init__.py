@@ -23,7 +23,7 @@ _LATER = {
         "SimplifiedLayerNormalization", "com.microsoft::Attention", "com.microsoft::BiasGelu",
         "com.microsoft::EmbedLayerNormalization", "com.microsoft::FastGelu", "com.microsoft::FusedConv",
         "com.microsoft::FusedGemm", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
-        "com.microsoft::MultiHeadAttention", "com.microsoft::QuickGelu", "com.microsoft::RotaryEmbedding",
+        "com.microsoft::MultiHeadAttention", "com.microsoft::QuickGelu",
         "com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
     ),
     "onnxruntime_quantized": (
@@ -40,6 +40,7 @@ _LATER = {
     ),
     "recurrent": ("GRU", "LSTM", "RNN"),
     "resize": ("Resize", "Upsample"),
+    "rotary": ("RotaryEmbedding", "com.microsoft::RotaryEmbedding"),
     "sampling": ("AffineGrid", "Det", "GridSample", "NonMaxSuppression", "RoiAlign"),
     "selection": (
         "Compress", "EyeLike", "Hardmax", "NonZero", "OneHot", "ReverseSequence", "TopK", "Trilu", "Unique",

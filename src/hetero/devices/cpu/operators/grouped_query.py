@@ -18,7 +18,8 @@ from ..registry import F32, Node
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, cast
 from .movement import strided, strides_of
-from .onnxruntime import _contrib, _is_named, rotated
+from .onnxruntime import _contrib, _is_named
+from .rotary import rotated
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -111,7 +112,7 @@ def _group_query_attention(context: Context, node: Node, inputs: Sequence[Value 
     if node.get("do_rotary", 0):
         if positions is None:
             positions = _positions(context, ends, batch, steps, prompt)
-        interleaved = bool(node.get("rotary_interleaved", 0))
+        interleaved = node.get("rotary_interleaved", 0)
         query, key = (
             rotated(context, each, many, size, positions, _required(cosines), _required(sines), interleaved)
             for each, many in ((query, heads), (key, groups))

@@ -34,7 +34,7 @@ _OPERATORS = frozenset((
     "AveragePool", "BatchNormalization", "Col2Im", "Conv", "ConvTranspose", "Det", "Einsum", "Gemm",
     "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization",
     "InstanceNormalization", "LRN", "LogSoftmax", "LpNormalization", "LpPool", "MatMul",
-    "MaxPool", "RMSNormalization", "RoiAlign", "Softmax",
+    "MaxPool", "RMSNormalization", "RoiAlign", "RotaryEmbedding", "Softmax",
     "ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
     "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
     # recurrent
