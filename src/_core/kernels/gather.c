@@ -142,46 +142,45 @@ int HT_KERNEL(gather)(const ht_call *call)
     return job.status == HT_OK ? HT_OK : ht_index_failure(indices, data, (int)axis, 1);
 }
 
-/* A row of results: out[i] = from[i * lane + index * step]; returns 0 if an index is outside [-size, size). */
-#define TAKE(name, T, I)                                                                                              \
-    static int name(const void *pfrom, const void *pindex, void *pout, int64_t n, int64_t size, int64_t lane,        \
-                    int64_t step)                                                                                     \
+/* Indices 0 to n - 1 of a row as places in an axis of `size`; returns 0 if one is outside [-size, size). Checks and moves
+ * are two loops, because the compiler vectorizes the first and pipelines the second. */
+#define PLACES(I)                                                                                                     \
+    static int places_##I(const I *index, int64_t n, int64_t size, int64_t *places)                                   \
+    {                                                                                                                 \
+        uint64_t outside = 0;                                                                                         \
+        for (int64_t i = 0; i < n; i++) {                                                                             \
+            const int64_t at = (int64_t)index[i] + ((int64_t)index[i] < 0 ? size : 0);                                \
+            outside |= (uint64_t)at | ((uint64_t)size - 1 - (uint64_t)at); /* bit 63: negative, or size or more */    \
+            places[i] = at;                                                                                           \
+        }                                                                                                             \
+        return outside >> 63 == 0;                                                                                    \
+    }
+PLACES(int32_t)
+PLACES(int64_t)
+
+/* out[i] = from[i * lane + places[i] * step] */
+typedef void (*take_fn)(const void *from, const int64_t *places, void *out, int64_t n, int64_t lane, int64_t step);
+#define TAKE(T)                                                                                                       \
+    static void take_##T(const void *pfrom, const int64_t *places, void *pout, int64_t n, int64_t lane, int64_t step) \
     {                                                                                                                 \
         const T *from = (const T *)pfrom;                                                                             \
-        const I *index = (const I *)pindex;                                                                           \
         T *out = (T *)pout;                                                                                           \
-        for (int64_t i = 0; i < n; i++) {                                                                             \
-            const int64_t at = index[i] < 0 ? index[i] + size : index[i];                                             \
-            if ((uint64_t)at >= (uint64_t)size)                                                                       \
-                return 0;                                                                                             \
-            out[i] = from[i * lane + at * step];                                                                      \
-        }                                                                                                             \
-        return 1;                                                                                                     \
+        if (lane == 0 && step == 1)                                                                                   \
+            for (int64_t i = 0; i < n; i++)                                                                           \
+                out[i] = from[places[i]];                                                                             \
+        else                                                                                                          \
+            for (int64_t i = 0; i < n; i++)                                                                           \
+                out[i] = from[i * lane + places[i] * step];                                                           \
     }
-#define TAKES(T) TAKE(take_##T##_32, T, int32_t) TAKE(take_##T##_64, T, int64_t)
-TAKES(uint8_t)
-TAKES(uint16_t)
-TAKES(uint32_t)
-TAKES(uint64_t)
-
-typedef int (*take_fn)(const void *from, const void *index, void *out, int64_t n, int64_t size, int64_t lane, int64_t step);
-
-static take_fn choose(int64_t bytes, int32_t index_type)
-{
-    const int wide = index_type == HT_INT64;
-    switch (bytes) {
-    case 1: return wide ? take_uint8_t_64 : take_uint8_t_32;
-    case 2: return wide ? take_uint16_t_64 : take_uint16_t_32;
-    case 4: return wide ? take_uint32_t_64 : take_uint32_t_32;
-    default: return wide ? take_uint64_t_64 : take_uint64_t_32;
-    }
-}
+TAKE(uint8_t)
+TAKE(uint16_t)
+TAKE(uint32_t)
+TAKE(uint64_t)
 
 /* gather_elements: rows of the result. */
 typedef struct {
     const ht_call *call;
     ht_index_walk walk; /* at the first element */
-    take_fn take;
     ht_row_units rows;
     _Atomic int status;
 } taking;
@@ -191,8 +190,9 @@ static void take_part(void *context, int64_t part, int thread)
     taking *job = (taking *)context;
     const ht_tensor *data = job->call->in[0], *indices = job->call->in[1];
     const int64_t axis = job->call->ints[0], bytes = ht_element_bytes(data->dtype);
-    const int64_t index_bytes = ht_element_bytes(indices->dtype);
+    const take_fn take = bytes == 1 ? take_uint8_t : bytes == 2 ? take_uint16_t : bytes == 4 ? take_uint32_t : take_uint64_t;
     const int last = data->ndim - 1;
+    int64_t places[SOME];
     ht_index_walk walk = job->walk;
     ht_row_walk rows = ht_walk_rows(&job->rows, part);
     int64_t left = HT_PACE;
@@ -201,16 +201,19 @@ static void take_part(void *context, int64_t part, int thread)
     do {
         const int64_t end = ht_walk_end(&rows), i = rows.row * job->rows.n;
         for (int64_t k = ht_walk_begin(&rows), run; k < end; k += run) { /* lanes advance unless this axis is the indexed one */
-            run = ht_min64(HT_PIECE, end - k);
+            run = ht_min64(SOME, end - k);
             if (ht_paced_stop(&left, run))
                 return;
-            if (!job->take((const char *)data->data + (walk.base + (axis != last ? k : 0)) * bytes,
-                           (const char *)indices->data + (i + k) * index_bytes,
-                           (char *)job->call->out[0]->data + (i + k) * bytes, run, data->dims[axis], axis != last,
-                           walk.axis_step)) {
+            const int inside =
+                indices->dtype == HT_INT64
+                    ? places_int64_t((const int64_t *)indices->data + i + k, run, data->dims[axis], places)
+                    : places_int32_t((const int32_t *)indices->data + i + k, run, data->dims[axis], places);
+            if (!inside) {
                 job->status = HT_ERR_INDEX;
                 return;
             }
+            take((const char *)data->data + (walk.base + (axis != last ? k : 0)) * bytes, places,
+                 (char *)job->call->out[0]->data + (i + k) * bytes, run, axis != last, walk.axis_step);
         }
         ht_index_walk_next(&walk, last - 1);
     } while (ht_walk_next(&rows));
@@ -222,7 +225,7 @@ int HT_KERNEL(gather_elements)(const ht_call *call)
     if (status != HT_OK)
         return status;
     const ht_tensor *data = call->in[0], *indices = call->in[1];
-    taking job = {.call = call, .take = choose(ht_element_bytes(data->dtype), indices->dtype)};
+    taking job = {.call = call};
     if (!ht_index_walk_begin(&job.walk, data, indices, call->ints[0]) || !ht_same_dims(indices, call->out[0]))
         return HT_ERR_OPERAND;
     if (indices->size == 0)
