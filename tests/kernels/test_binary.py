@@ -82,6 +82,53 @@ def test_integer_division_truncates_and_mod_follows_the_divisor(dtype: str, vari
     np.testing.assert_array_equal(run("fmod", a, b, a.dtype, variant), np.fmod(a, b))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_division_near_multiples_and_limits(dtype: str, variant: str) -> None:
+    """Pairs of rows, and each number as one element beside a row."""
+    info = np.iinfo(dtype)
+    numbers = {
+        k * 2**n + d for n in (0, 1, 7, 8, 15, 16, 29, 30, 31, 32, 53, 62, 63) for k in (-3, -1, 1) for d in (-1, 0, 1)
+    }
+    numbers |= {info.min + d for d in (0, 1)} | {info.max - d for d in (0, 1)} | {7, 10, 1000003}
+    values = sorted(n for n in numbers if info.min <= n <= info.max)
+    divisors = [n for n in values if n]
+    pairs = [
+        (x, y) for y in divisors for x in {*values, *(y * q + d for q in (3, 46341, 2**20 - 1) for d in (-1, 0, 1))}
+    ]
+    pairs = [(x, y) for x, y in pairs if info.min <= x <= info.max]
+    a, b = (np.array(column, dtype) for column in zip(*pairs, strict=True))
+    expected = {
+        "div": [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in pairs],
+        "mod": [x % y for x, y in pairs],
+        "fmod": [abs(x) % abs(y) * (-1 if x < 0 else 1) for x, y in pairs],
+    }
+    for name, results in expected.items():
+        wanted = np.array([result - 2**info.bits if result > info.max else result for result in results], dtype)
+        np.testing.assert_array_equal(run(name, a, b, a.dtype, variant), wanted)
+        for k in range(0, len(pairs), 97):
+            rows = np.tile(a, 3)
+            by_one = run(name, rows, b[k : k + 1], a.dtype, variant)
+            np.testing.assert_array_equal(by_one, run(name, rows, np.full_like(rows, b[k]), a.dtype, variant))
+            one_by = run(name, a[k : k + 1], b, a.dtype, variant)
+            np.testing.assert_array_equal(one_by, run(name, np.full_like(b, a[k]), b, a.dtype, variant))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_one_zero_among_divisors(dtype: str, variant: str) -> None:
+    for size in (1, 7, 128, 129, 1000):
+        for place in {0, size // 2, size - 1}:
+            b = np.ones(size, dtype)
+            b[place] = 0
+            for name in ("div", "mod", "fmod"):
+                for a in (np.ones(size, dtype), np.ones(1, dtype)):
+                    with pytest.raises(InferenceError, match=f"kernel {name}: an integer division by zero"):
+                        run(name, a, b, a.dtype, variant)
+    for name in ("div", "mod", "fmod"):
+        assert run(name, np.ones(0, dtype), np.zeros(1, dtype), np.dtype(dtype), variant).shape == (0,)
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_division_that_has_no_result_is_an_error(dtype: str) -> None:
     zero, one = np.zeros(3, dtype), np.ones(3, dtype)

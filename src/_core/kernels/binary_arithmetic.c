@@ -49,28 +49,92 @@ HT_BINARY_RARE_ROW(fmod_f64, double, double, fmod(x, y))
     X(HT_INT64, i64, int64_t, uint64_t)
 #define WIDE_TYPES(X) SIGNED_WIDE_TYPES(X) X(HT_UINT64, u64, uint64_t, uint64_t)
 
-/* Division by -1 is computed as a wrapping negation, since the processor traps on INT_MIN / -1. */
-#define ROWS_DIV_SIGNED(D, s, T, U) \
-    HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, y == -1 ? (T)((U)0 - (U)x) : x / y)
-#define ROWS_DIV_UNSIGNED(D, s, T, U) HT_BINARY_CHECKED_ROW(div_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x / y)
-SIGNED_WIDE_TYPES(ROWS_DIV_SIGNED)
-ROWS_DIV_UNSIGNED(HT_UINT64, u64, uint64_t, uint64_t)
+/* Of int32, rounded toward zero. The quotient of doubles is exact enough: it differs from the next integer by 2^-31 of its
+ * size or more, or not at all. Division by -1 is a wrapping negation, for the smallest x. */
+static inline int32_t div_32(int32_t x, int32_t y)
+{
+    const int32_t q = (int32_t)((double)x / (double)(y == -1 ? 1 : y));
+    return y == -1 ? (int32_t)(0 - (uint32_t)q) : q;
+}
+static inline int32_t fmod_32(int32_t x, int32_t y)
+{
+    return (int32_t)((uint32_t)x - (uint32_t)div_32(x, y) * (uint32_t)y);
+}
+static inline int32_t mod_32(int32_t x, int32_t y)
+{
+    const int32_t r = fmod_32(x, y);
+    return r != 0 && (r ^ y) < 0 ? r + y : r;
+}
+/* The divisors are checked first, so that the compiler vectorizes both loops. */
+#define ROW_DIV_32(name)                                                                                       \
+    HT_BINARY_RARE_ROW(name##_nonzero, int32_t, int32_t, name##_32(x, y))                                      \
+    static int name##_i32(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step)          \
+    {                                                                                                          \
+        const int32_t *y = (const int32_t *)b;                                                                 \
+        const int64_t divisors = b_step ? n : n > 0;                                                           \
+        int32_t zeros = 0;                                                                                     \
+        for (int64_t i = 0; i < divisors; i++)                                                                 \
+            zeros |= y[i] == 0 ? -1 : 0;                                                                       \
+        return zeros ? HT_ERR_DIVIDE : name##_nonzero(a, b, out, n, a_step, b_step);                           \
+    }
+ROW_DIV_32(div)
+ROW_DIV_32(mod)
+ROW_DIV_32(fmod)
 
-#define ROWS_MOD_SIGNED(D, s, T, U)                                              \
-    static inline T floor_mod_##s(T x, T y)                                      \
-    {                                                                            \
-        if (y == -1) /* x % -1 overflows for the smallest x */                   \
-            return 0;                                                            \
-        const T r = (T)(x % y);                                                  \
-        return r != 0 && (r < 0) != (y < 0) ? (T)(r + y) : r;                    \
-    }                                                                            \
-    HT_BINARY_CHECKED_ROW(mod_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, floor_mod_##s(x, y)) \
-    HT_BINARY_CHECKED_ROW(fmod_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, y == -1 ? 0 : x % y)
-#define ROWS_MOD_UNSIGNED(D, s, T, U)                                                   \
-    HT_BINARY_CHECKED_ROW(mod_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x % y)         \
-    HT_BINARY_CHECKED_ROW(fmod_##s, T, T, y == 0 ? HT_ERR_DIVIDE : HT_OK, x % y)
-SIGNED_WIDE_TYPES(ROWS_MOD_SIGNED)
-ROWS_MOD_UNSIGNED(HT_UINT64, u64, uint64_t, uint64_t)
+/* block[0, count) = from[0, count), or from[0] again and again; converted. */
+#define SPREAD(W, block, from, count, step)                                                                    \
+    if (step)                                                                                                  \
+        for (int64_t k = 0; k < count; k++)                                                                    \
+            block[k] = (W)(from)[k];                                                                           \
+    else                                                                                                       \
+        for (int64_t k = 0; k < count; k++)                                                                    \
+            block[k] = (W)(from)[0];
+
+/* Of int64: blocks of numbers from -2^30 to 2^30 - 1, whose quotients and remainders are int32, as int32. */
+#define ROW_DIV_64(name, EXPR)                                                                                 \
+    HT_BINARY_CHECKED_ROW(name##_large, int64_t, int64_t, y == 0 ? HT_ERR_DIVIDE : HT_OK, EXPR)                \
+    static int name##_i64(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step)          \
+    {                                                                                                          \
+        return div_64(name##_i32, name##_large, (const int64_t *)a, (const int64_t *)b, (int64_t *)out, n,     \
+                      a_step, b_step);                                                                         \
+    }
+static int div_64(ht_binary_row small, ht_binary_row large, const int64_t *a, const int64_t *b, int64_t *out, int64_t n,
+                  int a_step, int b_step)
+{
+    enum { BLOCK = 128 };
+    int32_t x[BLOCK], y[BLOCK];
+    int status = HT_OK;
+    for (int64_t i = 0; i < n && status == HT_OK; i += BLOCK) {
+        const int64_t count = n - i < BLOCK ? n - i : BLOCK, *from = a + i * a_step, *by = b + i * b_step;
+        uint64_t all = 0;
+        const int64_t as = a_step ? count : 1, bs = b_step ? count : 1;
+        for (int64_t k = 0; k < as; k++)
+            all |= (uint64_t)from[k] + (1 << 30);
+        for (int64_t k = 0; k < bs; k++)
+            all |= (uint64_t)by[k] + (1 << 30);
+        if (all >> 31) {
+            status = large(from, by, out + i, count, a_step, b_step);
+            continue;
+        }
+        SPREAD(int32_t, x, from, count, a_step)
+        SPREAD(int32_t, y, by, count, b_step)
+        status = small(x, y, x, count, 1, 1);
+        for (int64_t k = 0; k < count; k++)
+            out[i + k] = x[k];
+    }
+    return status;
+}
+static inline int64_t floor_mod_64(int64_t x, int64_t y)
+{
+    const int64_t r = y == -1 ? 0 : x % y; /* x % -1 overflows for the smallest x */
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+ROW_DIV_64(div, y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y)
+ROW_DIV_64(mod, floor_mod_64(x, y))
+ROW_DIV_64(fmod, y == -1 ? 0 : x % y)
+HT_BINARY_CHECKED_ROW(div_u64, uint64_t, uint64_t, y == 0 ? HT_ERR_DIVIDE : HT_OK, x / y)
+HT_BINARY_CHECKED_ROW(mod_u64, uint64_t, uint64_t, y == 0 ? HT_ERR_DIVIDE : HT_OK, x % y)
+#define fmod_u64 mod_u64
 
 /* Integer powers by squaring. */
 #define ROWS_POW_INTEGER(D, s, T, U)                             \
@@ -102,10 +166,8 @@ WIDE_TYPES(ROWS_POW_INTEGER)
         int status = HT_OK;                                                                                    \
         for (int64_t i = 0; i < n && status == HT_OK; i += BLOCK) {                                            \
             const int64_t count = n - i < BLOCK ? n - i : BLOCK;                                               \
-            for (int64_t k = 0; k < count; k++) {                                                              \
-                x[k] = a[(i + k) * a_step];                                                                    \
-                y[k] = b[(i + k) * b_step];                                                                    \
-            }                                                                                                  \
+            SPREAD(W, x, a + i * a_step, count, a_step)                                                        \
+            SPREAD(W, y, b + i * b_step, count, b_step)                                                        \
             status = row(x, y, x, count, 1, 1);                                                                \
             for (int64_t k = 0; k < count; k++)                                                                \
                 out[i + k] = (T)x[k];                                                                          \
