@@ -48,3 +48,20 @@ def test_arg_extreme_of_any_length(data: st.DataObject) -> None:
     function = np.argmin if minimum else np.argmax
     expected = n - 1 - function(x[:, ::-1], axis=1) if last else function(x, axis=1)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 200])
+def test_rows_of_special_numbers(variant: str, n: int) -> None:
+    """Zeros of both signs are equal; infinities, denormal numbers and NaN of both signs."""
+    numbers = np.array([0, -0.0, np.inf, -np.inf, 1e-45, -1e-45, 1, -1, 3e38, -3e38, np.nan, -np.nan], np.float32)
+    rng = np.random.default_rng(n)
+    for choices in (numbers[:2], numbers[2:4], numbers[:6], numbers[:10], numbers[6:], numbers[10:], numbers):
+        x = rng.choice(choices, (40, n))
+        for minimum in (0, 1):
+            function = np.argmin if minimum else np.argmax
+            for last in (0, 1):
+                ints = [40, n, 1, minimum, last]
+                (found,) = _kernels.call("arg_extreme", [x], [((40,), np.int64)], ints, variant=variant)
+                expected = n - 1 - function(x[:, ::-1], axis=1) if last else function(x, axis=1)
+                np.testing.assert_array_equal(found, expected)

@@ -16,7 +16,8 @@ enum {
     SIDE_BY_SIDE = 128, /* columns walked together: their extremes so far fill at most 1 kB on the stack */
     BLOCK = 64,         /* elements compared without a branch before the search looks whether one matched */
     ROWS = 16,          /* contiguous rows of a unit of work for threads */
-    SHORT = 32          /* elements; rows up to here are read once, with a branch for each element */
+    SHORT = 32,         /* elements; rows up to here are read once */
+    KEYED = 8           /* elements; shorter rows of float32 take a branch for each element, as do other types */
 };
 
 /* Whether `value` replaces `top`. */
@@ -80,11 +81,63 @@ enum {
     DEFINE_FIND(find_##suffix, type, x[i] == extreme)                                                                 \
     DEFINE_FIND(find_nan_##suffix, type, x[i] != x[i])
 
-DEFINE_FINDS(f32, float)
+/* float32 in vectors of places: each lane keeps that of its match that was met last. `nan`: finds a NaN, not `extreme`. */
+HT_INLINE int64_t find_f32(const float *x, int64_t n, float extreme, int last, const int nan)
+{
+    static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vf lanes = vf_load(numbers), none = vf_set1(last ? -1.0f : BLOCK), other = vf_set1(nan ? 0.0f : NAN);
+    for (int64_t done = 0; done < n && !ht_stops_at(done); done += BLOCK) {
+        const int64_t count = ht_min64(BLOCK, n - done), begin = last ? n - done - count : done;
+        const int64_t vectors = ht_ceil_div(count, VF_LANES);
+        vf best = none;
+        for (int64_t i = 0; i < vectors; i++) {
+            const int64_t k = (last ? i : vectors - 1 - i) * VF_LANES;
+            const float *from = x + begin + k;
+            const vf v = count - k >= VF_LANES ? vf_load(from) : vf_load_or(from, 0, count - k, other);
+            best = vf_select(nan ? vf_isnan(v) : vf_eq(v, vf_set1(extreme)), lanes + vf_set1((float)k), best);
+        }
+        if (vm_any(last ? vf_lt(none, best) : vf_lt(best, none)))
+            return begin + (int64_t)(last ? vf_hmax_(best) : vf_hmin_(best));
+    }
+    return 0;
+}
 HT_INLINE int64_t long_f32(const float *x, int64_t n, const int minimum, int last)
 {
     const float extreme = minimum ? ht_row_min(x, n) : ht_row_max(x, n, 1);
-    return extreme != extreme ? find_nan_f32(x, n, extreme, last) : find_f32(x, n, extreme, last);
+    return extreme != extreme ? find_f32(x, n, extreme, last, 1) : find_f32(x, n, extreme, last, 0);
+}
+/* Without a branch: the largest of 64-bit keys, of which the upper half is the number as an integer in the same order (the
+ * sign tells whether its bits ascend), and the lower half the place. Adding zero makes -0 equal to 0. */
+HT_INLINE int64_t keyed_f32(const float *x, int64_t n, const int minimum, const int last)
+{
+    int64_t best = INT64_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        const float value = x[i] + 0.0f;
+        int32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        bits ^= (bits >> 31) & INT32_MAX;
+        bits = value != value ? INT32_MAX : minimum ? ~bits : bits;
+        const int64_t key = bits * ((int64_t)1 << 32) + (last ? i : INT32_MAX - i);
+        best = best > key ? best : key;
+    }
+    return last ? best & INT32_MAX : INT32_MAX - (best & INT32_MAX);
+}
+#define DEFINE_SHORT(name, type)                                                                                      \
+    HT_INLINE int64_t name(const type *x, int64_t n, const int minimum, const int last)                               \
+    {                                                                                                                 \
+        type top = x[0];                                                                                              \
+        int64_t best = 0;                                                                                             \
+        for (int64_t i = 1; i < n; i++)                                                                               \
+            if (BETTER(minimum, last, x[i], top)) {                                                                   \
+                top = x[i];                                                                                           \
+                best = i;                                                                                             \
+            }                                                                                                         \
+        return best;                                                                                                  \
+    }
+DEFINE_SHORT(few_f32, float)
+HT_INLINE int64_t short_f32(const float *x, int64_t n, const int minimum, const int last)
+{
+    return n < KEYED ? few_f32(x, n, minimum, last) : keyed_f32(x, n, minimum, last);
 }
 /* CALL(arguments, minimum, last): a copy of the function for each pair, or one for all. */
 #define SPECIALIZED(call, ...)                                                                                        \
@@ -101,17 +154,6 @@ HT_INLINE int64_t long_f32(const float *x, int64_t n, const int minimum, int las
 #define GENERAL(call, ...) call(__VA_ARGS__, minimum, last);
 
 #define DEFINE_ARG(linkage, name, suffix, type, EACH)                                                                 \
-    HT_INLINE int64_t short_##suffix(const type *x, int64_t n, const int minimum, const int last)                     \
-    {                                                                                                                 \
-        type top = x[0];                                                                                              \
-        int64_t best = 0;                                                                                             \
-        for (int64_t i = 1; i < n; i++)                                                                               \
-            if (BETTER(minimum, last, x[i], top)) {                                                                   \
-                top = x[i];                                                                                           \
-                best = i;                                                                                             \
-            }                                                                                                         \
-        return best;                                                                                                  \
-    }                                                                                                                 \
     HT_INLINE void columns_##suffix(const type *x, int64_t n, int64_t inner, int64_t width, int64_t *out,             \
                                     const int minimum, const int last)                                                \
     {                                                                                                                 \
@@ -148,6 +190,7 @@ DEFINE_ARG(static, arg_f32, f32, float, SPECIALIZED)
 #define RARE(suffix, type)                                                                                            \
     DEFINE_FINDS(suffix, type)                                                                                        \
     DEFINE_LONG(suffix, type)                                                                                         \
+    DEFINE_SHORT(short_##suffix, type)                                                                                \
     DEFINE_ARG(, arg_##suffix, suffix, type, GENERAL)
 #define arg_f64 HT_NARROWED(arg_f64)
 #define arg_i32 HT_NARROWED(arg_i32)

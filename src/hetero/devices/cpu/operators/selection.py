@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .... import _kernels
 from ...._sizes import whole
 from ....errors import InferenceError
 from ....model.types import dtype_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _INT64 = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
+_ASSIGN = _kernels.constant("SCATTER_NONE")
 _WITH_PLACES = ("float32", "float64", "int32", "int64", "int8", "uint8")  # types that the kernel arg_extreme supports
 
 
@@ -164,9 +166,12 @@ def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     if size == 0:
         return [context.reshaped(x, x.shape)]
     first = context.call("arg_extreme", [x], (outer, 1, inner), _INT64, [outer, size, inner, 0, 0])
-    numbers = context.reshaped(context.counting(size), (size, 1))
-    hit = binary(context, "equal", first, numbers, _BOOL)
-    return [cast(context, context.reshaped(hit, x.shape), x.dtype)]
+    zero, one = (context.scalar(number, x.dtype) for number in (0, 1))
+    # Zeros are written in each run, because the scatter writes over them; constants would be copied.
+    zeros = context.call_many("fill", [zero], [((outer, size, inner), x.dtype)], fold=context.is_known(x))[0]
+    ones = context.call("fill", [one], first.shape, x.dtype)
+    made = context.call("scatter_elements", [zeros, first, ones], zeros.shape, x.dtype, [1, _ASSIGN])
+    return [context.reshaped(made, x.shape)]
 
 
 @operator("ReverseSequence", dtypes=(ANY, ("int64",)), attributes={"batch_axis": (0, 1), "time_axis": (0, 1)})
