@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -652,3 +653,54 @@ def test_strides_over_few_pixels(variant: str, packed: bool) -> None:
             w = rng.standard_normal((3, channels, kernel, kernel), np.float32)
             geometry = (1, (stride_y, stride_x), (1, 1), (0, 0), (0, 0))
             check(x, w, *geometry, packed=packed, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("maps", [1, 2, 3])
+def test_few_output_channels_of_a_pointwise_kernel(variant: str, maps: int) -> None:
+    """The bits that tiles give: of more output channels, and of any division."""
+    for channels, size, group in (
+        (0, (5,), 1),
+        (1, (5,), 1),
+        (7, (33,), 2),
+        (8, (16, 31), 1),
+        (500, (4, 9, 9), 1),
+        (19, (600,), 3),
+    ):
+        x = packed_convolution.numbers(2, group * channels, *size)
+        w = packed_convolution.numbers(group, 6, channels, *[1] * len(size), seed=1)
+        bias, addend = (packed_convolution.numbers(*shape, seed=2) for shape in ((group, 6), (2, group, 6, *size)))
+        zeros, ones = [0] * len(size), [1] * len(size)
+        for activation in ACTIVATIONS:
+            few, many = (
+                packed_convolution.conv(
+                    x,
+                    w[:, :some].reshape(group * some, channels, *ones),
+                    *(group, ones, ones, zeros, zeros),
+                    variant=variant,
+                    bias=bias[:, :some].ravel(),
+                    addend=addend[:, :, :some].reshape(2, -1, *size),
+                    activation=activation,
+                    team=team,
+                ).reshape(2, group, some, *size)
+                for some, team in ((maps, None), (6, _kernels.Team(3)))
+            )
+            np.testing.assert_array_equal(few, many[:, :, :maps])
+            exact = np.einsum(
+                "bgcp,gmc->bgmp", x.reshape(2, group, channels, math.prod(size)), w.reshape(group, 6, channels)
+            )
+            exact += bias[:, :, None] + addend.reshape(2, group, 6, math.prod(size))
+            expected = ACTIVATIONS[activation](exact[:, :, :maps])
+            np.testing.assert_allclose(few.reshape(expected.shape), expected, 1e-5, 2e-6 * (1 + channels))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_few_output_channels_keep_infinities_apart(variant: str) -> None:
+    x = packed_convolution.numbers(1, 9, 40)
+    w = packed_convolution.numbers(2, 9, 1, seed=1)
+    expected = packed_convolution.conv(x, w, 1, [1], [1], [0], [0], variant=variant)
+    x[0, 3, 17], x[0, 4, 39] = np.nan, np.inf
+    found = packed_convolution.conv(x, w, 1, [1], [1], [0], [0], variant=variant)
+    assert np.isnan(found[0, :, 17]).all()
+    assert np.isinf(found[0, :, 39]).all()
+    np.testing.assert_array_equal(np.delete(found, [17, 39], 2), np.delete(expected, [17, 39], 2))

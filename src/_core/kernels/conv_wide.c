@@ -4,7 +4,7 @@
  * DEPTH rows and HT_BLOCK_N columns is gathered into panels (the layout of gemm_micro.h) and multiplied while it
  * is in the cache; the whole matrix is never stored. With AVX-512, a vector of pixels is loaded at a time, also across the
  * ends of rows. A 1x1 kernel without strides and padding reads the input's rows in place, and the first tiles of the product
- * pack them.
+ * pack them; one to three output channels are summed without tiles.
  * Cost: channels * M * kernel positions multiply-adds per pixel, and each input element is gathered once per kernel
  * position.
  */
@@ -330,6 +330,64 @@ static int64_t term_length(const ht_conv *c)
 
 int64_t ht_conv_wide_terms(const ht_conv *c) { return ht_max64(1, ht_ceil_div(c->depth_k, term_length(c))); }
 
+/* Up to FEW_CHANNELS output channels of a 1x1 kernel, which need no packed tiles: rows of x from their beginning to their end
+ * are added to rows of sums in the L1 cache, eight at a time. Sums have the same terms in the same order as those of tiles. */
+#define FEW_CHANNELS 3
+HT_INLINE void add_rows(const ht_tile *t, const float *x, int64_t x_row, int64_t k, int64_t pixels,
+                        float sums[FEW_CHANNELS][HT_BLOCK_N], const int channels, const int rows)
+{
+    const float *w = t->a + k * HT_PANEL;
+    for (int64_t p = 0; p < pixels; p += VF_LANES) {
+        const int64_t left = pixels - p;
+        vf sum[FEW_CHANNELS];
+#pragma GCC unroll 3
+        for (int m = 0; m < channels; m++)
+            sum[m] = k > 0 ? vf_load(sums[m] + p) : vf_set1(0.0f);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const vf v = HT_LIKELY(left >= VF_LANES) ? vf_load(x + i * x_row + p) : vf_load_n(x + i * x_row + p, left);
+#pragma GCC unroll 3
+            for (int m = 0; m < channels; m++)
+                sum[m] = vf_fma(vf_set1(w[i * HT_PANEL + m]), v, sum[m]);
+        }
+#pragma GCC unroll 3
+        for (int m = 0; m < channels; m++)
+            vf_store(sums[m] + p, sum[m]);
+    }
+}
+
+HT_INLINE void few_channels(const ht_tile *t, const float *x, int64_t x_row, int64_t pixels, const int channels)
+{
+    enum { TOGETHER = 8 };
+    float sums[FEW_CHANNELS][HT_BLOCK_N];
+    const ht_epilogue none = {.low = -INFINITY, .high = INFINITY}, *e = t->epilogue ? t->epilogue : &none;
+    int64_t k = 0;
+    for (; k + TOGETHER <= t->k; k += TOGETHER)
+        add_rows(t, x + k * x_row, x_row, k, pixels, sums, channels, TOGETHER);
+    for (; k < t->k; k++)
+        add_rows(t, x + k * x_row, x_row, k, pixels, sums, channels, 1);
+    for (int m = 0; m < channels; m++) {
+        float *c = t->c + m * t->c_row;
+        const float *addend = e->addend ? e->addend + m * e->addend_row : NULL;
+        const vf bias = vf_set1(e->bias ? e->bias[m * e->bias_row] : 0.0f);
+        for (int64_t p = 0; p < pixels; p += VF_LANES) {
+            const int64_t left = ht_min64(VF_LANES, pixels - p);
+            vf sum = t->k > 0 ? vf_load(sums[m] + p) : vf_set1(0.0f);
+            if (t->accumulate)
+                sum += vf_load_n(c + p, left);
+            if (e->bias)
+                sum += bias;
+            if (addend)
+                sum += vf_load_n(addend + p, left);
+            sum = vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum));
+            if (left == VF_LANES)
+                vf_store(c + p, sum);
+            else
+                vf_store_n(c + p, left, sum);
+        }
+    }
+}
+
 /* One term of the sums at pixels [p0, p1). t: where it goes, and what is added to it. */
 static void multiply_term(const ht_conv *c, int64_t term, int64_t p0, int64_t p1, ht_tile t)
 {
@@ -341,9 +399,15 @@ static void multiply_term(const ht_conv *c, int64_t term, int64_t p0, int64_t p1
     t.k = k1 - k0;
     t.b_panel = t.k * HT_PANEL;
     t.next = k1 < c->depth_k ? c->w + k1 * HT_PANEL : NULL;
-    if (ht_conv_flat(c)) {
-        ht_gemm_packing(&t, c->x + k0 * c->in_plane + p0, c->in_plane, c->scratch, c->depth_k * HT_PANEL, c->out_channels,
-                        p1 - p0);
+    const float *x = c->x + k0 * c->in_plane + p0;
+    if (ht_conv_flat(c) && c->out_channels == 1) {
+        few_channels(&t, x, c->in_plane, p1 - p0, 1);
+    } else if (ht_conv_flat(c) && c->out_channels == 2) {
+        few_channels(&t, x, c->in_plane, p1 - p0, 2);
+    } else if (ht_conv_flat(c) && c->out_channels == 3) {
+        few_channels(&t, x, c->in_plane, p1 - p0, 3);
+    } else if (ht_conv_flat(c)) {
+        ht_gemm_packing(&t, x, c->in_plane, c->scratch, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
     } else {
         pack(c, k0, k1, p0, p1, c->scratch);
         ht_gemm_block(&t, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
