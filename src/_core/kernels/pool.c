@@ -262,8 +262,8 @@ static int pool(pooling *job, int num_ints)
     job->lanes = job->call->in[0]->dtype == HT_FLOAT32 && w->kernel[0] <= HT_POOL_TAPS &&
                  w->kernel[1] <= HT_POOL_TAPS && w->kernel[0] * w->kernel[1] <= HT_POOL_TAPS &&
                  job->call->scratch_bytes > 0 && job->call->scratch_bytes >= ht_pool_lanes_bytes(w);
-    /* Rows that read two vectors or more are faster by pool_small. */
-    if (ht_pool_is_small(w) && w->out[2] * w->stride[2] >= 2 * VF_LANES)
+    /* Strips with strides 1, and rows that read two vectors or more, are faster by pool_small. */
+    if (ht_pool_is_small(w) && ((ht_pool_is_3x3(w) && w->stride[2] == 1) || w->out[2] * w->stride[2] >= 2 * VF_LANES))
         job->lanes = 0;
     const double taps = (double)w->kernel[0] * (double)(w->kernel[1] + w->kernel[2]);
     job->step = job->lanes ? VF_LANES : 1;

@@ -1,6 +1,6 @@
 /* Pooling with windows of two or three columns that are adjacent, and strides of one or two columns. Rows are combined
  * first, then columns, as in pool.c, so the bits are the same; but a combined row stays in registers, where its columns
- * are shifted and split. */
+ * are shifted and split. Windows of 3 x 3 are pooled in strips of a vector's columns, from top to bottom: columns first. */
 #include "pool.h"
 
 /* Columns at .. at + VF_LANES - 1 of a row of windows, with `blank` outside [0, width). */
@@ -118,21 +118,118 @@ HT_INLINE void pool_planes(const ht_window *w, const float *x, float *y, const i
             }
 }
 
+/* The columns of one row of 3 x 3 windows, combined. inside: which lanes of the vectors at p + 0, 1, 2, and with stride 2 at
+ * p + 0, VF_LANES, 2, VF_LANES + 2, are inside the row. */
+HT_INLINE vf three_columns(const float *p, const vm *inside, vf blank, const int stride, const int edge, const int average)
+{
+    vf v[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 2 + stride; i++) {
+        const float *from = p + (stride == 1 ? i : i / 2 * 2 + i % 2 * VF_LANES);
+        v[i] = edge ? vf_load_where(from, inside[i]) : vf_load(from);
+        if (edge && !average) /* `blank` of sums is zero */
+            v[i] = vf_select(inside[i], v[i], blank);
+    }
+    if (stride == 1)
+        return ht_combine(ht_combine(v[0], v[1], average), v[2], average);
+    return ht_combine(ht_combine(vf_even(v[0], v[1]), vf_odd(v[0], v[1]), average), vf_even(v[2], v[3]), average);
+}
+
+/* Columns i and up of all lines of a plane: each row's columns are combined once for all lines that use them. */
+HT_INLINE void pool_3x3_strip(const ht_window *w, const float *x, float *y, int64_t i, int64_t room, const float *counts,
+                              const int64_t *pad_after, int count_padding, const int stride, const int edge,
+                              const int average)
+{
+    const int64_t columns = w->out[2], lines = w->out[1], height = w->in[1], width = w->in[2], pad = w->pad[1];
+    const int64_t at = i * stride - w->pad[2], count = ht_min64(VF_LANES, columns - i);
+    const vf blank = vf_set1(average ? 0.0f : -INFINITY);
+    vm inside[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 2 + stride; v++) {
+        const int64_t from = at + (stride == 1 ? v : v / 2 * 2 + v % 2 * VF_LANES);
+        const int64_t low = ht_min64(VF_LANES, ht_max64(0, -from));
+        inside[v] = vm_range(low, ht_max64(low, ht_min64(VF_LANES, width - from)));
+    }
+    const float *p = x + at - pad * width;
+#define ROW(p, row) \
+    (HT_LIKELY((row) >= 0 && (row) < height) ? three_columns(p, inside, blank, stride, edge, average) : blank)
+    vf a = ROW(p, -pad), b = ROW(p + width, 1 - pad), divisor = a;
+    float rows = -1;
+    for (int64_t line = 0, to = i; line < lines; line++, to += columns) {
+        const int64_t first = line * stride - pad;
+        if (stride == 2 && line > 0)
+            b = ROW(p + width, first + 1);
+        const vf c = ROW(p + 2 * width, first + 2);
+        p += stride * width;
+        vf result = ht_combine(ht_combine(a, b, average), c, average);
+        if (average) {
+            const float counted = (float)ht_counted(w, 1, first, pad_after, count_padding);
+            if (counted != rows)
+                divisor = vf_max(vf_load(counts + i) * vf_set1(counted), vf_set1(1.0f)); /* of no elements: 0 / 1 */
+            rows = counted;
+            result = result / divisor;
+        }
+        if (HT_LIKELY(to + VF_LANES <= room))
+            vf_store(y + to, result); /* later lines, and strips to the left, are written later */
+        else
+            vf_store_n(y + to, count, result);
+        a = stride == 1 ? b : c;
+        b = c;
+    }
+#undef ROW
+}
+
+HT_INLINE void pool_3x3(const ht_window *w, const float *x, float *y, const int64_t *pad_after, int count_padding,
+                        const int kernel, const int stride, const int average)
+{
+    (void)kernel;
+    float counts[HT_POOL_SMALL_COLUMNS + VF_LANES];
+    const int64_t planes = w->n * w->c * w->out[0], plane = w->out[1] * w->out[2], last = w->out[2] - 1;
+    int64_t left = HT_PACE;
+    for (int64_t i = 0; average && i < w->out[2] + VF_LANES; i++)
+        counts[i] = (float)ht_counted(w, 2, i * stride - w->pad[2], pad_after, count_padding);
+    for (int64_t p = 0; p < planes && !ht_paced_stop(&left, 6 * plane); p++, x += w->in[1] * w->in[2])
+        for (int64_t i = last - last % VF_LANES; i >= 0; i -= VF_LANES) {
+            const int64_t at = i * stride - w->pad[2], room = (planes - p) * plane;
+            if (at < 0 || at + 2 + stride * VF_LANES > w->in[2])
+                pool_3x3_strip(w, x, y + p * plane, i, room, counts, pad_after, count_padding, stride, 1, average);
+            else
+                pool_3x3_strip(w, x, y + p * plane, i, room, counts, pad_after, count_padding, stride, 0, average);
+        }
+}
+
+/* Not inlined: as one function, their loops would share registers badly. */
+#define POOLS(POOL)                                                                                                 \
+    POOL(pool_2_1, pool_planes, 2, 1, 0)                                                                               \
+    POOL(pool_3_1, pool_planes, 3, 1, 0)                                                                               \
+    POOL(pool_2_2, pool_planes, 2, 2, 0)                                                                               \
+    POOL(pool_3_2, pool_planes, 3, 2, 0)                                                                               \
+    POOL(pool_strips_1, pool_3x3, 3, 1, 1)                                                                             \
+    POOL(pool_strips_2, pool_3x3, 3, 2, 1)
+#define DEFINE(name, pool, kernel, stride, in_strips)                                                                     \
+    static __attribute__((noinline)) void name##_max(const ht_window *w, const float *x, float *y)                  \
+    {                                                                                                               \
+        pool(w, x, y, NULL, 0, kernel, stride, 0);                                                                  \
+    }                                                                                                               \
+    static __attribute__((noinline)) void name##_average(const ht_window *w, const float *x, float *y,              \
+                                                         const int64_t *pad_after, int count_padding)               \
+    {                                                                                                               \
+        pool(w, x, y, pad_after, count_padding, kernel, stride, 1);                                                 \
+    }
+POOLS(DEFINE)
+
 void HT_KERNEL(pool_small)(const ht_window *w, const float *x, float *y, int average, const int64_t *pad_after,
                            int count_padding)
 {
     if (HT_FALLBACK) /* ht_pool_is_small says no */
         return;
-#define POOL(columns, step)                                                                                         \
-    if (w->kernel[2] == columns && w->stride[2] == step) {                                                          \
+    const int strips = ht_pool_is_3x3(w);
+#define CALL(name, pool, columns, step, in_strips)                                                                   \
+    if (w->kernel[2] == columns && w->stride[2] == step && strips == in_strips) {                                   \
         if (average)                                                                                                \
-            pool_planes(w, x, y, pad_after, count_padding, columns, step, 1);                                       \
+            name##_average(w, x, y, pad_after, count_padding);                                                      \
         else                                                                                                        \
-            pool_planes(w, x, y, pad_after, 0, columns, step, 0);                                                   \
+            name##_max(w, x, y);                                                                                    \
     }
-    POOL(2, 1)
-    POOL(3, 1)
-    POOL(2, 2)
-    POOL(3, 2)
-#undef POOL
+    POOLS(CALL)
 }
