@@ -242,6 +242,17 @@ def test_reverse_sequence(batch: int) -> None:
     assert_as_onnxruntime("ReverseSequence", [x, lengths], batch_axis=batch, time_axis=1 - batch)
 
 
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("length", [4, 2**31, 2**61, 2**62, 2**63 - 1])
+def test_reverse_sequence_beyond_its_end(batch: int, length: int) -> None:
+    """An error, not elements of another sequence."""
+    x = np.zeros((3, 4) if batch else (4, 3), np.float32)
+    node = helper.make_node("ReverseSequence", ["x", "n"], ["y"], batch_axis=batch, time_axis=1 - batch)
+    feeds = {"x": x, "n": np.array([3, length, 3, 1])}
+    with pytest.raises(InferenceError, match="out of bounds for axis"):
+        run(model([node], feeds, ["y"], 17), feeds)
+
+
 @pytest.mark.parametrize("k", [-1, 0, 2])
 def test_eye_like(k: int) -> None:
     assert_as_onnxruntime("EyeLike", [np.zeros((3, 4), np.float32)], k=k)

@@ -13,9 +13,8 @@ from ...._sizes import whole
 from ....errors import InferenceError
 from ..registry import F32, FLOATS, Node, operator
 from ..values import Context, Value
-from .elementwise import _optional, _required
-from .movement import strided, transposed
-from .network import matrix_product
+from .elementwise import _optional, _required, binary
+from .movement import expanded, strided
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -64,10 +63,22 @@ def _affine_grid(context: Context, node: Node, inputs: Sequence[Value | None]) -
             lines.append(2 * places / (count - 1) - 1 if count != 1 else places + 1)
         else:
             lines.append((2 * places + 1) / count - 1 if count else places)
-    axes = np.meshgrid(*lines, indexing="ij")[::-1]  # x first
-    points = np.stack([*axes, np.ones(spatial)], axis=-1).reshape(1, -1, rank + 1).astype(theta.dtype)
-    made = matrix_product(context, context.constant(points), transposed(context, theta, (0, 2, 1)))
-    return [context.reshaped(made, (size[0], *spatial, rank))]
+    # A point is the sum of the columns of theta times its coordinates, x first, and of the last column. All but x, the
+    # innermost axis, are added first: few numbers.
+    batch = size[0]
+    columns = [
+        strided(context, theta, k, (batch, *[1] * rank, rank), (rank * (rank + 1), *[0] * rank, rank + 1))
+        for k in range(rank + 1)
+    ]
+    total = columns.pop()
+    for axis, line in enumerate(lines):
+        shape = [count if i == axis else 1 for i, count in enumerate(spatial)]
+        places = context.constant(line.astype(theta.dtype).reshape(1, *shape, 1))
+        term = binary(context, "mul", columns[rank - 1 - axis], places)
+        if axis == rank - 1:
+            total = expanded(context, total, (batch, *spatial, rank))
+        total = binary(context, "add", total, term)
+    return [total]
 
 
 def _roi_mode(node: Node) -> bytes:

@@ -19,7 +19,7 @@ from ....model.types import dtype_of
 from ..registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, cast
-from .movement import axis_of, lines_of, strided, strides_of
+from .movement import axis_of, expanded, lines_of, strided
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
@@ -186,10 +186,12 @@ def _reverse_sequence(context: Context, node: Node, inputs: Sequence[Value | Non
     turned = binary(context, "sub", binary(context, "sub", ends, context.scalar(1, _INT64)), steps)
     inside = binary(context, "less", steps, ends, _BOOL)
     chosen = context.call("where", [inside, turned, steps], turned.shape, _INT64)
-    strides = strides_of((*chosen.shape, *[1] * (x.rank - 2)))
-    repeated = [stride if axis < 2 else 0 for axis, stride in enumerate(strides)]
-    indices = strided(context, chosen, 0, x.shape, repeated)
-    return [context.call("gather_elements", [x, indices], x.shape, x.dtype, [time])]
+    indices = context.reshaped(chosen, (*chosen.shape, 1))
+    if time == 0:  # the step and the sequence; else the step of each sequence
+        sequences = expanded(context, context.counting(x.shape[1]), chosen.shape)
+        pair = [indices, context.reshaped(sequences, indices.shape)]
+        indices = context.call("concat", pair, (*chosen.shape, 2), _INT64, [2])
+    return [context.call("gather_nd", [x, indices], x.shape, x.dtype, [time])]
 
 
 def _column(x: Value, axis: int) -> tuple[int, int]:
