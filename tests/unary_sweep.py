@@ -150,6 +150,7 @@ BREAKS += [3.5142686e-4, 1.5417147, 3.6028154]  # where Mish, Sin and Gelu once 
 BREAKS += [0.7517915, 0.7524614, *(0.375 + 0.75 * n for n in range(7)), 5.875, 6.25]  # minima and seams of Gelu
 BREAKS += [1.2784645, 1.1924311, *(0.68 * n for n in (1, 2, 3, 4, 6, 8, 10)), 8, 110]  # those of Swish and Mish
 BREAKS += [9.01, 9.02, 10.4, 16.6, 17.33, 20, 30, 87.3, 88, 88.722839, 89, 103.972, 104, 8192, 2.0**24, 1e38]
+BREAKS += [*((n + 0.5) / 7 for n in range(7)), *(7 / (n + 0.5) for n in range(7))]  # seams of Atan
 """Where an implementation changes its way, or a function its nature."""
 
 

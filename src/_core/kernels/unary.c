@@ -9,7 +9,7 @@
  * inputs; the tail of GELU, and sine and cosine, absolutely). Functions that rise or fall throughout do so here too, as
  * do gelu, swish (alpha = 1) and mish on both sides of their minimum, and give their limits exactly. Where ONNX's
  * formula is 0 * inf or inf / inf (Gelu, Swish and Mish of -inf, Softsign of both infinities), the result is NaN.
- * Rare operations (tan, inverse and hyperbolic functions) go through libm.
+ * Rare operations (tan, hyperbolic functions and their inverses) go through libm.
  */
 #include "unary_vector.h"
 
@@ -31,6 +31,90 @@
         return HT_OK;                                                                                                \
     } while (0)
 
+/* Inverse trigonometric functions. A result is a constant plus a term that is exact or monotone (`main`), and a correction
+ * that is small beside both: their sum is rounded once, so that rounding errors of the correction stay below the change from
+ * one float to the next. */
+HT_INLINE vf constant_plus(vf constant, vf main, vf correction)
+{
+    const vf sum = constant + main; /* |main| <= |constant|, or the constant is 0 */
+    return sum + (((constant - sum) + main) + correction);
+}
+#define HALF_PI 1.57079637f
+#define HALF_PI_REST -4.37113883e-08f
+
+/* asin(|v|) = s + *correction, or pi / 2 - 2 (s + *correction) where *large. Fit: 1e-10. */
+HT_INLINE vf arc(vf v, vm *large, vf *correction)
+{
+    const vf a = vf_abs(v), half = vf_set1(0.5f);
+    *large = vf_lt(half, a);
+    const vf z = vf_select(*large, half * (one() - a), a * a), s = vf_select(*large, vf_sqrt(z), a);
+    vf r = vf_set1(0.037749592f);
+    r = vf_fma(r, z, vf_set1(0.01433274f));
+    r = vf_fma(r, z, vf_set1(0.031815223f));
+    r = vf_fma(r, z, vf_set1(0.044519316f));
+    r = vf_fma(r, z, vf_set1(0.07500468f));
+    r = vf_fma(r, z, vf_set1(0.16666661f));
+    *correction = s * z * r;
+    return s; /* beyond 1: NaN */
+}
+
+HT_INLINE vf arc_sine(vf v)
+{
+    vm large;
+    vf c;
+    const vf s = arc(v, &large, &c), pi = vf_select(large, vf_set1(HALF_PI), zero());
+    const vf rest = vf_fma(vf_set1(-2.0f), c, vf_set1(HALF_PI_REST));
+    return vf_copysign(constant_plus(pi, vf_select(large, vf_set1(-2.0f) * s, s), vf_select(large, rest, c)), v);
+}
+
+/* pi / 2 - asin(v); from 1/2 on 2 (s + c), and below -1/2 pi minus that. */
+HT_INLINE vf arc_cosine(vf v)
+{
+    vm large;
+    vf c;
+    const vf s = arc(v, &large, &c), two = vf_set1(2.0f), sign = vf_select(large, v, vf_neg(v));
+    const vf turns = vf_select(large, vf_select(vf_lt(v, zero()), two, zero()), one()); /* of pi / 2 */
+    const vf main = vf_copysign(vf_select(large, two * s, s), sign), rest = vf_copysign(vf_select(large, two * c, c), sign);
+    return constant_plus(turns * vf_set1(HALF_PI), main, vf_fma(turns, vf_set1(HALF_PI_REST), rest));
+}
+
+/* The arc tangent of t from -1 to 0 in pieces (pieces.h) of 1/7; in the piece at zero its main term is t. Fits: 2e-9, at
+ * zero relative. Beyond 1 the arc tangent is pi / 2 minus that of 1 / x. */
+#define ATAN_PIECES(X)                                                              \
+    X(0.0f, 0.0f, 0.0f, 0.0f, -0.33333138f,                                         \
+      0.0f, 0.198888f, 0.0f, 0.0f)                                                  \
+    X(-0.14281136f, -0.14185219f, 0.98001254f, 0.13715954f, -0.29452834f,           \
+      -0.12904096f, 0.14136451f, 0.11679467f, 0.0f)                                 \
+    X(-0.28569707f, -0.27828375f, 0.9245367f, 0.24420474f, -0.19891576f,            \
+      -0.19169559f, 0.029263927f, 0.12997271f, 0.0f)                                \
+    X(-0.42853552f, -0.40486145f, 0.8448495f, 0.30587614f, -0.09025144f,            \
+      -0.1782358f, -0.05932638f, 0.06622359f, 0.0f)                                 \
+    X(-0.5714121f, -0.5191337f, 0.75385684f, 0.3247336f, -0.0029081597f,            \
+      -0.12429097f, -0.08606304f, 0.002272511f, 0.0f)                               \
+    X(-0.71431816f, -0.62027097f, 0.66214186f, 0.31317982f, 0.051347703f,           \
+      -0.06725368f, -0.06954157f, -0.025487697f, 0.0f)                              \
+    X(-0.85718215f, -0.7086489f, 0.5764482f, 0.28483522f, 0.07689638f,              \
+      -0.02509992f, -0.04690297f, -0.029123664f, 0.0f)                              \
+    X(-0.990032f, -0.78038925f, 0.5050088f, 0.25249186f, 0.08340685f,               \
+      -0.006323083f, 0.0631277f, -0.55883694f, 0.0f)
+static piece_table atan_pieces __attribute__((unused)) = PIECE_TABLE(ATAN_PIECES);
+
+HT_INLINE vf arc_tangent(vf v)
+{
+    const vf a = vf_abs(v);
+    const vm inverse = vf_lt(one(), a);
+    const vf t = vf_neg(vf_select(inverse, one() / a, a));
+    vf columns[PIECE_COLUMNS + 3];
+    piece_columns(atan_pieces, piece_even(t, 1.0f / 7), columns);
+    const vf z = t - columns[0];
+    vf p = columns[PIECE_COLUMNS - 2];
+    for (int k = PIECE_COLUMNS - 3; k > 1; k--)
+        p = vf_fma(p, z, columns[k]);
+    const vf main = vf_select(vf_eq(columns[0], zero()), t, columns[1]);
+    const vf rest = vf_fma(p, z, vf_select(inverse, vf_set1(HALF_PI_REST), zero()));
+    return vf_copysign(constant_plus(vf_select(inverse, vf_set1(HALF_PI), zero()), main, rest), v);
+}
+
 /* Whole vectors: n is a multiple of VF_LANES. */
 static int vectors_f32(int op, float p0, float p1, const float *x, float *y, int64_t n)
 {
@@ -45,6 +129,9 @@ static int vectors_f32(int op, float p0, float p1, const float *x, float *y, int
 #define CASE(name, ...) \
     case HT_UNARY_##name: LOOP(__VA_ARGS__);
     HT_UNARY_VECTORS(CASE)
+    CASE(ASIN, arc_sine(v))
+    CASE(ACOS, arc_cosine(v))
+    CASE(ATAN, arc_tangent(v))
 #undef CASE
     default: return HT_ERR_OPERAND;
     }
@@ -59,9 +146,6 @@ static int libm_f32(int op, const float *x, float *y, int64_t n)
         return HT_OK;
     switch (op) {
     LIBM(TAN, tanf)
-    LIBM(ASIN, asinf)
-    LIBM(ACOS, acosf)
-    LIBM(ATAN, atanf)
     LIBM(SINH, sinhf)
     LIBM(COSH, coshf)
     LIBM(ASINH, asinhf)
