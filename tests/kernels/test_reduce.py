@@ -182,3 +182,17 @@ def test_rows_of_bytes(variant: str, code: int, dtype: str) -> None:
             ]:
                 x = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
                 np.testing.assert_array_equal(reduce(x, code, axes, variant), function(x, axis=axes))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("length", [3, 4])
+def test_extremes_of_any_number_of_short_rows(variant: str, length: int) -> None:
+    for rows in (1, 2, 7, 8, 9, 15, 16, 17, 18, 31, 32, 33, 34, 47, 48, 49, 50):
+        x = np.random.default_rng(rows).standard_normal((rows, length)).astype(np.float32)
+        for name, function in OPERATIONS:
+            if name in ("max", "min"):
+                code = [each for each, _ in OPERATIONS].index(name)
+                np.testing.assert_array_equal(reduce(x, code, (1,), variant), function(x, axis=1))
+                marked = x.copy()
+                marked.reshape(-1)[rows // 2 :: 5] = np.nan
+                np.testing.assert_array_equal(reduce(marked, code, (1,), variant), function(marked, axis=1))

@@ -181,6 +181,40 @@ static void short_rows(int operation, const float *x, float *y, int64_t rows, in
     }
 }
 
+/* Extremes of rows of three or four elements, a vector of rows at a time; returns how many rows it did. */
+HT_INLINE int64_t extremes(const float *x, float *y, int64_t rows, const int64_t n, const int minimum)
+{
+#define EXTREME(a, b) (minimum ? vf_min_nan(a, b) : vf_max_nan(a, b))
+    int64_t i = 0;
+    for (; i + VF_LANES < rows; i += VF_LANES, x += n * VF_LANES) { /* of three, the first elements of a further row are read */
+        if (n == 4) {
+            const vf a = vf_load(x), b = vf_load(x + VF_LANES), c = vf_load(x + 2 * VF_LANES), d = vf_load(x + 3 * VF_LANES);
+            const vf first = EXTREME(vf_even(a, b), vf_odd(a, b)), second = EXTREME(vf_even(c, d), vf_odd(c, d));
+            vf_store(y + i, EXTREME(vf_even(first, second), vf_odd(first, second)));
+        } else { /* of each three neighbors, of which every third begins a row */
+            float all[3 * VF_LANES];
+#pragma GCC unroll 3
+            for (int k = 0; k < 3 * VF_LANES; k += VF_LANES)
+                vf_store(all + k, EXTREME(EXTREME(vf_load(x + k), vf_load(x + k + 1)), vf_load(x + k + 2)));
+#pragma GCC unroll 16
+            for (int row = 0; row < VF_LANES; row++)
+                y[i + row] = all[3 * row];
+        }
+    }
+    return i;
+#undef EXTREME
+}
+
+static void extreme_rows(int operation, const float *x, float *y, int64_t rows, int64_t n)
+{
+    int64_t done;
+    if (operation == MAX)
+        done = n == 3 ? extremes(x, y, rows, 3, 0) : extremes(x, y, rows, 4, 0);
+    else
+        done = n == 3 ? extremes(x, y, rows, 3, 1) : extremes(x, y, rows, 4, 1);
+    short_rows(operation, x + n * done, y + done, rows - done, n);
+}
+
 /* Reduces adjacent rows of few elements; returns 0 if these are not. */
 static int short_f32(int operation, const plan *p, const float *x, float *y, int64_t rows, int64_t pitch)
 {
@@ -195,7 +229,9 @@ static int short_f32(int operation, const plan *p, const float *x, float *y, int
             return 1;
         if (n == 2)
             tiny_rows(operation, x + 2 * row, y + row, some, 2);
-        else if (n > 4 || operation == MAX || operation == MIN) /* GCC makes branches of three maxima */
+        else if (n <= 4 && (operation == MAX || operation == MIN)) /* GCC makes branches of three maxima */
+            extreme_rows(operation, x + n * row, y + row, some, n);
+        else if (n > 4)
             short_rows(operation, x + n * row, y + row, some, n);
         else if (n == 3)
             tiny_rows(operation, x + 3 * row, y + row, some, 3);

@@ -73,8 +73,8 @@ def _affine_grid(context: Context, node: Node, inputs: Sequence[Value | None]) -
     total = columns.pop()
     for axis, line in enumerate(lines):
         shape = [count if i == axis else 1 for i, count in enumerate(spatial)]
-        places = context.constant(line.astype(theta.dtype).reshape(1, *shape, 1))
-        term = binary(context, "mul", columns[rank - 1 - axis], places)
+        coordinates = context.constant(line.astype(theta.dtype).reshape(1, *shape, 1))
+        term = binary(context, "mul", columns[rank - 1 - axis], coordinates)
         if axis == rank - 1:
             total = expanded(context, total, (batch, *spatial, rank))
         total = binary(context, "add", total, term)
