@@ -12,7 +12,7 @@ from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 
 from contrib_nodes import Array, check, floats, model_of, refusal
 from contrib_nodes import run as run_contrib
-from hetero import Core, InferenceError
+from hetero import CompiledModel, Core, InferenceError
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])
@@ -34,8 +34,8 @@ def test_of_onnxruntime(interleaved: int) -> None:
     assert "scale = 2.0" in refusal(model_of(op, wrong, scale=2.0))
 
 
-def run(inputs: dict[str, Array], **attributes: Any) -> Array:
-    """ONNX's operator; without shapes, and twice."""
+def compile_of(inputs: dict[str, Array], **attributes: Any) -> CompiledModel:
+    """ONNX's operator, without shapes."""
     ports = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
         for name, array in inputs.items()
@@ -44,7 +44,12 @@ def run(inputs: dict[str, Array], **attributes: Any) -> Array:
     graph = helper.make_graph([node], "graph", ports, [onnx.ValueInfoProto(name="y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
     core = Core()
-    compiled = core.compile_model(core.read_model(model), "CPU")
+    return core.compile_model(core.read_model(model), "CPU")
+
+
+def run(inputs: dict[str, Array], **attributes: Any) -> Array:
+    """Twice."""
+    compiled = compile_of(inputs, **attributes)
     first, second = (next(iter(compiled(inputs).values())) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     return first
@@ -65,9 +70,20 @@ def test_of_onnx(interleaved: int, dtype: str, partial: bool) -> None:
             for angles in ([*tables, rows], [*tables, rows[:1]], each, [cache[:1] for cache in each]):
                 found = run(dict(zip("xcsp", [x, *angles], strict=False)), **options)
                 wide = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (x, *angles)]
-                wanted = rotary_embedding(*wide, **options)
-                assert found.dtype == x.dtype
-                np.testing.assert_allclose(found, wanted, *((1e-6, 1e-6) if dtype == "float32" else (1e-3, 1e-3)))
+                wanted = rotary_embedding(*wide, **options).astype(dtype)  # rounded once
+                np.testing.assert_array_equal(found, wanted)
+                assert found.dtype == wanted.dtype
+
+
+def test_sizes_change_between_calls() -> None:
+    tables = {"c": floats(12, 4), "s": floats(12, 4, seed=1)}
+    inputs = {"x": floats(1, 1, 16), **tables, "p": np.zeros((1, 1), np.int64)}
+    compiled = compile_of(inputs, num_heads=2)
+    for batch, length in ((1, 1), (1, 7), (2, 3), (3, 1), (0, 2), (2, 0), (1, 1)):
+        rows = np.random.default_rng(0).integers(0, 12, (batch, length))
+        inputs |= {"x": floats(batch, length, 16), "p": rows}
+        wanted = rotary_embedding(*inputs.values(), num_heads=2)
+        np.testing.assert_array_equal(next(iter(compiled(inputs).values())), wanted)
 
 
 def test_refused() -> None:
