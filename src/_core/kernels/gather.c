@@ -166,7 +166,7 @@ typedef void (*take_fn)(const void *from, const int64_t *places, void *out, int6
         const T *from = (const T *)pfrom;                                                                             \
         T *out = (T *)pout;                                                                                           \
         if (lane == 0 && step == 1)                                                                                   \
-            for (int64_t i = 0; i < n; i++)                                                                           \
+            _Pragma("GCC unroll 8") for (int64_t i = 0; i < n; i++)                                                   \
                 out[i] = from[places[i]];                                                                             \
         else                                                                                                          \
             for (int64_t i = 0; i < n; i++)                                                                           \
