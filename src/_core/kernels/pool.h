@@ -74,13 +74,13 @@ HT_INLINE int ht_pool_is_small(const ht_window *w)
            w->out[2] <= HT_POOL_SMALL_COLUMNS && w->kernel[0] <= HT_POOL_TAPS && w->kernel[1] <= HT_POOL_TAPS &&
            w->kernel[0] * w->kernel[1] <= HT_POOL_TAPS;
 }
-/* Whether it pools planes with windows of 3 x 3 and equal strides, which it does in strips, and not line by line. With strides
- * of 2 only if a plane stays in the L1 cache. */
+/* Whether it pools planes with windows of 3 x 3 and equal strides, which it does in strips, and not line by line. A plane
+ * stays in the L2 cache, or with strides of 2 in the L1 cache; whether the run is to end is asked between planes. */
 HT_INLINE int ht_pool_is_3x3(const ht_window *w)
 {
     return ht_pool_is_small(w) && w->kernel[0] == 1 && w->stride[0] == 1 && w->pad[0] == 0 && w->in[0] == w->out[0] &&
            w->kernel[1] == 3 && w->kernel[2] == 3 && w->dilation[1] == 1 && w->stride[1] == w->stride[2] &&
-           (w->stride[1] == 1 || w->in[1] * w->in[2] <= 4096);
+           w->in[1] * w->in[2] <= (w->stride[1] == 1 ? 1 << 16 : 1 << 12);
 }
 void HT_KERNEL(pool_small)(const ht_window *w, const float *x, float *y, int average, const int64_t *pad_after,
                            int count_padding);
