@@ -228,7 +228,7 @@ def check(
             dim.dim_param or (dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None)
             for dim in kind.tensor_type.shape.dim
         )
-        assert known.shape == shape or not all(isinstance(dim, int) for dim in shape)  # inference may know more
+        assert known.shape == shape
         assert known.dtype is not None
         expected_dtype = oh.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
         assert known.dtype == expected_dtype or known.dtype.hasobject

@@ -115,11 +115,6 @@ def test_shapes_do_not_come_from_a_default(core: hetero.Core) -> None:
     for size in ([6, 1], [3, 2], [1, 6]):
         assert compiled({"x": X, "size": np.int64(size)})[0].shape == tuple(size)
     assert core.compile_model(opened, "CPU")({"x": X})[0].shape == (3, 2)
-    without = proto()
-    without.graph.output[0].type.tensor_type.ClearField("shape")
-    model = core.read_model(without)
-    assert model.outputs[0].shape == (3, 2)
-    assert model.with_inputs(["size"]).outputs[0].shape != (3, 2)
 
 
 def test_older_files_have_none(core: hetero.Core) -> None:

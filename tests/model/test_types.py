@@ -151,32 +151,6 @@ def test_sizes_of_inputs_are_those_of_their_symbols_everywhere(make_model: Make)
     assert types_of(empty, "ab") == [ValueType(FLOAT, (0, 5)), ValueType(FLOAT, (0, 10))]
 
 
-def test_open_dims_of_inner_values_follow_from_inputs_of_known_sizes(make_model: Make) -> None:
-    """onnxruntime's quantizer declares results of Slice with computed bounds as "unk__0" and so on."""
-    nodes = [
-        oh.make_node("Shape", ["x"], ["shape"]),
-        oh.make_node("Gather", ["shape", "one"], ["columns"]),
-        oh.make_node("Div", ["columns", "two"], ["half"]),
-        oh.make_node("Slice", ["x", "zero", "half", "one"], ["left"]),
-        oh.make_node("NonZero", ["left"], ["places"]),
-        oh.make_node("Relu", ["left"], ["y"]),
-    ]
-    numbers = [onnx.numpy_helper.from_array(np.int64([i]), name) for i, name in enumerate(["zero", "one", "two"])]
-    infos = [oh.make_tensor_value_info("left", 1, ["u", "v"]), oh.make_tensor_value_info("places", 7, [2, "found"])]
-
-    def model_of(*sizes: int | str) -> Model:
-        inputs = [oh.make_tensor_value_info("x", 1, sizes)]
-        outputs = [oh.make_tensor_value_info("y", 1, ["u", "v"])]
-        return read_model(make_model(nodes, inputs, outputs, numbers, value_info=infos))
-
-    model = model_of(3, 10)
-    assert [known.shape for known in types_of(model, ["left", "y", "places"])] == [(3, 5), (3, 5), (2, "found")]
-    kinds, kind_of = model.kinds_of(np.array([model.value_id("left"), model.value_id("places")], np.int32))
-    assert [kinds[kind].shape for kind in kind_of] == [(3, 5), (2, "found")]
-    assert model.with_types({"left": (None, (3, "w"))}).type_of(model.value_id("left")).shape == (3, "w")
-    assert types_of(model_of("n", 10), ["left"])[0].shape == ("u", "v")  # as declared, without inference
-
-
 def test_sizes_of_inputs_reach_values_that_are_declared_with_open_dims(make_model: Make) -> None:
     """onnxruntime's optimizer and quantizer declare inner values with symbols of their own, or without sizes."""
 

@@ -30,7 +30,7 @@ from .skeleton import hidden_length, skeleton_of
 from .types import ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
 
-__all__ = ["StatedTypes", "ValueTypes"]
+__all__ = ["ValueTypes"]
 
 _UNKNOWN = ValueType(None, None)
 _NOTHING = (_UNKNOWN, 0, b"")
@@ -83,9 +83,8 @@ class ValueTypes:
     """Types of a file's values, by value id of the file. Threads may share an object.
 
     ``supplied``: types from the user, merged with those in the file; they take precedence. ``sized``: types with open
-    dims in the file that follow from the sizes of the inputs, where known with these sizes. They count as inferred,
-    because some files use one symbol for different sizes. None: those in the file, if it states all sizes of the
-    inputs; some tools write symbols for sizes that they could not compute.
+    dims in the file that follow from the supplied sizes, where known with these sizes. They count as inferred, because
+    some files use one symbol for different sizes.
     """
 
     def __init__(
@@ -96,12 +95,12 @@ class ValueTypes:
         sized: Mapping[int, ValueType] | None = None,
     ) -> None:
         self.supplied = types.MappingProxyType(dict(supplied or {}))
+        self._sized = sized or {}
         self._file = file
         self._constants = constants
         self._constant = file.value_constant.data
         self._producer = file.value_producer.data
         self._declared = _StatedTypes(file)
-        self._given_sizes = sized
         self._inferred: _InferredTypes | None = None
         self._tried = False
         self._known: dict[int, ValueType] = {}  # cache of `type_of`
@@ -126,28 +125,7 @@ class ValueTypes:
                 supplied[value] = refined
         return ValueTypes(self._file, self._constants, supplied, self._with_sizes(supplied))
 
-    @functools.cached_property
-    def _sized(self) -> Mapping[int, ValueType]:
-        """See ``sized`` of the class."""
-        if self._given_sizes is not None:
-            return self._given_sizes
-        file = self._file
-        inputs = (file.value_info >= 0) & (file.value_producer < 0) & (file.value_constant < 0)
-        for value in np.flatnonzero(inputs).tolist():
-            known = self._declared.find(value)[0]
-            if known.shape is None or _is_open(known):
-                return {}
-        return {value: self._declared.find(value)[0] for value in self._open() if value not in self.supplied}
-
-    def _open(self) -> list[int]:
-        """The node outputs that are declared with open dims."""
-        values = np.flatnonzero((self._file.value_info >= 0) & (self._file.value_producer >= 0)).astype(np.int32)
-        first, index = self._declared.representatives(values)
-        is_open = np.array([_is_open(self._declared.find(value)[0]) for value in values[first].tolist()], np.bool_)
-        opened: list[int] = values[is_open[index]].tolist()
-        return opened
-
-    def _with_sizes(self, supplied: Mapping[int, ValueType]) -> dict[int, ValueType] | None:
+    def _with_sizes(self, supplied: Mapping[int, ValueType]) -> dict[int, ValueType]:
         """Types of node outputs that are declared with open dims, if ``supplied`` has sizes for open dims of inputs.
         Within a graph, a symbol is one size. Other open dims stay for inference to resolve."""
         sizes: dict[str, int | None] = {}
@@ -160,14 +138,15 @@ class ValueTypes:
                     if isinstance(symbol, str) and isinstance(size, int):
                         sizes[symbol] = size if sizes.setdefault(symbol, size) == size else None
         if not is_narrowed and all(size is None for size in sizes.values()):
-            return None
+            return {}
         sized = {}
-        for value in self._open():
+        for value in np.flatnonzero(self._file.value_info >= 0).tolist():
             known = self._declared.find(value)[0]
-            if value not in supplied:
-                assert known.shape is not None
-                shape = tuple(_sized(dim, sizes) if isinstance(dim, str) else dim for dim in known.shape)
-                sized[value] = ValueType(known.dtype, shape)
+            if value in supplied or self._producer[value] < 0 or not _is_open(known):
+                continue
+            assert known.shape is not None
+            shape = tuple(_sized(dim, sizes) if isinstance(dim, str) else dim for dim in known.shape)
+            sized[value] = ValueType(known.dtype, shape)
         return sized
 
     def with_inferred(self) -> ValueTypes:
@@ -255,17 +234,6 @@ class ValueTypes:
         known, message = self._find(value)
         if known.dtype is None:
             return message
-        return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
-
-    def stated(self) -> StatedTypes:
-        """The types from the user and the file, without inferred ones."""
-        return StatedTypes(self)
-
-    def stated_message_of(self, value: int) -> bytes:
-        """The stated type as a TypeProto; empty if there is none."""
-        known = self.supplied.get(value)
-        if known is None or known.dtype is None:
-            return self._declared.find(value)[2]
         return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
 
     def is_known(self, value: int) -> bool:
@@ -376,14 +344,6 @@ class ValueTypes:
             if isinstance(error, InferenceFailed):
                 raise
             return None
-
-
-class StatedTypes:
-    """The types of a `ValueTypes` that were not inferred."""
-
-    def __init__(self, types_: ValueTypes) -> None:
-        self.supplied = types_.supplied
-        self.message_of = types_.stated_message_of
 
 
 class _InferredTypes:
