@@ -81,7 +81,8 @@ enum {
     DEFINE_FIND(find_##suffix, type, x[i] == extreme)                                                                 \
     DEFINE_FIND(find_nan_##suffix, type, x[i] != x[i])
 
-/* float32 in vectors of places: each lane keeps that of its match that was met last. `nan`: finds a NaN, not `extreme`. */
+/* For float32: each lane of `best` holds the place of the last match that this lane has met. `nan`: finds a NaN instead of
+ * `extreme`. */
 HT_INLINE int64_t find_f32(const float *x, int64_t n, float extreme, int last, const int nan)
 {
     static const float numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -106,8 +107,8 @@ HT_INLINE int64_t long_f32(const float *x, int64_t n, const int minimum, int las
     const float extreme = minimum ? ht_row_min(x, n) : ht_row_max(x, n, 1);
     return extreme != extreme ? find_f32(x, n, extreme, last, 1) : find_f32(x, n, extreme, last, 0);
 }
-/* Without a branch: the largest of 64-bit keys, of which the upper half is the number as an integer in the same order (the
- * sign tells whether its bits ascend), and the lower half the place. Adding zero makes -0 equal to 0. */
+/* Without a branch: finds the largest of 64-bit keys. The upper half of a key is the number's bits, changed so that integers
+ * are in the order of the numbers; the lower half is the place. Adding zero makes -0 equal to 0. */
 HT_INLINE int64_t keyed_f32(const float *x, int64_t n, const int minimum, const int last)
 {
     int64_t best = INT64_MIN;

@@ -191,7 +191,7 @@ HT_INLINE int64_t extremes(const float *x, float *y, int64_t rows, const int64_t
             const vf a = vf_load(x), b = vf_load(x + VF_LANES), c = vf_load(x + 2 * VF_LANES), d = vf_load(x + 3 * VF_LANES);
             const vf first = EXTREME(vf_even(a, b), vf_odd(a, b)), second = EXTREME(vf_even(c, d), vf_odd(c, d));
             vf_store(y + i, EXTREME(vf_even(first, second), vf_odd(first, second)));
-        } else { /* of each three neighbors, of which every third begins a row */
+        } else { /* the extremes of all three neighbors; every third belongs to a row */
             float all[3 * VF_LANES];
 #pragma GCC unroll 3
             for (int k = 0; k < 3 * VF_LANES; k += VF_LANES)

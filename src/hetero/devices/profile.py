@@ -38,8 +38,8 @@ excludes, for example, a shape in an int64 tensor. If a type or size is unknown,
 An operator that occurs in patterns is supported only where one of them matches (`Pattern`). A pattern with a chain of
 one operator and nothing else also allows it alone. Nodes that depend on constants only, such as QuantizeLinear of
 weights, are computed when the model is compiled: they are supported wherever a node that reads them is. With
-``flops_per_s`` per element type, other types take the lowest;
-a unit of nodes that matches a pattern computes in the type of its first node's first input.
+``flops_per_s`` per element type, other types take the lowest; a unit of nodes that matches a pattern computes in the
+type of its first node's first input.
 
 The device is always labeled *simulated*: in its full name, its type, and the execution type of every counter.
 """
@@ -519,9 +519,9 @@ class ProfilePlugin(Plugin):
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         is_listed = np.array([name in self.profile.ops for name in model.op_types], np.bool_)[model.op_type_of]
-        if not is_listed.all() and not (is_listed | _computed_when_compiled(model)).all():
-            lacking = np.flatnonzero(~is_listed & ~_computed_when_compiled(model))
-            unlisted = [model.nodes[index] for index in lacking.tolist()]
+        lacking = [] if is_listed.all() else np.flatnonzero(~is_listed & ~_computed_when_compiled(model)).tolist()
+        if lacking:
+            unlisted = [model.nodes[index] for index in lacking]
             reasons = {node.key: {self.name: f"the profile does not list {_op_name(node)}"} for node in unlisted}
             keys = ", ".join(f"{node.key!r} ({_op_name(node)})" for node in unlisted)
             raise UnsupportedModel(

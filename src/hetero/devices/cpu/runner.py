@@ -254,8 +254,8 @@ def _follows_again(before: Segment | None, segment: Segment) -> bool:
     """`_Step.is_repeated` for a segment that has followed ``before``, or begun a run.
 
     The sizes of a first segment, and of others with symbols, are checked by their programs; the data of other segments
-    are part of their key. A program does not check that a value which is no number, such as an optional, still is none:
-    only a node in Python decides that."""
+    are part of their key. Programs check numbers only. Whether a value is a number or, for example, an optional is
+    decided by a node in Python, so a segment that follows one must read all of its results."""
     if before is None:
         return True
     return segment.program.sizes is not None and all(value in segment.inputs for value in before.host_outputs)
@@ -434,7 +434,7 @@ class CpuRunner:
     def _note(self, outputs: Sequence[NDArray[Any]]) -> None:
         """Note how the run that gave ``outputs`` can be repeated."""
         planner, last = self._plans.planner, self._path[-1]
-        # The program of the first segment compares the types of all inputs, unless some are no numbers.
+        # The first program compares the types of all inputs if it reads them all; it cannot read strings, for example.
         reads_inputs = self._path[0].segment.inputs == planner.input_ids
         if reads_inputs and not any(type_of(output)[0].hasobject for output in outputs):
             self._dtypes = [output.dtype for output in outputs]
