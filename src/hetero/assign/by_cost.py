@@ -75,15 +75,19 @@ def checked_table(original: Model, model: Model, affinity: Affinity, rules: Assi
     return cost_table(model, affinity.devices, rules.speeds, rules.costs, units=affinity.units)
 
 
-def least_cost(table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders) -> LeastCost:
+def least_cost(
+    table: CostTable, affinity: Affinity, rules: AssignmentRules, readers: WithReaders, *, bound: bool = True
+) -> LeastCost:
     """The assignment of minimum predicted latency, with subgraphs one after the other. ``affinity``: by priority; its
-    pins are kept. ``readers``: as for `fit_affinity`. Raises `InsufficientMemory` if no assignment is found that
-    fits."""
+    pins are kept. ``readers``: as for `fit_affinity`. ``bound``: as for `assign_by_cost`. Raises `InsufficientMemory`
+    if no assignment is found that fits."""
     model, allowed = table.model, allowed_devices(affinity)
     problem = table.problem(allowed)
     partition = partition_graph(model.graph, affinity.device_of, rules.policy)
     by_priority = predict(problem, partition, table.launches)
-    best = least_latency(model.graph, problem, table.launches, affinity.device_of, rules.policy, caution=CAUTION)
+    best = least_latency(
+        model.graph, problem, table.launches, affinity.device_of, rules.policy, caution=CAUTION, bound=bound
+    )
     placed = readers.place(best.device_of)
     if placed is not best.device_of:
         placed.setflags(write=False)

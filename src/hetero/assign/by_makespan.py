@@ -118,7 +118,7 @@ def _on_any_device(
         fitting = room.fastest_fitting([*fitting, *room.scheduled_within(scheduler, cuts, rules.policy)])
         best = fewest_of_the_fastest(fitting) if fitting else best
     if not is_large or not fitting or not is_worth(sequential, min(cut.latency for cut in fitting)):
-        known = least_cost(table, affinity, rules, readers)
+        known = least_cost(table, affinity, rules, readers, bound=False)
         by_cost = room.in_turn_unless_fits(scheduler, known.best.partition)
         unlimited = scheduler.as_numbered(known.unlimited.partition)
         candidates.append(

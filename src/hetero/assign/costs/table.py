@@ -130,9 +130,9 @@ def _put_measured(model: Model, entry: Measurement, seconds: NDArray[np.float64]
     """
     times = np.full(model.num_nodes, np.nan)
     fused = np.zeros(model.num_nodes, np.bool_)
-    for key, node_times in entry.nodes.items():
-        node = model.find_key(key)
-        if node is not None:
+    for node, key in enumerate(model.keys):
+        node_times = entry.nodes.get(key)
+        if node_times is not None:
             times[node] = node_times.min_us * 1e-6
             fused[node] = node_times.fused
     is_measured = ~np.isnan(times)

@@ -95,6 +95,7 @@ def least_latency(
     policy: str = "auto",
     *,
     caution: float = 0.0,
+    bound: bool = True,
 ) -> LatencyAssignment:
     """The assignment with the lowest predicted latency that was found; never worse than ``start``. Deterministic.
 
@@ -102,7 +103,7 @@ def least_latency(
     in `predict`. ``launch``: float64 [num_devices], seconds per subgraph. ``start``: int [graph.num_nodes], a
     labeling, returned unless a better one is found. ``policy``: of the partitioner. ``caution``: the part of its
     work that a node must save to leave the better of the start and a single device; the whole graph must save half
-    that part.
+    that part. ``bound``: as for `assign_by_cost`.
 
     Raises `PartitionError` for launches that are negative or not finite, and for a problem with other nodes.
     """
@@ -122,7 +123,7 @@ def least_latency(
         search.consider(np.full(n, device, np.int32))
     reference = search.best if caution else None
 
-    without_launches = assign_by_cost(problem, start_labels)
+    without_launches = assign_by_cost(problem, start_labels, bound=bound)
     cautious = problem
     if reference is None:
         search.consider(without_launches.device_of[:n])
@@ -139,8 +140,8 @@ def least_latency(
     if reference is not None and best.prediction.total > reference.prediction.total * (1 - caution / 2):
         best = reference
     best.device_of.setflags(write=False)
-    bound = min(without_launches.lower_bound + _least_launches(possible[:, :n], launches), best.prediction.total)
-    return LatencyAssignment(best.device_of, best.partition, best.prediction, bound)
+    at_least = without_launches.lower_bound + _least_launches(possible[:, :n], launches)
+    return LatencyAssignment(best.device_of, best.partition, best.prediction, min(at_least, best.prediction.total))
 
 
 def _check_nodes(num_graph_nodes: int, possible: NDArray[np.bool_]) -> None:
