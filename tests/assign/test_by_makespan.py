@@ -13,6 +13,7 @@ from hetero.assign.affinity import Origin
 from hetero.assign.costs import Costs, Measurement, NodeTimes
 from hetero.assign.memory import footprint, values_of
 from hetero.assign.request import ProcessorUse
+from hetero.base.formatting import duration
 from hetero.errors import PropertyError
 from hetero.partition import check_partition
 from hetero.plugin import Plugin, Support
@@ -406,6 +407,20 @@ def test_plans_in_which_devices_wait_say_so(core):
     assert [warning.kind for warning in chain.warnings] == ["unused"]
     short = core.plan(towers(core, length=2), listed)  # a gain of less than 100 us
     assert [warning.kind for warning in short.warnings] == ["unused"]
+
+
+def test_plans_within_limits_in_which_devices_wait(core):
+    """Such a plan runs its subgraphs one after the other, even if they are on different devices. Only plans that fit
+    are advised."""
+    model, listed = towers(core), "HETERO:OTHER.1,OTHER.2"
+    config, pins = {"COSTS": costs_of(model, ("OTHER.1", "OTHER.2"))}, {"n1_[0-9]": "OTHER.2"}
+    fits = core.plan(model, listed, config, pins=pins, max_memory={"OTHER.2": "1MiB"})
+    waiting = fits.warnings[-1]
+    assert waiting.kind == "overlap"
+    obeyed = plan_of(core, model, pins=pins, max_memory={"OTHER.2": "1MiB"})
+    assert f"predicted {duration(obeyed.latency.total_s)} instead of " in waiting.message
+    narrow = core.plan(model, listed, config, max_memory={"OTHER.2": 1})
+    assert "overlap" not in [warning.kind for warning in narrow.warnings]
 
 
 def test_plans_for_throughput(core):

@@ -161,14 +161,16 @@ def predicted_overlap(
     original: Model, model: Model, affinity: Affinity, rules: AssignmentRules, partition: Partition
 ) -> tuple[float, float]:
     """The predicted latency of a plan, and of the best of a quick search if devices run in parallel in it;
-    infinite otherwise. Seconds. ``affinity``, ``partition``: of the plan. Memory limits are ignored."""
+    infinite otherwise. Seconds. ``affinity``, ``partition``: of the plan. The best fits into the memory limits."""
     table = checked_table(original, model, affinity, rules)
-    allowed = _free(affinity)
+    allowed, room = _free(affinity), _Room(table.model, affinity, rules.limits)
     scheduler = scheduler_of(table, table.problem(allowed), rules.processors)
-    before = scheduler.run(partition).latency
+    run = scheduler.in_turn if rules.limits else scheduler.as_numbered  # a plan within limits does not overlap
+    before = run(partition).latency
     labelings = assignments(scheduler, [affinity.device_of, *_alone(allowed)])
-    best = fewest_of_the_fastest([cut for labeling in labelings for cut in scheduler.cuts(labeling)], before)
-    return before, best.latency if best.timeline.overlaps else np.inf
+    fitting = room.fastest_fitting([cut for labeling in labelings for cut in scheduler.cuts(labeling)])
+    best = fewest_of_the_fastest(fitting, before) if fitting else None
+    return before, best.latency if best is not None and best.timeline.overlaps else np.inf
 
 
 def predicted_without_pins(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> float:

@@ -35,7 +35,7 @@ _VALUE = re.compile(r""" in (['"]).*\1$""", re.DOTALL)
 _TINY = 3  # maximum number of nodes of an island
 _FEW = 5  # nodes and subgraphs that a warning names
 _MOST_PINS = 32  # maximum number of pins to try
-_MOST_NODES_TO_OVERLAP = 20_000  # about 0.1 s
+_MOST_NODES_TO_OVERLAP = 100_000  # 0.1 to 0.6 s
 
 
 def plan_warnings(plan: BoundPlan) -> tuple[PlanWarning, ...]:
@@ -125,10 +125,10 @@ def _slow_pins(plan: BoundPlan) -> Iterator[PlanWarning]:
 
 def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
     """Devices that wait for each other although they could run in parallel. Tried for models of up to
-    `_MOST_NODES_TO_OVERLAP` nodes; plans with memory limits or for throughput are left out."""
+    `_MOST_NODES_TO_OVERLAP` nodes; plans for throughput are left out."""
     rules, assignment = plan.rules, plan.assignment
     model, affinity = assignment.model, assignment.affinity
-    if not rules.speeds or rules.limits or rules.in_turn or len(affinity.devices) < 2:
+    if not rules.speeds or rules.in_turn or len(affinity.devices) < 2:
         return
     if not 1 < model.num_nodes <= _MOST_NODES_TO_OVERLAP or len(rules.speeds) != len(affinity.devices):
         return
