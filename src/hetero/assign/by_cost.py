@@ -93,8 +93,8 @@ def least_cost(
         placed.setflags(write=False)
         together = partition_graph(model.graph, placed, rules.policy)
         prediction = predict(problem, together, table.launches)
-        bound = min(best.lower_bound, prediction.total)
-        best = dataclasses.replace(best, device_of=placed, partition=together, prediction=prediction, lower_bound=bound)
+        least = min(best.lower_bound, prediction.total)
+        best = dataclasses.replace(best, device_of=placed, partition=together, prediction=prediction, lower_bound=least)
     if best.prediction.total > by_priority.total * (1 - LEAST_GAIN):
         best = dataclasses.replace(best, device_of=affinity.device_of, partition=partition, prediction=by_priority)
     if not rules.limits:
