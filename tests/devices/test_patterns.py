@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -240,26 +241,25 @@ def test_shipped_profiles_compute_the_same(device: str) -> None:
         np.testing.assert_allclose(found, expected, atol=2e-2)  # one step of quantization, where rounding differs
 
 
-def test_models_of_onnxruntime_quantization(tmp_path: Path) -> None:
+def quantize(folder: Path, nodes: str, weights: dict[str, tuple[int, ...]], size: int, **options: Any) -> Path:
+    """A model quantized by onnxruntime, without its quant_pre_process. ``nodes``: of x to y, in onnx's text format.
+    ``weights``: name -> shape of float32 weights. ``options``: extra options of the quantizer."""
     quantization = pytest.importorskip("onnxruntime.quantization")
     rng = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["r"], "relu"),
-        helper.make_node("MaxPool", ["r"], ["p"], "maxpool", kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Conv", ["p", "v"], ["y"], "conv2", pads=[1] * 4),
-    ]
     graph = helper.make_graph(
-        nodes,
+        onnx.parser.parse_graph(f"g () => () {{ {nodes} }}").node,
         "float",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 64, 64))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 16, 32, 32))],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, size, size))],
+        [helper.make_empty_tensor_value_info("y")],
         [
-            numpy_helper.from_array(rng.standard_normal((16, 3, 3, 3)).astype(np.float32), "w"),
-            numpy_helper.from_array(rng.standard_normal((16, 16, 3, 3)).astype(np.float32), "v"),
-        ],
+            numpy_helper.from_array((rng.standard_normal(shape) / shape[-1]).astype(np.float32), name)
+            for name, shape in weights.items()
+        ]
+        + [numpy_helper.from_array(np.int64([number]), f"i{number}") for number in (0, 1, 2)],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "f.onnx")
+    for node in graph.node:
+        node.name = node.output[0]
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "f.onnx")
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -267,15 +267,60 @@ def test_models_of_onnxruntime_quantization(tmp_path: Path) -> None:
 
         def get_next(self) -> dict[str, Any] | None:
             self.left -= 1
-            return {"x": rng.standard_normal((1, 3, 64, 64)).astype(np.float32)} if self.left >= 0 else None
+            return {"x": rng.standard_normal((1, 3, size, size)).astype(np.float32)} if self.left >= 0 else None
 
     quantization.quantize_static(
-        str(tmp_path / "f.onnx"), str(tmp_path / "q.onnx"), Reader(), quant_format=quantization.QuantFormat.QDQ
+        str(folder / "f.onnx"),
+        str(folder / "q.onnx"),
+        Reader(),
+        quant_format=quantization.QuantFormat.QDQ,
+        extra_options=options,
     )
-    plan = CORE.plan(str(tmp_path / "q.onnx"), "HETERO:NPU_INT8,CPU")
-    assert all(plan.affinity[key] == "NPU_INT8" for key in ("conv", "conv2", "maxpool"))
+    return folder / "q.onnx"
+
+
+def test_models_of_onnxruntime_quantization(tmp_path: Path) -> None:
+    nodes = """c = Conv<pads = [1, 1, 1, 1]>(x, w) r = Relu(c) p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+        y = Conv<pads = [1, 1, 1, 1]>(p, v)"""
+    plan = CORE.plan(quantize(tmp_path, nodes, {"w": (16, 3, 3, 3), "v": (16, 16, 3, 3)}, 64), "HETERO:NPU_INT8,CPU")
+    assert all(plan.affinity[key] == "NPU_INT8" for key in ("c", "y", "p"))
     assert plan.num_subgraphs == 3
     assert sum(device == "CPU" for device in plan.affinity.values()) == 2  # quantizes x, dequantizes y
+
+
+SHUFFLED = """c = Conv<pads = [1, 1, 1, 1]>(x, w) r = Relu(c) s = Shape(r) n = Gather(s, i1) m = Add(n, i1)
+    h = Div(m, i2) e = Mul(h, i2) left = Slice(r, i0, h, i1) right = Slice(r, h, e, i1)
+    d = Conv<pads = [1, 1, 1, 1]>(right, v) a = Relu(d) j = Concat<axis = 1>(left, a)
+    y = Conv<pads = [1, 1, 1, 1]>(j, u)"""
+"""A block of a ShuffleNet: half of the channels pass a convolution."""
+
+
+def test_sizes_that_the_quantizer_leaves_open_are_inferred(tmp_path: Path) -> None:
+    path = quantize(tmp_path, SHUFFLED, {"w": (32, 3, 3, 3), "v": (16, 16, 3, 3), "u": (8, 32, 3, 3)}, 32)
+    model = CORE.read_model(path)
+    declared = ("unk__0", "unk__1", "unk__2", "unk__3")
+    assert model.type_of(model.value_id("left")).shape == declared
+    device = "HETERO:NPU_INT8,CPU"
+    plan = CORE.plan(model, device)
+    assert plan.num_subgraphs == 3
+    assert sum(name == "CPU" for name in plan.affinity.values()) == 2  # quantizes x, dequantizes y
+    assert {key for key, name in plan.affinity.items() if name == "NPU_INT8"} >= set("snmhe")
+    assert [totals.unknown_activations for totals in plan.totals] == [0, 0]
+    x = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    expected = CORE.compile_model(model, "CPU")({"x": x})[0]
+    np.testing.assert_array_equal(CORE.compile_model(model, plan)({"x": x})[0], expected)
+    pinned = CORE.plan(model, device, pins={"d": "CPU"})  # two subgraphs with halves of one size
+    assert pinned.affinity["left"] == pinned.affinity["right"] == "NPU_INT8"
+    np.testing.assert_array_equal(CORE.compile_model(model, pinned)({"x": x})[0], expected)
+    # Neither the model nor what is compiled from it depends on whether these sizes were inferred.
+    assert model.type_of(model.value_id("left")).shape == declared
+    for name in ("CPU", device):
+        files = []
+        for read in (model, CORE.read_model(path)):
+            read.type_table()  # exported models contain undeclared types if they were inferred
+            CORE.compile_model(read, name).export_model(tmp_path / "m.hetero")
+            files.append((tmp_path / "m.hetero").read_bytes())
+        assert files[0] == files[1]
 
 
 def test_a_unit_is_not_split_by_a_pin() -> None:

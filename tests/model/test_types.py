@@ -177,6 +177,47 @@ def test_sizes_of_inputs_reach_values_that_are_declared_with_open_dims(make_mode
     assert [kind.shape for kind in types_of(wrong, "a")] == [(7, "unk__1")]  # as declared, where inference fails
 
 
+def test_inner_sizes_follow_from_inputs_for_planning(make_model: Make) -> None:
+    """onnxruntime's quantizer declares the result of a Slice with computed bounds as "unk__0" and so on."""
+    nodes = [
+        oh.make_node("Shape", ["x"], ["shape"]),
+        oh.make_node("Gather", ["shape", "one"], ["columns"]),
+        oh.make_node("Div", ["columns", "two"], ["half"]),
+        oh.make_node("Slice", ["x", "zero", "half", "one"], ["left"]),
+        oh.make_node("NonZero", ["left"], ["places"]),
+        oh.make_node("Relu", ["left"], ["y"]),
+    ]
+    numbers = [onnx.numpy_helper.from_array(np.int64([i]), name) for i, name in enumerate(["zero", "one", "two"])]
+
+    def model_of(rows: int | str, inner: list[Any]) -> Model:
+        inputs = [oh.make_tensor_value_info("x", 1, [rows, 10])]
+        infos = [oh.make_tensor_value_info("left", 1, inner), oh.make_tensor_value_info("places", 7, [2, "found"])]
+        outputs = [oh.make_tensor_value_info("y", 1, inner)]
+        return read_model(make_model(nodes, inputs, outputs, numbers, value_info=infos))
+
+    names = ["left", "y", "places"]
+    for inner in (["unk__0", "unk__1"], [None, None], [3, "unk__1"]):
+        model = model_of(3, inner)
+        before = model.to_bytes()
+        sized = model.with_inner_sizes()
+        assert [known.shape for known in types_of(sized, names)] == [(3, 5), (3, 5), (2, "found")]
+        kinds, kind_of = sized.kinds_of(np.array([model.value_id(name) for name in names], np.int32))
+        assert [kinds[kind].shape for kind in kind_of] == [(3, 5), (3, 5), (2, "found")]
+        assert [known.shape for known in types_of(model, names)] == [tuple(inner), tuple(inner), (2, "found")]
+        assert model.to_bytes() == model.with_inferred_types().to_bytes() == before
+        assert model.outputs[0].declared
+    half = symbolic(make_model).with_inner_sizes()
+    assert [known.shape for known in types_of(half, "by")] == [("batch", "2*n"), ("batch", "m")]  # n is not known
+    ports = [[oh.make_tensor_value_info(name, 1, ["n"])] for name in ("left", "y")]
+    closed = read_model(make_model(nodes[-1:], *ports))
+    assert closed.with_inner_sizes() is closed
+    stated = model_of("n", ["n", "unk__1"]).with_types({"x": (None, (4, 10))})
+    assert types_of(stated, ["left"])[0].shape == (4, 5)
+    assert stated.with_inner_sizes() is stated  # inferred from the supplied sizes
+    wrong = model_of(3, [7, "unk__1"]).with_inner_sizes()
+    assert types_of(wrong, ["left"])[0].shape == (7, "unk__1")  # as declared, where inference fails
+
+
 def test_symbols_that_inputs_contradict_stay(make_model: Make) -> None:
     inputs = [oh.make_tensor_value_info("x", 1, ["n", 2]), oh.make_tensor_value_info("z", 1, ["n"])]
     infos = [oh.make_tensor_value_info("a", 1, ["n", 2])]

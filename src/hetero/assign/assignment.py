@@ -39,6 +39,11 @@ class Assignment:
     costs: CostTable | None = None
     scheduler: Scheduler | None = None
 
+    @property
+    def sized_model(self) -> Model:
+        """``model``, if a device has units with inferred sizes of inner values (`Model.with_inner_sizes`)."""
+        return self.model.with_inner_sizes() if any(self.affinity.units) else self.model
+
     def predict(self, partition: Partition) -> Prediction:
         """The predicted latency of another partition of the same nodes over the same devices, with subgraphs one after
         the other. Infinite if a device does not support a node. Pins have no effect. Requires ``costs``."""

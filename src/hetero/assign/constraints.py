@@ -271,7 +271,7 @@ class _Least:
         }
         self._devices = devices
         counts_flops = any(limit.flops > 0 for limit in self._by_number.values())
-        self._flops = estimate_work(model).flops if counts_flops else np.zeros(model.num_nodes)
+        self._flops = estimate_work(model.with_inner_sizes()).flops if counts_flops else np.zeros(model.num_nodes)
 
     def too_small(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
         """Device, nodes and the reason, for each subgraph below the minimum size of its device."""

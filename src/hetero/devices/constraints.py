@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.constant_nodes import constant_nodes
-
 if TYPE_CHECKING:
     import onnx.defs
 
@@ -52,11 +50,13 @@ class OpConstraints:
         return self.dtypes is not None or self.max_rank is not None or self.static or bool(self.max_size or self.align)
 
 
-def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[str, str | None]]:
+def refusals(
+    model: Model, ops: Mapping[str, OpConstraints], is_fixed: NDArray[np.bool_]
+) -> dict[int, tuple[str, str | None]]:
     """The nodes that violate the constraints of their operators. Node -> operator, and the required and the actual
-    property as text, or None if ``ops`` does not contain the operator. ``ops``: operators as in `Model.op_types`."""
+    property as text, or None if ``ops`` does not contain the operator. ``ops``: operators as in `Model.op_types`.
+    ``is_fixed``: bool[num_values], the values to which limits on sizes do not apply."""
     refused: dict[int, tuple[str, str | None]] = {}
-    is_fixed = _fixed_values(model)
     for number, name in enumerate(model.op_types):
         nodes = np.flatnonzero(model.op_type_of == number)
         constraints = ops.get(name)
@@ -72,7 +72,7 @@ def refusals(model: Model, ops: Mapping[str, OpConstraints]) -> dict[int, tuple[
 
 def _violation(model: Model, node: NodeView, constraints: OpConstraints, is_fixed: NDArray[np.bool_]) -> str | None:
     """The required and the actual property of a node that violates ``constraints``; None if it does not. ``is_fixed``:
-    see `_fixed_values`."""
+    see `refusals`."""
     if constraints.min_opset is not None and node.opset < constraints.min_opset:
         return f"opset {constraints.min_opset} or later, found {node.opset}"
     if constraints.max_opset is not None and node.opset > constraints.max_opset:
@@ -99,19 +99,12 @@ def _violation(model: Model, node: NodeView, constraints: OpConstraints, is_fixe
             rank = "unknown rank" if kind.shape is None else f"rank {len(kind.shape)}"
             return f"at most rank {constraints.max_rank}, found {rank} in {name!r}"
         misfit = _misfit(kind, constraints, bool(is_fixed[value]))
+        if misfit and not kind.has_sizes:
+            # Inference runs only here: no other rule needs a size that the file leaves open.
+            misfit = _misfit(model.with_inner_sizes().type_of(value), constraints, bool(is_fixed[value]))
         if misfit:
             return f"{misfit} in {name!r}"
     return None
-
-
-def _fixed_values(model: Model) -> NDArray[np.bool_]:
-    """bool[num_values]: the constants, and the values made from constants only, such as dequantized weights."""
-    constant = constant_nodes(model)
-    if constant is None:
-        return model.is_constant
-    is_made = model.producer >= 0
-    is_made[is_made] = constant[model.producer[is_made]]
-    return model.is_constant | is_made
 
 
 def _is_unfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> bool:
@@ -127,7 +120,7 @@ def _misfit(kind: ValueType, constraints: OpConstraints, is_constant: bool) -> s
     """The required and the actual size of a value that violates the constraints on shapes; None if it does not."""
     if is_constant or not (constraints.static or constraints.max_size or constraints.align):
         return None
-    if constraints.static and (kind.shape is None or not all(isinstance(dim, int) for dim in kind.shape)):
+    if constraints.static and not kind.has_sizes:
         return f"known sizes ({_SET}), found unknown ones"
     for limits, required in ((constraints.max_size, "at most"), (constraints.align, "a multiple of")):
         for axis, number in limits.items():

@@ -50,9 +50,12 @@ def _alternatives(names: Sequence[str]) -> str:
     return "|".join(names) if len(names) <= _MOST_ALTERNATIVES else f"{'|'.join(names[:_MOST_ALTERNATIVES])}|…"
 
 
-def find_units(model: Model, patterns: Sequence[Pattern]) -> Iterator[NDArray[np.int32]]:
+def find_units(
+    model: Model, patterns: Sequence[Pattern], computes_sizes: NDArray[np.bool_] | None = None
+) -> Iterator[NDArray[np.int32]]:
     """The nodes of each place that matches a pattern; the first one makes the first input of the chain, if the pattern
-    states its operator."""
+    states its operator. ``computes_sizes``: bool[num_nodes], nodes whose results count as constants (`size_nodes`);
+    those that an input of the chain depends on belong to the place, at its end."""
     number_of = {name: number for number, name in enumerate(model.op_types)}
     is_output = np.zeros(model.num_values, np.bool_)
     is_output[list(model.output_ids)] = True
@@ -63,7 +66,7 @@ def find_units(model: Model, patterns: Sequence[Pattern]) -> Iterator[NDArray[np
         )
         if not all(chain) or (pattern.before and not before) or (pattern.after and not after):
             continue
-        matcher = _Matcher(model, is_output, chain, before, after, frozenset(pattern.dtypes))
+        matcher = _Matcher(model, is_output, chain, before, after, frozenset(pattern.dtypes), computes_sizes)
         for node in np.flatnonzero(np.isin(model.op_type_of, list(chain[0]))).tolist():
             unit = matcher.at(node)
             if unit is not None:
@@ -80,6 +83,7 @@ class _Matcher:
     before: frozenset[int]
     after: frozenset[int]
     dtypes: frozenset[np.dtype[Any]]
+    computes_sizes: NDArray[np.bool_] | None
 
     def at(self, node: int) -> list[int] | None:
         """The nodes of the pattern whose chain begins at a node; None if it does not match there."""
@@ -101,7 +105,7 @@ class _Matcher:
             readers = self._readers(chain[-1]) or []
             if not readers or not all(self.model.op_type_of[reader] in self.after for reader in readers):
                 return None
-        return list(dict.fromkeys([*makers, *chain, *readers]))
+        return list(dict.fromkeys([*makers, *chain, *readers, *self._sizes(chain)]))
 
     def _readers(self, node: int) -> list[int] | None:
         """The nodes that read the results of a node; None if one of these is an output of the model."""
@@ -125,7 +129,22 @@ class _Matcher:
                 if maker >= 0 and model.op_type_of[maker] in self.before:
                     makers.append(maker)
                     continue
+                if maker >= 0 and self.computes_sizes is not None and self.computes_sizes[maker]:
+                    continue
                 shape = model.type_of(value).shape if model.is_constant[value] else None
                 if shape is None or len(shape) > _SMALL_RANK:
                     return None
         return makers or None
+
+    def _sizes(self, chain: Sequence[int]) -> list[int]:
+        """The nodes that compute sizes on which the inputs of a chain depend."""
+        if self.computes_sizes is None:
+            return []
+        found, pending = dict[int, None](), list(chain)
+        while pending:
+            read = self.model.node_inputs[pending.pop()]
+            for maker in self.model.producer[read[read >= 0]].tolist():
+                if maker >= 0 and self.computes_sizes[maker] and maker not in found:
+                    found[maker] = None
+                    pending.append(maker)
+        return list(found)

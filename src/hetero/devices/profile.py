@@ -74,7 +74,8 @@ from ..errors import (
     file_error,
     raise_out_of_memory,
 )
-from ..model.constant_nodes import inner_constant_nodes
+from ..model.constant_nodes import constant_nodes, inner_constant_nodes
+from ..model.size_nodes import makes_sizes, size_nodes
 from ..model.types import dtype_of
 from ..plugin.caller import ConfiguredDevice, configure
 from ..plugin.contract import CompiledModel, LeastSubgraph, Plugin, RemoteContext, Runner, Support
@@ -465,21 +466,37 @@ class ProfilePlugin(Plugin):
             index: f"{self.profile.runs_on}, which executes the simulated {self.name}, does not support it: {reason}"
             for index, reason in executed.reasons.items()
         }
+        found = constant_nodes(model)
+        constant = np.zeros(model.num_nodes, np.bool_) if found is None else found
+        # Only a unit keeps the nodes that compute sizes with their reader; alone they gain nothing on the device.
+        sizes = size_nodes(model, constant) if self.profile.patterns else np.zeros(model.num_nodes, np.bool_)
+        is_fixed = model.is_constant | np.append(constant | sizes, False)[model.producer]  # -1 selects the last entry
         texts: dict[tuple[str, str | None], str] = {}  # equal reasons share a string
-        for index, (name, required) in refusals(model, self.profile.ops).items():
+        for index, (name, required) in refusals(model, self.profile.ops, is_fixed).items():
             why = texts.get((name, required))
             if why is None:
                 limits = f"does not list {name}" if required is None else f"supports {name} only with {required}"
                 why = texts[name, required] = f"the profile of {self.name} {limits}"
             reasons[index] = why
-        units = self._units(model, executed, reasons)
+        own = {
+            index: reasons.pop(index)
+            for index in np.flatnonzero(sizes).tolist()
+            if index in reasons and index not in executed.reasons
+        }
+        units = self._units(model, executed, reasons, sizes)
+        if own:
+            in_unit = frozenset(np.concatenate(units).tolist()) if units else frozenset()
+            reasons.update({index: why for index, why in own.items() if index not in in_unit})
         for index in np.flatnonzero(_computed_when_compiled(model))[::-1].tolist():  # readers first
             if index not in executed.reasons and not reasons.keys() >= set(model.graph.successors(index).tolist()):
                 reasons.pop(index, None)
         return Support.from_reasons(model.num_nodes, dict(sorted(reasons.items())), units)
 
-    def _units(self, model: Model, executed: Support, reasons: dict[int, str]) -> list[NDArray[np.int32]]:
-        """Where the patterns match supported nodes. Adds the other nodes of their operators to ``reasons``.
+    def _units(
+        self, model: Model, executed: Support, reasons: dict[int, str], sizes: NDArray[np.bool_]
+    ) -> list[NDArray[np.int32]]:
+        """Where the patterns match supported nodes. Adds the other nodes of their operators to ``reasons``. ``sizes``:
+        the nodes that compute sizes.
 
         Without patterns, the units of the executing device, whose answer is ``executed``. With patterns, these are
         ignored: its results do not depend on them.
@@ -489,7 +506,7 @@ class ProfilePlugin(Plugin):
             return []
         is_refused = np.zeros(model.num_nodes, np.bool_)
         is_refused[list(reasons)] = True
-        found = find_units(model, patterns) if patterns else executed.units
+        found = find_units(model, patterns, sizes) if patterns else executed.units
         units = [unit for unit in found if not is_refused[unit].any()]
         lone = ~is_refused
         if units:
@@ -520,6 +537,8 @@ class ProfilePlugin(Plugin):
     ) -> CompiledModel:
         is_listed = np.array([name in self.profile.ops for name in model.op_types], np.bool_)[model.op_type_of]
         lacking = [] if is_listed.all() else np.flatnonzero(~is_listed & ~_computed_when_compiled(model)).tolist()
+        if self.profile.patterns:  # the nodes that compute a size may be in several subgraphs
+            lacking = [index for index in lacking if not makes_sizes(model, index)]
         if lacking:
             unlisted = [model.nodes[index] for index in lacking]
             reasons = {node.key: {self.name: f"the profile does not list {_op_name(node)}"} for node in unlisted}

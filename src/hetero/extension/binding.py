@@ -192,15 +192,11 @@ def bind_node(op: CustomOp, model: Model, index: int, dtypes: Sequence[np.dtype[
             return f"input {position} is not a tensor; {op.name} supports only tensors"
     try:
         bound.check_inputs(known_dtypes)
-        if op.shape_rule is not None and all(one is None or _is_static(one) for one in known):
+        if op.shape_rule is not None and all(one is None or one.has_sizes for one in known):
             bound.output_shapes([None if one is None else one.shape for one in known])  # type: ignore[misc]
     except ValueError as error:
         return str(error)
     return bound
-
-
-def _is_static(known: ValueType) -> bool:
-    return known.shape is not None and all(isinstance(dim, int) for dim in known.shape)
 
 
 def _plain(value: Any) -> Any:

@@ -49,7 +49,7 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
         node
         for node in np.flatnonzero(np.isin(rows.file.node_op, used)).tolist()
         for output in rows.node_outputs[node][:1].tolist()
-        if output >= 0 and _is_open(type_of(output))
+        if output >= 0 and not type_of(output).has_sizes
     }
     state = _State(rows, type_of)
     for node in sorted(opened | _computing(rows, names, opened)):
@@ -81,10 +81,6 @@ def _computing(rows: Rows, names: Sequence[str], nodes: Iterable[int]) -> set[in
                 if name not in ("Shape", "Size"):
                     left.append((producer, 0))
     return found
-
-
-def _is_open(known: ValueType) -> bool:
-    return known.shape is None or not all(isinstance(dim, int) for dim in known.shape)
 
 
 class _State:
@@ -167,7 +163,7 @@ class _Node:
 
     def shape(self, at: int = 0) -> tuple[int, ...]:
         known = self._state.type_of(self._inputs[at]) if self.has(at) else ValueType(None, None)
-        if known.shape is None or _is_open(known):
+        if known.shape is None or not known.has_sizes:
             raise _Unknown
         return tuple(dim for dim in known.shape if isinstance(dim, int))
 

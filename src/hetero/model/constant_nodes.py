@@ -12,7 +12,7 @@ from .element_types import has_rule
 if TYPE_CHECKING:
     from .model import Model
 
-__all__ = ["constant_nodes", "inner_constant_nodes"]
+__all__ = ["constant_nodes", "inner_constant_nodes", "may_fold"]
 
 # Operators that may have another result each time.
 _RANDOM_NAMES = (
@@ -36,14 +36,14 @@ def constant_nodes(model: Model) -> NDArray[np.bool_] | None:
     domains whose results hetero does not know.
     """
     graph = model.graph
-    may_fold = np.array([_may_fold(model, name) for name in model.op_types], np.bool_)[model.op_type_of]
-    may_fold &= np.diff(model.node_inputs.indptr) > 0
+    folds = np.array([may_fold(model, name) for name in model.op_types], np.bool_)[model.op_type_of]
+    folds &= np.diff(model.node_inputs.indptr) > 0
     for rows in (model.node_inputs, model.node_captures):
         reader = np.repeat(np.arange(model.num_nodes), np.diff(rows.indptr))[rows.values >= 0]
         value = rows.values[rows.values >= 0]
-        may_fold[reader[(model.producer[value] < 0) & ~model.is_constant[value]]] = False
+        folds[reader[(model.producer[value] < 0) & ~model.is_constant[value]]] = False
     missing = np.bincount(graph.indices, minlength=model.num_nodes)  # operands that are not known to be constant
-    pending = np.flatnonzero(may_fold & (missing == 0)).tolist()
+    pending = np.flatnonzero(folds & (missing == 0)).tolist()
     if not pending:
         return None
     constant = np.zeros(model.num_nodes, np.bool_)
@@ -52,7 +52,7 @@ def constant_nodes(model: Model) -> NDArray[np.bool_] | None:
         constant[node] = True
         for reader_of_node in graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist():
             missing[reader_of_node] -= 1
-            if not missing[reader_of_node] and may_fold[reader_of_node]:
+            if not missing[reader_of_node] and folds[reader_of_node]:
                 pending.append(reader_of_node)
     return constant
 
@@ -68,7 +68,9 @@ def inner_constant_nodes(model: Model) -> NDArray[np.bool_] | None:
     return constant if constant.any() else None
 
 
-def _may_fold(model: Model, name: str) -> bool:
+def may_fold(model: Model, name: str) -> bool:
+    """Whether an operator of `Model.op_types` always has the same results for the same operands, as far as its name
+    says."""
     domain, _, op_type = name.rpartition("::")
     if name in _RANDOM or name in _WITH_GRAPHS or (domain, op_type) in model.functions:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from .isolation import InferenceFailed, infer_types, is_harmless
 from .rows import Rows
 from .shape_functions import ShapeFunctions
 from .skeleton import hidden_length, skeleton_of
-from .types import ValueType, dtype_of, onnx_dtype_of
+from .types import Dim, ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
 
 __all__ = ["ValueTypes"]
@@ -106,6 +106,7 @@ class ValueTypes:
         self._known: dict[int, ValueType] = {}  # cache of `type_of`
         self._table: tuple[tuple[ValueType, ...], NDArray[np.int32]] | None = None
         self._with_inferred: ValueTypes | None = None
+        self._with_inner_sizes: ValueTypes | None = None
         self._lock = threading.Lock()
 
     def with_supplied(self, more: Mapping[int, ValueType]) -> ValueTypes:
@@ -140,14 +141,40 @@ class ValueTypes:
         if not is_narrowed and all(size is None for size in sizes.values()):
             return {}
         sized = {}
-        for value in np.flatnonzero(self._file.value_info >= 0).tolist():
-            known = self._declared.find(value)[0]
-            if value in supplied or self._producer[value] < 0 or not _is_open(known):
-                continue
-            assert known.shape is not None
-            shape = tuple(_sized(dim, sizes) if isinstance(dim, str) else dim for dim in known.shape)
-            sized[value] = ValueType(known.dtype, shape)
+        for value, known in self._open_results():
+            if value not in supplied:
+                assert known.shape is not None
+                shape = tuple(_sized(dim, sizes) if isinstance(dim, str) else dim for dim in known.shape)
+                sized[value] = ValueType(known.dtype, shape)
         return sized
+
+    def _open_results(self) -> Iterator[tuple[int, ValueType]]:
+        """The results of nodes that the file declares with open dims, and these types."""
+        values = np.flatnonzero((self._file.value_info >= 0) & (self._file.value_producer >= 0)).astype(np.int32)
+        first, index = self._declared.representatives(values)
+        declared = [self._declared.find(value)[0] for value in values[first].tolist()]
+        is_open = np.array([_is_open(known) for known in declared], np.bool_)[index]
+        for value, number in zip(values[is_open].tolist(), index[is_open].tolist(), strict=True):
+            yield value, declared[number]
+
+    def with_inner_sizes(self) -> ValueTypes:
+        """The same object, but sizes of results that the file leaves open follow from inference: those without a
+        symbol, and those whose symbol no input has. Quantizers write such symbols for sizes that they did not compute.
+        The object itself if there are none. Computed once."""
+        if self._with_inner_sizes is None:
+            symbols: set[Dim] = set()
+            for value in np.flatnonzero((self._file.value_info >= 0) & (self._file.value_producer < 0)).tolist():
+                symbols.update(self._stated(value)[0].shape or ())
+            symbols.discard(None)
+            inner = {
+                value: known
+                for value, known in (() if self._sized else self._open_results())
+                if value not in self.supplied
+                and not all(isinstance(dim, int) or dim in symbols for dim in known.shape or ())
+            }
+            types_ = ValueTypes(self._file, self._constants, self.supplied, inner) if inner else self
+            self._with_inner_sizes = types_
+        return self._with_inner_sizes
 
     def with_inferred(self) -> ValueTypes:
         """The same object with all known types as types from the user. Computed once, because many parts use it."""
@@ -463,7 +490,7 @@ def _sized(symbol: str, sizes: Mapping[str, int | None]) -> int | str:
 
 
 def _is_open(known: ValueType) -> bool:
-    return known.shape is not None and not all(isinstance(dim, int) for dim in known.shape)
+    return known.shape is not None and not known.has_sizes
 
 
 def _refined(stated: ValueType, more: ValueType) -> ValueType | None:

@@ -231,6 +231,17 @@ class Model(OtherNames, Rows):
         model._types = self._types.with_inferred()
         return model
 
+    def with_inner_sizes(self) -> Model:
+        """The same model for planning, with inferred sizes where the file declares a value inside the model without a
+        size or with a symbol that no input has, such as onnxruntime's ``unk__0``. The same object if there is no such
+        size. Inference runs once for the file, when a type is read. The types of this model do not change."""
+        types_ = self._types.with_inner_sizes()
+        if types_ is self._types:
+            return self
+        model = self._copy()
+        model._types = types_
+        return model
+
     @functools.cached_property
     def inputs(self) -> tuple[Port, ...]:
         """The inputs of the model, in the graph's order."""

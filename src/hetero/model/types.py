@@ -109,6 +109,11 @@ class ValueType:
     dtype: np.dtype[Any] | None
     shape: tuple[Dim, ...] | None
 
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the rank and all sizes are known."""
+        return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
+
 
 class Holder(NamedTuple):
     """The contents of a value that is not a tensor. ``kinds``: ``"sequence"`` and ``"optional"``, from the outermost

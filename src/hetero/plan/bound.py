@@ -120,7 +120,7 @@ class BoundPlan(PlanRecord):
     def values(self) -> tuple[BoundaryValue, ...]:
         """The tensors that pass between subgraphs, ordered by the subgraph that makes them. Their types come from the
         model, which may run shape inference; `Model.with_types` replaces symbols by sizes."""
-        return boundary_values(self.assignment.model, self.traffic)
+        return boundary_values(self.assignment.sized_model, self.traffic)
 
     @functools.cached_property
     @memory_errors()

@@ -143,8 +143,8 @@ def what_if(
     after = assign_and_cut(plan.original, model, changed, plan.rules)
     cut = traffic(model, after.partition.subgraph_of)
     moved = np.flatnonzero(after.affinity.device_of != affinity.device_of).tolist()
-    bytes_before, unknown_before = cut_bytes(model, plan.traffic)
-    bytes_after, unknown_after = cut_bytes(model, cut)
+    bytes_before, unknown_before = cut_bytes(plan.assignment.sized_model, plan.traffic)
+    bytes_after, unknown_after = cut_bytes(after.sized_model, cut)
     return Difference(
         plan.num_subgraphs,
         after.partition.num_subgraphs,

@@ -139,7 +139,7 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 def _size(kind: ValueType) -> int:
     """The number of elements, -1 if it is unknown."""
-    if kind.shape is None or not all(isinstance(dim, int) for dim in kind.shape):
+    if kind.shape is None or not kind.has_sizes:
         return -1
     return math.prod(dim for dim in kind.shape if isinstance(dim, int))
 

@@ -91,7 +91,7 @@ def cost_table(
     if sizes is None:
         input_shapes = shapes or next((entry.shapes for entry in measured if entry is not None), {})
         sizes = _symbol_sizes(model, input_shapes)
-    work = estimate_work(model, sizes)
+    work = estimate_work(model.with_inner_sizes() if any(units) else model, sizes)
     count = len(devices)
     seconds = np.empty((count, model.num_nodes))
     source = np.empty((count, model.num_nodes), np.uint8)

@@ -127,12 +127,13 @@ def values_of(
     model: Model, sizes: Mapping[str, int] | None = None, units: Sequence[Sequence[NDArray[np.int32]]] = ()
 ) -> Values:
     """The values of a model. ``sizes``: symbolic dim -> size. ``units``: of each device's answer (`Support.units`).
-    O(values + reads + members of units). May run shape inference once.
+    O(values + reads + members of units). May run shape inference once, and with units also for sizes that the file
+    leaves open (`Model.with_inner_sizes`).
 
     Constants count with their raw bytes. Constants of strings, and nodes with nested graphs, which may hold constants,
     count with their bytes in the file.
     """
-    kinds, kind_of = model.type_table()
+    kinds, kind_of = (model.with_inner_sizes() if any(units) else model).type_table()
     bytes_per_kind = np.array([bytes_of_type(kind, sizes) for kind in kinds] or [0.0])
     size = bytes_per_kind[kind_of]
     file = model.file
