@@ -115,6 +115,13 @@ def test_shapes_do_not_come_from_a_default(core: hetero.Core) -> None:
     for size in ([6, 1], [3, 2], [1, 6]):
         assert compiled({"x": X, "size": np.int64(size)})[0].shape == tuple(size)
     assert core.compile_model(opened, "CPU")({"x": X})[0].shape == (3, 2)
+    without = proto()
+    without.graph.output[0].type.tensor_type.ClearField("shape")
+    for one in (core.read_model(without), core.read_model(proto(rows="n")).with_types({"x": (None, (2, 3))})):
+        assert one.outputs[0].shape == (3, 2)
+        opened = one.with_inputs(["size"])
+        assert opened.outputs[0].shape != (3, 2)
+        assert core.compile_model(opened, "CPU")({"x": X, "size": np.int64([6, 1])})[0].shape == (6, 1)
 
 
 def test_older_files_have_none(core: hetero.Core) -> None:

@@ -30,7 +30,7 @@ from .skeleton import hidden_length, skeleton_of
 from .types import Dim, ValueType, dtype_of, onnx_dtype_of
 from .wire import encode_tensor_type
 
-__all__ = ["ValueTypes"]
+__all__ = ["StatedTypes", "ValueTypes"]
 
 _UNKNOWN = ValueType(None, None)
 _NOTHING = (_UNKNOWN, 0, b"")
@@ -263,6 +263,17 @@ class ValueTypes:
             return message
         return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
 
+    def stated(self) -> StatedTypes:
+        """The types from the user and the file, without inferred ones."""
+        return StatedTypes(self)
+
+    def stated_message_of(self, value: int) -> bytes:
+        """The stated type as a TypeProto; empty if there is none."""
+        known = self.supplied.get(value)
+        if known is None or known.dtype is None:
+            return self._declared.find(value)[2]
+        return encode_tensor_type(onnx_dtype_of(known.dtype), known.shape)
+
     def is_known(self, value: int) -> bool:
         """Whether the element type is known, or the value is known not to be a tensor."""
         known, message = self._find(value)
@@ -371,6 +382,14 @@ class ValueTypes:
             if isinstance(error, InferenceFailed):
                 raise
             return None
+
+
+class StatedTypes:
+    """The types of a `ValueTypes` that were not inferred."""
+
+    def __init__(self, types_: ValueTypes) -> None:
+        self.supplied = types_.supplied
+        self.message_of = types_.stated_message_of
 
 
 class _InferredTypes:

@@ -24,7 +24,7 @@ from .constants import Constants, LentArrays
 from .data_file import DataFile
 from .extract import Selection, select, select_constants
 from .file import ModelFile
-from .inference import ValueTypes
+from .inference import StatedTypes, ValueTypes
 from .rows import Rows, read_only
 from .save import save_model, write_model
 from .types import PORT_COLUMNS, Dim, Holder, Port, Ragged, ValueType, holder_of, onnx_dtype_of, port_rows
@@ -444,8 +444,8 @@ class Model(OtherNames, Rows):
         inputs = sorted((*self.input_ids, *values), key=lambda value: listed_at.get(self.file_value(value), 0))
         opened.input_ids = tuple(inputs)
         part = opened._of_nodes(np.arange(self.num_nodes, dtype=np.int32), self.output_ids)
-        # Read again, because types were inferred with the defaults as constants.
-        model = part.with_nodes(header_of(part), {}, ())
+        # Read again with the stated types only, because types were inferred with the defaults as constants.
+        model = part._rebuilt(header_of(part), {}, (), {}, part._types.stated())
         defaults = {name: self.constant(value) for name, value in zip(chosen, values, strict=True)}
         model._defaults = types.MappingProxyType({**self._defaults, **defaults})
         model._listed_defaults = known
@@ -573,15 +573,17 @@ class Model(OtherNames, Rows):
         replaced: Mapping[int, Sequence[bytes]],
         fields: Sequence[bytes],
         arrays: Mapping[str, NDArray[Any]],
+        types_: StatedTypes | None = None,
     ) -> Model:
-        """See `with_nodes`. ``fields``: fields to add to the graph. ``arrays``: the data of new initializers."""
+        """See `with_nodes`. ``fields``: fields to add to the graph. ``arrays``: the data of new initializers.
+        ``types_``: of the inputs and outputs; by default, all known types."""
         file, constants = self.file, self.constants
         lent = {
             file.index.value_name(int(file.constant_value[number])): number
             for number in self.file_constants[file.constant_source[self.file_constants] == _INITIALIZER].tolist()
             if constants.is_raw(number) and constants.nbytes(number) >= _LENT_BYTES
         }
-        data = memoryview(b"".join(edited_parts(self, self._types, header, replaced, fields, lent.values())))
+        data = memoryview(b"".join(edited_parts(self, types_ or self._types, header, replaced, fields, lent.values())))
         model = Model(
             ModelFile(
                 data,
