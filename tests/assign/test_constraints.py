@@ -288,11 +288,13 @@ class Case:
             )
             for _ in devices
         ]
+        most = {device: int(rng.integers(1, 3)) for device in devices[:-1] if rng.random() < 0.3}
         rules = AssignmentRules(
             objective=objective,
             speeds=speeds,
             limits=limits,
             least=least,
+            most=most,
             together=tuple(together),
         )
         return cls(model, devices, supports, pins, rules, resolve_groups(model, together))
@@ -326,6 +328,8 @@ class Case:
             for node in nodes:
                 mine = [unit for unit in units if node in unit]
                 assert not mine or any(unit <= set(nodes) for unit in mine)
+        for name, most in self.rules.most.items():
+            assert np.count_nonzero(found.partition.device_of == self.devices.index(name)) <= most
         times = None
         if found.latency is not None and found.latency.overlaps:
             times = found.latency.begin_s, found.latency.end_s
@@ -361,7 +365,7 @@ def test_groups_and_pins_are_solved_whenever_they_can_be(block: int) -> None:
     for seed in range(block * 40, (block + 1) * 40):
         case = Case.random(seed)
         objective = OBJECTIVES[seed % 4]  # a pipeline may fail because of its order
-        case.rules = dataclasses.replace(case.rules, limits={}, least={}, objective=objective)
+        case.rules = dataclasses.replace(case.rules, limits={}, least={}, most={}, objective=objective)
         case.supports = [dataclasses.replace(support, units=()) for support in case.supports]
         members: Sequence[Sequence[int]] = [
             *(group.tolist() for group in case.groups),
@@ -386,7 +390,8 @@ def test_groups_and_pins_are_solved_whenever_they_can_be(block: int) -> None:
 def test_unconstrained_plans_do_not_change() -> None:
     for seed in range(40):
         case = Case.random(seed)
-        case.rules = dataclasses.replace(case.rules, limits={}, least={}, together=(), objective=OBJECTIVES[seed % 4])
+        case.rules = dataclasses.replace(case.rules, limits={}, least={}, most={}, together=())
+        case.rules = dataclasses.replace(case.rules, objective=OBJECTIVES[seed % 4])
         case.groups, case.pins = (), {}
         case.supports = [dataclasses.replace(support, units=()) for support in case.supports]
         plain = case.solve()

@@ -19,7 +19,7 @@ import hetero
 from hetero.assign.costs import cost_table
 from hetero.devices.patterns import Pattern, find_units
 from hetero.devices.profile import load_profile
-from hetero.errors import PropertyError
+from hetero.errors import PropertyError, UnsupportedModel
 from hetero.model.model import Model
 from hetero.model.read import read_model
 from hetero.plugin import CostSource, DeviceSpeed, LeastSubgraph
@@ -378,6 +378,49 @@ def test_matches_in_two_subgraphs_may_share_a_node(config: dict[str, str]) -> No
     assert pinned.affinity["shared"] == pinned.affinity["total"] == "CPU"
 
 
+def parts(tail: int) -> Model:
+    """Convolutions before and after a node that no accelerator supports."""
+    net = Quantized(128, 32)
+    value = net.q(net.node("Mish", [net.dq(net.conv(net.q("x"), "c0", 3))], "mish"))
+    for i in range(tail):
+        value = net.conv(value, f"c{i + 1}", 32)
+    return net.model(net.dq(value, "y"))
+
+
+@pytest.mark.parametrize("config", [{}, {"ASSIGNMENT": "COST"}, {"OBJECTIVE": "LATENCY"}])
+def test_the_edge_tpu_runs_only_the_first_part_of_a_model(config: dict[str, str]) -> None:
+    model = parts(2)
+    plan = CORE.plan(model, "HETERO:EDGE_TPU,CPU", config)
+    assert [part.device for part in plan.subgraphs].count("EDGE_TPU") == 1
+    if not config:
+        assert plan.affinity["c0"] == "EDGE_TPU"
+        why = "CPU supports it; not on EDGE_TPU: EDGE_TPU runs only the first subgraph of a model"
+        assert plan.reasons["c2"] == why
+    x = np.random.default_rng(1).standard_normal((1, 3, 128, 128)).astype(np.float32)
+    expected = CORE.compile_model(model, "CPU")({"x": x})[0]
+    np.testing.assert_array_equal(CORE.compile_model(model, plan)({"x": x})[0], expected)
+    # A pin to the CPU makes room for the second part.
+    pinned = CORE.plan(model, "HETERO:EDGE_TPU,CPU", pins={"c0": "CPU"})
+    assert pinned.affinity["c1"] == pinned.affinity["c2"] == "EDGE_TPU"
+
+
+def test_plans_from_files_must_fit_the_edge_tpu(tmp_path: Path) -> None:
+    model = parts(1)
+    shipped = (Path(hetero.__file__).parent / "profiles" / "edge_tpu.toml").read_text()
+    (tmp_path / "p.toml").write_text(shipped.replace("max_count = 1", "").replace("EDGE_TPU", "P"))
+    core = hetero.Core()
+    core.register_plugin("P", tmp_path / "p.toml")
+    plan = core.plan(model, "HETERO:P,CPU")
+    assert [part.device for part in plan.subgraphs] == ["CPU", "P", "CPU", "P", "CPU"]
+    plan.save(tmp_path / "plan.json")
+    text = (tmp_path / "plan.json").read_text().replace('"P"', '"EDGE_TPU"')
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(PropertyError, match="on EDGE_TPU: EDGE_TPU runs only the first subgraph of a model"):
+        core.plan(model, hetero.Plan.load(tmp_path / "plan.json"))
+    with pytest.raises(UnsupportedModel, match="'c1_relu' .*\n    EDGE_TPU: EDGE_TPU runs only the first subgraph"):
+        core.plan(model, "HETERO:EDGE_TPU,CPU", pins={"c0": "EDGE_TPU", "c1": "EDGE_TPU"})
+
+
 def test_a_profile_over_a_profile_keeps_its_units(tmp_path: Path) -> None:
     listed = "\n".join(f"{op} = {{}}" for op in (Q, DQ, "Conv", "Add", "GlobalAveragePool", "Flatten", "Gemm"))
     (tmp_path / "p.toml").write_text(f'name = "P"\nruns_on = "NPU_INT8"\n[ops]\n{listed}\n')
@@ -440,14 +483,15 @@ def test_every_key(tmp_path: Path) -> None:
     path.write_text(
         HEAD.replace("Conv = {}", "Conv = { static = true, max_size = { 0 = 1 }, align = { 1 = 8, -1 = 4 } }")
         + '[[patterns]]\nbefore = "Relu"\nchain = ["Conv|Relu", "Relu"]\nafter = "Conv"\n[subgraph]\nmin_nodes = 3\n'
-        + 'min_flops = 1e6\n[cost]\nflops_per_s = { int8 = 4e12, float32 = 1e12 }\nmemory_bytes = "512MiB"\n'
-        + "link_latency_s = 0\n"
+        + "min_flops = 1e6\nmax_count = 2\n[cost]\nflops_per_s = { int8 = 4e12, float32 = 1e12 }\n"
+        + 'memory_bytes = "512MiB"\nlink_latency_s = 0\n'
     )
     profile = load_profile(path)
     conv = profile.ops["Conv"]
     assert (conv.static, conv.max_size, conv.align) == (True, {0: 1}, {1: 8, -1: 4})
     assert profile.patterns == (Pattern((("Conv", "Relu"), ("Relu",)), ("Relu",), ("Conv",)),)
     assert profile.least == LeastSubgraph(3, 1e6)
+    assert profile.most_subgraphs == 2
     assert profile.cost.flops_per_s == 1e12
     assert profile.cost.flops_per_s_of == {"int8": 4e12, "float32": 1e12}
     assert profile.cost.memory_bytes == 512 << 20
@@ -463,6 +507,8 @@ def test_every_key(tmp_path: Path) -> None:
         ("[cost]\nflops_per_s = {}", r"cost.flops_per_s: expected a positive number, found {}"),
         ("[subgraph]\nmin_node = 3", r"subgraph.min_node: unknown key"),
         ("[subgraph]\nmin_nodes = 2.5", r"subgraph: nodes: expected a whole number of at least 0, found 2.5"),
+        ("[subgraph]\nmax_count = 0", r"subgraph.max_count: expected an integer of at least 1, found 0"),
+        ("[subgraph]\nmax_count = true", r"subgraph.max_count: expected an integer of at least 1, found True"),
         ("[patterns]\nchain = []", r"patterns: expected tables \[\[patterns\]\]"),
         ("[[patterns]]\nchain = []", r"patterns 1.chain: expected a list"),
         ('[[patterns]]\nchain = ["Gemm"]', r"patterns 1.chain: 'Gemm' is not listed under \[ops\]"),

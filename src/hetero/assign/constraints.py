@@ -1,4 +1,4 @@
-"""Constraints on assignments: units, minimum sizes of subgraphs, and nodes that go to one device.
+"""Constraints on assignments: units, sizes and numbers of subgraphs, and nodes that go to one device.
 
 Each objective has its own solver, and none of them knows these constraints. They hold because they restrict the
 devices' answers (`Affinity.supports`), which every solver obeys:
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ..base.formatting import counted
 from ..base.names import first_few, short
 from ..errors import InsufficientMemory, PropertyError, UnsupportedModel
-from ..plugin.contract import LeastSubgraph
+from ..partition import Partition
 from .affinity import Affinity, Origin, first_supporting, place
 from .assignment import Assignment
 from .costs.estimate import estimate_work
@@ -69,14 +69,15 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
     Raises the errors of ``solve``; `PropertyError` for a group whose nodes are pinned to several devices, and
     `UnsupportedModel` for a group that no device supports as a whole, and for nodes whose devices are all ruled out.
     """
-    if not affinity.groups and not rules.least and not any(support.units for support in affinity.supports):
+    has_units = any(support.units for support in affinity.supports)
+    if not (affinity.groups or rules.least or rules.most or has_units):
         return solve(affinity)
     answers = _Answers(model, affinity)
-    least = _Least(model, affinity.devices, rules.least)
+    limits = _SubgraphLimits(model, affinity.devices, rules)
     assignment = solve(answers.affinity())
     rounds = 0
     while True:
-        broken = [*_incomplete(answers, assignment), *least.too_small(assignment)]
+        broken = [*_incomplete(answers, assignment), *limits.broken(assignment)]
         if not broken:
             split = _split(affinity.groups, assignment.affinity.device_of)
             if not split:
@@ -111,8 +112,8 @@ def check_constraints(assignment: Assignment, rules: AssignmentRules, label: str
             "device for both"
         )
     answers = _Answers(model, affinity)
-    least = _Least(model, affinity.devices, rules.least)
-    for number, nodes, why in (*_incomplete(answers, assignment), *least.too_small(assignment)):
+    limits = _SubgraphLimits(model, affinity.devices, rules)
+    for number, nodes, why in (*_incomplete(answers, assignment), *limits.broken(assignment)):
         keys = first_few([model.key_of(node) for node in nodes.tolist()], 3)
         raise PropertyError(f"{label} places {keys} on {affinity.devices[number]}: {why}")
 
@@ -260,22 +261,39 @@ class _Answers:
         )
 
 
-class _Least:
-    """The minimum sizes of subgraphs, per device."""
+class _SubgraphLimits:
+    """The minimum sizes and largest numbers of subgraphs, per device."""
 
-    def __init__(self, model: Model, devices: Sequence[str], least: Mapping[str, LeastSubgraph]) -> None:
+    def __init__(self, model: Model, devices: Sequence[str], rules: AssignmentRules) -> None:
+        least, most = rules.least, rules.most
         self._by_number = {
             number: least[device]
             for number, device in enumerate(devices)
             if device in least and not least[device].is_any
         }
+        self._most = {number: most[device] for number, device in enumerate(devices) if device in most}
         self._devices = devices
         counts_flops = any(limit.flops > 0 for limit in self._by_number.values())
         self._flops = estimate_work(model.with_inner_sizes()).flops if counts_flops else np.zeros(model.num_nodes)
 
-    def too_small(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
-        """Device, nodes and the reason, for each subgraph below the minimum size of its device."""
-        partition = assignment.partition
+    def broken(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
+        """Device, nodes and the reason, for each subgraph below the minimum size of its device, and for the subgraphs
+        beyond the largest number of its device. Those that are too small do not count, because they leave."""
+        subgraph_of, small = assignment.partition.subgraph_of, np.zeros(assignment.partition.num_subgraphs, np.bool_)
+        for number, part, why in self._too_small(assignment.partition):
+            small[part] = True
+            yield number, np.flatnonzero(subgraph_of == part), why
+        for number, most in self._most.items():
+            late = np.flatnonzero((assignment.partition.device_of == number) & ~small)[most:]  # in running order
+            if len(late):
+                which = "first subgraph" if most == 1 else f"first {most} subgraphs"
+                yield (
+                    *(number, np.flatnonzero(np.isin(subgraph_of, late))),
+                    f"{self._devices[number]} runs only the {which} of a model",
+                )
+
+    def _too_small(self, partition: Partition) -> Iterator[tuple[int, int, str]]:
+        """Device, subgraph and the reason."""
         if not self._by_number:
             return
         nodes = np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs)
@@ -287,13 +305,13 @@ class _Least:
                     f"its subgraph would have {counted(int(nodes[part]), 'node')}, and "
                     f"{self._devices[number]} requires at least {limit.nodes}"
                 )
-                yield number, np.flatnonzero(partition.subgraph_of == part), why
+                yield number, part, why
             for part in np.flatnonzero(on_device & (nodes >= limit.nodes) & (flops < limit.flops)).tolist():
                 why = (
                     f"its subgraph would have {flops[part]:.3g} operations, and {self._devices[number]} requires "
                     f"at least {limit.flops:.3g}"
                 )
-                yield number, np.flatnonzero(partition.subgraph_of == part), why
+                yield number, part, why
 
 
 def _incomplete(answers: _Answers, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:

@@ -69,9 +69,10 @@ class AssignmentRules:
 
     ``policy``: of `partition_graph`. ``costs``: measured costs. ``speeds``: the speed of each device; empty for a plan
     from a file. ``processors``: the processors of this machine that the devices use. ``limits``: device -> memory limit
-    in bytes. ``least``: device -> minimum size of its subgraphs. ``together``: groups of nodes, as users write them,
-    that go to one device; see `hetero.assign.constraints`. ``in_turn``: whether the runtime never overlaps the
-    subgraphs of an inference (``PERFORMANCE_HINT=THROUGHPUT``); it changes only the warnings of a plan.
+    in bytes. ``least``: device -> minimum size of its subgraphs. ``most``: device -> largest number of its subgraphs.
+    ``together``: groups of nodes, as users write them, that go to one device; see `hetero.assign.constraints`.
+    ``in_turn``: whether the runtime never overlaps the subgraphs of an inference (``PERFORMANCE_HINT=THROUGHPUT``); it
+    changes only the warnings of a plan.
     """
 
     policy: str = "auto"
@@ -81,6 +82,7 @@ class AssignmentRules:
     processors: ProcessorUse = ProcessorUse()
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
     least: Mapping[str, LeastSubgraph] = dataclasses.field(default_factory=dict)
+    most: Mapping[str, int] = dataclasses.field(default_factory=dict)
     together: tuple[tuple[str, ...], ...] = ()
     in_turn: bool = False
 

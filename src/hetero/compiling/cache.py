@@ -90,7 +90,7 @@ def _identity(request: Request) -> list[Any]:
     rules = request.rules
     costs = None if rules.costs is None else rules.costs.to_json()  # what they say, not where they are
     own = {key: value for key, value in _without_cache(request.settings).items() if key not in _IN_RULES}
-    constraints = [list(request.pins.items()), rules.limits, rules.least, rules.together]
+    constraints = [list(request.pins.items()), rules.limits, rules.least, rules.most, rules.together]
     return [__version__, request.whole.name, devices, own, costs, constraints]
 
 

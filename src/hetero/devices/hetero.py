@@ -154,10 +154,12 @@ class HeteroPlugin(CuttingPlugin):
         by_user = parse_least(settings[_MIN_SUBGRAPH.name])
         by_device = {device.name: device.plugin.least_subgraph(device.name) for device in devices}
         least = least_of(by_device, by_user, listed)
+        counts = {device.name: device.plugin.most_subgraphs(device.name) for device in devices}
+        most = {name: count for name, count in counts.items() if count is not None}
         together = parse_groups(settings[_STAY_TOGETHER.name])
         in_turn = settings["PERFORMANCE_HINT"] == "THROUGHPUT"
         rules = AssignmentRules(
-            settings[_POLICY.name], objective, limits=limits, least=least, together=together, in_turn=in_turn
+            settings[_POLICY.name], objective, limits=limits, least=least, most=most, together=together, in_turn=in_turn
         )
         if objective is not Objective.PRIORITY or len(devices) > 1:  # plans by priority warn of devices that wait
             speeds = [device.plugin.speed(device.name) for device in devices]

@@ -16,9 +16,10 @@ A profile states what a device supports, how fast it is, and which device execut
     after = "QuantizeLinear"
     dtypes = ["float32"]          # of the first input of the chain
 
-    [subgraph]                    # optional: HETERO gives the device no smaller subgraph
+    [subgraph]                    # optional: the subgraphs that HETERO gives the device
     min_nodes = 3
     min_flops = 1e6
+    max_count = 1                 # optional: only the first subgraph of a model, in running order
 
     [cost]                        # all keys optional
     flops_per_s = { int8 = 4e12, float32 = 2e12 }  # or one number for all types
@@ -123,6 +124,7 @@ class Profile:
     path: Path | None = None
     patterns: tuple[Pattern, ...] = ()
     least: LeastSubgraph = dataclasses.field(default_factory=LeastSubgraph)
+    most_subgraphs: int | None = None
 
 
 def load_profile(path: str | Path) -> Profile:
@@ -157,8 +159,9 @@ class _Reader:
         if not ops:
             raise self._error("ops", "expected at least one operator that the device supports")
         constraints = {op: self._constraints(op, self._table(ops, op, "ops.")) for op in ops}
-        cost, least = self._cost(self._table(data, "cost")), self._least(self._table(data, "subgraph"))
-        return Profile(name, runs_on, constraints, cost, self._path, self._patterns(data, ops), least)
+        cost, subgraph = self._cost(self._table(data, "cost")), self._table(data, "subgraph")
+        least, most = self._least(subgraph), self._most(subgraph)
+        return Profile(name, runs_on, constraints, cost, self._path, self._patterns(data, ops), least, most)
 
     def _patterns(self, data: Mapping[str, Any], ops: Mapping[str, Any]) -> tuple[Pattern, ...]:
         tables = data.get("patterns", [])
@@ -190,11 +193,18 @@ class _Reader:
         return names
 
     def _least(self, table: Mapping[str, Any]) -> LeastSubgraph:
-        self._known(table, ("min_nodes", "min_flops"), "subgraph.")
+        self._known(table, ("min_nodes", "min_flops", "max_count"), "subgraph.")
+        sizes = {key.removeprefix("min_"): value for key, value in table.items() if key.startswith("min_")}
         try:
-            return least_size({key.removeprefix("min_"): value for key, value in table.items()}, "subgraph")
+            return least_size(sizes, "subgraph")
         except PropertyError as error:
             raise self._error("subgraph", str(error).partition(": ")[2]) from None
+
+    def _most(self, table: Mapping[str, Any]) -> int | None:
+        count = table.get("max_count")
+        if count is not None and (type(count) is not int or count < 1):
+            raise self._error("subgraph.max_count", f"expected an integer of at least 1, found {count!r}")
+        return count
 
     def _constraints(self, op: str, table: Mapping[str, Any]) -> OpConstraints:
         where = f"ops.{op}."
@@ -404,6 +414,10 @@ class ProfilePlugin(Plugin):
     def least_subgraph(self, device: str) -> LeastSubgraph:
         """The minimum size in the profile."""
         return self.profile.least
+
+    def most_subgraphs(self, device: str) -> int | None:
+        """The largest number of subgraphs in the profile."""
+        return self.profile.most_subgraphs
 
     def read_only_property(self, name: str) -> Any:
         match name:

@@ -236,6 +236,11 @@ class Plugin(abc.ABC):
         """The minimum size of a subgraph of the device. Plans of HETERO give it no smaller one."""
         return LeastSubgraph()
 
+    def most_subgraphs(self, device: str) -> int | None:
+        """The largest number of subgraphs of a model on the device. Plans of HETERO give it only the first ones, in
+        running order. None: no limit."""
+        return None
+
     def device_memory(self, device: str) -> DeviceMemory | None:
         """The memory that the device has, for users to see; it limits nothing. ``device``: the requested name. None:
         unknown."""
