@@ -187,6 +187,9 @@ def test_weights_may_be_quantized_in_the_model(device: str) -> None:
     expected = CORE.plan(model, f"HETERO:{device},CPU")
     assert plan.num_subgraphs == expected.num_subgraphs
     assert dict(plan.affinity) == dict(expected.affinity) | {f"{name}_q": device for name in weights}
+    for found_totals, totals in zip(plan.totals, expected.totals, strict=True):  # devices hold the int8 weights
+        assert found_totals.weight_bytes == totals.weight_bytes
+        assert found_totals.activation_bytes == totals.activation_bytes
     x = np.random.default_rng(1).standard_normal((1, 3, 56, 56)).astype(np.float32)
     found = CORE.compile_model(read_model(proto), f"HETERO:{device},CPU")({"x": x})["y"]
     np.testing.assert_array_equal(found, CORE.compile_model(model, f"HETERO:{device},CPU")({"x": x})["y"])

@@ -52,3 +52,26 @@ def test_a_value_that_leaves_its_subgraph_counts_in_full():
     assert whole.activations[0] < other.activations[1]
     assert divided.activations[0] > whole.activations[0] - 256
     assert divided.activations[1] == 256 + 256  # xf as float32, and the result of Relu
+
+
+WEIGHTS = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64] x) => (float[1,64] y{more})
+<float s = {{0.1}}, int8 zero = {{0}}> {{
+    w = Constant <value = float[64,64] {{{data}}}> ()
+    q = QuantizeLinear(w, {scale}, zero)
+    d = DequantizeLinear(q, s, zero)
+    {nodes}
+}}"""
+
+
+def test_float_weights_that_are_only_quantized_count_in_the_quantized_type():
+    def bytes_of(nodes="y = MatMul(x, d)", scale="s", more=""):
+        data = ",".join(["1"] * 64 * 64)
+        text = WEIGHTS.format(nodes=nodes, scale=scale, more=more, data=data)
+        model = hetero.Core().read_model(onnx.parser.parse_model(text))
+        values = values_of(model)
+        return [float(values.bytes[model.value_id(name)]) for name in "wqd"]
+
+    assert bytes_of() == [4096, 0, 16384]
+    assert bytes_of("a = MatMul(x, w) y = MatMul(a, d)") == [16384, 4096, 16384]  # the float weights are read as well
+    assert bytes_of(more=", int8[64,64] q") == [16384, 4096, 16384]
+    assert bytes_of("y = MatMul(x, d) m = ReduceMax<keepdims = 0>(x)", "m") == [16384, 4096, 16384]

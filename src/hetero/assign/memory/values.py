@@ -21,6 +21,7 @@ __all__ = ["Values", "bytes_of_type", "reads_of", "values_of"]
 _STRING = 8  # onnx.TensorProto.STRING
 _MAX_BYTES = 2**62  # larger sizes are clipped: more than any device has, and sums of many stay finite
 _DEQUANTIZING = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+_QUANTIZING = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
 _OPS_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")
 
 
@@ -130,8 +131,8 @@ def values_of(
     O(values + reads + members of units). May run shape inference once, and with units also for sizes that the file
     leaves open (`Model.with_inner_sizes`).
 
-    Constants count with their raw bytes. Constants of strings, and nodes with nested graphs, which may hold constants,
-    count with their bytes in the file.
+    Constants count with their raw bytes, and with their quantized bytes if only a QuantizeLinear reads them. Constants
+    of strings, and nodes with nested graphs, which may hold constants, count with their bytes in the file.
     """
     kinds, kind_of = (model.with_inner_sizes() if any(units) else model).type_table()
     bytes_per_kind = np.array([bytes_of_type(kind, sizes) for kind in kinds] or [0.0])
@@ -142,6 +143,7 @@ def values_of(
     size[strings] = file.constant_end[numbers] - file.constant_start[numbers]
     is_output = np.zeros(model.num_values, np.bool_)
     is_output[list(model.output_ids)] = True
+    _count_quantized(model, size, is_output)
     has_graphs = np.array([name in _OPS_WITH_GRAPHS for name in model.op_types] or [False], np.bool_)[model.op_type_of]
     row = model.file_nodes
     own = np.where(has_graphs, file.node_end[row] - file.node_start[row], 0)
@@ -154,14 +156,32 @@ def values_of(
     return dataclasses.replace(values, bytes_inside=np.array(inside))
 
 
+def _count_quantized(model: Model, size: NDArray[np.float64], is_output: NDArray[np.bool_]) -> None:
+    """Change the bytes of constants that only a QuantizeLinear with constant inputs reads to those of its result, and
+    those of the result to 0: devices hold only the result, which they compute when they compile the model."""
+    for node in _nodes_of(model, _QUANTIZING).tolist():
+        read, made = model.node_inputs[node], model.node_outputs[node]
+        if read[0] < 0 or len(made) != 1 or made[0] < 0 or not model.is_constant[read[read >= 0]].all():
+            continue
+        source, result = int(read[0]), int(made[0])
+        if model.read_count[source] == 1 and not is_output[result] and size[result] < size[source]:
+            size[source], size[result] = size[result], 0.0
+
+
+def _nodes_of(model: Model, names: Sequence[str]) -> NDArray[np.intp]:
+    """The nodes with one of these operators that have an input and an output."""
+    numbers = [number for number, name in enumerate(model.op_types) if name in names]
+    nodes = np.flatnonzero(np.isin(model.op_type_of, numbers)) if numbers else np.zeros(0, np.intp)
+    inputs, outputs = model.node_inputs, model.node_outputs
+    return nodes[(np.diff(inputs.indptr)[nodes] > 0) & (np.diff(outputs.indptr)[nodes] > 0)]
+
+
 def _bytes_held(model: Model, values: Values) -> NDArray[np.float64]:
     """float64 [num_values]: what a device holds of values inside units. The result of a DequantizeLinear is held in the
     quantized type; if the node reads a constant, that is counted already. Other values are never stored."""
     held = np.zeros(len(values.producer))
-    numbers = [number for number, name in enumerate(model.op_types) if name in _DEQUANTIZING]
-    nodes = np.flatnonzero(np.isin(model.op_type_of, numbers))
+    nodes = _nodes_of(model, _DEQUANTIZING)
     inputs, outputs = model.node_inputs, model.node_outputs
-    nodes = nodes[(np.diff(inputs.indptr)[nodes] > 0) & (np.diff(outputs.indptr)[nodes] > 0)]
     source, result = inputs.values[inputs.indptr[nodes]], outputs.values[outputs.indptr[nodes]]
     stored = (source >= 0) & (result >= 0) & ~values.is_constant[source]
     held[result[stored]] = np.minimum(values.bytes[source[stored]], values.bytes[result[stored]])
