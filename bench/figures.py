@@ -104,6 +104,7 @@ TABLES: Mapping[str, Figure] = {
     ),
     "changing-sizes": Figure(FIGURES, "changing_sizes.py", "--quick", ORT, ("MiniLM-L3", "PP-OCRv6_det_small")),
     "kernels": Figure(FIGURES, "kernels.py", "relu --rounds 1", ORT, single_blas_thread=True),
+    "operators": Figure(FIGURES, "operators.py", "moves --rounds 1", ORT),
     "convolutions": Figure(FIGURES, "convolutions.py", "squeezenet --rounds 1", ORT),
     "fused": Figure(FIGURES, "fused.py", "gelu --rounds 1", ORT),
     "reading": Figure(FIGURES, "reading.py files", "files --sizes 1000 --rounds 1"),
