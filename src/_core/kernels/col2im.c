@@ -4,7 +4,8 @@
  * t * dilation, along each of up to three spatial axes; positions outside y are dropped.
  * Operands: in columns[n][c][taps][windows] (float32 or float64; taps and windows row-major), bias[c] or NULL; out
  * y[n][c][...] of rank 3 to 5. ints: triples (missing leading axes: 1) taps, windows, strides, pads before, dilations.
- * Cost: one addition per element of columns, along the innermost axis. Sums run in the order of the taps.
+ * Cost: one addition per element of columns, along the innermost axis. Sums begin with the bias and run in the order of the
+ * taps.
  *
  * col2im_lanes computes the same, bit for bit, from columns that have their channels innermost: columns[n][group][windows]
  * [taps][c / group], float32. Channels are in the lanes, so rows of any length are fast; y is transposed at the end. ints:
@@ -17,9 +18,8 @@ typedef struct {
     int64_t taps[3], windows[3], stride[3], pad[3], dilation[3], out[3];
 } layout;
 
-/* One tap of one row: to[i * step] += from[i]. With step 2 the next tap falls in between, so pairs of taps share a loop
- * that writes a whole row and vectorizes. */
 #define DEFINE_PLANE(T)                                                                                               \
+    /* One tap of one row: to[i * step] += from[i]. */                                                                \
     static void add_##T(const T *HT_RESTRICT from, T *HT_RESTRICT to, int64_t n, int64_t step)                        \
     {                                                                                                                 \
         if (step == 1)                                                                                                \
@@ -29,64 +29,30 @@ typedef struct {
             HT_LONG_FOR (i, n)                                                                                        \
                 to[i * step] += from[i];                                                                              \
     }                                                                                                                 \
-    static void add_pair_##T(const T *HT_RESTRICT even, const T *HT_RESTRICT odd, T *HT_RESTRICT to, int64_t n)       \
-    {                                                                                                                 \
-        HT_LONG_FOR (i, n) {                                                                                          \
-            to[2 * i] += even[i];                                                                                     \
-            to[2 * i + 1] += odd[i];                                                                                  \
-        }                                                                                                             \
-    }                                                                                                                 \
-    /* Tap t of the innermost axis, and t + 1 if `pair`, along one row of windows. */                                 \
-    static void row_##T(const layout *w, const T *from, int64_t size, int64_t t, int pair, T *to)                     \
-    {                                                                                                                 \
-        const int64_t step = w->stride[2], offset = t * w->dilation[2] - w->pad[2];                                   \
-        int64_t first, last, first_odd, last_odd;                                                                     \
-        ht_valid_range(offset, step, w->out[2], w->windows[2], &first, &last);                                        \
-        if (!pair) {                                                                                                  \
-            if (last > first)                                                                                         \
-                add_##T(from + first, to + first * step + offset, last - first, step);                                \
-            return;                                                                                                   \
-        }                                                                                                             \
-        const T *odd = from + size;                                                                                   \
-        ht_valid_range(offset + 1, step, w->out[2], w->windows[2], &first_odd, &last_odd);                            \
-        const int64_t low = ht_max64(first, first_odd), high = ht_max64(low, ht_min64(last, last_odd));               \
-        for (int64_t i = first; i < ht_min64(low, last); i++)                                                         \
-            to[i * 2 + offset] += from[i];                                                                            \
-        for (int64_t i = first_odd; i < ht_min64(low, last_odd); i++)                                                 \
-            to[i * 2 + offset + 1] += odd[i];                                                                         \
-        if (high > low)                                                                                               \
-            add_pair_##T(from + low, odd + low, to + low * 2 + offset, high - low);                                   \
-        for (int64_t i = high; i < last; i++)                                                                         \
-            to[i * 2 + offset] += from[i];                                                                            \
-        for (int64_t i = high; i < last_odd; i++)                                                                     \
-            to[i * 2 + offset + 1] += odd[i];                                                                         \
-    }                                                                                                                 \
     static void plane_##T(const layout *w, const T *column, T *y)                                                     \
     {                                                                                                                 \
-        const int64_t row = w->windows[2], size = w->windows[0] * w->windows[1] * row;                                \
-        const int pairs = w->stride[2] == 2 && w->dilation[2] == 1;                                                   \
-        int64_t t[3], first[2], last[2], offset[2], left = HT_PACE;                                                   \
+        const int64_t row = w->windows[2], size = w->windows[0] * w->windows[1] * row, step = w->stride[2];           \
+        int64_t t[3], first[3], last[3], offset[3], left = HT_PACE;                                                   \
         for (t[0] = 0; t[0] < w->taps[0]; t[0]++)                                                                     \
-            for (t[1] = 0; t[1] < w->taps[1]; t[1]++) {                                                               \
-                for (int i = 0; i < 2; i++) {                                                                         \
-                    offset[i] = t[i] * w->dilation[i] - w->pad[i];                                                    \
-                    ht_valid_range(offset[i], w->stride[i], w->out[i], w->windows[i], &first[i], &last[i]);           \
-                }                                                                                                     \
-                for (t[2] = 0; t[2] < w->taps[2];) {                                                                  \
-                    const int pair = pairs && t[2] + 1 < w->taps[2];                                                  \
+            for (t[1] = 0; t[1] < w->taps[1]; t[1]++)                                                                 \
+                for (t[2] = 0; t[2] < w->taps[2]; t[2]++, column += size) {                                           \
+                    for (int i = 0; i < 3; i++) {                                                                     \
+                        offset[i] = t[i] * w->dilation[i] - w->pad[i];                                                \
+                        ht_valid_range(offset[i], w->stride[i], w->out[i], w->windows[i], &first[i], &last[i]);       \
+                    }                                                                                                 \
+                    if (last[2] == first[2])                                                                          \
+                        continue;                                                                                     \
                     for (int64_t z = first[0]; z < last[0]; z++)                                                      \
                         for (int64_t line = first[1]; line < last[1]; line++) {                                       \
-                            if (ht_paced_stop(&left, (1 + pair) * row))                                               \
+                            if (ht_paced_stop(&left, row))                                                            \
                                 return;                                                                               \
                             const int64_t at_z = z * w->stride[0] + offset[0];                                        \
                             const int64_t at_y = line * w->stride[1] + offset[1];                                     \
-                            row_##T(w, column + (z * w->windows[1] + line) * row, size, t[2], pair,                   \
-                                    y + (at_z * w->out[1] + at_y) * w->out[2]);                                       \
+                            const int64_t at = (at_z * w->out[1] + at_y) * w->out[2] + first[2] * step + offset[2];   \
+                            add_##T(column + (z * w->windows[1] + line) * row + first[2], y + at, last[2] - first[2], \
+                                    step);                                                                            \
                         }                                                                                             \
-                    column += (1 + pair) * size;                                                                      \
-                    t[2] += 1 + pair;                                                                                 \
                 }                                                                                                     \
-            }                                                                                                         \
     }                                                                                                                 \
     static void planes_##T(const ht_call *call, const layout *w, int64_t begin, int64_t end)                          \
     {                                                                                                                 \
@@ -105,6 +71,169 @@ typedef struct {
 DEFINE_PLANE(float)
 DEFINE_PLANE(double)
 
+/* ---- sums in registers */
+
+/* For float32, if the numbers below suffice: each vector of y adds up all of its taps. With a stride s along rows, a vector
+ * has every s-th element: those of one phase, which is the position modulo s. */
+enum {
+    MOST_PHASES = 16,
+    MOST_TAPS = 32,        /* along rows, and along the other axes together */
+    MOST_PLANES = 8,       /* planes that are computed together, so that each row is found once */
+    GROUP_FLOATS = 1 << 16 /* of their columns: they stay in the L2 cache */
+};
+
+/* Element i of a phase gets element i + at of a row of columns from tap t, for low <= i < high; at: from the first tap. Further taps of the phase
+ * follow at distances of `step`; `first`: of a phase. inside: the elements that get all of their taps. quotient, rest: of the
+ * positions of the taps along the other axes by their strides. */
+typedef struct {
+    int64_t low[MOST_TAPS], high[MOST_TAPS], at[MOST_TAPS], first[MOST_PHASES], step, inside[2];
+    int64_t quotient[2][MOST_TAPS], rest[2][MOST_TAPS];
+} row_taps;
+
+static int sums_in_registers(const layout *w)
+{
+    return w->stride[2] <= MOST_PHASES && w->taps[2] <= MOST_TAPS && w->taps[1] <= MOST_TAPS &&
+           w->taps[0] * w->taps[1] <= MOST_TAPS;
+}
+
+static void find_taps(const layout *w, row_taps *r)
+{
+    const int64_t stride = w->stride[2];
+    r->step = 1;
+    while (r->step * w->dilation[2] % stride != 0)
+        r->step++;
+    for (int64_t phase = 0; phase < stride; phase++)
+        r->first[phase] = w->taps[2];
+    r->inside[0] = 0;
+    r->inside[1] = w->out[2] / stride; /* the phases need not be equally long */
+    for (int64_t t = w->taps[2] - 1; t >= 0; t--) {
+        const int64_t offset = t * w->dilation[2] - w->pad[2], phase = (offset % stride + stride) % stride;
+        int64_t first, last;
+        ht_valid_range(offset, stride, w->out[2], w->windows[2], &first, &last);
+        r->first[phase] = t;
+        const int64_t shift = -((offset - phase) / stride); /* element i of the phase is that of window i + shift */
+        r->at[t] = t * w->windows[0] * w->windows[1] * w->windows[2] + shift;
+        r->low[t] = first - shift;
+        r->high[t] = last - shift;
+        r->inside[0] = ht_max64(r->inside[0], r->low[t]);
+        r->inside[1] = ht_min64(r->inside[1], r->high[t]);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int64_t t = 0; t < w->taps[i]; t++) {
+            r->quotient[i][t] = t * w->dilation[i] / w->stride[i];
+            r->rest[i][t] = t * w->dilation[i] % w->stride[i];
+        }
+}
+
+/* Where the rows of the columns begin that fall on a row of y, for the first tap along rows, in the order of the taps. */
+HT_INLINE int find_rows(const layout *w, const row_taps *r, int64_t z, int64_t y, int64_t *rows)
+{
+    const int64_t at[2] = {z + w->pad[0], y + w->pad[1]}, row = w->windows[2];
+    const int64_t step = w->taps[2] * w->windows[0] * w->windows[1] * row; /* from a tap along columns to the next */
+    int64_t quotient[2], rest[2], begin = 0;
+    int count = 0;
+    for (int i = 0; i < 2; i++) {
+        quotient[i] = HT_LIKELY(w->stride[i] == 1) ? at[i] : at[i] / w->stride[i];
+        rest[i] = at[i] - quotient[i] * w->stride[i];
+    }
+    for (int64_t tz = 0; tz < w->taps[0]; tz++, begin += w->taps[1] * step) {
+        const int64_t at_z = quotient[0] - r->quotient[0][tz];
+        if (rest[0] != r->rest[0][tz] || at_z < 0 || at_z >= w->windows[0])
+            continue;
+        for (int64_t ty = 0; ty < w->taps[1]; ty++) {
+            const int64_t at_y = quotient[1] - r->quotient[1][ty];
+            if (rest[1] == r->rest[1][ty] && at_y >= 0 && at_y < w->windows[1])
+                rows[count++] = begin + ty * step + (at_z * w->windows[1] + at_y) * row;
+        }
+    }
+    return count;
+}
+
+/* y[i * phases + phase] = sums[phase][i], for n elements of y. */
+HT_INLINE void spread(const float *sums, int64_t phases, int64_t n, float *y)
+{
+    if (phases == 1 || phases == 2) {
+        const vf a = vf_load(sums), b = phases == 1 ? a : vf_load(sums + VF_LANES);
+        const vf parts[2] = {phases == 1 ? a : vf_zip_low(a, b), vf_zip_high(a, b)};
+        for (int i = 0; i < phases && n > 0; i++, n -= VF_LANES, y += VF_LANES)
+            if (HT_LIKELY(n >= VF_LANES))
+                vf_store(y, parts[i]);
+            else
+                vf_store_n(y, n, parts[i]);
+        return;
+    }
+    for (int64_t i = 0; n > 0; i++, n -= phases, y += phases)
+        for (int64_t phase = 0; phase < ht_min64(phases, n); phase++)
+            y[phase] = sums[phase * VF_LANES + i];
+}
+
+/* `count` planes that follow each other, and the number that a sum of each starts with. */
+typedef struct {
+    const float *column;
+    float *y, start[MOST_PLANES];
+    int64_t count;
+} group;
+
+/* Elements i .. i + VF_LANES - 1 of all phases of all rows of some planes. Adding -0 changes no number. */
+HT_INLINE int vectors(const layout *w, const row_taps *r, const group *g, int64_t i, const int inside, int64_t *left)
+{
+    const int64_t phases = w->stride[2], size = w->windows[0] * w->windows[1] * w->windows[2];
+    const int64_t width = ht_min64(VF_LANES * phases, w->out[2] - i * phases), taps = w->taps[2];
+    const int64_t columns = w->taps[0] * w->taps[1] * taps * size, plane_size = w->out[0] * w->out[1] * w->out[2];
+    float *y = g->y + i * phases;
+    int8_t low[MOST_TAPS], high[MOST_TAPS];
+    float sums[MOST_PHASES * VF_LANES];
+    if (!inside)
+        for (int64_t t = 0; t < taps; t++) {
+            low[t] = (int8_t)ht_min64(ht_max64(r->low[t] - i, 0), VF_LANES);
+            high[t] = (int8_t)ht_max64(low[t], ht_min64(r->high[t] - i, VF_LANES));
+        }
+    for (int64_t z = 0; z < w->out[0]; z++)
+        for (int64_t line = 0; line < w->out[1]; line++, y += w->out[2]) {
+            int64_t rows[MOST_TAPS];
+            const int count = find_rows(w, r, z, line, rows);
+            if (ht_paced_stop(left, g->count * (1 + count) * VF_LANES * taps))
+                return 0;
+            const float *column = g->column + i;
+            float *to = y;
+            for (int64_t plane = 0; plane < g->count; plane++, column += columns, to += plane_size) {
+                for (int64_t phase = 0; phase < phases; phase++) {
+                    vf sum = vf_set1(g->start[plane]);
+                    for (int k = 0; k < count; k++) {
+                        const float *from = column + rows[k];
+                        for (int64_t t = r->first[phase]; t < taps; t += r->step)
+                            sum += inside ? vf_load(from + r->at[t])
+                                          : vf_load_or(from + r->at[t], low[t], high[t], vf_set1(-0.0f));
+                    }
+                    vf_store(sums + phase * VF_LANES, sum);
+                }
+                spread(sums, phases, width, to);
+            }
+        }
+    return 1;
+}
+
+static void planes_in_registers(const ht_call *call, const layout *w, int64_t begin, int64_t end)
+{
+    const float *bias = call->in[1] ? (const float *)call->in[1]->data : NULL;
+    const int64_t c = call->out[0]->dims[1], size = w->out[0] * w->out[1] * w->out[2], phases = w->stride[2];
+    const int64_t columns = w->taps[0] * w->taps[1] * w->taps[2] * w->windows[0] * w->windows[1] * w->windows[2];
+    const int64_t most = ht_min64(MOST_PLANES, ht_max64(1, GROUP_FLOATS / ht_max64(1, columns)));
+    int64_t left = HT_PACE;
+    row_taps r;
+    find_taps(w, &r);
+    for (int64_t plane = begin; plane < end; plane += most) {
+        group g = {.column = (const float *)call->in[0]->data + plane * columns, .count = ht_min64(most, end - plane)};
+        g.y = (float *)call->out[0]->data + plane * size;
+        for (int64_t k = 0; k < g.count; k++)
+            g.start[k] = bias ? bias[(plane + k) % c] : 0;
+        for (int64_t i = 0; i * phases < w->out[2]; i += VF_LANES)
+            if (!(i >= r.inside[0] && i + VF_LANES <= r.inside[1] ? vectors(w, &r, &g, i, 1, &left)
+                                                                  : vectors(w, &r, &g, i, 0, &left)))
+                return;
+    }
+}
+
 typedef struct {
     const ht_call *call;
     const layout *w;
@@ -116,7 +245,9 @@ static void col2im_part(void *context, int64_t part, int thread)
     const job *j = (const job *)context;
     const int64_t begin = ht_part_begin(j->planes, j->parts, part), end = ht_part_begin(j->planes, j->parts, part + 1);
     (void)thread;
-    if (j->call->out[0]->dtype == HT_FLOAT32)
+    if (j->call->out[0]->dtype == HT_FLOAT32 && sums_in_registers(j->w))
+        planes_in_registers(j->call, j->w, begin, end);
+    else if (j->call->out[0]->dtype == HT_FLOAT32)
         planes_float(j->call, j->w, begin, end);
     else
         planes_double(j->call, j->w, begin, end);

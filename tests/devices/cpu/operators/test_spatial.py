@@ -213,20 +213,53 @@ def test_group_normalization(opset: int, groups: int) -> None:
 
 @pytest.mark.parametrize("variant", _kernels.variants())
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("stride", [1, 2, 3])
-def test_col2im_against_a_loop(variant: str, dtype: Any, stride: int) -> None:
-    rng = np.random.default_rng(stride)
-    taps, windows, pad, dilation, out = (2, 3, 4), (3, 4, 5), (1, 0, 2), (1, 2, 1), (7, 11, 13)
-    columns, bias = f(rng, 2, 3, *taps, *windows, dtype=dtype), f(rng, 3, dtype=dtype)
-    wanted = np.broadcast_to(bias[:, None, None, None], (2, 3, *out)).astype(np.float64)
-    for t in np.ndindex(*taps):
-        for w in np.ndindex(*windows):
-            at = [w[i] * stride - pad[i] + t[i] * dilation[i] for i in range(3)]
-            if all(0 <= a < size for a, size in zip(at, out, strict=True)):
-                wanted[:, :, at[0], at[1], at[2]] += columns[:, :, *t, *w]
-    ints = [*taps, *windows, stride, stride, stride, *pad, *dilation]
-    (found,) = _kernels.call("col2im", [columns, bias], [((2, 3, *out), dtype)], ints, variant=variant)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize(
+    ("taps", "windows", "strides", "pad", "dilation", "out"),
+    [
+        *[((2, 3, 4), (3, 4, 5), (stride,) * 3, (1, 0, 2), (1, 2, 1), (7, 11, 13)) for stride in (1, 2, 3)],
+        ((1, 3, 3), (1, 4, 40), (1, 1, 1), (0, 1, 1), (1, 1, 1), (1, 4, 40)),
+        ((1, 2, 2), (1, 3, 35), (1, 2, 2), (0, 0, 0), (1, 1, 1), (1, 6, 70)),
+        ((1, 1, 7), (1, 1, 33), (1, 1, 4), (0, 0, 2), (1, 1, 3), (1, 1, 150)),
+        ((1, 1, 3), (1, 1, 9), (1, 1, 16), (0, 0, 1), (1, 1, 5), (1, 1, 145)),
+        ((1, 2, 3), (1, 2, 9), (1, 17, 17), (0, 0, 1), (1, 1, 5), (1, 20, 150)),  # one phase too many
+        ((1, 1, 32), (1, 1, 6), (1, 1, 5), (0, 0, 3), (1, 1, 2), (1, 1, 90)),
+        ((1, 1, 33), (1, 1, 6), (1, 1, 5), (0, 0, 3), (1, 1, 2), (1, 1, 90)),  # one tap too many
+        ((3, 11, 1), (2, 2, 5), (1, 1, 1), (0, 0, 0), (1, 1, 1), (4, 12, 5)),
+        ((1, 3, 3), (1, 3, 3), (1, 1, 1), (0, 9, 9), (1, 1, 1), (1, 2, 2)),  # all in the padding
+        ((1, 2, 2), (1, 3, 0), (1, 1, 1), (0, 0, 0), (1, 1, 1), (1, 3, 5)),
+        ((1, 2, 2), (1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), (1, 3, 0)),
+    ],
+)
+def test_col2im_against_a_loop(
+    variant: str,
+    dtype: Any,
+    taps: tuple[int, ...],
+    windows: tuple[int, ...],
+    strides: tuple[int, ...],
+    pad: tuple[int, ...],
+    dilation: tuple[int, ...],
+    out: tuple[int, ...],
+) -> None:
+    """The same bits: sums start with the bias and run in the order of the taps."""
+    rng = np.random.default_rng(math.prod(taps))
+    for channels in (1, 9):
+        columns = f(rng, 2, channels, *taps, *windows, dtype=dtype)
+        columns[rng.random(columns.shape) < 0.02] = rng.choice([np.nan, np.inf, -np.inf, -0.0, 3e38])
+        for bias in (None, f(rng, channels, dtype=dtype), np.full(channels, -0.0, dtype)):
+            wanted = np.zeros((2, channels, *out), dtype)
+            if bias is not None:
+                wanted[:] = bias[:, None, None, None]
+            with np.errstate(invalid="ignore", over="ignore"):
+                for t in np.ndindex(*taps):
+                    for w in np.ndindex(*windows):
+                        at = [w[i] * strides[i] - pad[i] + t[i] * dilation[i] for i in range(3)]
+                        if all(0 <= a < size for a, size in zip(at, out, strict=True)):
+                            wanted[:, :, at[0], at[1], at[2]] += columns[:, :, *t, *w]
+            ints = [*taps, *windows, *strides, *pad, *dilation]
+            (found,) = _kernels.call("col2im", [columns, bias], [(wanted.shape, dtype)], ints, variant=variant)
+            np.testing.assert_array_equal(found, wanted)
+            signs = ~np.isnan(wanted)
+            np.testing.assert_array_equal(np.signbit(found)[signs], np.signbit(wanted)[signs])
 
 
 @settings(max_examples=60, deadline=None)
