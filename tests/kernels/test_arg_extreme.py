@@ -1,4 +1,4 @@
-"""arg_extreme against NumPy: all axes, equal entries, NaN."""
+"""arg_extreme and hardmax against NumPy: all axes, equal entries, NaN."""
 
 from __future__ import annotations
 
@@ -65,3 +65,24 @@ def test_rows_of_special_numbers(variant: str, n: int) -> None:
                 (found,) = _kernels.call("arg_extreme", [x], [((40,), np.int64)], ints, variant=variant)
                 expected = n - 1 - function(x[:, ::-1], axis=1) if last else function(x, axis=1)
                 np.testing.assert_array_equal(found, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_hardmax(data: st.DataObject) -> None:
+    """1 at the first of the largest elements, or the first NaN, and 0 elsewhere, in memory that held other numbers."""
+    outer, inner = data.draw(st.integers(0, 40)), data.draw(st.sampled_from([0, 1, 2, 130]))
+    n, dtype = (
+        data.draw(st.sampled_from([1, 2, 3, 7, 8, 17, 33, 300])),
+        data.draw(st.sampled_from(["float32", "float64"])),
+    )
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = rng.choice(np.array([0, -0.0, 1, 2, -3, np.inf, -np.inf], dtype), (outer, n, inner))
+    if data.draw(st.booleans()):
+        x[rng.random(x.shape) < 0.05] = np.nan
+    expected = np.zeros(x.shape, dtype)
+    np.put_along_axis(expected, np.argmax(x, axis=1)[:, None], 1, axis=1)
+    for variant in VARIANTS:
+        (found,) = _kernels.call("hardmax", [x], [(x.shape, dtype)], [outer, n, inner], variant=variant)
+        np.testing.assert_array_equal(found, expected)
+        assert not np.signbit(found).any()

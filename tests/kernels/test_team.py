@@ -203,6 +203,7 @@ def test_strided_copies(offset, counts, steps, dtype):
 def test_places_of_the_maximum(shape):
     outer, _, inner = shape
     assert_no_split_matters("arg_extreme", [normal(*shape)], [((outer, inner), np.int64)], [*shape, 0, 0])
+    assert_no_split_matters("hardmax", [normal(*shape)], [(shape, np.float32)], shape)
 
 
 @pytest.mark.parametrize("shape", [(100, 1000, 1), (1, 500, 300)])

@@ -1,7 +1,8 @@
-/* arg_extreme: the position of the largest or smallest entry along an axis.
+/* arg_extreme: the position of the largest or smallest entry along an axis. hardmax: 1 at the first of the largest, 0 elsewhere.
  *
  * Operands: in x[outer][n][inner], n > 0; out int64[outer][inner]. Parameters: ints = outer, n, inner, minimum, last (of
  * equals). float32, float64, int32, int64, int8, uint8. A NaN counts as extreme.
+ * hardmax: in x as above; out as x, which it may not overlap. ints = outer, n, inner. float32, float64.
  *
  * Contiguous rows are read twice by plain vector loops: once to find the extreme, once to find its position. Other rows
  * are processed side by side, each with its extreme and position so far. Threads take rows.
@@ -209,11 +210,31 @@ RARE(u8, uint8_t)
 
 typedef struct {
     const char *x;
-    int64_t *out;
+    int64_t *out;  /* NULL: hardmax */
+    char *one_hot;
     int64_t bytes, outer, n, inner, rows, blocks, units, parts; /* rows, blocks: a unit is so much of outer, of inner */
     int minimum, last;
     arg_fn *arg;
 } job;
+
+/* The rows or columns of a unit, all 0 but the element at its place: `y` is the first of them. */
+static void write_one_hot(const job *j, char *y, int64_t width, const int64_t *places)
+{
+    /* Contiguous rows are cleared as one. */
+    const int64_t lines = j->inner == 1 ? 1 : j->n, run = j->inner == 1 ? width * j->n : width;
+    const int64_t to_next = j->inner == 1 ? j->n : 1, to_entry = j->inner;
+    enum { MOST = HT_PIECE * 8 }; /* bytes between two checks whether the run must stop */
+    int64_t left = HT_PACE;
+    for (int64_t i = 0; i < lines && !ht_paced_stop(&left, run); i++)
+        for (int64_t done = 0; done < run * j->bytes && !ht_stops_at(done); done += MOST)
+            memset(y + i * to_entry * j->bytes + done, 0, (size_t)ht_min64(MOST, run * j->bytes - done));
+    if (j->bytes == 4)
+        for (int64_t k = 0; k < width; k++)
+            ((float *)y)[k * to_next + places[k] * to_entry] = 1;
+    else
+        for (int64_t k = 0; k < width; k++)
+            ((double *)y)[k * to_next + places[k] * to_entry] = 1;
+}
 
 static void arg_part(void *context, int64_t part, int thread)
 {
@@ -223,9 +244,25 @@ static void arg_part(void *context, int64_t part, int thread)
     for (int64_t unit = ht_part_begin(j->units, j->parts, part); unit < end; unit++) {
         const int64_t outer = unit / j->blocks * j->rows, first = unit % j->blocks * SIDE_BY_SIDE;
         const int64_t width = j->inner == 1 ? ht_min64(ROWS, j->outer - outer) : ht_min64(SIDE_BY_SIDE, j->inner - first);
-        j->arg(j->x + (outer * j->n * j->inner + first) * j->bytes, j->n, j->inner, width,
-               j->out + outer * j->inner + first, j->minimum, j->last);
+        const int64_t from = (outer * j->n * j->inner + first) * j->bytes;
+        int64_t places[SIDE_BY_SIDE];
+        j->arg(j->x + from, j->n, j->inner, width, j->out ? j->out + outer * j->inner + first : places, j->minimum, j->last);
+        if (!j->out)
+            write_one_hot(j, j->one_hot + from, width, places);
     }
+}
+
+static int run(const ht_call *call, job *j)
+{
+    const ht_tensor *x = call->in[0];
+    j->x = x->data;
+    j->bytes = ht_element_bytes(x->dtype);
+    j->blocks = ht_ceil_div(j->inner, SIDE_BY_SIDE);
+    j->rows = j->inner == 1 ? ROWS : 1;
+    j->units = ht_ceil_div(j->outer, j->rows) * j->blocks;
+    j->parts = ht_parts(call, j->units, 4 * (double)x->size);
+    ht_parallel(call->team, j->parts, arg_part, j);
+    return HT_OK;
 }
 
 int HT_KERNEL(arg_extreme)(const ht_call *call)
@@ -238,7 +275,7 @@ int HT_KERNEL(arg_extreme)(const ht_call *call)
         return HT_ERR_OPERAND;
     if (y->dtype != HT_INT64)
         return HT_ERR_DTYPE;
-    job j = {.x = x->data, .out = y->data, .bytes = ht_element_bytes(x->dtype), .outer = outer, .n = n, .inner = inner};
+    job j = {.out = y->data, .outer = outer, .n = n, .inner = inner};
     j.minimum = call->ints[3] != 0;
     j.last = call->ints[4] != 0;
     switch (x->dtype) {
@@ -250,10 +287,19 @@ int HT_KERNEL(arg_extreme)(const ht_call *call)
     case HT_UINT8: j.arg = arg_u8; break;
     default: return HT_ERR_DTYPE;
     }
-    j.blocks = ht_ceil_div(inner, SIDE_BY_SIDE);
-    j.rows = inner == 1 ? ROWS : 1;
-    j.units = ht_ceil_div(outer, j.rows) * j.blocks;
-    j.parts = ht_parts(call, j.units, 4 * (double)x->size);
-    ht_parallel(call->team, j.parts, arg_part, &j);
-    return HT_OK;
+    return run(call, &j);
+}
+
+int HT_KERNEL(hardmax)(const ht_call *call)
+{
+    const ht_tensor *x = call->in[0], *y = call->out[0];
+    if (call->num_in != 1 || call->num_ints != 3)
+        return HT_ERR_OPERAND;
+    const int64_t outer = call->ints[0], n = call->ints[1], inner = call->ints[2];
+    if (n < 1 || outer * n * inner != x->size || y->size != x->size)
+        return HT_ERR_OPERAND;
+    if (x->dtype != y->dtype || (x->dtype != HT_FLOAT32 && x->dtype != HT_FLOAT64))
+        return HT_ERR_DTYPE;
+    job j = {.one_hot = y->data, .outer = outer, .n = n, .inner = inner, .arg = x->dtype == HT_FLOAT32 ? arg_f32 : arg_f64};
+    return run(call, &j);
 }

@@ -46,6 +46,7 @@
     X(softmax) \
     X(reduce) \
     X(arg_extreme) \
+    X(hardmax) \
     X(quantize) \
     X(dequantize) \
     X(dynamic_quantize) \

@@ -165,13 +165,7 @@ def _hardmax(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     outer, size, inner = lines_of(node, x)
     if size == 0:
         return [context.reshaped(x, x.shape)]
-    first = context.call("arg_extreme", [x], (outer, 1, inner), _INT64, [outer, size, inner, 0, 0])
-    zero, one = (context.scalar(number, x.dtype) for number in (0, 1))
-    # Zeros are written in each run, because the scatter writes over them; constants would be copied.
-    zeros = context.call_many("fill", [zero], [((outer, size, inner), x.dtype)], fold=context.is_known(x))[0]
-    ones = context.call("fill", [one], first.shape, x.dtype)
-    made = context.call("scatter_elements", [zeros, first, ones], zeros.shape, x.dtype, [1, _ASSIGN])
-    return [context.reshaped(made, x.shape)]
+    return [context.call("hardmax", [x], x.shape, x.dtype, [outer, size, inner])]
 
 
 @operator("ReverseSequence", dtypes=(ANY, ("int64",)), attributes={"batch_axis": (0, 1), "time_axis": (0, 1)})
