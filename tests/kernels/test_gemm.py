@@ -217,3 +217,31 @@ def test_rows_do_not_depend_on_their_neighbors(variant: str) -> None:
     for start, stop in [(0, 17), (17, 50), (4, 11)]:
         part = gemm(a[start:stop].copy(), b, stop - start, 40, 600, packed=True, variant=variant)
         np.testing.assert_array_equal(part, whole[start:stop])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("k", [0, 1, 7, 8, 9, 16, 17, 33, 64, 65])
+def test_few_rows_by_a_matrix_in_place(variant: str, trans_b: bool, k: int) -> None:
+    """At any address; a number that is not finite reaches only the sums that read it."""
+    rng = np.random.default_rng(k)
+    for m, n in itertools.product((1, 2, 3), (1, 15, 16, 17, 32, 70)):
+        for offset in (0, 3):
+            a = rng.standard_normal((m, k)).astype(np.float32)
+            b = np.frombuffer(bytearray(4 * (k * n + offset)), np.float32)[offset:].reshape(
+                (n, k) if trans_b else (k, n)
+            )
+            b[...] = rng.standard_normal(b.shape)
+            bias, addend = (rng.standard_normal(shape).astype(np.float32) for shape in ((n,), (m, n)))
+            columns = b.T if trans_b else b
+            options = {"variant": variant, "trans_b": trans_b, "bias": bias, "bias_strides": (0, 1), "addend": addend}
+            found = gemm(a, b, m, n, k, floats=(2, 3, 0, 0), **options)  # type: ignore[arg-type]
+            expected = 2 * a.astype(np.float64) @ columns + 3 * bias.astype(np.float64) + addend
+            assert_close(found, expected, k)
+            if k and n > 1:
+                columns[k - 1, n // 2] = np.inf
+                columns[0, n - 1] = np.nan
+                with_some = gemm(a, b, m, n, k, floats=(2, 3, 0, 0), **options)  # type: ignore[arg-type]
+                others = [j for j in range(n) if j not in (n // 2, n - 1)]
+                np.testing.assert_array_equal(with_some[:, others], found[:, others])
+                assert not np.isfinite(with_some[:, [n // 2, n - 1]]).any()

@@ -32,7 +32,7 @@ def assert_no_split_matters(name, inputs, outputs, ints=(), floats=(), scratch_b
 @pytest.mark.parametrize("trans_b", [0, 1])
 @pytest.mark.parametrize(
     "shape",
-    [(1, 1000, 512), (2, 777, 300), (3, 64, 4096), (4, 333, 100), (9, 40, 700), (128, 768, 64), (500, 8, 90),
+    [(1, 1000, 512), (1, 9000, 200), (1, 20000, 20), (2, 777, 300), (3, 64, 4096), (4, 333, 100), (9, 40, 700), (128, 768, 64), (500, 8, 90),
      (1000, 3, 100), (257, 129, 65), (13, 17, 1000), (50, 333, 2048), (2000, 192, 48), (4000, 33, 20)],
 )  # fmt: skip
 def test_matrix_products(shape, trans_b):

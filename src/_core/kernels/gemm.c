@@ -41,6 +41,7 @@
 
 #define MOST_ROWS (512 * HT_TILE_ROWS) /* rows of a block: bounds the work between two checks for a stop */
 #define SOME_COLUMNS (64 * HT_PANEL)    /* columns of a block of a product with few rows, for the same reason */
+#define ROW_COLUMNS (256 * HT_PANEL)    /* the same if B is row-major: their sums stay in the L1 cache */
 #define PACKING 4      /* cost of packing or widening an element of B, in reads */
 #define SMALL_M 8      /* rows of A up to which packing B costs more than it saves */
 #define MOST_COLUMNS 2048 /* of a block as products of bfloat16, for the same reason */
@@ -251,12 +252,14 @@ static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col
 {
     const int few = p->rows <= 3 && !p->parts;
     const int packed = few && p->b_packed, dots = few && !packed && p->trans_b && p->a_k == 1;
-    if (packed || dots)
-        for (int64_t from = col0; from < col1; from += SOME_COLUMNS) {
-            const int64_t to = ht_min64(col1, from + SOME_COLUMNS);
+    const int rows = p->rows == 1 && !p->b_packed && !p->trans_b; /* with more rows, tiles are faster */
+    const int64_t step = rows ? ROW_COLUMNS : SOME_COLUMNS;
+    if (packed || dots || rows)
+        for (int64_t from = col0; from < col1; from += step) {
+            const int64_t to = ht_min64(col1, from + step);
             if (ht_paced_stop(left, p->m * (to - from) * p->k))
                 return;
-            (packed ? ht_gemv_packed : ht_gemv_dot)(p, from, to);
+            (packed ? ht_gemv_packed : dots ? ht_gemv_dot : ht_gemv_rows)(p, from, to);
         }
     else
         (p->tiled ? in_tiles : in_blocks)(p, col0, col1, left);

@@ -1,8 +1,23 @@
 /* Products of one to three rows, which read B once: see gemm_product.h.
  *
- * A packed B is read panel by panel; each row of a transposed B is multiplied by each row of A. Cost: reading B. */
+ * A packed B is read panel by panel, and a row-major one row by row; each row of a transposed B is multiplied by each row
+ * of A. Cost: reading B. */
 #include "gemm_product.h"
 #include "half_vec.h"
+
+/* alpha * sum + beta * bias + addend, clipped, in columns j .. j + left - 1 of row i. */
+HT_INLINE void write_sums(const ht_gemm_product *p, int64_t i, int64_t j, int64_t left, vf sum)
+{
+    const ht_epilogue *e = &p->epilogue;
+    sum *= vf_set1(e->alpha);
+    if (e->bias) {
+        const float *bias = e->bias + i * e->bias_row;
+        sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(bias + j, left) : vf_set1(*bias), sum);
+    }
+    if (e->addend)
+        sum += vf_load_n(e->addend + i * e->addend_row + j, left);
+    vf_store_n(p->y + i * p->n + j, left, vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum)));
+}
 
 /* One to three rows times packed B. Memory bandwidth is the limit, so each panel is read front to back with `unroll`
  * independent sums over k. With few registers per row, two panels share the broadcast elements of A; the sums are the
@@ -50,7 +65,6 @@ HT_INLINE void gemv_panels(const ht_gemm_product *p, const int rows, const int p
             for (int i = 0; i < rows; i++)
                 acc[i][0][v] = vf_fma(vf_set1(a[i * p->a_row + k * p->a_k]), b, acc[i][0][v]);
         }
-    const ht_epilogue *e = &p->epilogue;
 #pragma GCC unroll 3
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
@@ -62,14 +76,7 @@ HT_INLINE void gemv_panels(const ht_gemm_product *p, const int rows, const int p
 #pragma GCC unroll 8
             for (int u = 1; u < unroll; u++)
                 sum += acc[i][u][v];
-            sum *= vf_set1(e->alpha);
-            if (e->bias) {
-                const float *bias = e->bias + i * e->bias_row;
-                sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(bias + at, left) : vf_set1(*bias), sum);
-            }
-            if (e->addend)
-                sum += vf_load_n(e->addend + i * e->addend_row + at, left);
-            vf_store_n(p->y + i * p->n + at, left, vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum)));
+            write_sums(p, i, at, left, sum);
         }
 #undef B_AT
 #undef AT
@@ -119,12 +126,51 @@ void ht_gemv_packed(const ht_gemm_product *p, int64_t col0, int64_t col1)
         gemv_columns(p, col0, col1, HT_BFLOAT16);
 }
 
+/* Dot products of at most `vectors` vectors: those of VF_LANES rows of B are summed up by a transposition. */
+HT_INLINE void short_dots(const ht_gemm_product *p, const int vectors, int64_t i, int64_t col0, int64_t col1)
+{
+    const int64_t rest = p->k - (vectors - 1) * VF_LANES;
+    vf a[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        a[v] = vf_load_n(p->a + i * p->a_row + v * VF_LANES, v + 1 < vectors ? VF_LANES : rest);
+    for (int64_t j = col0; j < col1; j += VF_LANES) {
+        const int64_t left = ht_min64(VF_LANES, col1 - j);
+        vf sums[VF_LANES];
+#pragma GCC unroll 16
+        for (int64_t c = 0; c < VF_LANES; c++) {
+            const float *b = p->b + (j + ht_min64(c, left - 1)) * p->ldb;
+            vf sum = a[vectors - 1] * vf_load_n(b + (vectors - 1) * VF_LANES, rest);
+#pragma GCC unroll 4
+            for (int v = 0; v + 1 < vectors; v++)
+                sum = vf_fma(a[v], vf_load(b + v * VF_LANES), sum);
+            sums[c] = sum;
+        }
+        vf_transpose(sums);
+#pragma GCC unroll 4
+        for (int half = VF_LANES / 2; half > 0; half /= 2)
+#pragma GCC unroll 16
+            for (int c = 0; c < half; c++)
+                sums[c] += sums[c + half];
+        write_sums(p, i, j, left, sums[0]);
+    }
+}
+
 /* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. */
 void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     const ht_epilogue *e = &p->epilogue;
     for (int64_t i = 0; i < p->m; i++) {
         const float *a = p->a + i * p->a_row;
+        if (p->k > 0 && p->k <= 4 * VF_LANES) {
+            switch (ht_ceil_div(p->k, VF_LANES)) {
+            case 1: short_dots(p, 1, i, col0, col1); break;
+            case 2: short_dots(p, 2, i, col0, col1); break;
+            case 3: short_dots(p, 3, i, col0, col1); break;
+            default: short_dots(p, 4, i, col0, col1); break;
+            }
+            continue;
+        }
         for (int64_t j = col0; j < col1; j++) {
             const float *b = p->b + j * p->ldb;
             vf s0 = vf_set1(0.0f), s1 = s0, s2 = s0, s3 = s0;
@@ -147,5 +193,55 @@ void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1)
             sum = sum < e->low ? e->low : sum;
             p->y[i * p->n + j] = sum > e->high ? e->high : sum;
         }
+    }
+}
+
+/* Terms k .. k + count - 1 of the sums of columns j .. j + columns - 1, at most a vector. */
+HT_INLINE void add_terms(const ht_gemm_product *p, const vf *x, const int count, int64_t k, int64_t j, const int64_t columns)
+{
+    const float *b = p->b + k * p->ldb + j;
+    vf sum = k == 0 ? vf_set1(0.0f) : columns == VF_LANES ? vf_load(p->y + j) : vf_load_n(p->y + j, columns);
+#pragma GCC unroll 8
+    for (int u = 0; u < count; u++)
+        sum = vf_fma(x[u], columns == VF_LANES ? vf_load(b + u * p->ldb) : vf_load_n(b + u * p->ldb, columns), sum);
+    if (columns == VF_LANES)
+        vf_store(p->y + j, sum);
+    else
+        vf_store_n(p->y + j, columns, sum);
+}
+
+/* The same for columns [col0, col1). B is read from aligned addresses if its rows are whole vectors: loads that cross
+ * cache lines take 1.5 times as long. */
+HT_INLINE void add_rows(const ht_gemm_product *p, const int count, int64_t k, int64_t col0, int64_t col1)
+{
+    const int64_t misaligned = (int64_t)((uintptr_t)(p->b + col0) / sizeof(float) % VF_LANES);
+    vf x[8];
+    int64_t j = col0;
+#pragma GCC unroll 8
+    for (int u = 0; u < count; u++)
+        x[u] = vf_set1(p->a[(k + u) * p->a_k]);
+    if (misaligned != 0 && p->ldb % VF_LANES == 0) {
+        const int64_t columns = ht_min64(VF_LANES - misaligned, col1 - col0);
+        add_terms(p, x, count, k, j, columns);
+        j += columns;
+    }
+    for (; j + VF_LANES <= col1; j += VF_LANES)
+        add_terms(p, x, count, k, j, VF_LANES);
+    if (j < col1)
+        add_terms(p, x, count, k, j, col1 - j);
+}
+
+/* One row times a row-major B[k][n], of which several rows are read at a time. y holds the sums so far. */
+void ht_gemv_rows(const ht_gemm_product *p, int64_t col0, int64_t col1)
+{
+    enum { UNROLL = 8 };
+    int64_t k = 0;
+    for (; k + UNROLL <= p->k; k += UNROLL)
+        add_rows(p, UNROLL, k, col0, col1);
+    for (; k < p->k; k++)
+        add_rows(p, 1, k, col0, col1);
+    for (int64_t j = col0; j < col1; j += VF_LANES) {
+        const int64_t left = ht_min64(VF_LANES, col1 - j);
+        write_sums(p, 0, j, left, p->k == 0 ? vf_set1(0.0f) : vf_load_n(p->y + j, left));
     }
 }
