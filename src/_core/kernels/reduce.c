@@ -53,8 +53,8 @@ static void merge_axes(const ht_tensor *x, const int64_t *reduced, plan *p)
 /* Signed integers wrap: sums and products are computed in the unsigned type of the same width. */
 #define ACCUMULATE_SUM(a, v) ((value)((wide)(a) + (wide)(v)))
 /* Without `||`, loops over them have no branches, and vectors. */
-#define ACCUMULATE_MAX(a, v) (((v) > (a)) | ((v) != (v)) ? (v) : (a))
-#define ACCUMULATE_MIN(a, v) (((v) < (a)) | ((v) != (v)) ? (v) : (a))
+#define ACCUMULATE_MAX(a, v) ((((v) > (a)) | ((v) != (v))) ? (v) : (a))
+#define ACCUMULATE_MIN(a, v) ((((v) < (a)) | ((v) != (v))) ? (v) : (a))
 #define ACCUMULATE_PRODUCT(a, v) ((value)((wide)(a) * (wide)(v)))
 #define SAME(v) (v)
 #define SQUARE(v) ((value)((wide)(v) * (wide)(v)))
@@ -305,7 +305,7 @@ enum { TOGETHER = 4 };
         const int64_t n = p->size[0];                                                                                 \
         int64_t left = HT_PACE;                                                                                       \
         if (short_##suffix(operation, p, x, y, rows, pitch))                                                          \
-            return;                                                                                               \
+            return;                                                                                                   \
         for (int64_t row = 0, some; row < rows; row += some) {                                                        \
             const int together = p->step[0] != 0 && p->rank > 1 && p->step[1] == 0 && p->size[1] - index[1] >= TOGETHER; \
             some = together ? TOGETHER : 1;                                                                           \
