@@ -19,9 +19,12 @@ from .memory import OpenvinoMemory, OpenvinoTensor, out_of_memory
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadWriter
 
-__all__ = ["PAYLOAD_VERSION", "OpenvinoModel", "OpenvinoRunner", "Origins"]
+__all__ = ["PAYLOAD_VERSION", "OpenvinoModel", "OpenvinoRunner", "Origins", "copy_passed_inputs"]
 
-PAYLOAD_VERSION = "1"
+PAYLOAD_VERSION = "2"  # 2: results that are inputs are copied
+
+
+_INPUT = ("Input", "Parameter", "")  # types of an operation that is an input of the model or is not known
 
 
 class Origins:
@@ -240,16 +243,44 @@ class OpenvinoRunner:
         )
 
 
+def copy_passed_inputs(converted: Any, compiled: Any) -> bool:
+    """Change a converted model so that OpenVINO's optimized model copies each result that is one of its inputs. Returns
+    whether there are any: the model must then be compiled again.
+
+    If such an input has dynamic sizes, the CPU plugin exchanges its memory with that of the result, and the other nodes
+    that read it get elements of earlier runs (2026.4). An Identity is not optimized out, unlike a Convert.
+    """
+    kinds = _kinds_of_results(compiled)
+    passed = [
+        result
+        for result in converted.get_results()
+        if kinds is None or kinds.get(result.get_friendly_name(), _INPUT[0]) in _INPUT
+    ]
+    for result in passed:
+        source = result.input_value(0)
+        result.input(0).replace_source_output(backend.load().opset16.identity(source).output(0))
+    return bool(passed)
+
+
 def _places_results(compiled: Any) -> bool:
     """Whether OpenVINO writes results to given memory. It does not write a result that is an input of its optimized
     model, but shares the input's memory with the given one, so that both are wrong (2026.4)."""
+    kinds = _kinds_of_results(compiled)
+    return kinds is not None and {*_INPUT, "Const", "Constant"}.isdisjoint(kinds.values())
+
+
+def _kinds_of_results(compiled: Any) -> dict[str, str] | None:
+    """Name of each result of OpenVINO's optimized model -> the type of the operation that computes it; None if the
+    device does not tell."""
+    kinds = {}
     try:
-        sources = [result.input_value(0).get_node() for result in compiled.get_runtime_model().get_results()]
-        kinds = {str(node.get_rt_info()["layerType"].astype(str)) for node in sources}
-    except Exception as error:  # the device does not tell
+        for result in compiled.get_runtime_model().get_results():
+            node = result.input_value(0).get_node()
+            kinds[result.get_friendly_name()] = str(node.get_rt_info()["layerType"].astype(str))
+    except Exception as error:
         raise_out_of_memory(error)
-        return False
-    return kinds.isdisjoint(("Input", "Parameter", "Const", "Constant", ""))
+        return None
+    return kinds
 
 
 def _stated_shape(port: Any) -> tuple[int, ...] | None:

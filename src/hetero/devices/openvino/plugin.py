@@ -13,7 +13,7 @@ from ...errors import HeteroError, PropertyError, UnsupportedModel, WrongVersion
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
 from .memory import OpenvinoMemory
-from .model import PAYLOAD_VERSION, OpenvinoModel, Origins
+from .model import PAYLOAD_VERSION, OpenvinoModel, Origins, copy_passed_inputs
 from .support import originals, read, refusals
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ class OpenvinoPlugin(Plugin):
             converted = read(self._core, model)
             origins = Origins({node.key: node.op_type for node in model.nodes}, originals(model, converted))
             compiled = self._core.compile_model(converted, device, self._config(settings, device))
+            if device == "CPU" and copy_passed_inputs(converted, compiled):
+                compiled = self._core.compile_model(converted, device, self._config(settings, device))
         except Exception as error:
             raise_out_of_memory(error)
             self._refuse(model, name, refusals(self._core, model, device, {}), error)
