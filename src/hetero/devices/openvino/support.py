@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import raise_out_of_memory
+from ...errors import HeteroError, raise_out_of_memory
+from ...model.bodies import BODY_ATTRIBUTES, bodies_of
 from ..handover import values_not_passing
 from . import backend
 
@@ -59,7 +60,7 @@ def refusals(core: Any, model: Model, device: str, config: Mapping[str, Any]) ->
     for node, (name, dtype) in values_not_passing(model, backend.passes).items():
         reasons[node] = f"{name!r} has dtype {dtype}, which cannot be passed to OpenVINO"
     for node in range(model.num_nodes):
-        why = _not_a_parameter(model, node)
+        why = _not_a_parameter(model, node) or _keeps_old_results(model, node)
         if why:
             reasons.setdefault(node, why)
     pending = [[node for node in range(model.num_nodes) if node not in reasons]]
@@ -103,6 +104,31 @@ def _not_a_parameter(model: Model, node: int) -> str:
         if model.type_of(value).shape is None:
             return f"the rank of its input {name!r} is unknown, which OpenVINO does not support"
     return ""
+
+
+def _keeps_old_results(model: Model, node: int) -> str:
+    """Why OpenVINO may return results of an earlier run for a node; empty if it does not.
+
+    It does not write the scanned results of a Loop without iterations, or the results of Unique for an empty input, so
+    they keep their elements and shapes (2026.4)."""
+    op_type = model.nodes[node].op_type
+    inputs = model.node_inputs[node].tolist()
+    if op_type == "Unique":
+        shape = model.type_of(inputs[0]).shape
+        if shape is None or not all(isinstance(size, int) and size for size in shape):
+            return "OpenVINO returns results of an earlier run if the input is empty"
+    elif op_type == "Loop":
+        is_scanned = len(model.node_outputs[node]) > len(inputs) - 2
+        limits = [value for value in inputs[:2] if value >= 0]  # the number of iterations and the first condition
+        if is_scanned and not all(model.is_constant[value] and (model.constant(value) > 0).all() for value in limits):
+            return "OpenVINO returns scanned results of an earlier run if a Loop has no iterations"
+    try:
+        bodies = bodies_of(model, node) if op_type in BODY_ATTRIBUTES else []
+    except HeteroError as error:  # OpenVINO does not read it either
+        raise_out_of_memory(error)
+        return ""
+    inside = (_keeps_old_results(body.model, at) for body in bodies for at in range(body.model.num_nodes))
+    return next(filter(None, inside), "")
 
 
 def _sized_constants(model: Model) -> list[int]:
