@@ -424,6 +424,33 @@ def test_plans_from_files_must_fit_the_edge_tpu(tmp_path: Path) -> None:
         core.plan(model, "HETERO:EDGE_TPU,CPU", pins={"c0": "EDGE_TPU", "c1": "EDGE_TPU"})
 
 
+def beside_the_cpu() -> Model:
+    """A convolution and a node of the CPU read one DequantizeLinear, and their results are added."""
+    net = Quantized(64, 32)
+    shared = net.dq(net.conv(net.q("x"), "c0", 3), "shared")
+    net.weights["w"] = net.rng.integers(-127, 128, (32, 32, 3, 3), np.int8)
+    inner = net.q(net.node("Conv", [shared, net.dq("w")], "inner", pads=[1] * 4))
+    other = net.q(net.node("Mish", [shared], "other"))
+    total = net.q(net.node("Add", [net.dq(inner, "left"), net.dq(other, "right")], "total"))
+    return net.model(net.dq(net.conv(total, "c2", 32), "y"))
+
+
+def test_a_unit_beside_a_node_of_the_cpu_is_not_split() -> None:
+    """The convolution may be in the subgraph before or after the CPU's node, its DequantizeLinear only before."""
+    model = beside_the_cpu()
+    plan = CORE.plan(model, "HETERO:NPU_INT8,CPU")
+    assert [key for key, name in plan.affinity.items() if name == "CPU"] == ["x_q", "other", "other_q", "y"]
+    assert plan.num_subgraphs == plan.lower_bound == 5
+    x = np.random.default_rng(1).standard_normal((1, 3, 64, 64)).astype(np.float32)
+    expected = CORE.compile_model(model, "CPU")({"x": x})[0]
+    np.testing.assert_array_equal(CORE.compile_model(model, plan)({"x": x})[0], expected)
+    # Within a limit that the moved nodes would exceed, they leave the device instead.
+    needed = plan.totals[0].weight_bytes + plan.totals[0].activation_bytes
+    for limit in range(needed - 20_000, needed + 1, 5_000):
+        limited = CORE.plan(model, "HETERO:NPU_INT8,CPU", max_memory={"NPU_INT8": limit})
+        assert limited.totals[0].weight_bytes + limited.totals[0].activation_bytes <= limit
+
+
 def test_a_profile_over_a_profile_keeps_its_units(tmp_path: Path) -> None:
     listed = "\n".join(f"{op} = {{}}" for op in (Q, DQ, "Conv", "Add", "GlobalAveragePool", "Flatten", "Gemm"))
     (tmp_path / "p.toml").write_text(f'name = "P"\nruns_on = "NPU_INT8"\n[ops]\n{listed}\n')

@@ -5,8 +5,9 @@ devices' answers (`Affinity.supports`), which every solver obeys:
 
 1. What follows from the answers and pins alone is restricted first: all nodes of a group go only to devices that
    support each of them, and a device supports a node of a unit only while one of its units is complete.
-2. The model is assigned and cut. Where the result breaks a constraint, the device no longer supports the nodes
-   concerned, and 2 is repeated. Each round removes at least one device from a node, so this ends.
+2. The model is assigned and cut. By priority, nodes of units that the cut has split move to one of their subgraphs if
+   they can. Where the result still breaks a constraint, the device no longer supports the nodes concerned, and 2 is
+   repeated. Each round removes at least one device from a node, so this ends.
 
 The reason for each removal takes the place of a device's own reason, so `explain` and errors show it. Step 2 is greedy:
 it finds an assignment that satisfies the constraints, not always the best one.
@@ -24,13 +25,16 @@ from numpy.typing import NDArray
 from ..base.formatting import counted
 from ..base.names import first_few, short
 from ..errors import InsufficientMemory, PropertyError, UnsupportedModel
-from ..partition import Partition
+from ..partition import Graph, Partition
+from ..partition.check import broken_rule
 from .affinity import Affinity, Origin, first_supporting, place
 from .assignment import Assignment
 from .costs.estimate import estimate_work
+from .memory.footprint import footprint
+from .memory.values import values_of
 from .pins import find_nodes
 from .pipeline import PipelineError
-from .request import AssignmentRules
+from .request import AssignmentRules, Objective
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -77,6 +81,7 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
     assignment = solve(answers.affinity())
     rounds = 0
     while True:
+        assignment = _with_whole_units(answers, assignment, rules)
         broken = [*_incomplete(answers, assignment), *limits.broken(assignment)]
         if not broken:
             split = _split(affinity.groups, assignment.affinity.device_of)
@@ -312,6 +317,64 @@ class _SubgraphLimits:
                     f"at least {limit.flops:.3g}"
                 )
                 yield number, part, why
+
+
+def _with_whole_units(answers: _Answers, assignment: Assignment, rules: AssignmentRules) -> Assignment:
+    """The same assignment, in which nodes of units that the cut has split move to another subgraph of their device, so
+    that more nodes are in a complete unit. Only by priority, because other objectives choose the cut, and within the
+    memory limits."""
+    if rules.objective is not Objective.PRIORITY:
+        return assignment
+    partition, graph = assignment.partition, assignment.model.graph
+    subgraph_of, device_of = partition.subgraph_of.copy(), assignment.affinity.device_of
+    lost = [(number, nodes) for number, nodes, _ in _incomplete(answers, assignment)]
+    for number, nodes in lost:
+        is_lost = np.zeros(graph.num_nodes, np.bool_)
+        is_lost[nodes] = True
+        units = [unit for unit in answers.units[number] if is_lost[unit].any() and (device_of[unit] == number).all()]
+        for unit in sorted(units, key=lambda unit: int(unit.max())):
+            for part in np.unique(subgraph_of[unit]).tolist():
+                moving = unit[subgraph_of[unit] != part]
+                if len(moving) and is_lost[moving].all() and _may_move(graph, subgraph_of, moving, part):
+                    subgraph_of[moving] = part
+                    break
+    kept, numbers = np.unique(subgraph_of, return_inverse=True)
+    subgraph_of = numbers.astype(np.int32)
+    if not lost or np.array_equal(subgraph_of, partition.subgraph_of):
+        return assignment
+    if broken_rule(graph, device_of, subgraph_of, ordered=True) is not None:
+        return assignment
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    cut = int(np.count_nonzero(subgraph_of[source] != subgraph_of[graph.indices]))
+    moved = dataclasses.replace(
+        assignment,
+        partition=Partition(graph, partition.policy, subgraph_of, partition.device_of[kept], cut, float(cut)),
+    )
+    if sum(len(nodes) for _, nodes, _ in _incomplete(answers, moved)) >= sum(len(nodes) for _, nodes in lost):
+        return assignment
+    if rules.limits:
+        affinity = assignment.affinity
+        needs = footprint(
+            values_of(assignment.model, units=affinity.units),
+            subgraph_of,
+            moved.partition.device_of,
+            len(affinity.devices),
+        )
+        if (needs.total > [rules.limits.get(device, np.inf) for device in affinity.devices]).any():
+            return assignment
+    return moved
+
+
+def _may_move(graph: Graph, subgraph_of: NDArray[np.int32], nodes: NDArray[np.int32], part: int) -> bool:
+    """Whether subgraphs still run in order if these nodes are in ``part``: what the nodes read is made there or before,
+    and their results are read there or later."""
+    together = set(nodes.tolist())
+    for node in together:
+        before = [maker for maker in graph.predecessors(node).tolist() if maker not in together]
+        after = [reader for reader in graph.successors(node).tolist() if reader not in together]
+        if (subgraph_of[before] > part).any() or (subgraph_of[after] < part).any():
+            return False
+    return True
 
 
 def _incomplete(answers: _Answers, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
