@@ -315,6 +315,14 @@ def test_sizes_that_the_quantizer_leaves_open_are_inferred(tmp_path: Path) -> No
     pinned = CORE.plan(model, device, pins={"d": "CPU"})  # two subgraphs with halves of one size
     assert pinned.affinity["left"] == pinned.affinity["right"] == "NPU_INT8"
     np.testing.assert_array_equal(CORE.compile_model(model, pinned)({"x": x})[0], expected)
+    # A GPU has Slice without a pattern, and the nodes that compute its bounds go along.
+    plan = CORE.plan(model, "HETERO:GPU_FP16,CPU")
+    assert plan.num_subgraphs == 1
+    pinned = CORE.plan(model, "HETERO:GPU_FP16,CPU", pins={"right": "CPU"})
+    assert {key for key, name in pinned.affinity.items() if name == "CPU"} == {"right", "e"}  # e is its bound
+    np.testing.assert_array_equal(CORE.compile_model(model, pinned)({"x": x})[0], expected)
+    pinned = CORE.plan(model, "HETERO:GPU_FP16,CPU", pins={"left|right": "CPU"})
+    assert {key for key, name in pinned.affinity.items() if name == "CPU"} == {"left", "right", *"snmhe"}
     # Neither the model nor what is compiled from it depends on whether these sizes were inferred.
     assert model.type_of(model.value_id("left")).shape == declared
     for name in ("CPU", device):

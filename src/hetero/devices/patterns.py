@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["Pattern", "find_units"]
+__all__ = ["Pattern", "find_units", "sizes_before"]
 
 _MOST_ALTERNATIVES = 2  # that a text names
 _SMALL_RANK = 1  # constants up to this rank, such as a bias, a bound or a shape, need no maker
@@ -73,6 +73,18 @@ def find_units(
                 yield np.array(unit, np.int32)
 
 
+def sizes_before(model: Model, nodes: Sequence[int], computes_sizes: NDArray[np.bool_]) -> list[int]:
+    """The nodes that compute sizes on which the inputs of these nodes depend. ``computes_sizes``: see `find_units`."""
+    found, pending = dict[int, None](), list(nodes)
+    while pending:
+        read = model.node_inputs[pending.pop()]
+        for maker in model.producer[read[read >= 0]].tolist():
+            if maker >= 0 and computes_sizes[maker] and maker not in found:
+                found[maker] = None
+                pending.append(maker)
+    return list(found)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Matcher:
     """A pattern in the operator numbers of a model."""
@@ -105,7 +117,8 @@ class _Matcher:
             readers = self._readers(chain[-1]) or []
             if not readers or not all(self.model.op_type_of[reader] in self.after for reader in readers):
                 return None
-        return list(dict.fromkeys([*makers, *chain, *readers, *self._sizes(chain)]))
+        sizes = [] if self.computes_sizes is None else sizes_before(self.model, chain, self.computes_sizes)
+        return list(dict.fromkeys([*makers, *chain, *readers, *sizes]))
 
     def _readers(self, node: int) -> list[int] | None:
         """The nodes that read the results of a node; None if one of these is an output of the model."""
@@ -135,16 +148,3 @@ class _Matcher:
                 if shape is None or len(shape) > _SMALL_RANK:
                     return None
         return makers or None
-
-    def _sizes(self, chain: Sequence[int]) -> list[int]:
-        """The nodes that compute sizes on which the inputs of a chain depend."""
-        if self.computes_sizes is None:
-            return []
-        found, pending = dict[int, None](), list(chain)
-        while pending:
-            read = self.model.node_inputs[pending.pop()]
-            for maker in self.model.producer[read[read >= 0]].tolist():
-                if maker >= 0 and self.computes_sizes[maker] and maker not in found:
-                    found[maker] = None
-                    pending.append(maker)
-        return list(found)

@@ -53,7 +53,7 @@ import hashlib
 import re
 import threading
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ from ..plugin.contract import CompiledModel, LeastSubgraph, Plugin, RemoteContex
 from ..plugin.profile import ProfileRow
 from ..plugin.request import ScratchRunner
 from .constraints import OpConstraints, refusals
-from .patterns import Pattern, find_units
+from .patterns import Pattern, find_units, sizes_before
 
 if TYPE_CHECKING:
     import onnx.defs
@@ -522,6 +522,8 @@ class ProfilePlugin(Plugin):
         is_refused[list(reasons)] = True
         found = find_units(model, patterns, sizes) if patterns else executed.units
         units = [unit for unit in found if not is_refused[unit].any()]
+        if sizes.any():
+            units += self._units_of_sizes(model, is_refused, sizes)
         lone = ~is_refused
         if units:
             lone[np.concatenate(units)] = False
@@ -537,6 +539,19 @@ class ProfilePlugin(Plugin):
             why = f"{self.profile.runs_on} runs it only together with nodes that {self.name} does not support"
             reasons.update(dict.fromkeys(np.flatnonzero(in_unit & lone).tolist(), why))
         return units
+
+    def _units_of_sizes(
+        self, model: Model, is_refused: NDArray[np.bool_], sizes: NDArray[np.bool_]
+    ) -> Iterator[NDArray[np.int32]]:
+        """Each supported node whose operator is in no pattern, with the nodes that compute sizes for it."""
+        in_pattern = frozenset().union(*(entry.operators for entry in self.profile.patterns))
+        is_alone = np.array([name not in in_pattern for name in model.op_types], np.bool_)[model.op_type_of]
+        makers = np.flatnonzero(sizes).tolist()
+        readers = {reader for maker in makers for reader in model.graph.successors(maker).tolist()}
+        for node in sorted(reader for reader in readers if is_alone[reader] and not (is_refused | sizes)[reader]):
+            unit = [node, *sizes_before(model, [node], sizes)]
+            if not is_refused[unit].any():
+                yield np.array(unit, np.int32)
 
     def create_context(self, parameters: Mapping[str, Any]) -> RemoteContext:
         return self.executing_plugin().create_context(parameters)
