@@ -170,6 +170,27 @@ def test_other_types(variant: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 65, 130), (3, 64, 64), (4, 1, 9), (5, 130, 71), (9, 0, 5), (2, 7, 0)])
+def test_blocks_of_other_types(variant: str, dtype: str, m: int, n: int, k: int) -> None:
+    """Integers wrap; a number that is not finite reaches only the sums that read it."""
+    rng = np.random.default_rng(m)
+    largest = np.iinfo(dtype).max if dtype[0] == "i" else 9
+    a, b = (rng.integers(-largest, largest, shape).astype(dtype) for shape in ((m, k), (k, n)))
+    for trans_a, trans_b in itertools.product([False, True], repeat=2):
+        with np.errstate(over="ignore"):
+            expected = a @ b
+        inputs = [np.ascontiguousarray(x.T) if trans else x for x, trans in ((a, trans_a), (b, trans_b))]
+        found = gemm(*inputs, m, n, k, variant=variant, trans_a=trans_a, trans_b=trans_b)
+        np.testing.assert_array_equal(found, expected)
+        if dtype == "float64" and k > 1 and n > 1:
+            inputs[1][(-1, 0) if trans_b else (0, -1)] = np.nan
+            found = gemm(*inputs, m, n, k, variant=variant, trans_a=trans_a, trans_b=trans_b)
+            np.testing.assert_array_equal(found[:, :-1], expected[:, :-1])
+            assert np.isnan(found[:, -1]).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("m", [1, 20])
 def test_nan_and_infinity_pass_through_relu(variant: str, m: int) -> None:
     a, b = np.ones((m, 3), np.float32), np.ones((3, 20), np.float32)
