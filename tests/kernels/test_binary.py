@@ -190,3 +190,30 @@ def test_shifts(dtype: str) -> None:
         left, right = (run(name, x, y, x.dtype, _kernels.variant()) for name in ("shift_left", "shift_right"))
         assert not left.any()
         np.testing.assert_array_equal(right, np.broadcast_to(np.where(x < 0, -1, 0), right.shape))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("largest", [4, 1 << 12, 1 << 24])
+def test_remainders_of_floats_are_exact(largest: int, variant: str) -> None:
+    """Dividends next to multiples of the divisor, whose rounded quotient can be too large, and numbers of any size."""
+    rng = np.random.default_rng(largest)
+    divisors = np.concatenate([rng.standard_normal(2000), rng.standard_normal(200) * 1e-42]).astype(np.float32)
+    dividends = (divisors * rng.integers(0, largest, len(divisors))).astype(np.float32)
+    special = np.array([0, -0.0, 1, np.inf, -np.inf, np.nan, 1e-45, 3.4e38, 1e-38, 16777216, 8388608.5, -3], np.float32)
+    grid = np.meshgrid(special, special)
+    a = np.concatenate([np.nextafter(dividends, np.float32(end)) for end in (-np.inf, 0, np.inf)] + [grid[0].ravel()])
+    b = np.concatenate([divisors] * 3 + [grid[1].ravel()])
+    order = rng.permutation(len(a))
+    for x, y in ((a, b), (-a, b), (a[order], b[order]), (a, np.float32([0.3])), (np.float32([-7.5]), b)):
+        with np.errstate(all="ignore"):
+            expected = np.fmod(x, y)
+        found = run("fmod", x, y, np.dtype(np.float32), variant)
+        np.testing.assert_array_equal(found, expected)
+        numbers = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(expected)[numbers])
+    for x, y in zip(grid[0].ravel(), grid[1].ravel(), strict=True):
+        with np.errstate(all="ignore"):
+            expected = np.fmod(x, y)
+        np.testing.assert_array_equal(
+            run("fmod", np.array([x]), np.array([y]), np.dtype(np.float32), variant), [expected]
+        )

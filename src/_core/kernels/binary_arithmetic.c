@@ -40,7 +40,33 @@ RARE_PRELU(HT_FLOAT64, f64, double, double)
 HT_SIGNED_TYPES(RARE_PRELU)
 HT_BINARY_ROW(div_f32, float, float, x / y)
 HT_BINARY_RARE_ROW(div_f64, double, double, x / y)
+#if defined(__FMA__) || defined(__aarch64__) /* fmaf is an instruction */
+/* Exact for quotients below 2^24: q is the integer part of the rounded quotient, at most one too large, and x - q * y and the
+ * corrected remainder are floats. If x is the smaller one, it is the result. */
+static inline float fmod_small(float x, float y)
+{
+    const float a = fabsf(x), b = fabsf(y), q = truncf(a / b), r = fmaf(-q, b, a);
+    return copysignf(a < b ? a : r < 0 ? r + b : r, x);
+}
+HT_BINARY_RARE_ROW(fmod_small_f32, float, float, fmod_small(x, y))
+HT_BINARY_RARE_ROW(fmod_any_f32, float, float, fmodf(x, y))
+/* The quotients of a block are examined first, so that the compiler vectorizes both loops. NaN is not below 2^24. */
+static int fmod_f32(const void *a, const void *b, void *out, int64_t n, int a_step, int b_step)
+{
+    enum { BLOCK = 256 };
+    const float *x = (const float *)a, *y = (const float *)b;
+    for (int64_t i = 0; i < n && !ht_stops_at(i); i += BLOCK) {
+        const int64_t count = n - i < BLOCK ? n - i : BLOCK;
+        int large = 0;
+        for (int64_t k = i; k < i + count; k++)
+            large |= !(fabsf(x[k * a_step] / y[k * b_step]) < 0x1p24f);
+        (large ? fmod_any_f32 : fmod_small_f32)(x + i * a_step, y + i * b_step, (float *)out + i, count, a_step, b_step);
+    }
+    return HT_OK;
+}
+#else
 HT_BINARY_RARE_ROW(fmod_f32, float, float, fmodf(x, y))
+#endif
 HT_BINARY_RARE_ROW(fmod_f64, double, double, fmod(x, y))
 
 /* Integer division and powers are defined for the types that X lists; narrower types are converted. */
