@@ -246,7 +246,7 @@ def test_rows_do_not_depend_on_their_neighbors(variant: str) -> None:
 def test_few_rows_by_a_matrix_in_place(variant: str, trans_b: bool, k: int) -> None:
     """At any address; a number that is not finite reaches only the sums that read it."""
     rng = np.random.default_rng(k)
-    for m, n in itertools.product((1, 2, 3), (1, 15, 16, 17, 32, 70)):
+    for m, n in itertools.product((1, 2, 3, 5), (1, 15, 16, 17, 70)):
         for offset in (0, 3):
             a = rng.standard_normal((m, k)).astype(np.float32)
             b = np.frombuffer(bytearray(4 * (k * n + offset)), np.float32)[offset:].reshape(

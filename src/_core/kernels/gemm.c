@@ -250,16 +250,20 @@ static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64
 /* Columns [col0, col1) of one product; col0 is a multiple of HT_PANEL. */
 static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
-    const int few = p->rows <= 3 && !p->parts;
-    const int packed = few && p->b_packed, dots = few && !packed && p->trans_b && p->a_k == 1;
-    const int rows = p->rows == 1 && !p->b_packed && !p->trans_b; /* with more rows, tiles are faster */
-    const int64_t step = rows ? ROW_COLUMNS : SOME_COLUMNS;
-    if (packed || dots || rows)
+    const int in_place = !p->b_packed && !p->parts, few = p->rows <= 3 && !p->parts;
+    void (*product)(const ht_gemm_product *, int64_t, int64_t) =
+        few && p->b_packed                             ? ht_gemv_packed
+        : in_place && p->k == 1                        ? ht_gemv_outer
+        : in_place && few && p->trans_b && p->a_k == 1 ? ht_gemv_dot
+        : in_place && p->rows == 1 && !p->trans_b      ? ht_gemv_rows /* with more rows, tiles are faster */
+                                                       : NULL;
+    const int64_t step = product == ht_gemv_rows ? ROW_COLUMNS : SOME_COLUMNS;
+    if (product)
         for (int64_t from = col0; from < col1; from += step) {
             const int64_t to = ht_min64(col1, from + step);
             if (ht_paced_stop(left, p->m * (to - from) * p->k))
                 return;
-            (packed ? ht_gemv_packed : dots ? ht_gemv_dot : ht_gemv_rows)(p, from, to);
+            product(p, from, to);
         }
     else
         (p->tiled ? in_tiles : in_blocks)(p, col0, col1, left);

@@ -29,13 +29,15 @@ typedef struct {
 } ht_gemm_product;
 
 /* Columns [col0, col1) for one to three rows of A. B is packed; for `dot`, a row-major B[n][k], and A is row-major; for
- * `rows`, a row-major B[k][n], and A has one row. They apply only the clipping of the activation. */
+ * `rows`, a row-major B[k][n], and A has one row; for `outer`, k is 1, and A has any number of rows. They apply only the clipping of the activation. */
 #define ht_gemv_packed HT_SHARED(gemv_packed)
 void ht_gemv_packed(const ht_gemm_product *p, int64_t col0, int64_t col1);
 #define ht_gemv_dot HT_SHARED(gemv_dot)
 void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1);
 #define ht_gemv_rows HT_SHARED(gemv_rows)
 void ht_gemv_rows(const ht_gemm_product *p, int64_t col0, int64_t col1);
+#define ht_gemv_outer HT_SHARED(gemv_outer)
+void ht_gemv_outer(const ht_gemm_product *p, int64_t col0, int64_t col1);
 
 /* The whole call for a type other than float32. p: sizes and strides; B is not packed. alpha, beta: as in the call. */
 #define ht_multiply_plain HT_SHARED(multiply_plain)

@@ -245,3 +245,20 @@ void ht_gemv_rows(const ht_gemm_product *p, int64_t col0, int64_t col1)
         write_sums(p, 0, j, left, p->k == 0 ? vf_set1(0.0f) : vf_load_n(p->y + j, left));
     }
 }
+
+/* Any number of rows if k is 1: products without sums. */
+void ht_gemv_outer(const ht_gemm_product *p, int64_t col0, int64_t col1)
+{
+    const ht_epilogue *e = &p->epilogue;
+    const int is_plain = e->alpha == 1 && !e->bias && !e->addend && e->low == -INFINITY && e->high == INFINITY;
+    for (int64_t i = 0; i < p->m; i++) {
+        const vf x = vf_set1(p->a[i * p->a_row]);
+        int64_t j = col0;
+        for (; is_plain && j + VF_LANES <= col1; j += VF_LANES)
+            vf_store(p->y + i * p->n + j, x * vf_load(p->b + j));
+        for (; j < col1; j += VF_LANES) {
+            const int64_t left = ht_min64(VF_LANES, col1 - j);
+            write_sums(p, i, j, left, x * vf_load_n(p->b + j, left));
+        }
+    }
+}
