@@ -64,6 +64,7 @@ cdef enum:
     MOST_FREE = 256             # blocks that are free at a time
     MEASURED_BYTES = 1 << 28    # of the smallest buffer that is compared with the memory of the machine
 
+cdef object np_ascontiguousarray = np.ascontiguousarray
 cdef object np_empty = np.empty
 cdef object np_ndarray = np.ndarray
 
@@ -1397,6 +1398,69 @@ cdef int _run_bound_step(void *context, int32_t number) noexcept nogil:
     if step.least_ns < 0 or taken < step.least_ns:
         step.least_ns = taken
     return 0
+
+
+@cython.final
+cdef class Route:
+    """Programs that follow each other in every run in which each holds for the values before it, with what happens between
+    them. The values of a run are in slots; those of the inputs come first.
+
+    ``steps``: for each program, its workspace; the slots of its inputs and of its outputs; known arrays, as (slot, array);
+    reshaped values, as (slot, source, shape, whether the source may not be contiguous), where a shape that depends on sizes
+    is the number of a tensor of the program; a function of the values to call afterward, or None; and the slots whose
+    values no later step reads. ``outputs``: the slots of the results; None if further programs follow. ``cancellation``: is
+    checked before each program.
+    """
+
+    cdef tuple steps, outputs
+    cdef int num_slots
+    cdef object cancellation
+    cdef readonly int done      # programs of the last run that held
+    cdef public list values     # of the last run, if some programs held, but not all; None otherwise
+
+    def __init__(self, tuple steps not None, int num_slots, tuple outputs, cancellation):
+        self.steps, self.num_slots, self.outputs, self.cancellation = steps, num_slots, outputs, cancellation
+
+    def run(self, inputs):
+        """The results; None if a program does not hold, an input is not exactly a NumPy array, or further programs follow.
+        Then ``done`` programs have run, with all that follows each, and ``values`` has their values."""
+        cdef Workspace workspace
+        cdef int position
+        cdef list values
+        cdef tuple step
+        for array in inputs:
+            if type(array) is not np_ndarray:
+                self.done = 0
+                return None
+        self.done, self.values = 0, None
+        values = list(inputs)
+        values.extend([None] * (self.num_slots - len(values)))
+        for step in self.steps:
+            if self.cancellation.requested:
+                self.cancellation.check()
+            workspace = <Workspace> step[0]
+            results = workspace.run_checked([values[position] for position in <tuple> step[1]], None)
+            if results is None:
+                self.values = values if self.done else None
+                return None
+            for slot, array in zip(<tuple> step[2], results):
+                values[slot] = array
+            for slot, array in <tuple> step[3]:
+                values[slot] = array
+            for slot, source, shape, is_any in <tuple> step[4]:
+                array = values[source]
+                if is_any:
+                    array = np_ascontiguousarray(array)
+                values[slot] = array.reshape(workspace.shape(shape) if isinstance(shape, int) else shape)
+            if step[5] is not None:
+                step[5](values)
+            for slot in <tuple> step[6]:
+                values[slot] = None
+            self.done += 1
+        if self.outputs is None:
+            self.values = values
+            return None
+        return [values[position] for position in self.outputs]
 
 
 @cython.final

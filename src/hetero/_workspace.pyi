@@ -1,6 +1,6 @@
 # Types only. The docstrings are in src/_core/_workspace.pyx, where help() finds them.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -73,6 +73,30 @@ class Iterations:
         iteration: int,
         stop: int,
     ) -> bool: ...
+
+@final
+class Route:
+    done: int
+    values: list[Any] | None
+    def __init__(
+        self,
+        steps: tuple[
+            tuple[
+                Workspace,
+                tuple[int, ...],
+                tuple[int, ...],
+                tuple[tuple[int, np.ndarray[Any, Any]], ...],
+                tuple[tuple[int, int, tuple[int, ...] | int, bool], ...],
+                Callable[[list[Any]], None] | None,
+                tuple[int, ...],
+            ],
+            ...,
+        ],
+        num_slots: int,
+        outputs: tuple[int, ...] | None,
+        cancellation: Any,
+    ) -> None: ...
+    def run(self, inputs: Sequence[Any]) -> list[Any] | None: ...
 
 @final
 class BoundSteps:

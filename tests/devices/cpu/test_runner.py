@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from hetero import Core, InferenceError
+from hetero import Cancelled, Core, InferenceError
 from hetero.devices.cpu import runner
 from hetero.devices.cpu.plugin import CpuModel, CpuPlugin
 from hetero.devices.cpu.runner import MAX_PLANS
@@ -301,6 +301,45 @@ def test_a_run_that_repeats_the_last_one(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(request, "_checked", None)  # repeated runs need no checks
     request.infer(feeds)
     request.infer({"n": np.array(2), "x": np.array([0, 9, 8], np.float32)})
+
+
+def test_a_repeated_run_goes_on_where_a_program_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node in Python runs once in each inference, also if sizes after it change. A known run needs no planning, and a
+    request to cancel ends it before its next program."""
+    proto = onnx.parser.parse_model(f"""{HEAD} g (int64 n, float[a] x) => (float[b] z, int64[1, c] t) {{
+        y = {LOOP}  z = Neg (y)  s = NonZero (z)  t = Add (s, s)
+    }}""")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    own = compiled(proto).create_runner()
+    assert isinstance(own, runner.CpuRunner)
+    calls, cancels = [], False
+    run_nested = runner.run_nested
+
+    def noting(*arguments: Any) -> Any:
+        calls.append(1)
+        results = run_nested(*arguments)
+        if cancels:
+            own.cancellation.request()
+        return results
+
+    monkeypatch.setattr(runner, "run_nested", noting)
+    for n, x in ((2, [1, 0, 3]), (2, [1, 0, 3]), (1, [1, 0]), (1, [0, 2]), (0, []), (3, [1, 2, 0]), (0, [2]), (2, [0])):
+        inputs = [np.array(n), np.array(x, np.float32)]
+        calls.clear()
+        found = own.run(inputs)
+        assert len(calls) == 1
+        for array, wanted in zip(found, session.run(None, dict(zip("nx", inputs, strict=True))), strict=True):
+            assert (array.dtype, array.shape, array.tolist()) == (wanted.dtype, wanted.shape, wanted.tolist())
+    own.run(inputs)
+    with monkeypatch.context() as patch:
+        patch.setattr(own, "_run_segments", None)
+        assert own.run_again(inputs) is not None
+        cancels = True
+        with pytest.raises(Cancelled):
+            own.run_again(inputs)
+    cancels = False
+    own.cancellation.clear()
+    assert [array.tolist() for array in own.run(inputs)] == [array.tolist() for array in found]
 
 
 def test_a_run_that_fails_in_a_later_segment_leaves_the_request_usable() -> None:

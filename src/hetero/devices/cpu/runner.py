@@ -7,14 +7,14 @@ import functools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
-from ..._workspace import Arena, Iterations, StopFlag, Workspace
+from ..._workspace import Arena, Iterations, Route, StopFlag, Workspace
 from ...errors import Cancelled, HeteroError, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
@@ -308,6 +308,8 @@ class CpuRunner:
         self._single: Workspace | None = None  # if one program computed all outputs of the last run
         self._whole: Workspace | None = None  # the same, if its results are the outputs as they are
         self._results: Sequence[_Result] = ()  # otherwise, how the outputs follow from its results
+        self._route: Route | None = None  # the first segments of the last run, as far as they may repeat
+        self._slots: dict[int, int] = {}  # value -> its slot in the route
         self._dtypes: Sequence[np.dtype[Any]] | None = None  # of the last run's outputs, if it can be repeated
         self._iterations: Iterations | None = None  # the last ones, if this runner runs a Loop's or Scan's body
         self._repeated: dict[int, Iterations | None] = {}  # id of a segment of `_workspaces` -> its iterations
@@ -330,7 +332,8 @@ class CpuRunner:
                 results = self._single.run(inputs)
                 if results is not None:
                     return results if self._whole is not None else self._outputs(inputs, results)
-            return self._run_segments(inputs)
+            outputs = None if self._route is None else self._follow(self._route, inputs)
+            return self._run_segments(inputs) if outputs is None else outputs
         except InferenceError as error:
             raise self.named(error) from error.__cause__
 
@@ -366,14 +369,18 @@ class CpuRunner:
         try:
             if self._whole is not None:
                 return self._whole.run_again(inputs)
-            results = (self._single or self._path[0].workspace).run_again(inputs)
-            if results is None:
+            outputs: Sequence[Any] | None
+            if self._single is not None:
+                results = self._single.run_again(inputs)
+                outputs = None if results is None else self._outputs(inputs, results)
+            else:
+                outputs = None if self._route is None else self._follow(self._route, inputs)
+            if outputs is None:
                 return None
-            outputs = self._run_segments(inputs, results) if self._single is None else self._outputs(inputs, results)
         except InferenceError as error:
             raise self.named(error) from error.__cause__
         if [getattr(output, "dtype", None) for output in outputs] != self._dtypes:  # a node in Python decides on them
-            self._dtypes = None
+            self._dtypes = self._route = None
             return None
         return owned(outputs, inputs)
 
@@ -387,18 +394,33 @@ class CpuRunner:
             return error
         return inference_error(f"{self._device}: inference failed: {error}", error)
 
-    def _run_segments(
-        self, inputs: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]] | None = None
-    ) -> Sequence[NDArray[Any]]:
-        """``results``: of the first segment of the last run for these inputs, if it has run already."""
-        planner, path = self._plans.planner, self._path
-        arrays: dict[int, NDArray[Any]] = dict(zip(planner.input_ids, inputs, strict=True))
+    def _follow(self, route: Route, inputs: Sequence[Any]) -> Sequence[Any] | None:
+        """The outputs of a run that repeats the segments of the route, and plans again from the first one on that does
+        not hold. None if nothing has run."""
         self.host_times.clear()
-        segment, place = None, 0
+        outputs = route.run(inputs)
+        if outputs is None and route.values is not None:
+            place, values, route.values = route.done, route.values, None
+            arrays = {value: values[self._slots[value]] for value in self._path[place - 1].segment.handed_on}
+            return self._run_segments(inputs, arrays, place)
+        return outputs
+
+    def _run_segments(
+        self, inputs: Sequence[NDArray[Any]], arrays: dict[int, NDArray[Any]] | None = None, place: int = 0
+    ) -> Sequence[NDArray[Any]]:
+        """``arrays``: what the last of the first ``place`` segments of the last run has handed on, if they have run
+        for these inputs."""
+        planner, path = self._plans.planner, self._path
+        segment: Segment | None
+        if arrays is None:
+            arrays, segment = dict(zip(planner.input_ids, inputs, strict=True)), None
+            self.host_times.clear()
+        else:
+            segment = path[place - 1].segment
         while True:
             self.cancellation.check()
-            before = segment
-            if results is None and place < len(path) and path[place].is_repeated:  # most often it holds again
+            before, results = segment, None
+            if place < len(path) and path[place].is_repeated:  # most often it holds again
                 step = path[place]
                 results = step.workspace.run([arrays[value] for value in step.segment.inputs])
             if results is None:
@@ -408,7 +430,7 @@ class CpuRunner:
                 )
                 if place == len(path) or path[place].segment is not segment:
                     path[place:] = [_Step(segment, self._workspace_of(segment), _follows_again(before, segment))]
-                    self._single = self._whole = self._dtypes = None
+                    self._single = self._whole = self._dtypes = self._route = None
                 results = path[place].workspace.run([arrays[value] for value in segment.inputs])
             assert results is not None, "planned for these shapes and dtypes"
             segment, workspace, _ = path[place]
@@ -420,14 +442,14 @@ class CpuRunner:
                 arrays[value] = np.ascontiguousarray(arrays[source]).reshape(shape)
             if segment.host >= 0:
                 self._run_host(segment.host, arrays)
-            place, results = place + 1, None
+            place += 1
             if segment.next_node < 0:
                 break
             arrays = {value: arrays[value] for value in segment.handed_on}
         del path[place:]
         self._most_segments = max(self._most_segments, place)
         outputs = [arrays[value] for value in planner.output_ids]
-        if self._dtypes is None:
+        if self._dtypes is None and self._route is None:
             self._note(outputs)
         return outputs
 
@@ -444,6 +466,56 @@ class CpuRunner:
                 self._whole = last.workspace
             else:
                 self._results = [_Result.of(last.segment, value) for value in planner.output_ids]
+        else:
+            self._route = self._route_of_path()
+
+    def _route_of_path(self) -> Route | None:
+        """The first segments of the last run, up to one that may not follow again."""
+        planner = self._plans.planner
+        slots = self._slots = {value: slot for slot, value in enumerate(planner.input_ids)}
+        live, steps = set(slots), []
+        for segment, workspace, is_repeated in self._path:
+            if not is_repeated:
+                break
+            reads = tuple(slots[value] for value in segment.inputs)
+            outputs = [*segment.outputs, *segment.known, *segment.aliases]
+            host = None
+            if segment.host >= 0:
+                plan = planner.nodes[segment.host]
+                sources = [self._host_source(value, live.union(outputs)) for value in plan.inputs]
+                outputs += [value for value in plan.outputs if value >= 0]
+            for value in outputs:
+                slots.setdefault(value, len(slots))
+            if segment.host >= 0:
+                host = functools.partial(
+                    self._run_host_in_slots,
+                    segment.host,
+                    [(slots.get(value, -1), constant, labels) for value, constant, labels in sources],
+                    [slots.get(value, -1) for value in plan.outputs],
+                )
+            live.update(outputs)
+            dropped = live.difference(segment.handed_on if segment.next_node >= 0 else live)
+            live -= dropped
+            aliases = [
+                (slots[value], slots[source], shape, source not in segment.outputs)
+                for value, (source, shape) in segment.aliases.items()
+            ]
+            steps.append(
+                (
+                    workspace,
+                    reads,
+                    tuple(slots[value] for value in segment.outputs),
+                    tuple((slots[value], array) for value, array in segment.known.items()),
+                    tuple(aliases),
+                    host,
+                    tuple(slots[value] for value in dropped),
+                )
+            )
+        if not steps:
+            return None
+        is_whole = len(steps) == len(self._path)
+        results = tuple(slots[value] for value in planner.output_ids) if is_whole else None
+        return Route(tuple(steps), len(slots), results, self.cancellation)
 
     def _begins_with_last(self) -> bool:
         """Whether the last segment can run without the segments before it: they compute nothing and hand on only the
@@ -476,20 +548,37 @@ class CpuRunner:
         """Whether a segment holds for the sizes of these values."""
         return self._workspace_of(segment).fits([arrays[value] for value in segment.inputs])
 
+    def _host_source(self, value: int, known: Collection[int]) -> tuple[int, NDArray[Any] | None, NDArray[Any] | None]:
+        """Where a node in Python finds an operand: a value that is ``known``, or -1 and a constant or None; and the
+        strings that it numbers, or None."""
+        planner = self._plans.planner
+        if value in known:
+            return value, None, planner.labels.get(value)
+        constant = planner.constant(value) if value >= 0 else None
+        return -1, None if constant is None else constant.data, None
+
     def _run_host(self, node: int, arrays: dict[int, NDArray[Any]]) -> None:
         """Run a control-flow node or a custom operator in Python; adds its outputs to ``arrays``."""
-        planner = self._plans.planner
-        plan = planner.nodes[node]
-        operands: list[NDArray[Any] | None] = []
-        for value in plan.inputs:
-            array = arrays.get(value)
-            if array is None and value >= 0:
-                constant = planner.constant(value)
-                array = None if constant is None else constant.data
-            elif value in planner.labels:
-                array = planner.labels[value][array]
-            operands.append(array)
+        plan = self._plans.planner.nodes[node]
+        sources = [self._host_source(value, arrays) for value in plan.inputs]
+        results = self._host_results(node, [_operand(arrays, *source) for source in sources])
+        arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
 
+    def _run_host_in_slots(
+        self,
+        node: int,
+        sources: Sequence[tuple[int, NDArray[Any] | None, NDArray[Any] | None]],
+        fills: Sequence[int],
+        values: list[Any],
+    ) -> None:
+        """As `_run_host`, for values in slots: -1 for none."""
+        results = self._host_results(node, [_operand(values, *source) for source in sources])
+        for slot, result in zip(fills, results, strict=False):
+            if slot >= 0:
+                values[slot] = result
+
+    def _host_results(self, node: int, operands: Sequence[NDArray[Any] | None]) -> Sequence[NDArray[Any]]:
+        plan = self._plans.planner.nodes[node]
         if self._timed:
             wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
         if plan.operator.custom is not None:
@@ -500,7 +589,7 @@ class CpuRunner:
             results = run_nested(plan, operands, _Bodies(self, node, operands), self.cancellation)
         if self._timed:
             self.host_times[node] = (time.perf_counter_ns() - wall, time.thread_time_ns() - cpu)
-        arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
+        return results
 
     def body(self, node: int, graph: int) -> tuple[CpuRunner, tuple[int, ...]]:
         """The runner of a body of a control-flow node, and the positions among the node's inputs of the captured values
@@ -633,6 +722,11 @@ class _Result:
         if source in segment.outputs:
             return cls(None, -1, segment.outputs.index(source), shape)
         return cls(None, segment.inputs.index(source), -1, shape)
+
+
+def _operand(values: Any, at: int, constant: NDArray[Any] | None, labels: NDArray[Any] | None) -> NDArray[Any] | None:
+    value: NDArray[Any] | None = constant if at < 0 else values[at]
+    return value if labels is None or value is None else labels[value]
 
 
 def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequence[NDArray[Any]]:
