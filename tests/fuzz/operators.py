@@ -25,6 +25,7 @@ from onnx import helper, numpy_helper
 import hetero.devices.cpu.plugin  # noqa: F401  registers the operators
 from fuzz.differential import LOG_SOFTMAX, Case, Known
 from hetero.devices.cpu.registry import OPERATORS, find
+from hetero.devices.template.corrections import resizing
 
 __all__ = ["DRAWS", "ELSEWHERE", "FUNCTIONS", "KNOWN", "case"]
 
@@ -2115,6 +2116,53 @@ def _divides_by_zero(case: Case) -> bool:
     )
 
 
+def _resizes(case: Case, coordinates: bytes) -> bool:
+    return _is("Resize")(case) and _attributes(case).get("coordinate_transformation_mode") == coordinates
+
+
+def _target(case: Case) -> tuple[Sequence[int], list[float], list[int]]:
+    """The axes that Resize names, their scales, and their lengths in the result."""
+    x, attributes = _operands(case, 0)[0], _attributes(case)
+    axes = [axis % x.ndim for axis in attributes.get("axes", range(x.ndim))]
+    scales, sizes = ([array for array in _operands(case, place) if array.size] for place in (2, 3))
+    policy = attributes.get("keep_aspect_ratio_policy", b"stretch").decode()
+    return axes, *resizing.target(x, axes, scales[0] if scales else None, sizes[0] if sizes else None, policy)
+
+
+def _crops_without_scaling(case: Case) -> bool:
+    """Whether Resize takes a region of an axis whose length it keeps."""
+    if not _resizes(case, b"tf_crop_and_resize"):
+        return False
+    region = _operands(case, 1)[0].reshape(2, -1).T
+    axes, _, lengths = _target(case)
+    return any(
+        length == _operands(case, 0)[0].shape[axis] and tuple(bounds) != (0, 1)
+        for axis, length, bounds in zip(axes, lengths, region, strict=True)
+    )
+
+
+def _resizes_ties(case: Case) -> bool:
+    """Whether a coordinate of Resize lies, up to rounding, between two nearest elements or on an end of the axis."""
+    attributes = _attributes(case)
+    mode = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    nearest, crops = attributes.get("mode", b"nearest") == b"nearest", mode == "tf_crop_and_resize"
+    if not _is("Resize")(case) or not (nearest or crops) or mode == "tf_half_pixel_for_nn":
+        return False
+    shift = 0.5 if nearest and attributes.get("nearest_mode", b"round_prefer").startswith(b"round") else 0.0
+    axes, scales, lengths = _target(case)
+    region = _operands(case, 1)[0].reshape(2, -1).T if crops else [None] * len(axes)
+    for axis, scale, length, bounds in zip(axes, scales, lengths, region, strict=True):
+        size = _operands(case, 0)[0].shape[axis]
+        places = resizing.coordinates(mode, size, length, scale, bounds, np.float64)
+        distance = np.abs(places + shift - np.rint(places + shift)) if nearest else np.ones(length)
+        if crops:
+            distance = np.minimum(distance, np.minimum(np.abs(places), np.abs(places - (size - 1))))
+        is_rounded = float(np.float32(scale)) != scale
+        if ((distance < 1e-5) & (is_rounded | (distance > 0))).any():
+            return True
+    return False
+
+
 KNOWN: tuple[Known, ...] = (
     Known("onnxruntime", LOG_SOFTMAX.reason, lambda case: _is("LogSoftmax")(case) and _constants_extreme(case)),
     Known(
@@ -2196,6 +2244,47 @@ KNOWN: tuple[Known, ...] = (
             and any(a.s == b"align_corners" for a in case.model.graph.node[0].attribute)
             and (not case.model.graph.node[0].input[3:] or _keeps_ratio(case))
         ),
+    ),
+    Known(
+        "onnxruntime",
+        "its tf_crop_and_resize ignores the region of an axis that keeps its length; ONNX's text and onnx.reference do "
+        "not",
+        _crops_without_scaling,
+    ),
+    Known(
+        "onnxruntime",
+        "its cubic tf_crop_and_resize of images whose last axis is the channels extrapolates at the wrong elements",
+        lambda case: (
+            _resizes(case, b"tf_crop_and_resize")
+            and _attributes(case)["mode"] == b"cubic"
+            and _operands(case, 0)[0].ndim == 4
+            and any(axis == 1 and scale != 1 for axis, scale in zip(*_target(case)[:2], strict=True))
+        ),
+    ),
+    Known(
+        "onnxruntime",
+        "it converts a negative extrapolation_value to an unsigned type as C does, which is undefined there",
+        lambda case: (
+            _resizes(case, b"tf_crop_and_resize")
+            and "uint8" in _types(case)
+            and _attributes(case).get("extrapolation_value", 0) < 0
+        ),
+    ),
+    Known(
+        "onnxruntime",
+        "its coordinates have other rounding errors, which decide which of two elements is the nearest",
+        _resizes_ties,
+    ),
+    Known(
+        "onnxruntime",
+        "its InstanceNormalization adds products that cancel, so that elements near the mean lose digits",
+        _is("InstanceNormalization"),
+        lambda difference: abs(np.subtract(*_differing(difference))) < 1e-3,
+    ),
+    Known(
+        "TEMPLATE",
+        "onnx.reference rounds each step of InstanceNormalization to a half type, and so loses the variance",
+        lambda case: _is("InstanceNormalization")(case) and bool(_types(case) & {"bfloat16", "float16"}),
     ),
     Known(
         "onnxruntime",

@@ -373,3 +373,64 @@ def test_elements_of_weight_0_do_not_matter(mode: str, bad: float, shape: tuple[
     found = run(model([node], {"x": x, "s": sizes}, ["y"], 17), {"x": x, "s": sizes})[0]
     np.testing.assert_array_equal(found[:, :, [0, 2, 6, 8]], x[:, :, [0, 1, 3, 4]])
     assert not np.isfinite(found[:, :, 3:6]).any()
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+@pytest.mark.parametrize(
+    ("policy", "shape", "sizes", "expected"),
+    [
+        ("not_smaller", (6, 3), [7, 1], (7, 4)),
+        ("not_larger", (6, 27), [7, 99], (7, 32)),
+    ],
+)
+def test_lengths_that_keep_the_ratio_round_halves_up(
+    device: str, policy: str, shape: tuple[int, ...], sizes: list[int], expected: tuple[int, ...]
+) -> None:
+    """7 / 6 of 3 is 3.5; in float32, it is less."""
+    feeds = {"x": np.zeros(shape, np.float32), "n": np.array(sizes, np.int64)}
+    attributes: dict[str, Any] = {"mode": "nearest", "keep_aspect_ratio_policy": policy}
+    proto = model([helper.make_node("Resize", ["x", "", "", "n"], ["y"], **attributes)], feeds, ["y"], 18)
+    (made,) = Core().compile_model(proto, device)(feeds).values()
+    assert made.shape == expected
+
+
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [("uint8", -2.0, 0), ("uint8", 1e9, 255), ("int8", -2.7, -2), ("int64", 3e38, 2**63 - 1), ("float32", -2.5, -2.5)],
+)
+def test_values_beyond_the_region_are_saturated(device: str, dtype: str, value: float, expected: float) -> None:
+    x = np.arange(1, 5).astype(dtype)
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize"}
+    made = resized(x, [1.0], device, r=[0.0, 2.0], extrapolation_value=value, **attributes)
+    np.testing.assert_array_equal(made, np.array([1, 3, expected, expected], dtype))
+
+
+@pytest.mark.parametrize(
+    ("x", "scales", "attributes"),
+    [
+        ((4, 1, 7, 7), [1, 1, 1, 1.5], {"coordinate_transformation_mode": "half_pixel_symmetric", "mode": "cubic"}),
+        ((5, 6), [1, 0.2], {"coordinate_transformation_mode": "pytorch_half_pixel", "antialias": 1, "mode": "linear"}),
+        ((5, 6), [1, 0.2], {"coordinate_transformation_mode": "pytorch_half_pixel", "antialias": 1, "mode": "cubic"}),
+        (
+            (2, 9),
+            [1, 0.6],
+            {
+                "coordinate_transformation_mode": "tf_crop_and_resize",
+                "antialias": 1,
+                "mode": "linear",
+                "r": [0, 0.1, 1, 1.3],
+                "extrapolation_value": -2.0,
+            },
+        ),
+    ],
+)
+def test_template_interpolates_where_the_reference_differs(
+    x: tuple[int, ...], scales: list[float], attributes: dict[str, Any]
+) -> None:
+    """onnx.reference reads a neighbor if a coordinate is an integer up to rounding, and other elements if the length or
+    the coordinate of one element is special, with antialias."""
+    data = np.random.default_rng(1).standard_normal(x).astype(np.float32)
+    expected, found = (resized(data, scales, device, **attributes) for device in ("ORT", "TEMPLATE"))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(resized(data, scales, "CPU", **attributes), expected, rtol=0, atol=1e-5)

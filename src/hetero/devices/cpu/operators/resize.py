@@ -167,9 +167,17 @@ def _resize(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
             outside = beyond if outside is None else binary(context, "or", outside, beyond)
     result = _apply(context, x, tables)
     if outside is not None and (outside.data is None or outside.data.any()):
-        filler = context.scalar(node.get("extrapolation_value", 0.0), x.dtype)
+        filler = context.scalar(_filler(node.get("extrapolation_value", 0.0), x.dtype), x.dtype)
         result = context.call("where", [outside, filler, result], result.shape, x.dtype)
     return [_rounded(context, result, dtype)]
+
+
+def _filler(value: float, dtype: np.dtype[Any]) -> float:
+    """The value beyond the region: without its fraction and saturated in an integer type."""
+    if dtype.kind not in "iu":
+        return value
+    limits = np.iinfo(dtype)
+    return min(max(int(np.nan_to_num(value)), limits.min), limits.max)
 
 
 def _widened(context: Context, node: Node, x: Value) -> Value:
@@ -233,9 +241,15 @@ def _target(
         raise InferenceError(f"cannot resize an empty axis of shape {list(x.shape)}")
     if policy == b"stretch" or not sizes:
         return [None] * len(axes), lengths
-    scales = [length / size for length, size in zip(lengths, sizes, strict=True)]
-    scale = single(min(scales) if policy == b"not_larger" else max(scales))
-    return [scale] * len(axes), [_scaled(1, math.floor(scale * size + 0.5)) for size in sizes]
+    # The lengths are exact, because float32 puts halves, which round up, on either side.
+    length, size = lengths[0], sizes[0]
+    for other_length, other_size in zip(lengths[1:], sizes[1:], strict=True):
+        if (other_length * size < length * other_size) == (policy == b"not_larger"):
+            length, size = other_length, other_size
+    results = [(2 * length * own + size) // (2 * size) for own in sizes]
+    if any(result > _MAX_LENGTH for result in results):
+        raise InferenceError(f"sizes {lengths} and {policy.decode()} make an axis of shape {list(x.shape)} too long")
+    return [single(length / size)] * len(axes), results
 
 
 def _bits(scale: float | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,18 @@ from onnx.reference.ops import load_op
 
 from .table import Corrections
 
-__all__ = ["CORRECTIONS"]
+__all__ = ["CORRECTIONS", "coordinates", "target"]
 
 UpstreamResize: Any = load_op("", "Resize", None)
 
 
 class Resize(UpstreamResize):  # type: ignore[misc]
-    # In nearest mode, onnx.reference computes coordinates in double precision, where 1.5 / 0.6f - 0.5 is not 2, and so
-    # selects other elements than all backends, which use float32. It also treats an integer coordinate as the one
-    # before. For tf_crop_and_resize it uses the unrounded length that the scales give instead of the result's length,
-    # and so reads other elements. For pytorch_half_pixel it takes -0.5 as the coordinate where one element is left, the
-    # specification 0. It fails for negative axes. Found by comparing with onnxruntime over coordinate modes and
-    # roundings.
+    # onnx.reference computes the coordinates of nearest mode in double precision, where 1.5 / 0.6f - 0.5 is not 2, and
+    # so selects other elements than all backends, which use float32. In linear and cubic mode it looks for neighbors
+    # by coordinates of the padded axis, and reads other elements where a coordinate rounds to an integer there. For
+    # tf_crop_and_resize it uses the unrounded length that the scales give. For pytorch_half_pixel it takes -0.5 as the
+    # coordinate where one element is left, the specification 0. It fails for negative axes. Found by comparing with
+    # onnxruntime over coordinate modes and roundings.
 
     def _run(
         self,
@@ -40,14 +41,7 @@ class Resize(UpstreamResize):  # type: ignore[misc]
             attributes["axes"] = [axis % x.ndim for axis in attributes["axes"]]
         if mode == "nearest":
             return (_nearest(x, roi, scales, sizes, **attributes),)
-        coordinate_mode = attributes.get("coordinate_transformation_mode")
-        if (
-            coordinate_mode in ("tf_crop_and_resize", "pytorch_half_pixel")
-            and not attributes.get("antialias")
-            and x.size
-        ):
-            if coordinate_mode == "tf_crop_and_resize" and roi is None:
-                raise ValueError("tf_crop_and_resize requires a roi")
+        if x.size:
             return (_interpolated(x, roi, scales, sizes, mode, **attributes),)
         result: tuple[np.ndarray, ...] = super()._run(x, roi, scales, sizes, mode=mode, **attributes)
         return result
@@ -67,13 +61,13 @@ def _nearest(
 ) -> np.ndarray:
     """``x`` resized by selecting elements, one axis after the other."""
     resized_axes = list(range(x.ndim) if axes is None else axes)
-    factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
+    factors, lengths = target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
     result = x
     outside = np.zeros((), np.bool_)
     for position, axis in enumerate(resized_axes):
         region = None
         if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None and roi.size:
-            region = (np.float32(roi[position]), np.float32(roi[position + len(resized_axes)]))
+            region = (roi[position], roi[position + len(resized_axes)])
         size = x.shape[axis]
         places = coordinates(coordinate_transformation_mode, size, lengths[position], factors[position], region)
         rounding = nearest_mode
@@ -84,6 +78,9 @@ def _nearest(
             beyond = (places < 0) | (places > size - 1)
             outside = outside | beyond.reshape(-1, *(1,) * (x.ndim - axis - 1))
     if outside.any():
+        if x.dtype.kind in "iu":
+            limits = np.iinfo(x.dtype)
+            extrapolation_value = min(max(int(np.nan_to_num(extrapolation_value)), limits.min), limits.max)
         result = np.where(outside, np.asarray(extrapolation_value, x.dtype), result)
     return result
 
@@ -95,6 +92,7 @@ def _interpolated(
     sizes: np.ndarray | None,
     mode: str,
     axes: Sequence[int] | None = None,
+    antialias: int = 0,
     coordinate_transformation_mode: str = "half_pixel",
     cubic_coeff_a: float = -0.75,
     exclude_outside: int = 0,
@@ -104,24 +102,23 @@ def _interpolated(
 ) -> np.ndarray:
     """Interpolates ``x``, or its region ``roi`` for tf_crop_and_resize, one axis after the other."""
     resized_axes = list(range(x.ndim) if axes is None else axes)
-    factors, lengths = _target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
+    factors, lengths = target(x, resized_axes, scales, sizes, keep_aspect_ratio_policy)
     result = x.astype(np.float64)
     outside = np.zeros((), np.bool_)
     for position, (axis, length) in enumerate(zip(resized_axes, lengths, strict=True)):
-        size = x.shape[axis]
-        if roi is not None and coordinate_transformation_mode == "tf_crop_and_resize":
-            start, end = float(roi[position]), float(roi[position + len(resized_axes)])
-            if length > 1:
-                places = start * (size - 1) + np.arange(length) * (end - start) * (size - 1) / (length - 1)
-            else:
-                places = np.full(length, 0.5 * (start + end) * (size - 1))
+        size, region = x.shape[axis], None
+        if roi is not None and roi.size and coordinate_transformation_mode == "tf_crop_and_resize":
+            region = (roi[position], roi[position + len(resized_axes)])
+        factor = factors[position]
+        places = coordinates(coordinate_transformation_mode, size, length, factor, region, np.float64)
+        if region is not None:
             beyond = (places < 0) | (places > size - 1)
             outside = outside | beyond.reshape(-1, *(1,) * (x.ndim - axis - 1))
-        else:
-            places = coordinates(coordinate_transformation_mode, size, length, factors[position], None)
-            places = places.astype(np.float64)
-        taps = np.floor(places.clip(-2, size + 1))[:, None] + np.arange(-1, 3)
-        distance = np.abs(taps - places.clip(-2, size + 1)[:, None])
+        shrink = min(float(factor), 1.0) if antialias else 1.0
+        reach = math.ceil((2 if mode == "cubic" else 1) / shrink)
+        places = places.clip(-reach, size + reach - 1)
+        taps = np.floor(places)[:, None] + np.arange(1 - reach, reach + 1)
+        distance = np.abs(taps - places[:, None]) * shrink
         if mode == "cubic":
             a = cubic_coeff_a
             near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
@@ -131,6 +128,7 @@ def _interpolated(
             weights = np.maximum(1 - distance, 0)
         if exclude_outside:
             weights = np.where((taps < 0) | (taps > size - 1), 0, weights)
+        if exclude_outside or antialias:
             total = weights.sum(axis=1, keepdims=True)
             weights = weights / np.where(total == 0, 1, total)
         matrix = np.zeros((length, size))
@@ -141,52 +139,58 @@ def _interpolated(
     return np.asarray(saturate_cast(made, x.dtype) if x.dtype.kind in "iu" else made.astype(x.dtype))
 
 
-def _target(
+def target(
     x: np.ndarray, axes: Sequence[int], scales: np.ndarray | None, sizes: np.ndarray | None, policy: str
-) -> tuple[list[np.float32], list[int]]:
+) -> tuple[list[float], list[int]]:
     """Scale and length of the result for each of ``axes``."""
     if scales is not None:
-        return [np.float32(s) for s in scales], [
+        return [float(s) for s in scales], [
             math.floor(float(s) * x.shape[a]) for s, a in zip(scales, axes, strict=True)
         ]
     if sizes is None:
         raise ValueError("expected scales or sizes, found neither")
-    factors = [np.float32(int(n)) / np.float32(x.shape[a]) for n, a in zip(sizes, axes, strict=True)]
+    ratios = [Fraction(int(n), x.shape[a]) for n, a in zip(sizes, axes, strict=True)]
     if policy == "stretch":
-        return factors, [int(n) for n in sizes]
-    factor = min(factors) if policy == "not_larger" else max(factors)
-    return [factor] * len(axes), [math.floor(float(factor) * x.shape[a] + 0.5) for a in axes]
+        return [float(ratio) for ratio in ratios], [int(n) for n in sizes]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    lengths = [math.floor(ratio * x.shape[a] + Fraction(1, 2)) for a in axes]
+    return [float(np.float32(ratio))] * len(axes), lengths
 
 
 def coordinates(
-    mode: str, size: int, length: int, scale: np.float32, region: tuple[np.float32, np.float32] | None
+    mode: str,
+    size: int,
+    length: int,
+    factor: float,
+    region: tuple[float, float] | None,
+    dtype: Any = np.float32,
 ) -> np.ndarray:
-    """float32[length]: the coordinate in the input of each element of the result, along one axis."""
-    y = np.arange(length, dtype=np.float32)
-    half = np.float32(0.5)
+    """[length] of ``dtype``: the coordinate in the input of each element of the result, along one axis."""
+    y: np.ndarray = np.arange(length, dtype=dtype)
+    scale, half = dtype(factor), dtype(0.5)
     match mode:
         case "asymmetric":
             return y / scale
         case "align_corners":
             # If the scale is the ratio of the lengths up to rounding, use the length itself, so that corners map to
             # integers.
-            is_ratio = abs(float(scale) * size - length) <= 1e-6 * length
-            resized = np.float32(length) if is_ratio else np.float32(scale * np.float32(size))
-            return y * np.float32(size - 1) / (resized - 1) if resized != 1 else np.zeros_like(y)
+            is_ratio = abs(factor * size - length) <= 1e-6 * length
+            resized = dtype(length) if is_ratio else dtype(scale * dtype(size))
+            return y * dtype(size - 1) / (resized - 1) if resized != 1 else np.zeros_like(y)
         case "pytorch_half_pixel":
             return (y + half) / scale - half if length > 1 else np.zeros_like(y)
         case "half_pixel":
             return (y + half) / scale - half
         case "half_pixel_symmetric":
-            adjustment = np.float32(length) / np.float32(scale * np.float32(size))
-            offset = np.float32(size) / 2 * (1 - adjustment)
+            adjustment = dtype(length) / dtype(scale * dtype(size))
+            offset = dtype(size) / 2 * (1 - adjustment)
             # Rounded only once, as in onnxruntime, so that nearly integer coordinates fall on the same side.
-            return (float(offset) + (y + half).astype(np.float64) / float(scale) - 0.5).astype(np.float32)
+            return (float(offset) + (y + half).astype(np.float64) / float(scale) - 0.5).astype(dtype)
         case "tf_crop_and_resize" if region is not None:
-            start, end = region
+            start, end = dtype(region[0]), dtype(region[1])
             if length > 1:
-                return start * np.float32(size - 1) + y * (end - start) * np.float32(size - 1) / np.float32(length - 1)
-            return np.full_like(y, half * (start + end) * np.float32(size - 1))
+                return start * dtype(size - 1) + y * (end - start) * dtype(size - 1) / dtype(length - 1)
+            return np.full_like(y, half * (start + end) * dtype(size - 1))
     raise ValueError(f"unknown coordinate_transformation_mode {mode!r}, or its roi is missing")
 
 
