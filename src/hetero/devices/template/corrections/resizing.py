@@ -168,30 +168,32 @@ def coordinates(
     """[length] of ``dtype``: the coordinate in the input of each element of the result, along one axis."""
     y: np.ndarray = np.arange(length, dtype=dtype)
     scale, half = dtype(factor), dtype(0.5)
+    places: np.ndarray
     match mode:
         case "asymmetric":
-            return y / scale
+            places = y / scale
         case "align_corners":
             # If the scale is the ratio of the lengths up to rounding, use the length itself, so that corners map to
             # integers.
             is_ratio = abs(factor * size - length) <= 1e-6 * length
             resized = dtype(length) if is_ratio else dtype(scale * dtype(size))
-            return y * dtype(size - 1) / (resized - 1) if resized != 1 else np.zeros_like(y)
-        case "pytorch_half_pixel":
-            return (y + half) / scale - half if length > 1 else np.zeros_like(y)
-        case "half_pixel":
-            return (y + half) / scale - half
+            places = y * dtype(size - 1) / (resized - 1) if resized != 1 else np.zeros_like(y)
+        case "half_pixel" | "pytorch_half_pixel":
+            is_one = mode == "pytorch_half_pixel" and length <= 1
+            places = np.zeros_like(y) if is_one else (y + half) / scale - half
         case "half_pixel_symmetric":
             adjustment = dtype(length) / dtype(scale * dtype(size))
             offset = dtype(size) / 2 * (1 - adjustment)
             # Rounded only once, as in onnxruntime, so that nearly integer coordinates fall on the same side.
-            return (float(offset) + (y + half).astype(np.float64) / float(scale) - 0.5).astype(dtype)
+            places = (float(offset) + (y + half).astype(np.float64) / float(scale) - 0.5).astype(dtype)
         case "tf_crop_and_resize" if region is not None:
             start, end = dtype(region[0]), dtype(region[1])
+            places = np.full_like(y, half * (start + end) * dtype(size - 1))
             if length > 1:
-                return start * dtype(size - 1) + y * (end - start) * dtype(size - 1) / dtype(length - 1)
-            return np.full_like(y, half * (start + end) * dtype(size - 1))
-    raise ValueError(f"unknown coordinate_transformation_mode {mode!r}, or its roi is missing")
+                places = start * dtype(size - 1) + y * (end - start) * dtype(size - 1) / dtype(length - 1)
+        case _:
+            raise ValueError(f"unknown coordinate_transformation_mode {mode!r}, or its roi is missing")
+    return places
 
 
 def _round(places: np.ndarray, mode: str) -> np.ndarray:
