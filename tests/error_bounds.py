@@ -295,17 +295,29 @@ def power(dtype: str) -> Callable[[np.random.Generator, str], Iterator[tuple[str
 
 
 def average_pool(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
-    for kernel in (1, 2, 3, 7):
-        for name, x in inputs(rng, (1, 3, 20, 23)):
-            windows = np.lib.stride_tricks.sliding_window_view(longer(x), (kernel, kernel), (2, 3))
-            ints = [1, kernel, kernel, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
-            spec = [(windows.shape[:4], x.dtype)]
+    """Windows of several sizes; those of 3 x 3 also with padding, with strides, and in planes of many vectors."""
+    plain, wide = (1, 3, 20, 23), (1, 2, 19, 70)
+    for shape, kernel, stride, pad in (
+        *((plain, kernel, 1, 0) for kernel in (1, 2, 3, 7)),
+        *((shape, 3, stride, 1) for shape in (plain, wide) for stride in (1, 2)),
+    ):
+        edges = [(0, 0), (0, 0), (pad, pad), (pad, pad)]
+
+        def windows(array: Array) -> Array:
+            padded = np.pad(array, edges)  # noqa: B023
+            every = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (2, 3))  # noqa: B023
+            return np.asarray(every[:, :, ::stride, ::stride])  # noqa: B023
+
+        for name, x in inputs(rng, shape):
+            terms, n = windows(longer(x)), windows(np.ones(shape)).sum(axis=(4, 5))
+            ints = [1, kernel, kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1, 0, pad, pad, 0]
+            spec = [(terms.shape[:4], x.dtype)]
             found = _kernels.call("average_pool", [x], spec, ints, variant=variant)[0]
-            n, size = kernel * kernel, np.abs(windows).mean(axis=(4, 5))
+            size = np.abs(terms).sum(axis=(4, 5)) / n
             yield (
-                f"{name}, {kernel}",
+                f"{name}, {shape}, {kernel}, {stride}, {pad}",
                 found,
-                windows.mean(axis=(4, 5)),
+                terms.sum(axis=(4, 5)) / n,
                 (n + 1) * UNIT["float32"] * size + TINY["float32"],
             )
 

@@ -1,4 +1,4 @@
-"""Mutation testing of C files: change one comparison, constant or index, and see whether the tests notice.
+"""Mutation testing of C and Cython files: change one comparison, constant or index, and see whether the tests notice.
 
     python tools/mutate.py partition --sample 60 --seed 1       # also: the others of SUBJECTS
     python tools/mutate.py partition --file bound.c             # mutants of one file
@@ -80,6 +80,20 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         ["src/_core/kernels/steps.c"],
         ["tests/runtime/test_bound_steps.py", "tests/runtime/test_parallel.py"],
     ),
+    "programs": (
+        ["src/_core/_program.pyx", "src/_core/_workspace.pyx"],
+        ["tests/kernels/test_program.py", "tests/runtime/test_bound_steps.py", "tests/devices/cpu/test_runner.py",
+         "tests/devices/cpu/test_memory.py", "tests/runtime/test_parallel.py"],
+    ),
+    "moves": (
+        ["src/_core/kernels/gather.c", "src/_core/kernels/rotary.c"],
+        ["tests/kernels/test_gather.py", "tests/kernels/test_rotary.py", "tests/devices/cpu/operators/test_movement.py",
+         "tests/kernels/test_team.py"],
+    ),
+    "integer_convolutions": (
+        ["src/_core/kernels/conv_integer.c", "src/_core/kernels/conv_wide.c"],
+        ["tests/kernels/test_conv_integer.py", "tests/kernels/test_team.py"],
+    ),
     "pools": (
         ["src/_core/kernels/pool*.c"],
         ["tests/kernels/test_pool.py", "tests/devices/cpu/operators/test_spatial.py",
@@ -113,7 +127,7 @@ hypothesis.settings.load_profile("mutants")
 """
 """A plugin for pytest: a failing example need not be shrunk or kept."""
 SWAPS = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"), "==": ("!=",), "!=": ("==",),
-         "&&": ("||",), "||": ("&&",), "+": ("-",), "-": ("+",)}  # fmt: skip
+         "&&": ("||",), "||": ("&&",), "and": ("or",), "or": ("and",), "+": ("-",), "-": ("+",)}  # fmt: skip
 UNSEEN = re.compile(
     r"^\s*(?:static |const |u?int\d+_t |char |float |double |vf )+\*?\w+(?:\[\w+\])*(?:, \*?\w+(?:\[\w+\])*)*$"
     r"|\b(?:HG_NEW|HG_TAKE\w*|malloc|calloc|hg_arena_open|HG_ALLOCATE\w*)\([^;]*$"
@@ -125,9 +139,10 @@ HINT = re.compile(r"\b__builtin_prefetch\([^;]*$")
 """What comes before any part of a hint to the processor."""
 # Comments and strings first, so that nothing inside them matches.
 TOKEN = re.compile(
-    r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|[^\n])*"""
-    r"""|->|\+\+|--|<<=?|>>=?|[-+*/%&|^]=)"""
-    r"""|(?P<operator>(?<=\s)(?:<=|>=|==|!=|&&|\|\||<|>|\+|-)(?=\s))|(?P<number>\b\d+\b)|(?P<index>(?<=\w)\[(?=[^\]]))""",
+    r"""(?P<skip>\"{3}.*?\"{3}|/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
+    r"""|^[ \t]*\#(?:\\\n|[^\n])*|\#\ [^\n]*|->|\+\+|--|<<=?|>>=?|[-+*/%&|^]=|::1)"""
+    r"""|(?P<operator>(?<=\s)(?:<=|>=|==|!=|&&|\|\||and|or|<|>|\+|-)(?=\s))"""
+    r"""|(?P<number>\b\d+\b)|(?P<index>(?<=\w)\[(?=[^\]:]))""",
     re.DOTALL | re.MULTILINE,
 )
 

@@ -28,7 +28,7 @@ def test_page_states_each_bound() -> None:
     for name, kernel in KERNELS.items():
         assert f"| {name} | {kernel.text} |" in page
     for name, function in unary_sweep.FUNCTIONS.items():
-        absolute = f"{function.absolute:.0e}" if function.absolute else ""
+        absolute = f"{function.absolute:g}" if function.absolute else ""
         assert f"| `{name}` | {function.ulp:g} | {absolute} |" in page
 
 
