@@ -178,7 +178,8 @@ class Planner:
 
     def _lower(self, context: Context, i: int, inputs: Sequence[Value | None]) -> Sequence[Value]:
         plan = self.nodes[i]
-        trouble = None if plan.operator.host is not None else dtype_trouble(plan.operator, inputs)
+        own = inputs if plan.nested is None else inputs[: plan.nested.num_inputs]  # captures may be of any type
+        trouble = None if plan.operator.host is not None else dtype_trouble(plan.operator, own)
         if trouble:
             raise InferenceError(f"{plan}: {trouble}")
         context.node = i

@@ -43,6 +43,20 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         }""",
         [{"n": np.array(n), "x": X, "y": -X} for n in (0, 1, 2, 5)],
     ),
+    "a sequence captured by a Scan in a Loop": (
+        """
+        g (int64 n, float[3] x, float[4, 3] rows) => (float[k, 4, 3] y)
+        {
+            pair = SequenceConstruct (x, x)
+            y = Loop (n, "") <body = b (int64 i, bool go) => (bool more, float[4, 3] sums)
+            {
+                more = Identity (go)
+                sums = Scan <num_scan_inputs = 1, body = s (float[3] row) => (float[3] sum)
+                    { one = Constant <value = int64 {1}> ()  v = SequenceAt (pair, one)  sum = Add (row, v) }> (rows)
+            }>
+        }""",
+        [{"n": np.array(n), "x": X, "rows": M[0]} for n in (1, 2)],
+    ),
     "a body whose outputs are its inputs, captures and constants": (
         """
         g (int64 n, float[3] x) => (float[3] p, float[3] q, float[k, 3] c, float[l] d, int64[m] e)
