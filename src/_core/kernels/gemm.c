@@ -251,10 +251,11 @@ static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64
 static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     const int in_place = !p->b_packed && !p->parts, few = p->rows <= 3 && !p->parts;
+    const int columns = p->trans_b || p->n == 1; /* each column of B is contiguous */
     void (*product)(const ht_gemm_product *, int64_t, int64_t) =
         few && p->b_packed                             ? ht_gemv_packed
         : in_place && p->k == 1                        ? ht_gemv_outer
-        : in_place && few && p->trans_b && p->a_k == 1 ? ht_gemv_dot
+        : in_place && few && columns && p->a_k == 1 ? ht_gemv_dot
         : in_place && p->rows == 1 && !p->trans_b      ? ht_gemv_rows /* with more rows, tiles are faster */
                                                        : NULL;
     const int64_t step = product == ht_gemv_rows ? ROW_COLUMNS : SOME_COLUMNS;

@@ -156,10 +156,12 @@ HT_INLINE void short_dots(const ht_gemm_product *p, const int vectors, int64_t i
     }
 }
 
-/* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. */
+/* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. A run that stops leaves y
+ * incomplete, as in the functions below. */
 void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     const ht_epilogue *e = &p->epilogue;
+    int64_t pace = HT_PACE;
     for (int64_t i = 0; i < p->m; i++) {
         const float *a = p->a + i * p->a_row;
         if (p->k > 0 && p->k <= 4 * VF_LANES) {
@@ -175,7 +177,9 @@ void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1)
             const float *b = p->b + j * p->ldb;
             vf s0 = vf_set1(0.0f), s1 = s0, s2 = s0, s3 = s0;
             int64_t k = 0;
-            for (; k + 4 * VF_LANES <= p->k; k += 4 * VF_LANES) {
+            if (ht_paced_stop(&pace, p->k))
+                return;
+            HT_LONG_STEPS(k, 4 * VF_LANES, p->k) {
                 s0 = vf_fma(vf_load(a + k), vf_load(b + k), s0);
                 s1 = vf_fma(vf_load(a + k + VF_LANES), vf_load(b + k + VF_LANES), s1);
                 s2 = vf_fma(vf_load(a + k + 2 * VF_LANES), vf_load(b + k + 2 * VF_LANES), s2);
@@ -235,9 +239,11 @@ HT_INLINE void add_rows(const ht_gemm_product *p, const int count, int64_t k, in
 void ht_gemv_rows(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     enum { UNROLL = 8 };
-    int64_t k = 0;
-    for (; k + UNROLL <= p->k; k += UNROLL)
+    int64_t k = 0, pace = HT_PACE;
+    for (; k + UNROLL <= p->k && !ht_paced_stop(&pace, UNROLL * (col1 - col0)); k += UNROLL)
         add_rows(p, UNROLL, k, col0, col1);
+    if (k + UNROLL <= p->k)
+        return;
     for (; k < p->k; k++)
         add_rows(p, 1, k, col0, col1);
     for (int64_t j = col0; j < col1; j += VF_LANES) {
@@ -251,7 +257,8 @@ void ht_gemv_outer(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     const ht_epilogue *e = &p->epilogue;
     const int is_plain = e->alpha == 1 && !e->bias && !e->addend && e->low == -INFINITY && e->high == INFINITY;
-    for (int64_t i = 0; i < p->m; i++) {
+    int64_t pace = HT_PACE;
+    for (int64_t i = 0; i < p->m && !ht_paced_stop(&pace, col1 - col0); i++) {
         const vf x = vf_set1(p->a[i * p->a_row]);
         int64_t j = col0;
         for (; is_plain && j + VF_LANES <= col1; j += VF_LANES)
