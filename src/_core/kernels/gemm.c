@@ -251,11 +251,10 @@ static void in_tiles(const ht_gemm_product *p, int64_t col0, int64_t col1, int64
 static void multiply_columns(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
     const int in_place = !p->b_packed && !p->parts, few = p->rows <= 3 && !p->parts;
-    const int columns = p->trans_b || p->n == 1; /* each column of B is contiguous */
     void (*product)(const ht_gemm_product *, int64_t, int64_t) =
         few && p->b_packed                             ? ht_gemv_packed
         : in_place && p->k == 1                        ? ht_gemv_outer
-        : in_place && few && columns && p->a_k == 1 ? ht_gemv_dot
+        : in_place && few && p->trans_b && p->a_k == 1 ? ht_gemv_dot
         : in_place && p->rows == 1 && !p->trans_b      ? ht_gemv_rows /* with more rows, tiles are faster */
                                                        : NULL;
     const int64_t step = product == ht_gemv_rows ? ROW_COLUMNS : SOME_COLUMNS;
@@ -373,7 +372,27 @@ static void multiply_part(void *context, int64_t part, int thread)
     }
 }
 
-static int multiply(const ht_call *call, const ht_batch matrices)
+/* A result of one column is a row: that of the transposed operands. All rows of A are then read as those of B. */
+static void make_row(ht_gemm_product *p, ht_batch *batch)
+{
+    const int64_t *strides = batch->a_strides;
+    const float *b = p->a;
+    batch->a_strides = batch->b_strides;
+    batch->b_strides = strides;
+    p->a = p->b;
+    p->b = b;
+    p->trans_b = p->a_k == 1 || p->m == 1;
+    p->ldb = p->trans_b ? p->k : p->m;
+    p->a_row = p->k;
+    p->a_k = 1;
+    p->n = p->m;
+    p->m = p->rows = 1;
+    p->epilogue.bias_col = p->epilogue.bias_row;
+    p->epilogue.bias_row = 0;
+    p->epilogue.addend_row = p->n;
+}
+
+static int multiply(const ht_call *call, ht_batch matrices)
 {
     const ht_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
     const ht_tensor *bias = call->num_in > 2 ? call->in[2] : NULL, *addend = call->num_in > 3 ? call->in[3] : NULL;
@@ -439,11 +458,14 @@ static int multiply(const ht_call *call, const ht_batch matrices)
         p.y = (float *)y->data;
         p.epilogue.bias = bias && beta != 0 ? (const float *)bias->data : NULL;
         p.epilogue.addend = addend ? (const float *)addend->data : NULL;
+        const int is_column = p.n == 1 && ints[5] == 0 && !indices && p.epilogue.bias_row <= 1;
+        if (is_column)
+            make_row(&p, &matrices);
         multiplication job = {.call = call, .first = p, .batch = matrices, .indices = indices,
                               .count = indices ? b->size / b_elements : 0, .elements = b_elements};
         const int64_t reads = p.b_packed && !halved ? 1 : PACKING; /* cost of an element of B beside one of A */
         job.tiled_at = tiled_at;
-        job.tiled = has_parts || (tiled_fits && ht_tiled_pays(p.m, p.n, p.k));
+        job.tiled = has_parts || (!is_column && tiled_fits && ht_tiled_pays(p.m, p.n, p.k));
         const double cost = (double)y->size * (double)p.k;
         job.blocks = job.tiled ? ht_divide_tiled(call, batch, p.m, p.n, p.k, MOST_ROWS, HT_TILED_ROW,
                                                  has_parts ? HT_TILED_PARTS : HT_TILED_COLUMN)

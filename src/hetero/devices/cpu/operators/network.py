@@ -65,6 +65,13 @@ def parts_of(context: Context, w: Value, batch: int, k: int, n: int, *, trans: b
     return made if made.size else None
 
 
+def _is_packed(context: Context, a: Value, b: Value, n: int) -> bool:
+    """Whether B is a constant of `_right_operand`. A single column that is neither scaled nor rounded is multiplied as
+    it is."""
+    as_it_is = n == 1 and b.scale is None and not context.halves
+    return b.data is not None and b.dtype == np.float32 and a.data is None and not as_it_is
+
+
 def _right_operand(context: Context, b: Value, batch: int, m: int, k: int, n: int, trans: bool) -> tuple[int, Value]:
     """How the kernels gemm and matmul should get a constant float32 B for products with ``m`` rows: the code of its
     layout, and the operand. Where sizes may change, the layout is the one that suits every number of rows."""
@@ -116,7 +123,7 @@ def _gemm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         raise InferenceError(f"Gemm of integers requires whole alpha and beta, found {alpha} and {beta}")
     if beta == 0:  # C is then not read, so NaN and infinities in it have no effect
         c, row, col = None, 0, 0
-    packed = b.data is not None and b.dtype == np.float32 and a.data is None
+    packed = _is_packed(context, a, b, n)
     layout, right = _right_operand(context, b, 1, m, k, n, trans_b) if packed else (0, b)
     ints = [m, n, k, int(trans_a), int(trans_b and not packed), layout, row, col, 0]
     return [context.call("gemm", [a, right, c, None], (m, n), a.dtype, ints, [alpha, beta, 0.0, 0.0])]
@@ -132,7 +139,7 @@ def matrix_product(context: Context, a: Value, b: Value) -> Value:
     if a.dtype != b.dtype:
         raise InferenceError(f"cannot multiply {a.dtype}{list(a.shape)} by {b.dtype}{list(b.shape)}")
     p = products_of(a, b)
-    packed = b.data is not None and b.dtype == np.float32 and a.data is None
+    packed = _is_packed(context, a, b, p.n)
     layout, operand = _right_operand(context, b, math.prod(p.right), p.m, p.k, p.n, False) if packed else (0, b)
     right_matrix = ask("parts_floats" if layout == 2 else "panel_floats", p.k, p.n) if packed else p.k * p.n
     steps = p.steps(p.m * p.k, right_matrix)
