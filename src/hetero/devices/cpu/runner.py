@@ -312,6 +312,7 @@ class CpuRunner:
         self._slots: dict[int, int] = {}  # value -> its slot in the route
         self._dtypes: Sequence[np.dtype[Any]] | None = None  # of the last run's outputs, if it can be repeated
         self._iterations: Iterations | None = None  # the last ones, if this runner runs a Loop's or Scan's body
+        self._not_iterated: list[Segment] = []  # see `_new_iterations`
         self._repeated: dict[int, Iterations | None] = {}  # id of a segment of `_workspaces` -> its iterations
         self._bodies: dict[tuple[int, int], tuple[CpuRunner, tuple[int, ...]]] = {}
         self.host_times: dict[int, tuple[int, int]] = {}  # control-flow node -> wall and CPU nanoseconds
@@ -618,7 +619,7 @@ class CpuRunner:
             for is_known in (True, False):  # most often, the last plan holds
                 try:
                     if not is_known:
-                        iterations = self._iterations = self._planned_iterations(layout, values, iteration)
+                        iterations = self._iterations = self._new_iterations(layout, values, iteration)
                     if iterations is not None:
                         proceed = iterations.run(values, steps, stacks, iteration, stop)
                         iteration = iterations.iteration
@@ -634,6 +635,21 @@ class CpuRunner:
         for stack in stacks:
             stack.finish(iteration)
         return iteration, proceed
+
+    def _new_iterations(self, layout: Layout, values: Sequence[NDArray[Any]], iteration: int) -> Iterations | None:
+        """As `_planned_iterations`, but None after several attempts that gave none, as long as all runs begin with the
+        same segment: the body is cut then."""
+        first = self._path[0].segment if self._path else None
+        if any(segment is not first for segment in self._not_iterated):
+            self._not_iterated.clear()
+        if len(self._not_iterated) >= MAX_FAILURES:
+            return None
+        iterations = self._planned_iterations(layout, values, iteration)
+        if iterations is not None:
+            self._not_iterated.clear()
+        elif first is not None:
+            self._not_iterated.append(first)
+        return iterations
 
     def _planned_iterations(self, layout: Layout, values: Sequence[NDArray[Any]], iteration: int) -> Iterations | None:
         """A plan of the body for an iteration that reads these values; None if it is not one program."""

@@ -719,3 +719,35 @@ def test_sizes_that_depend_on_carried_integers(case: str, operator: str, monkeyp
         for found, wanted in zip(compiled(feeds).values(), expected, strict=True):
             assert found.shape == wanted.shape
             np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_body_that_is_cut_is_not_planned_for_each_run_of_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only again after a run that begins with another segment, such as for other sizes."""
+    proto = onnx.parser.parse_model(
+        f"""{HEAD} g (int64 n, float[m] x) => (float[k] y, int64[n] sizes) {{
+            y, sizes = Loop (n, , x) <body = b (int64 i, bool go, float[c] v) => (bool go, float[d] w, int64 s) {{
+                places = NonZero (v)  s = Size (places)  r = Reciprocal (v)  w = Relu (r)
+            }}>
+        }}"""
+    )
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    core = hetero.Core()
+    request = core.compile_model(core.read_model(proto), "CPU").create_infer_request()
+    planned: list[int] = []
+    original = CpuRunner._planned_iterations
+
+    def noting(*arguments: Any) -> Any:
+        planned.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(CpuRunner, "_planned_iterations", noting)
+    counts = []
+    runs = ((2, [1, 0, -2]), (3, [0, 0, 3]), (1, [1, 2, 3]), (4, [1, 0]), (0, []), (2, []), (5, [2, -1]), (3, [0, 1]))
+    for n, x in (*runs, *[runs[-1]] * 5):
+        feeds = {"n": np.array(n), "x": np.array(x, np.float32)}
+        planned.clear()
+        for found, wanted in zip(request.infer(feeds).values(), session.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        counts.append(len(planned))
+    assert counts[0] == 1
+    assert counts[-2:] == [0, 0]
