@@ -249,3 +249,54 @@ def test_bytes(variant: str, dtype: str, shape: Any, kernel: Any, strides: Any, 
     wide = x.astype(np.float32)
     (expected,) = _kernels.call("max_pool_any", [wide], [(spec, wide.dtype)], ints, variant=variant)
     assert np.array_equal(found, np.maximum(expected, limits.min).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+@pytest.mark.parametrize("column_major", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "strides", "before", "dilations", "out"),
+    [
+        ((2, 3, 6, 8), (2, 2), (2, 2), (0, 0), (1, 1), (3, 4)),
+        ((1, 2, 5, 7), (3, 3), (1, 1), (1, 1), (1, 1), (5, 7)),
+        ((1, 2, 4, 5, 6), (2, 3, 2), (1, 2, 3), (1, 1, 1), (1, 1, 2), (5, 3, 3)),
+        ((1, 1, 300), (3,), (2,), (2,), (4,), (150,)),  # more than are computed together
+        ((1, 1, 2, 9), (1, 40), (1, 5), (0, 30), (1, 1), (2, 8)),  # a kernel wider than the input
+        ((1, 1, 3, 3), (2, 2), (4, 4), (2, 2), (1, 1), (2, 2)),  # windows outside
+        ((1, 1, 3), (2,), (1,), (0,), (1 << 29,), (1,)),
+    ],
+)
+def test_places_of_the_largest(
+    dtype: str, column_major: int, shape: Any, kernel: Any, strides: Any, before: Any, dilations: Any, out: Any
+) -> None:
+    """Against a loop: of equal elements the first, NaN is the largest, and -1 outside."""
+    rng = np.random.default_rng(len(shape))
+    x = rng.integers(-2, 3, shape).astype(dtype)
+    if dtype != "int8":
+        x[rng.random(shape) < 0.1] = np.nan
+        x[rng.random(shape) < 0.2] = -np.inf
+    places = np.arange(x.size).reshape(shape)
+    if column_major:
+        places = np.stack([
+            np.arange(plane.size).reshape(plane.shape, order="F") + at * plane.size
+            for at, plane in enumerate(x.reshape(-1, *shape[2:]))
+        ]).reshape(shape)  # fmt: skip
+    wanted = np.full((*shape[:2], *out), -np.inf if dtype != "int8" else -128, dtype)
+    wanted_places = np.full(wanted.shape, -1, np.int64)
+    for at in np.ndindex(*out):
+        for plane in np.ndindex(*shape[:2]):
+            best = None
+            for tap in np.ndindex(*kernel):
+                where = tuple(
+                    o * s - p + t * d for o, s, p, t, d in zip(at, strides, before, tap, dilations, strict=True)
+                )
+                if all(0 <= i < size for i, size in zip(where, shape[2:], strict=True)):
+                    value = x[(*plane, *where)]
+                    if best is None or value > best or (np.isnan(value) and not np.isnan(best)):
+                        best, wanted_places[(*plane, *at)] = value, places[(*plane, *where)]
+                        wanted[(*plane, *at)] = value
+    ints = [*three(kernel, 1), *three(strides, 1), *three(before, 0), *three(dilations, 1), column_major]
+    for variant in VARIANTS:
+        specs = [(wanted.shape, x.dtype), (wanted.shape, np.int64)]
+        found, found_places = _kernels.call("max_pool_any", [x], specs, ints, variant=variant)
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(found_places, wanted_places)

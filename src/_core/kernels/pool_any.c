@@ -63,19 +63,71 @@ static int64_t column_major(const ht_window *w, int64_t at)
     return y + x * w->in[1];
 }
 
+enum { WIDTH = 128 }; /* outputs of a row that are computed together, tap by tap */
+
 #define DEFINE_MAX(T, LEAST)                                                                                        \
+    /* One tap of the outputs [first, last): `at` is the place of its element for output 0. */                      \
+    HT_INLINE void max_tap_##T(const T *HT_RESTRICT from, int64_t at, const int64_t stride, int64_t first,           \
+                               int64_t last, T *HT_RESTRICT best, int64_t *HT_RESTRICT place)                       \
+    {                                                                                                               \
+        for (int64_t o = first; o < last; o++) {                                                                    \
+            const T v = from[at + o * stride];                                                                      \
+            const int better = (place[o] < 0) | (v > best[o]) | ((v != v) & (best[o] == best[o]));                  \
+            best[o] = better ? v : best[o];                                                                         \
+            place[o] = better ? at + o * stride : place[o];                                                         \
+        }                                                                                                           \
+    }                                                                                                               \
+    /* Outputs begin .. begin + width - 1 of the row (z, y) of a plane. Returns 0 if the run must stop. */           \
+    static int max_row_##T(const ht_window *w, const T *from, int64_t z, int64_t y, int64_t begin, int64_t width,   \
+                           T *best, int64_t *place, int64_t *left)                                                  \
+    {                                                                                                               \
+        const int64_t stride = w->stride[2], origin = begin * stride - w->pad[2];                                   \
+        int64_t a[3], b[3], unused;                                                                                 \
+        const int64_t at_z = taps_inside(w, 0, z, &a[0], &b[0]), at_y = taps_inside(w, 1, y, &a[1], &b[1]);         \
+        taps_inside(w, 2, begin + width - 1, &a[2], &unused);                                                       \
+        taps_inside(w, 2, begin, &unused, &b[2]);                                                                   \
+        for (int64_t o = 0; o < width; o++) {                                                                       \
+            best[o] = LEAST;                                                                                        \
+            place[o] = -1;                                                                                          \
+        }                                                                                                           \
+        for (int64_t tz = a[0]; tz < b[0]; tz++)                                                                    \
+            for (int64_t ty = a[1]; ty < b[1]; ty++) {                                                              \
+                const int64_t row = ((at_z + tz * w->dilation[0]) * w->in[1] + at_y + ty * w->dilation[1]) * w->in[2]; \
+                for (int64_t tx = a[2]; tx < b[2]; tx++) {                                                          \
+                    const int64_t offset = origin + tx * w->dilation[2];                                            \
+                    int64_t first, last;                                                                            \
+                    if (ht_paced_stop(left, 4 * width))                                                             \
+                        return 0;                                                                                   \
+                    ht_valid_range(offset, stride, w->in[2], width, &first, &last);                                 \
+                    if (stride == 1)                                                                                \
+                        max_tap_##T(from, row + offset, 1, first, last, best, place);                               \
+                    else if (stride == 2)                                                                           \
+                        max_tap_##T(from, row + offset, 2, first, last, best, place);                               \
+                    else                                                                                            \
+                        max_tap_##T(from, row + offset, stride, first, last, best, place);                          \
+                }                                                                                                   \
+            }                                                                                                       \
+        return 1;                                                                                                   \
+    }                                                                                                               \
     static void max_##T(const ht_call *call, const ht_window *w)                                                    \
     {                                                                                                               \
-        T *y = (T *)call->out[0]->data;                                                                             \
-        int64_t *indices = call->num_out == 2 ? (int64_t *)call->out[1]->data : NULL;                               \
+        T *y = (T *)call->out[0]->data, best[WIDTH];                                                                \
+        int64_t *indices = call->num_out == 2 ? (int64_t *)call->out[1]->data : NULL, place[WIDTH], left = HT_PACE;  \
         const int columns = call->ints[12] != 0;                                                                    \
-        T best;                                                                                                     \
-        int64_t place;                                                                                              \
-        FOR_WINDOWS(w, T, best = LEAST; place = -1, const T v = from[at];                                           \
-                    if (place < 0 || v > best || (v != v && best == best)) { best = v; place = at; },               \
-                    y[out] = best;                                                                                  \
-                    if (indices) indices[out] = place < 0 ? -1                                                      \
-                                                : plane * w->in_size + (columns ? column_major(w, place) : place))  \
+        const int64_t lines = w->out[0] * w->out[1], rows = w->n * w->c * lines;                                    \
+        for (int64_t row = 0, out = 0; row < rows; row++)                                                           \
+            for (int64_t begin = 0; begin < w->out[2]; begin += WIDTH) {                                            \
+                const int64_t plane = row / lines, line = row % lines, width = ht_min64(WIDTH, w->out[2] - begin);  \
+                const T *from = (const T *)call->in[0]->data + plane * w->in_size;                                  \
+                if (!max_row_##T(w, from, line / w->out[1], line % w->out[1], begin, width, best, place, &left))    \
+                    return;                                                                                         \
+                for (int64_t o = 0; o < width; o++, out++) {                                                        \
+                    y[out] = best[o];                                                                               \
+                    if (indices)                                                                                    \
+                        indices[out] = place[o] < 0 ? -1                                                            \
+                                                    : plane * w->in_size + (columns ? column_major(w, place[o]) : place[o]); \
+                }                                                                                                   \
+            }                                                                                                       \
     }
 DEFINE_MAX(float, -INFINITY)
 DEFINE_MAX(double, -INFINITY)
