@@ -139,6 +139,9 @@ def test_operators_of_patterns_are_supported_only_in_them() -> None:
     refused = CORE.query_model(model, "NPU_INT8").reasons
     assert refused.keys() == {"x_q", "gemm_q_dq", "y"}
     assert "supports Softmax only in DequantizeLinear -> Softmax -> QuantizeLinear" in refused["y"]["NPU_INT8"]
+    (warning,) = CORE.plan(model, "HETERO:NPU_INT8,CPU").warnings
+    assert "NPU_INT8 does not support QuantizeLinear (1), DequantizeLinear (1)" in warning.message
+    assert warning.message.endswith("Softmax (1) in these places")
 
 
 @pytest.mark.parametrize("config", [{}, {"ASSIGNMENT": "COST"}, {"OBJECTIVE": "LATENCY"}])

@@ -291,9 +291,12 @@ def _island_warning(
                 f": pinned there, the model has {counted(after, 'subgraph')} instead of {partition.num_subgraphs:,}"
             )
     else:
-        ops = Counter(model.op_types[op] for op in model.op_type_of[nodes[~affinity.supports[other].mask[nodes]]])
-        common_ops = ", ".join(f"{op} ({number:,})" for op, number in ops.most_common(3))
+        mask = affinity.supports[other].mask
+        ops = Counter(model.op_type_of[nodes[~mask[nodes]]].tolist())
+        common_ops = ", ".join(f"{model.op_types[op]} ({number:,})" for op, number in ops.most_common(3))
+        elsewhere = mask[np.isin(model.op_type_of, list(ops))].any()  # as a profile with patterns does
         advice = f"{surrounding} does not support {common_ops}{', ...' if len(ops) > 3 else ''}"
+        advice += " in these places" if elsewhere else ""
     return PlanWarning(
         "islands",
         f"{counted(len(group), 'tiny island')} on {name} next to subgraphs of {surrounding}, "
