@@ -325,9 +325,11 @@ def _with_whole_units(answers: _Answers, assignment: Assignment, rules: Assignme
     memory limits."""
     if rules.objective is not Objective.PRIORITY:
         return assignment
+    lost = [(number, nodes) for number, nodes, _ in _incomplete(answers, assignment)]
+    if not lost:
+        return assignment
     partition, graph = assignment.partition, assignment.model.graph
     subgraph_of, device_of = partition.subgraph_of.copy(), assignment.affinity.device_of
-    lost = [(number, nodes) for number, nodes, _ in _incomplete(answers, assignment)]
     for number, nodes in lost:
         is_lost = np.zeros(graph.num_nodes, np.bool_)
         is_lost[nodes] = True
@@ -340,7 +342,7 @@ def _with_whole_units(answers: _Answers, assignment: Assignment, rules: Assignme
                     break
     kept, numbers = np.unique(subgraph_of, return_inverse=True)
     subgraph_of = numbers.astype(np.int32)
-    if not lost or np.array_equal(subgraph_of, partition.subgraph_of):
+    if np.array_equal(subgraph_of, partition.subgraph_of):
         return assignment
     if broken_rule(graph, device_of, subgraph_of, ordered=True) is not None:
         return assignment
