@@ -159,9 +159,11 @@ def values_of(
 def _count_quantized(model: Model, size: NDArray[np.float64], is_output: NDArray[np.bool_]) -> None:
     """Change the bytes of constants that only a QuantizeLinear with constant inputs reads to those of its result, and
     those of the result to 0: devices hold only the result, which they compute when they compile the model."""
-    for node in _nodes_of(model, _QUANTIZING).tolist():
+    nodes = _nodes_of(model, _QUANTIZING)
+    first = model.node_inputs.values[model.node_inputs.indptr[nodes]]
+    for node in nodes[(first >= 0) & model.is_constant[first]].tolist():
         read, made = model.node_inputs[node], model.node_outputs[node]
-        if read[0] < 0 or len(made) != 1 or made[0] < 0 or not model.is_constant[read[read >= 0]].all():
+        if len(made) != 1 or made[0] < 0 or not model.is_constant[read[read >= 0]].all():
             continue
         source, result = int(read[0]), int(made[0])
         if model.read_count[source] == 1 and not is_output[result] and size[result] < size[source]:
