@@ -12,9 +12,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import hetero
 from hetero.devices.profile import Cost, OpConstraints, ProfilePlugin, load_profile
 from hetero.devices.template import create_plugin
 from hetero.errors import DeviceUnavailable, PropertyError, UnsupportedModel
+from hetero.model.inference import ValueTypes
 from hetero.model.model import Model
 from hetero.model.read import read_model
 from hetero.plugin import Plugin
@@ -167,6 +169,42 @@ def test_constraints(write: Write, ops: str, reason: str | None) -> None:
     model = model_of(helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2]))
     expected = {} if reason is None else {0: f"the profile of NPU supports Conv only {reason}"}
     assert reasons(write, ops, model) == expected
+
+
+def open_sizes() -> Model:
+    """Inner sizes that the file leaves open although they follow from the input."""
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["c"], "c", axis=1),
+        helper.make_node("Shape", ["c"], ["s"], "s"),
+        helper.make_node("Relu", ["c"], ["r"], "r"),
+        helper.make_node("Reshape", ["r", "s"], ["y"], "y"),
+    ]
+    model = model_of(*nodes).to_proto()
+    model.graph.value_info.extend(
+        [
+            helper.make_tensor_value_info("c", TensorProto.FLOAT, ["unk__0", "unk__1", "unk__2", "unk__3"]),
+            helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, None, 6, 6]),
+        ]
+    )
+    return read_model(model)
+
+
+def test_sizes_that_a_file_leaves_open_are_inferred_for_rules_about_sizes(write: Write) -> None:
+    model = open_sizes()
+    assert 2 not in reasons(write, "Relu = { static = true }", model)
+    assert 2 not in reasons(write, "Relu = { align = { 1 = 8 } }", model)
+    too_large = reasons(write, "Relu = { max_size = { 1 = 7 } }", model)
+    assert "a size of at most 7 along axis 1, found 8 in 'c'" in too_large[2]
+    plan = hetero.Core().plan(model, "HETERO:FPGA,CPU")  # with a memory limit, which counts them
+    assert [totals.unknown_activations for totals in plan.totals] == [0, 0]
+
+
+def test_no_other_rule_infers_them(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for devices without rules about sizes, nor for models that state all sizes."""
+    monkeypatch.setattr(ValueTypes, "with_inner_sizes", lambda types: pytest.fail("inferred"))
+    reasons(write, 'Relu = { dtypes = ["float32"], max_rank = 4 }', open_sizes())
+    static = "Relu = { static = true, max_size = { 0 = 1 } }"
+    assert reasons(write, static, model_of(helper.make_node("Relu", ["x"], ["y"]))) == {}
 
 
 def test_types_of_shapes_and_masks_are_no_data(write: Write) -> None:

@@ -11,6 +11,7 @@ from ..partition import Partition
 from ..plugin.speed import CostSource
 from .affinity import Affinity
 from .cuts import AssignmentProblem, Prediction, predict
+from .memory.values import sized
 from .predictions import PredictedLatency, PredictedPipeline
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Assignment:
 
     @property
     def sized_model(self) -> Model:
-        """``model``, if a device has units with inferred sizes of inner values (`Model.with_inner_sizes`)."""
-        return self.model.with_inner_sizes() if any(self.affinity.units) else self.model
+        """``model`` with inferred sizes where the file leaves them open, for counts of bytes."""
+        return sized(self.model, self.affinity.units)
 
     def predict(self, partition: Partition) -> Prediction:
         """The predicted latency of another partition of the same nodes over the same devices, with subgraphs one after

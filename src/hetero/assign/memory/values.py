@@ -16,7 +16,7 @@ from ...model.types import ValueType, element_bits, onnx_dtype_of
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["Values", "bytes_of_type", "reads_of", "values_of"]
+__all__ = ["Values", "bytes_of_type", "reads_of", "sized", "values_of"]
 
 _STRING = 8  # onnx.TensorProto.STRING
 _MAX_BYTES = 2**62  # larger sizes are clipped: more than any device has, and sums of many stay finite
@@ -128,13 +128,13 @@ def values_of(
     model: Model, sizes: Mapping[str, int] | None = None, units: Sequence[Sequence[NDArray[np.int32]]] = ()
 ) -> Values:
     """The values of a model. ``sizes``: symbolic dim -> size. ``units``: of each device's answer (`Support.units`).
-    O(values + reads + members of units). May run shape inference once, and with units also for sizes that the file
-    leaves open (`Model.with_inner_sizes`).
+    O(values + reads + members of units). May run shape inference once, and once more for sizes that the file leaves
+    open (`sized`).
 
     Constants count with their raw bytes, and with their quantized bytes if only a QuantizeLinear reads them. Constants
     of strings, and nodes with nested graphs, which may hold constants, count with their bytes in the file.
     """
-    kinds, kind_of = (model.with_inner_sizes() if any(units) else model).type_table()
+    kinds, kind_of = sized(model, units).type_table()
     bytes_per_kind = np.array([bytes_of_type(kind, sizes) for kind in kinds] or [0.0])
     size = bytes_per_kind[kind_of]
     file = model.file
@@ -154,6 +154,14 @@ def values_of(
     held = _bytes_held(model, values)
     inside = [np.where(_passes_inside(values, of_device), held, values.bytes) for of_device in units]
     return dataclasses.replace(values, bytes_inside=np.array(inside))
+
+
+def sized(model: Model, units: Sequence[Sequence[NDArray[np.int32]]] = ()) -> Model:
+    """`Model.with_inner_sizes`, if the sizes of all inputs are known or a device has units; otherwise the same model,
+    because its sizes stay unknown."""
+    if any(units) or all(model.type_of(value).has_sizes for value in model.input_ids):
+        return model.with_inner_sizes()
+    return model
 
 
 def _count_quantized(model: Model, size: NDArray[np.float64], is_output: NDArray[np.bool_]) -> None:
