@@ -23,7 +23,7 @@ def _model(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, **attributes
     names = [f"y{n}" for n in range(outputs)]
     node = helper.make_node(op_type, list(feeds), names, domain=domain, **attributes)
     graph = helper.make_graph([node], "one", inputs, [helper.make_empty_tensor_value_info(name) for name in names])
-    imports = [helper.make_opsetid("", 22), helper.make_opsetid("ai.onnx.ml", 3)]
+    imports = [helper.make_opsetid("", 23), helper.make_opsetid("ai.onnx.ml", 3)]
     return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=imports, ir_version=10))
 
 
@@ -218,6 +218,40 @@ def test_attention_returns_the_product_without_the_softcap() -> None:
     core = Core()
     _, product = core.compile_model(core.read_model(model), "TEMPLATE")({"x": x}).arrays()
     np.testing.assert_allclose(product, x @ np.swapaxes(x, 2, 3) / 2, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes"),
+    [
+        ("Softmax", [(2, 4000)], {}),
+        ("LogSoftmax", [(2, 4000)], {}),
+        ("LpNormalization", [(2, 4000)], {}),
+        ("GlobalAveragePool", [(1, 2, 4000)], {}),
+        ("RMSNormalization", [(2, 4000), (4000,)], {}),
+        ("InstanceNormalization", [(1, 2, 4000), (2,), (2,)], {}),
+        ("MeanVarianceNormalization", [(1, 2, 2000, 2)], {}),
+        ("Attention", [(1, 1, 2, 8), (1, 1, 4000, 8), (1, 1, 4000, 8)], {"scale": 4.0}),
+    ],
+)
+def test_sums_of_half_precision_are_those_of_float32(
+    op: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], dtype: type
+) -> None:
+    """Within the rounding of the result: in half precision, a sum of thousands of ones is 256 or 2048."""
+    rng = np.random.default_rng(1)
+    feeds = {f"x{at}": (1 + rng.uniform(0, 0.1, shape)).astype(dtype) for at, shape in enumerate(shapes)}
+    (found,) = _run(op, feeds, **attributes)
+    (exact,) = _run(op, {name: x.astype(np.float32) for name, x in feeds.items()}, **attributes)
+    assert found.dtype == dtype
+    unit = float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(found.astype(np.float32), exact, rtol=unit, atol=unit * float(np.abs(exact).max()))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_running_sums_of_half_precision(dtype: type) -> None:
+    (y,) = _run("CumSum", {"x": np.ones(4096, dtype), "axis": np.array(0)})
+    assert y.dtype == dtype
+    assert y[-1] == 4096
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx.reference.ops import load_op
 
 from .table import Corrections
+from .widening import widening
 
 __all__ = ["CORRECTIONS"]
 
-UpstreamAttention: Any = load_op("", "Attention", 24)
+UpstreamAttention: Any = widening("Attention", 24)
 
 
 class Attention(UpstreamAttention):  # type: ignore[misc]

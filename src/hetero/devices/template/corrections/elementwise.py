@@ -12,6 +12,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_reduce_max import ReduceMax_1 as UpstreamReduceMax_1
 
 from .table import Corrections
+from .widening import widening
 
 __all__ = ["CORRECTIONS"]
 
@@ -351,6 +352,7 @@ CORRECTIONS: Corrections = (
     *(("", name, 18, None, _new_reduction(name, compute)) for name, compute in _REDUCTIONS),
     ("", "ReduceSum", 1, 12, _old_reduction("ReduceSum", _sum)),
     ("", "ReduceSum", 13, None, _new_reduction("ReduceSum", _sum)),
+    ("", "CumSum", 11, None, widening("CumSum")),
     ("", "Clip", 1, 10, Clip_1),
     ("", "Clip", 11, None, Clip_11),
     ("", "Div", 7, None, Div),

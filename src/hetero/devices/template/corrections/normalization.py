@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 
 from .table import Corrections
+from .widening import widened, widening
 
 __all__ = ["CORRECTIONS"]
 
@@ -41,7 +42,7 @@ def _coerced(name: str, compute: Callable[[np.ndarray], np.ndarray]) -> type[OpR
         def _run(self, x: np.ndarray, axis: int = 1) -> tuple[np.ndarray]:
             if x.size == 0:
                 return (x,)
-            return (compute(_as_matrix(x, axis)).reshape(x.shape).astype(x.dtype),)
+            return (compute(_as_matrix(widened(x), axis)).reshape(x.shape).astype(x.dtype),)
 
     Coerced.__name__ = Coerced.__qualname__ = name
     return Coerced
@@ -112,6 +113,16 @@ def _normalize(
     return np.asarray(y, x.dtype)
 
 
+class Softmax(OpRun):
+    # See `widening`.
+
+    def _run(self, x: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
+        if x.size == 0:
+            return (x,)
+        exponentials = np.exp(widened(x) - x.max(axis=axis, keepdims=True))
+        return ((exponentials / exponentials.sum(axis=axis, keepdims=True)).astype(x.dtype),)
+
+
 class LogSoftmax(OpRun):
     # onnx.reference computes the logarithm in place, and so writes into its input if that is empty. Compared with
     # onnxruntime on zero-sized tensors; TEMPLATE passes read-only arrays.
@@ -119,7 +130,7 @@ class LogSoftmax(OpRun):
     def _run(self, x: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
         if x.size == 0:
             return (x,)
-        shifted = x - x.max(axis=axis, keepdims=True)
+        shifted = widened(x) - x.max(axis=axis, keepdims=True)
         return ((shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))).astype(x.dtype),)
 
 
@@ -154,7 +165,7 @@ class LayerNormalization(OpRun):
         if stash_type != 1:
             raise NotImplementedError(f"LayerNormalization with stash_type {stash_type}")
         axes = tuple(range(axis % x.ndim, x.ndim))
-        wide = x.astype(np.result_type(x.dtype, np.float32))
+        wide = widened(x)
         mean = wide.mean(axis=axes, keepdims=True)
         centered = wide - mean
         inverse = 1 / np.sqrt(np.square(centered).mean(axis=axes, keepdims=True) + epsilon)
@@ -164,12 +175,33 @@ class LayerNormalization(OpRun):
         return y.astype(x.dtype), mean.astype(np.float32), inverse.astype(np.float32)
 
 
+class InstanceNormalization(OpRun):
+    # See `widening`.
+
+    def _run(self, x: np.ndarray, scale: np.ndarray, bias: np.ndarray, epsilon: float = 1e-5) -> tuple[np.ndarray, ...]:
+        wide, axes = widened(x), tuple(range(2, x.ndim))
+        mean, var = wide.mean(axis=axes, keepdims=True), wide.var(axis=axes, keepdims=True)
+        scale, bias = (array.reshape(-1, *(1,) * len(axes)) for array in (scale, bias))
+        return ((scale * (wide - mean) / np.sqrt(var + np.float32(epsilon)) + bias).astype(x.dtype),)
+
+
+class MeanVarianceNormalization(OpRun):
+    # The function of onnx.reference has constants of float32, so it fails for half precision.
+
+    def _run(self, x: np.ndarray, axes: Sequence[int] = (0, 2, 3)) -> tuple[np.ndarray, ...]:
+        wide, axes = widened(x), tuple(axes)
+        mean = wide.mean(axis=axes, keepdims=True)
+        deviation = np.sqrt(np.square(wide - mean).mean(axis=axes, keepdims=True))
+        return (((wide - mean) / (deviation + np.float32(1e-9))).astype(x.dtype),)
+
+
 class LpNormalization(OpRun):
-    # For p = 1 onnx.reference sums x instead of |x|. Compared with onnxruntime over axes.
+    # For p = 1 onnx.reference sums x instead of |x|. Compared with onnxruntime over axes. See also `widening`.
 
     def _run(self, x: np.ndarray, axis: int = -1, p: int = 2) -> tuple[np.ndarray]:
-        norm = (np.abs(x) ** p).sum(axis=axis, keepdims=True) ** (1.0 / p)
-        return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0).astype(x.dtype),)
+        wide = widened(x)
+        norm = (np.abs(wide) ** p).sum(axis=axis, keepdims=True) ** (1.0 / p)
+        return (np.divide(wide, norm, out=np.zeros_like(wide), where=norm != 0).astype(x.dtype),)
 
 
 class DropoutUntil9(OpRun):
@@ -192,12 +224,16 @@ class Dropout_10(OpRun):
 
 CORRECTIONS: Corrections = (
     ("", "Softmax", 1, 12, _coerced("Softmax", _softmax)),
+    ("", "Softmax", 13, None, Softmax),
     ("", "LogSoftmax", 1, 12, _coerced("LogSoftmax", _log_softmax)),
     ("", "LogSoftmax", 13, None, LogSoftmax),
     ("", "Hardmax", 1, 12, _coerced("Hardmax", _hardmax)),
     ("", "BatchNormalization", 1, 6, BatchNormalizationUntil6),
     ("", "BatchNormalization", 7, 13, BatchNormalizationInference),
     ("", "LayerNormalization", 17, None, LayerNormalization),
+    ("", "InstanceNormalization", 6, None, InstanceNormalization),
+    ("", "MeanVarianceNormalization", 9, None, MeanVarianceNormalization),
+    ("", "RMSNormalization", 23, None, widening("RMSNormalization")),
     ("", "LRN", 1, None, LRN),
     ("", "LpNormalization", 1, None, LpNormalization),
     ("", "Dropout", 1, 9, DropoutUntil9),

@@ -20,6 +20,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 
 from .table import Corrections, since
+from .widening import widening
 
 __all__ = ["CORRECTIONS", "same_pads"]
 
@@ -212,4 +213,6 @@ class MaxRoiPool(OpRun):
         return (result,)
 
 
-CORRECTIONS: Corrections = since(1, MaxPool, AveragePool, LpPool, GlobalMaxPool, GlobalLpPool, MaxRoiPool)
+CORRECTIONS: Corrections = since(
+    1, MaxPool, AveragePool, LpPool, widening("GlobalAveragePool"), GlobalMaxPool, GlobalLpPool, MaxRoiPool
+)
