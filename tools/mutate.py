@@ -87,7 +87,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "moves": (
         ["src/_core/kernels/gather.c", "src/_core/kernels/rotary.c"],
-        ["tests/kernels/test_gather.py", "tests/kernels/test_rotary.py", "tests/devices/cpu/operators/test_movement.py",
+        ["tests/kernels/test_gather.py", "tests/kernels/test_rotary.py", "tests/devices/cpu/operators/test_rotary.py",
          "tests/kernels/test_team.py"],
     ),
     "integer_convolutions": (
