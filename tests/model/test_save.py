@@ -85,6 +85,15 @@ def test_everything_stays_inside_by_default(make_model: Make, tmp_path: pathlib.
     assert (tmp_path / "o.onnx").read_bytes() == (tmp_path / "n.onnx").read_bytes()
 
 
+def test_empty_tensors_stay_inside(make_model: Make, tmp_path: pathlib.Path) -> None:
+    """No data file is written for them alone, so they must not refer to one."""
+    empty = oh.make_tensor("e", onnx.TensorProto.FLOAT, [0], b"", raw=True)
+    proto = make_model([oh.make_node("Concat", ["x", "e"], ["y"], axis=0)], initializers=[empty])
+    read_model(proto).save(tmp_path / "m.onnx", external_above=0)
+    assert names(tmp_path) == ["m.onnx"]
+    assert read_model(tmp_path / "m.onnx").initializers["e"].numpy().shape == (0,)
+
+
 def test_all_kinds_of_tensors(make_model: Make, tmp_path: pathlib.Path) -> None:
     import ml_dtypes
 

@@ -18,11 +18,11 @@ _PAGED_BYTES = 1 << 20
 
 class DataFile:
     """The layout of a data file. ``name``: the file's name, in the model's folder. ``at_least``: the minimum size, in
-    B, of tensors stored in it."""
+    B, of tensors stored in it. Empty tensors are not, because a file without data is not written."""
 
     def __init__(self, name: str, at_least: int) -> None:
         self.name = name
-        self.at_least = at_least
+        self.at_least = max(at_least, 1)
         self.size = 0
         self._pieces: list[tuple[int, Location | memoryview, int]] = []
         self._placed: dict[Location, int] = {}
