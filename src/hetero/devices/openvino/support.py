@@ -60,7 +60,7 @@ def refusals(core: Any, model: Model, device: str, config: Mapping[str, Any]) ->
     for node, (name, dtype) in values_not_passing(model, backend.passes).items():
         reasons[node] = f"{name!r} has dtype {dtype}, which cannot be passed to OpenVINO"
     for node in range(model.num_nodes):
-        why = _not_a_parameter(model, node) or _keeps_old_results(model, node)
+        why = _not_a_parameter(model, node) or _computes_otherwise(model, node)
         if why:
             reasons.setdefault(node, why)
     pending = [[node for node in range(model.num_nodes) if node not in reasons]]
@@ -106,12 +106,25 @@ def _not_a_parameter(model: Model, node: int) -> str:
     return ""
 
 
-def _keeps_old_results(model: Model, node: int) -> str:
-    """Why OpenVINO may return results of an earlier run for a node; empty if it does not.
-
-    It does not write the scanned results of a Loop without iterations, or the results of Unique for an empty input, so
-    they keep their elements and shapes (2026.4)."""
+def _computes_otherwise(model: Model, node: int) -> str:
+    """Why the results of a node, or of one in its bodies, may be wrong; empty if they are not. Holds for OpenVINO's CPU
+    (2026.4)."""
     op_type = model.nodes[node].op_type
+    why = _keeps_old_results(model, node, op_type) or _rounds_up_windows(model, node, op_type)
+    if why or op_type not in BODY_ATTRIBUTES:
+        return why
+    try:
+        bodies = bodies_of(model, node)
+    except HeteroError as error:  # OpenVINO does not read it either
+        raise_out_of_memory(error)
+        return ""
+    inside = (_computes_otherwise(body.model, at) for body in bodies for at in range(body.model.num_nodes))
+    return next(filter(None, inside), "")
+
+
+def _keeps_old_results(model: Model, node: int, op_type: str) -> str:
+    """OpenVINO does not write the scanned results of a Loop without iterations, or the results of Unique for an empty
+    input, so they keep the elements and shapes of an earlier run."""
     inputs = model.node_inputs[node].tolist()
     if op_type == "Unique":
         shape = model.type_of(inputs[0]).shape
@@ -122,13 +135,27 @@ def _keeps_old_results(model: Model, node: int) -> str:
         limits = [value for value in inputs[:2] if value >= 0]  # the number of iterations and the first condition
         if is_scanned and not all(model.is_constant[value] and (model.constant(value) > 0).all() for value in limits):
             return "OpenVINO returns scanned results of an earlier run if a Loop has no iterations"
-    try:
-        bodies = bodies_of(model, node) if op_type in BODY_ATTRIBUTES else []
-    except HeteroError as error:  # OpenVINO does not read it either
-        raise_out_of_memory(error)
+    return ""
+
+
+def _rounds_up_windows(model: Model, node: int, op_type: str) -> str:
+    """With ceil_mode, OpenVINO's MaxPool adds a window that lies in the padding alone, its average counts padding
+    beyond the pads, and its LpPool scales partial windows."""
+    if op_type not in ("MaxPool", "AveragePool", "LpPool"):
         return ""
-    inside = (_keeps_old_results(body.model, at) for body in bodies for at in range(body.model.num_nodes))
-    return next(filter(None, inside), "")
+    attributes = model.nodes[node].attributes
+    if not attributes.get("ceil_mode", 0):
+        return ""
+    if op_type == "MaxPool":
+        kernel = attributes["kernel_shape"]
+        ones = [1] * len(kernel)
+        strides, dilations = (attributes.get(name) or ones for name in ("strides", "dilations"))
+        ends = (attributes.get("pads") or [0] * 2 * len(kernel))[len(kernel) :]
+        windows = zip(kernel, strides, dilations, ends, strict=True)
+        is_same = all(stride + end <= (size - 1) * step + 1 for size, stride, step, end in windows)
+    else:
+        is_same = op_type == "AveragePool" and not attributes.get("count_include_pad", 0)
+    return "" if is_same else f"OpenVINO computes {op_type} with these attributes and ceil_mode in another way"
 
 
 def _sized_constants(model: Model) -> list[int]:
