@@ -208,6 +208,9 @@ def test_results_that_may_be_of_an_earlier_run_are_refused(core: hetero.Core, te
     supported = core.query_model(model, "OPENVINO")
     assert ("an earlier run" not in str(supported.reasons)) == is_sure
     assert (len(supported) == len(model.nodes)) == is_sure
+    if not is_sure:
+        with pytest.raises(hetero.UnsupportedModel, match="an earlier run"):
+            core.compile_model(model, "OPENVINO")
 
 
 @needs_openvino
@@ -229,10 +232,45 @@ def test_pools_that_round_up(core: hetero.Core, op_type: str, attributes: dict[s
     for size in range(5, 11):
         proto = make_model([pool], inputs={"x": [1, 2, size]}, opset=18)
         assert (not core.query_model(proto, "OPENVINO")) == is_refused
-        if not is_refused:
+        if is_refused:
+            with pytest.raises(hetero.UnsupportedModel):
+                core.compile_model(proto, "OPENVINO")
+        else:
             x = np.arange(-7, 2 * size - 7, dtype=np.float32).reshape(1, 2, size)
             found = core.compile_model(proto, "OPENVINO")(x)[0]
             np.testing.assert_allclose(found, on_onnxruntime(proto, {"x": x})[0], 1e-5)
+
+
+@needs_openvino
+@pytest.mark.parametrize(
+    ("text", "opset", "is_refused"),
+    [
+        ("(float[2,3] x) => (float[] y) { y = ReduceLogSumExp <axes = [1]> (x) }", 13, True),
+        ("(float[2,3] x) => (float[] y) { y = ReduceL1 <axes = [1], keepdims = 0> (x) }", 17, True),
+        ("(float[2,3] x) => (float[] y) { y = ReduceLogSum <axes = [1]> (x) }", 12, False),
+        ("(float[2,3] x) => (float[] y) { y = ReduceL2 <axes = [1]> (x) }", 17, False),
+        ("(float[2,3] x) => (float[] y) { y = ReduceL1 (x) }", 17, False),
+        ("(float[1] x) => (float[] y) <float[0] e = {}> { y = Mul (x, e) }", 17, True),
+        ("(float[1] x) => (float[] y) <int64[0] e = {}> { y = Gather (x, e) }", 17, True),
+        ("(float[1] x) => (float[] y) <int64[0] e = {}> { y = Reshape (x, e) }", 17, False),
+        ("(float[2,3] x) => (float[] y) <int64[0] e = {}> { y = ReduceSum (x, e) }", 17, False),
+        ("(float[2,3] x) => (float[] y) <float[0,3] e = {}> { y = Concat <axis = 0> (x, e) }", 17, False),
+        ("(float[1,1,4,4] x) => (float[] y, int64[] i) "
+         "{ y, i = MaxPool <kernel_shape = [2,2], storage_order = 1> (x) }", 17, True),
+    ],
+)  # fmt: skip
+def test_nodes_that_are_converted_otherwise(core: hetero.Core, text: str, opset: int, is_refused: bool) -> None:
+    """OpenVINO 2026.4 accepts all of them."""
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
+    assert (not core.query_model(proto, "OPENVINO")) == is_refused
+    if is_refused:
+        with pytest.raises(hetero.UnsupportedModel, match="OpenVINO"):
+            core.compile_model(proto, "OPENVINO")
+        return
+    shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
+    x = np.arange(1, 1 + np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+    found = core.compile_model(proto, "OPENVINO")(x)[0]
+    np.testing.assert_allclose(found, on_onnxruntime(proto, {"x": x})[0], 1e-5, strict=True)
 
 
 @needs_openvino

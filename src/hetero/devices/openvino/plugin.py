@@ -14,7 +14,7 @@ from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
 from .memory import OpenvinoMemory
 from .model import PAYLOAD_VERSION, OpenvinoModel, Origins, copy_passed_inputs
-from .support import originals, read, refusals
+from .support import originals, read, refusals, wrong_results
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadReader
@@ -121,6 +121,7 @@ class OpenvinoPlugin(Plugin):
                 raise UnsupportedModel(
                     f"{name} cannot compile {model.name!r}: {port.name!r} cannot be passed to OpenVINO"
                 )
+        self._refuse(model, name, wrong_results(model))
         try:
             converted = read(self._core, model)
             origins = Origins({node.key: node.op_type for node in model.nodes}, originals(model, converted))

@@ -21,8 +21,10 @@ from . import backend
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["originals", "read", "refusals"]
+__all__ = ["originals", "read", "refusals", "wrong_results"]
 
+_FIRST_WITHOUT_AXES, _FIRST_WITH_AXES_AS_INPUT = 13, 18  # opsets; see `_converts_otherwise`
+_WITH_EMPTY_LISTS = ("Concat", "ConstantOfShape", "Reshape", "Resize", "Squeeze")
 _MAX_IN_MEMORY = 1 << 30  # in B; larger models are read from a file
 
 
@@ -60,9 +62,10 @@ def refusals(core: Any, model: Model, device: str, config: Mapping[str, Any]) ->
     for node, (name, dtype) in values_not_passing(model, backend.passes).items():
         reasons[node] = f"{name!r} has dtype {dtype}, which cannot be passed to OpenVINO"
     for node in range(model.num_nodes):
-        why = _not_a_parameter(model, node) or _computes_otherwise(model, node)
+        why = _not_a_parameter(model, node)
         if why:
             reasons.setdefault(node, why)
+    reasons = {**wrong_results(model), **reasons}
     pending = [[node for node in range(model.num_nodes) if node not in reasons]]
     while pending:
         group = pending.pop()
@@ -91,6 +94,12 @@ def refusals(core: Any, model: Model, device: str, config: Mapping[str, Any]) ->
     return reasons
 
 
+def wrong_results(model: Model) -> dict[int, str]:
+    """Node -> reason, for each node that OpenVINO accepts although its results may be wrong."""
+    reasons = ((node, _computes_otherwise(model, node)) for node in range(model.num_nodes))
+    return {node: why for node, why in reasons if why}
+
+
 def _not_a_parameter(model: Model, node: int) -> str:
     """Why an input of a node cannot be an input of an OpenVINO model; empty if all can."""
     for value in (*model.node_inputs[node].tolist(), *model.node_captures[node].tolist()):
@@ -109,8 +118,9 @@ def _not_a_parameter(model: Model, node: int) -> str:
 def _computes_otherwise(model: Model, node: int) -> str:
     """Why the results of a node, or of one in its bodies, may be wrong; empty if they are not. Holds for OpenVINO's CPU
     (2026.4)."""
-    op_type = model.nodes[node].op_type
-    why = _keeps_old_results(model, node, op_type) or _rounds_up_windows(model, node, op_type)
+    op_type = model.op_types[int(model.op_type_of[node])]
+    rules = (_keeps_old_results, _rounds_up_windows, _converts_otherwise)
+    why = next(filter(None, (rule(model, node, op_type) for rule in rules)), "")
     if why or op_type not in BODY_ATTRIBUTES:
         return why
     try:
@@ -126,7 +136,7 @@ def _keeps_old_results(model: Model, node: int, op_type: str) -> str:
     """OpenVINO does not write the scanned results of a Loop without iterations, or the results of Unique for an empty
     input, so they keep the elements and shapes of an earlier run."""
     inputs = model.node_inputs[node].tolist()
-    if op_type == "Unique":
+    if op_type == "Unique" and inputs:
         shape = model.type_of(inputs[0]).shape
         if shape is None or not all(isinstance(size, int) and size for size in shape):
             return "OpenVINO returns results of an earlier run if the input is empty"
@@ -147,15 +157,38 @@ def _rounds_up_windows(model: Model, node: int, op_type: str) -> str:
     if not attributes.get("ceil_mode", 0):
         return ""
     if op_type == "MaxPool":
-        kernel = attributes["kernel_shape"]
+        kernel = attributes.get("kernel_shape") or []
         ones = [1] * len(kernel)
         strides, dilations = (attributes.get(name) or ones for name in ("strides", "dilations"))
         ends = (attributes.get("pads") or [0] * 2 * len(kernel))[len(kernel) :]
-        windows = zip(kernel, strides, dilations, ends, strict=True)
+        windows = zip(kernel, strides, dilations, ends, strict=False)  # OpenVINO rejects attributes of wrong lengths
         is_same = all(stride + end <= (size - 1) * step + 1 for size, stride, step, end in windows)
     else:
         is_same = op_type == "AveragePool" and not attributes.get("count_include_pad", 0)
     return "" if is_same else f"OpenVINO computes {op_type} with these attributes and ceil_mode in another way"
+
+
+def _converts_otherwise(model: Model, node: int, op_type: str) -> str:
+    """OpenVINO ignores the attribute axes of some reductions in opsets 13 to 17 and storage_order, does not remove the
+    axis that a vector adds in a MatMulInteger, and reads an empty constant as one number, unless it is a list of
+    axes or sizes."""
+    inputs = [value for value in model.node_inputs[node].tolist() if value >= 0]
+    if op_type in ("ReduceL1", "ReduceLogSum", "ReduceLogSumExp"):
+        opset = model.opsets.get("", 0)
+        if _FIRST_WITHOUT_AXES <= opset < _FIRST_WITH_AXES_AS_INPUT and model.nodes[node].attributes.get("axes"):
+            return f"OpenVINO ignores the attribute axes of {op_type} in opset {opset}"
+    elif op_type == "MaxPool":
+        if len(model.node_outputs[node]) > 1 and model.nodes[node].attributes.get("storage_order", 0):
+            return "OpenVINO ignores storage_order"
+    elif op_type == "MatMulInteger":
+        shapes = [model.type_of(value).shape for value in inputs[:2]]
+        if any(shape is None or len(shape) < 2 for shape in shapes):
+            return "OpenVINO does not remove the axis that a vector adds"
+    if op_type not in _WITH_EMPTY_LISTS and not op_type.startswith("Reduce"):
+        for value in inputs:
+            if model.is_constant[value] and 0 in (model.constant_type(value).shape or ()):
+                return f"OpenVINO reads the empty constant {model.value_name(value)!r} as one number"
+    return ""
 
 
 def _sized_constants(model: Model) -> list[int]:
