@@ -3,6 +3,7 @@ device CONTROL_FLOW, which cuts their nested graphs."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import warnings
@@ -685,6 +686,23 @@ def test_pins_that_match_the_graph_itself_leave_bodies_whole() -> None:
         core.plan(model, "HETERO:CPU,TEMPLATE", pins={"s2": "TEMPLATE"})
     with pytest.raises(hetero.PropertyError, match="not in the list CPU, TEMPLATE, CONTROL_FLOW"):
         core.plan(model, "HETERO:CPU,TEMPLATE", pins={"loop/m": "FPGA"})
+
+
+@pytest.mark.parametrize("rule", [{"ASSIGNMENT": "COST"}, {"OBJECTIVE": "LATENCY"}, {}])
+def test_an_export_assigns_bodies_by_the_same_rule(rule: dict[str, str]) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (int64 n, float[32, 32] x) => (float[32, 32] y) {
+            y = Loop (n, "", x) <body = b (int64 i, bool go, float[32, 32] v) => (bool more, float[32, 32] w)
+                { more = Identity (go)  a = MatMul (v, v)  t = Tanh (a)  w = Neg (t) }>
+        }"""
+    )
+    core = hetero.Core()
+    compiled = core.compile_model(model, "HETERO:CONTROL_FLOW,TEMPLATE,CPU", rule, pins={"y/w": "TEMPLATE"})
+    file = io.BytesIO()
+    compiled.export_model(file)
+    again = core.import_model(file.getvalue())
+    own, others = (dict(cut_models(each)[0].bodies["y.body"].plan.affinity) for each in (compiled, again))
+    assert own == others
 
 
 def test_a_saved_plan_and_an_export_cut_the_same(tmp_path: Path) -> None:
