@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 from hetero._sizes import ask
+from hetero.errors import InferenceError
 from kernel_arrays import random_bytes, requantized
 
 VARIANTS = _kernels.variants("conv_integer", "depthwise_integer", "pack_depthwise", "pack_filters", "pack_pixels")
@@ -251,3 +252,20 @@ def test_depthwise_convolutions(
         operands = [x, filters, zero, offsets, *operands]
         found = _kernels.call("depthwise_integer", operands, spec, ints, variant=variant)[0]
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("changed", "operand"),
+    [(2, np.zeros(2, np.uint8)), (4, np.ones(3, np.float32)), (4, np.ones(1, np.float64)), (5, np.zeros(2, np.int8))],
+)
+def test_wrong_operands_are_refused(changed: int, operand: Array) -> None:
+    """The zero points of x and y are one number each, and scales are float32: one, or one for each channel."""
+    ints = [1, 4, 1, 1, 1, *[1] * 3, *[0] * 3, *[1] * 4, 2, 2]
+    pixels = np.zeros(ask("pixel_bytes", 1, *ints), np.uint8)
+    filters = np.zeros(ask("filter_bytes", 2, *ints), np.uint8)
+    operands = [pixels, filters, np.zeros(1, np.uint8), None, np.ones(1, np.float32), np.zeros(1, np.int8)]
+    spec = [((1, 2, 2, 2), np.int8)]
+    _kernels.call("conv_integer", operands, spec, ints)
+    operands[changed] = operand
+    with pytest.raises(InferenceError):
+        _kernels.call("conv_integer", operands, spec, ints)

@@ -40,7 +40,15 @@ def rotary(
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("half", [0, 1, 3, 4, 8, 13, 16, 37])
 def test_rotary(variant: str, interleaved: int, half: int) -> None:
-    for batch, steps, heads, rest in ((1, 1, 1, 0), (2, 3, 2, 0), (1, 4, 3, 2), (2, 1, 1, 5), (0, 2, 1, 1)):
+    for batch, steps, heads, rest in (
+        (1, 1, 1, 0),
+        (2, 3, 2, 0),
+        (1, 4, 3, 2),
+        (2, 1, 1, 5),
+        (0, 2, 1, 1),
+        (2, 2, 0, 1),
+        (2, 0, 1, 0),
+    ):
         x = normal(batch, steps, heads, max(2 * half + rest, 1))
         cosines, sines = normal(7, half, seed=1), normal(7, half, seed=2)
         rows = np.random.default_rng(0).integers(-7, 7, (batch, steps))
