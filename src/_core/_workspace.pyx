@@ -1407,8 +1407,8 @@ cdef class Route:
 
     ``steps``: for each program, its workspace; the slots of its inputs and of its outputs; known arrays, as (slot, array);
     reshaped values, as (slot, source, shape, whether the source may not be contiguous), where a shape that depends on sizes
-    is the number of a tensor of the program; a function of the values to call afterward, or None; and the slots whose
-    values no later step reads. ``outputs``: the slots of the results; None if further programs follow. ``cancellation``: is
+    is the number of a tensor of the program; the arguments of ``host`` for what runs in Python afterward, or None; and the
+    slots whose values no later step reads. ``outputs``: the slots of the results; None if further programs follow. ``cancellation``: is
     checked before each program.
     """
 
@@ -1421,9 +1421,10 @@ cdef class Route:
     def __init__(self, tuple steps not None, int num_slots, tuple outputs, cancellation):
         self.steps, self.num_slots, self.outputs, self.cancellation = steps, num_slots, outputs, cancellation
 
-    def run(self, inputs):
-        """The results; None if a program does not hold, an input is not exactly a NumPy array, or further programs follow.
-        Then ``done`` programs have run, with all that follows each, and ``values`` has their values."""
+    def run(self, inputs, host):
+        """The results. ``host`` gets the arguments of a step and all values, and puts its own there. None if a program does
+        not hold, an input is not exactly a NumPy array, or further programs follow. Then ``done`` programs have run, with
+        all that follows each, and ``values`` has their values."""
         cdef Workspace workspace
         cdef int position
         cdef list values
@@ -1453,7 +1454,7 @@ cdef class Route:
                     array = np_ascontiguousarray(array)
                 values[slot] = array.reshape(workspace.shape(shape) if isinstance(shape, int) else shape)
             if step[5] is not None:
-                step[5](values)
+                host(*step[5], values)
             for slot in <tuple> step[6]:
                 values[slot] = None
             self.done += 1

@@ -87,7 +87,7 @@ class Route:
                 tuple[int, ...],
                 tuple[tuple[int, np.ndarray[Any, Any]], ...],
                 tuple[tuple[int, int, tuple[int, ...] | int, bool], ...],
-                Callable[[list[Any]], None] | None,
+                tuple[Any, ...] | None,
                 tuple[int, ...],
             ],
             ...,
@@ -96,7 +96,7 @@ class Route:
         outputs: tuple[int, ...] | None,
         cancellation: Any,
     ) -> None: ...
-    def run(self, inputs: Sequence[Any]) -> list[Any] | None: ...
+    def run(self, inputs: Sequence[Any], host: Callable[..., None]) -> list[Any] | None: ...
 
 @final
 class BoundSteps:

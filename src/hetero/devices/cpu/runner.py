@@ -399,7 +399,7 @@ class CpuRunner:
         """The outputs of a run that repeats the segments of the route, and plans again from the first one on that does
         not hold. None if nothing has run."""
         self.host_times.clear()
-        outputs = route.run(inputs)
+        outputs = route.run(inputs, self._run_host_in_slots)  # a route that referred to its runner would keep it alive
         if outputs is None and route.values is not None:
             place, values, route.values = route.done, route.values, None
             arrays = {value: values[self._slots[value]] for value in self._path[place - 1].segment.handed_on}
@@ -488,8 +488,7 @@ class CpuRunner:
             for value in outputs:
                 slots.setdefault(value, len(slots))
             if segment.host >= 0:
-                host = functools.partial(
-                    self._run_host_in_slots,
+                host = (
                     segment.host,
                     [(slots.get(value, -1), constant, labels) for value, constant, labels in sources],
                     [slots.get(value, -1) for value in plan.outputs],
