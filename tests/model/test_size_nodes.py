@@ -35,7 +35,7 @@ HALF = "s = Shape(x) c = Gather(s, one) h = Div(c, two) y = Slice(x, one, h, one
         ("r = Relu(x) s = Size(r) t = Cast<to=7>(s) b = Equal(t, s) y = Where(b, x, x)", ["s", "t", "b"]),
         ("n = Neg(one) s = Shape(x) y = Gather(s, n)", ["s", "y"]),  # n depends on constants only
         ("s = Shape(x) a = Gather(s, i) y = Add(a, two)", ["s"]),  # i is an input
-        ("s = Shape(x) f = Cast<to=1>(s) g = Floor(f) y = Cast<to=7>(g)", ["s"]),  # f is no size
+        ("s = Shape(x) f = Cast<to=1>(s) g = Floor(f) y = Cast<to=7>(g)", ["s"]),  # f is a float
         ("s = Shape(x) e = Unsqueeze(s, one) y = Squeeze(e)", ["s"]),  # e has rank 2
         ("p = NonZero(x) s = Shape(p) y = Add(s, one)", []),  # of a size that the data determine
         ("m = mine.Frob(x) s = Shape(m) y = Add(s, one)", []),

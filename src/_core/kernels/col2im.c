@@ -82,9 +82,10 @@ enum {
     GROUP_FLOATS = 1 << 16 /* of their columns: they stay in the L2 cache */
 };
 
-/* Element i of a phase gets element i + at of a row of columns from tap t, for low <= i < high; at: from the first tap. Further taps of the phase
- * follow at distances of `step`; `first`: of a phase. inside: the elements that get all of their taps. quotient, rest: of the
- * positions of the taps along the other axes by their strides. */
+/* The taps along a row. Tap t adds element i + at[t] of a row of columns to element i of its phase, for low[t] <= i <
+ * high[t]; `at` counts from the row of the first tap. The taps of a phase are first[phase] and every `step`-th after it.
+ * Elements inside[0] .. inside[1] - 1 get all taps of their phase. quotient, rest: the positions of the taps along the
+ * other axes, divided by the strides. */
 typedef struct {
     int64_t low[MOST_TAPS], high[MOST_TAPS], at[MOST_TAPS], first[MOST_PHASES], step, inside[2];
     int64_t quotient[2][MOST_TAPS], rest[2][MOST_TAPS];
@@ -111,7 +112,7 @@ static void find_taps(const layout *w, row_taps *r)
         int64_t first, last;
         ht_valid_range(offset, stride, w->out[2], w->windows[2], &first, &last);
         r->first[phase] = t;
-        const int64_t shift = -((offset - phase) / stride); /* element i of the phase is that of window i + shift */
+        const int64_t shift = -((offset - phase) / stride); /* tap t adds window i + shift to element i of the phase */
         r->at[t] = t * w->windows[0] * w->windows[1] * w->windows[2] + shift;
         r->low[t] = first - shift;
         r->high[t] = last - shift;

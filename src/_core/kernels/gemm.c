@@ -372,7 +372,8 @@ static void multiply_part(void *context, int64_t part, int thread)
     }
 }
 
-/* A result of one column is a row: that of the transposed operands. All rows of A are then read as those of B. */
+/* A result of one column has the same elements as the row that the transposed operands give: the old A becomes B, and is
+ * read in place. Only for an unpacked B of one column without indices, and a bias with a stride of 0 or 1. */
 static void make_row(ht_gemm_product *p, ht_batch *batch)
 {
     const int64_t *strides = batch->a_strides;

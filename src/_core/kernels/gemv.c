@@ -235,7 +235,7 @@ HT_INLINE void add_rows(const ht_gemm_product *p, const int count, int64_t k, in
         add_terms(p, x, count, k, j, col1 - j);
 }
 
-/* One row times a row-major B[k][n], of which several rows are read at a time. y holds the sums so far. */
+/* One row times a row-major B[k][n]. Each step adds the products with several rows of B to the sums, which are in y. */
 void ht_gemv_rows(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     enum { UNROLL = 8 };

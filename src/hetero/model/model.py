@@ -232,9 +232,9 @@ class Model(OtherNames, Rows):
         return model
 
     def with_inner_sizes(self) -> Model:
-        """The same model for planning, with inferred sizes where the file declares a value inside the model without a
-        size or with a symbol that no input has, such as onnxruntime's ``unk__0``. The same object if there is no such
-        size. Inference runs once for the file, when a type is read. The types of this model do not change."""
+        """A copy for planning that has inferred sizes for values inside the model whose size the file leaves out, or
+        gives as a symbol that no input has, such as onnxruntime's ``unk__0``. Returns this object if no size is open.
+        Inference runs once for the file, when a type is first read. The types of this model do not change."""
         types_ = self._types.with_inner_sizes()
         if types_ is self._types:
             return self

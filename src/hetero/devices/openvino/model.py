@@ -247,8 +247,8 @@ def copy_passed_inputs(converted: Any, compiled: Any) -> bool:
     """Change a converted model so that OpenVINO's optimized model copies each result that is one of its inputs. Returns
     whether there are any: the model must then be compiled again.
 
-    If such an input has dynamic sizes, the CPU plugin exchanges its memory with that of the result, and the other nodes
-    that read it get elements of earlier runs (2026.4). An Identity is not optimized out, unlike a Convert.
+    If such an input has dynamic sizes, the CPU plugin (2026.4) swaps its memory with the result's memory. Other nodes
+    that read the input then get elements of earlier runs. OpenVINO removes a Convert, but not an Identity.
     """
     kinds = _kinds_of_results(compiled)
     passed = [
