@@ -256,7 +256,7 @@ def normalizations() -> Iterator[Case]:
 
 
 def products() -> Iterator[Case]:
-    for m, k, n in ((1, 768, 768), (4, 768, 3072), (128, 100, 10), (3000, 64, 64), (1, 1024, 1)):
+    for m, k, n in ((1, 768, 768), (4, 768, 3072), (128, 100, 10), (3000, 64, 64), (1, 1024, 1), (1000, 64, 1)):
         yield case("MatMul", normal(m, k), some(k, n))
     for a, b in (
         ((1, 768), (768, 768)),
@@ -273,6 +273,7 @@ def products() -> Iterator[Case]:
         ((64, 49, 32), (64, 32, 49)),
         ((512, 1), (1, 512)),
         ((128, 768), (768,)),
+        ((1000, 64), (64, 1)),
     ):
         yield case("MatMul", normal(*a), normal(*b))
     for transposed in (0, 1):
