@@ -70,8 +70,8 @@ typedef struct {
     int32_t *link; /* not absorbed: -1 - the number of successors that keep the node from being ready; absorbed: parent
                       of the union-find. Apart from `node`, so that most of what is read of neighbors stays in caches */
     node *node;
-    int32_t *ready;              /* a queue: each node is in it once */
-    int32_t next_ready, last_ready;
+    int32_t *ready;              /* a stack: what follows a node is often near it in memory */
+    int32_t num_ready;
     int32_t *complete;           /* a stack */
     int32_t num_complete;
     double lost;
@@ -96,28 +96,7 @@ static inline void lift(node *v, int32_t height)
 static inline void settle(sweep *s, int32_t p)
 {
     if (++s->link[p] == -1)
-        s->ready[s->last_ready++] = p;
-}
-
-/* Fetches from memory what absorbing the next nodes of the queue will read: rows early, neighbors later. */
-static inline __attribute__((always_inline)) void prefetch(const sweep *s)
-{
-    enum { STARTS = 12, ROWS = 8, NEIGHBORS = 4 }; /* nodes ahead */
-    const hg_dag *g = s->g;
-    const int32_t left = s->last_ready - s->next_ready, *ready = s->ready + s->next_ready;
-    if (left <= STARTS)
-        return;
-    HG_PREFETCH(&g->in_start[ready[STARTS]]);
-    HG_PREFETCH(&g->out_start[ready[STARTS]]);
-    HG_PREFETCH(&s->node[ready[STARTS]]);
-    HG_PREFETCH(&s->link[ready[STARTS]]);
-    HG_PREFETCH(&g->in[g->in_start[ready[ROWS]]]);
-    HG_PREFETCH(&g->out[g->out_start[ready[ROWS]]]);
-    const int32_t v = ready[NEIGHBORS];
-    for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++)
-        HG_PREFETCH(&s->link[g->in[j]]);
-    for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++)
-        HG_PREFETCH(&s->link[g->out[j]]);
+        s->ready[s->num_ready++] = p;
 }
 
 /* Two open subgraphs become one, by rank. Returns its root. */
@@ -222,23 +201,19 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
         s.node[v] = (node){0};
         s.link[v] = -1 - (g->out_start[v + 1] - g->out_start[v]);
         if (s.link[v] == -1)
-            s.ready[s.last_ready++] = v;
+            s.ready[s.num_ready++] = v;
         if (hg_interrupted(watch, 8))
             return HG_INTERRUPTED;
     }
     for (int32_t i = n; i-- > 0;) {
-        for (int closing = 0;;) {
+        for (;;) {
             int64_t work = 8;
-            /* All complete subgraphs close before any node that becomes ready joins: many ready nodes at a time can be
-             * fetched from memory early, and those of neighboring subgraphs are often neighbors in memory. */
-            closing = s.num_complete && (closing || s.next_ready == s.last_ready);
-            if (closing) {
+            if (s.num_ready) {
+                absorb(&s, s.ready[--s.num_ready]);
+            } else if (s.num_complete) {
                 const int32_t root = s.complete[--s.num_complete];
                 if (s.link[root] == root && !s.node[root].closed && !s.node[root].potential)
                     work = 4 * close_subgraph(&s, root);
-            } else if (s.next_ready < s.last_ready) {
-                prefetch(&s);
-                absorb(&s, s.ready[s.next_ready++]);
             } else
                 break;
             if (hg_interrupted(watch, work))
