@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 import onnx.helper as oh
 import onnx.numpy_helper as onh
+import onnx.parser
+import onnx.reference
 import pytest
 
 import hetero
@@ -13,8 +15,8 @@ import hetero.model.inference
 from hetero.devices.cpu import registry
 
 
-def _refused(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None, opset: int = 18) -> dict[str, str]:
-    """Node -> reason, for nodes that read x (float32), i (int64), and the constants w (float32) and k (int64)."""
+def _model(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None, opset: int = 18) -> hetero.Model:
+    """Of nodes that read x (float32), i (int64), and the constants w (float32) and k (int64)."""
     values = {"x": 1, "i": 7, **(infos or {})}
     last = next(name for name in reversed(nodes[-1].output) if name)
     graph = oh.make_graph(
@@ -24,8 +26,13 @@ def _refused(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None, o
         [oh.make_empty_tensor_value_info(last)],
         [onh.from_array(np.ones((2, 3), np.float32), "w"), onh.from_array(np.ones((2, 3), np.int64), "k")],
     )
-    opsets = [oh.make_opsetid("", opset), oh.make_opsetid("mine", 1)]
-    support = hetero.Core().query_model(oh.make_model(graph, opset_imports=opsets, ir_version=8), "CPU")
+    opsets = [oh.make_opsetid("", opset), oh.make_opsetid("mine", 1), oh.make_opsetid("ai.onnx.ml", 3)]
+    return hetero.Core().read_model(oh.make_model(graph, opset_imports=opsets, ir_version=8))
+
+
+def _refused(nodes: list[onnx.NodeProto], infos: dict[str, int] | None = None, opset: int = 18) -> dict[str, str]:
+    """Node -> reason."""
+    support = hetero.Core().query_model(_model(nodes, infos, opset), "CPU")
     return {key: reasons["CPU"] for key, reasons in support.reasons.items() if "CPU" in reasons and key not in support}
 
 
@@ -99,6 +106,27 @@ def test_the_answer_is_that_of_every_node_alone(monkeypatch: pytest.MonkeyPatch)
             assert _refused(nodes) == fast
 
 
+@pytest.fixture
+def inferences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gets a number for each call of inference, which then finds nothing."""
+    calls: list[int] = []
+
+    def infers_nothing(model: bytes, *, harmless: bool) -> None:
+        calls.append(len(model))
+
+    monkeypatch.setattr(hetero.model.inference, "infer_types", infers_nothing)
+    return calls
+
+
+def _refused_by_kernels(model: hetero.Model) -> list[str]:
+    return [model.key_of(i) for i in registry.examine(model, lambda *_: None)[1]]
+
+
+def _classifier(x: str) -> onnx.NodeProto:
+    domain, weights = "ai.onnx.ml", {"coefficients": [1.0] * 6, "classlabels_ints": [1, 2]}
+    return oh.make_node("LinearClassifier", [x], ["a", "b"], "s", domain=domain, **weights)
+
+
 @pytest.mark.parametrize(
     ("node", "read", "op", "refused"),
     [
@@ -107,29 +135,31 @@ def test_the_answer_is_that_of_every_node_alone(monkeypatch: pytest.MonkeyPatch)
         (oh.make_node("TopK", ["x", "one"], ["a", "b"], "s"), "a", "Erf", False),
         (oh.make_node("TopK", ["x", "one"], ["a", "b"], "s"), "b", "Erf", True),
         (oh.make_node("GRU", ["x", "x", "x"], ["", "b"], "s", hidden_size=2), "b", "Erf", False),
+        (oh.make_node("EyeLike", ["x"], ["a"], "s"), "a", "Erf", False),
+        (oh.make_node("EyeLike", ["i"], ["a"], "s"), "a", "Erf", True),
+        (oh.make_node("EyeLike", ["x"], ["a"], "s", dtype=7), "a", "Erf", True),
+        (oh.make_node("RandomUniformLike", ["i"], ["a"], "s", dtype=1), "a", "Erf", False),
+        (oh.make_node("RandomNormalLike", ["x"], ["a"], "s"), "a", "Erf", False),
+        (oh.make_node("Bernoulli", ["x"], ["a"], "s", dtype=7), "a", "Erf", True),
+        (_classifier("i"), "a", "Erf", True),
+        (_classifier("i"), "b", "Erf", False),
     ],
 )
-def test_further_outputs_have_types_without_inference(
-    node: onnx.NodeProto, read: str, op: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+def test_results_have_types_without_inference(
+    node: onnx.NodeProto, read: str, op: str, refused: bool, inferences: list[int]
 ) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise AssertionError("inference runs")
-
-    monkeypatch.setattr(hetero.model.inference, "infer_types", fails)
-    second = oh.make_node(*(node.op_type, list(node.input), [f"{each}2" if each else "" for each in node.output], "s2"))
-    second.attribute.extend(node.attribute)
+    second = onnx.NodeProto()
+    second.CopyFrom(node)
+    second.name, second.output[:] = "s2", [f"{each}2" if each else "" for each in node.output]
     nodes = [node, second, oh.make_node(op, [read], ["y"], "y"), oh.make_node(op, [f"{read}2"], ["z"], "z")]
     nodes.append(oh.make_node("Add", ["y", "z"], ["sum"], "sum"))
-    assert ({"y", "z"} <= _refused(nodes, {"one": 7}).keys()) == refused
+    assert ({"y", "z"} <= set(_refused_by_kernels(_model(nodes, {"one": 7})))) == refused
+    assert refused or not inferences  # Add asks for the type of a refused node's result
 
 
-def test_checks_know_types_without_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_know_types_without_inference(inferences: list[int]) -> None:
     """Checks of Resize and of quantized operators read types that follow from the nodes before them."""
 
-    def fails(*_: object, **__: object) -> None:
-        raise AssertionError("inference runs")
-
-    monkeypatch.setattr(hetero.model.inference, "infer_types", fails)
     nodes = [
         oh.make_node("Add", ["x", "x"], ["a"], "a"),
         oh.make_node("Resize", ["a", "", "scales"], ["b"], "b", mode="linear"),
@@ -152,4 +182,25 @@ def test_checks_know_types_without_inference(monkeypatch: pytest.MonkeyPatch) ->
         oh.make_node("Erf", ["s"], ["v"], "v"),
         oh.make_node("Erf", ["n"], ["w2"], "w2"),
     ]
-    assert sorted(_refused(nodes, {"scales": 1}, opset=23)) == ["d", "j", "m", "w2"]
+    assert sorted(_refused_by_kernels(_model(nodes, {"scales": 1}, opset=23))) == ["d", "j", "m", "w2"]
+    assert not inferences
+
+
+def test_results_of_an_if_within_an_if_have_types_without_inference(inferences: list[int]) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (bool c, float[2] x) => (float[2] y) {
+            y = If (c) <
+                then_branch = a () => (float[2] p) {
+                    q = If (c) <then_branch = b () => (r) { r = Exp (x) }, else_branch = d () => (s) { s = Neg (x) }>
+                    p = Erf (q)
+                },
+                else_branch = e () => (float[2] t) { t = Identity (x) }
+            >
+        }
+    """)
+    x = np.array([0.5, -1], np.float32)
+    result = hetero.Core().compile_model(model, "CPU")({"c": np.array(True), "x": x})["y"]
+    expected = onnx.reference.ReferenceEvaluator(model).run(None, {"c": np.array(True), "x": x})[0]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    assert not inferences

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import HeteroError, ModelError
+from ...model.types import dtype_of
 from ...model.views import NodeView
 from .values import Context, NeedsHost, Value, is_opaque
 
@@ -58,6 +59,7 @@ __all__ = [
     "hosted",
     "load_all",
     "operator",
+    "stated_by",
 ]
 
 F32 = ("float32",)
@@ -146,6 +148,18 @@ LATER_HOSTED: list[str] = []
 """The modules that register `HOSTED`. They are imported when a model has a node without a kernel."""
 ADAPTERS: list[Callable[[str, Operator], Operator]] = []
 """Each makes of every operator that is registered, by name, the one that `OPERATORS` gets."""
+
+
+def stated_by(attribute: str, default: int) -> Result:
+    """The rule of `Operator.result` for an element type in an attribute, ``default`` if that is absent. Both are ONNX's
+    numbers; 0 is the type of the first input."""
+
+    def result(attributes: Mapping[str, Any]) -> Rule:
+        number = attributes.get(attribute, default)
+        dtype = dtype_of(number)
+        return dtype.name if dtype is not None else None if number else 0
+
+    return result
 
 
 def operator(
@@ -306,16 +320,19 @@ Expand = Callable[["Model", int, "Types"], Operator | str | None]
 ReadNested = Callable[["Model", int, "Types", Expand], "Nested | str"]
 
 
-def examine(model: Model, expand: Expand, *, with_plans: bool = True) -> tuple[list[NodePlan], dict[int, str]]:
+def examine(
+    model: Model, expand: Expand, types: Types | None = None, *, with_plans: bool = True
+) -> tuple[list[NodePlan], dict[int, str]]:
     """Return the plans of all supported nodes, and for every other node (by index) the reason. A few µs per node.
 
     ``expand``: called for a node without a kernel, and first for a node of another domain than ONNX's; returns an
     operator for it, the reason why not, or None.
+    ``types``: of this model; receives the element types of the results.
     ``with_plans``: False leaves the list empty.
     """
     forms = [ALIASES.get(op_type) or (op_type, model.opsets.get(_split(op_type)[0], 0)) for op_type in model.op_types]
     operators = [_resolve(model, name, *form) for name, form in zip(model.op_types, forms, strict=True)]
-    types = Types(model)
+    types = types or Types(model)
     plans: list[NodePlan] = []
     reasons: dict[int, str] = {}
     all_inputs, all_outputs = model.node_inputs, model.node_outputs

@@ -147,14 +147,12 @@ class Bodies:
         except Exception as error:  # onnx raises any exception for contradictory attributes
             raise_out_of_memory(error)
             raise _NoBody(f"onnx gives no definition of it: {str(error)[:200]}") from error
-        plans, reasons = examine(inner, self)
+        types = Types(inner)
+        plans, reasons = examine(inner, self, types)
         if reasons:
             first, reason = next(iter(reasons.items()))
             raise _NoBody(f"{inner.nodes[first].op_type} in its definition: {reason}")
         body = _flattened(inner, plans, function, call)
-        types = Types(inner)
-        for plan in plans:
-            types.note(plan.operator, plan.node.attributes, plan.inputs, plan.outputs)
         accepted = tuple((name,) if name else ANY for name, _ in elements)
         result = types.of(int(inner.output_ids[0])) if call.output[0] else None
         return Operator(body.lower, accepted or (ANY,), {}, 1, 10_000, None, result)

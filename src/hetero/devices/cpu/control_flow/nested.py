@@ -104,7 +104,8 @@ def _read(
             follow_links=model.file.follow_links,
             external_data=model.file.external_data,
         )
-        plans, reasons = examine(inner, expand)
+        inner_types = Types(inner)
+        plans, reasons = examine(inner, expand, inner_types)
     except HeteroError as error:
         raise_out_of_memory(error)
         raise _Refused(f"its {name} cannot be read: {error}") from error
@@ -122,14 +123,11 @@ def _read(
         for outer, outer_name in captured
         if (inner_value := inner.find_value(outer_name)) is not None and reads[inner_value]
     )
-    noted = Types(inner)
-    for plan in plans:
-        noted.note(plan.operator, plan.node.attributes, plan.inputs, plan.outputs)
     outputs = []
     results = tuple(inner.value_id(value.name) for value in graph.output)
     for value, stated in zip(results, graph.output, strict=True):
         dtype, dims = _stated(stated)
-        element = noted.of(value) if dtype is None else name_of(dtype)
+        element = inner_types.of(value) if dtype is None else name_of(dtype)
         _check_type(element, f"output {inner.value_name(value)!r} of its {name}")
         outputs.append((dtype_of_name(element) if element else None, dims))
     if any(plan.operator.labels and plan.operator.labels(plan.node.attributes) is not None for plan in plans):

@@ -370,7 +370,7 @@ def _linear_classifier_refusal(model: Model, view: NodeView) -> str | None:
 @operator("ai.onnx.ml::LinearClassifier", dtypes=_TYPES, attributes={
     "classlabels_ints": None, "classlabels_strings": None, "coefficients": None, "intercepts": None,
     "multi_class": None, "post_transform": POST_TRANSFORMS,
-}, check=_linear_classifier_refusal, result="int64", labels=string_labels)  # fmt: skip
+}, check=_linear_classifier_refusal, result="int64", further=("float32",), labels=string_labels)  # fmt: skip
 def _linear_classifier(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     labels = label_table(context, node.attributes, "classlabels_ints")
     transform = node.get("post_transform", b"NONE")

@@ -11,7 +11,7 @@ import numpy as np
 from .... import _kernels
 from ....errors import InferenceError
 from ....model.types import dtype_of
-from ..registry import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, Node, operator
+from ..registry import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, Node, operator, stated_by
 from ..values import Context, Value
 
 if TYPE_CHECKING:
@@ -379,18 +379,13 @@ def _cast_refusal(model: Model, view: NodeView) -> str | None:
     return None
 
 
-def _cast_result(attributes: Mapping[str, Any]) -> str | None:
-    dtype = dtype_of(attributes.get("to", 1))
-    return None if dtype is None else dtype.name
-
-
 @operator(
     "Cast",
     dtypes=ANY,
     attributes={"to": None, "saturate": None, "round_mode": None},
     since=6,
     check=_cast_refusal,
-    result=_cast_result,
+    result=stated_by("to", 1),
 )
 def _cast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     dtype = dtype_of(node.get("to", 1))

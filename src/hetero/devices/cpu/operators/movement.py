@@ -13,7 +13,7 @@ from ...._sizes import whole
 from ....errors import InferenceError
 from ....model.constants import array_of
 from ....model.types import dtype_of
-from ..registry import ANY, INDICES, NUMBERS, Node, operator
+from ..registry import ANY, INDICES, NUMBERS, Node, operator, stated_by
 from ..values import MAX_DIMS, Context, Value
 from .elementwise import _optional, _required, broadcast
 
@@ -478,15 +478,10 @@ def _bitcast_refusal(model: Model, view: NodeView) -> str | None:
     return None
 
 
-def _bitcast_result(attributes: Mapping[str, Any]) -> str | None:
-    dtype = dtype_of(attributes.get("to", 0))
-    return None if dtype is None else dtype.name
-
-
 _BITS = (*NUMBERS, "float16", "bfloat16")  # any bits are a value of these
 
 
-@operator("BitCast", dtypes=ANY, attributes={"to": None}, check=_bitcast_refusal, result=_bitcast_result)
+@operator("BitCast", dtypes=ANY, attributes={"to": None}, check=_bitcast_refusal, result=stated_by("to", 0))
 def _bitcast(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, dtype = _required(inputs[0]), dtype_of(node.get("to", 0))
     assert dtype is not None

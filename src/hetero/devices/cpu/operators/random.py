@@ -10,7 +10,7 @@ import numpy as np
 from ....errors import InferenceError
 from ....model.types import dtype_of
 from ... import random_numbers
-from ..registry import ANY, FLOATS, Node, hosted
+from ..registry import ANY, FLOATS, Node, hosted, stated_by
 
 Run = Callable[..., Sequence[Any]]
 _HALVES = ("float16", "bfloat16")
@@ -25,14 +25,6 @@ def _dtype(node: Node, default: int) -> np.dtype[Any] | None:
     return dtype
 
 
-def _result(default: int) -> Callable[[Any], str | None]:
-    def result(attributes: Any) -> str | None:
-        dtype = dtype_of(attributes.get("dtype", default))
-        return None if dtype is None else dtype.name
-
-    return result
-
-
 _NORMAL = {"dtype": None, "mean": None, "scale": None, "seed": None}
 _UNIFORM = {"dtype": None, "low": None, "high": None, "seed": None}
 
@@ -44,8 +36,8 @@ def _numbers(node: Node, shape: Sequence[int], dtype: np.dtype[Any]) -> Sequence
     return [random_numbers.uniform(shape, dtype, node.get("low", 0.0), node.get("high", 1.0), seed)]
 
 
-@hosted("RandomNormal", attributes=_NORMAL | {"shape": None}, result=_result(1))
-@hosted("RandomUniform", attributes=_UNIFORM | {"shape": None}, result=_result(1))
+@hosted("RandomNormal", attributes=_NORMAL | {"shape": None}, result=stated_by("dtype", 1))
+@hosted("RandomUniform", attributes=_UNIFORM | {"shape": None}, result=stated_by("dtype", 1))
 def _of_shape(node: Node) -> Run:
     dtype = _dtype(node, 1)
     if dtype is None or "shape" not in node.attributes:
@@ -56,21 +48,22 @@ def _of_shape(node: Node) -> Run:
     return lambda: _numbers(node, shape, dtype)
 
 
-@hosted("RandomNormalLike", dtypes=ANY, attributes=_NORMAL)
-@hosted("RandomUniformLike", dtypes=ANY, attributes=_UNIFORM)
+@hosted("RandomNormalLike", dtypes=ANY, attributes=_NORMAL, result=stated_by("dtype", 0))
+@hosted("RandomUniformLike", dtypes=ANY, attributes=_UNIFORM, result=stated_by("dtype", 0))
 def _like(node: Node) -> Run:
     dtype = _dtype(node, 0)
     return lambda x: _numbers(node, x.shape, x.dtype if dtype is None else dtype)
 
 
-@hosted("Bernoulli", dtypes=(*FLOATS, *_HALVES), attributes={"dtype": None, "seed": None})
+@hosted("Bernoulli", dtypes=(*FLOATS, *_HALVES), attributes={"dtype": None, "seed": None},
+        result=stated_by("dtype", 0))  # fmt: skip
 def _bernoulli(node: Node) -> Run:
     dtype = _dtype(node, 0)
     return lambda x: [random_numbers.bernoulli(x, x.dtype if dtype is None else dtype, node.get("seed", None))]
 
 
 @hosted("Multinomial", dtypes=(*FLOATS, *_HALVES), attributes={"dtype": None, "sample_size": None, "seed": None},
-        result=_result(6))  # fmt: skip
+        result=stated_by("dtype", 6))  # fmt: skip
 def _multinomial(node: Node) -> Run:
     dtype, count = _dtype(node, 6), node.get("sample_size", 1)
     if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or count < 1:

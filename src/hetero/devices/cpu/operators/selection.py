@@ -16,7 +16,7 @@ from .... import _kernels
 from ...._sizes import whole
 from ....errors import InferenceError
 from ....model.types import dtype_of
-from ..registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator
+from ..registry import ANY, BOOL, FLOATS, NUMBERS, Node, operator, stated_by
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, cast
 from .movement import axis_of, expanded, lines_of, strided
@@ -149,7 +149,9 @@ def _eye_refusal(model: Model, view: NodeView) -> str | None:
     return f"EyeLike of type {number}" if number is not None and (dtype is None or dtype.name not in ANY) else None
 
 
-@operator("EyeLike", dtypes=ANY, attributes={"dtype": None, "k": None}, check=_eye_refusal, result=None)
+@operator(
+    "EyeLike", dtypes=ANY, attributes={"dtype": None, "k": None}, check=_eye_refusal, result=stated_by("dtype", 0)
+)
 def _eye_like(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
     if x.rank != 2:

@@ -20,7 +20,7 @@ from ....errors import InferenceError
 from ....model.constants import array_of
 from ....model.types import dtype_of
 from ...bounded_patterns import all_matches, bounded_pattern
-from ..registry import ANY, BY_COLUMN, FEEDING, INDICES, NUMBERS, STRING, Node, hosted
+from ..registry import ANY, BY_COLUMN, FEEDING, INDICES, NUMBERS, STRING, Node, hosted, stated_by
 
 __all__ = ["texts"]
 
@@ -417,13 +417,8 @@ def _cast_to_strings(node: Node) -> Run:
     return lambda x: [strings(_as_text(x), x.shape)]
 
 
-def _cast_result(attributes: Any) -> str | None:
-    dtype = dtype_of(attributes.get("to", 0))
-    return None if dtype is None else dtype.name
-
-
 @hosted("Cast", dtypes=STRING, attributes={"to": (*_NUMBERS, _STRING), "saturate": None, "round_mode": None}, since=6,
-        result=_cast_result)  # fmt: skip
+        result=stated_by("to", 0))  # fmt: skip
 def _cast_strings(node: Node) -> Run:
     dtype = dtype_of(node.get("to", 0))
     if dtype is None:

@@ -151,7 +151,7 @@ def _refusal(model: Model, view: NodeView) -> str | None:
 @operator("ai.onnx.ml::SVMClassifier", dtypes=_TYPES, attributes=_COMMON | {
     "classlabels_ints": None, "classlabels_strings": None, "kernel_type": _KERNELS, "post_transform": POST_TRANSFORMS,
     "prob_a": None, "prob_b": None, "vectors_per_class": None,
-}, check=_refusal, result="int64", labels=string_labels)  # fmt: skip
+}, check=_refusal, result="int64", further=("float32",), labels=string_labels)  # fmt: skip
 def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """Scores: the probabilities of the classes; without prob_a those of the pairs, or -s and s for two classes."""
     x = cast(context, rows_of(context, _required(inputs[0])), _FLOAT32)

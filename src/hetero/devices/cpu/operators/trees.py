@@ -601,6 +601,7 @@ def _classifier_refusal(attributes: Mapping[str, Any]) -> str | None:
     attributes=_NODE_ATTRIBUTES | _leaf_attributes("class") | {"classlabels_int64s": None, "classlabels_strings": None},
     check=_refusing(_classifier_refusal),
     result="int64",
+    further=("float32",),
     labels=string_labels,
 )
 def _classifier(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
