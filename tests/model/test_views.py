@@ -251,6 +251,47 @@ def test_types_of_long_vectors(make_model: Callable[..., onnx.ModelProto]) -> No
     assert again.outputs == ()  # nobody reads it
 
 
+def test_negative_sizes_are_unknown(make_model: Callable[..., onnx.ModelProto]) -> None:
+    """Exporters write -1 for an unknown size; onnx's inference would compute with it."""
+    weights = onnx.numpy_helper.from_array(np.zeros((8, 3, 3, 3), np.float32), "w")
+    nodes = [
+        oh.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        oh.make_node("Concat", ["z", "z"], ["twice"], axis=0),
+        oh.make_node("Unknown", ["x"], ["stated"], domain="other"),
+        oh.make_node("Concat", ["stated", "stated"], ["s"], axis=1),
+        oh.make_node("Flatten", ["x"], ["flat"]),
+    ]
+    tensor = oh.make_tensor_value_info
+    outputs = [oh.make_empty_tensor_value_info(name) for name in ("y", "twice", "s", "flat")]
+    inputs = [tensor("x", 1, [-1, 3, -1, 32]), tensor("z", 1, [-2])]
+    made = make_model(nodes, inputs, outputs, [weights], value_info=[tensor("stated", 1, [2, -(2**63)])])
+    made.opset_import.append(oh.make_opsetid("other", 1))
+    model = read_model(made)
+    shapes = {port.name: port.shape for port in model.outputs}
+    sizes = {name: [d if isinstance(d, int) else None for d in shape or [-1]] for name, shape in shapes.items()}
+    assert sizes == {"y": [None, 8, None, 16], "twice": [None], "s": [2, None], "flat": [None, None]}
+
+
+def test_negative_sizes_in_a_body_are_unknown(make_model: Callable[..., onnx.ModelProto]) -> None:
+    tensor = oh.make_tensor_value_info
+    weights = onnx.numpy_helper.from_array(np.zeros((8, 3, 3, 3), np.float32), "w")
+    body = oh.make_graph(
+        [
+            oh.make_node("Conv", ["s", "w"], ["c"], strides=[2, 2]),
+            oh.make_node("Identity", ["s"], ["same"]),
+            oh.make_node("Identity", ["go"], ["on"]),
+        ],
+        "body",
+        [tensor("i", 7, []), tensor("go", 9, []), tensor("s", 1, [1, 3, -1, 33])],
+        [tensor("on", 9, []), oh.make_empty_tensor_value_info("same"), oh.make_empty_tensor_value_info("c")],
+    )
+    nodes = [oh.make_node("Loop", ["count", "go", "x"], ["last", "all"], body=body)]
+    inputs = [tensor("count", 7, []), tensor("go", 9, []), tensor("x", 1, [1, 3, "h", 33])]
+    model = read_model(make_model(nodes, inputs, [oh.make_empty_tensor_value_info("all")], [weights]))
+    shape = model.outputs[0].shape or ()
+    assert [dim if isinstance(dim, int) else None for dim in shape] == [None, 1, 8, None, 16]
+
+
 def test_types_without_end_are_not_inferred(make_model: Callable[..., onnx.ModelProto]) -> None:
     """Functions that call the next one twice each stand for 2**40 nodes; functions that call themselves for more."""
     opsets = [oh.make_opsetid("", 17), oh.make_opsetid("f", 1)]

@@ -7,6 +7,7 @@ Values get short names (`_core/onnx/skeleton.h`); `OnnxIndex.values_in_answer` m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -38,6 +39,9 @@ _HIDDEN = "hetero hidden length "
 _AS_INPUT, _AS_IT_IS, _LEFT_OUT = 0, 1, 2  # of OnnxIndex.skeleton
 _EXTERNAL, _SPARSE = 3, 4  # constant_kind
 _SHORT = "\x01"  # prefix of short names
+_NEGATIVE_SIZE = re.compile(
+    rb"\x08[\x80-\xff]{9}\x01"
+)  # dim_value of TensorShapeProto.Dimension; also matches other data
 
 
 def skeleton_of(
@@ -83,6 +87,8 @@ def skeleton_of(
         if info >= 0:
             infos[info] = 0
     graph = file.index.skeleton(choice, infos, keeps_name, _VECTOR, _HIDDEN.encode())
+    if _NEGATIVE_SIZE.search(graph):
+        graph = _without_negative_sizes(graph)
     header = (file.data[start:end] for start, end in zip(file.header_start, file.header_end, strict=True))
     size = len(graph) + sum(map(len, more))
     # The file may import ONNX's domain as "ai.onnx", which the nodes of the skeleton name "", or may omit an import.
@@ -92,6 +98,27 @@ def skeleton_of(
     )
     described = (encode_field(_FUNCTION, function) for function in functions)
     return b"".join([*header, *opsets, *described, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
+
+
+def _without_negative_sizes(encoded: bytes) -> bytes:
+    """A GraphProto in which all negative sizes, also those of nested graphs, are unknown sizes, which exporters mean by
+    them. onnx would compute with them as with other sizes."""
+    import onnx
+
+    whole = onnx.GraphProto.FromString(encoded)
+    graphs = [whole]
+    for graph in graphs:  # grows
+        types = [info.type for info in (*graph.input, *graph.output, *graph.value_info)]
+        for each in types:  # grows
+            types += [
+                inner.elem_type for inner in (each.sequence_type, each.optional_type) if inner.HasField("elem_type")
+            ]
+            for dim in each.tensor_type.shape.dim:
+                if dim.dim_value < 0:
+                    dim.Clear()
+        for attribute in (attribute for node in graph.node for attribute in node.attribute):
+            graphs += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+    return bytes(whole.SerializeToString())
 
 
 def hidden_length(dim: Dim) -> Dim:
