@@ -31,6 +31,21 @@ def run(data: bytes, feeds: Arrays) -> dict[str, Any]:
     return dict(zip(outputs, session.run(outputs, {name: feeds[name] for name in names}), strict=True))
 
 
+@pytest.mark.parametrize("length", [b"\x04", b"\x84\x00"])
+def test_the_graph_precedes_the_operator_sets(length: bytes, make_model: Callable[..., onnx.ModelProto]) -> None:
+    """``length``: of the first operator set's encoding; the second form is correct too, but unusual."""
+    model = make_model([oh.make_node("Relu", ["x"], ["h"]), oh.make_node("Neg", ["h"], ["y"])])
+    graph = oh.make_model(model.graph).graph.SerializeToString()
+    sets = b"\x42" + length + b"\x0a\x00\x10\x11" + b"\x42\x05\x0a\x01o\x10\x01"
+    whole = b"\x08\x08" + sets + b"\x3a" + bytes([len(graph)]) + graph
+    part = read_model(whole).extract([1]).to_bytes()
+    assert part.startswith(b"\x08\x08" + (b"\x3a" if len(length) == 1 else sets))
+    read = onnx.ModelProto.FromString(part)
+    assert [(each.domain, each.version) for each in read.opset_import] == [("", 17), ("o", 1)]
+    assert [node.op_type for node in read.graph.node] == ["Neg"]
+    assert read.ir_version == 8
+
+
 def run_in_parts(model: Model, feeds: Arrays, parts: int) -> dict[str, Any]:
     """Contiguous stretches of the topological order, each a model of its own."""
     known = dict(feeds)

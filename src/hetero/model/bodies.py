@@ -18,8 +18,8 @@ from .detached import attach, detach
 from .model import Model
 from .nested import NestedTensors
 from .types import onnx_dtype_of
-from .wire import encode_field, encode_tensor_type
-from .write import header_of
+from .wire import encode_tensor_type
+from .write import header_of, with_graph
 
 if TYPE_CHECKING:
     import onnx
@@ -29,7 +29,6 @@ __all__ = ["BODY_ATTRIBUTES", "Body", "BodyNode", "bodies_of", "body_nodes"]
 BODY_ATTRIBUTES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 """Control-flow operator -> the attributes with its nested graphs."""
 
-_GRAPH = 7  # the field of ModelProto
 _GRAPH_ATTRIBUTE = 5  # onnx.AttributeProto.GRAPH
 _TENSOR = "tensor_type"
 
@@ -135,7 +134,7 @@ def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> B
         own.sparse_initializer.extend(outside.sparse_initializer)
     label = f"{key!r} ({graph.name or attribute})"
     try:
-        encoded = header_of(model) + encode_field(_GRAPH, own.SerializeToString())
+        encoded = b"".join(with_graph(header_of(model), [own.SerializeToString()]))
         return Body(attribute, attach(memoryview(encoded), arrays, label), tuple(captures), results)
     except HeteroError as error:
         raise_out_of_memory(error)

@@ -21,13 +21,13 @@ from .rows import Rows
 from .types import ValueType, onnx_dtype_of
 from .wire import encode_field, encode_number, encode_string_entry, encode_tensor_type, encode_value_info, varint
 
-__all__ = ["edited_parts", "encode_lent_tensor", "header_of", "model_parts"]
+__all__ = ["edited_parts", "encode_lent_tensor", "header_of", "model_parts", "with_graph"]
 
 Part = bytes | memoryview
 
 # Fields of GraphProto
 _NODE, _NAME, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO, _SPARSE_INITIALIZER = 1, 2, 5, 11, 12, 13, 15
-_GRAPH = 7  # of ModelProto
+_GRAPH, _OPSET = 7, 8  # of ModelProto
 _DOC_STRING, _METADATA = 12, 16  # of TensorProto
 _MAX_MESSAGE = 2**31 - 1  # bytes of one protobuf message
 
@@ -70,14 +70,14 @@ def model_parts(
     if model.is_whole_file and file.index.in_order and model.stated_affinity is None and not writer.changes_anything:
         return [file.data]
     graph = list(writer.graph())
-    size = sum(map(len, graph))
-    header = list(writer.header())
-    if size + sum(map(len, header)) > _MAX_MESSAGE:
+    header = b"".join(writer.header())
+    size = len(header) + sum(map(len, graph))
+    if size > _MAX_MESSAGE:
         raise file.error(
             f"the model with its weights takes {size} bytes, but an ONNX file can have at most {_MAX_MESSAGE}: "
             "save it with the weights in a separate file"
         )
-    return [*header, varint(_GRAPH << 3 | 2) + varint(size), *graph]
+    return with_graph(header, graph)
 
 
 def edited_parts(
@@ -96,7 +96,7 @@ def edited_parts(
     """
     graph = list(_Writer(model, types, None, None, replaced, lent).graph())
     graph += fields
-    return [header, varint(_GRAPH << 3 | 2) + varint(sum(map(len, graph))), *graph]
+    return with_graph(header, graph)
 
 
 def encode_lent_tensor(name: str, onnx_dtype: int, dims: Sequence[int]) -> bytes:
@@ -109,6 +109,22 @@ def header_of(model: Rows) -> bytes:
     """The encoded ModelProto without its graph: versions, operator sets, functions, metadata."""
     file = model.file
     return b"".join(_ranges(file.data, file.header_start, file.header_end))
+
+
+def with_graph(header: bytes, graph: Sequence[Part]) -> list[Part]:
+    """The parts of a ModelProto. ``header``: see `header_of`. ``graph``: the parts of its GraphProto.
+
+    The graph precedes the operator sets, as in files that protobuf writes: OpenVINO rejects a model in memory that has
+    several operator sets before its graph."""
+    at = len(header)
+    opsets = read_fields(header, 0, at, _OPSET)
+    if opsets:
+        begin, end = opsets[0]
+        start = encode_field(_OPSET, header[begin:end])
+        if header[end - len(start) : end] == start:  # otherwise the length is encoded in an unusual way
+            at = end - len(start)
+    head = varint(_GRAPH << 3 | 2) + varint(sum(map(len, graph)))
+    return [part for part in (header[:at], head, *graph, header[at:]) if part]
 
 
 def _ranges(data: memoryview, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[memoryview]:

@@ -54,6 +54,17 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_openvino
+def test_a_part_of_a_model_with_several_operator_sets() -> None:
+    """OpenVINO does not recognize models with several of them before the graph, if they are in memory."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17, "other": 1]>
+        g (float[2] x) => (float[2] y) { h = Relu (x)  y = Neg (h) }
+    """)
+    compiled = hetero.Core().compile_model(model, "HETERO:CPU,OPENVINO", pins={"op:Neg": "OPENVINO"})
+    np.testing.assert_array_equal(compiled(np.array([1, -2], np.float32))["y"], [-1, 0])
+
+
+@needs_openvino
 def test_all_plugins_share_one_core_that_stays() -> None:
     """Destroying one breaks the handling of signals; see `backend.core`."""
     first, second = OpenvinoPlugin(), OpenvinoPlugin()
