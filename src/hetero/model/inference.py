@@ -24,6 +24,7 @@ from .element_types import operators_to_type, result_types, rule_of
 from .file import ModelFile
 from .function_library import FunctionLibrary
 from .isolation import InferenceFailed, infer_types, is_harmless
+from .pool_sizes import pool_sizes
 from .rows import Rows
 from .shape_functions import ShapeFunctions
 from .skeleton import hidden_length, skeleton_of
@@ -333,7 +334,8 @@ class ValueTypes:
                 break
             known = {**stated, **added}
             new = more.find(known, inferred) if number < _MAX_ROUNDS else {}
-            new |= computed_shapes(rows, functools.partial(self._so_far, known, inferred))
+            so_far = functools.partial(self._so_far, known, inferred)
+            new |= computed_shapes(rows, so_far) | pool_sizes(rows, so_far, functools.partial(self._is_sized, stated))
             if not new:
                 break
             added |= new
@@ -354,6 +356,10 @@ class ValueTypes:
             if result.dtype is not None and (known.dtype is None or result.shape is not None):
                 return result
         return known
+
+    def _is_sized(self, stated: Mapping[int, ValueType], value: int) -> bool:
+        """Whether all sizes of a value are stated."""
+        return (stated.get(value) or self._declared.find(value)[0]).has_sizes
 
     @functools.cached_property
     def _shape_functions(self) -> ShapeFunctions:
