@@ -279,6 +279,7 @@ class _SubgraphLimits:
         self._most = {number: most[device] for number, device in enumerate(devices) if device in most}
         self._devices = devices
         counts_flops = any(limit.flops > 0 for limit in self._by_number.values())
+        # Unlike `sized`, always with inner sizes: nodes leave the device if their operations are counted too low.
         self._flops = estimate_work(model.with_inner_sizes()).flops if counts_flops else np.zeros(model.num_nodes)
 
     def broken(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:

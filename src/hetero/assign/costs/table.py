@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...model.constant_nodes import inner_constant_nodes
 from ...plugin.speed import CostSource, DeviceSpeed
 from ..cuts import AssignmentProblem
-from ..memory.values import reads_of
+from ..memory.values import reads_of, sized
 from .estimate import estimate_work
 from .measured import Costs, Measurement
 from .units import bytes_in_units, computing_types, types_in_units
@@ -83,15 +83,15 @@ def cost_table(
 
     ``speeds``: one per device. ``shapes``: of the inputs; selects among measurements. ``sizes``: symbolic dim -> size,
     for estimates; by default from ``shapes``, or else from the shapes of the first measurement. ``units``: of each
-    device's answer (`Support.units`); values inside a unit do not count as bytes there. The caller checks that
-    ``costs`` belong to this model. Nodes that are folded when the model is compiled
-    (`inner_constant_nodes`) cost nothing.
+    device's answer (`Support.units`); values inside a unit do not count as bytes there. Sizes that the file leaves open
+    are inferred as for memory (`sized`). The caller checks that ``costs`` belong to this model. Nodes that are folded
+    when the model is compiled (`inner_constant_nodes`) cost nothing.
     """
     measured = [costs.measurement(device, shapes) if costs else None for device in devices]
     if sizes is None:
         input_shapes = shapes or next((entry.shapes for entry in measured if entry is not None), {})
         sizes = _symbol_sizes(model, input_shapes)
-    work = estimate_work(model.with_inner_sizes() if any(units) else model, sizes)
+    work = estimate_work(sized(model, units), sizes)
     count = len(devices)
     seconds = np.empty((count, model.num_nodes))
     source = np.empty((count, model.num_nodes), np.uint8)

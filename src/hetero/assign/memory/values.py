@@ -157,8 +157,8 @@ def values_of(
 
 
 def sized(model: Model, units: Sequence[Sequence[NDArray[np.int32]]] = ()) -> Model:
-    """`Model.with_inner_sizes`, if the sizes of all inputs are known or a device has units; otherwise the same model,
-    because its sizes stay unknown."""
+    """`Model.with_inner_sizes`, for memory and costs, if the sizes of all inputs are known or a device has units.
+    Otherwise the same model, because most of its sizes would stay unknown."""
     if any(units) or all(model.type_of(value).has_sizes for value in model.input_ids):
         return model.with_inner_sizes()
     return model
