@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,6 +131,25 @@ def test_missing_ops_are_ranked_by_what_they_save(core: hetero.Core) -> None:
     assert plan.num_subgraphs == 7
     assert plan.missing_ops() == (MissingOp("FPGA", "Exp", 2, 7, 3), MissingOp("FPGA", "Neg", 1, 7, 5))
     assert plan.missing_ops(1) == plan.missing_ops()[:1]
+
+
+def test_missing_ops_say_whether_other_nodes_of_the_operator_are_supported(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(
+        'name = "P"\nruns_on = "CPU"\n[ops]\nRelu = {}\nExp = {}\n[[patterns]]\nchain = ["Exp", "Relu"]\n'
+        '[[patterns]]\nchain = ["Relu"]\n[subgraph]\nmax_count = 1\n'
+    )
+    core = hetero.Core()
+    core.register_plugin("P", path)
+    ops = ["Exp", "Relu", "Exp", "Exp", "Relu", "Neg", "Relu"]
+    nodes = [helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], f"n{i}") for i, op in enumerate(ops)]
+    plan = core.plan(core.read_model(make_model(nodes, inputs={"v0": [2, 3]}, outputs=("v7",))), "HETERO:P,CPU")
+    assert [key for key, device in plan.affinity.items() if device == "P"] == ["n0", "n1"]
+    # P rejects n2 and n5; the others are on the CPU because P runs only one subgraph.
+    missing = plan.explain("n2").missing_ops
+    assert missing == (MissingOp("P", "Exp", 1, 2, 2, supported_elsewhere=True),)
+    assert str(missing[0]) == "if P also supported Exp in 1 more place: 2 subgraphs instead of 2"
+    assert plan.explain("n4").missing_ops == ()
 
 
 def test_printing(core: hetero.Core, diamond: hetero.Model) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..assign.affinity import Origin
+from ..assign.affinity import Affinity, Origin
 from ..base.formatting import counted, duration
 from ..base.plain import plain
 from ..errors import PropertyError
@@ -78,19 +79,23 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MissingOp:
-    """An operator that a device does not support: the number of its nodes that could move there, and the effect."""
+    """An operator that a device does not support: the number of its nodes that could move there, and the effect.
+    ``supported_elsewhere``: whether the device supports other nodes of this operator, as a profile with constraints or
+    patterns may."""
 
     device: str
     op_type: str
     nodes: int
     subgraphs_before: int
     subgraphs_after: int
+    supported_elsewhere: bool = False
 
     def __str__(self) -> str:
-        return (
-            f"if {self.device} supported {self.op_type} ({counted(self.nodes, 'node')}): "
-            f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before:,}"
-        )
+        what = f"supported {self.op_type} ({counted(self.nodes, 'node')})"
+        if self.supported_elsewhere:
+            what = f"also supported {self.op_type} in {counted(self.nodes, 'more place')}"
+        effect = f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before:,}"
+        return f"if {self.device} {what}: {effect}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,7 +174,7 @@ def explain(plan: BoundPlan, node: str) -> Explanation:
     relevant: dict[tuple[int, int], None] = {}
     for other in (index, *passed):
         for device in range(int(affinity.device_of[other])):
-            if affinity.origin[other] == Origin.PRIORITY and affinity.refusal(device, other) is not None:
+            if affinity.origin[other] == Origin.PRIORITY and not _own_answer(affinity, device)[other]:
                 relevant[device, int(model.op_type_of[other])] = None
     return Explanation(
         node,
@@ -219,7 +224,7 @@ def missing_ops(plan: BoundPlan, limit: int) -> tuple[MissingOp, ...]:
     automatic = affinity.origin == Origin.PRIORITY
     ranked = []
     for device in range(len(affinity.devices) - 1):
-        lacking = automatic & (affinity.device_of > device) & ~(affinity.answers or affinity.supports)[device].mask
+        lacking = automatic & (affinity.device_of > device) & ~_own_answer(affinity, device)
         score = np.bincount(model.op_type_of, weights=boundaries * lacking, minlength=len(model.op_types))
         ranked += [(-score[op], device, op) for op in np.flatnonzero(score > 0).tolist()]
     ranked.sort()
@@ -234,7 +239,8 @@ def _tried(plan: BoundPlan, candidates: Sequence[tuple[int, int]]) -> tuple[Miss
     trials = Trials(plan)
     effects = []
     for device, op in candidates:
-        moved = (affinity.origin == Origin.PRIORITY) & (affinity.device_of > device) & (model.op_type_of == op)
+        supported, has_op = _own_answer(affinity, device), model.op_type_of == op
+        moved = (affinity.origin == Origin.PRIORITY) & (affinity.device_of > device) & has_op & ~supported
         after = trials.partition(np.where(moved, device, affinity.device_of).astype(np.int32))
         if after is None:
             break
@@ -245,9 +251,15 @@ def _tried(plan: BoundPlan, candidates: Sequence[tuple[int, int]]) -> tuple[Miss
                 int(np.count_nonzero(moved)),
                 partition.num_subgraphs,
                 after.num_subgraphs,
+                bool((has_op & supported).any()),
             )
         )
     return tuple(sorted(effects, key=lambda missing: missing.subgraphs_after))
+
+
+def _own_answer(affinity: Affinity, device: int) -> NDArray[np.bool_]:
+    """bool[num_nodes]: the nodes that the device supports, also where a constraint keeps them from it."""
+    return (affinity.answers or affinity.supports)[device].mask
 
 
 def _find(plan: BoundPlan, model: Model, key: str) -> int:

@@ -50,8 +50,10 @@ class Plan(BoundPlan):
     def missing_ops(self, limit: int = 10) -> tuple[MissingOp, ...]:
         """The operators that would save the most subgraphs if one more device supported them, the best first.
 
-        For at most ``limit`` operators, those at the most boundaries, the model is partitioned again. Operators that
-        would not save a subgraph are left out: another supported operator often adds subgraphs.
+        For at most ``limit`` operators, those at the most boundaries, the model is partitioned again, without the
+        constraints of devices such as a largest number of subgraphs. Only nodes that a device rejects itself count; if
+        it supports other nodes of the operator, ``supported_elsewhere`` is True. Operators that would not save a
+        subgraph are left out: another supported operator often adds subgraphs.
         """
         from .explain import missing_ops
 
