@@ -142,11 +142,13 @@ class Core(OtherNames):
 
         Ignores affinities in the model. A call of a model-local function counts as one node, unless its nodes go to
         several devices; then its nodes are listed (``call/node``). You can edit the result and pass it to
-        `Model.with_affinity`. ``shapes``: as in `plan`.
+        `Model.with_affinity`. ``shapes``: as in `plan`. Memory limits, and limits on the size and number of subgraphs,
+        do not apply; ``.limits`` lists them.
         """
         request = self._request(device, config)
         model = self._with_types(with_shapes(as_model(model), shapes), request.devices)
-        return resolve_model(model.with_affinity({}), request).supported_nodes()
+        answer = resolve_model(model.with_affinity({}), request).supported_nodes()
+        return SupportedNodes(answer, answer.reasons, request.rules.limit_texts())
 
     @memory_errors()
     @each_once()

@@ -64,12 +64,20 @@ _PLACED = {
 class SupportedNodes(dict[str, str]):
     """Node key -> device, for the nodes that some device of the list supports; the result of `Core.query_model`.
 
-    ``reasons``: node key -> {device: reason}, for every device that does not support the node.
+    ``reasons``: node key -> {device: reason}, for every device that does not support the node. ``limits``: device ->
+    its limits on memory, and on the size and number of its subgraphs, as text. Only plans apply them, because they
+    depend on the cut.
     """
 
-    def __init__(self, devices: Mapping[str, str], reasons: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        devices: Mapping[str, str],
+        reasons: Mapping[str, Mapping[str, str]],
+        limits: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         super().__init__(devices)
         self.reasons = {key: dict(per_device) for key, per_device in reasons.items()}
+        self.limits = {device: tuple(texts) for device, texts in (limits or {}).items()}
 
 
 class NodeReasons(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.formatting import byte_size, counted
 from ..base.log import tell
 from ..base.warn import warn
 from ..errors import HeteroError, ModelError, PropertyError, raise_out_of_memory
@@ -85,6 +86,20 @@ class AssignmentRules:
     most: Mapping[str, int] = dataclasses.field(default_factory=dict)
     together: tuple[tuple[str, ...], ...] = ()
     in_turn: bool = False
+
+    def limit_texts(self) -> dict[str, list[str]]:
+        """Device -> its limits on memory, and on the size and number of its subgraphs, each as text."""
+        texts: dict[str, list[str]] = {}
+        for device, limit in self.limits.items():
+            texts.setdefault(device, []).append(f"{byte_size(limit)} of memory")
+        for device, most in self.most.items():
+            which = "first subgraph" if most == 1 else f"first {most} subgraphs"
+            texts.setdefault(device, []).append(f"only the {which} of a model")
+        for device, least in self.least.items():
+            nodes, flops = counted(least.nodes, "node"), f"{least.flops:.3g} operations"
+            sizes = ((least.nodes > 1, nodes), (least.flops > 0, flops))
+            texts.setdefault(device, []).extend(f"subgraphs of at least {size}" for applies, size in sizes if applies)
+        return texts
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

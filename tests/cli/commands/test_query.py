@@ -28,6 +28,21 @@ def test_query(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert "norm" in text
 
 
+def test_limits_that_only_plans_apply_are_listed(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    found = hetero_json("query", diamond_path, "-d", "HETERO:EDGE_TPU,CPU")
+    tpu, cpu = (row["limits"] for row in found["devices"])
+    assert tpu == [
+        "8.00 MB of memory",
+        "only the first subgraph of a model",
+        "subgraphs of at least 1e+07 operations",
+    ]
+    assert cpu == []
+    text = hetero("query", diamond_path, "-d", "HETERO:EDGE_TPU,CPU").stdout
+    assert "Limits that only plans apply" in text
+    assert "only the first subgraph of a model" in text
+    assert "Limits" not in hetero("query", diamond_path).stdout
+
+
 def test_query_of_what_nobody_takes(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     assert hetero_json("query", diamond_path, "-d", "FPGA", code=1)["unsupported"] == ["norm"]
     done = hetero("query", diamond_path, "-d", "FPGA", code=1)

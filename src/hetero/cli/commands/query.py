@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Show which devices support which operators, and why they reject others.
 
-    Affinities and pins are ignored. The exit code is 1 if no device in the list supports a node.
+    Affinities and pins are ignored. Limits on memory and on subgraphs are listed; `hetero plan` applies them. The exit
+    code is 1 if no device in the list supports a node.
     """
     from ...base.device_string import parse_device
     from ...base.formatting import counted
@@ -84,6 +85,9 @@ def command(
         ]
         if refusals:
             print_table("Reasons for rejection", ("device", ">nodes", "operators", "reason"), refusals)
+        limits = [(row["device"], text) for row in rows for text in row["limits"]]
+        if limits:
+            print_table("Limits that only plans apply", ("device", "limit"), limits)
         if per_node:
             print_table(
                 "Rejected nodes",
@@ -121,6 +125,7 @@ def _row(device: str, answer: Any, operator_of: Mapping[str, str]) -> dict[str, 
         "refused": sum(map(len, groups.values())),
         "operators": dict(placed_ops.most_common()),
         "refusals": refusals,
+        "limits": list(answer.limits.get(device, ())),
     }
 
 
