@@ -387,8 +387,12 @@ def test_matches_in_two_subgraphs_may_share_a_node(config: dict[str, str]) -> No
     x = np.random.default_rng(1).standard_normal((1, 3, 128, 128)).astype(np.float32)
     expected = CORE.compile_model(model, "CPU")({"x": x})[0]
     np.testing.assert_array_equal(CORE.compile_model(model, plan)({"x": x})[0], expected)
-    # Without the convolution, no match is complete where the DequantizeLinear is.
+    # If the convolution is on the CPU, the sum gets its own DequantizeLinear.
     pinned = CORE.plan(model, "HETERO:NPU_INT8,CPU", config, pins={"inner": "CPU"})
+    assert (pinned.affinity["shared"], pinned.affinity["shared/total"]) == ("CPU", "NPU_INT8")
+    assert pinned.affinity["total"] == "NPU_INT8"
+    # If the DequantizeLinear is pinned, no match is complete where it is.
+    pinned = CORE.plan(model, "HETERO:NPU_INT8,CPU", config, pins={"inner": "CPU", "shared": "CPU"})
     assert pinned.affinity["shared"] == pinned.affinity["total"] == "CPU"
 
 
@@ -450,7 +454,9 @@ def test_a_unit_beside_a_node_of_the_cpu_is_not_split() -> None:
     """The convolution may be in the subgraph before or after the CPU's node, its DequantizeLinear only before."""
     model = beside_the_cpu()
     plan = CORE.plan(model, "HETERO:NPU_INT8,CPU")
-    assert [key for key, name in plan.affinity.items() if name == "CPU"] == ["x_q", "other", "other_q", "y"]
+    assert [key for key, name in plan.affinity.items() if name == "CPU"] == [
+        *("x_q", "shared/other", "other", "other_q", "y")
+    ]
     assert plan.num_subgraphs == plan.lower_bound == 5
     x = np.random.default_rng(1).standard_normal((1, 3, 64, 64)).astype(np.float32)
     expected = CORE.compile_model(model, "CPU")({"x": x})[0]

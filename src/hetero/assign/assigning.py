@@ -6,11 +6,14 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING
 
-from ..partition import partition_graph
+from ..errors import InsufficientMemory, UnsupportedModel
+from ..partition import Partition, partition_graph
 from .affinity import Affinity, assign
 from .assignment import Assignment
 from .calls import ResolvedModel, resolve_calls
 from .constraints import assign_within_constraints, resolve_groups
+from .copies import is_better, reads_to_copy
+from .pipeline import PipelineError
 from .request import AssignmentRules, Objective, Request
 from .with_readers import WithReaders
 
@@ -31,11 +34,39 @@ def assign_model(model: Model, request: Request) -> Assignment:
     """Stages 2 and 3: assign every node, and cut the model. Raises the errors of `resolve_calls`, `assign` and
     `assign_and_cut`."""
     resolved = resolve_model(model, request)
+    first = _by_priority(resolved, request)
+    try:
+        assignment = assign_and_cut(resolved.original, resolved.model, first, request.rules)
+    except UnsupportedModel:  # as two devices that run a node only with its unit, and share it
+        copied = _with_copies(resolved, request, first, None)
+        if copied is None:
+            raise
+        return copied
+    copied = _with_copies(resolved, request, first, assignment.partition)
+    return copied if copied is not None and is_better(copied, assignment) else assignment
+
+
+def _with_copies(
+    resolved: ResolvedModel, request: Request, first: Affinity, partition: Partition | None
+) -> Assignment | None:
+    """The assignment in which readers have their own nodes as `reads_to_copy` says; None if it does not name any, or
+    finds no assignment then."""
+    reads = list(reads_to_copy(resolved.model, first, partition)) if any(first.units) else []
+    if not reads:
+        return None
+    try:
+        copied = resolved.with_copies(reads, request.supports)
+        return assign_and_cut(copied.original, copied.model, _by_priority(copied, request), request.rules)
+    except (InsufficientMemory, UnsupportedModel, PipelineError):
+        return None
+
+
+def _by_priority(resolved: ResolvedModel, request: Request) -> Affinity:
     affinity = assign(resolved.model, resolved.devices, resolved.supports, request.pins, resolved.enclosing)
-    if request.rules.together:
-        groups = resolve_groups(resolved.model, request.rules.together, resolved.enclosing)
-        affinity = dataclasses.replace(affinity, groups=groups)
-    return assign_and_cut(resolved.original, resolved.model, affinity, request.rules)
+    if not request.rules.together:
+        return affinity
+    groups = resolve_groups(resolved.model, request.rules.together, resolved.enclosing)
+    return dataclasses.replace(affinity, groups=groups)
 
 
 def assign_and_cut(original: Model, model: Model, affinity: Affinity, rules: AssignmentRules) -> Assignment:

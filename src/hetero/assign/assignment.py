@@ -26,7 +26,8 @@ __all__ = ["Assignment"]
 class Assignment:
     """The device of each node, with the reason, and the partition.
 
-    ``original``: the model as given; ``model``: the model that is compiled, in which calls of functions may be inlined.
+    ``original``: the model as given; ``model``: the model that is compiled, in which calls of functions may be inlined,
+    and nodes copied for their readers (`hetero.assign.copies`).
     ``latency``, ``pipeline``: the predictions, if nodes were assigned for latency or throughput. ``costs``: the cost of
     each node on each device, if nodes were assigned for latency. ``scheduler``: if devices may run in parallel.
     """

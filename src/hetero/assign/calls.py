@@ -28,13 +28,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, raise_out_of_memory
+from ..model.copies import with_copies
 from ..model.function_library import FunctionKey, FunctionLibrary
 from ..model.functions import calls_in, inline_calls, may_hold_graphs
 from ..plugin.contract import Support
@@ -97,6 +98,14 @@ class ResolvedModel:
             if refusals:
                 reasons[key] = refusals
         return SupportedNodes(device_by_key, reasons)
+
+    def with_copies(self, reads: Iterable[tuple[int, int]], ask: Query) -> ResolvedModel:
+        """The same with copies of nodes for single readers (`hetero.model.copies`), about which ``ask`` queries the
+        devices."""
+        model, copied = with_copies(self.model, reads)
+        enclosing = {node: self.enclosing[one] for node, one in enumerate(copied.tolist()) if one in self.enclosing}
+        source = self.source[copied]
+        return ResolvedModel(self.original, model, self.devices, tuple(ask(model)), source, enclosing)
 
     def support(self) -> Support:
         """The combined answer of all devices about the nodes of the original."""

@@ -5,9 +5,9 @@ devices' answers (`Affinity.supports`), which every solver obeys:
 
 1. What follows from the answers and pins alone is restricted first: all nodes of a group go only to devices that
    support each of them, and a device supports a node of a unit only while one of its units is complete.
-2. The model is assigned and cut. By priority, nodes of units that the cut has split move to one of their subgraphs if
-   they can. Where the result still breaks a constraint, the device no longer supports the nodes concerned, and 2 is
-   repeated. Each round removes at least one device from a node, so this ends.
+2. The model is assigned and cut. Nodes of units that the cut has split move to one of their subgraphs if they can.
+   Where the result still breaks a constraint, the device no longer supports the nodes concerned, and 2 is repeated.
+   Each round removes at least one device from a node, so this ends.
 
 The reason for each removal takes the place of a device's own reason, so `explain` and errors show it. Step 2 is greedy:
 it finds an assignment that satisfies the constraints, not always the best one.
@@ -39,7 +39,7 @@ from .request import AssignmentRules, Objective
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["assign_within_constraints", "check_constraints", "resolve_groups"]
+__all__ = ["assign_within_constraints", "check_constraints", "resolve_groups", "with_whole_units"]
 
 _MOST_ROUNDS = 32
 """After this many rounds, a device whose constraints are still broken gets no further nodes by choice, so that it only
@@ -81,7 +81,7 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
     assignment = solve(answers.affinity())
     rounds = 0
     while True:
-        assignment = _with_whole_units(answers, assignment, rules)
+        assignment = with_whole_units(assignment, rules, answers)
         broken = [*_incomplete(answers, assignment), *limits.broken(assignment)]
         if not broken:
             split = _split(affinity.groups, assignment.affinity.device_of)
@@ -103,6 +103,55 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
             )
         answers.close()
         assignment = solve(answers.affinity())
+
+
+def with_whole_units(assignment: Assignment, rules: AssignmentRules, answers: _Answers | None = None) -> Assignment:
+    """The same assignment, in which nodes of units that the cut has split move to another subgraph of their device, so
+    that more nodes are in a complete unit, within the memory limits. Predictions are those of the new partition. In a
+    pipeline, the cut within a stage splits no unit, because each subgraph is a connected part."""
+    if rules.objective is Objective.THROUGHPUT or not any(assignment.affinity.units):
+        return assignment
+    answers = answers or _Answers(assignment.model, assignment.affinity)
+    lost = [(number, nodes) for number, nodes, _ in _incomplete(answers, assignment)]
+    if not lost:
+        return assignment
+    partition, graph = assignment.partition, assignment.model.graph
+    subgraph_of, device_of = partition.subgraph_of.copy(), assignment.affinity.device_of
+    for number, nodes in lost:
+        is_lost = np.zeros(graph.num_nodes, np.bool_)
+        is_lost[nodes] = True
+        units = [unit for unit in answers.units[number] if is_lost[unit].any() and (device_of[unit] == number).all()]
+        for unit in sorted(units, key=lambda unit: int(unit.max())):
+            for part in np.unique(subgraph_of[unit]).tolist():
+                moving = unit[subgraph_of[unit] != part]
+                if len(moving) and is_lost[moving].all() and _may_move(graph, subgraph_of, moving, part):
+                    subgraph_of[moving] = part
+                    break
+    kept, numbers = np.unique(subgraph_of, return_inverse=True)
+    subgraph_of = numbers.astype(np.int32)
+    if np.array_equal(subgraph_of, partition.subgraph_of):
+        return assignment
+    if broken_rule(graph, device_of, subgraph_of, ordered=True) is not None:
+        return assignment
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    cut = int(np.count_nonzero(subgraph_of[source] != subgraph_of[graph.indices]))
+    moved = _with_partition(
+        assignment, Partition(graph, partition.policy, subgraph_of, partition.device_of[kept], cut, float(cut))
+    )
+    if sum(len(nodes) for _, nodes, _ in _incomplete(answers, moved)) >= sum(len(nodes) for _, nodes in lost):
+        return assignment
+    if rules.limits:
+        affinity, latency = assignment.affinity, moved.latency
+        needs = footprint(
+            values_of(assignment.model, units=affinity.units),
+            moved.partition.subgraph_of,
+            moved.partition.device_of,
+            len(affinity.devices),
+            (latency.begin_s, latency.end_s) if latency is not None and latency.overlaps else None,
+        )
+        if (needs.total > [rules.limits.get(device, np.inf) for device in affinity.devices]).any():
+            return assignment
+    return moved
 
 
 def check_constraints(assignment: Assignment, rules: AssignmentRules, label: str) -> None:
@@ -320,52 +369,26 @@ class _SubgraphLimits:
                 yield number, part, why
 
 
-def _with_whole_units(answers: _Answers, assignment: Assignment, rules: AssignmentRules) -> Assignment:
-    """The same assignment, in which nodes of units that the cut has split move to another subgraph of their device, so
-    that more nodes are in a complete unit. Only by priority, because other objectives choose the cut, and within the
-    memory limits."""
-    if rules.objective is not Objective.PRIORITY:
-        return assignment
-    lost = [(number, nodes) for number, nodes, _ in _incomplete(answers, assignment)]
-    if not lost:
-        return assignment
-    partition, graph = assignment.partition, assignment.model.graph
-    subgraph_of, device_of = partition.subgraph_of.copy(), assignment.affinity.device_of
-    for number, nodes in lost:
-        is_lost = np.zeros(graph.num_nodes, np.bool_)
-        is_lost[nodes] = True
-        units = [unit for unit in answers.units[number] if is_lost[unit].any() and (device_of[unit] == number).all()]
-        for unit in sorted(units, key=lambda unit: int(unit.max())):
-            for part in np.unique(subgraph_of[unit]).tolist():
-                moving = unit[subgraph_of[unit] != part]
-                if len(moving) and is_lost[moving].all() and _may_move(graph, subgraph_of, moving, part):
-                    subgraph_of[moving] = part
-                    break
-    kept, numbers = np.unique(subgraph_of, return_inverse=True)
-    subgraph_of = numbers.astype(np.int32)
-    if np.array_equal(subgraph_of, partition.subgraph_of):
-        return assignment
-    if broken_rule(graph, device_of, subgraph_of, ordered=True) is not None:
-        return assignment
-    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    cut = int(np.count_nonzero(subgraph_of[source] != subgraph_of[graph.indices]))
-    moved = dataclasses.replace(
-        assignment,
-        partition=Partition(graph, partition.policy, subgraph_of, partition.device_of[kept], cut, float(cut)),
-    )
-    if sum(len(nodes) for _, nodes, _ in _incomplete(answers, moved)) >= sum(len(nodes) for _, nodes in lost):
-        return assignment
-    if rules.limits:
-        affinity = assignment.affinity
-        needs = footprint(
-            values_of(assignment.model, units=affinity.units),
-            subgraph_of,
-            moved.partition.device_of,
-            len(affinity.devices),
+def _with_partition(assignment: Assignment, partition: Partition) -> Assignment:
+    """The same devices with another partition, and the predictions for it."""
+    latency = assignment.latency
+    if latency is not None:
+        sums = assignment.predict(partition)
+        latency = dataclasses.replace(
+            latency, total_s=sums.total, work_s=sums.work, launches_s=sums.launches, transfers_s=sums.transfers
         )
-        if (needs.total > [rules.limits.get(device, np.inf) for device in affinity.devices]).any():
-            return assignment
-    return moved
+        if assignment.scheduler is not None:
+            cut = assignment.scheduler.numbered_by_start(assignment.scheduler.as_numbered(partition))
+            partition, timeline = cut.partition, cut.timeline
+            latency = dataclasses.replace(
+                latency,
+                total_s=timeline.latency,
+                overlaps=timeline.overlaps,
+                begin_s=tuple(timeline.begin.tolist()),
+                end_s=tuple(timeline.end.tolist()),
+            )
+        latency = dataclasses.replace(latency, lower_bound_s=min(latency.lower_bound_s, latency.total_s))
+    return dataclasses.replace(assignment, partition=partition, latency=latency)
 
 
 def _may_move(graph: Graph, subgraph_of: NDArray[np.int32], nodes: NDArray[np.int32], part: int) -> bool:

@@ -18,6 +18,7 @@ from ..assign.affinity import Affinity, Origin, first_supporting, place
 from ..assign.pins import find_pinned, stated_numbers
 from ..assign.with_readers import WithReaders
 from ..errors import PartitionError, PropertyError, did_you_mean
+from ..model.copies import copies_named, with_copies
 from ..model.function_library import FunctionLibrary
 from ..model.functions import calls_in, inline_calls, may_hold_graphs
 from ..model.identity import graph_digest
@@ -41,13 +42,15 @@ _NOWHERE = -1  # a node without a device or subgraph
 class PlacedModel:
     """A model and the placement of its nodes by a plan. Calls of functions are inlined if the plan places nodes inside.
 
-    ``device_of``: int32[model.num_nodes], indices into the plan's devices.
+    ``device_of``: int32[model.num_nodes], indices into the plan's devices. ``is_cut_anew``: whether the partition is
+    not the one in the plan.
     """
 
     original: Model
     model: Model
     device_of: NDArray[np.int32]
     partition: Partition
+    is_cut_anew: bool = False
 
 
 def place_plan(model: Model, plan: PlanRecord) -> PlacedModel:
@@ -67,7 +70,7 @@ def place_plan(model: Model, plan: PlanRecord) -> PlacedModel:
     fits = identity.digest is None or identity.digest == graph_digest(model)
     other = "" if fits else f"; it was made for another model, {identity.name!r} of {_count(identity.nodes)}"
     for key in plan.affinity:
-        if not model.is_key(key):
+        if not model.is_key(key) and not copies_named(model, [key]):
             raise PropertyError(
                 f"{plan.label} places node {key!r}, which model {model.name!r} does not have"
                 f"{other or _guess(key, model)}"
@@ -84,7 +87,7 @@ def place_plan(model: Model, plan: PlanRecord) -> PlacedModel:
             f"the digest of {model.name!r} is {graph_digest(whole)}; plan this model again, or remove the digest "
             "from the plan to use it anyway"
         )
-    return PlacedModel(whole, model, device_of, _partition(model, plan, device_of))
+    return PlacedModel(whole, model, device_of, *_partition(model, plan, device_of))
 
 
 def with_nested_calls_inlined(
@@ -108,7 +111,7 @@ def with_nested_calls_inlined(
     if inlined is model:
         return placed
     _, device_of, _ = _devices(inlined, plan)
-    return PlacedModel(placed.original, inlined, device_of, _partition(inlined, plan, device_of))
+    return PlacedModel(placed.original, inlined, device_of, *_partition(inlined, plan, device_of))
 
 
 def affinity_of_plan(
@@ -159,8 +162,8 @@ def stages_of_plan(plan: PlanRecord, partition: Partition) -> PredictedPipeline 
 
 
 def _devices(model: Model, plan: PlanRecord) -> tuple[Model, NDArray[np.int32], list[int]]:
-    """The model with the calls inlined that contain nodes of the plan, the number of each node's device, and the nodes
-    without a device."""
+    """The model with the calls inlined that contain nodes of the plan, and with the copies of nodes that the plan has;
+    the number of each node's device, and the nodes without a device."""
     by_name = sorted(plan.affinity) if model.functions else []
     number_of = {device: number for number, device in enumerate(plan.devices)}
     while True:
@@ -170,7 +173,10 @@ def _devices(model: Model, plan: PlanRecord) -> tuple[Model, NDArray[np.int32], 
         calls = [node for node in missing if _looks_into(by_name, keys[node])] if model.functions else []
         inlined = inline_calls(model, calls, FunctionLibrary(model.file)).model if calls else model
         if inlined is model:
-            return model, device_of, missing
+            copies = copies_named(model, [key for key in affinity if model.find_key(key) is None])
+            if not copies:
+                return model, device_of, missing
+            inlined, _ = with_copies(model, copies)
         model = inlined
 
 
@@ -180,12 +186,12 @@ def _looks_into(by_name: Sequence[str], call: str) -> bool:
     return place < len(by_name) and by_name[place].startswith(f"{call}/")
 
 
-def _partition(model: Model, plan: PlanRecord, device_of: NDArray[np.int32]) -> Partition:
-    """The partition in the plan if it agrees with the devices; otherwise a new one."""
+def _partition(model: Model, plan: PlanRecord, device_of: NDArray[np.int32]) -> tuple[Partition, bool]:
+    """The partition in the plan if it agrees with the devices; otherwise a new one. And whether it is new."""
     subgraph_of = _subgraphs(model, plan, device_of)
     if subgraph_of is None:
-        return partition_graph(model.graph, device_of, policy=plan.policy)
-    return _checked_partition(model, plan, device_of, subgraph_of)
+        return partition_graph(model.graph, device_of, policy=plan.policy), True
+    return _checked_partition(model, plan, device_of, subgraph_of), False
 
 
 def _subgraphs(model: Model, plan: PlanRecord, device_of: NDArray[np.int32]) -> NDArray[np.int32] | None:

@@ -52,7 +52,7 @@ class BoundPlan(PlanRecord):
 
     @property
     def original(self) -> Model:
-        """The model before calls of functions were inlined."""
+        """The model before calls of functions were inlined and nodes copied."""
         return self.assignment.original
 
     @property

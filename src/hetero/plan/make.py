@@ -11,7 +11,7 @@ import numpy as np
 
 from ..assign.assigning import assign_model
 from ..assign.assignment import Assignment
-from ..assign.constraints import check_constraints
+from ..assign.constraints import check_constraints, with_whole_units
 from ..assign.request import AssignmentRules, Objective, Request
 from ..base.formatting import byte_size
 from ..base.warn import warn
@@ -64,9 +64,13 @@ def bind_plan(model: Model, plan: PlanRecord, request: Request) -> Plan:
     if is_as_planned and request.names == plan.devices:
         partition = placed.partition
         latency, pipeline = plan.latency, stages_of_plan(plan, partition)
+        is_cut_anew = placed.is_cut_anew
     else:
+        is_cut_anew = True
         partition = partition_graph(placed.model.graph, affinity.device_of, policy=plan.policy)
     assignment = Assignment(placed.original, placed.model, affinity, partition, latency, pipeline)
+    if is_cut_anew and latency is None and pipeline is None:
+        assignment = with_whole_units(assignment, dataclasses.replace(request.rules, objective=Objective.PRIORITY))
     bound = Plan(assignment, AssignmentRules(plan.policy), plan.pins, request.skipped, request.rules.limits)
     check_limits(bound, request)
     check_constraints(assignment, request.rules, plan.label)

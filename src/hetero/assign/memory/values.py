@@ -16,11 +16,11 @@ from ...model.types import ValueType, element_bits, onnx_dtype_of
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["Values", "bytes_of_type", "reads_of", "sized", "values_of"]
+__all__ = ["DEQUANTIZING", "Values", "bytes_of_type", "nodes_of", "reads_of", "sized", "values_of"]
 
 _STRING = 8  # onnx.TensorProto.STRING
 _MAX_BYTES = 2**62  # larger sizes are clipped: more than any device has, and sums of many stay finite
-_DEQUANTIZING = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+DEQUANTIZING = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
 _QUANTIZING = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
 _OPS_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")
 
@@ -167,7 +167,7 @@ def sized(model: Model, units: Sequence[Sequence[NDArray[np.int32]]] = ()) -> Mo
 def _count_quantized(model: Model, size: NDArray[np.float64], is_output: NDArray[np.bool_]) -> None:
     """Change the bytes of constants that only a QuantizeLinear with constant inputs reads to those of its result, and
     those of the result to 0: devices hold only the result, which they compute when they compile the model."""
-    nodes = _nodes_of(model, _QUANTIZING)
+    nodes = nodes_of(model, _QUANTIZING)
     first = model.node_inputs.values[model.node_inputs.indptr[nodes]]
     for node in nodes[(first >= 0) & model.is_constant[first]].tolist():
         read, made = model.node_inputs[node], model.node_outputs[node]
@@ -178,7 +178,7 @@ def _count_quantized(model: Model, size: NDArray[np.float64], is_output: NDArray
             size[source], size[result] = size[result], 0.0
 
 
-def _nodes_of(model: Model, names: Sequence[str]) -> NDArray[np.intp]:
+def nodes_of(model: Model, names: Sequence[str]) -> NDArray[np.intp]:
     """The nodes with one of these operators that have an input and an output."""
     numbers = [number for number, name in enumerate(model.op_types) if name in names]
     nodes = np.flatnonzero(np.isin(model.op_type_of, numbers)) if numbers else np.zeros(0, np.intp)
@@ -190,7 +190,7 @@ def _bytes_held(model: Model, values: Values) -> NDArray[np.float64]:
     """float64 [num_values]: what a device holds of values inside units. The result of a DequantizeLinear is held in the
     quantized type; if the node reads a constant, that is counted already. Other values are never stored."""
     held = np.zeros(len(values.producer))
-    nodes = _nodes_of(model, _DEQUANTIZING)
+    nodes = nodes_of(model, DEQUANTIZING)
     inputs, outputs = model.node_inputs, model.node_outputs
     source, result = inputs.values[inputs.indptr[nodes]], outputs.values[outputs.indptr[nodes]]
     stored = (source >= 0) & (result >= 0) & ~values.is_constant[source]

@@ -1,0 +1,149 @@
+"""A DequantizeLinear for each reader: plans in which no float32 value passes, and their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import hetero
+from hetero.model.copies import copies_named, may_copy, with_copies
+from hetero.model.model import Model
+from hetero.model.read import read_model
+
+CORE = hetero.Core()
+Q, DQ = "QuantizeLinear", "DequantizeLinear"
+LIST = "HETERO:NPU_INT8,CPU"
+X = {"x": np.random.default_rng(0).standard_normal((1, 32, 24, 24)).astype(np.float32)}
+
+
+def residual(blocks: int = 1, shared_weights: bool = False) -> Model:
+    """Blocks of a convolution of the NPU and a Mish of the CPU that read one DequantizeLinear, and their sum."""
+    rng = np.random.default_rng(0)
+    weights: dict[str, Any] = {"s": np.float32(0.02), "z": np.int8(0)}
+    nodes: list[onnx.NodeProto] = []
+
+    def node(op: str, name: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, list(inputs), [name], name, **attributes))
+        return name
+
+    def dq(value: str, name: str) -> str:
+        return node(DQ, name, value, "s", "z")
+
+    def q(value: str) -> str:
+        return node(Q, f"{value}_q", value, "s", "z")
+
+    value = q("x")
+    for i in range(blocks):
+        shared = dq(value, f"shared{i}")
+        weights[f"w{i}"] = rng.integers(-127, 128, (32, 32, 3, 3), np.int8)
+        weight = f"weight{i}"
+        if not shared_weights or not i:
+            dq(f"w{i}", weight)
+        conv = q(node("Conv", f"conv{i}", shared, "weight0" if shared_weights else weight, pads=[1] * 4))
+        mish = q(node("Mish", f"mish{i}", shared))
+        value = q(node("Add", f"sum{i}", dq(conv, f"left{i}"), dq(mish, f"right{i}")))
+    dq(value, "y")
+    graph = helper.make_graph(
+        nodes,
+        "residual",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 32, 24, 24))],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    return read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+
+
+@pytest.mark.parametrize("config", [{}, {"ASSIGNMENT": "COST"}, {"OBJECTIVE": "LATENCY"}])
+def test_values_pass_in_the_quantized_type(config: dict[str, str], tmp_path: Path) -> None:
+    model = residual(2)
+    plan = CORE.plan(model, LIST, config, pins={"op:Conv": "NPU_INT8"})  # also where costs prefer the CPU
+    assert {value.dtype for value in plan.values} == {"int8"}
+    assert plan.affinity["shared0"] == "NPU_INT8"
+    assert plan.affinity["shared0/mish0"] == plan.affinity["mish0"] == "CPU"
+    assert plan.affinity["sum0"] == "NPU_INT8"
+    assert plan.num_nodes == model.num_nodes + 2
+    expected = CORE.compile_model(model, "CPU")(X)["y"]
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    loaded = hetero.Plan.load(path)
+    for one in (plan, loaded):
+        np.testing.assert_array_equal(CORE.compile_model(model, one)(X)["y"], expected)
+    again = CORE.plan(model, loaded)
+    assert (again.affinity, again.subgraphs) == (plan.affinity, plan.subgraphs)
+    assert str(plan.explain("shared0/mish0")).startswith("'shared0/mish0' (DequantizeLinear) is on CPU")
+    compiled = CORE.compile_model(model, plan)
+    compiled.export_model(tmp_path / "m.hetero")
+    np.testing.assert_array_equal(CORE.import_model(tmp_path / "m.hetero")(X)["y"], expected)
+    if "ASSIGNMENT" in config:
+        assert plan.latency is not None
+        total = plan.assignment.predict(plan.assignment.partition).total
+        assert plan.latency.total_s == pytest.approx(total)
+
+
+def test_weights_that_two_devices_read_have_two_dequantizers() -> None:
+    model = residual(2, shared_weights=True)
+    plan = CORE.plan(model, LIST, pins={"conv0": "CPU"})
+    assert plan.affinity["conv1"] == plan.affinity["weight0/conv1"] == "NPU_INT8"
+    expected = CORE.compile_model(model, "CPU")(X)["y"]
+    np.testing.assert_array_equal(CORE.compile_model(model, plan)(X)["y"], expected)
+
+
+def test_nodes_that_the_user_places_and_lists_without_units_have_no_copies() -> None:
+    model = residual()
+    assert CORE.plan(model, LIST).num_nodes == model.num_nodes + 1
+    pinned = CORE.plan(model, LIST, pins={"shared0": "NPU_INT8"})
+    grouped = CORE.plan(model, LIST, {"STAY_TOGETHER": [["shared0", "conv0"]]})
+    annotated = CORE.plan(model.with_affinity({"shared0": "NPU_INT8"}), LIST)
+    without_units = CORE.plan(model, "HETERO:CPU,TEMPLATE", pins={"mish0": "TEMPLATE"})
+    assert {plan.num_nodes for plan in (pinned, grouped, annotated, without_units)} == {model.num_nodes}
+
+
+def test_plans_of_other_models_and_edited_plans() -> None:
+    model = residual()
+    data = json.loads(CORE.plan(model, LIST).to_json())
+    data["affinity"]["shared0/nothing"] = "CPU"
+    with pytest.raises(hetero.PropertyError, match="places node 'shared0/nothing', which model 'residual' does not"):
+        CORE.plan(model, hetero.Plan.from_json(json.dumps(data).encode(), "p.json"))
+    del data["affinity"]["shared0/nothing"], data["affinity"]["shared0/mish0"]
+    data["subgraphs"] = []
+    data["affinity"].update(dict.fromkeys(["left0", "right0", "sum0", "sum0_q"], "CPU"))
+    bound = CORE.plan(
+        model, hetero.Plan.from_json(json.dumps(data).encode(), "p.json")
+    )  # the float32 value passes again
+    assert bound.num_nodes == model.num_nodes
+
+
+def test_copies_of_a_chain_and_names() -> None:
+    """A copied node may read a copy, keys may contain slashes, and names that are taken are not used."""
+    nodes = [
+        helper.make_node(DQ, ["x", "s"], ["/a/d"], "/a/d"),
+        helper.make_node("Neg", ["/a/d"], ["/a/e"], "/a/e"),
+        helper.make_node("Add", ["/a/e", "/a/e"], ["t"], "/b/f"),
+        helper.make_node("Abs", ["/a/e"], ["/a/e//c/g"], "/c/g"),
+        helper.make_node("Mul", ["t", "/a/e//c/g"], ["u"]),
+        helper.make_node("Sub", ["/a/d", "u"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, (3,))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3,))],
+        [numpy_helper.from_array(np.float32(0.5), "s")],
+    )
+    model = read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+    assert not may_copy(model, 1, 3)  # its name is that of a value
+    assert not may_copy(model, 0, 2)  # does not read it
+    pairs = [(0, 1), (1, 2)]
+    copied, source = with_copies(model, pairs)
+    assert source.tolist() == [0, 0, 1, 1, 2, 3, 4, 5]
+    assert copies_named(model, ["/a/d//a/e", "/a/e//b/f", "/b/f", "/a/d//b/f", "/" * 100_000]) == pairs
+    onnx.checker.check_model(copied.to_bytes(), full_check=True)
+    x = {"x": np.array([-4, 0, 5], np.int8)}
+    expected = CORE.compile_model(model, "TEMPLATE")(x)["y"]
+    np.testing.assert_array_equal(CORE.compile_model(copied, "TEMPLATE")(x)["y"], expected)
