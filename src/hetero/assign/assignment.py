@@ -6,12 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..partition import Partition
 from ..plugin.speed import CostSource
 from .affinity import Affinity
 from .cuts import AssignmentProblem, Prediction, predict
-from .memory.values import sized
+from .memory.values import passes_inside, sized, values_of
 from .predictions import PredictedLatency, PredictedPipeline
 
 if TYPE_CHECKING:
@@ -45,6 +46,19 @@ class Assignment:
     def sized_model(self) -> Model:
         """``model`` with inferred sizes where the file leaves them open, for counts of bytes."""
         return sized(self.model, self.affinity.units)
+
+    def values_in_units(self) -> NDArray[np.bool_]:
+        """bool [num_values]: the values that only pass inside units of the device of their node, which does not store
+        them (`Support.units`)."""
+        model, affinity = self.model, self.affinity
+        inside = np.zeros(model.num_values, np.bool_)
+        if not any(affinity.units):
+            return inside
+        values, made = values_of(model), model.producer >= 0
+        device_of = np.where(made, affinity.device_of[model.producer], -1)
+        for device, units in enumerate(affinity.units):
+            inside |= (device_of == device) & passes_inside(values, units)
+        return inside
 
     def predict(self, partition: Partition) -> Prediction:
         """The predicted latency of another partition of the same nodes over the same devices, with subgraphs one after

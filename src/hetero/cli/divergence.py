@@ -2,7 +2,7 @@
 
 A small model runs once, with all its values as outputs. Extra outputs keep a device from fusing nodes and need memory
 for all values, so a large model is bisected instead: each step runs the nodes before a cut and compares only the values
-that cross it.
+that cross it. Values inside units, which a device runs as one operation (`Support.units`), are not compared.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.difference import Difference, difference
 from ..core import Core
@@ -46,6 +47,7 @@ class Prober:
     """Runs parts of one model on two devices.
 
     ``model``: the planned model, whose nodes have their devices. ``judged``, ``reference``: device strings.
+    ``left_out``: bool [num_values], the values that are not compared.
     """
 
     core: Core
@@ -55,6 +57,7 @@ class Prober:
     config: Mapping[str, Any]
     arrays: Mapping[str, Any]
     tolerances: tuple[float, float]
+    left_out: NDArray[np.bool_]
 
     def compare(self, values: Sequence[int], *, keep: bool) -> dict[int, Difference]:
         """The differences of these values. ``keep``: whether the model's own outputs are computed too."""
@@ -90,7 +93,7 @@ class Prober:
         return self._tensors(np.flatnonzero(computed & needed).tolist())
 
     def _tensors(self, values: Any) -> list[int]:
-        return [value for value in values if value >= 0 and self.model.is_tensor(value)]
+        return [value for value in values if value >= 0 and not self.left_out[value] and self.model.is_tensor(value)]
 
 
 def has_few_values(model: Model) -> bool:

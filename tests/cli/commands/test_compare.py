@@ -15,6 +15,7 @@ import hetero as library
 from command_line import Invoke, Json
 from hetero.demo import light_model_path
 from model_zoo import make_model
+from quantized_blocks import residual
 
 
 def test_agrees(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
@@ -296,3 +297,16 @@ def test_with_outputs_leaves_constants_out() -> None:
 def test_tolerances_are_finite(hetero: Invoke, diamond_path: Path, value: str) -> None:
     wrong = hetero("compare", diamond_path, "-d", "CPU", "-d", "TEMPLATE", "--rtol", value, code=2)
     assert "is not a finite number" in wrong.stderr or "is not in the range" in wrong.stderr
+
+
+def test_values_inside_units_are_left_out(hetero_json: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device with patterns does not support a convolution whose float32 result is an output."""
+    Path("residual.onnx").write_bytes(residual(2).to_bytes())
+    command = ("compare", "residual.onnx", "-d", "HETERO:NPU_INT8,CPU", "--nodes")
+    found = hetero_json(*command)
+    names = {value["name"] for value in found["values"]}
+    assert {"conv0_q", "mish0", "sum0_q", "y"} <= names
+    assert names.isdisjoint({"conv0", "sum0"})
+    monkeypatch.setattr("hetero.cli.divergence._MOST_VALUES", 1)
+    monkeypatch.setattr("hetero.cli.divergence.Difference.passes", property(lambda entry: entry.name != "y"))
+    assert hetero_json(*command, code=3)["first_node"]["node"] == "y"

@@ -16,7 +16,7 @@ from ...model.types import ValueType, element_bits, onnx_dtype_of
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["DEQUANTIZING", "Values", "bytes_of_type", "nodes_of", "reads_of", "sized", "values_of"]
+__all__ = ["DEQUANTIZING", "Values", "bytes_of_type", "nodes_of", "passes_inside", "reads_of", "sized", "values_of"]
 
 _STRING = 8  # onnx.TensorProto.STRING
 _MAX_BYTES = 2**62  # larger sizes are clipped: more than any device has, and sums of many stay finite
@@ -152,7 +152,7 @@ def values_of(
     if not any(units):
         return values
     held = _bytes_held(model, values)
-    inside = [np.where(_passes_inside(values, of_device), held, values.bytes) for of_device in units]
+    inside = [np.where(passes_inside(values, of_device), held, values.bytes) for of_device in units]
     return dataclasses.replace(values, bytes_inside=np.array(inside))
 
 
@@ -198,7 +198,7 @@ def _bytes_held(model: Model, values: Values) -> NDArray[np.float64]:
     return held
 
 
-def _passes_inside(values: Values, units: Sequence[NDArray[np.int32]]) -> NDArray[np.bool_]:
+def passes_inside(values: Values, units: Sequence[NDArray[np.int32]]) -> NDArray[np.bool_]:
     """bool [num_values]: whether each node that reads the value is in a unit with the node that makes it."""
     num_units, n = len(units), values.num_nodes
     if not num_units:

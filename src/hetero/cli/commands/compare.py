@@ -45,7 +45,8 @@ def command(
 
     A value passes if |difference| ≤ atol + rtol · |reference| for each element. Non-float values must match exactly.
     The worst values come first, each with the smallest tolerance that would pass. The exit code is 3 if a value fails.
-    With --nodes, models of more than 2,000 values are bisected if an output differs.
+    With --nodes, models of more than 2,000 values are bisected if an output differs, and values inside the patterns of
+    a device are left out.
     """
     from ..inputs import InputChoice
     from ..session import Session
@@ -128,7 +129,8 @@ def _at_nodes(
     if len(plan.devices) > 1:
         model = model.with_affinity(plan.affinity)
     arrays = {entry.name: entry.array for entry in inputs}
-    prober = Prober(session.core, model, devices, reference, config, arrays, tolerances)
+    left_out = plan.assignment.values_in_units()
+    prober = Prober(session.core, model, devices, reference, config, arrays, tolerances, left_out)
     with progress("Comparing") as tell:
         outputs = list(prober.compare(list(model.output_ids), keep=True).values())
         differences, divergence = outputs, None
