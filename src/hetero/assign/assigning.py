@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InsufficientMemory, UnsupportedModel
@@ -12,7 +13,7 @@ from .affinity import Affinity, assign
 from .assignment import Assignment
 from .calls import ResolvedModel, resolve_calls
 from .constraints import assign_within_constraints, resolve_groups
-from .copies import is_better, reads_to_copy
+from .copies import copies_apart, is_better, reads_to_copy
 from .pipeline import PipelineError
 from .request import AssignmentRules, Objective, Request
 from .with_readers import WithReaders
@@ -50,15 +51,24 @@ def _with_copies(
     resolved: ResolvedModel, request: Request, first: Affinity, partition: Partition | None
 ) -> Assignment | None:
     """The assignment in which readers have their own nodes as `reads_to_copy` says; None if it does not name any, or
-    finds no assignment then."""
+    finds no assignment then. Copies in the subgraph of their node are left out again unless that makes it worse."""
     reads = list(reads_to_copy(resolved.model, first, partition)) if any(first.units) else []
     if not reads:
         return None
-    try:
-        copied = resolved.with_copies(reads, request.supports)
-        return assign_and_cut(copied.original, copied.model, _by_priority(copied, request), request.rules)
-    except (InsufficientMemory, UnsupportedModel, PipelineError):
-        return None
+
+    def assigned(reads: Sequence[tuple[int, int]]) -> Assignment | None:
+        try:
+            copied = resolved.with_copies(reads, request.supports)
+            return assign_and_cut(copied.original, copied.model, _by_priority(copied, request), request.rules)
+        except (InsufficientMemory, UnsupportedModel, PipelineError):
+            return None
+
+    every = assigned(reads)
+    apart = [] if every is None else copies_apart(resolved.model, reads, every)
+    if every is None or not 0 < len(apart) < len(reads):
+        return every
+    fewer = assigned(apart)
+    return every if fewer is None or is_better(every, fewer) else fewer
 
 
 def _by_priority(resolved: ResolvedModel, request: Request) -> Affinity:

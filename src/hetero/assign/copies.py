@@ -8,12 +8,12 @@ DequantizeLinear as a node of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..model.copies import may_copy
+from ..model.copies import copy_key, may_copy
 from .affinity import Affinity, Origin
 from .memory.values import DEQUANTIZING, nodes_of, values_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..partition import Partition
     from .assignment import Assignment
 
-__all__ = ["is_better", "reads_to_copy"]
+__all__ = ["copies_apart", "is_better", "reads_to_copy"]
 
 
 def reads_to_copy(model: Model, first: Affinity, partition: Partition | None) -> Iterator[tuple[int, int]]:
@@ -52,6 +52,17 @@ def reads_to_copy(model: Model, first: Affinity, partition: Partition | None) ->
         for reader in readers[(places != home[:, None]).any(axis=0)].tolist():
             if may_copy(model, node, reader):
                 yield node, reader
+
+
+def copies_apart(model: Model, reads: Sequence[tuple[int, int]], assignment: Assignment) -> list[tuple[int, int]]:
+    """The ``reads`` of ``model`` whose copy is in another subgraph than the node that it copies. ``assignment``: of the
+    model with the copies."""
+    find, subgraph_of = assignment.model.index_of, assignment.partition.subgraph_of
+    return [
+        (node, reader)
+        for node, reader in reads
+        if subgraph_of[find(copy_key(model, node, reader))] != subgraph_of[find(model.key_of(node))]
+    ]
 
 
 def is_better(new: Assignment, old: Assignment) -> bool:

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-__all__ = ["copies_named", "may_copy", "with_copies"]
+__all__ = ["copies_named", "copy_key", "may_copy", "with_copies"]
 
 _LONGEST = 10_000  # characters of a copy's key; finding the node and the reader in it takes quadratic time
+
+
+def copy_key(model: Model, node: int, reader: int) -> str:
+    """The key of the copy of a node for a reader, and the name of its result."""
+    return f"{model.key_of(node)}/{model.key_of(reader)}"
 
 
 def may_copy(model: Model, node: int, reader: int) -> bool:
@@ -32,7 +37,7 @@ def may_copy(model: Model, node: int, reader: int) -> bool:
     made = model.node_outputs[node]
     if len(made) != 1 or made[0] < 0 or made[0] not in model.node_inputs[reader] or len(model.node_captures[node]):
         return False
-    name = _name(model, node, reader)
+    name = copy_key(model, node, reader)
     if len(name) > _LONGEST:
         return False
     is_free = model.file.keys.entry_of(name) < 0 and model.file.index.value_id(name) < 0
@@ -53,7 +58,7 @@ def with_copies(model: Model, reads: Iterable[tuple[int, int]]) -> tuple[Model, 
             if one not in protos:
                 protos[one] = onnx.NodeProto()
                 protos[one].CopyFrom(model.nodes[one].proto())
-        value, name = int(model.node_outputs[node][0]), _name(model, node, reader)
+        value, name = int(model.node_outputs[node][0]), copy_key(model, node, reader)
         copy = onnx.NodeProto()
         copy.CopyFrom(model.nodes[node].proto())
         copy.name = copy.output[0] = name
@@ -93,7 +98,3 @@ def _copy_named(model: Model, key: str) -> tuple[int, int] | None:
             return node, reader
         end = key.find("/", end + 1)
     return None
-
-
-def _name(model: Model, node: int, reader: int) -> str:
-    return f"{model.key_of(node)}/{model.key_of(reader)}"
