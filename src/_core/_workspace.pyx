@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 
-from hetero.errors import Cancelled, InferenceTooLarge
+from hetero.errors import Cancelled, HeteroError, InferenceError, InferenceTooLarge, inference_error
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -66,6 +66,7 @@ cdef enum:
 
 cdef object np_ascontiguousarray = np.ascontiguousarray
 cdef object np_empty = np.empty
+cdef object np_int64 = np.int64
 cdef object np_ndarray = np.ndarray
 
 
@@ -1400,14 +1401,67 @@ cdef int _run_bound_step(void *context, int32_t number) noexcept nogil:
     return 0
 
 
+cdef object _in_shape(array, tuple shape):
+    """The elements of an array in another shape, C-contiguous; the array itself if it is already so."""
+    cdef int axis
+    capsule = array.__array_struct__
+    cdef const ht_array_interface *view = <const ht_array_interface *> PyCapsule_GetPointer(capsule, NULL)
+    cdef bint same = view.nd == len(shape)
+    for axis in range(view.nd if same else 0):
+        same = same and view.shape[axis] == <Py_ssize_t> shape[axis]
+    if not view.flags & C_CONTIGUOUS:
+        array = np_ascontiguousarray(array)
+    return array if same else array.reshape(shape)
+
+
+def iterate(run, list values not None, bint is_loop, int num_carried, int num_slices, steps, stacks,
+            int64_t iteration, int64_t stop, cancellation):
+    """Run the iterations of a Loop or Scan from number ``iteration`` on, up to one whose condition is false, or
+    ``stop``. For any body: ``run`` takes its inputs and returns its outputs. The other arguments are those of
+    `Iterations` and `Iterations.run`; rows are appended to ``stacks``. ``cancellation`` is checked before each
+    iteration."""
+    cdef int position, first = is_loop
+    cdef int64_t row
+    cdef bint proceed = True
+    cdef list inputs = list(values)
+    while proceed and iteration < stop:
+        if cancellation.requested:
+            cancellation.check()
+        if is_loop:  # a new array, because the body may return it
+            inputs[0] = np_empty(values[0].shape, np_int64)
+            (<int64_t *> data_of(inputs[0]))[0] = iteration
+        for position in range(num_slices):
+            array = values[first + num_carried + position]
+            row = iteration if steps[position] > 0 else <int64_t> len(array) - 1 - iteration
+            inputs[first + num_carried + position] = array[row, ...]
+        try:
+            results = run(inputs)
+            if is_loop:
+                flag = results[0]
+                if not isinstance(flag, np_ndarray) or flag.size != 1:
+                    found = f"shape {list(flag.shape)}" if isinstance(flag, np_ndarray) else "nothing"
+                    raise InferenceError(f"the condition that its body returns: expected one element, found {found}")
+                proceed = bool(flag.item())
+                inputs[1] = _in_shape(flag, values[1].shape)
+            for position in range(first, num_carried):
+                inputs[first + position] = results[position]
+            for position in range(len(stacks)):
+                stacks[position].append(results[num_carried + position])
+        except Cancelled:
+            raise
+        except HeteroError as error:
+            raise inference_error(f"iteration {iteration}: {error}", error) from error
+        iteration += 1
+    values[first:first + num_carried] = inputs[first:first + num_carried]
+
+
 @cython.final
 cdef class Route:
     """Programs that follow each other in every run in which each holds for the values before it, with what happens between
     them. The values of a run are in slots; those of the inputs come first.
 
     ``steps``: for each program, its workspace; the slots of its inputs and of its outputs; known arrays, as (slot, array);
-    reshaped values, as (slot, source, shape, whether the source may not be contiguous), where a shape that depends on sizes
-    is the number of a tensor of the program; the arguments of ``host`` for what runs in Python afterward, or None; and the
+    reshaped values, as (slot, source, shape), where a shape that depends on sizes is the number of a tensor of the program; the arguments of ``host`` for what runs in Python afterward, or None; and the
     slots whose values no later step reads. ``outputs``: the slots of the results; None if further programs follow. ``cancellation``: is
     checked before each program.
     """
@@ -1448,11 +1502,8 @@ cdef class Route:
                 values[slot] = array
             for slot, array in <tuple> step[3]:
                 values[slot] = array
-            for slot, source, shape, is_any in <tuple> step[4]:
-                array = values[source]
-                if is_any:
-                    array = np_ascontiguousarray(array)
-                values[slot] = array.reshape(workspace.shape(shape) if isinstance(shape, int) else shape)
+            for slot, source, shape in <tuple> step[4]:
+                values[slot] = _in_shape(values[source], workspace.shape(shape) if isinstance(shape, int) else shape)
             if step[5] is not None:
                 host(*step[5], values)
             for slot in <tuple> step[6]:

@@ -74,6 +74,19 @@ class Iterations:
         stop: int,
     ) -> bool: ...
 
+def iterate(
+    run: Callable[[list[Any]], Sequence[Any]],
+    values: list[Any],
+    is_loop: bool,
+    num_carried: int,
+    num_slices: int,
+    steps: Sequence[int],
+    stacks: Sequence[Any],
+    iteration: int,
+    stop: int,
+    cancellation: Any,
+) -> None: ...
+
 @final
 class Route:
     done: int
@@ -86,7 +99,7 @@ class Route:
                 tuple[int, ...],
                 tuple[int, ...],
                 tuple[tuple[int, np.ndarray[Any, Any]], ...],
-                tuple[tuple[int, int, tuple[int, ...] | int, bool], ...],
+                tuple[tuple[int, int, tuple[int, ...] | int], ...],
                 tuple[Any, ...] | None,
                 tuple[int, ...],
             ],

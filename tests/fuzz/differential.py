@@ -236,9 +236,9 @@ def single_sizes() -> contextlib.AbstractContextManager[Any]:
     return mock.patch.object(runner, "MAX_SYMBOLIC", 0)
 
 
-def in_python() -> contextlib.AbstractContextManager[Any]:
-    """Makes `CPU` start each iteration from Python."""
-    return mock.patch.object(runner.CpuRunner, "iterate", lambda *arguments: (arguments[-2], True))
+def one_by_one() -> contextlib.AbstractContextManager[Any]:
+    """Makes `CPU` run iterations one by one, as those of a body that is cut."""
+    return mock.patch.object(runner.CpuRunner, "_new_iterations", return_value=None)
 
 
 def small_joins() -> contextlib.AbstractContextManager[Any]:
@@ -308,7 +308,7 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     share = zlib.crc32(case.model.SerializeToString(deterministic=True)) % 4
     rare = {CUT: 0, IMPORTED: 1}  # they cost as much as the rest
     answers = {}
-    special = {SINGLE: single_sizes, ONE_BY_ONE: in_python}
+    special = {SINGLE: single_sizes, ONE_BY_ONE: one_by_one}
     iterates = case.has("Loop") or case.has("Scan")
     for way, settings in WAYS.items():
         if (way == ONE_BY_ONE and not iterates) or (way == IMPORTED and "ISOLATION" in case.properties):

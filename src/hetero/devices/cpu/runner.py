@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
-from ..._workspace import Arena, Iterations, Route, StopFlag, Workspace
+from ..._workspace import Arena, Iterations, Route, StopFlag, Workspace, iterate
 from ...errors import Cancelled, HeteroError, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
 from ...plugin.profile import EXECUTED, OPTIMIZED_OUT, ProfileRow
@@ -496,10 +496,7 @@ class CpuRunner:
             live.update(outputs)
             dropped = live.difference(segment.handed_on if segment.next_node >= 0 else live)
             live -= dropped
-            aliases = [
-                (slots[value], slots[source], shape, source not in segment.outputs)
-                for value, (source, shape) in segment.aliases.items()
-            ]
+            aliases = [(slots[value], slots[source], shape) for value, (source, shape) in segment.aliases.items()]
             steps.append(
                 (
                     workspace,
@@ -602,16 +599,10 @@ class CpuRunner:
         return body
 
     def iterate(
-        self,
-        layout: Layout,
-        values: list[NDArray[Any]],
-        steps: list[int],
-        stacks: Sequence[Stack],
-        iteration: int,
-        stop: int,
-    ) -> tuple[int, bool]:
-        """As `BodyRunner.iterate`, for the body that this runner runs."""
-        proceed, iterations = True, self._iterations
+        self, layout: Layout, values: list[NDArray[Any]], steps: list[int], stacks: Sequence[Stack], stop: int
+    ) -> None:
+        """As `BodyRunner.iterate`, for the body that this runner runs: in C, as far as the body is one program."""
+        proceed, iteration, iterations = True, 0, self._iterations
         while proceed and iteration < stop:
             self.cancellation.check()
             begin = iteration
@@ -633,7 +624,8 @@ class CpuRunner:
                 break
         for stack in stacks:
             stack.finish(iteration)
-        return iteration, proceed
+        if proceed and iteration < stop:
+            iterate(self.run, values, *layout, steps, stacks, iteration, stop, self.cancellation)
 
     def _new_iterations(self, layout: Layout, values: Sequence[NDArray[Any]], iteration: int) -> Iterations | None:
         """As `_planned_iterations`, but None after several attempts that gave none, as long as all runs begin with the
@@ -789,19 +781,12 @@ class _Bodies:
         return runner.run([*own, *captured])
 
     def iterate(
-        self,
-        layout: Layout,
-        own: list[NDArray[Any]],
-        steps: list[int],
-        stacks: Sequence[Stack],
-        iteration: int,
-        stop: int,
-    ) -> tuple[int, bool]:
+        self, layout: Layout, own: list[NDArray[Any]], steps: list[int], stacks: Sequence[Stack], stop: int
+    ) -> None:
         runner, captured = self._body(0)
         values = [*own, *captured]
-        iteration, proceed = runner.iterate(layout, values, steps, stacks, iteration, stop)
+        runner.iterate(layout, values, steps, stacks, stop)
         own[:] = values[: len(own)]
-        return iteration, proceed
 
     def _body(self, graph: int) -> tuple[CpuRunner, Sequence[NDArray[Any]]]:
         if graph not in self._runners:

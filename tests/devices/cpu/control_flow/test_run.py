@@ -18,10 +18,11 @@ import onnxruntime
 import pytest
 
 import hetero
+from hetero.devices.cpu import runner
 from hetero.devices.cpu.control_flow import run as control_flow
 from hetero.devices.cpu.planner import Planner
 from hetero.devices.cpu.plugin import create_plugin
-from hetero.devices.cpu.runner import CpuRunner, _Bodies
+from hetero.devices.cpu.runner import CpuRunner
 from hetero.errors import Cancelled
 from hetero.model.read import read_model
 from template_runs import difference
@@ -254,16 +255,19 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
 
 
 def on_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
-    found: list[Any] = session.run(None, feeds)
+    found: list[Any] = session_of(proto).run(None, feeds)
     return found
 
 
+def session_of(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+
+
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs iterations one by one, started from Python."""
-    monkeypatch.setattr(CpuRunner, "iterate", lambda *arguments: (arguments[-2], True))
+    """Runs iterations one by one, as those of a body that is cut."""
+    monkeypatch.setattr(CpuRunner, "_new_iterations", lambda *arguments: None)
 
 
 def parse(text: str) -> onnx.ModelProto:
@@ -670,7 +674,7 @@ def test_iterations_of_changing_sizes_run_in_c(case: str, monkeypatch: pytest.Mo
     }}"""
     proto = parse(text)
     compiled = hetero.compile(proto, "CPU")
-    monkeypatch.setattr(_Bodies, "run", None)  # which starts iterations from Python
+    monkeypatch.setattr(runner, "iterate", None)  # which runs iterations one by one
     for size, count in ((3, 5), (2, 0), (4, 2), (3, 7)):
         feeds = {"n": np.array(count), "x": np.arange(size, dtype=np.float32) - 1}
         for found, wanted in zip(compiled(feeds).values(), on_onnxruntime(proto, feeds), strict=True):
@@ -703,7 +707,7 @@ def test_sizes_that_depend_on_carried_integers(case: str, operator: str, monkeyp
     }}"""
     proto = parse(text)
     compiled = hetero.compile(proto, "CPU")
-    monkeypatch.setattr(_Bodies, "run", None)  # which starts iterations from Python
+    monkeypatch.setattr(runner, "iterate", None)  # which runs iterations one by one
     for size, count, first in ((3, 5, 0), (2, 1, 1), (4, 2, 2), (3, 9, 0), (0, 4, 1), (3, 5, 3)):
         feeds = {
             "n": np.array(count),
@@ -751,3 +755,92 @@ def test_a_body_that_is_cut_is_not_planned_for_each_run_of_its_loop(monkeypatch:
         counts.append(len(planned))
     assert counts[0] == 1
     assert counts[-2:] == [0, 0]
+
+
+RANKS = {
+    "unknown": "r = Reshape (v, s)",
+    "inferred": "r = Neg (z)",
+    "inferred, of a type that is not declared": "r = Shape (z)",
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_scanned_outputs_of_no_iterations_whose_rank_is_not_declared(case: str) -> None:
+    proto = parse(f"""g (int64 n, float[a] x, float[2, b] z, int64[c] s) => (float[a] y, float[d] all, float[e] t) {{
+        y, all, none = Loop (n, , x) <body = b (int64 i, bool go, float[m] v)
+            => (bool more, float[m] w, float[q] r, float[q] unused)
+            {{ more = Identity (go)  w = Neg (v)  {RANKS[case]}  unused = Reshape (x, s) }}>
+        t = Abs (all)
+    }}""")
+    body = proto.graph.node[0].attribute[0].g
+    for output in body.output[2:]:
+        output.type.tensor_type.ClearField("shape")
+    if "type" in case:
+        body.output[2].ClearField("type")
+    for output in proto.graph.output[1:]:
+        output.type.tensor_type.ClearField("shape")
+        output.type.tensor_type.elem_type = onnx.TensorProto.INT64 if "type" in case else onnx.TensorProto.FLOAT
+    compiled = hetero.compile(proto, "CPU")
+    for count in (0, 2, 0):
+        feeds = {"n": np.array(count), "x": np.ones(4, np.float32), "z": M[0][:2], "s": np.array([2, 2])}
+        for found, wanted in zip(compiled(feeds).values(), on_onnxruntime(proto, feeds), strict=True):
+            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+            np.testing.assert_array_equal(found, wanted)
+
+
+# Bodies of a Loop that are cut. They read the number i, the carried v and the captured x; w and the row r of a scanned
+# output are their results.
+CUT = {
+    "a count": "at = NonZero (v)  k = Size (at)  f = Cast <to = 1> (k)  w = Add (v, f)  r = Identity (f)",
+    "a result of another size": """at = NonZero (v)  t = Transpose (at)  u = GatherND (v, t)
+        w = Concat <axis = 0> (u, x)  r = ReduceSum <keepdims = 0> (u)""",
+    "the number of the iteration": """at = NonZero (v)  k = Size (at)  m = Add (k, i)  r = Cast <to = 1> (m)
+        w = Identity (v)""",
+    "a condition that ends it": """at = NonZero (v)  k = Size (at)  r = Cast <to = 1> (k)  w = Slice (v, one, end)""",
+    "an If of two sizes": """b = Mod (i, two)  c = Cast <to = 9> (b)
+        u = If (c) <then_branch = t () => (float[p1] p) { p = Concat <axis = 0> (v, x) },
+                    else_branch = e () => (float[p2] p) { p = Neg (x) }>
+        r = ReduceMax <keepdims = 0> (u)  w = Add (x, r)""",
+    "an If in an If": """b = Mod (i, two)  c = Cast <to = 9> (b)  d = Less (i, two)
+        u = If (c) <then_branch = t () => (float[p1] p) {
+                p = If (d) <then_branch = t2 () => (float[p3] q) { q = Concat <axis = 0> (v, x) },
+                            else_branch = e2 () => (float[p4] q) { q = Neg (v) }> },
+            else_branch = e () => (float[p2] p) { at = NonZero (x)  k = Cast <to = 1> (at)  p = Reshape (k, minus) }>
+        r = ReduceSum <keepdims = 0> (u)  w = Add (x, r)""",
+    "a Loop": """at = NonZero (x)  k = Size (at)
+        w = Loop (k, , v) <body = inner (int64 j, bool g, float[p1] p) => (bool g2, float[p2] q)
+            { a = NonZero (x)
+              f = Cast <to = 1> (a)  h = ReduceSum <keepdims = 0> (f)  q = Add (p, h)  g2 = Identity (g) }>
+        r = ReduceMin <keepdims = 0> (w)""",
+    "a Scan": """at = NonZero (x)  k = Cast <to = 1> (at)
+        w, all = Scan (v, k) <num_scan_inputs = 1, body = inner (float[p1] p, float[p2] row) => (float[p1] q, float o)
+            { a = NonZero (row)  f = Cast <to = 1> (a)  h = ReduceSum <keepdims = 0> (f)  q = Add (p, h)  o = Neg (h) }>
+        r = ReduceMin <keepdims = 0> (all)""",
+}
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_bodies_that_are_cut(case: str) -> None:
+    """Values and results of an inference stay as they are, and the sizes of the next one differ."""
+    more = "m2 = Greater (k, zero)" if "condition" in case else "m2 = Identity (go)"
+    proto = parse(f"""g (int64 n, bool go0, float[a] x) => (float[b] y, float[c] all) {{
+        one = Constant <value = int64[1] {{1}}> ()  end = Constant <value = int64[1] {{9}}> ()
+        minus = Constant <value = int64[1] {{-1}}> ()  two = Constant <value = int64 {{2}}> ()
+        zero = Constant <value = int64 {{0}}> ()
+        y, all = Loop (n, go0, x) <body = b (int64 i, bool go, float[d] v) => (bool m2, float[e] w, float r)
+            {{ {CUT[case]}  {more} }}>
+    }}""")
+    compiled = hetero.compile(proto, "CPU")
+    template, session, kept = hetero.compile(proto, "TEMPLATE"), session_of(proto), []
+    for x in ([1, 0, 2], [0, 3, 0], [1, 2], [5], [1, 0, 2]):
+        for count, go in ((4, True), (0, True), (1, True), (3, False), (5, True)):
+            feeds = {"n": np.array(count), "go0": np.array(go), "x": np.array(x, np.float32)}
+            found, wanted = list(compiled(feeds).values()), session.run(None, feeds)
+            kept.append((found, wanted))
+            assert feeds["x"].tolist() == x
+    for found, wanted in kept:
+        for result, expected in zip(found, wanted, strict=True):
+            assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_array_equal(result, expected)
+    for result, expected in zip(template(feeds).values(), found, strict=True):
+        np.testing.assert_array_equal(result, expected)

@@ -8,6 +8,7 @@ reader limits their depth. `run.py`, `iterations.py` and `branches.py` run them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
                 body_inputs = [types.of(value) if value >= 0 else None for value in inputs[2:]]
                 graphs = [_read(model, index, "body", ["int64", "bool", *body_inputs], types, expand)]
                 _check_loop(graphs[0], len(inputs), len(outputs))
+                graphs[0] = _with_row_shapes(graphs[0], model, outputs, len(inputs) - 2)
                 results = graphs[0].outputs[1:]
                 graphs[0], appends = without_appends(graphs[0])
             case "SequenceMap":
@@ -134,6 +136,19 @@ def _read(
         raise _Refused(f"its {name} has a classifier with strings as labels")
     ranks = tuple(None if (dims := _stated(entry)[1]) is None else len(dims) for entry in graph.input)
     return NestedGraph(name, inner, plans, inputs, captures, results, tuple(outputs), ranks)
+
+
+def _with_row_shapes(body: NestedGraph, model: Model, results: Sequence[int], carried: int) -> NestedGraph:
+    """The body of a Loop with the inferred shapes of scanned outputs for which it states none; empty shapes if their
+    rank is unknown, as in onnxruntime. They are needed if there are no iterations. ``results``: of the node."""
+    outputs = list(body.outputs)
+    for at in range(1 + carried, len(outputs)):
+        dtype, dims = outputs[at]
+        if dims is None:
+            value = results[at - 1] if at <= len(results) else -1
+            stack = model.type_of(value).shape if value >= 0 else None
+            outputs[at] = dtype, stack[1:] if stack else body.model.type_of(body.results[at]).shape or ()
+    return dataclasses.replace(body, outputs=tuple(outputs))
 
 
 def _captures_of(graph: onnx.GraphProto, model: Model, index: int) -> list[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 The semantics are those of ONNX. Where ONNX does not specify them, they are those of onnxruntime: a Loop without an
 initial condition still ends when its body returns false, and the scanned outputs of a Loop without iterations have size
-0 along dimensions whose size the body does not state.
+0 along dimensions whose size the body does not state. If their rank is unknown, they are vectors.
 """
 
 from __future__ import annotations
@@ -41,12 +41,10 @@ class BodyRunner(Protocol):
         own: list[_Array],
         steps: list[int],
         stacks: list[_Stack],
-        iteration: int,
         stop: int,
-    ) -> tuple[int, bool]:
-        """Run the iterations of the only body from ``iteration`` to ``stop`` - 1 in C, as far as the body is one
-        program. Replaces the carried values in ``own``. ``steps``: see `Iterations.run`. Returns the number of the next
-        iteration and whether it should run."""
+    ) -> None:
+        """Run the iterations of the only body from 0 to ``stop`` - 1, or to one whose condition is false. Replaces the
+        carried values in ``own``. ``steps``: see `Iterations.run`."""
         ...
 
 
@@ -63,13 +61,13 @@ def run_nested(
             case "If":
                 return bodies.run(_single(operands[0], "the condition") != 0, ())
             case "Loop":
-                return _loop(plan, operands, bodies, cancellation)
+                return _loop(plan, operands, bodies)
             case "SequenceMap":
                 return _sequence_map(plan, operands, bodies, cancellation)
             case _ if plan.node.opset < 9:
-                return _scan_of_opset_8(plan, operands, bodies, cancellation)
+                return _scan_of_opset_8(plan, operands, bodies)
             case _:
-                return _scan(plan, operands, bodies, cancellation)
+                return _scan(plan, operands, bodies)
     except Cancelled:
         raise
     except HeteroError as error:
@@ -78,9 +76,7 @@ def run_nested(
         raise inference_error(f"{plan}: not enough memory for its results", error) from error
 
 
-def _loop(
-    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
-) -> list[_Array]:
+def _loop(plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner) -> list[_Array]:
     assert plan.nested is not None
     body, appends = plan.nested.graphs[0], plan.nested.appends
     num_carried = len(body.inputs) - 2 + len(appends)
@@ -95,22 +91,9 @@ def _loop(
     items = [_Items(count, append, initial[append.carried]) for append in appends]
     stacks = [*(_Stack(count) for _ in range(num_scanned)), *items]
     own = [_number(0, number_rank), np.array(proceed).reshape(flag_shape), *carried]
-    layout, iteration, stop = Layout(True, 1 + len(carried)), 0, _UNLIMITED if count is None else count
-    if proceed and stop:
-        iteration, proceed = bodies.iterate(layout, own, [], stacks, 0, stop)
-    while proceed and iteration < stop:
-        cancellation.check()
-        try:
-            flag, *results = bodies.run(0, (_number(iteration, number_rank), *own[1:]))
-            proceed = bool(_single(flag, "the condition that its body returns"))
-            own[1:] = flag.reshape(flag_shape), *results[: len(carried)]
-            for stack, row in zip(stacks, results[len(carried) :], strict=True):
-                stack.append(row)
-        except Cancelled:
-            raise
-        except HeteroError as error:
-            raise inference_error(f"iteration {iteration}: {error}", error) from error
-        iteration += 1
+    if proceed and count != 0:
+        layout = Layout(True, 1 + len(carried))
+        bodies.iterate(layout, own, [], stacks, _UNLIMITED if count is None else count)
     values = own[2:]
     for append, rows in zip(appends, items, strict=True):
         values.insert(append.carried, joined(append, rows.start, rows.pieces()))
@@ -125,7 +108,6 @@ def _scan(
     plan: NodePlan,
     operands: Sequence[_Array | None],
     bodies: BodyRunner,
-    cancellation: Cancellation,
     *,
     num_inputs: int | None = None,
 ) -> list[_Array]:
@@ -148,28 +130,11 @@ def _scan(
     count = lengths.pop()
     backward = node.get("scan_input_directions", None) or node.get("directions", None) or [0] * scanned
     stacks = [_Stack(count) for _ in range(num_stacks)]
-    iteration = 0
     if count:
         own = [*state, *tracks]
         steps = [-1 if back else 1 for back in backward]
-        iteration, _ = bodies.iterate(Layout(False, num_states, scanned), own, steps, stacks, 0, count)
+        bodies.iterate(Layout(False, num_states, scanned), own, steps, stacks, count)
         state = own[:num_states]
-    while iteration < count:
-        cancellation.check()
-        slices = [
-            track[count - 1 - iteration if back else iteration, ...]
-            for track, back in zip(tracks, backward, strict=True)
-        ]
-        try:
-            results = bodies.run(0, (*state, *slices))
-            for stack, row in zip(stacks, results[num_states:], strict=True):
-                stack.append(row)
-        except Cancelled:
-            raise
-        except HeteroError as error:
-            raise inference_error(f"iteration {iteration}: {error}", error) from error
-        state = list(results[:num_states])
-        iteration += 1
     outputs = []
     axes = node.get("scan_output_axes", None) or [0] * num_stacks
     directions = node.get("scan_output_directions", None) or [0] * num_stacks
@@ -187,9 +152,7 @@ def _moved(value: _Array, source: int, target: int) -> _Array:
     return np.ascontiguousarray(value if source == target else np.moveaxis(value, source, target))
 
 
-def _scan_of_opset_8(
-    plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner, cancellation: Cancellation
-) -> list[_Array]:
+def _scan_of_opset_8(plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner) -> list[_Array]:
     """A scan for each row of a batch, the first axis of all operands. The first operand, which may be absent, has their
     lengths. Shorter rows of scanned outputs end with zeros, or empty strings."""
     assert plan.nested is not None
@@ -211,7 +174,7 @@ def _scan_of_opset_8(
         count = length if lengths is None else int(lengths[row])
         own = [value[row, ...] for value in values[:num_states]]
         own += [value[row, :count] for value in values[num_states:]]
-        rows.append(_scan(plan, [*own, *captured], bodies, cancellation, num_inputs=len(own)))
+        rows.append(_scan(plan, [*own, *captured], bodies, num_inputs=len(own)))
     if not rows:
         raise InferenceError("cannot determine the types of its outputs without a row")
     outputs = []
