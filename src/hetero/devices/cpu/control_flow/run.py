@@ -49,6 +49,9 @@ class BodyRunner(Protocol):
 
 
 _UNLIMITED = (1 << 63) - 1  # iterations
+# The first number of an iteration and the first condition, of rank 0 and 1. They are read-only, so a result that is one
+# of them is copied.
+_ZERO, _TRUE = ([np.broadcast_to(first, shape) for shape in ((), (1,))] for first in (np.int64(0), np.bool_(True)))
 _FIRST_BYTES = 1 << 26  # initial size of a scanned output, at most; it then doubles
 
 
@@ -86,22 +89,17 @@ def _loop(plan: NodePlan, operands: Sequence[_Array | None], bodies: BodyRunner)
         del carried[append.carried]
     count = None if limit is None else max(_single(limit, "the trip count"), 0)
     proceed = condition is None or bool(_single(condition, "the condition"))
-    number_rank, flag_shape = body.input_ranks[0], (1,) if body.input_ranks[1] == 1 else ()
     num_scanned = len(body.outputs) - 1 - len(carried) - len(appends)
     items = [_Items(count, append, initial[append.carried]) for append in appends]
     stacks = [*(_Stack(count) for _ in range(num_scanned)), *items]
-    own = [_number(0, number_rank), np.array(proceed).reshape(flag_shape), *carried]
+    number_rank, flag_rank = body.input_ranks[:2]
+    own = [_ZERO[number_rank == 1], _TRUE[flag_rank == 1], *carried]
     if proceed and count != 0:
-        layout = Layout(True, 1 + len(carried))
-        bodies.iterate(layout, own, [], stacks, _UNLIMITED if count is None else count)
+        bodies.iterate(Layout(True, 1 + len(carried)), own, [], stacks, _UNLIMITED if count is None else count)
     values = own[2:]
     for append, rows in zip(appends, items, strict=True):
         values.insert(append.carried, joined(append, rows.start, rows.pieces()))
     return [*values, *(stacks[at].result(body, 1 + len(carried) + at) for at in range(num_scanned))]
-
-
-def _number(iteration: int, rank: int | None) -> _Array:
-    return np.array([iteration] if rank == 1 else iteration, np.int64)  # np.full takes ten times as long
 
 
 def _scan(
