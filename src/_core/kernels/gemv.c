@@ -156,14 +156,57 @@ HT_INLINE void short_dots(const ht_gemm_product *p, const int vectors, int64_t i
     }
 }
 
+#if defined(__AVX512F__) || defined(__aarch64__) /* with 32 registers */
+#define DOT_ROWS 4
+#else
+#define DOT_ROWS 2
+#endif
+
+/* Dot products of row i of A with `rows` rows of B from j on, which are read at the same time: the processor then fetches
+ * more of B ahead. Each sum has the same order of terms for any number of rows. */
+HT_INLINE void long_dots(const ht_gemm_product *p, const int rows, int64_t i, int64_t j)
+{
+    const ht_epilogue *e = &p->epilogue;
+    const float *a = p->a + i * p->a_row, *b = p->b + j * p->ldb;
+    vf s[DOT_ROWS][4];
+    int64_t k = 0;
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++)
+            s[r][u] = vf_set1(0.0f);
+    HT_LONG_STEPS(k, 4 * VF_LANES, p->k)
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) {
+            const vf x = vf_load(a + k + u * VF_LANES);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                s[r][u] = vf_fma(x, vf_load(b + r * p->ldb + k + u * VF_LANES), s[r][u]);
+        }
+    for (; k < p->k; k += VF_LANES) {
+        const int64_t left = ht_min64(VF_LANES, p->k - k);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            s[r][0] = vf_fma(vf_load_n(a + k, left), vf_load_n(b + r * p->ldb + k, left), s[r][0]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float sum = vf_hsum((s[r][0] + s[r][1]) + (s[r][2] + s[r][3])) * e->alpha;
+        if (e->bias)
+            sum += e->beta * e->bias[i * e->bias_row + (j + r) * e->bias_col];
+        if (e->addend)
+            sum += e->addend[i * e->addend_row + j + r];
+        sum = sum < e->low ? e->low : sum;
+        p->y[i * p->n + j + r] = sum > e->high ? e->high : sum;
+    }
+}
+
 /* One to three rows times the transpose of a row-major B[n][k]: dot products of rows. A run that stops leaves y
  * incomplete, as in the functions below. */
 void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
-    const ht_epilogue *e = &p->epilogue;
     int64_t pace = HT_PACE;
     for (int64_t i = 0; i < p->m; i++) {
-        const float *a = p->a + i * p->a_row;
         if (p->k > 0 && p->k <= 4 * VF_LANES) {
             switch (ht_ceil_div(p->k, VF_LANES)) {
             case 1: short_dots(p, 1, i, col0, col1); break;
@@ -173,30 +216,15 @@ void ht_gemv_dot(const ht_gemm_product *p, int64_t col0, int64_t col1)
             }
             continue;
         }
-        for (int64_t j = col0; j < col1; j++) {
-            const float *b = p->b + j * p->ldb;
-            vf s0 = vf_set1(0.0f), s1 = s0, s2 = s0, s3 = s0;
-            int64_t k = 0;
-            if (ht_paced_stop(&pace, p->k))
-                return;
-            HT_LONG_STEPS(k, 4 * VF_LANES, p->k) {
-                s0 = vf_fma(vf_load(a + k), vf_load(b + k), s0);
-                s1 = vf_fma(vf_load(a + k + VF_LANES), vf_load(b + k + VF_LANES), s1);
-                s2 = vf_fma(vf_load(a + k + 2 * VF_LANES), vf_load(b + k + 2 * VF_LANES), s2);
-                s3 = vf_fma(vf_load(a + k + 3 * VF_LANES), vf_load(b + k + 3 * VF_LANES), s3);
-            }
-            for (; k < p->k; k += VF_LANES) {
-                const int64_t left = ht_min64(VF_LANES, p->k - k);
-                s0 = vf_fma(vf_load_n(a + k, left), vf_load_n(b + k, left), s0);
-            }
-            float sum = vf_hsum((s0 + s1) + (s2 + s3)) * e->alpha;
-            if (e->bias)
-                sum += e->beta * e->bias[i * e->bias_row + j * e->bias_col];
-            if (e->addend)
-                sum += e->addend[i * e->addend_row + j];
-            sum = sum < e->low ? e->low : sum;
-            p->y[i * p->n + j] = sum > e->high ? e->high : sum;
-        }
+        int64_t j = col0;
+        for (; j < col1 && !ht_paced_stop(&pace, DOT_ROWS * p->k); j += DOT_ROWS)
+            if (j + DOT_ROWS <= col1)
+                long_dots(p, DOT_ROWS, i, j);
+            else
+                for (int64_t c = j; c < col1; c++)
+                    long_dots(p, 1, i, c);
+        if (j < col1)
+            return;
     }
 }
 
