@@ -276,6 +276,29 @@ def test_values_outside_of_windows_are_ignored(variant: str, width: int) -> None
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("size", "dilation"), [(3, 1), (5, 1), (7, 1), (3, 2)])
+def test_depthwise_small_planes(variant: str, size: int, dilation: int) -> None:
+    """Every number of pixels after whole vectors, for inputs and outputs; rows and columns that no window reads; NaN,
+    which clipping keeps."""
+    rng = np.random.default_rng(0)
+    strides = itertools.cycle([(1, 1), (2, 2), (1, 3), (3, 1), (2, 1)])
+    pads = itertools.cycle(itertools.product(range(4), repeat=2))
+    for at, (height, width) in enumerate(itertools.product([1, 3, 7, 8], [*range(1, 12), 14, 17])):
+        channels, stride, (begin, end) = (16, 19, 35)[at % 3], next(strides), next(pads)
+        if min(height, width) + begin + end <= (size - 1) * dilation:
+            continue
+        x = rng.standard_normal((1 + at % 2, channels, height, width), np.float32)
+        x[0, at % channels, -1, -1] = np.nan
+        x[0, (at + 1) % channels, 0, 0] = np.inf
+        w = rng.standard_normal((channels, 1, size, size), np.float32)
+        check(
+            x, w, channels, stride, (dilation, dilation), (begin, begin), (end, end), packed=False, variant=variant,
+            bias=rng.standard_normal(channels, np.float32) if at % 2 else None, with_addend=at % 3 == 0,
+            activation=sorted(ACTIVATIONS)[at % len(ACTIVATIONS)],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("size", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_depthwise_square(variant: str, size: int, stride: int) -> None:

@@ -8,6 +8,7 @@
  */
 #include "conv.h"
 
+#define FEW 4  /* pixels that are copied one by one in less time than it takes to transpose a vector of them */
 #define TILE 8 /* neighboring pixels computed together: independent sums that hide the latency of multiply-adds */
 
 typedef struct {
@@ -20,6 +21,9 @@ static int64_t span(const ht_conv *c, int d)
     return (c->out[d] - 1) * c->stride[d] + (c->kernel[d] - 1) * c->dilation[d] + 1;
 }
 
+/* Of the padded plane: rows have room for all inputs, also for those that no output reads. */
+static int64_t width(const ht_conv *c) { return ht_max64(span(c, 2), c->pad[2] + c->in[2]); }
+
 static int64_t round_up(int64_t n) { return ht_ceil_div(n, VF_LANES) * VF_LANES; }
 
 int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups)
@@ -28,15 +32,15 @@ int ht_conv_narrow_is_better(const ht_conv *c, int64_t groups)
         groups < VF_LANES || c->pad[0] != 0)
         return 0;
     const int64_t limit = HT_CONV_SCRATCH / 4 / VF_LANES;
-    if (c->pixels > limit || c->in_plane > limit || c->taps > limit || span(c, 1) > limit || span(c, 2) > limit ||
-        span(c, 1) * span(c, 2) + round_up(c->pixels) + round_up(c->taps) > limit)
+    if (c->pixels > limit || c->in_plane > limit || c->taps > limit || span(c, 1) > limit || width(c) > limit ||
+        span(c, 1) * width(c) + round_up(c->pixels) + round_up(c->taps) > limit)
         return 0;
-    /* Vector operations per channel: 1 for a multiply-add with its load and 9 for a transposed vector, or more if the
+    /* Vector operations per channel: 1 for a multiply-add with its load and 7 for a transposed vector, or more if the
      * padded plane exceeds the L1 cache, or if planes lie a multiple of 4 kB apart, so that their vectors evict each
      * other. */
-    const int large = span(c, 1) * span(c, 2) * VF_LANES * (int64_t)sizeof(float) > 32768;
+    const int large = span(c, 1) * width(c) * VF_LANES * (int64_t)sizeof(float) > 32768;
     const double moved = (double)(round_up(c->in_plane) + round_up(c->pixels) + round_up(c->taps));
-    const double transposed = c->in_plane % 1024 == 0 ? 13 : large ? 11 : 9;
+    const double transposed = c->in_plane % 1024 == 0 ? 10 : large ? 8 : 7;
     return ((double)(c->pixels * c->taps) * (large ? 1.25 : 1) + transposed * moved) / VF_LANES < ht_conv_depthwise_cost(c);
 }
 
@@ -75,57 +79,80 @@ SIZE(1) SIZE(2) SIZE(3) SIZE(4) SIZE(5) SIZE(6) SIZE(7) SIZE(8)
 typedef void (*tile_fn)(const ht_conv *, const buffers *, const float *, int64_t, int64_t, vf, float *);
 static const tile_fn tiles[TILE] = {tile_1, tile_2, tile_3, tile_4, tile_5, tile_6, tile_7, tile_8};
 
-/* dst[i][lane] = src[lane * stride + i] for i < count <= VF_LANES and lane < lanes; other lanes zero. */
+/* block[i][lane] = src[lane * stride + i] for i < count <= VF_LANES and lane < lanes; other lanes zero. */
 HT_INLINE void transpose_in(const float *src, int64_t stride, int64_t lanes, int64_t count, vf block[VF_LANES])
 {
+    const int whole = lanes == VF_LANES && count == VF_LANES;
+#pragma GCC unroll 16
     for (int64_t i = 0; i < VF_LANES; i++)
-        block[i] = i >= lanes            ? vf_set1(0.0f)
-                   : count == VF_LANES ? vf_load(src + i * stride)
-                                       : vf_load_n(src + i * stride, count);
+        block[i] = HT_LIKELY(whole) ? vf_load(src + i * stride)
+                   : i < lanes      ? vf_load_n(src + i * stride, count)
+                                    : vf_set1(0.0f);
     vf_transpose(block);
 }
 
-/* Copies the inputs into the padded plane, whose border is already zero. */
+/* Copies the inputs that are read into the padded plane, whose border is already zero. */
 static void fill_plane(const ht_conv *c, const buffers *b, const float *x, int64_t lanes)
 {
-    int64_t iy = 0, ix = 0;
-    for (int64_t p = 0; p < c->in_plane; p += VF_LANES) {
-        const int64_t count = ht_min64(VF_LANES, c->in_plane - p);
+    const int64_t rows = ht_max64(0, ht_min64(c->in[1], b->height - c->pad[1])), pixels = rows * c->in[2];
+    const int64_t gap = (b->width - c->in[2]) * VF_LANES;
+    float *to = b->in + (c->pad[1] * b->width + c->pad[2]) * VF_LANES;
+    int64_t left = c->in[2]; /* of the row */
+#define NEXT (to += VF_LANES, --left == 0 ? (to += gap, left = c->in[2]) : 0)
+    int64_t p = 0;
+    for (; p + FEW < pixels; p += VF_LANES) {
+        const int64_t count = ht_min64(VF_LANES, pixels - p);
         vf block[VF_LANES];
         transpose_in(x + p, c->in_plane, lanes, count, block);
-        for (int64_t i = 0; i < count; i++) {
-            const int64_t y = iy + c->pad[1], column = ix + c->pad[2];
-            if (y < b->height && column < b->width)
-                vf_store(b->in + (y * b->width + column) * VF_LANES, block[i]);
-            if (++ix == c->in[2]) {
-                ix = 0;
-                iy++;
+#pragma GCC unroll 16
+        for (int i = 0; i < VF_LANES; i++)
+            if (i < count) {
+                vf_store(to, block[i]);
+                NEXT;
             }
-        }
     }
+    for (; p < pixels; p++) {
+        for (int64_t i = 0; i < VF_LANES; i++)
+            to[i] = i < lanes ? x[i * c->in_plane + p] : 0.0f;
+        NEXT;
+    }
+#undef NEXT
 }
 
 static void store_plane(const ht_conv *c, const buffers *b, int64_t first, int64_t lanes)
 {
     const vf low = vf_set1(c->low), high = vf_set1(c->high);
-    for (int64_t p = 0; p < c->pixels; p += VF_LANES) {
+    int64_t p = 0;
+    for (; p + FEW < c->pixels; p += VF_LANES) {
         const int64_t count = ht_min64(VF_LANES, c->pixels - p);
         vf block[VF_LANES];
+#pragma GCC unroll 16
         for (int i = 0; i < VF_LANES; i++)
             block[i] = vf_load(b->out + (p + i) * VF_LANES);
         vf_transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < VF_LANES; i++)
+            if (i < lanes) {
+                const int64_t at = (first + i) * c->pixels + p;
+                vf v = block[i];
+                if (c->addend)
+                    v += vf_load_n(c->addend + at, count);
+                v = vf_min(high, vf_max(low, v));
+                if (count == VF_LANES)
+                    vf_store(c->y + at, v);
+                else
+                    vf_store_n(c->y + at, count, v);
+            }
+    }
+    for (; p < c->pixels; p++)
         for (int64_t i = 0; i < lanes; i++) {
             const int64_t at = (first + i) * c->pixels + p;
-            vf v = block[i];
+            float v = b->out[p * VF_LANES + i];
             if (c->addend)
-                v += vf_load_n(c->addend + at, count);
-            v = vf_min(high, vf_max(low, v));
-            if (count == VF_LANES)
-                vf_store(c->y + at, v);
-            else
-                vf_store_n(c->y + at, count, v);
+                v += c->addend[at];
+            v = v < c->low ? c->low : v;
+            c->y[at] = v > c->high ? c->high : v;
         }
-    }
     if (!ht_unary_is_clip(c->activation)) {
         float *y = c->y + first * c->pixels;
         ht_unary_f32(c->activation, c->p0, c->p1, y, y, lanes * c->pixels);
@@ -154,7 +181,7 @@ static void convolve(const ht_conv *c, const buffers *b, vf bias, int skip)
 
 void ht_conv_narrow(const ht_conv *c, int64_t group0, int64_t group1)
 {
-    buffers b = {.height = span(c, 1), .width = span(c, 2), .in = c->scratch};
+    buffers b = {.height = span(c, 1), .width = width(c), .in = c->scratch};
     b.out = b.in + b.height * b.width * VF_LANES;
     b.w = b.out + round_up(c->pixels) * VF_LANES;
     for (int64_t i = 0; i < b.height * b.width * VF_LANES; i += VF_LANES)

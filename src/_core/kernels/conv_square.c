@@ -25,8 +25,7 @@
 int ht_conv_square_fits(const ht_conv *c)
 {
     const int64_t size = c->kernel[1], stride = c->stride[1];
-    const int64_t least = stride == 1 ? 14 : 28; /* columns of a result for AVX-512 */
-    if (VF_LANES < 8 || (VF_LANES == 16 && (size != 5 || c->out[2] < least)))
+    if (VF_LANES < 8 || (VF_LANES == 16 && (size != 5 || c->out[2] < 14)))
         return 0;
     if (c->in_channels != 1 || c->kernel[0] != 1 || c->in[0] != 1 || c->out[0] != 1 || c->pad[0] != 0)
         return 0;
@@ -48,11 +47,12 @@ static int64_t band_rows(int64_t y, int64_t rows)
     return rows < MOST_ROWS || left == 2 * SHORT_ROWS || left <= SHORT_ROWS ? SHORT_ROWS : MOST_ROWS;
 }
 
-/* The constants were fitted to planes of 7 to 56 columns with AVX2. */
+/* The constants were fitted to planes of 7 to 56 columns with AVX2, and for stride 2 of 28 to 56 with AVX-512, whose loads
+ * cross cache lines. */
 double ht_conv_square_cost(const ht_conv *c)
 {
     const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), taps = (double)c->taps;
-    const double vector = c->stride[1] == 1 ? 0.65 * taps : 6 + 0.9 * taps;
+    const double vector = c->stride[1] == 1 ? 0.65 * taps : 6 + (VF_LANES == 16 ? 1.7 : 0.9) * taps;
     return (double)c->out[1] * (8 + vectors * vector) * (c->out[1] < SHORT_ROWS ? 3 : 1);
 }
 
