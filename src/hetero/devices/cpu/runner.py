@@ -496,7 +496,12 @@ class CpuRunner:
             live.update(outputs)
             dropped = live.difference(segment.handed_on if segment.next_node >= 0 else live)
             live -= dropped
-            aliases = [(slots[value], slots[source], shape) for value, (source, shape) in segment.aliases.items()]
+            # Inputs that are handed on as they are stay where they are: the program has compared their shapes.
+            aliases = [
+                (slots[value], slots[source], shape)
+                for value, (source, shape) in segment.aliases.items()
+                if value != source
+            ]
             steps.append(
                 (
                     workspace,
