@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ..artifact.payload import PayloadReader, PayloadWriter
     from ..assign.assignment import Assignment
     from ..model.model import Model
+    from ..model.types import Port
 
 __all__ = ["NOT_IN_BODIES", "PINS", "ControlFlowModel", "ControlFlowPlugin", "create_plugin"]
 
@@ -522,11 +523,20 @@ class _Outline:
         self.output_names = tuple(body.model.outputs[place].name for place in body.results)
 
 
-def _outline(node: onnx.NodeProto, bodies: Sequence[Body]) -> onnx.NodeProto:
-    """The node with graphs that have only a name and outputs: what its rules read."""
+def _info(port: Port) -> onnx.ValueInfoProto:
     import onnx
 
     from ..model.types import onnx_dtype_of
+
+    if not port.is_tensor or port.dtype is None:
+        return onnx.ValueInfoProto(name=port.name)
+    shape = None if port.shape is None else list(port.shape)
+    return onnx.helper.make_tensor_value_info(port.name, onnx_dtype_of(port.dtype), shape)
+
+
+def _outline(node: onnx.NodeProto, bodies: Sequence[Body]) -> onnx.NodeProto:
+    """The node with graphs that have only a name, inputs and outputs: what its rules read."""
+    import onnx
 
     outline = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
     for attribute in node.attribute:
@@ -534,13 +544,9 @@ def _outline(node: onnx.NodeProto, bodies: Sequence[Body]) -> onnx.NodeProto:
             outline.attribute.append(attribute)
     for body in bodies:
         graph = onnx.GraphProto(name=body.attribute)
-        for port in (body.model.outputs[place] for place in body.results):
-            if port.is_tensor and port.dtype is not None:
-                shape = None if port.shape is None else list(port.shape)
-                info = onnx.helper.make_tensor_value_info(port.name, onnx_dtype_of(port.dtype), shape)
-            else:
-                info = onnx.ValueInfoProto(name=port.name)
-            graph.output.append(info)
+        own = body.model.inputs[: len(body.model.inputs) - len(body.captures)]
+        graph.input.extend(map(_info, own))
+        graph.output.extend(_info(body.model.outputs[place]) for place in body.results)
         outline.attribute.append(onnx.helper.make_attribute(body.attribute, graph))
     return outline
 

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import helper
@@ -200,6 +201,21 @@ def test_a_loop_without_iterations_and_without_a_known_rank() -> None:
     assert _loop(2, None).shape == (2, 2, 3)
     with pytest.raises(InferenceError, match="cannot determine the rank of the scanned output 's'"):
         _loop(0, None)
+
+
+def test_a_loop_whose_body_declares_a_number_and_a_condition_of_rank_1() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (int64 n, bool[1] go) => (int64[k, 1] numbers, bool[k, 1] flags) {
+            numbers, flags = Loop (n, go) <body = b (int64[1] i, bool[1] c) => (bool[1] c, int64[1] j, bool[1] d)
+                { j = Identity (i)  d = Not (c) }>
+        }""")
+    feeds = {"n": np.array(3), "go": np.array([True])}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    core = Core()
+    found = core.compile_model(core.read_model(model), "TEMPLATE")(feeds).arrays()
+    for mine, theirs in zip(found, session.run(None, feeds), strict=True):
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("batch", [0, 2])

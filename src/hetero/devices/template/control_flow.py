@@ -70,6 +70,9 @@ class Loop(_Operator):
         self._body = self.program("body")
         self._num_carried = len(self._body.input_names) - 2
         self._scanned = _output_types(self.attributes["body"])[1 + max(self._num_carried, 0) :]
+        # Bodies may declare the number and the condition with one dimension, as in onnxruntime.
+        own = self.attributes["body"].input[:2]
+        self._shapes = [(1,) if len(value.type.tensor_type.shape.dim) == 1 else () for value in own]
         if self._num_carried != max(self.num_inputs - 2, 0) or len(self._body.output_names) <= self._num_carried:
             raise Refused(
                 f"its body has {len(self._body.input_names)} inputs and {len(self._body.output_names)} outputs, which "
@@ -85,7 +88,8 @@ class Loop(_Operator):
         scanned: list[list[Any]] = [[] for _ in self._scanned]
         iteration = 0
         while proceed and (trips is None or iteration < trips):
-            state = (np.array(iteration, np.int64), np.array(proceed), *carried)
+            number, flag = map(np.full, self._shapes, (iteration, proceed))
+            state = (number, flag, *carried)
             following, *results = self._body.run(state, captured)
             proceed = bool(np.asarray(following).reshape(-1)[0])
             carried = results[: self._num_carried]
