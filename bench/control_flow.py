@@ -84,6 +84,29 @@ CASES = {
                 after = Add (at, one)
             }>
         }""",
+    "Loop, whose body is cut by a NonZero": """
+        g (int64 n, float[4] x) => (float[4] y) {
+            y = Loop (n, , x) <body = b (int64 i, bool go, float[4] v) => (bool more, float[4] w) {
+                more = Identity (go)
+                places = NonZero (v)
+                count = Size (places)
+                c = Cast <to = 1> (count)
+                w = Add (x, c)
+            }>
+        }""",
+    "Loop, whose body is cut by an If of two sizes": """
+        g (int64 n, float[4] x) => (float[4] y) {
+            y = Loop (n, , x) <body = b (int64 i, bool go, float[4] v) => (bool more, float[4] w) {
+                more = Identity (go)
+                two = Constant <value = int64 {2}> ()
+                odd = Mod (i, two)
+                c = Cast <to = 9> (odd)
+                u = If (c) <then_branch = t () => (float[p1] p) { p = Add (v, x) },
+                            else_branch = e () => (float[p2] p) { p = Concat <axis = 0> (v, x) }>
+                top = ReduceMax <keepdims = 0> (u)
+                w = Add (x, top)
+            }>
+        }""",
     "Scan, one Add": """
         g (float[4] s, float[1000, 4] m) => (float[4] y, float[1000, 4] all) {
             y, all = Scan (s, m) <num_scan_inputs = 1, body = b (float[4] v, float[4] row)
