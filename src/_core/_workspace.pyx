@@ -1461,9 +1461,11 @@ cdef class Route:
     them. The values of a run are in slots; those of the inputs come first.
 
     ``steps``: for each program, its workspace; the slots of its inputs and of its outputs; known arrays, as (slot, array);
-    reshaped values, as (slot, source, shape), where a shape that depends on sizes is the number of a tensor of the program; the arguments of ``host`` for what runs in Python afterward, or None; and the
-    slots whose values no later step reads. ``outputs``: the slots of the results; None if further programs follow. ``cancellation``: is
-    checked before each program.
+    reshaped values, as (slot, source, shape), where a shape that depends on sizes is the number of a tensor of the program;
+    a node that runs in Python afterward, or None; and the slots whose values no later step reads. The node is given as its
+    number, its operands, as (slot, or -1 and the array, labels that the operand numbers, or None), and the slots of its
+    results, or -1. ``outputs``: the slots of the results; None if further programs follow. ``cancellation``: is checked
+    before each program.
     """
 
     cdef tuple steps, outputs
@@ -1476,7 +1478,7 @@ cdef class Route:
         self.steps, self.num_slots, self.outputs, self.cancellation = steps, num_slots, outputs, cancellation
 
     def run(self, inputs, host):
-        """The results. ``host`` gets the arguments of a step and all values, and puts its own there. None if a program does
+        """The results. ``host`` takes the number and the operands of a node and returns its results. None if a program does
         not hold, an input is not exactly a NumPy array, or further programs follow. Then ``done`` programs have run, with
         all that follows each, and ``values`` has their values."""
         cdef Workspace workspace
@@ -1505,7 +1507,15 @@ cdef class Route:
             for slot, source, shape in <tuple> step[4]:
                 values[slot] = _in_shape(values[source], workspace.shape(shape) if isinstance(shape, int) else shape)
             if step[5] is not None:
-                host(*step[5], values)
+                node, sources, fills = step[5]
+                operands = []
+                for slot, array, labels in sources:
+                    if slot >= 0:
+                        array = values[slot]
+                    operands.append(array if labels is None or array is None else labels[array])
+                for slot, array in zip(fills, host(node, operands)):
+                    if slot >= 0:
+                        values[slot] = array
             for slot in <tuple> step[6]:
                 values[slot] = None
             self.done += 1

@@ -399,7 +399,7 @@ class CpuRunner:
         """The outputs of a run that repeats the segments of the route, and plans again from the first one on that does
         not hold. None if nothing has run."""
         self.host_times.clear()
-        outputs = route.run(inputs, self._run_host_in_slots)  # a route that referred to its runner would keep it alive
+        outputs = route.run(inputs, self._host_results)  # a route that referred to its runner would keep it alive
         if outputs is None and route.values is not None:
             place, values, route.values = route.done, route.values, None
             arrays = {value: values[self._slots[value]] for value in self._path[place - 1].segment.handed_on}
@@ -565,19 +565,6 @@ class CpuRunner:
         sources = [self._host_source(value, arrays) for value in plan.inputs]
         results = self._host_results(node, [_operand(arrays, *source) for source in sources])
         arrays.update((v, result) for v, result in zip(plan.outputs, results, strict=False) if v >= 0)
-
-    def _run_host_in_slots(
-        self,
-        node: int,
-        sources: Sequence[tuple[int, NDArray[Any] | None, NDArray[Any] | None]],
-        fills: Sequence[int],
-        values: list[Any],
-    ) -> None:
-        """As `_run_host`, for values in slots: -1 for none."""
-        results = self._host_results(node, [_operand(values, *source) for source in sources])
-        for slot, result in zip(fills, results, strict=False):
-            if slot >= 0:
-                values[slot] = result
 
     def _host_results(self, node: int, operands: Sequence[NDArray[Any] | None]) -> Sequence[NDArray[Any]]:
         plan = self._plans.planner.nodes[node]
@@ -775,29 +762,19 @@ def hosted_error(plan: NodePlan, error: Exception) -> InferenceError:
 class _Bodies:
     """The bodies of one control-flow node during one run of the enclosing runner. See `BodyRunner`."""
 
-    def __init__(self, outer: CpuRunner, node: int, operands: Sequence[NDArray[Any] | None]) -> None:
+    def __init__(self, outer: CpuRunner, node: int, operands: Sequence[Any]) -> None:
         self._outer = outer
         self._node = node
         self._operands = operands
-        self._runners: dict[int, tuple[CpuRunner, Sequence[NDArray[Any]]]] = {}  # graph -> runner, captured values
 
     def run(self, graph: int, own: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        runner, captured = self._body(graph)
-        return runner.run([*own, *captured])
+        runner, captured = self._outer.body(self._node, graph)
+        return runner.run([*own, *[self._operands[position] for position in captured]])
 
     def iterate(
         self, layout: Layout, own: list[NDArray[Any]], steps: list[int], stacks: Sequence[Stack], stop: int
     ) -> None:
-        runner, captured = self._body(0)
-        values = [*own, *captured]
+        runner, captured = self._outer.body(self._node, 0)
+        values = [*own, *[self._operands[position] for position in captured]]
         runner.iterate(layout, values, steps, stacks, stop)
         own[:] = values[: len(own)]
-
-    def _body(self, graph: int) -> tuple[CpuRunner, Sequence[NDArray[Any]]]:
-        if graph not in self._runners:
-            runner, captured = self._outer.body(self._node, graph)
-            self._runners[graph] = runner, [self._operand(position) for position in captured]
-        return self._runners[graph]
-
-    def _operand(self, position: int) -> NDArray[Any]:
-        return self._operands[position]  # type: ignore[return-value]  # None: an empty optional
