@@ -1461,11 +1461,11 @@ cdef class Route:
     them. The values of a run are in slots; those of the inputs come first.
 
     ``steps``: for each program, its workspace; the slots of its inputs and of its outputs; known arrays, as (slot, array);
-    reshaped values, as (slot, source, shape), where a shape that depends on sizes is the number of a tensor of the program;
-    a node that runs in Python afterward, or None; and the slots whose values no later step reads. The node is given as its
-    number, its operands, as (slot, or -1 and the array, labels that the operand numbers, or None), and the slots of its
-    results, or -1. ``outputs``: the slots of the results; None if further programs follow. ``cancellation``: is checked
-    before each program.
+    reshaped values, as (slot, source, shape), where a shape that depends on sizes is the number of a tensor of the
+    program; a node that runs in Python afterward, or None; and the slots whose values no later step reads. The node is
+    given as its number, its operands, as (slot, or -1 and the array, labels that the operand numbers, or None), and the
+    slots of its results, or -1. ``outputs``: the slots of the results; None if further programs follow.
+    ``cancellation``: is checked before each program.
     """
 
     cdef tuple steps, outputs
@@ -1478,9 +1478,9 @@ cdef class Route:
         self.steps, self.num_slots, self.outputs, self.cancellation = steps, num_slots, outputs, cancellation
 
     def run(self, inputs, host):
-        """The results. ``host`` takes the number and the operands of a node and returns its results. None if a program does
-        not hold, an input is not exactly a NumPy array, or further programs follow. Then ``done`` programs have run, with
-        all that follows each, and ``values`` has their values."""
+        """The results. ``host`` takes the number and the operands of a node and returns its results. None if a program
+        does not hold, an input is not exactly a NumPy array, or further programs follow. Then ``done`` programs have
+        run, with all that follows each, and ``values`` has their values."""
         cdef Workspace workspace
         cdef int position
         cdef list values

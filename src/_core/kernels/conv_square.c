@@ -11,8 +11,8 @@
  * so they compute some outputs twice.
  * Cost: pixels * taps / lanes multiply-adds of vectors. Nothing is copied.
  *
- * With AVX2; with AVX-512 only 5x5 kernels on wide rows, because narrower ones waste too many lanes, and 3x3 kernels
- * have strips (conv_depthwise.c). Not with the baseline, which has no masked loads.
+ * With AVX2; with AVX-512 only 5x5 kernels on rows of 14 and more, because shorter ones waste too many lanes, and 3x3
+ * kernels have strips (conv_depthwise.c). Not with the baseline, which has no masked loads.
  */
 #include "conv.h"
 
@@ -47,8 +47,8 @@ static int64_t band_rows(int64_t y, int64_t rows)
     return rows < MOST_ROWS || left == 2 * SHORT_ROWS || left <= SHORT_ROWS ? SHORT_ROWS : MOST_ROWS;
 }
 
-/* The constants were fitted to planes of 7 to 56 columns with AVX2, and for stride 2 of 28 to 56 with AVX-512, whose loads
- * cross cache lines. */
+/* The constants were fitted to planes of 7 to 56 columns with AVX2, and for stride 2 to planes of 28 to 56 columns with
+ * AVX-512, whose loads cross cache lines. */
 double ht_conv_square_cost(const ht_conv *c)
 {
     const double vectors = (double)ht_ceil_div(c->out[2], VF_LANES), taps = (double)c->taps;

@@ -162,8 +162,8 @@ HT_INLINE void short_dots(const ht_gemm_product *p, const int vectors, int64_t i
 #define DOT_ROWS 2
 #endif
 
-/* Dot products of row i of A with `rows` rows of B from j on, which are read at the same time: the processor then fetches
- * more of B ahead. Each sum has the same order of terms for any number of rows. */
+/* Dot products of row i of A with `rows` rows of B from j on, which are read at the same time: the processor then
+ * fetches more of B ahead. Each sum has the same order of terms for any number of rows. */
 HT_INLINE void long_dots(const ht_gemm_product *p, const int rows, int64_t i, int64_t j)
 {
     const ht_epilogue *e = &p->epilogue;
