@@ -136,6 +136,24 @@ def test_a_mapped_file_that_is_shortened(make_model: Make, tmp_path: pathlib.Pat
     assert model.initializers["last"].numpy().tolist() == [0] * 8
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_file_that_changes_after_its_first_use(make_model: Make, tmp_path: pathlib.Path, in_place: bool) -> None:
+    """A model never uses some weights of the old file and some of the new one."""
+    data = tmp_path / "w.bin"
+    data.write_bytes(bytes(64))
+    model = read_model(save(make_model, tmp_path, [external("w", "w.bin", [16])]))
+    assert not model.initializers["w"].numpy().any()
+    new = data if in_place else tmp_path / "new"
+    new.write_bytes(b"\1" * 64)
+    os.utime(new, ns=(0, 7))
+    new.replace(data)
+    with pytest.raises(ModelError, match="external data 'w.bin' has changed since this model first read it"):
+        model.save(tmp_path / "n.onnx", external_above=1)
+    assert not (tmp_path / "n.onnx").exists()
+    read_model(tmp_path / "m.onnx").save(tmp_path / "n.onnx", external_above=1)
+    assert (tmp_path / "n.onnx.1.data").read_bytes() == b"\1" * 64
+
+
 def test_tensors_that_share_their_data_still_do(make_model: Make, tmp_path: pathlib.Path) -> None:
     (tmp_path / "w.bin").write_bytes(np.arange(1000, dtype=np.float32).tobytes())
     tied = [external("a", "w.bin", [900]), external("b", "./w.bin", [900]), external("c", "w.bin", [900], 40)]

@@ -88,7 +88,8 @@ class ExternalFiles:
     """The external data files of one model. Large files are mapped, small files are read, on first use.
 
     A map is closed when no array uses it. Only the most recently used maps stay open, because a model with a file per
-    tensor could exhaust the process's file descriptors.
+    tensor could exhaust the process's file descriptors. A file that is opened again must be the one that was opened
+    first, unchanged: a model must not use some weights of an old file and some of a new one.
 
     ``follow_links``: allow links, as in shared caches that store files as links. The model can then read any file that
     a link points to. ``in_memory``: location -> contents, in place of files of the folder.
@@ -103,6 +104,7 @@ class ExternalFiles:
         self._maps: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
         self._recent: dict[str, mmap.mmap | bytes] = {}
         self._held: dict[str, Descriptor] = {}
+        self._first: dict[str, tuple[int, ...]] = {}  # by path: the file that was opened first, see `_identity`
         self._lock = threading.Lock()
 
     def read(self, location: Location, size: int) -> memoryview:
@@ -173,10 +175,17 @@ class ExternalFiles:
         if "\0" in path or not all(parts) or ".." in parts or "." in parts:
             raise ValueError(f"external data location {path!r} is not a relative path below the model's folder")
         try:
-            return self._walk(path, parts)
+            opened = self._walk(path, parts)
         except OSError as error:
             links = "" if self._follow_links else " (links are not followed)"
             raise ValueError(f"external data {path!r} cannot be opened{links}: {error.strerror}") from error
+        found = _identity(os.fstat(opened.number))
+        if self._first.setdefault(path, found) != found:
+            opened.close()
+            raise ValueError(
+                f"external data {path!r} has changed since this model first read it (read the model again)"
+            )
+        return opened
 
     def _walk(self, path: str, parts: list[str]) -> Descriptor:
         assert self._folder is not None
@@ -198,6 +207,10 @@ class ExternalFiles:
             here.close()
             raise
         return here
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _check_range(location: Location, size: int, length: int) -> None:
