@@ -17,6 +17,7 @@ from onnx import numpy_helper
 
 import hetero
 from exported_models import X, bits, network
+from forging import forged
 from hetero import errors
 from hetero.compiling import cache
 from hetero.measure import measure_costs
@@ -172,6 +173,35 @@ def test_an_entry_of_another_version_is_not_found(tmp_path: pathlib.Path, monkey
     monkeypatch.setattr("hetero.base.version.__version__", "99.0")
     assert not loaded(compiled(tmp_path))
     assert len(entries(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("change", ["format", "payload", "fields", "part"])
+def test_an_entry_that_another_version_wrote_under_this_name_is_made_anew(
+    tmp_path: pathlib.Path, device: str, change: str
+) -> None:
+    """As if another version of hetero had chosen the same name, with other versions of the formats in it."""
+    first = compiled(tmp_path, device)
+    (path,) = tmp_path.iterdir()
+    data = path.read_bytes()
+
+    def other(manifest: dict[str, Any]) -> None:
+        submodels = manifest["submodels"]
+        if change == "format":
+            manifest["version"] += 1
+        elif change == "fields":
+            del submodels[0]["files"]
+        else:
+            for submodel in submodels[:1] if change == "payload" else submodels[-1:]:
+                submodel["version"] = dict.fromkeys(submodel["version"], "another")
+
+    path.write_bytes(forged(data, other))
+    with pytest.warns(RuntimeWarning, match="cannot be used and will be replaced"):
+        second = compiled(tmp_path, device)
+    assert not loaded(second)
+    assert bits(second(X)) == bits(first(X))
+    assert path.read_bytes() == data
+    assert loaded(compiled(tmp_path, device))
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path) -> None:

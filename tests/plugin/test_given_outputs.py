@@ -439,3 +439,60 @@ def test_requests_at_the_same_time(core: hetero.Core) -> None:
     for x, z, future in zip(inputs, given, futures, strict=True):
         assert future.result()["z"] is z
         np.testing.assert_array_equal(z, 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("devices", "config"),
+    [
+        ("CPU.0,CPU.1", {}),
+        ("CPU.0,CPU.1", {"OBJECTIVE": "LATENCY"}),
+        ("CPU.0,CPU.1", {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}),
+        ("TEMPLATE,CPU", {}),
+    ],
+)
+def test_random_places_beside_inputs_over_several_devices(
+    core: hetero.Core, devices: str, config: dict[str, Any]
+) -> None:
+    """Inputs and places are anywhere in one buffer. A call raises if a place overlaps an input or another place, and
+    otherwise changes nothing but the places."""
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["a"], name="0"),
+        helper.make_node("Relu", ["a"], ["b"], name="1"),
+        helper.make_node("Identity", ["b"], ["c"], name="2"),
+        helper.make_node("Sub", ["c", "x"], ["d"], name="3"),
+    ]
+    model = core.read_model(make_model(nodes, {"x": ["n", 3], "w": ["n", 3]}, ["d", "b", "c", "a", "x"]))
+    names = devices.split(",")
+    pins = {} if "MODEL_DISTRIBUTION_POLICY" in config else {str(node): names[node % 2] for node in range(4)}
+    request = core.compile_model(model, f"HETERO:{devices}", config, pins=pins).create_infer_request()
+    rng, outcomes = np.random.default_rng(7), {True: 0, False: 0}
+    for _ in range(150):
+        rows = int(rng.integers(0, 3))
+        buffer = rng.integers(-9, 9, 120).astype(np.float32)
+        begins = {name: int(rng.integers(0, 115)) for name in "xwabcd"}
+        given = [name for name in "abcd" if rng.random() < 0.6]
+        at = {name: buffer[begins[name] :][: 3 * rows] for name in begins}
+        rows = min(len(array) for array in at.values()) // 3
+        at = {name: array[: 3 * rows].reshape(rows, 3) for name, array in at.items()}
+        x, w = at["x"].copy(), at["w"].copy()
+        expected = {"a": x + w, "b": np.maximum(x + w, 0), "d": np.maximum(x + w, 0) - x, "x": x}
+        expected["c"] = expected["b"]
+        wanted = buffer.copy()
+        for name in given:
+            wanted[begins[name] :][: 3 * rows] = expected[name].ravel()
+        used = [(name, other) for name in given for other in [*given[: given.index(name)], "x", "w"]]
+        overlaps = rows > 0 and any(abs(begins[name] - begins[other]) < 3 * rows for name, other in used)
+        outcomes[overlaps] += 1
+        out = {name: at[name] for name in given}
+        if overlaps:
+            before = buffer.copy()
+            with pytest.raises(hetero.InferenceError, match="overlaps"):
+                request.infer({"x": at["x"], "w": at["w"]}, out=out)
+            np.testing.assert_array_equal(buffer, before)
+            continue
+        outputs = request.infer({"x": at["x"], "w": at["w"]}, out=out)
+        np.testing.assert_array_equal(buffer, wanted)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(outputs[name], value)
+            assert (name in out) == (outputs[name] is out.get(name))
+    assert min(outcomes.values()) > 20
