@@ -152,6 +152,23 @@ def test_programs_check_what_they_are_given() -> None:
         _program.Program([(np.dtype("complex64"), (2,), 2, 0), good[1]], [relu], [], *io, 0)
 
 
+def test_a_tensor_without_elements_overlaps_nothing() -> None:
+    """Also between the first and the last byte of another."""
+    for empty_is_result in (False, True):
+        # x: the input; a: arena bytes 0 to 12; e: none, at byte 4; y: the result.
+        tensors = [(F, (3,), 2, 0), (F, (3,), 0, 0), (F, (0,), 0, 4), (F, (3,), 3, 0)]
+        negate = ("unary", [0], [1], [24], [0.0, 0.0], "neg")
+        if empty_is_result:
+            calls = [negate, ("gather", [1, 4], [2], (0,), (), "take none"), ("concat", [1, 2], [3], (0,), (), "join")]
+            tensors.append((np.dtype(np.int64), (0,), 1, 0))
+        else:
+            calls = [("concat", [0, 2], [1], (0,), (), "join"), ("unary", [1], [3], [24], [0.0, 0.0], "neg")]
+        constants = [np.zeros(0, np.int64)] if empty_is_result else []
+        program = _program.Program(tensors, calls, constants, [((3,), F)], [((3,), F)], 64)
+        (found,) = _workspace.Workspace(program).run([np.float32([1, 2, 3])]) or [None]
+        np.testing.assert_array_equal(found, [-1, -2, -3])
+
+
 def test_workspaces_of_one_arena_follow_when_it_grows() -> None:
     f4 = np.dtype(np.float32)
 

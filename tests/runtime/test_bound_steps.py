@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import hetero
+from hetero import _kernels, _program, _workspace
 from hetero.compiling.hetero_model import schedule_of
 from hetero.devices.cpu.plugin import CpuPlugin
 from hetero.plugin.executor import DeviceExecutors
@@ -251,6 +252,22 @@ def test_cancellation() -> None:
         timer.join()
         runner.cancellation.clear()
     np.testing.assert_array_equal(runner.run([x])[0], 0 * x)
+
+
+@pytest.mark.parametrize(("reads", "fills"), [([0], [2]), ([0, 1, 3], [2]), ([0, 1], []), ([0, 1], [2, 3])])
+def test_steps_with_other_numbers_of_values_than_their_programs(reads: list[int], fills: list[int]) -> None:
+    f4 = np.dtype(np.float32)
+    tensors = [(f4, (3,), 2, 0), (f4, (3,), 2, 1), (f4, (3,), 3, 0)]
+    adds = _program.Program(tensors, [("add", [0, 1], [2], (), (), "")], (), [((3,), f4)] * 2, [((3,), f4)], 0)
+    values = {slot: np.zeros(3, np.float32) for slot in range(4)}
+
+    def bound(reads: list[int], fills: list[int]) -> _workspace.BoundSteps:
+        step = _workspace.Workspace(adds)
+        return _workspace.BoundSteps([step], [0], [reads], [fills], [0], [[]], fills, values, _kernels.Team(1))
+
+    bound([0, 1], [2])
+    with pytest.raises(ValueError, match="cannot run without Python"):
+        bound(reads, fills)
 
 
 def test_requests_at_the_same_time() -> None:

@@ -208,6 +208,24 @@ def test_slower_where_devices_share():
     np.testing.assert_allclose(end, [2.5, 1.5, 9.0])
 
 
+@pytest.mark.parametrize("host", [0, 1, 2])
+def test_the_host_may_be_any_device(host):
+    """A result pays for its transfer to the host, whatever the host's number is."""
+    work = np.full((3, 3), np.inf)
+    work[(host + 1) % 3, 0], work[(host + 2) % 3, 1], work[host, 2] = 1.0, 2.0, 0.0
+    # Node 0 makes value 0, which node 1 and the host read; node 1 makes value 1, which the host reads.
+    problem = AssignmentProblem.from_values(
+        work, np.arange(2), np.int64([0, 2, 3]), np.int64([1, 2, 2]), np.ones(2), np.zeros((3, 3)), np.full((3, 3), 0.5)
+    )
+    graph = Graph.from_edges(np.int64([0]), np.int64([1]), 2)
+    scheduler = Scheduler(graph, problem, np.zeros(3), hand_over=0.0)
+    partition = Partition(graph, "own", np.int32([0, 1]), np.int32([(host + 1) % 3, (host + 2) % 3]), 1, 1.0)
+    begin, end, makespan = scheduler._machine.run(partition.subgraph_of, partition.device_of, False)[2:5]
+    np.testing.assert_allclose(begin, [0, 1.5])
+    np.testing.assert_allclose(end, [1.5, 4.5])  # node 1 fetches value 0 and sends value 1
+    assert makespan == pytest.approx(4.5)
+
+
 def test_one_lane_runs_one_after_the_other():
     case = make_case([], np.array([[1.0, np.inf], [np.inf, 1.0]]), lane=[7, 7])
     timeline = case.scheduler.run(partition_graph(case.scheduler.graph, np.int32([0, 1])))
