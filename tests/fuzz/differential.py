@@ -76,7 +76,7 @@ class Known:
     judge: str
     reason: str
     applies: Callable[[Case], bool]
-    shows: Callable[[str], bool] = lambda difference: True
+    shows: Callable[[Case, str], bool] = lambda case, difference: True
 
 
 LOG_SOFTMAX = Known(
@@ -339,7 +339,11 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
             tally.seen[f"refused by {judge}"] += 1
             continue
         disagreed = list(_compared(case, judge, plain, answer, case.tolerance))
-        reasons = (k.reason for k in known if k.judge == judge and k.applies(case) and all(map(k.shows, disagreed)))
+        reasons = (
+            k.reason
+            for k in known
+            if k.judge == judge and k.applies(case) and all(k.shows(case, told) for told in disagreed)
+        )
         reason = next(reasons, None) if disagreed else None
         if reason is None:
             found += disagreed

@@ -44,7 +44,7 @@ KNOWN = (
         "onnxruntime",
         "without iterations, a scanned output has sizes that its inference finds, not those that the body states",
         lambda case: case.has("Loop"),
-        lambda difference: bool(
+        lambda case, difference: bool(
             re.search(r"rows\d': CPU and onnxruntime: (\w+)\[0(, \d+)+\] and \1\[0(, \d+)+\]", difference)
         ),
     ),

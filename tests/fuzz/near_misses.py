@@ -907,19 +907,19 @@ KNOWN = (
         "onnxruntime",
         "it refuses normalization of nothing",
         lambda case: _has_empty(case) and case.has("LayerNormalization"),
-        lambda difference: "only onnxruntime fails" in difference,
+        lambda case, difference: "only onnxruntime fails" in difference,
     ),
     Known(
         "onnxruntime",
         "the mean of nothing is 0 there",
         lambda case: _has_empty(case) and case.has("ReduceMean"),
-        lambda difference: " nan and " in difference,
+        lambda case, difference: " nan and " in difference,
     ),
     Known(
         "TEMPLATE",
         "a convolution of an image without rows or columns is empty there; CPU and onnxruntime refuse it",
         lambda case: case.has("Conv"),
-        lambda difference: "only CPU fails" in difference and "does not fit 0 + " in difference,
+        lambda case, difference: "only CPU fails" in difference and "does not fit 0 + " in difference,
     ),
 )
 

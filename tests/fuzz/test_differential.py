@@ -104,7 +104,9 @@ def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     known = differential.Known("onnxruntime", "it is made wrong", lambda _: True)
     assert not differential.differences(case, [known], tally)
     assert tally.seen["onnxruntime: it is made wrong"] == 1
-    other = differential.Known("onnxruntime", "it fails", lambda _: True, lambda difference: "fails" in difference)
+    other = differential.Known(
+        "onnxruntime", "it fails", lambda _: True, lambda case, difference: "fails" in difference
+    )
     assert differential.differences(case, [other])
 
     def read(difference: str) -> bool:

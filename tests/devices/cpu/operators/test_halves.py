@@ -96,6 +96,28 @@ def test_two_kinds_of_halves_in_one_operator_are_an_error() -> None:
         run(Core(), case)
 
 
+@pytest.mark.parametrize("names", [("float16", "bfloat16"), ("bfloat16", "float16")])
+@pytest.mark.parametrize(
+    ("op_type", "shapes", "of_other_type", "attributes"),
+    [
+        ("Pow", [(2, 3), (3,)], 1, {}),
+        ("BatchNormalization", [(2, 3, 4), (3,), (3,), (3,), (3,)], 3, {}),
+        ("GridSample", [(1, 2, 3, 3), (1, 2, 2, 2)], 1, {"padding_mode": "border"}),
+    ],
+)
+def test_two_kinds_of_halves_where_onnx_allows_them(
+    op_type: str, shapes: list[tuple[int, ...]], of_other_type: int, attributes: dict[str, Any], names: tuple[str, str]
+) -> None:
+    """The operands from ``of_other_type`` on are of the second type; the result is of the first."""
+    rng, core = np.random.default_rng(1), Core()
+    types = [TYPES[names[number >= of_other_type]] for number in range(len(shapes))]
+    inputs = tuple(rng.uniform(0.5, 1.5, shape).astype(dtype) for shape, dtype in zip(shapes, types, strict=True))
+    wide = tuple(array.astype(np.float32) for array in inputs)
+    (found,), (exact,) = run(core, Case(op_type, inputs, attributes)), run(core, Case(op_type, wide, attributes))
+    assert found.dtype == types[0]
+    np.testing.assert_array_equal(found, exact.astype(types[0]))
+
+
 # Attributes, ONNX's operator and the name in unary_sweep; the domains of some are narrower than their types.
 _UNARY: dict[str, tuple[str, dict[str, Any]]] = {
     "sigmoid": ("Sigmoid", {}),

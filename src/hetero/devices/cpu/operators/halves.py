@@ -47,6 +47,9 @@ _OPERATORS = frozenset((
     "com.microsoft::SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization",
 ))  # fmt: skip
 
+_OF_SEVERAL_TYPES = ("BatchNormalization", "GridSample", "Pow")
+"""Operators whose operands may be of different floating-point types by ONNX."""
+
 
 def _wide(context: Context, value: Value | None) -> Value | None:
     if value is None or name_of(value.dtype) not in _HALVES:
@@ -56,16 +59,16 @@ def _wide(context: Context, value: Value | None) -> Value | None:
 
 def _computed_in_float32(entry: Operator) -> Lowering:
     def lower(context: Context, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        halves = [value.dtype for value in inputs if value is not None and name_of(value.dtype) in _HALVES]
+        halves = {value.dtype for value in inputs if value is not None and name_of(value.dtype) in _HALVES}
         if not halves:
             return entry.lower(context, node, inputs)
-        if len(set(halves)) > 1:
-            raise InferenceError(f"expected operands of the same type, found {halves[0]} and {halves[1]}")
+        if len(halves) > 1 and node.op_type not in _OF_SEVERAL_TYPES:
+            raise InferenceError("expected operands of the same type, found float16 and bfloat16")
         made = entry.lower(context, node, [_wide(context, value) for value in inputs])
         source = inputs[entry.result] if isinstance(entry.result, int) else None
-        if source is None or source.dtype != halves[0]:
+        if source is None or source.dtype not in halves:
             return made
-        return [cast(context, value, halves[0]) if value.dtype == _F32 else value for value in made]
+        return [cast(context, value, source.dtype) if value.dtype == _F32 else value for value in made]
 
     return lower
 
