@@ -2,6 +2,7 @@
 
     python tests/unary_sweep.py                       # all 2^32 inputs, every function, the variant in use: 30 minutes
     python tests/unary_sweep.py tanh erf --variant baseline
+    python tests/unary_sweep.py --every 64            # one of 64 pieces of neighboring inputs: half a minute
     python tests/unary_sweep.py --part                # what tests/kernels/test_unary.py runs: seconds
 
 Inputs go in ascending order, so that neighbors in the array are neighbors among the floats. `faults` states what holds.
@@ -136,12 +137,12 @@ def numbered(numbers: Array) -> Array:
     return np.where(numbers >= 0, numbers, 0x7FFFFFFF - numbers).astype(np.uint32).view(np.float32)
 
 
-def everything() -> Iterator[Array]:
-    """All floats in ascending order, in pieces that share an end; then every NaN."""
-    for start in range(-INFINITY - 1, INFINITY, CHUNK):
+def everything(every: int = 1) -> Iterator[Array]:
+    """All floats in ascending order, in pieces that share an end, or one of ``every`` pieces; then the same of NaN."""
+    for start in range(-INFINITY - 1, INFINITY, every * CHUNK):
         yield numbered(np.arange(start, min(start + CHUNK, INFINITY) + 1, dtype=np.int64))
     for sign in (0, 1 << 31):
-        for start in range(INFINITY + 1, 1 << 31, CHUNK):
+        for start in range(INFINITY + 1, 1 << 31, every * CHUNK):
             yield np.arange(sign + start, sign + min(start + CHUNK, 1 << 31), dtype=np.uint32).view(np.float32)
 
 
@@ -238,11 +239,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("functions", nargs="*", help="names as in FUNCTIONS; all without any")
     parser.add_argument("--variant", choices=_kernels.variants())
     parser.add_argument("--part", action="store_true")
+    parser.add_argument("--every", type=int, default=1, help="test one of this many pieces of 32,768 neighbors")
     options = parser.parse_args(arguments)
     wrong = 0
     for op in options.functions or FUNCTIONS:
         began = time.perf_counter()
-        found = [fault for x in (part() if options.part else everything()) for fault in faults(op, x, options.variant)]
+        found = [
+            fault
+            for x in (part() if options.part else everything(options.every))
+            for fault in faults(op, x, options.variant)
+        ]
         wrong += bool(found)
         print(
             f"{op}: {len(found) or 'no'} faults in {time.perf_counter() - began:.0f} s",

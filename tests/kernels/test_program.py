@@ -152,6 +152,22 @@ def test_programs_check_what_they_are_given() -> None:
         _program.Program([(np.dtype("complex64"), (2,), 2, 0), good[1]], [relu], [], *io, 0)
 
 
+@pytest.mark.parametrize(("begin", "is_right"), [(0, True), (4, False), (8, False), (12, True)])
+@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+def test_results_in_the_arena_overlap_no_other_elements(order: tuple[int, ...], begin: int, is_right: bool) -> None:
+    """x: the input; a: arena bytes 0 to 12; b: three elements from ``begin`` on; y: the result. In any order."""
+    tensors = [(F, (3,), 2, 0), (F, (3,), 0, 0), (F, (3,), 0, begin), (F, (3,), 3, 0)]
+    place = [order.index(number) for number in range(4)]
+    calls = [("unary", [place[i]], [place[i + 1]], [24], [0.0, 0.0], "neg") for i in range(3)]
+    arguments: tuple[Any, ...] = ([tensors[i] for i in order], calls, [], [((3,), F)], [((3,), F)], 64)
+    if not is_right:
+        with pytest.raises(ValueError, match="overlaps other elements"):
+            _program.Program(*arguments)
+        return
+    (found,) = _workspace.Workspace(_program.Program(*arguments)).run([np.float32([1, 2, 3])]) or [None]
+    np.testing.assert_array_equal(found, [-1, -2, -3])
+
+
 def test_a_tensor_without_elements_overlaps_nothing() -> None:
     """Also between the first and the last byte of another."""
     for empty_is_result in (False, True):

@@ -61,7 +61,7 @@ edges have weights; the lower bound of subgraphs. Weights are powers of two, so 
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_figures_change_only_with_the_algorithm(kind):
-    """A fault in a search seldom makes a result invalid; it makes it worse. After an improvement, record its figures."""
+    """A fault in a search seldom makes a result invalid; it makes it worse. Record the figures of an improvement."""
     found = np.zeros(5, np.int64)
     for seed in range(12):
         src, dst, device = graphs.make(kind, 40 * (seed + 1), seed)

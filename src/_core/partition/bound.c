@@ -279,7 +279,7 @@ static int add_returns(bounds *b, int32_t *bound)
     int64_t left = WORK_PER_EDGE * ((int64_t)n + g->m);
     for (int32_t i = 0; i < n && size[by_size[i]] > 1 && left > 0; i++) {
         const int32_t group = by_size[i];
-        const int64_t work = steps[high[group] + 1] - steps[group];
+        const int64_t work = steps[high[group] + 1] - steps[group]; /* mutant: only an estimate */
         if (work > left)
             continue;
         left -= work;

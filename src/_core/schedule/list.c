@@ -227,7 +227,7 @@ int hg_schedule_nodes(const hg_machine *m, const int32_t *device, hg_node_schedu
             s.end[p] = now + s.seconds[p];
             at_work[num_at_work++] = p;
             s.sequence[started++] = p;
-            for (int32_t j = s.next_start[p]; j < s.next_start[p + 1]; j++)
+            for (int32_t j = s.next_start[p]; j < s.next_start[p + 1]; j++) /* mutant: only hints */
                 HG_PREFETCH(&waits[s.next[j] >> 1]); /* for the end of p */
         }
         if (!num_at_work)
