@@ -152,8 +152,21 @@ def test_programs_check_what_they_are_given() -> None:
         _program.Program([(np.dtype("complex64"), (2,), 2, 0), good[1]], [relu], [], *io, 0)
 
 
+def test_arena_layout_reuses_memory_of_the_dead() -> None:
+    """Also if only one buffer is alive, and of several free blocks the smallest that fits."""
+    first, last, size = (np.array(column, np.int64) for column in ([0, 1, 2], [0, 1, 2], [64, 64, 64]))
+    offsets, total = _program.arena_layout(first, last, size)
+    assert (offsets.tolist(), total) == ([0, 0, 0], 64)
+    # 0: 192 bytes, 1: 64 bytes that stay, 2: 128 bytes, 3: 64 bytes that stay; then 4: 100 bytes, for the 128 of 2.
+    first, last, size = (
+        np.array(column, np.int64) for column in ([0, 0, 0, 0, 2], [1, 9, 1, 9, 2], [192, 64, 128, 64, 100])
+    )
+    offsets, total = _program.arena_layout(first, last, size)
+    assert (offsets.tolist(), total) == ([0, 192, 256, 384, 256], 448)
+
+
 @pytest.mark.parametrize(("begin", "is_right"), [(0, True), (4, False), (8, False), (12, True)])
-@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_results_in_the_arena_overlap_no_other_elements(order: tuple[int, ...], begin: int, is_right: bool) -> None:
     """x: the input; a: arena bytes 0 to 12; b: three elements from ``begin`` on; y: the result. In any order."""
     tensors = [(F, (3,), 2, 0), (F, (3,), 0, 0), (F, (3,), 0, begin), (F, (3,), 3, 0)]
