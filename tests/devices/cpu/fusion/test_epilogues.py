@@ -36,6 +36,17 @@ def test_operands_that_are_no_bias(shape):
     check(net.model(summed), SHAPE, 1 if shape == SHAPE else 2)
 
 
+@pytest.mark.parametrize("shape", [(4, 6), (3, 4, 6), (1, 6)])
+def test_one_number_for_each_row_of_a_product_with_a_vector_is_no_bias(shape):
+    """Such a product has no axis of columns: its last axis is that of the rows."""
+    net = Net(shape)
+    summed = net("Add", net("MatMul", "x", array(6)), array(shape[-2]))
+    x = array(*shape)
+    vector, added = net.weights.values()
+    found = hetero.Core().compile_model(net.model(summed), "CPU")({"x": x})[0]
+    np.testing.assert_allclose(found, x @ vector + added, rtol=1e-5, atol=1e-5)
+
+
 def test_a_result_that_is_reshaped_before_the_addition_has_no_bias():
     """A Reshape spreads the numbers of one channel or column over several."""
     image = (2, 6, 8, 8)
