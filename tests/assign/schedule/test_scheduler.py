@@ -51,6 +51,28 @@ def test_runs_as_a_plain_simulator(seed):
     assert timeline.latency == pytest.approx(max(timeline.end) if not timeline.overlaps else makespan)
 
 
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_a_lane_runs_one_step_at_a_time(first):
+    """Also where steps begin in another order than that of their numbers."""
+    for seed in range(first, first + 100):
+        rng = np.random.default_rng(seed)
+        k = int(rng.integers(2, 5))
+        options = {"shares": [True] * k, "slowdown": 0.5} if seed % 3 == 0 else {}
+        options |= {"lane": rng.integers(0, 3, k)} if seed % 4 == 0 else {}
+        case = random_case(rng, int(rng.integers(2, 24)), k, hand_over=0.05, **options)
+        partition = partition_graph(case.scheduler.graph, random_devices(rng, case), ("auto", "linear")[seed % 2])
+        for renumber in (False, True):
+            _, device_of, begin, end = case.scheduler._machine.run(
+                partition.subgraph_of, partition.device_of, renumber
+            )[:4]
+            lanes = case.scheduler.lane[device_of]
+            for lane in np.unique(lanes):
+                begins, ends = np.array(sorted(zip(begin[lanes == lane], end[lanes == lane], strict=True))).T
+                assert (begins[1:] >= ends[:-1] - 1e-12).all(), (seed, renumber)
+            if renumber:  # by the decision to start; a thread that wakes up begins a hand-over later
+                assert (np.diff(begin) >= -0.05 - 1e-12).all(), seed
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_cuts_are_valid_and_numbered_by_start(seed):
     rng = np.random.default_rng(seed)
