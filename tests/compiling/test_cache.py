@@ -119,6 +119,16 @@ def test_every_rule_of_an_assignment_has_entries_of_its_own(tmp_path: pathlib.Pa
     assert all(loaded(compiled(tmp_path, "HETERO:TEMPLATE,CPU", **rule)) for rule in rules)
 
 
+def test_the_most_subgraphs_of_a_device_are_part_of_the_key(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, most in enumerate((None, 3, 2), 1):
+        monkeypatch.setattr("hetero.plugin.contract.Plugin.most_subgraphs", lambda *_, most=most: most)
+        assert not loaded(compiled(tmp_path, "HETERO:TEMPLATE,CPU"))
+        assert len(entries(tmp_path)) == number
+        assert loaded(compiled(tmp_path, "HETERO:TEMPLATE,CPU"))
+
+
 @pytest.mark.parametrize("device", ["HETERO:CPU,TEMPLATE", "MULTI:CPU,CPU.1"])
 def test_properties_of_a_device_without_nodes(tmp_path: pathlib.Path, device: str) -> None:
     last = device.rpartition(",")[2]
