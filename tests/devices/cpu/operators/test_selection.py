@@ -85,6 +85,19 @@ def test_top_k_of_every_type_and_length(data: st.DataObject) -> None:
     np.testing.assert_array_equal(values, np.take_along_axis(x, indices, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("largest", [False, True])
+def test_top_k_of_zeros_of_both_signs(dtype: str, largest: bool) -> None:
+    """They are equal, so the first ones are the best; with and without memory for keys."""
+    for n in (2, 9, 40, 300):
+        x = np.where(np.random.default_rng(n).random(n) < 0.5, 0.0, -0.0).astype(dtype)
+        for scratch in (28 * n + 32 * n + 1024, 8 * n):
+            spec, ints = [((n,), dtype), ((n,), np.int64)], [1, n, 1, n, largest]
+            values, indices = _kernels.call("topk", [x], spec, ints, [], scratch)
+            np.testing.assert_array_equal(indices, np.arange(n))
+            np.testing.assert_array_equal(np.signbit(values), np.signbit(x))
+
+
 @pytest.mark.parametrize("k", [-1, 4, 2**62])
 def test_top_k_out_of_range_names_the_node(k: int) -> None:
     feeds = {"x": np.zeros(3, np.float32), "k": np.array([k])}
