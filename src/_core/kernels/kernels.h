@@ -33,18 +33,13 @@
     X(where) \
     X(cast) \
     X(copy_strided) \
-    X(topk) \
     X(col2im) \
     X(col2im_lanes) \
-    X(max_pool_any) \
-    X(lp_pool) \
-    X(nms) \
     X(pointwise_depthwise) \
     X(pack_winograd) \
     X(max_pool) \
     X(average_pool) \
     X(softmax) \
-    X(reduce) \
     X(arg_extreme) \
     X(hardmax) \
     X(quantize) \
@@ -60,6 +55,11 @@
     X(svm_votes)
 
 #define HT_NARROW_KERNELS(X) \
+    X(topk) \
+    X(max_pool_any) \
+    X(lp_pool) \
+    X(nms) \
+    X(reduce) \
     X(add) \
     X(sub) \
     X(mul) \
