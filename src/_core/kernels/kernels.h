@@ -40,6 +40,7 @@
     X(max_pool) \
     X(average_pool) \
     X(softmax) \
+    X(reduce) \
     X(arg_extreme) \
     X(hardmax) \
     X(quantize) \
@@ -59,7 +60,6 @@
     X(max_pool_any) \
     X(lp_pool) \
     X(nms) \
-    X(reduce) \
     X(add) \
     X(sub) \
     X(mul) \
