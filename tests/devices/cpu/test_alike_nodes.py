@@ -204,3 +204,24 @@ def test_results_of_an_if_within_an_if_have_types_without_inference(inferences: 
     expected = onnx.reference.ReferenceEvaluator(model).run(None, {"c": np.array(True), "x": x})[0]
     np.testing.assert_allclose(result, expected, rtol=1e-6)
     assert not inferences
+
+
+def test_a_loop_with_iterations_needs_no_inference(inferences: list[int]) -> None:
+    """Only a Loop without iterations needs the shape of the rows of a scanned output."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (int64 n, float[2] x) => (float[2] y, float[m, 2] rows) {
+            y, rows = Loop (n, , x) <
+                body = b (int64 i, bool c, float[2] v) => (bool d, w, r) {
+                    d = Identity (c)
+                    w = Exp (v)
+                    r = Neg (v)
+                }
+            >
+        }
+    """)
+    compiled = hetero.Core().compile_model(model, "CPU")
+    rows = compiled({"n": np.array(2), "x": np.zeros(2, np.float32)})["rows"]
+    np.testing.assert_allclose(rows, [[0, 0], [-1, -1]])
+    assert not inferences
+    assert compiled({"n": np.array(0), "x": np.zeros(2, np.float32)})["rows"].shape[0] == 0

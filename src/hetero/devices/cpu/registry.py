@@ -291,6 +291,7 @@ class NestedGraph:
     ``results``: its outputs, as value ids; a value may occur more than once.
     ``outputs``: element type and dimensions of each output, None if unknown.
     ``input_ranks``: as the body states them, None if it does not.
+    ``row_shape``: of a Loop: the inferred shape that a result has in each iteration, empty if its rank is unknown.
     """
 
     name: str
@@ -301,6 +302,7 @@ class NestedGraph:
     results: tuple[int, ...]
     outputs: tuple[tuple[np.dtype[Any] | None, tuple[Dim, ...] | None], ...]
     input_ranks: tuple[int | None, ...]
+    row_shape: Callable[[int], tuple[Dim, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ reader limits their depth. `run.py`, `iterations.py` and `branches.py` run them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,8 @@ def _nested_of(model: Model, index: int, types: Types, expand: Expand) -> Nested
                 body_inputs = [types.of(value) if value >= 0 else None for value in inputs[2:]]
                 graphs = [_read(model, index, "body", ["int64", "bool", *body_inputs], types, expand)]
                 _check_loop(graphs[0], len(inputs), len(outputs))
-                graphs[0] = _with_row_shapes(graphs[0], model, outputs, len(inputs) - 2)
+                row_shape = functools.partial(_row_shape, model, graphs[0], outputs, len(inputs) - 2)
+                graphs[0] = dataclasses.replace(graphs[0], row_shape=row_shape)
                 results = graphs[0].outputs[1:]
                 graphs[0], appends = without_appends(graphs[0])
             case "SequenceMap":
@@ -138,17 +140,11 @@ def _read(
     return NestedGraph(name, inner, plans, inputs, captures, results, tuple(outputs), ranks)
 
 
-def _with_row_shapes(body: NestedGraph, model: Model, results: Sequence[int], carried: int) -> NestedGraph:
-    """The body of a Loop with the inferred shapes of scanned outputs for which it states none; empty shapes if their
-    rank is unknown, as in onnxruntime. They are needed if there are no iterations. ``results``: of the node."""
-    outputs = list(body.outputs)
-    for at in range(1 + carried, len(outputs)):
-        dtype, dims = outputs[at]
-        if dims is None:
-            value = results[at - 1] if at <= len(results) else -1
-            stack = model.type_of(value).shape if value >= 0 else None
-            outputs[at] = dtype, stack[1:] if stack else body.model.type_of(body.results[at]).shape or ()
-    return dataclasses.replace(body, outputs=tuple(outputs))
+def _row_shape(model: Model, body: NestedGraph, results: Sequence[int], carried: int, value: int) -> tuple[Dim, ...]:
+    """`NestedGraph.row_shape` of a Loop with these ``results`` in ``model``."""
+    at = body.results.index(value, 1 + carried) - 1
+    stack = model.type_of(results[at]).shape if at < len(results) and results[at] >= 0 else None
+    return stack[1:] if stack else body.model.type_of(value).shape or ()
 
 
 def _captures_of(graph: onnx.GraphProto, model: Model, index: int) -> list[tuple[int, str]]:

@@ -285,12 +285,13 @@ class _Stack:
         filled, rows = self.filled(), self._rows
         if filled is not None and rows is not None:
             return filled if 2 * len(filled) > len(rows) else filled.copy()
-        dtype, dims = body.outputs[output]
+        value, (dtype, dims) = body.results[output], body.outputs[output]
+        if dtype is None:
+            dtype = body.model.type_of(value).dtype
+        if dims is None:
+            dims = body.model.type_of(value).shape if body.row_shape is None else body.row_shape(value)
         if dtype is None or dims is None:
-            model_type = body.model.type_of(body.results[output])
-            dtype, dims = dtype or model_type.dtype, model_type.shape if dims is None else dims
-        if dtype is None or dims is None:
-            name = body.model.value_name(body.results[output])
+            name = body.model.value_name(value)
             raise InferenceError(
                 f"cannot determine the type of the scanned output {name!r} of its body without an iteration"
             )
