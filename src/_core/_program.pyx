@@ -163,7 +163,7 @@ cdef class Program:
     def __init__(self, tensors, calls, constants, inputs, outputs, arena_bytes, Sizes sizes=None, int first_call=0,
                  end_call=None):
         cdef int position, code, operand = 0, int_position = 0, float_position = 0
-        self.constants = tuple(np.require(array, requirements="C") for array in constants)
+        self.constants = tuple(np.asarray(array, order="C") for array in constants)
         unaligned = set()  # tensors
         self.input_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in inputs)
         self.output_specs = tuple((tuple(shape), np.dtype(dtype)) for shape, dtype in outputs)

@@ -63,4 +63,4 @@ def _chunk(num_bytes: int) -> NDArray[Any]:
 
 def _aligned(memory: NDArray[Any], alignment: int) -> NDArray[Any]:
     """``memory`` from its first aligned byte on."""
-    return memory[-memory.__array_interface__["data"][0] % alignment :]
+    return memory[-_kernels.range_of(memory)[0] % alignment :]

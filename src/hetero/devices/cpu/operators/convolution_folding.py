@@ -71,7 +71,7 @@ class Folded:
     unread: frozenset[int]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Branch:
     """``scale`` * convolution of the value ``x`` by ``weights``, or * ``x`` if ``weights`` is None. ``scale``: a number
     per output channel."""
@@ -92,25 +92,34 @@ class _Branch:
         return len(self.scale)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Sum:
     """A value: the sum of branches and a bias. ``branches[0]``: the one whose kernel holds all others. ``passing``: the
-    nodes between it and this value, with the input that each returns. ``unread``: the other nodes."""
+    nodes between it and this value, with the input that each returns. ``unread``: the other nodes.
 
-    branches: tuple[_Branch, ...]
+    Only the next folded node reads the value, so its methods change this object into the value of that node."""
+
+    branches: list[_Branch]
     bias: _Array
-    passing: Mapping[int, int]
-    unread: frozenset[int] = frozenset()
+    passing: dict[int, int] = dataclasses.field(default_factory=dict)
+    unread: set[int] = dataclasses.field(default_factory=set)
 
-    def changed(self, i: int, value: int, factor: _Array | float, offset: _Array | float) -> _Sum:
-        """This value, ``value``, times ``factor`` plus ``offset``, computed by node ``i``."""
-        branches = tuple(dataclasses.replace(branch, scale=branch.scale * factor) for branch in self.branches)
-        return _Sum(branches, self.bias * factor + offset, {**self.passing, i: value}, self.unread)
+    def change(self, i: int, value: int, factor: _Array | float, offset: _Array | float) -> _Sum:
+        """Node ``i`` multiplies this value, ``value``, by ``factor`` and adds ``offset``."""
+        for branch in self.branches:
+            branch.scale *= factor
+        self.bias *= factor
+        self.bias += offset
+        self.passing[i] = value
+        return self
 
-    def plus(self, i: int, value: int, other: _Sum) -> _Sum:
-        """This value, ``value``, plus ``other``, computed by node ``i``."""
-        unread = self.unread | other.unread | other.passing.keys() | {other.branches[0].node}
-        return _Sum(self.branches + other.branches, self.bias + other.bias, {**self.passing, i: value}, unread)
+    def add(self, i: int, value: int, other: _Sum) -> _Sum:
+        """Node ``i`` adds ``other`` to this value, ``value``."""
+        self.branches += other.branches
+        self.bias += other.bias
+        self.passing[i] = value
+        self.unread |= other.unread | other.passing.keys() | {other.branches[0].node}
+        return self
 
 
 def fold(nodes: Sequence[NodePlan], outputs: Collection[int], constant: _Constant, memory: _Memory) -> Folded:
@@ -171,7 +180,7 @@ def _convolution(i: int, plan: NodePlan, constant: _Constant) -> _Sum | None:
         pads = ()  # its position in another convolution is not known
     ones = np.ones(weights.shape[0])
     branch = _Branch(i, x, ones, weights, get("group", 1), kernel, strides, dilations, pads[:rank], pads[rank:])
-    return _Sum((branch,), bias, {})
+    return _Sum([branch], bias)
 
 
 def _normalization(i: int, plan: NodePlan, constant: _Constant, before: _Sum | None) -> _Sum | None:
@@ -184,13 +193,13 @@ def _normalization(i: int, plan: NodePlan, constant: _Constant, before: _Sum | N
         return None
     if len({array.shape for array in arrays}) > 1:
         return None
-    gain, shift, mean, variance = (array.astype(np.float64) for array in arrays)
+    gain, shift, mean, variance = np.array(arrays, np.float64)
     factor = gain / np.sqrt(variance + plan.node.get("epsilon", 1e-5))
     offset = shift - mean * factor
     x = plan.inputs[0]
     if before is not None:
-        return before.changed(i, x, factor, offset) if len(factor) == before.branches[0].num_outputs else None
-    return None if constant(x) else _Sum((_Branch(i, x, factor),), offset, {})
+        return before.change(i, x, factor, offset) if len(factor) == before.branches[0].num_outputs else None
+    return None if constant(x) else _Sum([_Branch(i, x, factor)], offset)
 
 
 def _binary(i: int, plan: NodePlan, constant: _Constant, found: Mapping[int, _Sum]) -> _Sum | None:
@@ -204,10 +213,10 @@ def _binary(i: int, plan: NodePlan, constant: _Constant, found: Mapping[int, _Su
         if other not in found:
             numbers = _per_channel(found[value].branches[0], constant(other))
             if numbers is not None and plan.node.op_type == "Add":
-                return found[value].changed(i, value, 1.0, numbers)
-            return None if numbers is None else found[value].changed(i, value, numbers, 0.0)
+                return found[value].change(i, value, 1.0, numbers)
+            return None if numbers is None else found[value].change(i, value, numbers, 0.0)
         if plan.node.op_type == "Add" and _offset(found[value].branches[0], found[other].branches[0]) is not None:
-            return found[value].plus(i, value, found[other])
+            return found[value].add(i, value, found[other])
     return None
 
 
@@ -252,10 +261,7 @@ def _operands(made: _Sum, memory: _Memory) -> tuple[Value, Value] | None:
     first = made.branches[0]
     if first.weights is None or not made.passing or not np.isfinite(bias := made.bias.astype(np.float32)).all():
         return None
-    sizes = [np.abs(branch.scale) for branch in made.branches]
-    if not all(((size == 0) | (size >= 1 / _LARGEST_SCALE) & (size <= _LARGEST_SCALE)).all() for size in sizes):
-        return None  # the comparison also rejects NaN
-    if not all(map(_stays_normal, made.branches)):
+    if not all(map(_keeps_digits, made.branches)):
         return None
     if len(made.branches) > 1:
         if not 3 <= first.weights.rank <= 5 or not first.weights.size:
@@ -266,18 +272,21 @@ def _operands(made: _Sum, memory: _Memory) -> tuple[Value, Value] | None:
     elif (first.scale == 1).all():
         weights = first.weights
     else:
-        weights = dataclasses.replace(first.weights, scale=first.scale.astype(np.float32))
+        kept = first.weights
+        weights = Value(kept.dtype, kept.shape, kept.data, shared=kept.shared, scale=first.scale.astype(np.float32))
     return weights, Value(bias.dtype, bias.shape, bias, shared=True)
 
 
-def _stays_normal(branch: _Branch) -> bool:
-    """Whether the largest weight of each channel with a large or small scale is 0 or a normal number after scaling.
-    The weights of the other channels are not read."""
-    if branch.weights is None or branch.weights.data is None:
-        return True
+def _keeps_digits(branch: _Branch) -> bool:
+    """Whether all scales are within the limits, and the largest weight of each channel with a large or small scale is 0
+    or a normal number after scaling. The weights of the other channels are not read."""
     size = np.abs(branch.scale)
+    if not size.size or (size.min() >= 1 / _MODERATE_SCALE and size.max() <= _MODERATE_SCALE):  # false for NaN
+        return True
+    if not ((size == 0) | (size >= 1 / _LARGEST_SCALE) & (size <= _LARGEST_SCALE)).all():
+        return False
     extreme = (size > _MODERATE_SCALE) | ((size > 0) & (size < 1 / _MODERATE_SCALE))
-    if not extreme.any():
+    if branch.weights is None or branch.weights.data is None or not extreme.any():
         return True
     rows = branch.weights.data.reshape(len(size), -1)[extreme]
     largest = np.abs(rows).max(axis=1, initial=0) * size[extreme]

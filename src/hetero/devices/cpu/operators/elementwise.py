@@ -11,7 +11,7 @@ import numpy as np
 from .... import _kernels
 from ....errors import InferenceError
 from ....model.types import dtype_of
-from ..registry import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, Node, operator, stated_by
+from ..registry import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, Node, name_of, operator, stated_by
 from ..values import Context, Value
 
 if TYPE_CHECKING:
@@ -145,12 +145,12 @@ def _clipped(context: Context, x: Value, low: Value | None, high: Value | None) 
     for bound in (low, high):
         if bound is not None and bound.size != 1:
             raise InferenceError(f"expected scalar min and max, found shape {list(bound.shape)}")
-    largest = _LARGEST.get(x.dtype.name)
+    largest = _LARGEST.get(name_of(x.dtype))
     if largest is not None:
         low = context.scalar(-largest, x.dtype) if low is None else low
         high = context.scalar(largest, x.dtype) if high is None else high
     dtype = x.dtype
-    if dtype.name in _HALVES:  # exact in float32: the bounds have this type too
+    if name_of(dtype) in _HALVES:  # exact in float32: the bounds have this type too
         wide = np.dtype(np.float32)
         x = cast(context, x, wide)
         low, high = (None if bound is None else cast(context, bound, wide) for bound in (low, high))
