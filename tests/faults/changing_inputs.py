@@ -92,11 +92,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--each", type=float, default=0.15, help="seconds for each model")
+    parser.add_argument("--errors", type=int, default=0, help="go on until so many calls have raised an error")
     parser.add_argument("--only", nargs="+", default=[], help="operators")
     chosen = parser.parse_args()
     found: dict[str, Any] = {"models": 0, "calls": 0, "errors": 0}
     end, number = time.monotonic() + chosen.seconds, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or found["errors"] < chosen.errors:
         rng = np.random.default_rng([chosen.seed, number])
         case = operators.case(rng)
         number += 1
