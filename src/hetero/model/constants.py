@@ -55,9 +55,13 @@ class Constants:
     def dims(self, number: int) -> tuple[int, ...]:
         return tuple(self._dims[self._dims_indptr[number] : self._dims_indptr[number + 1]])
 
+    def dtype(self, number: int) -> np.dtype[Any] | None:
+        """The element type; None if it is not known."""
+        return dtype_of(self._dtype[number])
+
     def type_of(self, number: int) -> ValueType:
         """Element type and shape, without reading the data."""
-        return ValueType(dtype_of(self._dtype[number]), self.dims(number))
+        return ValueType(self.dtype(number), self.dims(number))
 
     def nbytes(self, number: int) -> int:
         """The size of the elements as raw data, in B."""

@@ -250,7 +250,7 @@ class ValueTypes:
     def stated_dtype(self, value: int) -> np.dtype[Any] | None:
         """The stated element type, or None."""
         constant = self._constant[value]
-        return self._constants.type_of(constant).dtype if constant >= 0 else self._stated(value)[0].dtype
+        return self._constants.dtype(constant) if constant >= 0 else self._stated(value)[0].dtype
 
     def is_tensor(self, value: int, infer: bool = True) -> bool:
         """False if the value is known to be a sequence, a map or an optional; otherwise True."""

@@ -153,6 +153,10 @@ class Model(OtherNames, Rows):
         """A constant's element type and shape, without reading its data."""
         return self.constants.type_of(self._constant_number(value))
 
+    def constant_dtype(self, value: int) -> np.dtype[Any] | None:
+        """A constant's element type; None if it is not known."""
+        return self.constants.dtype(self._constant_number(value))
+
     def constant_origin(self, value: int) -> tuple[object, int]:
         """An object and a number that identify a constant's data. Constants that share data have the same."""
         return self.constants.origin(self._constant_number(value))

@@ -525,7 +525,8 @@ class Types:
 
     def of(self, value: int) -> str | None:
         if value not in self.known:
-            dtype = self._model.type_of(value).dtype
+            model = self._model
+            dtype = model.constant_dtype(value) if model.is_constant[value] else model.type_of(value).dtype
             self.known[value] = None if dtype is None else name_of(dtype)
         return self.known[value]
 
