@@ -43,10 +43,9 @@ class Constants:
     def __init__(self, file: ModelFile) -> None:
         self._file = file
         # An index into a memoryview gives a Python number, in a third of the time that an index into an array takes.
-        self._kind = memoryview(file.constant_kind)
-        self._dtype = memoryview(file.constant_dtype)
-        self._data_begin, self._data_end = memoryview(file.constant_data_begin), memoryview(file.constant_data_end)
-        self._dims_indptr, self._dims = memoryview(file.constant_dims_indptr), memoryview(file.constant_dims)
+        self._kind, self._dtype = file.constant_kind.data, file.constant_dtype.data
+        self._data_begin, self._data_end = file.constant_data_begin.data, file.constant_data_end.data
+        self._dims_indptr, self._dims = file.constant_dims_indptr.data, file.constant_dims.data
         self.external = ExternalFiles(file.folder, file.follow_links, file.external_data)
         self._kept: dict[int, NDArray[Any]] = {}
         self._in_use: weakref.WeakValueDictionary[int, NDArray[Any]] = weakref.WeakValueDictionary()
