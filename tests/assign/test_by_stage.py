@@ -15,6 +15,7 @@ from hetero.assign.costs.measured import WrongModel
 from hetero.assign.pipeline import PipelineError, TooManyStages
 from hetero.errors import PropertyError
 from model_zoo import make_model, minilm
+from quantized_blocks import residual
 
 PIPELINE = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 CORE = hetero.Core()
@@ -129,6 +130,30 @@ def test_devices_without_a_stage_are_told():
     assert "TEMPLATE has no stage: with all devices in use the slowest stage would take 50 µs, not 4 µs" in str(warning)
     plan = CORE.plan(chain(4), "HETERO:CPU,TEMPLATE", PIPELINE, pins={".*": "CPU"})
     assert "it supports only nodes that are pinned to other devices" in str(plan.warnings[0])
+
+
+@pytest.mark.parametrize("devices", ["NPU_INT8,CPU", "CPU,NPU_INT8"])
+def test_a_device_that_only_the_order_of_the_list_keeps_idle(devices):
+    model = residual(2)
+    (warning,) = CORE.plan(model, f"HETERO:{devices}", PIPELINE).warnings
+    assert "depends on nodes of other devices, such as 'x_q' (QuantizeLinear)" in str(warning)
+    assert "such as 'y' (DequantizeLinear), depend on each node that it supports" in str(warning)
+    assert str(warning).endswith("list a device for these nodes before it and another one after it")
+
+
+@pytest.mark.parametrize("pin", ["conv0", "conv1", "op:Conv"])
+def test_a_pinned_node_has_its_unit_with_it(pin):
+    """With both convolutions, only with a DequantizeLinear for each reader."""
+    model, devices = residual(2), "HETERO:CPU.0,NPU_INT8,CPU.1"
+    plan = CORE.plan(model, devices, PIPELINE, pins={pin: "NPU_INT8"})
+    assert [stage.device for stage in plan.pipeline.stages] == ["CPU.0", "NPU_INT8", "CPU.1"]
+    assert {value.dtype for value in plan.values} == {"int8"}
+    for node in ("conv0", "conv1"):
+        if pin in (node, "op:Conv"):
+            assert plan.affinity[node] == plan.affinity[f"{node}_q"] == "NPU_INT8"
+    x = {"x": np.random.default_rng(0).standard_normal((1, 32, 24, 24)).astype(np.float32)}
+    expected = CORE.compile_model(model, "CPU")(x)["y"]
+    np.testing.assert_array_equal(CORE.compile_model(model, plan)(x)["y"], expected)
 
 
 def test_costs_of_another_model():

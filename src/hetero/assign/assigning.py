@@ -38,7 +38,7 @@ def assign_model(model: Model, request: Request) -> Assignment:
     first = _by_priority(resolved, request)
     try:
         assignment = assign_and_cut(resolved.original, resolved.model, first, request.rules)
-    except UnsupportedModel:  # as two devices that run a node only with its unit, and share it
+    except (UnsupportedModel, PipelineError):  # as two devices that run a node only with its unit, and share it
         copied = _with_copies(resolved, request, first, None)
         if copied is None:
             raise

@@ -7,7 +7,7 @@ stage of a device that supports it. Costs are computed as for assignment by cost
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..base.formatting import counted, duration
 from ..base.names import short
+from ..model.constant_nodes import constant_nodes
 from ..partition import Graph, Partition, partition_graph
 from ..plugin.speed import CostSource
 from .affinity import Affinity, Origin
@@ -24,6 +25,7 @@ from .costs.table import CostTable
 from .memory import values_of
 from .pipeline import NoRoom, PipelineError, StageAssignment, TooManyStages, balance_stages
 from .pipeline.costs import StageCosts
+from .pipeline.orders import stage_ranges
 from .predictions import PlannedStage, PredictedPipeline
 from .stages_within_memory import StageLimits
 from .within_memory import allowed_devices, limits_array, require_fit
@@ -67,7 +69,7 @@ def assign_stages(
     partition = stage_partition(model.graph, stages.stage_of)
     if rules.limits:
         stages, partition = _within(model, affinity, allowed, table, problem, stages, partition, rules.limits, readers)
-    pipeline = _predicted(table, allowed, stages, partition)
+    pipeline = _predicted(model, table, allowed, stages, partition)
     origin = affinity.origin.copy()
     origin[affinity.origin == Origin.PRIORITY] = Origin.STAGE
     origin.setflags(write=False)
@@ -149,7 +151,7 @@ def _together(
 
 
 def _predicted(
-    table: CostTable, allowed: NDArray[np.bool_], assignment: StageAssignment, partition: Partition
+    model: Model, table: CostTable, allowed: NDArray[np.bool_], assignment: StageAssignment, partition: Partition
 ) -> PredictedPipeline:
     times, stage_of = assignment.times, assignment.stage_of
     source = table.source[stage_of, np.arange(len(stage_of))]
@@ -170,27 +172,47 @@ def _predicted(
                 {CostSource(i).name.lower(): count for i, count in enumerate(counts) if count},
             )
         )
-    idle = {table.devices[number]: _why_idle(allowed[number], assignment) for number in np.flatnonzero(~used).tolist()}
+    idle = {
+        table.devices[number]: _why_idle(model, allowed, number, assignment)
+        for number in np.flatnonzero(~used).tolist()
+    }
     slowest = float(times.total.max())
     return PredictedPipeline(slowest, float(times.total.sum()), assignment.lower_bound, tuple(stages), idle)
 
 
-def _why_idle(allowed: NDArray[np.bool_], assignment: StageAssignment) -> str:
-    if not allowed.any():
+def _why_idle(model: Model, allowed: NDArray[np.bool_], number: int, assignment: StageAssignment) -> str:
+    if not allowed[number].any():
         return "it supports only nodes that are pinned to other devices"
     slowest = assignment.times.slowest
     if assignment.with_all is not None and np.isfinite(assignment.with_all):
         with_all = duration(assignment.with_all)
         return f"with all devices in use the slowest stage would take {with_all}, not {duration(slowest)}"
-    return "the nodes that it supports cannot form a stage between the stages of the other devices"
+    graph, folded = model.graph, constant_nodes(model)
+    here = np.flatnonzero(allowed[number] if folded is None else allowed[number] & ~folded)
+    first, last = stage_ranges(graph, allowed)
+    if not len(here) or ((first[here] <= number) & (last[here] >= number)).any():
+        return "the nodes that it supports cannot form a stage between the stages of the other devices"
+    # Of two stages, without and with the other devices: whether the nodes come after, or before, nodes of the others.
+    anywhere = np.ones_like(allowed[number])
+    first, _ = stage_ranges(graph, np.stack([allowed[number], anywhere]))
+    _, last = stage_ranges(graph, np.stack([anywhere, allowed[number]]))
+    causes, places = [], []
+    if (first[here] == 1).all():
+        cause = _named(model, _cause(graph.predecessors, first, int(here[0])))
+        causes.append(f"each node that it supports depends on nodes of other devices, such as {cause}")
+        places.append("before it")
+    if (last[here] == 0).all():
+        cause = _named(model, _cause(graph.successors, last, int(here[-1])))
+        causes.append(f"nodes of other devices, such as {cause}, depend on each node that it supports")
+        places.append("after it")
+    if not causes:
+        return "the nodes that it supports cannot form a stage between the stages of the other devices"
+    return f"{', and '.join(causes)}; list a device for these nodes {' and another one '.join(places)}"
 
 
 def _in_words(model: Model, affinity: Affinity, allowed: NDArray[np.bool_], error: PipelineError) -> PipelineError:
     """The same error with names: the node, its possible stages, and the node that it depends on."""
     devices = affinity.devices
-
-    def named(node: int) -> str:
-        return f"{short(model.key_of(node))!r} ({model.op_types[model.op_type_of[node]]})"
 
     def places(node: int) -> str:
         possible = [f"{s + 1} ({devices[s]})" for s in np.flatnonzero(allowed[:, node]).tolist()]
@@ -201,25 +223,30 @@ def _in_words(model: Model, affinity: Affinity, allowed: NDArray[np.bool_], erro
         whys = [f"{device}: {why}" for device, why in zip(devices, refused, strict=True) if why is not None]
         return f"{where}: {'; '.join(whys)}"
 
-    text = f"no pipeline over {', '.join(devices)} in this order: node {named(error.node)} can be {places(error.node)}"
+    text = (
+        f"no pipeline over {', '.join(devices)} in this order: node {_named(model, error.node)} can be "
+        f"{places(error.node)}"
+    )
     if error.before is not None:
-        cause = _cause(model.graph, allowed, error.before, error.earliest)
+        first, _ = stage_ranges(model.graph, np.vstack([allowed, np.ones_like(allowed[:1])]))
+        cause = _cause(model.graph.predecessors, first, error.before)
         text += (
             f"; a node that it depends on is in stage {error.earliest + 1} ({devices[error.earliest]}) or later, "
-            f"because node {named(cause)} can be {places(cause)}. List the devices in another order, or change the pins"
+            f"because node {_named(model, cause)} can be {places(cause)}. List the devices in another order, "
+            "or change the pins"
         )
     return PipelineError(text, error.node, error.earliest, error.before)
 
 
-def _cause(graph: Graph, allowed: NDArray[np.bool_], node: int, stage: int) -> int:
-    """The node itself, or a node that it depends on, that cannot be in any stage before ``stage``."""
-    seen, stack = {node}, [node]
-    while stack:
-        at = stack.pop()
-        if not allowed[:stage, at].any():
-            return at
-        for before in graph.predecessors(at).tolist():
-            if before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return node
+def _cause(next_nodes: Callable[[int], NDArray[np.int32]], stage_of: NDArray[np.int32], node: int) -> int:
+    """The node itself, or the last one found by following ``next_nodes`` within its stage: the one that has to be in
+    this stage by itself."""
+    while True:
+        alike = [other for other in next_nodes(node).tolist() if stage_of[other] == stage_of[node]]
+        if not alike:
+            return node
+        node = alike[0]
+
+
+def _named(model: Model, node: int) -> str:
+    return f"{short(model.key_of(node))!r} ({model.op_types[model.op_type_of[node]]})"

@@ -232,18 +232,20 @@ class _Answers:
         available = self._masks & self._free
         available[device] = False
         stuck = ~available[:, nodes].any(axis=0)
-        self.remove(device, nodes[~stuck], why)
+        comes = np.zeros(self._model.num_nodes, np.bool_)
         for node in nodes[stuck].tolist():
             unit = next((unit for unit in self.units[device] if node in unit and available[:, unit].any()), None)
             if unit is None:
                 self.remove(device, np.array([node]), why)
                 continue
+            comes[unit] = True
             for other in range(len(self._masks)):
                 if other != device:
                     name = _named(self._model, node)
                     self.remove(
                         other, unit, f"it runs together with {name}, which only {self._device(device)} may have"
                     )
+        self.remove(device, nodes[~stuck & ~comes[nodes]], why)
 
     def close(self) -> None:
         """Remove what follows: groups that a device does not support whole, and nodes without a complete unit."""
