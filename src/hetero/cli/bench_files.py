@@ -16,18 +16,47 @@ from ..base.version import __version__
 from .group import Failure
 from .outfile import writing
 
-__all__ = ["append_history", "compare_with", "read_history", "write_csv"]
+__all__ = ["append_csv", "append_history", "compare_with", "read_csv", "read_history"]
 
 _FORMAT = "hetero-bench"
 _VERSION = 1
+_FIRST_COLUMNS = ("time", "model", "inputs")
 _SAME = ("in_flight", "streams")  # what two results must share to be compared, besides device, model and inputs
 
 
-def write_csv(path: str, results: Sequence[Mapping[str, Any]]) -> None:
-    """A row per device. Columns with a dot are entries of the JSON output's objects. Raises `Failure`."""
-    rows = [_flat(result) for result in results]
+def read_csv(path: str) -> list[dict[str, str]]:
+    """The rows of an earlier table; none if the file does not exist. Raises `Failure` for another file."""
+    try:
+        text = read_file(path).decode()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Failure(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        text = ""
+    reader = csv.DictReader(io.StringIO(text, newline=""), restkey="", restval="", strict=True)
+    try:
+        columns, rows = tuple(reader.fieldnames or ()), list(reader)
+    except csv.Error as error:
+        raise Failure(f"{path}: line {reader.line_num}: {error}; --force replaces it") from error
+    if columns[: len(_FIRST_COLUMNS)] != _FIRST_COLUMNS:
+        raise Failure(f"{path} already exists and is not a table of hetero bench; --force replaces it")
+    if any("" in row for row in rows):
+        raise Failure(f"{path}: a row has more entries than the header; --force replaces it")
+    return rows
+
+
+def append_csv(
+    path: str, earlier: Sequence[Mapping[str, Any]], model: str, inputs: Sequence[Any], results: Sequence[Any]
+) -> None:
+    """Write the rows that were read, and a row per device. Columns with a dot are entries of the JSON output's objects;
+    rows without an entry for a column have an empty one. Raises `Failure`."""
+    entries = [one.as_json() for one in inputs]
+    shapes = " ".join(f"{entry['name']}={'x'.join(map(str, entry['shape']))}" for entry in entries)
+    about = (datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), os.path.basename(model), shapes)
+    rows = [*earlier, *(dict(zip(_FIRST_COLUMNS, about, strict=True)) | _flat(result) for result in results)]
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(stream, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     with writing(path):

@@ -123,9 +123,26 @@ def test_csv(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
         assert float(row["ratio.wall"]) == result["ratio"]["wall"]
         low, high = result["median_interval"]
         assert result["latency_ms"]["min"] <= low <= result["latency_ms"]["p50"] <= high <= result["latency_ms"]["max"]
-    before = Path("out.csv").read_text()
-    assert "already exists" in hetero("bench", diamond_path, "-niter", "1", "--csv", "out.csv", code=1).stderr
-    assert Path("out.csv").read_text() == before
+    hetero_json("bench", diamond_path, "-d", "AUTO:CPU", "-niter", "1", "--csv", "out.csv")  # with another column
+    with open("out.csv", newline="") as file:
+        again = list(csv.DictReader(file))
+    assert again[:2] == [{**row, "choice": ""} for row in rows]
+    assert again[2]["choice"].startswith("CPU")
+    assert (again[2]["model"], again[2]["inputs"]) == (diamond_path.name, "x=1x4x5x6")
+    hetero("bench", diamond_path, "-niter", "1", "--csv", "out.csv", "--force")
+    with open("out.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a,b\n1,2\n", b"\xff", b"time,model,inputs\na,b,c,d\n", b'time,model,inputs\n"']
+)
+def test_a_file_that_is_not_a_table_of_bench(content: bytes, hetero: Invoke, diamond_path: Path) -> None:
+    Path("out.csv").write_bytes(content)
+    failed = hetero("bench", diamond_path, "-t", "100", "--csv", "out.csv", code=1).stderr
+    assert "out.csv" in failed
+    assert "--force replaces it" in failed
+    assert Path("out.csv").read_bytes() == content
 
 
 def test_history(hetero_json: Json, hetero: Invoke, diamond_path: Path, two_inputs_path: Path) -> None:

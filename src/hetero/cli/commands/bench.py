@@ -71,7 +71,9 @@ _SECONDS = 3.0
     type=click.Path(),
     help="Write measured times of nodes and links, for ASSIGNMENT=COST. Merged into an existing file.",
 )
-@click.option("--csv", "csv_path", metavar="FILE.csv", type=click.Path(), help="Write the results, a row per device.")
+@click.option(
+    "--csv", "csv_path", metavar="FILE.csv", type=click.Path(), help="Append the results to a table, a row per device."
+)
 @click.option(
     "--history",
     "history_path",
@@ -106,7 +108,7 @@ def command(
     to the first device are medians over the rounds, and are reliable even on a busy machine. CPU time includes all
     threads of the process.
     """
-    from ..bench_files import append_history, compare_with, read_history, write_csv
+    from ..bench_files import append_csv, append_history, compare_with, read_csv, read_history
     from ..inputs import InputChoice
     from ..measuring import Contender, measure
     from ..outfile import check_output
@@ -116,7 +118,8 @@ def command(
     from ..text import print_json, print_line
 
     for path in filter(None, (trace, costs_path, csv_path, history_path)):
-        check_output(path, force or path in (costs_path, history_path))  # which are merged and appended to
+        check_output(path, force or path in (costs_path, csv_path, history_path))  # which are merged and appended to
+    table = [] if csv_path is None or force else read_csv(csv_path)
     history = [] if history_path is None else read_history(history_path)
     session = Session(model, planning)
     session.state_sizes(InputChoice(**choice))
@@ -153,7 +156,7 @@ def command(
 
         count_all(session, targets, config, arrays, results if counted else None, trace, costs_path)
     if csv_path is not None:
-        write_csv(csv_path, results)
+        append_csv(csv_path, table, model, inputs, results)
     changes = None
     if history_path is not None:
         changes = compare_with(history, model, inputs, results)

@@ -125,7 +125,8 @@ class Data {
     this.run = run;
     if (!run) return;
     const measured = new Map(run.bytes);
-    this.valueBytes = this.valueBytes.map((size, i) => measured.get(this.valueNames[i]) ?? size);
+    const planned = this.valueBytes;
+    this.valueBytes = planned.map((size, i) => measured.get(this.valueNames[i]) ?? size);
     this.real = run.real;
     this.cpu = run.cpu;
     this.how = run.how;
@@ -136,11 +137,29 @@ class Data {
     run.spans.subgraph.forEach((subgraph, span) => {
       if (subgraph >= 0) this.ranOn[subgraph] = run.lanes[run.spans.lane[span]][0];
     });
+    if (this.valueBytes.some((size, i) => size !== planned[i])) this.countTransfers();
     this.timeOf = this.sizes.map((_, s) => {
       // A subgraph that runs with others, as one stage, has no span of its own.
       const span = this.spanOf.get(s), [total, counted] = this.sumOver(this.nodesOf(s), this.real);
       if (span !== undefined && (!counted || this.togetherWith(s)[1] === 1)) return run.spans.end[span] - run.spans.begin[span];
       return counted ? total : -1;
+    });
+  }
+
+  /** The received and sent bytes of each device, by the measured sizes of values. */
+  countTransfers() {
+    const received = this.devices.map(() => []), sent = this.devices.map(() => []);
+    for (let value = 0; value < this.valueNames.length; value++) {
+      const from = this.ranOn[this.valueSource[value]];
+      const to = new Set(this.readersOf(value).map((reader) => this.ranOn[reader]));
+      to.delete(from);
+      if (to.size) sent[from].push(value);
+      for (const device of to) received[device].push(value);
+    }
+    this.totals = this.devices.map((_, i) => {
+      const [nodes, subgraphs, weights] = this.totals[i] ?? [0, 0, 0];
+      const unknown = [...received[i], ...sent[i]].filter((value) => this.valueBytes[value] < 0).length;
+      return [nodes, subgraphs, weights, this.bytesOf(received[i]), this.bytesOf(sent[i]), unknown];
     });
   }
 
