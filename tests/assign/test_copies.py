@@ -66,6 +66,68 @@ def test_nodes_that_the_user_places_and_lists_without_units_have_no_copies() -> 
     assert {plan.num_nodes for plan in (pinned, grouped, annotated, without_units)} == {model.num_nodes}
 
 
+DSP = "HETERO:DSP_INT8,CPU"
+
+
+def test_the_smaller_value_passes_where_a_device_quantizes_alone(tmp_path: Path) -> None:
+    model = residual(2)
+    plan = CORE.plan(model, DSP)
+    assert {value.dtype for value in plan.values} == {"int8"}
+    assert plan.affinity["left0"] == plan.affinity["sum0"] == "DSP_INT8"
+    assert plan.affinity["conv0"] == plan.affinity["conv0_q"] == plan.affinity["shared1"] == "CPU"
+    assert plan.reasons["conv0_q"].endswith("DSP_INT8: its input is made on CPU and is larger than its result")
+    expected = CORE.compile_model(model, "CPU")(X)["y"]
+    plan.save(tmp_path / "plan.json")
+    for one in (plan, hetero.Plan.load(tmp_path / "plan.json")):
+        np.testing.assert_array_equal(CORE.compile_model(model, one)(X)["y"], expected)
+
+
+def test_nodes_that_stay_at_a_wide_cut() -> None:
+    model = residual()
+    assert CORE.plan(model, DSP, pins={"conv0_q": "DSP_INT8"}).affinity["conv0_q"] == "DSP_INT8"
+    grouped = CORE.plan(model, DSP, {"STAY_TOGETHER": [["conv0_q", "left0"]]})
+    assert grouped.affinity["conv0_q"] == grouped.affinity["left0"]
+    assert CORE.plan(model.with_affinity({"conv0_q": "DSP_INT8"}), DSP).affinity["conv0_q"] == "DSP_INT8"
+    # The float32 result of the Mish also passes to a Relu of the DSP, so its QuantizeLinear gains nothing elsewhere.
+    proto = onnx.load_from_string(model.to_bytes())
+    proto.graph.node.append(helper.make_node("Relu", ["mish0"], ["relu_y"], "relu"))
+    proto.graph.output.append(helper.make_empty_tensor_value_info("relu_y"))
+    read = CORE.plan(proto, DSP)
+    assert (read.affinity["relu"], read.affinity["mish0_q"]) == ("DSP_INT8", "DSP_INT8")
+    assert read.affinity["conv0_q"] == "CPU"
+
+
+@pytest.mark.parametrize("size", [24, "n"])
+def test_copies_without_known_sizes(size: int | str, tmp_path: Path) -> None:
+    (tmp_path / "any.toml").write_text(
+        """
+        name = "ANY"
+        runs_on = "CPU"
+        [ops]
+        Conv = {}
+        Add = {}
+        DequantizeLinear = {}
+        QuantizeLinear = {}
+        [[patterns]]
+        before = "DequantizeLinear"
+        chain = ["Conv|Add"]
+        after = "QuantizeLinear"
+        """
+    )
+    core = hetero.Core()
+    core.register_plugin("ANY", str(tmp_path / "any.toml"))
+    proto = onnx.load_from_string(residual().to_bytes())
+    del proto.graph.value_info[:]
+    proto.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "n"
+    if size != "n":
+        proto.graph.input[0].type.tensor_type.shape.dim[3].dim_value = 24
+    plan = core.plan(proto, "HETERO:ANY,CPU")
+    assert plan.affinity["shared0/mish0"] == "CPU"
+    assert {value.dtype for value in plan.values} == {"int8"}
+    expected = core.compile_model(proto, "CPU")(X)["y"]
+    np.testing.assert_array_equal(core.compile_model(proto, plan)(X)["y"], expected)
+
+
 def test_plans_of_other_models_and_edited_plans() -> None:
     model = residual()
     data = json.loads(CORE.plan(model, LIST).to_json())

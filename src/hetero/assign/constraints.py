@@ -29,6 +29,7 @@ from ..partition import Graph, Partition
 from ..partition.check import broken_rule
 from .affinity import Affinity, Origin, first_supporting, place
 from .assignment import Assignment
+from .copies import passing, wide_cuts
 from .costs.estimate import estimate_work
 from .memory.footprint import footprint
 from .memory.values import values_of
@@ -86,7 +87,8 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
         if not broken:
             split = _split(affinity.groups, assignment.affinity.device_of)
             if not split:
-                return assignment
+                by_priority = rules.objective is Objective.PRIORITY and has_units
+                return _with_narrow_cuts(answers, assignment, rules, limits, solve) if by_priority else assignment
             answers, assignment = _with_group_on_one_device(answers, split, assignment, solve)
             continue
         device = min(number for number, _, _ in broken)  # nodes go to later devices, whose subgraphs then grow
@@ -103,6 +105,31 @@ def assign_within_constraints(model: Model, affinity: Affinity, rules: Assignmen
             )
         answers.close()
         assignment = solve(answers.affinity())
+
+
+def _with_narrow_cuts(
+    answers: _Answers, assignment: Assignment, rules: AssignmentRules, limits: _SubgraphLimits, solve: Solve
+) -> Assignment:
+    """The assignment without the nodes of `wide_cuts`, if it satisfies the constraints and fewer bytes pass."""
+    for _ in range(_MOST_PASSES):
+        leaving = list(wide_cuts(assignment))
+        if not leaving:
+            break
+        tried = answers.copy()
+        for number, node, why in leaving:
+            tried.remove(number, np.array([node]), why)
+        tried.close()
+        try:
+            found = with_whole_units(solve(tried.affinity()), rules, tried)
+        except (InsufficientMemory, UnsupportedModel):
+            return assignment
+        is_valid = not any(True for _ in (*_incomplete(tried, found), *limits.broken(found)))
+        if not is_valid or _split(found.affinity.groups, found.affinity.device_of):
+            return assignment
+        if passing(found) >= passing(assignment) or found.partition.num_subgraphs > assignment.partition.num_subgraphs:
+            return assignment
+        answers, assignment = tried, found
+    return assignment
 
 
 def with_whole_units(assignment: Assignment, rules: AssignmentRules, answers: _Answers | None = None) -> Assignment:

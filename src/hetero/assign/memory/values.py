@@ -16,12 +16,22 @@ from ...model.types import ValueType, element_bits, onnx_dtype_of
 if TYPE_CHECKING:
     from ...model.model import Model
 
-__all__ = ["DEQUANTIZING", "Values", "bytes_of_type", "nodes_of", "passes_inside", "reads_of", "sized", "values_of"]
+__all__ = [
+    "DEQUANTIZING",
+    "QUANTIZING",
+    "Values",
+    "bytes_of_type",
+    "nodes_of",
+    "passes_inside",
+    "reads_of",
+    "sized",
+    "values_of",
+]
 
 _STRING = 8  # onnx.TensorProto.STRING
 _MAX_BYTES = 2**62  # larger sizes are clipped: more than any device has, and sums of many stay finite
 DEQUANTIZING = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-_QUANTIZING = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
+QUANTIZING = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
 _OPS_WITH_GRAPHS = ("If", "Loop", "Scan", "SequenceMap")
 
 
@@ -167,7 +177,7 @@ def sized(model: Model, units: Sequence[Sequence[NDArray[np.int32]]] = ()) -> Mo
 def _count_quantized(model: Model, size: NDArray[np.float64], is_output: NDArray[np.bool_]) -> None:
     """Change the bytes of constants that only a QuantizeLinear with constant inputs reads to those of its result, and
     those of the result to 0: devices hold only the result, which they compute when they compile the model."""
-    nodes = nodes_of(model, _QUANTIZING)
+    nodes = nodes_of(model, QUANTIZING)
     first = model.node_inputs.values[model.node_inputs.indptr[nodes]]
     for node in nodes[(first >= 0) & model.is_constant[first]].tolist():
         read, made = model.node_inputs[node], model.node_outputs[node]
