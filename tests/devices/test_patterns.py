@@ -322,10 +322,16 @@ def test_sizes_that_the_quantizer_leaves_open_are_inferred(tmp_path: Path) -> No
     plan = CORE.plan(model, "HETERO:GPU_FP16,CPU")
     assert plan.num_subgraphs == 1
     pinned = CORE.plan(model, "HETERO:GPU_FP16,CPU", pins={"right": "CPU"})
-    assert {key for key, name in pinned.affinity.items() if name == "CPU"} == {"right", "e"}  # e is its bound
+    quantizing = {"r_DequantizeLinear/right", "right_QuantizeLinear"}  # so that only int8 values pass
+    assert {key for key, name in pinned.affinity.items() if name == "CPU"} == {
+        "right",
+        "e",
+        *quantizing,
+    }  # e: its bound
     np.testing.assert_array_equal(CORE.compile_model(model, pinned)({"x": x})[0], expected)
     pinned = CORE.plan(model, "HETERO:GPU_FP16,CPU", pins={"left|right": "CPU"})
-    assert {key for key, name in pinned.affinity.items() if name == "CPU"} == {"left", "right", *"snmhe"}
+    quantizing = {"r_DequantizeLinear", "left_QuantizeLinear", "right_QuantizeLinear"}
+    assert {key for key, name in pinned.affinity.items() if name == "CPU"} == {"left", "right", *"snmhe", *quantizing}
     # Neither the model nor what is compiled from it depends on whether these sizes were inferred.
     assert model.type_of(model.value_id("left")).shape == declared
     for name in ("CPU", device):
