@@ -69,13 +69,15 @@ def test_nodes_that_the_user_places_and_lists_without_units_have_no_copies() -> 
 DSP = "HETERO:DSP_INT8,CPU"
 
 
-def test_the_smaller_value_passes_where_a_device_quantizes_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pins", [{}, {"op:Conv": "CPU"}])
+def test_the_smaller_value_passes_where_a_device_quantizes_alone(pins: dict[str, str], tmp_path: Path) -> None:
     model = residual(2)
-    plan = CORE.plan(model, DSP)
+    plan = CORE.plan(model, DSP, pins=pins)
     assert {value.dtype for value in plan.values} == {"int8"}
     assert plan.affinity["left0"] == plan.affinity["sum0"] == "DSP_INT8"
-    assert plan.affinity["conv0"] == plan.affinity["conv0_q"] == plan.affinity["shared1"] == "CPU"
-    assert plan.reasons["conv0_q"].endswith("DSP_INT8: its input is made on CPU and is larger than its result")
+    assert plan.affinity["mish0"] == plan.affinity["mish0_q"] == "CPU"
+    assert plan.affinity["conv0"] == plan.affinity["conv0_q"] == pins.get("op:Conv", "DSP_INT8")
+    assert plan.reasons["mish0_q"].endswith("DSP_INT8: its input is made on CPU and is larger than its result")
     expected = CORE.compile_model(model, "CPU")(X)["y"]
     plan.save(tmp_path / "plan.json")
     for one in (plan, hetero.Plan.load(tmp_path / "plan.json")):
@@ -83,16 +85,17 @@ def test_the_smaller_value_passes_where_a_device_quantizes_alone(tmp_path: Path)
 
 
 def test_nodes_that_stay_at_a_wide_cut() -> None:
-    model = residual()
-    assert CORE.plan(model, DSP, pins={"conv0_q": "DSP_INT8"}).affinity["conv0_q"] == "DSP_INT8"
-    grouped = CORE.plan(model, DSP, {"STAY_TOGETHER": [["conv0_q", "left0"]]})
+    model, pins = residual(), {"conv0": "CPU"}
+    assert CORE.plan(model, DSP, pins={**pins, "conv0_q": "DSP_INT8"}).affinity["conv0_q"] == "DSP_INT8"
+    grouped = CORE.plan(model, DSP, {"STAY_TOGETHER": [["conv0_q", "left0"]]}, pins=pins)
     assert grouped.affinity["conv0_q"] == grouped.affinity["left0"]
-    assert CORE.plan(model.with_affinity({"conv0_q": "DSP_INT8"}), DSP).affinity["conv0_q"] == "DSP_INT8"
+    stated = CORE.plan(model.with_affinity({"conv0_q": "DSP_INT8"}), DSP, pins=pins)
+    assert stated.affinity["conv0_q"] == "DSP_INT8"
     # The float32 result of the Mish also passes to a Relu of the DSP, so its QuantizeLinear gains nothing elsewhere.
     proto = onnx.load_from_string(model.to_bytes())
     proto.graph.node.append(helper.make_node("Relu", ["mish0"], ["relu_y"], "relu"))
     proto.graph.output.append(helper.make_empty_tensor_value_info("relu_y"))
-    read = CORE.plan(proto, DSP)
+    read = CORE.plan(proto, DSP, pins=pins)
     assert (read.affinity["relu"], read.affinity["mish0_q"]) == ("DSP_INT8", "DSP_INT8")
     assert read.affinity["conv0_q"] == "CPU"
 

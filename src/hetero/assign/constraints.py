@@ -147,11 +147,12 @@ def with_whole_units(assignment: Assignment, rules: AssignmentRules, answers: _A
     for number, nodes in lost:
         is_lost = np.zeros(graph.num_nodes, np.bool_)
         is_lost[nodes] = True
+        is_movable = is_lost | _members([unit for unit in answers.units[number] if len(unit) == 1], graph.num_nodes)
         units = [unit for unit in answers.units[number] if is_lost[unit].any() and (device_of[unit] == number).all()]
         for unit in sorted(units, key=lambda unit: int(unit.max())):
             for part in np.unique(subgraph_of[unit]).tolist():
                 moving = unit[subgraph_of[unit] != part]
-                if len(moving) and is_lost[moving].all() and _may_move(graph, subgraph_of, moving, part):
+                if len(moving) and is_movable[moving].all() and _may_move(graph, subgraph_of, moving, part):
                     subgraph_of[moving] = part
                     break
     kept, numbers = np.unique(subgraph_of, return_inverse=True)

@@ -130,8 +130,8 @@ def wide_cuts(assignment: Assignment) -> Iterator[tuple[int, int, str]]:
         other = int(device_of[readers[0]])
         if other == device_of[node] or not mask[other, node] or made in model.output_ids or model.is_constant[source]:
             continue
-        maker = [one for one in [int(model.producer[source])] if one >= 0]
-        if model.graph.predecessors(node).tolist() == maker and 0 < _bits(model, source) < _bits(model, made):
+        makers = [one for one in [int(model.producer[source])] if one >= 0]
+        if model.graph.predecessors(node).tolist() == makers and 0 < _bits(model, source) < _bits(model, made):
             yield (
                 int(device_of[node]),
                 node,

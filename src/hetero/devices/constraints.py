@@ -82,6 +82,8 @@ def _violation(model: Model, node: NodeView, constraints: OpConstraints, is_fixe
         attributes = node.attributes
         for name, allowed in constraints.attributes.items():
             actual = _attribute(name, attributes, schema, allowed)
+            if actual is None and name == "kernel_shape":
+                actual = _shape_of_weights(model, node)
             if actual not in allowed:
                 required = " or ".join(map(str, allowed))
                 return f"{name} = {required}, found {'none' if actual is None else actual}"
@@ -198,6 +200,15 @@ def _attribute(
     implied = {"strides": 1, "dilations": 1, "pads": 0}.get(name)
     length = next((len(item) for item in allowed if isinstance(item, tuple)), 0)
     return None if implied is None else (implied,) * length
+
+
+def _shape_of_weights(model: Model, node: NodeView) -> tuple[int | str | None, ...] | None:
+    """The size of a convolution's kernel without the attribute; None if it is not known, and for other operators."""
+    place = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}.get(node.op_type)
+    if place is None or len(node.inputs) <= place or not node.inputs[place]:
+        return None
+    shape = model.type_of(model.value_id(node.inputs[place])).shape
+    return None if shape is None else shape[2:]
 
 
 def _plain(value: Any) -> Any:
