@@ -45,8 +45,12 @@ def leaf_weights(
 
 
 def compare(model: Any, xs: list[Array], rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    """On CPU, and few rows also on TEMPLATE, which walks in Python."""
     nonempty = [x for x in xs if len(x)]
-    for found, expected in zip(on_cpu(model, *nonempty), on_onnxruntime(model, *nonempty), strict=True):
+    wanted = on_onnxruntime(model, *nonempty)
+    template = Core().compile_model(Core().read_model(model), "TEMPLATE")
+    walked = [(list(template(x).values()), results) for x, results in zip(nonempty, wanted, strict=True) if len(x) < 10]
+    for found, expected in [*zip(on_cpu(model, *nonempty), wanted, strict=True), *walked]:
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype
             if other.dtype.kind == "f":
@@ -147,6 +151,27 @@ def test_two_classes_with_weights_of_one(column: int, low: float, base: list[flo
             on_cpu(model)
     else:
         compare(model, inputs(rng, 3, "float32"), atol=PROBIT_ERROR if transform == "PROBIT" else 1e-6)
+
+
+@pytest.mark.parametrize("order", [[4, 3, 1, 2, 0], [1, 0, 2, 3, 4]])
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_the_root_is_the_node_without_a_parent(device: str, order: list[int]) -> None:
+    """onnxruntime starts at the first node."""
+    nodes = {
+        "nodes_treeids": [0] * 5,
+        "nodes_nodeids": [0, 1, 2, 3, 4],
+        "nodes_featureids": [0, 1, 0, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF", "LEAF", "LEAF"],
+        "nodes_values": [0.5, -0.5, 0.0, 0.0, 0.0],
+        "nodes_truenodeids": [1, 2, 0, 0, 0],
+        "nodes_falsenodeids": [4, 3, 0, 0, 0],
+    }
+    moved = {name: [values[at] for at in order] for name, values in nodes.items()}
+    x = np.array([[0, -1], [0, 0], [1, 0], [np.nan, 0], [0, np.nan]], np.float32)
+    model = ml_model("TreeEnsembleRegressor", x, n_targets=1, target_treeids=[0] * 3, target_nodeids=[2, 3, 4],
+                     target_ids=[0] * 3, target_weights=[1.0, 2.0, 3.0], **moved)  # fmt: skip
+    (y,) = Core().compile_model(Core().read_model(model), device)(x).values()
+    np.testing.assert_array_equal(y.ravel(), [1, 2, 3, 3, 2])
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)

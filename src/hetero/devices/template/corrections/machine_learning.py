@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ __all__ = ["CORRECTIONS"]
 UpstreamLinearClassifier: Any = load_op("ai.onnx.ml", "LinearClassifier", None)
 UpstreamSVMRegressor: Any = load_op("ai.onnx.ml", "SVMRegressor", None)
 UpstreamTreeEnsembleClassifier: Any = load_op("ai.onnx.ml", "TreeEnsembleClassifier", None)
-UpstreamTreeEnsembleRegressor: Any = load_op("ai.onnx.ml", "TreeEnsembleRegressor", None)
 
 
 class _MlOperator(OpRun):
@@ -263,40 +263,99 @@ class SVMRegressor(UpstreamSVMRegressor):  # type: ignore[misc]
         return _transformed(scores, post_transform)
 
 
+_TESTS: dict[str, Callable[[float, float], bool]] = {
+    "BRANCH_LEQ": operator.le,
+    "BRANCH_LT": operator.lt,
+    "BRANCH_GTE": operator.ge,
+    "BRANCH_GT": operator.gt,
+    "BRANCH_EQ": operator.eq,
+    "BRANCH_NEQ": operator.ne,
+}
+
+
+def _tree_scores(
+    x: np.ndarray, kind: str, targets: int, attributes: Mapping[str, Any], aggregate: str = "SUM"
+) -> np.ndarray:
+    """The combined weights of the leaves that each row reaches, plus base values: [rows, targets]. ``kind``: the prefix
+    of the attributes of leaf weights. A tree's root is its node without a parent."""
+
+    def given(name: str) -> list[Any]:
+        tensor = attributes.get(f"{name}_as_tensor")
+        return list(attributes.get(name) or () if tensor is None else tensor)
+
+    nodes = list(zip(given("nodes_treeids"), given("nodes_nodeids"), strict=True))
+    modes, features, values = (given(f"nodes_{name}") for name in ("modes", "featureids", "values"))
+    children = list(zip(given("nodes_falsenodeids"), given("nodes_truenodeids"), strict=True))
+    tracks = given("nodes_missing_value_tracks_true") or [0] * len(nodes)
+    place = {node: at for at, node in enumerate(nodes)}
+    inner = [at for at, mode in enumerate(modes) if mode != "LEAF"]
+    with_parent = {(nodes[at][0], child) for at in inner for child in children[at]}
+    roots = [at for at, node in enumerate(nodes) if node not in with_parent]
+    weights: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    names = ("treeids", "nodeids", "ids", "weights")
+    for tree, node, target, weight in zip(*(given(f"{kind}_{name}") for name in names), strict=True):
+        weights.setdefault((tree, node), []).append((target, float(weight)))
+    combine = {"MIN": min, "MAX": max}.get(aggregate, sum)
+    x = np.atleast_2d(x if x.dtype == np.float64 else x.astype(np.float32))
+    made = np.zeros((len(x), targets))
+    for row, scores in zip(x, made, strict=True):
+        found: dict[int, list[float]] = {}
+        for at in roots:
+            for _ in nodes:  # no more steps than nodes, so that cycles end
+                if modes[at] == "LEAF":
+                    break
+                value = float(row[features[at]])
+                test = _TESTS[modes[at]](value, float(values[at])) or (np.isnan(value) and tracks[at] != 0)
+                at = place[nodes[at][0], children[at][bool(test)]]
+            else:
+                raise ValueError(f"tree {nodes[at][0]} has a cycle")
+            for target, weight in weights.get(nodes[at], ()):
+                found.setdefault(target, []).append(weight)
+        for target, each in found.items():
+            scores[target] = combine(each) / (len(roots) if aggregate == "AVERAGE" else 1)
+    base = given("base_values")
+    return made + np.array(base, np.float64) if base else made
+
+
 class TreeEnsembleClassifier(UpstreamTreeEnsembleClassifier):  # type: ignore[misc]
-    # Where two classes share one score, onnxruntime, and so this, applies no softmax to it and its complement.
+    # onnx.reference fails on NaN unless the nodes state where it goes, on leaves without weights, and takes the first
+    # node of a tree as its root. Where only one of two classes has weights, it ignores their signs, and the class if it
+    # is the second; converters write such models for onnxruntime, whose labels are those of the trained library.
 
     def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray, np.ndarray]:
-        labels = attributes.get("classlabels_strings") or attributes.get("classlabels_int64s") or ()
-        shares = len(labels) == 2 and len(set(attributes.get("class_ids") or ())) == 1
-        made: tuple[np.ndarray, np.ndarray] = super()._run(
-            x,
-            post_transform="NONE" if shares and post_transform.startswith("SOFTMAX") else post_transform,
-            **attributes,
-        )
-        return made
+        strings, ids = attributes.get("classlabels_strings"), attributes.get("class_ids") or ()
+        labels = np.array(strings or attributes.get("classlabels_int64s") or (), object if strings else np.int64)
+        if len(labels) < 2:
+            made: tuple[np.ndarray, np.ndarray] = super()._run(x, post_transform=post_transform, **attributes)
+            return made
+        if len(labels) > 2 or len(set(ids)) != 1:
+            scores = _tree_scores(x, "class", len(labels), attributes)
+            return labels[scores.argmax(axis=1)], *_transformed(scores, post_transform)
+        score = _tree_scores(x, "class", 1, {**attributes, "class_ids": [0] * len(ids)})
+        tensor = attributes.get("class_weights_as_tensor")
+        positive = bool((np.array(attributes["class_weights"] if tensor is None else tensor) >= 0).all())
+        label = labels[(score[:, 0] > (0.5 if positive else 0.0)).astype(int)]
+        if ids[0] == 1:
+            return label, *_transformed(np.hstack([np.zeros_like(score), score]), post_transform)
+        first = 1 - score if positive and post_transform != "LOGISTIC" else -score
+        transform = "NONE" if post_transform.startswith("SOFTMAX") else post_transform
+        return label, *_transformed(np.hstack([first, score]), transform)
 
 
-class TreeEnsembleRegressor(UpstreamTreeEnsembleRegressor):  # type: ignore[misc]
+class TreeEnsembleRegressor(_MlOperator):
     # onnx.reference sums in the type of the input, so it rounds each leaf's weight if that is an integer. The least and
-    # the largest of no leaves is the end of the type there. Compared with onnxruntime.
+    # the largest of no leaves is the end of the type there. As for classifiers, it fails on NaN. Compared with
+    # onnxruntime.
 
     def _run(
         self,
         x: np.ndarray,
+        n_targets: int = 0,
         post_transform: str = "NONE",
         aggregate_function: str = "SUM",
-        base_values: Sequence[float] | None = None,
         **attributes: Any,
     ) -> tuple[np.ndarray]:
-        x = x.astype(np.result_type(x.dtype, np.float32))
-        (scores,) = super()._run(x, post_transform="NONE", aggregate_function=aggregate_function, **attributes)
-        if aggregate_function in ("MIN", "MAX"):
-            limits = np.finfo(scores.dtype)
-            scores[scores == (limits.max if aggregate_function == "MIN" else limits.min)] = 0
-        if base_values is not None:
-            scores += np.array(base_values, scores.dtype)
-        return _transformed(scores, post_transform)
+        return _transformed(_tree_scores(x, "target", n_targets, attributes, aggregate_function), post_transform)
 
 
 class SVMClassifier(_MlOperator):
