@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+import hetero
 from hetero.devices.template import create_plugin
 from hetero.errors import InferenceError, UnsupportedModel
 from hetero.model.read import read_model
@@ -679,3 +680,94 @@ def test_products_of_nan_do_not_broadcast() -> None:
     compiled = create_plugin().compile_model(read_model(model), {})
     with pytest.raises(InferenceError, match="MatMul"):
         compiled({"a": np.full((1, 25), np.nan, np.float32), "b": np.ones((1, 1), np.float32)})
+
+
+# -- parameters that contradict an operator's definition ---------------------------------------------------------------
+
+BYTES, SIGNED = np.ones((3, 4), np.uint8), np.ones((4, 5), np.int8)
+ONE, ZERO = np.float32(0.5), np.uint8(0)
+TREE = {
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [0, 0, 0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_values": [0.0, 0.0, 0.0],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+    "n_targets": 1,
+    "target_treeids": [0, 0],
+    "target_nodeids": [1, 2],
+    "target_ids": [0, 0],
+    "target_weights": [1.0, 2.0],
+}
+NBITS = {"K": 32, "N": 2, "bits": 4, "block_size": 32}
+ROWS = np.ones((3, 4), np.float32)
+MAPS = ("ai.onnx.ml", "ZipMap", {"x": ROWS[:, :2]})
+CONTRADICTIONS: dict[str, tuple[tuple[str, str, dict[str, Any]], dict[str, Any], str]] = {
+    "scale of 0": (("", "QuantizeLinear", {"x": ROWS, "s": ONE * 0, "z": ZERO}), {}, "y_scale = 0.0"),
+    "scale of NaN": (("", "DequantizeLinear", {"x": BYTES, "s": ONE * np.nan, "z": ZERO}), {}, "x_scale = nan"),
+    "negative scale": (
+        ("com.microsoft", "QLinearSigmoid", {"x": BYTES, "xs": -ONE, "xz": ZERO, "ys": ONE, "yz": ZERO}),
+        {},
+        "X_scale = -0.5",
+    ),
+    "zero point of another type": (
+        ("", "MatMulInteger", {"x": BYTES, "b": SIGNED, "az": np.int8(0), "bz": np.int8(0)}),
+        {},
+        "a_zero_point of type int8",
+    ),
+    "packed weights too short": (
+        ("com.microsoft", "MatMulNBits", {"x": np.ones((1, 32), np.float32), "b": np.ones((2, 1, 15), np.uint8),
+                                          "s": np.ones(2, np.float32)}),
+        NBITS,
+        "input B of shape",
+    ),
+    "block size": (
+        ("com.microsoft", "MatMulNBits", {"x": np.ones((1, 32), np.float32), "b": np.ones((2, 1, 16), np.uint8),
+                                          "s": np.ones(2, np.float32)}),
+        NBITS | {"block_size": 24},
+        "block_size = 24",
+    ),
+    "missing child": (
+        ("ai.onnx.ml", "TreeEnsembleRegressor", {"x": ROWS}), TREE | {"nodes_truenodeids": [7, 0, 0]}, "the child 7"
+    ),
+    "cycle": (
+        ("ai.onnx.ml", "TreeEnsembleRegressor", {"x": ROWS}),
+        TREE | {"nodes_truenodeids": [0, 0, 0]},
+        "its own descendant",
+    ),
+    "class counts": (MAPS, {"classlabels_int64s": [1, 2, 3]}, "2 columns with 3 class labels"),
+    "not UTF-8": (MAPS, {"classlabels_strings": [b"\xff", b"b"]}, "attribute classlabels_strings has bytes"),
+}  # fmt: skip
+
+
+def contradictory(node: tuple[str, str, dict[str, Any]], attributes: dict[str, Any]) -> onnx.ModelProto:
+    """One node whose first operand is an input and the others are constants."""
+    domain, op, operands = node
+    x = operands["x"]
+    graph = helper.make_graph(
+        [helper.make_node(op, list(operands), ["y"], name="node", domain=domain, **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in operands.items() if name != "x"],
+    )
+    opsets = [helper.make_opsetid(*each) for each in (("", 17), ("com.microsoft", 1), ("ai.onnx.ml", 3))]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "HETERO:CPU,TEMPLATE"])
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions_are_refused_when_compiling(name: str, device: str) -> None:
+    node, attributes, reason = CONTRADICTIONS[name]
+    with pytest.raises(UnsupportedModel, match="'node'") as caught:
+        hetero.compile(contradictory(node, attributes), device)
+    assert reason in caught.value.unsupported["node"]["TEMPLATE"]
+
+
+def test_a_custom_operator_may_replace_a_checked_one() -> None:
+    node, _, _ = CONTRADICTIONS["negative scale"]
+    core = hetero.Core()
+    core.add_extension(hetero.CustomOp("QLinearSigmoid", "com.microsoft", function=lambda x, *_: x), "TEMPLATE")
+    (y,) = core.compile_model(contradictory(node, {}), "TEMPLATE")({"x": BYTES}).values()
+    np.testing.assert_array_equal(y, BYTES)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ __all__ = [
     "OPERATORS",
     "STRING",
     "Append",
+    "Contradiction",
     "ExaminedNode",
     "Lowering",
     "Nested",
@@ -53,6 +54,8 @@ __all__ = [
     "Operator",
     "Result",
     "Types",
+    "contradicting",
+    "contradictions",
     "dtype_trouble",
     "examine",
     "forms_of",
@@ -238,6 +241,68 @@ def load_all() -> None:
 
 def find(op_type: str, opset: int) -> Operator | None:
     return next((entry for entry in forms_of(op_type) if entry.since <= opset <= entry.until), None)
+
+
+class Contradiction(str):
+    """A reason of `Operator.check` that holds for every device: the node contradicts its operator's definition."""
+
+    __slots__ = ()
+
+
+P = ParamSpec("P")
+
+
+def contradicting(check: Callable[P, str | None]) -> Callable[P, str | None]:
+    """Mark all reasons that ``check`` returns as `Contradiction`."""
+
+    @functools.wraps(check)
+    def marked(*arguments: P.args, **named: P.kwargs) -> str | None:
+        reason = check(*arguments, **named)
+        return None if reason is None else Contradiction(reason)
+
+    return marked
+
+
+def contradictions(model: Model) -> dict[int, str]:
+    """Why nodes contradict the definitions of their operators, by index: quantized operators, those of onnxruntime and
+    of ai.onnx.ml. Nodes that the CPU rejects for another reason are not checked."""
+    checked = {
+        number: forms
+        for number, name in enumerate(model.op_types)
+        if name.startswith(("ai.onnx.ml::", "com.microsoft::")) or "Linear" in name or name.endswith("Integer")
+        if (forms := _checked_forms(model, name))
+    }
+    types, found = Types(model), {}
+    for index in np.flatnonzero(np.isin(model.op_type_of, list(checked))).tolist():
+        number = int(model.op_type_of[index])
+        view = ExaminedNode(model, index, types)
+        for entry in checked[number]:
+            trouble = _attribute_trouble(model.op_types[number], entry, view.stored_attributes)
+            trouble = trouble or _input_trouble(model, entry, model.node_inputs[index].tolist(), types)
+            if trouble is None and isinstance(reason := _examined(model, view, entry), Contradiction):
+                found[index] = reason
+    return found
+
+
+def _examined(model: Model, view: ExaminedNode, entry: Operator) -> str | None:
+    reason = entry.check(model, view) if entry.check is not None else None
+    if reason is None and entry.host is not None:
+        try:
+            entry.host(Node(view.op_type, entry.since, view.stored_attributes, 1))
+        except (UnicodeDecodeError, HeteroError) as error:
+            return Contradiction(error) if isinstance(error.__cause__ or error, UnicodeDecodeError) else str(error)
+    return reason
+
+
+def _checked_forms(model: Model, op_type: str) -> list[Operator]:
+    if _split(op_type) in model.functions:
+        return []
+    name, opset = ALIASES.get(op_type) or (op_type, model.opsets.get(_split(op_type)[0], 0))
+    kernels = forms_of(name)
+    for module in LATER_HOSTED:
+        importlib.import_module(module)
+    forms = (*kernels, *HOSTED.get(name, ()))
+    return [entry for entry in forms if entry.since <= opset <= entry.until and (entry.check or entry.host)]
 
 
 class NodePlan:

@@ -70,12 +70,19 @@ class TemplatePlugin(Plugin):
         from .resolve import refusal
 
         scope = _scope(model, self._custom_ops)
-        reasons = {}
+        reasons = self._contradictions(model)
         for index, node in enumerate(model.nodes):
             reason = refusal(node.proto(), scope) or _custom_mismatch(model, index, self._custom_ops)
             if reason:
                 reasons[index] = reason
         return Support.from_reasons(model.num_nodes, reasons)
+
+    def _contradictions(self, model: Model) -> dict[int, str]:
+        """Parameters that contradict an operator's definition, as the CPU rejects them. Results would mean nothing."""
+        from ..cpu.registry import contradictions
+
+        found = contradictions(model)
+        return {index: reason for index, reason in found.items() if not _is_custom(model, index, self._custom_ops)}
 
     def compile_model(
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
@@ -169,6 +176,11 @@ class TemplateRunner:
             ProfileRow(step.key, EXECUTED, step.op_type, "reference", real / 1000, cpu / 1000)
             for step, (real, cpu) in zip(self._program.steps, self._times, strict=False)
         )
+
+
+def _is_custom(model: Model, index: int, ops: CustomOps) -> bool:
+    domain, custom, op_type = model.op_types[int(model.op_type_of[index])].rpartition("::")
+    return bool(custom) and bool(ops) and not isinstance(ops.find(domain, op_type, model.opsets.get(domain)), str)
 
 
 def _custom_mismatch(model: Model, index: int, ops: CustomOps) -> str | None:

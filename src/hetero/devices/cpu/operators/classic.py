@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ....errors import InferenceError
 from ....model.constants import array_of
 from ....model.types import dtype_of
-from ..registry import FLOATS, NUMBERS, Node, operator, stated_shape
+from ..registry import FLOATS, NUMBERS, Contradiction, Node, contradicting, operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _required, binary, cast, unary_code
 from .network import reduced
@@ -56,6 +56,7 @@ def _columns(context: Context, node: Node, name: str, default: float, x: Value) 
     return context.constant(numbers)
 
 
+@contradicting
 def _columns_trouble(model: Model, view: NodeView, *names: str) -> str | None:
     """Why attributes with one number, or one for each column, do not fit the columns that the model states."""
     columns = stated_columns(model, view)
@@ -128,6 +129,7 @@ def _imputer(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     return [context.call("where", [missing, values, x], x.shape, x.dtype)]
 
 
+@contradicting
 def _extractor_refusal(model: Model, view: NodeView) -> str | None:
     columns, places = stated_columns(model, view), model.node_inputs[view.index].tolist()[1]
     if columns is None or places < 0 or not model.is_constant[places]:
@@ -160,7 +162,7 @@ def _array_feature_extractor(context: Context, node: Node, inputs: Sequence[Valu
 def _vectorizer_refusal(model: Model, view: NodeView) -> str | None:
     sizes = view.attributes.get("inputdimensions", ())
     if len(sizes) != len(view.inputs):
-        return f"FeatureVectorizer of {len(view.inputs)} inputs with {len(sizes)} inputdimensions"
+        return Contradiction(f"FeatureVectorizer of {len(view.inputs)} inputs with {len(sizes)} inputdimensions")
     for at, (value, size) in enumerate(zip(model.node_inputs[view.index].tolist(), sizes, strict=True)):
         shape = stated_shape(model, value)
         if shape and isinstance(shape[-1], int) and shape[-1] != size:
@@ -318,6 +320,7 @@ def _linear(context: Context, node: Node, x: Value, rows: int) -> Value:
     return context.call("gemm", [x, weights, bias, None], (m, rows), x.dtype, ints, [1.0, 1.0, 0.0, 0.0])
 
 
+@contradicting
 def _linear_trouble(model: Model, view: NodeView, rows: int) -> str | None:
     coefficients, intercepts = view.attributes.get("coefficients", ()), view.attributes.get("intercepts", ())
     columns = stated_columns(model, view)
@@ -335,7 +338,7 @@ def _linear_trouble(model: Model, view: NodeView, rows: int) -> str | None:
 def _linear_regressor_refusal(model: Model, view: NodeView) -> str | None:
     targets, transform = view.attributes.get("targets", 1), view.attributes.get("post_transform", b"NONE")
     if targets < 1:
-        return f"LinearRegressor with targets = {targets}"
+        return Contradiction(f"LinearRegressor with targets = {targets}")
     if targets == 1 and transform not in (b"NONE", b"PROBIT"):  # onnxruntime does not apply it
         return f"LinearRegressor of one target with post_transform {transform.decode()}"
     return _linear_trouble(model, view, targets)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...._hosted import maps
 from ....errors import InferenceError
-from ..registry import NOT_TENSOR, Node, hosted
+from ..registry import NOT_TENSOR, Node, contradicting, hosted
 from .scores import stated_columns
 from .strings import texts
 
@@ -22,6 +22,7 @@ _LABELS = {"classlabels_int64s": None, "classlabels_strings": None}
 _MOST_ENTRIES = 1 << 26  # of a row that a map becomes
 
 
+@contradicting
 def _zip_map_refusal(model: Model, view: NodeView) -> str | None:
     labels = view.attributes.get("classlabels_int64s", ()) or view.attributes.get("classlabels_strings", ())
     columns = stated_columns(model, view)

@@ -20,7 +20,7 @@ from .... import _kernels
 from ...._sizes import ask
 from ....errors import InferenceError
 from ..qdq.schemes import MAX_SCALE, is_plain
-from ..registry import F32, INDICES, Node, NodePlan, Operator, stated_shape
+from ..registry import F32, INDICES, Contradiction, Node, NodePlan, Operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast
 from .onnxruntime import _contrib
@@ -111,7 +111,7 @@ def _wrong_constant(model: Model, value: int, name: str, size: int) -> str | Non
     if shape is None or math.prod(shape) == size:  # type: ignore[arg-type]
         return None
     found = f"input {name} of shape {list(shape)}"
-    return f"MatMulNBits whose {found} does not have {size} elements, as K, N, bits and block_size state"
+    return Contradiction(f"MatMulNBits whose {found} does not have {size} elements, as K, N, bits and block_size state")
 
 
 def _nbits_refusal(model: Model, view: NodeView) -> str | None:
@@ -119,9 +119,10 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
     if bits not in (4, 8):
         return f"MatMulNBits with bits = {bits}; kernels support 4 and 8"
     if block < 16 or block & (block - 1) or block > _MAX_BLOCK:
-        return f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 to {_MAX_BLOCK}"
+        reason = f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 to {_MAX_BLOCK}"
+        return reason if block > _MAX_BLOCK else Contradiction(reason)
     if min(k, n) < 1:
-        return f"MatMulNBits with K = {k} and N = {n}; both must be positive"
+        return Contradiction(f"MatMulNBits with K = {k} and N = {n}; both must be positive")
     blocks = -(-k // block)
     sizes = {"B": n * blocks * block * bits // 8, "scales": n * blocks, "zero_points": n * -(-blocks * bits // 8)}
     for value, (name, size) in zip(model.node_inputs[view.index].tolist()[1:4], sizes.items(), strict=False):
@@ -131,12 +132,14 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
     for value in model.node_inputs[view.index].tolist()[5:6]:
         bias = model.constant_type(value).shape if value >= 0 and model.is_constant[value] else None
         if bias is not None and tuple(bias) != (n,):
-            return f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
+            return Contradiction(
+                f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
+            )
     if not np.isfinite(model.constant(model.node_inputs[view.index].tolist()[2], aligned=False)).all():
-        return "MatMulNBits whose input scales has a number that is not finite"
+        return Contradiction("MatMulNBits whose input scales has a number that is not finite")
     shape = stated_shape(model, int(model.node_inputs[view.index][0]))
     if shape and isinstance(shape[-1], int) and shape[-1] != k:
-        return f"MatMulNBits whose input A has {shape[-1]} columns; expected K = {k}"
+        return Contradiction(f"MatMulNBits whose input A has {shape[-1]} columns; expected K = {k}")
     return None
 
 
@@ -331,7 +334,7 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     attributes = view.attributes
     bits, block = attributes.get("bits", 4), attributes.get("block_size", 128)
     if block < 16 or block & (block - 1):
-        return f"GatherBlockQuantized with block_size = {block}; it must be a power of 2 from 16 on"
+        return Contradiction(f"GatherBlockQuantized with block_size = {block}; it must be a power of 2 from 16 on")
     if attributes.get("gather_axis", 0) != 0:
         return f"GatherBlockQuantized with gather_axis = {attributes['gather_axis']}; kernels support 0"
     data, _, scales, *rest = model.node_inputs[view.index].tolist()
@@ -345,20 +348,24 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
         return f"GatherBlockQuantized with bits = {bits}; kernels support 4 and 8"
     rank = len(kind.shape)
     axis = attributes.get("quantize_axis", 1)
+    if not -rank <= axis < rank:
+        return Contradiction(f"GatherBlockQuantized with quantize_axis = {axis} of data of rank {rank}")
     if axis not in (rank - 1, -1):
         return f"GatherBlockQuantized with quantize_axis = {axis}; kernels support the last axis"
     *rows, width = (int(size) for size in kind.shape)  # type: ignore[arg-type]
     width *= 8 // bits if kind.dtype == _BYTE else 1
     blocks = -(-width // block)
     if factors.shape != (*rows, blocks):
-        return f"GatherBlockQuantized whose scales do not have shape {[*rows, blocks]}, as data and block_size state"
+        return Contradiction(
+            f"GatherBlockQuantized whose scales do not have shape {[*rows, blocks]}, as data and block_size state"
+        )
     if not np.isfinite(model.constant(scales, aligned=False)).all():
-        return "GatherBlockQuantized whose input scales has a number that is not finite"
+        return Contradiction("GatherBlockQuantized whose input scales has a number that is not finite")
     if rest and rest[0] >= 0:
         per_byte = 8 // bits if kind.dtype == _BYTE else 1
         shape = model.constant_type(rest[0]).shape
         if shape != (*rows, -(-blocks // per_byte)):
-            return (
+            return Contradiction(
                 f"GatherBlockQuantized whose zero_points have shape {shape} for scales of shape {list(factors.shape)}"
             )
     return None

@@ -16,7 +16,7 @@ import numpy as np
 from ...._sizes import ask
 from ....errors import InferenceError
 from ..qdq.schemes import table
-from ..registry import F32, Node
+from ..registry import F32, Node, contradicting
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
 from .movement import axis_of, lines_of, transposed
@@ -475,6 +475,7 @@ def _lstm_refusal(model: Model, view: ExaminedNode) -> str | None:
     return _lstm_trouble(model, view) or _lstm_parameters(model, view)
 
 
+@contradicting
 def _lstm_trouble(model: Model, view: NodeView) -> str | None:
     """Why constants do not fit each other. W and R are [directions, features, 4 * hidden]."""
     _, w, r, bias, _, _, _, _, w_scale, w_zero, r_scale, r_zero = constants(model, view, 12)

@@ -32,7 +32,7 @@ from .... import _kernels
 from ...._sizes import ask
 from ....errors import InferenceError
 from ....model.types import dtype_of
-from ..registry import F32, Node, operator, stated_shape
+from ..registry import F32, Contradiction, Node, contradicting, operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast
 from .movement import axis_of, expanded, strided, strides_of, transposed
@@ -113,6 +113,7 @@ def _scale_refusal(
     positive unless ``any_sign``."""
     expected = ("" if any_sign else "positive ") + ("numbers" if infinite else "finite numbers")
 
+    @contradicting
     def check(model: Model, view: NodeView) -> str | None:
         inputs = model.node_inputs[view.index].tolist()
         for name, position in positions.items():
@@ -140,6 +141,7 @@ class Quantized:
     zero: int
     single: bool = True
 
+    @contradicting
     def trouble(self, model: Model, view: ExaminedNode) -> str | None:
         """Why the parameters do not fit the tensor, as far as it is known."""
         inputs = model.node_inputs[view.index].tolist()
@@ -185,12 +187,13 @@ def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callabl
         if dtype.name not in made:
             return f"{view.op_type} to {dtype.name}"
         if view.attributes.get("block_size", 0) < 0:
-            return f"{view.op_type} with a negative block_size"
+            return Contradiction(f"{view.op_type} with a negative block_size")
         return check_scales(model, view) or _scheme_trouble(model, view)
 
     return check
 
 
+@contradicting
 def _scheme_trouble(model: Model, view: ExaminedNode) -> str | None:
     """Why constant operands of (De)QuantizeLinear do not fit each other, or an input whose shape the model states. The
     others are checked when they are known."""
@@ -420,6 +423,7 @@ def _integer_product(
     return requantization.of(context, made) if requantization is not None and is_separate else made
 
 
+@contradicting
 def columns_trouble(view: NodeView, columns: int | None, **parameters: Value | None) -> str | None:
     """Why constant parameters of the columns of a matrix do not fit it. ``columns``: None if they are not known."""
     for name, value in parameters.items():
@@ -475,6 +479,7 @@ def _matmul_refusal(model: Model, view: ExaminedNode) -> str | None:
     )
 
 
+@contradicting
 def _rows_trouble(model: Model, view: NodeView, **parameters: Value | None) -> str | None:
     """Why constant vectors of parameters of the rows of a matrix do not fit it, if the model states its rows."""
     shape = stated_shape(model, int(model.node_inputs[view.index][0]))
@@ -643,6 +648,7 @@ def _is_depthwise(x: Value, weights: Value, ints: Sequence[int]) -> bool:
 _conv_integer_parameters = parameter_refusal(Quantized("x", 0, None, 2), Quantized("w", 1, None, 3, single=False))
 
 
+@contradicting
 def _outputs_trouble(view: NodeView, w: Value | None, **parameters: Value | None) -> str | None:
     """Why constant parameters of the output channels of constant weights do not fit them."""
     if w is None or not w.rank:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InferenceError
-from ..registry import stated_shape
+from ..registry import Contradiction, stated_shape
 from ..values import Context, Value
 from .elementwise import binary, cast, unary, unary_code
 from .network import reduced
@@ -45,12 +45,12 @@ def class_labels(attributes: Mapping[str, Any], integers: str) -> NDArray[Any] |
     if not strings:
         return np.array(attributes.get(integers, ()), np.int64)
     if attributes.get(integers):
-        return f"attributes classlabels_strings and {integers} are both given"
+        return Contradiction(f"attributes classlabels_strings and {integers} are both given")
     table = np.empty(len(strings), object)
     try:
         table[:] = [label.decode() for label in strings]
     except UnicodeDecodeError as error:
-        return f"attribute classlabels_strings has bytes that are not UTF-8: {error}"
+        return Contradiction(f"attribute classlabels_strings has bytes that are not UTF-8: {error}")
     return table
 
 

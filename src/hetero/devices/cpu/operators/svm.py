@@ -13,7 +13,7 @@ import numpy as np
 
 from .... import _kernels
 from ....errors import InferenceError
-from ..registry import Node, operator
+from ..registry import Contradiction, Node, contradicting, operator
 from ..values import Context, Value
 from .elementwise import _required, binary, cast, unary, unary_code
 from .scores import (
@@ -37,6 +37,7 @@ _MAX_CLASSES = _kernels.constant("SVM_MAX_CLASSES")
 _TYPES = ("float32", "float64", "int32", "int64")
 
 
+@contradicting
 def _expect(attributes: Mapping[str, Any], name: str, count: int) -> str | None:
     found = len(attributes.get(name, ()))
     return None if found == count else f"attribute {name} has {found} entries; expected {count}"
@@ -46,14 +47,18 @@ def _common_trouble(model: Model, view: NodeView, vectors: int) -> str | None:
     attributes, columns = view.attributes, stated_columns(model, view)
     parameters = attributes.get("kernel_params", ())
     if len(parameters) not in (0, 3):
-        return f"attribute kernel_params has {len(parameters)} entries; expected 3: gamma, coef0 and degree"
+        return Contradiction(
+            f"attribute kernel_params has {len(parameters)} entries; expected 3: gamma, coef0 and degree"
+        )
     supports = len(attributes.get("support_vectors", ()))
     if vectors and (not supports or supports % vectors):
-        return (
+        return Contradiction(
             f"attribute support_vectors has {supports} entries; expected a multiple of {vectors}, the support vectors"
         )
     if vectors and columns is not None and supports != vectors * columns:
-        return f"attribute support_vectors has {supports} entries; expected {vectors * columns} for {columns} columns"
+        return Contradiction(
+            f"attribute support_vectors has {supports} entries; expected {vectors * columns} for {columns} columns"
+        )
     for name in ("kernel_params", "coefficients", "rho", "support_vectors", "prob_a", "prob_b"):
         if not np.isfinite(np.asarray(attributes.get(name, ()), np.float32)).all():
             return f"attribute {name} has infinities or NaN"
@@ -125,16 +130,18 @@ def _refusal(model: Model, view: NodeView) -> str | None:
     if not 2 <= count <= _MAX_CLASSES:
         return f"SVMClassifier of {count} class labels; kernels support 2 to {_MAX_CLASSES}"
     if min(attributes.get("vectors_per_class", ()), default=0) < 0:
-        return "attribute vectors_per_class has a negative entry"
+        return Contradiction("attribute vectors_per_class has a negative entry")
     transform, pairs = attributes.get("post_transform", b"NONE"), count * (count - 1) // 2
     num_a, coefficients = len(attributes.get("prob_a", ())), len(attributes.get("coefficients", ()))
     if not vectors:
         if count == 2:
             return "SVMClassifier of two classes without support vectors"  # onnxruntime's labels contradict the scores
         if not coefficients or coefficients % count:
-            return f"attribute coefficients has {coefficients} entries; expected a multiple of {count}, the classes"
+            return Contradiction(
+                f"attribute coefficients has {coefficients} entries; expected a multiple of {count}, the classes"
+            )
         if not attributes.get("rho"):
-            return "attribute rho is missing or empty"
+            return Contradiction("attribute rho is missing or empty")
         return _common_trouble(model, view, 0)
     if count == 2 and not num_a and transform != b"NONE":  # onnxruntime does not apply it
         return f"SVMClassifier of two classes without prob_a and with post_transform {transform.decode()}"
@@ -184,11 +191,11 @@ def _regressor_refusal(model: Model, view: NodeView) -> str | None:
     attributes = view.attributes
     vectors = attributes.get("n_supports", 0)
     if vectors < 0:
-        return f"SVMRegressor with n_supports = {vectors}"
+        return Contradiction(f"SVMRegressor with n_supports = {vectors}")
     if not attributes.get("rho"):
-        return "attribute rho is missing or empty"
+        return Contradiction("attribute rho is missing or empty")
     if not attributes.get("coefficients"):
-        return "attribute coefficients is missing or empty"
+        return Contradiction("attribute coefficients is missing or empty")
     trouble = _common_trouble(model, view, vectors)
     return trouble or (_expect(attributes, "coefficients", vectors) if vectors else None)
 

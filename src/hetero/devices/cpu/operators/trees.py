@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .... import _kernels
 from ....errors import InferenceError
 from ....model.constants import array_of
-from ..registry import Node, operator
+from ..registry import Contradiction, Node, operator
 from ..values import Context, Value
 from .elementwise import _required, cast
 from .scores import (
@@ -70,6 +70,10 @@ class Trees:
     every_leaf: bool
 
 
+class _Unsupported(InferenceError):
+    """Trees that are valid, but not for kernels."""
+
+
 def _numbers(attributes: Mapping[str, Any], name: str, dtype: Any, count: int | None = None) -> NDArray[Any] | None:
     """An attribute, or its form as a tensor; None if both are absent or empty."""
     value = attributes.get(name)
@@ -107,7 +111,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
         raise InferenceError(f"attribute nodes_modes has {len(names)} entries; expected {count}")
     unknown = sorted(set(names) - set(_MODES))
     if unknown:
-        raise InferenceError(f"attribute nodes_modes has {unknown[0].decode(errors='replace')!r}; "
+        raise _Unsupported(f"attribute nodes_modes has {unknown[0].decode(errors='replace')!r}; "
                              f"kernels support {', '.join(mode.decode() for mode in _MODES)}")  # fmt: skip
     number_of = {name: number for number, name in enumerate(_MODES)}
     modes = np.array([number_of[name] for name in names], np.int8)
@@ -153,7 +157,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
     ordered = np.where(swapped[:, None], children[:, ::-1], children)
     node_of_slot = np.concatenate([roots, ordered[inner].reshape(-1)])
     if len(node_of_slot) >= 1 << 31:
-        raise InferenceError(f"{count} nodes are more than kernels support")
+        raise _Unsupported(f"{count} nodes are more than kernels support")
     slots = np.arange(len(node_of_slot))
     # NaN fails every test but !=, unless the node tracks missing values; then it goes to the true branch.
     nan_true = tracks | (modes == _NEQ)
@@ -173,7 +177,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
     slot_counts = counts[node_of_slot]
     starts = np.concatenate([[0], np.cumsum(slot_counts)])
     if starts[-1] >= 1 << 31:
-        raise InferenceError(f"{starts[-1]} leaf weights are more than kernels support")
+        raise _Unsupported(f"{starts[-1]} leaf weights are more than kernels support")
     entries = np.repeat(entry_starts[:-1][node_of_slot] - starts[:-1], slot_counts) + np.arange(starts[-1])
     if dense:
         weights = np.zeros(len(slots), dtype)
@@ -184,7 +188,7 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
 
     base = _numbers(attributes, "base_values", dtype)
     if base is not None and not np.isfinite(base).all():
-        raise InferenceError("attribute base_values has infinities or NaN")
+        raise _Unsupported("attribute base_values has infinities or NaN")
     scored, every_row = _coverage(tree_ids, leaf, counts, entry_starts, entry_ids, targets)
     return Trees(
         packed.view(np.int64).reshape(-1, 2),
@@ -292,7 +296,7 @@ def _entries(
         raise InferenceError(f"attribute {kind}_ids has {ids[(ids < 0) | (ids >= targets)][0]}; "
                              f"expected 0 to {targets - 1}")  # fmt: skip
     if (extreme or kind == "class") and not np.isfinite(weights).all():
-        raise InferenceError(f"attribute {kind}_weights has infinities or NaN")
+        raise _Unsupported(f"attribute {kind}_weights has infinities or NaN")
     trees = _needed(attributes, f"{kind}_treeids", np.int64, count)
     nodes = _needed(attributes, f"{kind}_nodeids", np.int64, count)
     at = find(trees, nodes)
@@ -358,8 +362,10 @@ def _refusing(check: Callable[[Mapping[str, Any]], str | None]) -> Callable[[Mod
     def refusal(model: Model, view: NodeView) -> str | None:
         try:
             trouble = check(view.stored_attributes)
-        except InferenceError as error:
+        except _Unsupported as error:
             return str(error)
+        except InferenceError as error:
+            return Contradiction(str(error))
         columns = stated_columns(model, view)
         if trouble is not None or columns is None:
             return trouble
@@ -368,7 +374,7 @@ def _refusing(check: Callable[[Mapping[str, Any]], str | None]) -> Callable[[Mod
             attributes = as_regressor(attributes)
         leaves = np.array(attributes["nodes_modes"]) == b"LEAF"
         last = np.where(leaves, -1, attributes["nodes_featureids"]).max()
-        return f"x has {columns} columns; the trees read column {last}" if last >= columns else None
+        return Contradiction(f"x has {columns} columns; the trees read column {last}") if last >= columns else None
 
     return refusal
 
@@ -387,13 +393,14 @@ def _leaf_attributes(kind: str) -> dict[str, None]:
 def _regressor_refusal(attributes: Mapping[str, Any]) -> str | None:
     targets = attributes.get("n_targets", 0)
     if not 1 <= targets < 1 << 24:
-        return f"TreeEnsembleRegressor with n_targets = {targets}"
+        reason = f"TreeEnsembleRegressor with n_targets = {targets}"
+        return Contradiction(reason) if targets < 1 else reason
     extreme = attributes.get("aggregate_function", b"SUM") in (b"MIN", b"MAX")
     trees = pack(attributes, "target", targets, np.dtype(np.float64), extreme)
     if extreme and targets == 1 and not trees.every_leaf:  # onnxruntime then uses 0 as the weight
         return "TreeEnsembleRegressor with MIN or MAX whose leaves do not all have a weight"
     if trees.base is not None and len(trees.base) != targets:
-        return f"attribute base_values has {len(trees.base)} entries; expected {targets}"
+        return Contradiction(f"attribute base_values has {len(trees.base)} entries; expected {targets}")
     transform = attributes.get("post_transform", b"NONE")
     if targets == 1 and transform not in (b"NONE", b"PROBIT"):  # onnxruntime does not apply it
         return f"TreeEnsembleRegressor of one target with post_transform {transform.decode()}"
@@ -575,7 +582,7 @@ def _classifier_refusal(attributes: Mapping[str, Any]) -> str | None:
     base = 0 if trees.base is None else len(trees.base)
     if classes > 2:
         if base not in (0, classes):
-            return f"attribute base_values has {base} entries; expected {classes}"
+            return Contradiction(f"attribute base_values has {base} entries; expected {classes}")
         # onnxruntime ignores classes without a weight in the leaves that a row reaches. That makes no difference if all
         # have one, or if all weights are positive and a row reaches at least one.
         weights = _needed(attributes, "class_weights", np.float64)
@@ -587,7 +594,9 @@ def _classifier_refusal(attributes: Mapping[str, Any]) -> str | None:
     transform = attributes.get("post_transform", b"NONE")
     if ids == {0}:
         if base > 1:
-            return f"attribute base_values has {base} entries; expected 1, as the weights are of one class"
+            return Contradiction(
+                f"attribute base_values has {base} entries; expected 1, as the weights are of one class"
+            )
         if transform == b"PROBIT":
             return "TreeEnsembleClassifier of two classes, weights of one and post_transform PROBIT"
     elif base:

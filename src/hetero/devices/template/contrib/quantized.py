@@ -337,7 +337,7 @@ def matmul_nbits(
     return np.asarray(x.astype(np.float64) @ matrix.T + (0 if bias is None else bias)).astype(x.dtype)
 
 
-@definition("GatherBlockQuantized")
+@definition("GatherBlockQuantized", accepted={"bits": (2, 4, 8)})
 def gather_block_quantized(
     data: Array,
     indices: Array,
