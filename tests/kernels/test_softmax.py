@@ -63,3 +63,17 @@ def test_softmax_special_values(variant: str, width: int, axis: int) -> None:
         found, expected = softmax(x, axis, logarithm, variant), naive_softmax(x, axis, logarithm)
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)
         assert np.all(found[expected == 0] == 0) or logarithm
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("logarithm", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 3, 15, 16, 17])
+def test_a_row_does_not_depend_on_the_rows_beside_it(variant: str, logarithm: bool, width: int) -> None:
+    """Short rows are computed a vector of rows at a time."""
+    x = normal(35, width, seed=width)
+    x[3, 0], x[4, 0], x[5] = np.nan, np.inf, -np.inf
+    together = softmax(x, 1, logarithm, variant)
+    for row in range(len(x)):
+        np.testing.assert_array_equal(softmax(x[row : row + 1], 1, logarithm, variant)[0], together[row])
+    assert np.isnan(together[3:6]).all()
+    assert np.isfinite(np.delete(together, [3, 4, 5], axis=0)).all()

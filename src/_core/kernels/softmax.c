@@ -3,7 +3,7 @@
  * in x, float32 or float64; out y, same dims; y may be x. ints: outer, axis, inner, logarithm (0 or 1). The largest
  * element is subtracted first, so nothing overflows. A row becomes NaN if it contains NaN or +infinity, or only
  * -infinity, as in NumPy. float32 uses the vector exponential of vmath.h: within 4 units in the last place or 2^-126;
- * float64 uses libm. Three passes over each row, or over stripes of columns if inner > 1.
+ * float64 uses libm. Three passes over each row, or over stripes of columns if inner > 1 or rows are short.
  */
 #include "softmax.h"
 
@@ -67,16 +67,6 @@ HT_INLINE void rows_f32(const float *x, float *y, int64_t n, const int rows, con
         }
 }
 
-void ht_softmax_rows(const float *x, float *y, int64_t rows, int64_t n)
-{
-    int64_t r = 0;
-    if (n <= HT_PAIR_WIDTH)
-        for (; r + 2 <= rows; r += 2)
-            rows_f32(x + r * n, y + r * n, n, 2, 0);
-    for (; r < rows; r++)
-        rows_f32(x + r * n, y + r * n, n, 1, 0);
-}
-
 /* Columns [0, VECTORS * VF_LANES) or, with one vector, the first `lanes` of them. */
 HT_INLINE void stripe_f32(const float *x, float *y, int64_t axis, int64_t inner, int64_t lanes, const int vectors,
                           const int logarithm)
@@ -138,6 +128,39 @@ HT_INLINE void columns_f32(const float *x, float *y, int64_t axis, int64_t inner
         stripe_f32(x + j, y + j, axis, inner, ht_min64(VF_LANES, inner - j), 1, logarithm);
 }
 
+/* Rows of at most SHORT elements, which leave most lanes of a vector empty: a vector of rows is transposed, so that each
+ * lane computes one row. The bits of a row do not depend on the rows beside it. */
+#define SHORT 16
+
+HT_INLINE void short_rows_f32(const float *x, float *y, int64_t rows, int64_t n, const int logarithm)
+{
+    float block[SHORT * VF_LANES] = {0};
+    for (int64_t r = 0; r < rows; r += VF_LANES, x += VF_LANES * n, y += VF_LANES * n) {
+        const int64_t count = ht_min64(VF_LANES, rows - r);
+        for (int64_t lane = 0; lane < count; lane++)
+            for (int64_t i = 0; i < n; i++)
+                block[i * VF_LANES + lane] = x[lane * n + i];
+        stripe_f32(block, block, n, VF_LANES, VF_LANES, 1, logarithm);
+        for (int64_t lane = 0; lane < count; lane++)
+            for (int64_t i = 0; i < n; i++)
+                y[lane * n + i] = block[i * VF_LANES + lane];
+    }
+}
+
+void ht_softmax_rows(const float *x, float *y, int64_t rows, int64_t n)
+{
+    if (n <= SHORT) {
+        short_rows_f32(x, y, rows, n, 0);
+        return;
+    }
+    int64_t r = 0;
+    if (n <= HT_PAIR_WIDTH)
+        for (; r + 2 <= rows; r += 2)
+            rows_f32(x + r * n, y + r * n, n, 2, 0);
+    for (; r < rows; r++)
+        rows_f32(x + r * n, y + r * n, n, 1, 0);
+}
+
 static void columns_f64(const double *x, double *y, int64_t axis, int64_t inner, int logarithm)
 {
     int64_t left = HT_PIECE;
@@ -170,14 +193,17 @@ static void softmax_part(void *context, int64_t part, int thread)
     const int logarithm = job->call->ints[3] != 0;
     (void)thread;
     for (int64_t i = ht_part_begin(outer, job->parts, part), rows; i < end; i += rows) {
-        rows = inner == 1 && axis <= HT_PAIR_WIDTH && i + 1 < end && x->dtype == HT_FLOAT32 ? 2 : 1;
+        const int is_row = inner == 1 && x->dtype == HT_FLOAT32;
+        rows = is_row && axis <= SHORT ? end - i : is_row && axis <= HT_PAIR_WIDTH && i + 1 < end ? 2 : 1;
         if (x->dtype == HT_FLOAT64) {
             columns_f64((const double *)x->data + i * step, (double *)y->data + i * step, axis, inner, logarithm);
             continue;
         }
         const float *from = (const float *)x->data + i * step;
         float *to = (float *)y->data + i * step;
-        if (inner == 1 && rows == 2)
+        if (inner == 1 && axis <= SHORT)
+            logarithm ? short_rows_f32(from, to, rows, axis, 1) : short_rows_f32(from, to, rows, axis, 0);
+        else if (inner == 1 && rows == 2)
             logarithm ? rows_f32(from, to, axis, 2, 1) : rows_f32(from, to, axis, 2, 0);
         else if (inner == 1)
             logarithm ? rows_f32(from, to, axis, 1, 1) : rows_f32(from, to, axis, 1, 0);
