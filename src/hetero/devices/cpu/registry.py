@@ -272,7 +272,8 @@ def contradictions(model: Model) -> dict[int, str]:
         if name.startswith(("ai.onnx.ml::", "com.microsoft::")) or "Linear" in name or name.endswith("Integer")
         if (forms := _checked_forms(model, name))
     }
-    types, found = Types(model), {}
+    types = Types(model)
+    found: dict[int, str] = {}
     for index in np.flatnonzero(np.isin(model.op_type_of, list(checked))).tolist():
         number = int(model.op_type_of[index])
         view = ExaminedNode(model, index, types)

@@ -323,7 +323,8 @@ class TreeEnsembleClassifier(UpstreamTreeEnsembleClassifier):  # type: ignore[mi
     # is the second; converters write such models for onnxruntime, whose labels are those of the trained library.
 
     def _run(self, x: np.ndarray, post_transform: str = "NONE", **attributes: Any) -> tuple[np.ndarray, np.ndarray]:
-        strings, ids = attributes.get("classlabels_strings"), attributes.get("class_ids") or ()
+        strings = attributes.get("classlabels_strings")
+        ids: Sequence[int] = attributes.get("class_ids") or ()
         labels = np.array(strings or attributes.get("classlabels_int64s") or (), object if strings else np.int64)
         if len(labels) < 2:
             made: tuple[np.ndarray, np.ndarray] = super()._run(x, post_transform=post_transform, **attributes)
@@ -336,10 +337,11 @@ class TreeEnsembleClassifier(UpstreamTreeEnsembleClassifier):  # type: ignore[mi
         positive = bool((np.array(attributes["class_weights"] if tensor is None else tensor) >= 0).all())
         label = labels[(score[:, 0] > (0.5 if positive else 0.0)).astype(int)]
         if ids[0] == 1:
-            return label, *_transformed(np.hstack([np.zeros_like(score), score]), post_transform)
-        first = 1 - score if positive and post_transform != "LOGISTIC" else -score
-        transform = "NONE" if post_transform.startswith("SOFTMAX") else post_transform
-        return label, *_transformed(np.hstack([first, score]), transform)
+            first = np.zeros_like(score)
+        else:
+            first = 1 - score if positive and post_transform != "LOGISTIC" else -score
+            post_transform = "NONE" if post_transform.startswith("SOFTMAX") else post_transform
+        return label, *_transformed(np.hstack([first, score]), post_transform)
 
 
 class TreeEnsembleRegressor(_MlOperator):
