@@ -23,6 +23,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ TARGETS = {
     "musllinux_aarch64": Target("aarch64-linux-musl", "Linux", "aarch64", "musllinux_1_2_aarch64"),
     "macos_arm64": Target("aarch64-macos.11.0", "Darwin", "arm64", "macosx_11_0_arm64"),
     "macos_x86_64": Target("x86_64-macos.11.0", "Darwin", "x86_64", "macosx_11_0_x86_64"),
+    "windows_x86_64": Target("x86_64-windows-gnu", "Windows", "AMD64", "win_amd64"),
 }
 
 # What Linux calls the features of a processor that each variant of the kernels needs: src/_core/kernels/CMakeLists.txt.
@@ -83,6 +85,43 @@ for argument; do
     [ "$argument" != -bundle ] || argument=-dynamiclib
     set -- "$@" "$argument"
 done
+"""
+
+# What Python's headers read from pyconfig.h if they are used for the stable ABI on 64-bit Windows.
+PYCONFIG_WINDOWS = """
+#define MS_WINDOWS
+#define MS_WIN32
+#define MS_WIN64
+#define Py_ENABLE_SHARED 1
+#define HAVE_DECLSPEC_DLL
+#define SIZEOF_SHORT 2
+#define SIZEOF_INT 4
+#define SIZEOF_LONG 4
+#define SIZEOF_LONG_LONG 8
+#define SIZEOF_VOID_P 8
+#define SIZEOF_SIZE_T 8
+#define SIZEOF_TIME_T 8
+#define SIZEOF_WCHAR_T 2
+"""
+
+# Prints what python3.dll exports in Python 3.11, as the linker reads it: a module that uses more does not link.
+EXPORTS = """
+from abi3info import DATAS, FUNCTIONS
+print("LIBRARY python3.dll\\nEXPORTS")
+for items, kind in ((FUNCTIONS, ""), (DATAS, " DATA")):
+    for symbol, item in items.items():
+        if (item.added.major, item.added.minor) <= (3, 11) and (item.ifdef is None or item.ifdef.windows is True):
+            print(symbol.name + kind)
+"""
+
+# The libraries of Windows 10 and newer that a wheel may need beside python3.dll; api-ms-win-crt-* is the C library.
+WINDOWS_LIBRARIES = ("KERNEL32.dll", "api-ms-win-crt-")
+
+# Prints the libraries that a module for Windows needs.
+NEEDED = """
+import sys, pefile
+for entry in pefile.PE(data=sys.stdin.buffer.read()).DIRECTORY_ENTRY_IMPORT:
+    print(entry.dll.decode())
 """
 
 # Prints the variants of the kernels that the processor runs.
@@ -181,7 +220,7 @@ def _rename_libc(python: Path, wheel: Path, processor: str) -> None:
 
 def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -> Path:
     """Write the compiler as programs of one word, and the file that tells CMake about them."""
-    first = "" if target.is_linux else NO_BUNDLES
+    first = NO_BUNDLES if target.system == "Darwin" else ""
     for tool, arguments in {"cc": f"cc -target {target.zig}", "ar": "ar", "ranlib": "ranlib"}.items():
         program = folder / tool
         program.write_text(f'#!/bin/sh\n{first}exec "{python}" -m ziglang {arguments} "$@"\n')
@@ -198,7 +237,9 @@ def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -
         # Python's modules of CMake look at this machine's interpreter; the headers of its stable ABI serve all targets.
         "set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)",
     ]
-    if not target.is_linux:
+    if target.system == "Windows":
+        lines += _windows_python(folder, python)
+    if target.system == "Darwin":
         lines += [
             'set(CMAKE_OSX_SYSROOT "")',
             'set(CMAKE_OSX_DEPLOYMENT_TARGET "")',
@@ -207,6 +248,20 @@ def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -
     path = folder / "toolchain.cmake"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def _windows_python(folder: Path, python: Path) -> list[str]:
+    """Make the headers and the import library of Python for Windows; returns the lines for CMake that select them."""
+    include = folder / "include"
+    shutil.copytree(sysconfig.get_path("include"), include)
+    (include / "pyconfig.h").write_text(PYCONFIG_WINDOWS)
+    exports, library = folder / "python3.def", folder / "libpython3.a"
+    exports.write_text(subprocess.check_output([str(python), "-c", EXPORTS], text=True))
+    _run(str(python), "-m", "ziglang", "dlltool", "-m", "i386:x86-64", "-d", str(exports), "-l", str(library))
+    named = folder / f"libpython{sys.version_info.major}.{sys.version_info.minor}.a"  # CMake reads the version there
+    shutil.copy(library, named)
+    paths = {"Python_INCLUDE_DIR": include, "Python_LIBRARY": named, "Python_SABI_LIBRARY": library}
+    return ["set(CMAKE_RC_COMPILER true)"] + [f'set({name} {path} CACHE PATH "" FORCE)' for name, path in paths.items()]
 
 
 def _check(python: Path, wheel: Path, name: str) -> None:
@@ -222,12 +277,22 @@ def _check(python: Path, wheel: Path, name: str) -> None:
         for member in archive.namelist():
             if str(ROOT).lstrip("/").encode() in archive.read(member):
                 sys.exit(f"{wheel.name}: {member} contains the path {ROOT}")
+        for member in archive.namelist() if target.system == "Windows" else ():
+            if member.endswith(".pyd"):
+                _check_libraries(python, member, archive.read(member))
         [sbom] = (member for member in archive.namelist() if member.endswith(".dist-info/sboms/hetero.cdx.json"))
         version = json.loads(archive.read(sbom))["metadata"]["component"]["version"]
         if version != wheel.name.split("-")[1]:
             sys.exit(f"{wheel.name}: {sbom} is about version {version}")
     if target.is_linux and platform.system() == "Linux" and platform.machine() == target.processor:
         _check_variants(wheel, name)
+
+
+def _check_libraries(python: Path, name: str, module: bytes) -> None:
+    needed = subprocess.run([str(python), "-c", NEEDED], input=module, capture_output=True, check=True).stdout.decode()
+    for library in needed.split():
+        if library != "python3.dll" and not library.startswith(WINDOWS_LIBRARIES):
+            sys.exit(f"{name} needs {library}, which not every Windows has")
 
 
 def _check_variants(wheel: Path, name: str) -> None:

@@ -14,7 +14,7 @@ import re, tomllib
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
 for requirement in project["dependencies"] + project["optional-dependencies"]["onnxruntime"]:  # name>=1.2 -> name==1.2
-    print(re.fullmatch(r"([\w.-]+)>=([\w.]+)", requirement).expand(r"\1==\2"))
+    print(re.fullmatch(r"([\w.-]+)>=([\w.]+)(.*)", requirement).expand(r"\1==\2\3"))
 ' >build-lowest/constraints.txt
 "$python" -m pip install --quiet -c build-lowest/constraints.txt '.[test]'
 [ $# -gt 0 ] || set -- -m 'not slow'

@@ -4,7 +4,6 @@ A run binds the addresses of inputs and outputs, then calls one kernel after ano
 """
 
 import math
-import os
 import threading
 
 import numpy as np
@@ -33,14 +32,10 @@ cdef extern from "arena_guard.h" nogil:
     void ht_arena_open(const char *start, int64_t bytes)
     void ht_arena_guard(const ht_call *call, const char *start, int64_t bytes, int threads)
 
-cdef extern from "time.h" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec *time)
-    enum:
-        CLOCK_MONOTONIC
-        CLOCK_THREAD_CPUTIME_ID
+cdef extern from "system.h" nogil:
+    int64_t ht_now_ns()
+    int64_t ht_thread_cpu_ns()
+    int64_t ht_physical_memory()
 
 cdef struct ht_bound_step:   # the program of a step
     ht_tensor *tensors
@@ -70,8 +65,8 @@ cdef object np_int64 = np.int64
 cdef object np_ndarray = np.ndarray
 
 
-cdef int64_t _memory_of_machine() except -1:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def physical_memory():
+    return ht_physical_memory()
 
 
 cdef object _array_in(place, shape, dtype):
@@ -93,12 +88,6 @@ cdef int64_t _bytes(const ht_tensor *tensor) noexcept nogil:
 
 cdef int64_t _aligned(int64_t bytes) noexcept nogil:
     return (bytes + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1)
-
-
-cdef int64_t _now(int clock) noexcept nogil:
-    cdef timespec time
-    clock_gettime(clock, &time)
-    return <int64_t> time.tv_sec * 1000000000 + time.tv_nsec
 
 
 cdef struct ht_append:  # of an output: the input that it grows out of, or -1, and the tensor with as many rows as are new
@@ -127,7 +116,7 @@ cdef class _Results:
     cdef void clear(self) noexcept:
         """Returns the free blocks to the system."""
         while self.num_free:
-            free(self.start[0])
+            ht_free_pages(self.start[0])
             self.remove(0)
 
     cdef object empty(self, shape, dtype, int64_t needed):
@@ -153,10 +142,10 @@ cdef class _Results:
 
     cdef void give_back(self, char *start, int64_t size) noexcept:
         if size > self.most_bytes:
-            free(start)
+            ht_free_pages(start)
             return
         while self.num_free == MOST_FREE or self.free_bytes + size > self.most_bytes:
-            free(self.start[0])
+            ht_free_pages(self.start[0])
             self.remove(0)
         self.start[self.num_free], self.size[self.num_free] = start, size
         self.num_free += 1
@@ -214,7 +203,7 @@ cdef class Room:
             raise MemoryError(f"a state of {step} bytes")
 
     def __dealloc__(self):
-        free(self.start)
+        ht_free_pages(self.start)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.start, self.size, 0, flags)
@@ -287,7 +276,7 @@ cdef class Arena:
 
     def __dealloc__(self):
         ht_arena_open(self.start, self.size)
-        free(self.start)
+        ht_free_pages(self.start)
 
     cdef int reserve(self, int64_t size) except -1:
         """Ensures a size of at least ``size`` bytes. Growing loses the contents."""
@@ -302,7 +291,7 @@ cdef class Arena:
         if start == NULL:
             raise MemoryError(f"an arena of {size} bytes")
         ht_arena_open(self.start, self.size)
-        free(self.start)
+        ht_free_pages(self.start)
         self.start = start
         self.size = larger
         return 0
@@ -873,11 +862,11 @@ cdef class Workspace:
                     program.numbers[tensor] + (program.num_inputs if program.places[tensor] == IN_OUTPUT else 0)]
             if self.timed:
                 for position in range(program.first_call, program.end_call):
-                    wall, cpu = _now(CLOCK_MONOTONIC), _now(CLOCK_THREAD_CPUTIME_ID)
+                    wall, cpu = ht_now_ns(), ht_thread_cpu_ns()
                     ht_arena_guard(&self.calls[position], self.arena.start, self.arena.size, self.num_threads)
                     status = program.functions[position](&self.calls[position])
-                    self.times_ns[2 * position] = _now(CLOCK_MONOTONIC) - wall
-                    self.times_ns[2 * position + 1] = _now(CLOCK_THREAD_CPUTIME_ID) - cpu
+                    self.times_ns[2 * position] = ht_now_ns() - wall
+                    self.times_ns[2 * position + 1] = ht_thread_cpu_ns() - cpu
                     if status != HT_OK or is_stopping():
                         break
             else:
@@ -1330,7 +1319,7 @@ cdef class Iterations:
             self.total_bytes -= _rounded(buffer.size)
         buffer.start, buffer.size = NULL, 0
         try:
-            if size >= MEASURED_BYTES and self.total_bytes + size > _memory_of_machine():
+            if size >= MEASURED_BYTES and self.total_bytes + size > ht_physical_memory():
                 raise MemoryError  # the system may promise more, and end the process later
             try:
                 memory = self.empty(larger)
@@ -1386,7 +1375,7 @@ cdef int _run_bound_step(void *context, int32_t number) noexcept nogil:
     """Runs the program of a step. Nonzero if a call fails, or if the run must end."""
     cdef ht_bound_steps *steps = <ht_bound_steps *> context
     cdef ht_bound_step *step = &steps.step[number]
-    cdef int64_t begin = _now(CLOCK_MONOTONIC), taken
+    cdef int64_t begin = ht_now_ns(), taken
     cdef int position, status
     for position in range(step.num_outside):
         step.tensors[step.outside[position]].data = steps.slot[step.slot_of[position]]
@@ -1395,7 +1384,7 @@ cdef int _run_bound_step(void *context, int32_t number) noexcept nogil:
         status = step.functions[position](&step.calls[position])
         if status != HT_OK or (position & 15 == 15 and is_stopping()):
             return 1
-    taken = _now(CLOCK_MONOTONIC) - begin
+    taken = ht_now_ns() - begin
     if step.least_ns < 0 or taken < step.least_ns:
         step.least_ns = taken
     return 0

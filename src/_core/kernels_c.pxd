@@ -106,6 +106,7 @@ cdef extern from "kernels/elements.h" nogil:
 
 cdef extern from "pages.h" nogil:
     void *ht_allocate_pages(int64_t bytes)
+    void ht_free_pages(void *memory)
 
 cdef extern from "kernels/constants.h" nogil:
     enum:

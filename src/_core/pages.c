@@ -1,33 +1,23 @@
-#define _DEFAULT_SOURCE /* madvise */
-#define _POSIX_C_SOURCE 200809L
+#include "system.h"
 
 #include "pages.h"
 
 #include "kernels/constants.h"
 
-#include <stddef.h>
-#include <stdlib.h>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-#define LARGE ((int64_t)2 << 20)
-
 void *ht_allocate_pages(int64_t bytes)
 {
-    if (bytes < 0 || bytes > INT64_MAX - LARGE)
+    if (bytes < 0 || bytes > INT64_MAX - HT_LARGE_PAGE)
         return NULL;
-    void *memory = NULL;
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    /* The last page is included if at most an eighth of the memory would be unused. */
-    const int64_t whole = (bytes + LARGE - 1) & -LARGE, size = (whole - bytes) * 8 <= whole ? whole : bytes;
-    if (bytes >= LARGE) {
-        if (posix_memalign(&memory, (size_t)LARGE, (size_t)size) != 0)
-            return NULL;
-        madvise(memory, (size_t)(size & -LARGE), MADV_HUGEPAGE); /* only a hint: failure is harmless */
+    if (HT_HAS_LARGE_PAGES && bytes >= HT_LARGE_PAGE) {
+        /* The last page is included if at most an eighth of the memory would be unused. */
+        const int64_t whole = (bytes + HT_LARGE_PAGE - 1) & -HT_LARGE_PAGE;
+        const int64_t size = (whole - bytes) * 8 <= whole ? whole : bytes;
+        void *memory = ht_allocate((size_t)HT_LARGE_PAGE, (size_t)size);
+        if (memory)
+            ht_prefer_large_pages(memory, (size_t)(size & -HT_LARGE_PAGE));
         return memory;
     }
-#endif
-    return posix_memalign(&memory, HT_ALIGNMENT, (size_t)(bytes > 0 ? bytes : 1)) == 0 ? memory : NULL;
+    return ht_allocate(HT_ALIGNMENT, (size_t)(bytes > 0 ? bytes : 1));
 }
+
+void ht_free_pages(void *memory) { ht_release(memory); }

@@ -152,10 +152,10 @@ def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(
 
 
 def test_without_locks_leftovers_stay(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(number: int, kind: int) -> None:
+    def refuse(number: int, wait: bool) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.system, "lock", refuse)
     old = tmp_path / ".old.0123456789abcdef.hetero-part"
     old.write_bytes(b"")
     files.write_atomically(tmp_path / "file", [b"whole"])

@@ -3,15 +3,13 @@
  * The state is behind a spin lock, which is held for some ten instructions. A thread without a step that can run spins,
  * because steps take microseconds to milliseconds and waking a thread takes 40 µs; after SPINS it sleeps. Two threads
  * on one processor do not wait for each other for long, because a thread that spins offers its processor to others. */
-#define _GNU_SOURCE
+#include "../system.h"
+
 #include "steps.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     SPINS = 10000,        /* pause instructions before a thread sleeps: about 250 µs */
@@ -29,8 +27,8 @@ typedef struct {
     atomic_flag lock;
     _Atomic uint32_t changes; /* of the state */
     _Atomic int sleepers;
-    pthread_mutex_t sleep;
-    pthread_cond_t wake;
+    ht_mutex sleep;
+    ht_condition wake;
 } step_run;
 
 static void lock(step_run *run)
@@ -38,7 +36,7 @@ static void lock(step_run *run)
     for (int spins = 1; atomic_flag_test_and_set_explicit(&run->lock, memory_order_acquire); spins++) {
         ht_pause();
         if (spins % YIELD == 0)
-            sched_yield();
+            ht_yield();
     }
 }
 
@@ -84,9 +82,9 @@ static void announce(step_run *run)
 {
     atomic_fetch_add(&run->changes, 1);
     if (atomic_load(&run->sleepers)) {
-        pthread_mutex_lock(&run->sleep);
-        pthread_cond_broadcast(&run->wake);
-        pthread_mutex_unlock(&run->sleep);
+        ht_mutex_lock(&run->sleep);
+        ht_condition_wake_all(&run->wake);
+        ht_mutex_unlock(&run->sleep);
     }
 }
 
@@ -98,20 +96,15 @@ static void await_change(step_run *run, uint32_t before)
             return;
         ht_pause();
         if (spins % YIELD == 0)
-            sched_yield();
+            ht_yield();
     }
-    struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&run->sleep);
+    ht_mutex_lock(&run->sleep);
     atomic_fetch_add(&run->sleepers, 1);
     while (atomic_load(&run->changes) == before)
-        if (pthread_cond_timedwait(&run->wake, &run->sleep, &until) != 0)
+        if (!ht_condition_wait_for(&run->wake, &run->sleep, LOOK_NS))
             break;
     atomic_fetch_sub(&run->sleepers, 1);
-    pthread_mutex_unlock(&run->sleep);
+    ht_mutex_unlock(&run->sleep);
 }
 
 /* What each thread does until no step is left for it. */
@@ -153,13 +146,13 @@ int ht_run_steps(ht_team *team, const ht_steps *steps)
         for (int32_t step = 0; step < steps->num_steps; step++)
             if (steps->waits_for[step] == 0)
                 add_ready(&run, step);
-        pthread_mutex_init(&run.sleep, NULL);
-        pthread_cond_init(&run.wake, NULL);
+        ht_mutex_open(&run.sleep);
+        ht_condition_open(&run.wake);
         const int threads = ht_team_threads(team);
         ht_team_expect(team, 1);
         ht_parallel(team, threads < steps->num_devices ? threads : steps->num_devices, take_steps, &run);
-        pthread_cond_destroy(&run.wake);
-        pthread_mutex_destroy(&run.sleep);
+        ht_condition_close(&run.wake);
+        ht_mutex_close(&run.sleep);
     } else
         run.not_done = -1;
     free(run.waiting);

@@ -11,16 +11,12 @@
  * caller wakes nobody for a small region. Two threads on one processor never spin for each other. The caller sends
  * such a thread to another processor, which the scheduler of Linux may never do: it moves threads that run, but this
  * one sleeps. */
-#define _GNU_SOURCE
+#include "../system.h"
+
 #include "team.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     PART_BITS = 21, /* for each end of the range of parts */
@@ -41,17 +37,6 @@ ht_watch *ht_watch_exchange(ht_watch *watch)
     return before;
 }
 
-static int64_t now(void)
-{
-    struct timespec time;
-#ifdef CLOCK_MONOTONIC_COARSE
-    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-#else
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-#endif
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 int ht_stopping(void)
 {
     ht_watch *watch = watched;
@@ -65,7 +50,7 @@ int ht_stopping(void)
     }
     if (is_member || !watch->look)
         return 0;
-    const int64_t time = now();
+    const int64_t time = ht_rough_now_ns();
     if (time < watch->next_look)
         return 0;
     const int is_first = watch->next_look == 0;
@@ -77,7 +62,7 @@ int ht_stopping(void)
 }
 
 typedef struct {
-    pthread_t id;
+    ht_thread id;
     ht_team *team;
     int number;
     _Atomic int processor; /* where it last looked for parts; -1: unknown */
@@ -94,38 +79,22 @@ struct ht_team {
     int is_small;      /* the next region is not worth waking threads for */
     int threads;       /* including the caller */
     int home;          /* processor reserved for the caller of a pinned team; -1: not pinned */
-    unsigned forks;    /* value of the counter below when the threads were started */
+    unsigned forks;    /* ht_forks when the threads were started */
     uint64_t region;
     _Atomic int processor; /* on which the caller began the region; -1: unknown */
     _Atomic int sleepers, closing;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
+    ht_mutex lock;
+    ht_condition wake;
     member others[];
 };
 
-static _Atomic unsigned forks; /* forks of this process and its ancestors */
-static pthread_once_t counting = PTHREAD_ONCE_INIT;
-
-static void count_fork(void) { atomic_fetch_add(&forks, 1); }
-static void count_forks(void) { (void)pthread_atfork(NULL, NULL, count_fork); }
-
-/* Number of the processor that runs the calling thread, or -1. Two threads on one processor must not wait for each
- * other by spinning. */
-static inline int this_processor(void)
-{
-#if defined(__linux__)
-    return sched_getcpu();
-#else
-    return -1;
-#endif
-}
-
+/* Two threads on one processor must not wait for each other by spinning. */
 static inline int is_same(int processor, int other) { return processor >= 0 && processor == other; }
 
 /* How many other threads of the team were last on this processor. */
 static int num_here(ht_team *team)
 {
-    const int processor = this_processor();
+    const int processor = ht_this_processor();
     int num = 0;
     for (int i = 0; i < team->threads - 1; i++)
         num += is_same(processor, atomic_load_explicit(&team->others[i].processor, memory_order_relaxed));
@@ -134,9 +103,9 @@ static int num_here(ht_team *team)
 
 static void wake_all(ht_team *team)
 {
-    pthread_mutex_lock(&team->lock);
-    pthread_cond_broadcast(&team->wake);
-    pthread_mutex_unlock(&team->lock);
+    ht_mutex_lock(&team->lock);
+    ht_condition_wake_all(&team->wake);
+    ht_mutex_unlock(&team->lock);
 }
 
 /* Sends threads that were last on this processor to others, and wakes them. Such a thread sleeps, so the system's
@@ -144,7 +113,7 @@ static void wake_all(ht_team *team)
 static void wake_elsewhere(ht_team *team)
 {
 #if defined(__linux__)
-    const int processor = this_processor();
+    const int processor = ht_this_processor();
     for (int i = 0; i < team->threads - 1; i++) {
         const member *other = &team->others[i];
         cpu_set_t allowed, rest;
@@ -170,7 +139,7 @@ static void wake(ht_team *team)
     if (here < team->threads - 1)
         wake_all(team);
     if (here > 0) {
-        const int64_t time = now();
+        const int64_t time = ht_rough_now_ns();
         if (time >= team->next_move) {
             team->next_move = time + REST_NS;
             wake_elsewhere(team);
@@ -215,7 +184,7 @@ static void spin(ht_team *team, member *self)
         if (has_parts(atomic_load_explicit(&team->ticket, memory_order_relaxed)))
             return;
         if (pauses % LOOK == 0) {
-            const int processor = this_processor();
+            const int processor = ht_this_processor();
             atomic_store_explicit(&self->processor, processor, memory_order_relaxed);
             if (is_same(processor, atomic_load_explicit(&team->processor, memory_order_relaxed)))
                 return;
@@ -224,7 +193,7 @@ static void spin(ht_team *team, member *self)
     }
 }
 
-static void *serve(void *argument)
+static HT_THREAD_FUNCTION(serve)
 {
     member *self = (member *)argument;
     ht_team *team = self->team;
@@ -232,16 +201,16 @@ static void *serve(void *argument)
     for (;;) {
         spin(team, self);
         if (!has_parts(atomic_load(&team->ticket))) {
-            pthread_mutex_lock(&team->lock);
+            ht_mutex_lock(&team->lock);
             atomic_fetch_add(&team->sleepers, 1);
             while (!has_parts(atomic_load(&team->ticket)) && !atomic_load(&team->closing))
-                pthread_cond_wait(&team->wake, &team->lock);
+                ht_condition_wait(&team->wake, &team->lock);
             atomic_fetch_sub(&team->sleepers, 1);
-            pthread_mutex_unlock(&team->lock);
+            ht_mutex_unlock(&team->lock);
         }
         if (atomic_load(&team->closing))
-            return NULL;
-        atomic_store_explicit(&self->processor, this_processor(), memory_order_relaxed);
+            return 0;
+        atomic_store_explicit(&self->processor, ht_this_processor(), memory_order_relaxed);
         take_parts(team, self->number);
     }
 }
@@ -251,50 +220,44 @@ ht_team *ht_team_open(int threads)
     threads = threads < 1 ? 1 : threads > HT_MAX_THREADS ? HT_MAX_THREADS : threads;
     size_t size = sizeof(ht_team) + (size_t)threads * sizeof(member);
     size = (size + 63) / 64 * 64;
-    ht_team *team = (ht_team *)aligned_alloc(64, size);
+    ht_team *team = (ht_team *)ht_allocate(64, size);
     if (!team)
         return NULL;
     memset(team, 0, size);
-    pthread_once(&counting, count_forks);
     team->threads = 1;
     team->home = -1;
     team->processor = -1;
-    team->forks = atomic_load(&forks);
-    pthread_mutex_init(&team->lock, NULL);
-    pthread_cond_init(&team->wake, NULL);
-    /* Signals are left to the threads of the application. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    team->forks = ht_forks();
+    ht_mutex_open(&team->lock);
+    ht_condition_open(&team->wake);
     for (; team->threads < threads; team->threads++) {
         member *other = &team->others[team->threads - 1];
         other->team = team;
         other->number = team->threads;
         atomic_init(&other->processor, -1);
-        if (pthread_create(&other->id, NULL, serve, other) != 0)
+        if (!ht_thread_start(&other->id, serve, other))
             break;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return team;
 }
 
-static int is_of_this_process(const ht_team *team) { return team->forks == atomic_load(&forks); }
+static int is_of_this_process(const ht_team *team) { return team->forks == ht_forks(); }
 
 void ht_team_close(ht_team *team)
 {
     if (!team)
         return;
     if (is_of_this_process(team)) {
-        pthread_mutex_lock(&team->lock);
+        ht_mutex_lock(&team->lock);
         atomic_store(&team->closing, 1);
-        pthread_cond_broadcast(&team->wake);
-        pthread_mutex_unlock(&team->lock);
+        ht_condition_wake_all(&team->wake);
+        ht_mutex_unlock(&team->lock);
         for (int i = 0; i < team->threads - 1; i++)
-            pthread_join(team->others[i].id, NULL);
-        pthread_cond_destroy(&team->wake);
-        pthread_mutex_destroy(&team->lock);
+            ht_thread_join(team->others[i].id);
+        ht_condition_close(&team->wake);
+        ht_mutex_close(&team->lock);
     }
-    free(team);
+    ht_release(team);
 }
 
 int ht_team_threads(const ht_team *team) { return team->threads; }
@@ -323,7 +286,7 @@ int ht_team_pin(ht_team *team, const int *processors)
 int ht_team_is_near(const ht_team *team)
 {
 #if defined(__linux__)
-    return team->home >= 0 && sched_getcpu() == team->home;
+    return team->home >= 0 && ht_this_processor() == team->home;
 #else
     (void)team;
     return 0;
@@ -346,7 +309,7 @@ void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
     team->work = work;
     team->context = context;
     team->watch = watched;
-    atomic_store_explicit(&team->processor, this_processor(), memory_order_relaxed);
+    atomic_store_explicit(&team->processor, ht_this_processor(), memory_order_relaxed);
     atomic_store(&team->done, 0);
     atomic_store(&team->ticket, ++team->region << (2 * PART_BITS) | (uint64_t)parts << PART_BITS);
     if (!team->is_small && atomic_load(&team->sleepers))
@@ -356,7 +319,7 @@ void ht_parallel(ht_team *team, int64_t parts, ht_part_fn work, void *context)
     /* Another thread still runs a part. If it needs this processor, or has been long, let others run. */
     for (int pauses = 0; atomic_load(&team->done) < parts; pauses++)
         if (pauses >= PAUSES || (pauses % LOOK == 0 && num_here(team) > 0))
-            (void)sched_yield();
+            (void)ht_yield();
         else
             ht_pause();
 }

@@ -1,29 +1,23 @@
-#if defined(__linux__)
-#define _DEFAULT_SOURCE
-#include <sys/mman.h>
-#endif
+#include "../system.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "../invariant.h"
 #include "arena.h"
 
+#include "../invariant.h"
+
+#include <string.h>
+
 enum { CACHE_LINE = 64 }; /* bytes; arrays of two passes never share a line */
-/* Bytes of a huge page of x86-64 and of most ARM64 systems; blocks of four or more ask for them. */
-static const size_t HUGE_PAGE = (size_t)1 << 21;
 
 static char *new_block(size_t *size)
 {
-    const size_t alignment = *size >= 4 * HUGE_PAGE ? HUGE_PAGE : CACHE_LINE;
+    const int is_large = *size >= 4 * (size_t)HT_LARGE_PAGE;
+    const size_t alignment = is_large ? (size_t)HT_LARGE_PAGE : CACHE_LINE;
     if (*size > SIZE_MAX - alignment) /* unreached: only a count that overflows comes here, and hg_take refuses it */
         return NULL;
     *size = (*size + alignment - 1) / alignment * alignment;
-    char *block = (char *)aligned_alloc(alignment, *size);
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    if (block && alignment == HUGE_PAGE)
-        (void)madvise(block, *size, MADV_HUGEPAGE); /* advice: without it the pages are small, nothing else */
-#endif
+    char *block = (char *)ht_allocate(alignment, *size);
+    if (block && is_large)
+        ht_prefer_large_pages(block, *size);
     return block;
 }
 
@@ -39,7 +33,7 @@ int hg_arena_open(hg_arena *arena, size_t size)
 void hg_arena_close(hg_arena *arena)
 {
     for (int i = 0; i < arena->blocks; i++)
-        free(arena->block[i]);
+        ht_release(arena->block[i]);
     arena->blocks = 0;
 }
 

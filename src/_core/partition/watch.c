@@ -1,21 +1,17 @@
 /* Signals during long computations: see hg_watch. */
-#define _POSIX_C_SOURCE 199309L
-#include <time.h>
+#include "../system.h"
 
 #include "graph.h"
 
 int hg_poll(hg_watch *watch)
 {
-    struct timespec clock;
+    const int64_t now = ht_now_ns();
     watch->left = HG_POLL_EVERY;
-    if (clock_gettime(CLOCK_MONOTONIC, &clock) == 0) {
-        const int64_t now = (int64_t)clock.tv_sec * 1000000000 + clock.tv_nsec;
-        if (!watch->polled)
-            watch->polled = now;
-        if (now - watch->polled < HG_POLL_NS)
-            return 0;
+    if (!watch->polled)
         watch->polled = now;
-    }
+    if (now - watch->polled < HG_POLL_NS)
+        return 0;
+    watch->polled = now;
     return watch->poll() != 0;
 }
 

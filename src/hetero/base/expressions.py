@@ -26,7 +26,8 @@ _BRANCHES = re.compile(r"[?|]")
 
 _CHILD = """
 import re, signal, sys
-signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
+if hasattr(signal, "setitimer"):
+    signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
 pattern, *names = sys.stdin.buffer.read().decode("utf-8", "surrogatepass").split("\\0")
 match = re.compile(pattern).fullmatch
 sys.stdout.write("".join("1" if match(name) else "0" for name in names))
@@ -64,8 +65,8 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
             f"the expression {pattern!r} may take very long, and the process that matches it cannot be started: {error}"
         ) from error
     except subprocess.SubprocessError as error:
-        code = getattr(error, "returncode", -signal.SIGPROF)
-        if code == -signal.SIGKILL or code >= 0:  # the expression is valid: it was compiled above
+        code = getattr(error, "returncode", None)  # none if the time has passed, as it does on Windows
+        if code is not None and (code >= 0 or code == -signal.SIGKILL):  # not because of the expression, which is valid
             raise MemoryError(f"the process that matches the expression {pattern!r} failed") from error
         raise PropertyError(
             f"the expression {pattern!r} takes more than {_SECONDS:g} s on the names of this model; remove nested "

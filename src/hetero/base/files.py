@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import re
@@ -13,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..errors import HeteroError, file_error, raise_out_of_memory
+from . import system
+from .descriptor import Descriptor
 from .file_kinds import describe_folder
 
 __all__ = [
@@ -67,15 +68,20 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path_text(target))
     remove_leftovers(folder)
     temporary, number = _temporary_file(folder, name, needs)
+    held = Descriptor(number)
     try:
         yield number
         os.fsync(number)
+        if not system.LOCKS:  # an open file cannot be renamed
+            held.close()
         os.replace(temporary, path_text(target))  # before the lock is released: otherwise another process may remove it
     except BaseException:
+        if not system.LOCKS:
+            held.close()
         _unlink(temporary)
         raise
     finally:
-        os.close(number)
+        held.close()
     sync_folder(folder or ".")
 
 
@@ -88,36 +94,38 @@ def atomic_folder(target: str | os.PathLike[str]) -> Iterator[str]:
     """
     folder, name = os.path.split(os.path.abspath(path_text(target)))
     remove_leftovers(folder)
-    temporary, number = locked_folder(folder, name)
+    temporary, held = locked_folder(folder, name)
     try:
         yield temporary
         sync_files(temporary)
-        os.rename(temporary, path_text(target))
+        system.rename_folder(temporary, path_text(target))
     except BaseException:
         _remove_tree(temporary)
         raise
     finally:
-        os.close(number)
+        held.close()
     sync_folder(folder)
 
 
-def locked_folder(folder: str, name: str, end: str = _TEMPORARY_END) -> tuple[str, int]:
+def locked_folder(folder: str, name: str, end: str = _TEMPORARY_END) -> tuple[str, Descriptor]:
     """A new folder in ``folder``, and the descriptor that keeps it locked (see `remove_leftovers`). ``OSError``."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         path = os.path.join(folder, _temporary_name(name, end))
         os.mkdir(path)
+        if not system.LOCKS:
+            return path, Descriptor(-1)
         with contextlib.suppress(FileNotFoundError):  # removed before it was locked
-            number = os.open(path, flags)
+            number = os.open(path, system.FOLDER | os.O_NOFOLLOW)
             if lock_new(path, number):
-                return path, number
+                return path, Descriptor(number)
 
 
 def remove_leftovers(folder: str) -> None:
     """Removes the temporary files and folders in ``folder`` whose processes ended, and puts back what they moved.
 
     A process locks (``flock``) its temporary files and folders as long as it lives; processes in other containers see
-    the lock. Leftovers of other users stay, and so do all on a file system without locks. Raises nothing.
+    the lock. Leftovers of other users stay, and so do all on a file system without locks. On Windows, which has no such
+    locks, folders stay, and open files cannot be removed. Raises nothing.
     """
     with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
         names = [entry.name for entry in entries if entry.name.endswith((_TEMPORARY_END, _MOVED_END))]
@@ -130,17 +138,20 @@ def _remove_if_left(folder: str, name: str, needs: str | None) -> None:
     """Removes a temporary file or folder unless a living process holds its lock. ``needs``: the mark in its name."""
     path = os.path.join(folder, name)
     is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+    if not system.LOCKS:
+        if not is_folder:
+            os.unlink(path)
+            _unlink_needed(folder, name, needs)
+        return
     # Over NFS only a file that is open for writing can be locked. O_NONBLOCK: a FIFO must not be waited for.
     kind = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_NONBLOCK
     number = os.open(path, kind | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        system.lock(number, wait=False)
         if not os.path.lexists(path):  # its process renamed it before it released the lock
             return
         if not is_folder:
-            for other in os.listdir(folder or ".") if needs else ():
-                if other != name and _mark(other) == needs:
-                    _unlink(os.path.join(folder, other))
+            _unlink_needed(folder, name, needs)
             os.unlink(path)
             return
         if name.endswith(_MOVED_END):
@@ -152,13 +163,20 @@ def _remove_if_left(folder: str, name: str, needs: str | None) -> None:
         os.close(number)
 
 
+def _unlink_needed(folder: str, name: str, needs: str | None) -> None:
+    """Removes the file that only the temporary file ``name`` needs."""
+    for other in os.listdir(folder or ".") if needs else ():
+        if other != name and _mark(other) == needs:
+            _unlink(os.path.join(folder, other))
+
+
 @contextlib.contextmanager
 def moved_away(path: str) -> Iterator[None]:
     """Moves ``path`` away while the block runs, and deletes it afterwards. If the block raises, ``path`` is put back;
     if the process is killed, `remove_leftovers` puts it back. Raises ``OSError``."""
     folder, name = os.path.split(os.path.abspath(path))
     remove_leftovers(folder)
-    holder, number = locked_folder(folder, name, _MOVED_END)
+    holder, held = locked_folder(folder, name, _MOVED_END)
     kept = os.path.join(holder, name)
     try:
         try:
@@ -171,14 +189,13 @@ def moved_away(path: str) -> Iterator[None]:
         finally:
             _remove_tree(holder)
     finally:
-        os.close(number)
+        held.close()
 
 
 def _temporary_file(folder: str, name: str, needs: str | None) -> tuple[str, int]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         path = os.path.join(folder, _temporary_name(name, _TEMPORARY_END, needs))
-        number = os.open(path, flags, 0o666)  # less the process's umask
+        number = os.open(path, os.O_RDWR | system.NEW, 0o666)  # less the process's umask
         if lock_new(path, number):
             return path, number
 
@@ -188,7 +205,7 @@ def lock_new(path: str, number: int) -> bool:
     try:
         # Waits while another process checks whether it is a leftover. Stays unlocked on a file system without locks.
         with contextlib.suppress(OSError):
-            fcntl.flock(number, fcntl.LOCK_EX)
+            system.lock(number, wait=True)
         if os.path.lexists(path):  # the name is random: a file of that name is this one
             return True
     except BaseException:
@@ -245,7 +262,7 @@ def new_file(target: str | os.PathLike[str]) -> Iterator[int]:
 
     Raises ``OSError``; a partly written file then stays.
     """
-    number = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    number = os.open(target, os.O_WRONLY | system.NEW, 0o666)
     try:
         yield number
     finally:
@@ -257,18 +274,14 @@ def sync_files(folder: str | os.PathLike[str]) -> None:
 
     For many small files this takes half as long as a sync, a rename and a sync of the folder for each file."""
     for entry in os.scandir(folder):
-        number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        system.sync_file(entry.path)
     sync_folder(folder)
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Sync the names in a folder to disk, if the file system supports that."""
     with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        number = os.open(folder, system.FOLDER)
         try:
             os.fsync(number)
         finally:
@@ -278,32 +291,27 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 def copy_range(source: int, offset: int, size: int, target: int) -> int:
     """Copy ``size`` bytes of the open file ``source``, from ``offset`` on, to the current position of ``target``.
 
-    The kernel copies the bytes, or shares the blocks if the file system supports that. Returns the number of bytes
-    copied, which is smaller if ``source`` ends early. Raises ``OSError``.
+    If possible, the kernel copies the bytes, or shares the blocks if the file system supports that. Returns the number
+    of bytes copied, which is smaller if ``source`` ends early. Raises ``OSError``.
     """
-    done, copy = 0, _copy_file_range
-    while done < size:
+    done, copies = 0, [*system.COPIES, _read_and_write]
+    while done < size and copies:
+        more = 0  # some file systems return 0 if they cannot copy
         try:
-            more = copy(source, offset + done, size - done, target)
+            more = copies[0](source, offset + done, size - done, target)
         except OSError as error:
-            if copy is _send or error.errno not in _NOT_HERE:
+            if len(copies) == 1 or error.errno not in _NOT_HERE:
                 raise
-            copy = _send
-            continue
-        if not more and copy is _send:
-            break
         if not more:
-            copy = _send  # some file systems return 0 if they cannot copy
+            copies.pop(0)
         done += more
     return done
 
 
-def _copy_file_range(source: int, offset: int, size: int, target: int) -> int:
-    return os.copy_file_range(source, target, size, offset)
-
-
-def _send(source: int, offset: int, size: int, target: int) -> int:
-    return os.sendfile(target, source, offset, size)
+def _read_and_write(source: int, offset: int, size: int, target: int) -> int:
+    data = system.read_at(source, min(size, _MAX_AT_ONCE), offset)
+    write_all(target, memoryview(data))
+    return len(data)
 
 
 def write_all(target: int, data: memoryview) -> None:
@@ -320,8 +328,7 @@ def map_file(path: str, expected: str, error: type[HeteroError], empty: type[Het
     `FileNotFoundError` if it does not exist, and ``empty`` (by default ``error``) if it is empty.
     """
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        number = os.open(path_text(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        number = os.open(path_text(path), system.READ)
     except OSError as raised:
         raise_out_of_memory(raised)
         raise file_error(error, f"{path}: cannot be opened: {raised.strerror or raised}", raised) from raised
@@ -368,7 +375,7 @@ class MappedFile(mmap.mmap):
 
         The map keeps the file alive, so no other file can get its inode number."""
         try:
-            opened = Descriptor(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY))
+            opened = Descriptor(os.open(self.path, system.READ))
             status = os.fstat(opened.number)
         except OSError:
             return None
@@ -382,25 +389,3 @@ def mapping_of(array: Any) -> mmap.mmap | None:
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
     return owner
-
-
-class Descriptor:
-    """One open file descriptor, which can be replaced by another. It is closed when this object is collected."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    # The number is forgotten before it is closed: after an interrupt in between, closing it again would close the
-    # descriptor of another thread that got the same number.
-
-    def replace(self, number: int) -> None:
-        old, self.number = self.number, number
-        os.close(old)
-
-    def close(self) -> None:
-        old, self.number = self.number, -1
-        if old >= 0:
-            os.close(old)
-
-    def __del__(self) -> None:
-        self.close()

@@ -25,7 +25,8 @@ def end_on_interrupt() -> None:
     as in background jobs."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
-        os.register_at_fork(after_in_child=_end_quietly)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_end_quietly)
 
 
 class interrupts_raised:

@@ -8,6 +8,8 @@ import os
 import posixpath
 from collections.abc import Iterator
 
+from .system import processors
+
 __all__ = ["DeviceMemory", "host_memory", "usable_processors"]
 
 
@@ -22,7 +24,7 @@ class DeviceMemory:
 
 def usable_processors() -> int:
     """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(processors())
 
 
 def host_memory(root: str = "/") -> DeviceMemory | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,11 @@ def compile_on(device: ConfiguredDevice, model: Model, context: RemoteContext | 
 
 
 def _compile_isolated(device: ConfiguredDevice, model: Model, context: RemoteContext | None) -> CompiledModel:
+    name, plugin = device.name, device.plugin
+    if not hasattr(os, "pidfd_open"):
+        raise NotSupported(f"{name}: ISOLATION=PROCESS requires Linux; set ISOLATION=NONE")
     from ..workers.isolated import compile_isolated
 
-    name, plugin = device.name, device.plugin
     if context is not None:
         raise PropertyError(f"{name}: ISOLATION=PROCESS does not support a remote context; set ISOLATION=NONE")
     try:

@@ -99,6 +99,8 @@ def _where_in_library(op: CustomOp) -> tuple[str, str]:
     """The file and the symbol of the C function."""
     if op.user_data:
         raise _refusal(op, "its user_data is an address in this process")
+    if os.name == "nt":
+        raise _refusal(op, "Windows does not tell which library contains a function")
     info = _SymbolInfo()
     dladdr = ctypes.CDLL(None).dladdr
     if dladdr(ctypes.c_void_p(op.address), ctypes.byref(info)) and info.symbol and info.address == op.address:

@@ -296,7 +296,7 @@ def release_pages(array: NDArray[Any]) -> None:
     """Release the memory of an array that is a view of a mapped file. The system reads it again on the next access.
     Ignores other arrays."""
     mapped = mapping_of(array)
-    if mapped is None:
+    if mapped is None or not hasattr(mapped, "madvise"):
         return
     begin = array.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
     first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE  # only pages that lie entirely within the array

@@ -20,11 +20,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base import system
 from ..base.files import Descriptor, MappedFile, copy_range, write_all
 
 __all__ = ["ExternalFiles", "Location", "find_locations", "parse_location", "plain_location"]
-
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: opening a FIFO must not wait for a writer
 
 _RECENT_FILES = 64  # the number of unused files to keep open
 _READ_WHOLE = 1 << 20  # files up to this size, in B, are read instead of mapped: a map uses a file descriptor
@@ -133,7 +132,7 @@ class ExternalFiles:
             try:
                 size = os.fstat(file.number).st_size
                 if size <= _READ_WHOLE:
-                    return os.pread(file.number, size, 0)
+                    return system.read_at(file.number, size, 0)
                 assert self._folder is not None
                 mapped = self._maps[path] = MappedFile.of(file.number, os.path.join(self._folder, path))
             except OSError as error:
@@ -189,12 +188,8 @@ class ExternalFiles:
 
     def _walk(self, path: str, parts: list[str]) -> Descriptor:
         assert self._folder is not None
-        no_follow = 0 if self._follow_links else os.O_NOFOLLOW
-        here = Descriptor(os.open(self._folder, _FLAGS | os.O_DIRECTORY))
+        here = system.open_below(self._folder, parts, self._follow_links)
         try:
-            for part in parts[:-1]:
-                here.replace(os.open(part, _FLAGS | os.O_DIRECTORY | no_follow, dir_fd=here.number))
-            here.replace(os.open(parts[-1], _FLAGS | no_follow, dir_fd=here.number))
             status = os.fstat(here.number)
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError(f"external data {path!r} is not a regular file")

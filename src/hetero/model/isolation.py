@@ -67,7 +67,7 @@ _BEGUN = b"\x01"
 _NO_MEMORY_FOR_CHILD = "not enough memory for the type inference process"
 
 # Signals that end the child because of the model: the time limit, or a crash in onnx.
-_FAULTS = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_FAULTS = tuple(getattr(signal, f"SIG{name}", 0) for name in ("PROF", "SEGV", "ABRT", "BUS", "FPE", "ILL"))
 
 # Errors that mean that the system cannot start a process now. With other errors, Python is not available as a program.
 _EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
@@ -136,6 +136,8 @@ def infer_types(model: bytes, *, harmless: bool) -> bytes | None:
     """
     if harmless:
         return _infer_here(model)
+    if not hasattr(signal, "setitimer"):  # Windows cannot limit the child in this way
+        return None
     import subprocess  # here, because it takes 2 ms
 
     library = _onnx_library()

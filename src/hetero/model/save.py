@@ -12,12 +12,12 @@ the same path removes the file. If the process is killed after the rename, the o
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import mmap
 import os
 import re
 
+from ..base import system
 from ..base.files import atomic_file, lock_new, new_file, path_text, remove_leftovers
 from ..errors import PropertyError
 from .data_file import DataFile
@@ -127,10 +127,12 @@ def _remove_reserved(folder: str, name: str, used: list[str]) -> None:
 
 
 def _remove_unlocked(path: str) -> None:
+    if not system.LOCKS:  # the process that reserved the name may live
+        return
     with contextlib.suppress(OSError):  # its process lives, or another process removed it first
         number = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock(number, wait=False)
             if os.path.samestat(os.fstat(number), os.lstat(path)):  # not replaced by the data
                 os.unlink(path)
         finally:
@@ -150,9 +152,12 @@ def _reserve(folder: str, name: str, at_least: int) -> tuple[DataFile, int]:
         candidate = f"{name}.{number}.data"
         path = os.path.join(folder, candidate)
         try:
-            lock = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            lock = os.open(path, os.O_WRONLY | system.NEW, 0o666)
         except FileExistsError:
             continue
+        if not system.LOCKS:  # an open file cannot be replaced by the data
+            os.close(lock)
+            return DataFile(candidate, at_least), -1
         if lock_new(path, lock):
             return DataFile(candidate, at_least), lock
     raise AssertionError

@@ -24,7 +24,8 @@ class PerProcess(Generic[Held]):
         self._is_over = is_over
         self._lock = threading.Lock()
         self._held: Held | None = None
-        os.register_at_fork(after_in_child=self._in_child)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
 
     def get(self) -> Held:
         with self._lock:

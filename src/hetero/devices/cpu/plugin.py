@@ -10,10 +10,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import _kernels
+from ...base import system
 from ...base.formatting import counted
 from ...base.machine import DeviceMemory, host_memory
 from ...base.properties import STREAM_PROPERTIES, streams_and_threads
-from ...errors import UnsupportedModel
+from ...errors import NotSupported, UnsupportedModel
 from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...model.types import dtype_of
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
@@ -113,6 +114,8 @@ class CpuPlugin(Plugin):
         threads = min(threads, MAX_THREADS)
         processors = None
         if settings["ENABLE_CPU_PINNING"]:
+            if not hasattr(os, "sched_setaffinity"):
+                raise NotSupported(f"{self.name}: ENABLE_CPU_PINNING requires Linux")
             processors = _dealt_out(int(settings["DEVICE_ID"] or 0), streams, threads)
         team = self._team(settings["DEVICE_ID"], streams, threads, processors)
         needed = describe_ops(expansions.used) if expansions.used else ""
@@ -239,7 +242,7 @@ def _dealt_out(device: int, streams: int, threads: int) -> list[list[int]]:
 
 def _processors() -> list[int]:
     """The processors that this process may use."""
-    return sorted(os.sched_getaffinity(0))
+    return system.processors()
 
 
 def _processor_name() -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...base.machine import usable_processors
 from ...errors import PropertyError, shown
 from ...model.constants import release_pages
 from . import backend
@@ -75,7 +75,7 @@ def session_options(settings: Mapping[str, Any], shares_arena: bool = False) -> 
     """
     ort = backend.load()
     options = ort.SessionOptions()
-    threads = settings["INFERENCE_NUM_THREADS"] or len(os.sched_getaffinity(0))
+    threads = settings["INFERENCE_NUM_THREADS"] or usable_processors()
     options.intra_op_num_threads = max(1, threads - num_streams(settings) + 1)
     options.inter_op_num_threads = 1
     options.log_severity_level = _SEVERITY[settings["LOG_LEVEL"]]

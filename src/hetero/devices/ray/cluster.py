@@ -120,7 +120,8 @@ class _State:
         self.current: Cluster | None = None
         self.attempt: _Attempt | None = None
         self.is_fork = False
-        os.register_at_fork(after_in_child=self._in_child)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self) -> None:
         self.is_fork = self.is_fork or self.current is not None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .... import _workspace
 from ....errors import Cancelled, HeteroError, InferenceError, inference_error
 from ....plugin.cancellation import Cancellation
 from ..registry import Append, NestedGraph, NodePlan
@@ -215,7 +215,7 @@ def _single(array: _Array | None, what: str) -> int:
 @functools.cache
 def _max_bytes() -> int:
     """Bytes of a scanned output, at most: half of the machine's memory, since a copy exists while it grows."""
-    return min(MAX_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    return min(MAX_BYTES, _workspace.physical_memory() // 2)
 
 
 class _Stack:
