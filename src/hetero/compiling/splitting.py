@@ -141,7 +141,9 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         raise HeteroError(f"{path}: {error}") from error
     for number, part in enumerate(manifest.parts):
         for file in (part.file, part.data):
-            if file is not None and (file in ("", ".", "..") or "/" in file or "\\" in file or "\0" in file):
+            if file is None:
+                continue
+            if file in ("", ".", "..") or "\\" in file or "\0" in file or os.path.basename(file) != file:
                 raise HeteroError(f"{path}: part {number}: {file!r} is not the name of a file in the folder")
         for port in part.inputs:
             _check_source(manifest, port, number, f"{path}: part {number}: input {port.name!r}")
