@@ -260,6 +260,7 @@ def _windows_python(folder: Path, python: Path) -> list[str]:
     _run(str(python), "-m", "ziglang", "dlltool", "-m", "i386:x86-64", "-d", str(exports), "-l", str(library))
     named = folder / f"libpython{sys.version_info.major}.{sys.version_info.minor}.a"  # CMake reads the version there
     shutil.copy(library, named)
+    (folder / "python3.dll").touch()  # beside it, CMake takes the library for an import library
     paths = {"Python_INCLUDE_DIR": include, "Python_LIBRARY": named, "Python_SABI_LIBRARY": library}
     return ["set(CMAKE_RC_COMPILER true)"] + [f'set({name} {path} CACHE PATH "" FORCE)' for name, path in paths.items()]
 
