@@ -66,6 +66,7 @@ cdef object np_ndarray = np.ndarray
 
 
 def physical_memory():
+    """The bytes of memory of this machine; 2**63 - 1 if the system does not say."""
     return ht_physical_memory()
 
 
