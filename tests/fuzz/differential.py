@@ -42,6 +42,8 @@ class Case:
     to each element. Everything else must match exactly.
     ``judges``: what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits a judge if ONNX
     does not define the result and that judge is known to choose another one.
+    ``states``: output -> input: what each call has for this input is the result of the call before. The model is then
+    also called through a stateful request.
     ``properties``: for every compilation on `CPU`. ``manner``: how the model is called there: ``in turn``, by one
     caller; ``asynchronous``, by three callers whose inferences overlap; ``threads``, by two threads.
     """
@@ -54,6 +56,7 @@ class Case:
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     manner: str = "in turn"
     elementwise: bool = False
+    states: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def has(self, op_type: str) -> bool:
         """Whether the model, or a body in it, has a node of that operator."""
@@ -112,26 +115,19 @@ class Tally:
 # ---- the implementations -------------------------------------------------------------------------------------------
 
 
-def on_hetero(case: Case, device: str, properties: Mapping[str, Any]) -> Answer:
-    """``device`` `CUT` stands for `HETERO:CPU,TEMPLATE` with every third node on `TEMPLATE`, `IMPORTED` for a model on
-    `CPU` that was exported and imported."""
-    core = hetero.Core()
-    is_imported = device == IMPORTED
+def on_hetero(
+    case: Case, device: str, properties: Mapping[str, Any], given: Sequence[Sequence[np.ndarray] | str] = ()
+) -> Answer:
+    """``device``: or one of `CUTS`, or `IMPORTED` for a model on `CPU` that was exported and imported. ``given``: the
+    results of the calls, if the caller passes arrays for them."""
     try:
-        model = core.read_model(case.model)
-        device = "CPU" if is_imported else device
-        if device == CUT:
-            device = "HETERO:CPU,TEMPLATE"
-            model = model.with_affinity({model.key_of(node): "TEMPLATE" for node in range(1, len(model.nodes), 3)})
-        compiled = core.compile_model(model, device, dict(properties))
-        if is_imported:
-            file = io.BytesIO()
-            compiled.export_model(file)
-            compiled = core.import_model(file.getvalue(), device, dict(properties))
+        compiled = _compiled(case, device, properties)
     except hetero.HeteroError as error:
         return Answer((), refused=str(error))
     calls: list[Sequence[np.ndarray] | str] = [""] * len(case.calls)
-    callers = [Caller(compiled, case, calls) for _ in range({"asynchronous": 3, "threads": 2}.get(case.manner, 1))]
+    callers = [
+        Caller(compiled, case, calls, given) for _ in range({"asynchronous": 3, "threads": 2}.get(case.manner, 1))
+    ]
     if case.manner == "threads":
         with ThreadPoolExecutor(len(callers)) as pool:
             list(pool.map(lambda at: [callers[at].call(n) for n in range(at, len(calls), len(callers))], range(2)))
@@ -147,15 +143,86 @@ def on_hetero(case: Case, device: str, properties: Mapping[str, Any]) -> Answer:
     return Answer(calls, troubles=[trouble for caller in callers for trouble in caller.troubles])
 
 
+def _compiled(case: Case, device: str, properties: Mapping[str, Any]) -> hetero.CompiledModel:
+    """``device``: as for `on_hetero`."""
+    core = hetero.Core()
+    model = core.read_model(case.model)
+    is_imported = device == IMPORTED
+    device = "CPU" if is_imported else device
+    if device in CUTS:
+        other, chosen = CUTS[device]
+        device = f"HETERO:CPU,{other}"
+        model = model.with_affinity({model.key_of(node): other for node in chosen(len(model.nodes))})
+    compiled = core.compile_model(model, device, dict(properties))
+    if is_imported:
+        file = io.BytesIO()
+        compiled.export_model(file)
+        compiled = core.import_model(file.getvalue(), device, dict(properties))
+    return compiled
+
+
+def with_states(case: Case, device: str) -> Answer:
+    """The case through a stateful request. Between the calls, other requests use and change the same states."""
+    calls: list[Sequence[np.ndarray] | str] = []
+    troubles = []
+    read = set(case.states.values())
+    try:
+        compiled = _compiled(case, device, {"INFERENCE_NUM_THREADS": 1, **case.properties})
+        request = compiled.create_stateful_request(dict(case.states), {name: case.calls[0][name] for name in read})
+    except hetero.HeteroError as error:
+        return Answer((), refused=str(error))
+    held: list[tuple[np.ndarray, bytes]] = []
+    buffers: dict[str, np.ndarray] = {}
+    for number, feeds in enumerate(case.calls):
+        free = {name: _in_buffer(buffers, name, array) for name, array in feeds.items() if name not in read}
+        before = request.snapshot_state()
+        try:
+            if number % 3 == 1:  # a fork appends something else behind the same states
+                fork = request.fork()
+                fork.infer({name: np.full_like(array, 7) for name, array in free.items()})
+                if number % 2:  # the fork goes on with the values of before
+                    fork.restore_state(before)
+                    request = fork
+            results = dict(request.infer(free).items())
+        except hetero.HeteroError as error:
+            calls.append(str(error))
+            break
+        after = request.snapshot_state()
+        states = {output: after[name] for output, name in case.states.items()}
+        names = [port.name for port in case.model.graph.output]
+        calls.append([np.array(states[name] if name in states else results[name]) for name in names])
+        for name in read:
+            if before[name].tobytes() != feeds[name].tobytes():
+                troubles.append(f"call {number}: the snapshot of {name!r} has changed")
+        if any(array.tobytes() != value for array, value in held):
+            troubles.append(f"call {number}: a result of the call before was written")
+        for array in (*free.values(), *(array for array, _ in held)):
+            _spoil(array)
+        held = [(result, result.tobytes()) for result in results.values()]
+        if number % 2:
+            for result in results.values():
+                _spoil(result)
+            held = []
+    return Answer([*calls, *[""] * (len(case.calls) - len(calls))], troubles=troubles)
+
+
 class Caller:
     """A caller of a compiled model that reuses the memory of its inputs for each call, and overwrites the results: at
     once, or after the next call."""
 
-    def __init__(self, compiled: hetero.CompiledModel, case: Case, calls: list[Sequence[np.ndarray] | str]) -> None:
-        """``calls``: filled with what each returns."""
+    def __init__(
+        self,
+        compiled: hetero.CompiledModel,
+        case: Case,
+        calls: list[Sequence[np.ndarray] | str],
+        given: Sequence[Sequence[np.ndarray] | str] = (),
+    ) -> None:
+        """``calls``: filled with what each returns. ``given``: as for `on_hetero`."""
         self._request = compiled.create_infer_request()
         self._case = case
         self._calls = calls
+        self._places = given
+        self._out: dict[int, np.ndarray] | None = None
         self._buffers: dict[str, np.ndarray] = {}
         self._given: dict[str, np.ndarray] = {}
         self._held: list[tuple[np.ndarray, bytes]] = []
@@ -165,7 +232,7 @@ class Caller:
     def call(self, number: int) -> None:
         self._give(number)
         try:
-            results = list(self._request.infer(self._given).values())
+            results = list(self._request.infer(self._given, self._out).values())
         except hetero.HeteroError as error:
             self._calls[number] = str(error)
         else:
@@ -173,7 +240,7 @@ class Caller:
 
     def begin(self, number: int) -> None:
         self._give(number)
-        self._request.start_async(self._given)
+        self._request.start_async(self._given, self._out)
         self._number = number
 
     def end(self) -> None:
@@ -191,6 +258,15 @@ class Caller:
     def _give(self, number: int) -> None:
         feeds = self._case.calls[number]
         self._given = {name: _in_buffer(self._buffers, name, array) for name, array in feeds.items()}
+        places = self._places[number] if self._places else ""
+        if isinstance(places, str):
+            self._out = None  # the call fails
+            return
+        self._out = {}  # every fourth is left to the device
+        for position, result in enumerate(places):
+            if isinstance(result, np.ndarray) and result.dtype != object and (number + position) % 4:
+                self._out[position] = _in_buffer(self._buffers, f"out {position}", result)
+                _spoil(self._out[position])
 
     def _take(self, number: int, results: Sequence[np.ndarray]) -> None:
         self._calls[number] = [np.array(result) for result in results]
@@ -204,12 +280,15 @@ class Caller:
             if any(np.shares_memory(result, other) for other in others):
                 self.troubles.append(f"call {number}: output {position} shares memory with an input or another output")
             others.append(result)
+        for position, array in (self._out or {}).items():
+            if results[position] is not array:
+                self.troubles.append(f"call {number}: output {position} is not the given array")
         if any(array.tobytes() != before for array, before in self._held):
             self.troubles.append(f"call {number}: a result of the call before was written")
         for array in (*self._given.values(), *(array for array, _ in self._held)):
             _spoil(array)
         self._held = [(result, result.tobytes()) for result in results]
-        if number % 3:
+        if number % 3 or self._out:
             for result in results:
                 _spoil(result)
             self._held = []
@@ -276,12 +355,24 @@ def on_onnxruntime(case: Case) -> Answer:
 JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxruntime": on_onnxruntime}
 
 CUT = "CPU and TEMPLATE"
+CUT_ORT = "CPU and ORT"
+HALVES = "CPU and TEMPLATE in halves"
+OUT = "CPU with results in given arrays"
+STATES = "CPU with states"
+CUT_STATES = "CPU and TEMPLATE with states"
 SINGLE = "CPU with a plan for each call's sizes"
 ONE_BY_ONE = "CPU with iterations in Python"
 IMPORTED = "CPU after export and import"
 
 SMALLEST = 1e-6
 """Floating-point results that differ by less agree, however small they are."""
+
+CUTS: dict[str, tuple[str, Callable[[int], Sequence[int]]]] = {
+    CUT: ("TEMPLATE", lambda count: range(1, count, 3)),
+    CUT_ORT: ("ORT", lambda count: range(0, count, 2)),
+    HALVES: ("TEMPLATE", lambda count: range(count // 2, count)),
+}
+"""Another device than `CPU`, and the nodes that it gets of a model with that number of nodes."""
 
 WAYS: dict[str, Mapping[str, Any]] = {
     "CPU": {"INFERENCE_NUM_THREADS": 1},
@@ -291,10 +382,15 @@ WAYS: dict[str, Mapping[str, Any]] = {
     ONE_BY_ONE: {"INFERENCE_NUM_THREADS": 1},
     CUT: {"INFERENCE_NUM_THREADS": 1},
     IMPORTED: {"INFERENCE_NUM_THREADS": 1},
+    OUT: {"INFERENCE_NUM_THREADS": 1},
+    CUT_ORT: {"INFERENCE_NUM_THREADS": 1},
+    HALVES: {"INFERENCE_NUM_THREADS": 1},
 }
-"""In which ways each case runs: the last two in one case of four each (a model in a worker is not exported), and
-iterations in Python only if there are some. Transformations and cuts change rounding. Threads, exporting, and plans
-that hold for many sizes do not change a bit; the latter, and iterations in Python, also keep the text of an error."""
+RARE = (CUT, IMPORTED, OUT, CUT_ORT, HALVES)
+EXACT = ("CPU with two threads", SINGLE, ONE_BY_ONE, IMPORTED, OUT)
+"""In which ways each case runs: one of `RARE` in each case (a model in a worker is not exported), and iterations in
+Python only if there are some. Transformations and cuts change rounding. Those of `EXACT` do not change a bit; plans for
+single sizes, and iterations in Python, also keep the text of an error."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------
@@ -305,51 +401,66 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     tally = Tally() if tally is None else tally
     tally.cases += 1
     tally.calls += len(case.calls)
-    share = zlib.crc32(case.model.SerializeToString(deterministic=True)) % 4
-    rare = {CUT: 0, IMPORTED: 1}  # they cost as much as the rest
-    answers = {}
+    number = zlib.crc32(case.model.SerializeToString(deterministic=True))
+    rare = RARE[number % len(RARE)]  # all of them cost as much as the rest
+    answers: dict[str, Answer] = {}
     special = {SINGLE: single_sizes, ONE_BY_ONE: one_by_one}
     iterates = case.has("Loop") or case.has("Scan")
     for way, settings in WAYS.items():
         if (way == ONE_BY_ONE and not iterates) or (way == IMPORTED and "ISOLATION" in case.properties):
             continue
-        if rare.get(way, share) == share:
-            with small_joins(), special.get(way, contextlib.nullcontext)():
-                answers[way] = on_hetero(case, way if way in rare else "CPU", {**settings, **case.properties})
+        if way in RARE and (way != rare or (way == CUT_ORT and "onnxruntime" not in case.judges)):
+            continue
+        given = answers["CPU"].calls if way == OUT else ()
+        with small_joins(), special.get(way, contextlib.nullcontext)():
+            device = way if way in (*CUTS, IMPORTED) else "CPU"
+            answers[way] = on_hetero(case, device, {**settings, **case.properties}, given)
     plain = answers["CPU"]
     if plain.refused:
         tally.seen["refused by CPU"] += 1
         return [
             f"{way}: compiled, CPU refuses: {plain.refused}"
             for way, answer in answers.items()
-            if way != CUT and not answer.refused
+            if way not in CUTS and not answer.refused
         ]
     found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
     found += [f"{way}: {trouble}" for way, answer in answers.items() for trouble in answer.troubles]
     for way in list(answers)[1:]:
-        tolerance = 0.0 if way in ("CPU with two threads", SINGLE, ONE_BY_ONE, IMPORTED) else case.tolerance
-        found += _compared(case, way, plain, answers[way], tolerance)
+        disagreed = list(_compared(case, way, plain, answers[way], 0.0 if way in EXACT else case.tolerance))
+        if not (way == CUT_ORT and _reason("onnxruntime", case, known, disagreed)):
+            found += disagreed
         if way in special and case.manner == "in turn":
             pairs = zip(plain.calls, answers[way].calls, strict=False)
             texts = [(one, two) for one, two in pairs if isinstance(one, str) and isinstance(two, str)]
             found += [f"{way}: {two}, else: {one}" for one, two in texts if one != two]
+    if case.states and case.calls:
+        for way, device in ((STATES, "CPU"), (CUT_STATES, CUT)):
+            answer = with_states(case, device)
+            found += [f"{way}: refused: {answer.refused}"] if answer.refused else []
+            found += [f"{way}: {trouble}" for trouble in answer.troubles]
+            found += _compared(case, way, plain, answer, case.tolerance)
     for judge in case.judges:
         answer = JUDGES[judge](case)
         if answer.refused:
             tally.seen[f"refused by {judge}"] += 1
             continue
         disagreed = list(_compared(case, judge, plain, answer, case.tolerance))
-        reasons = (
-            k.reason
-            for k in known
-            if k.judge == judge and k.applies(case) and all(k.shows(case, told) for told in disagreed)
-        )
-        reason = next(reasons, None) if disagreed else None
+        reason = _reason(judge, case, known, disagreed)
         if reason is None:
             found += disagreed
         else:
             tally.seen[f"{judge}: {reason}"] += 1
     return found
+
+
+def _reason(judge: str, case: Case, known: Sequence[Known], disagreed: Sequence[str]) -> str | None:
+    """The reason why these differences from a judge are known, if they are."""
+    reasons = (
+        k.reason
+        for k in known
+        if k.judge == judge and k.applies(case) and all(k.shows(case, told) for told in disagreed)
+    )
+    return next(reasons, None) if disagreed else None
 
 
 def _compared(case: Case, name: str, cpu: Answer, other: Answer, tolerance: float) -> Iterator[str]:

@@ -22,11 +22,23 @@ from pathlib import Path
 import numpy as np
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in (".", "helpers")]
 
 from fuzz.differential import Case, Known, Tally, differences, reproduction, shrink
 
-KINDS = ("graphs", "near_misses", "fast_paths", "integers", "sizes", "operators", "moves", "quantized", "loops")
+KINDS = (
+    "graphs",
+    "near_misses",
+    "fast_paths",
+    "integers",
+    "sizes",
+    "operators",
+    "moves",
+    "quantized",
+    "loops",
+    "pieces",
+    "states",
+)
 """Modules beside this one: each has ``case(rng) -> Case`` and may have ``KNOWN``, its explained differences."""
 
 
