@@ -29,6 +29,10 @@ CONSTANTS = {
 }
 
 
+MOST_ELEMENTS = 1 << 16
+"""Of all values of a call."""
+
+
 class Maker:
     def __init__(self, rng: np.random.Generator, rank: int) -> None:
         self.rng = rng
@@ -65,14 +69,16 @@ class Maker:
 
     def appended(self, past: str, others: Sequence[str]) -> str:
         new, axis = self.new_rows([]), self.at_axis()
-        kind = self.pick(["behind"] * 8 + ["front", "both", "other", "twice", "window"])
+        kind = self.pick(["behind"] * 8 + ["front", "both", "other", "twice", "twice", "window", "fresh", "fresh"])
+        if kind == "fresh":
+            return self.add(f"Identity ({new})") if new == "x" else new
         if kind == "front":
             return self.add(f"Concat <axis = {axis}> ({new}, {past})")
         if kind == "both":
             return self.add(f"Concat <axis = {axis}> ({new}, {past}, {new})")
-        if kind == "twice":  # grows exponentially, so it is cut
+        if kind == "twice":
             made = self.add(f"Concat <axis = {axis}> ({past}, {past})")
-            return self.window(made)
+            return self.window(made) if self.chance(0.3) else made
         if kind == "other":
             made = self.add(f"Concat <axis = {axis}> ({past}, {self.pick(others)})")
             return self.window(made)
@@ -103,9 +109,8 @@ class Maker:
             total = self.add(f"ReduceSum <keepdims = 0> ({value})")
             return self.add(f"Sign ({total})")
         if kind == "product" and self.rank >= 2 and self.axis == self.rank - 2:
-            operand = value
             order = [*range(self.rank - 2), self.rank - 1, self.rank - 2]
-            turned = self.add(f"Transpose <perm = {order}> ({operand})")
+            turned = self.add(f"Transpose <perm = {order}> ({value})")
             q = self.add("MatMul (x, square)")
             return self.add(f"MatMul ({q}, {turned})")
         if kind == "product" and self.rank >= 2 and self.axis == self.rank - 1:
@@ -114,7 +119,7 @@ class Maker:
             inner = self.add(f"Unsqueeze ({value}, {self.pick(('zero', 'one'))})")
             repeats = ", ".join(str(self.pick((1, 2))) for _ in range(self.rank + 1))
             self.lines.append(f"tiles{self.count} = Constant <value = int64[{self.rank + 1}] {{{repeats}}}> ()")
-            return self.add(f"Tile ({inner}, tiles{self.count - 0})")
+            return self.add(f"Tile ({inner}, tiles{self.count})")
         if kind == "transpose":
             order = [int(i) for i in self.rng.permutation(self.rank)]
             return self.add(f"Transpose <perm = {order}> ({value})")
@@ -144,7 +149,7 @@ def case(rng: np.random.Generator) -> Case:
     outputs, lines = [], []
     for at, present in enumerate(presents):
         # An output of its own: also if two states have the same value, or a state is passed on.
-        same = present in pasts or present in presents[:at] or present in free[:0]
+        same = present in pasts or present in presents[:at]
         if same or not present.startswith("t"):
             lines.append(f"present{at} = Identity ({present})")
             outputs.append((f"present{at}", make.type(f"P{at}")))
@@ -194,6 +199,8 @@ def _calls(
         try:
             results = dict(zip(names, session.run(None, feeds), strict=True))
         except Exception:  # such as values whose sizes no longer fit
+            break
+        if sum(array.size for array in (*feeds.values(), *results.values())) > MOST_ELEMENTS:
             break
         calls.append(feeds)
         values = {past: results[present] for present, past in states.items()}

@@ -34,6 +34,15 @@ def test_transposes(dtype: str, variant: str) -> None:
             np.testing.assert_array_equal(copy_view(x, x.transpose(axes), variant), x.transpose(axes))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_of_each_length(variant: str) -> None:
+    """Short rows are copied as two pieces that overlap."""
+    x = np.random.default_rng(0).integers(0, 256, (3, 300)).astype(np.uint8)
+    for length in range(1, 300):
+        view = x[:, 1 : 1 + length]
+        np.testing.assert_array_equal(copy_view(x, view, variant), view)
+
+
 @settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_transposes_of_parts(data: st.DataObject) -> None:

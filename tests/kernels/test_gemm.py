@@ -128,6 +128,18 @@ def test_epilogue(variant: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(-0.5, np.inf), (-np.inf, 0.5), (-0.5, 0.5)])
+def test_each_limit_applies_alone(variant: str, packed: bool, low: float, high: float) -> None:
+    """Some kernels skip the epilogue of products that have none."""
+    rng = np.random.default_rng(5)
+    for m, n, k in itertools.product((1, 2, 3, 9), (1, 16, 37), (1, 2, 33)):
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        found = gemm(a, b, m, n, k, packed=packed, activation=CLIP, floats=(1, 1, low, high), variant=variant)
+        assert_close(found, np.clip(a.astype(np.float64) @ b, low, high), k)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     ("a_batch", "b_batch"),
     [((), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 4)), ((5,), ()), ((), (5,)), ((0,), ())],
