@@ -276,12 +276,14 @@ def test_wrong_operands_are_refused(changed: int, operand: Array) -> None:
 )
 def test_wrong_results_are_refused(shape: tuple[int, ...]) -> None:
     """A result has the size that the layout gives, and as many channels for each of two groups."""
-    ints = [1, 4, 1, 1, 2, *[1] * 3, *[0] * 3, *[1] * 4, 2, 2]
-    pixels, filters = (
+    ints = [2, 4, 1, 1, 1, *[1] * 3, *[0] * 3, *[1] * 4, 2, 2]
+    pixels, filters, of_shape = (
         np.zeros(ask("pixel_bytes", 1, *ints), np.uint8),
         np.zeros(ask("filter_bytes", 2, *ints), np.uint8),
+        np.zeros(ask("filter_bytes", shape[min(1, len(shape) - 1)], *ints), np.uint8),
     )
     operands = [pixels, filters, np.zeros(1, np.uint8), None]
     _kernels.call("conv_integer", operands, [((1, 2, 2, 2), np.int32)], ints)
-    with pytest.raises(InferenceError):
-        _kernels.call("conv_integer", operands, [(shape, np.int32)], ints)
+    for operands[1] in (filters, of_shape):
+        with pytest.raises(InferenceError):
+            _kernels.call("conv_integer", operands, [(shape, np.int32)], ints)
