@@ -152,7 +152,9 @@ def _compiled(case: Case, device: str, properties: Mapping[str, Any]) -> hetero.
     if device in CUTS:
         other, chosen = CUTS[device]
         device = f"HETERO:CPU,{other}"
-        model = model.with_affinity({model.key_of(node): other for node in chosen(len(model.nodes))})
+        refused = core.query_model(model, other).reasons
+        keys = [model.key_of(node) for node in chosen(len(model.nodes))]
+        model = model.with_affinity({key: other for key in keys if key not in refused})
     compiled = core.compile_model(model, device, dict(properties))
     if is_imported:
         file = io.BytesIO()

@@ -306,6 +306,20 @@ def test_concatenations_within_others(replayed: list[int], transformed: bool) ->
     assert len(replayed) >= 60
 
 
+def test_a_whole_with_parts_stays_out_of_an_output() -> None:
+    """The parts of a concatenation lie in the arena, so the operator that reads it does not work in place if its result
+    is an output."""
+    x, y = (np.random.default_rng(at).integers(-9, 9, (16 * at, 4)).astype(np.float32) for at in (1, 2))
+    nodes = [
+        helper.make_node("Neg", ["a"], ["p"]),
+        helper.make_node("Sign", ["b"], ["q"]),
+        helper.make_node("Concat", ["p", "q"], ["c"], axis=0),
+        helper.make_node("Neg", ["c"], ["y"]),
+    ]
+    feeds = {"a": x, "b": y}
+    assert_exact(model_of(nodes, feeds), feeds)
+
+
 def test_a_dense_block_copies_nothing() -> None:
     f32 = np.dtype("float32")
 
