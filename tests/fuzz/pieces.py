@@ -340,6 +340,12 @@ def case(rng: np.random.Generator) -> Case:
 KNOWN = (
     Known(
         "onnxruntime",
+        "before opset 12, ONNX does not define the mask of Dropout in inference; onnxruntime returns zeros",
+        lambda case: case.has("Dropout") and case.model.opset_import[0].version < 12,
+        lambda case, difference: difference.endswith("True and False"),
+    ),
+    Known(
+        "onnxruntime",
         "its Slice with a negative step begins at the other end if the end is the largest integer",
         lambda case: case.has("Slice"),
         lambda case, difference: bool(

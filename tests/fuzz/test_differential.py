@@ -17,7 +17,7 @@ from fuzz import differential, operators, run
 from hetero.devices.cpu.registry import HOSTED, OPERATORS, load_all
 
 ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
-MANY_CALLS = ("sizes", "loops")
+MANY_CALLS = ("sizes", "loops", "states")
 """The kinds whose cases make the most calls."""
 
 
