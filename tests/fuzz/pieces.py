@@ -293,7 +293,7 @@ def runs(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray])
         results = session.run(None, dict(feeds))
     except Exception:  # onnxruntime raises many classes of exceptions
         return False
-    # Results near the limits of a type differ by the order of sums, and onnxruntime accepts windows that do not fit.
+    # Results near the limits of a type differ by the order of sums.
     return all(
         not isinstance(result, np.ndarray)
         or (bool(result.size) and (result.dtype.kind != "f" or bool((np.abs(result) < 1e4).all())))
@@ -314,6 +314,7 @@ def case(rng: np.random.Generator) -> Case:
             continue
         model, inputs = made
         try:
+            onnx.checker.check_model(model)
             session = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
@@ -338,6 +339,12 @@ def case(rng: np.random.Generator) -> Case:
 
 
 KNOWN = (
+    Known(
+        "onnxruntime",
+        "its pools accept windows that do not fit",
+        lambda case: any(case.has(name) for name in ("AveragePool", "MaxPool", "LpPool")),
+        lambda case, difference: "only CPU fails" in difference and "does not fit" in difference,
+    ),
     Known(
         "onnxruntime",
         "before opset 12, ONNX does not define the mask of Dropout in inference; onnxruntime returns zeros",
