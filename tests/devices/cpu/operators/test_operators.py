@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx.reference
 import pytest
 from onnx import helper
@@ -183,3 +184,20 @@ def test_a_cache_is_written_from_its_start_without_indices(mode: str, batch: int
     core = Core()
     found = core.compile_model(core.read_model(proto), "CPU")({"cache": cache, "update": update})["y"]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_batch_norm_of_one_axis_has_one_channel(size: int, constant: bool) -> None:
+    x = np.random.default_rng(0).standard_normal(size, np.float32)
+    statistics = {name: np.array([value], np.float32) for name, value in zip("sbmv", (2, 1, 0.5, 4), strict=True)}
+    ports = "float[N] x" + ("" if constant else ", float[1] s, float[1] b, float[1] m, float[1] v")
+    known = "<float[1] s = {2}, float[1] b = {1}, float[1] m = {0.5}, float[1] v = {4}>" if constant else ""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 15]>
+        g ({ports}) => (float[N] y) {known} {{ y = BatchNormalization (x, s, b, m, v) }}"""
+    )
+    feeds = {"x": x} if constant else {"x": x, **statistics}
+    expected = (x - 0.5) / np.sqrt(np.float32(4 + 1e-5)) * 2 + 1
+    for device in ("CPU", "TEMPLATE"):
+        np.testing.assert_allclose(Core().compile_model(proto, device)(feeds)["y"], expected, atol=1e-6)

@@ -346,11 +346,12 @@ def _batch_norm(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     Then factors are finite float32, and offsets at most 2^64: beside a product that overflows, such an offset is lost.
     """
     x, *statistics = (_required(value) for value in inputs)
-    channels = x.shape[1] if x.rank > 1 else 1
-    if any(value.shape != (channels,) for value in statistics) or x.rank < 2:
+    is_training = bool(node.get("training_mode", 0))
+    channels = x.shape[1] if x.rank > 1 else 1  # by ONNX, an input of rank 1 has one channel
+    if any(value.shape != (channels,) for value in statistics) or x.rank < 1 + is_training:
         raise InferenceError(f"expected statistics of {channels} channels for an input of shape {list(x.shape)}")
     epsilon = node.get("epsilon", 1e-5)
-    if node.get("training_mode", 0):
+    if is_training:
         return _batch_norm_of_batch(context, node, x, *statistics)
     known = [value.data for value in statistics if value.data is not None]
     if len(known) == 4:
