@@ -43,9 +43,10 @@ def without_environment(command: str) -> str:
     return command.replace(f"{folder}/bin/", "").replace("pip install -q ", "pip install ")
 
 
-def test_ci_runs_commands_of_the_documentation() -> None:
+@pytest.mark.parametrize("workflow", ["ci", "nightly"])
+def test_workflows_run_commands_of_the_documentation(workflow: str) -> None:
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
-    for command in commands_of("ci"):
+    for command in commands_of(workflow):
         if command == ".ci/run" or command == without_environment(marked_in_readme("docs")):
             continue
         _, _, last = command.rpartition(" && ")
@@ -57,6 +58,12 @@ def test_ci_runs_each_kind_of_check() -> None:
     scripts = ["tools/warnings.sh gcc clang", "tools/checked.sh", "tools/lowest.sh", ".ci/run", "pre-commit run"]
     scripts += ["tools/build_wheels.py"]
     assert [script for script in scripts if script not in text] == []
+
+
+def test_each_night_there_are_new_seeds_and_races() -> None:
+    text = "\n".join(commands_of("nightly"))
+    assert "pytest -m fuzz tests/fuzz" in text
+    assert "tools/races.sh" in text
 
 
 def test_ci_run_reads_commands_that_the_readme_has() -> None:

@@ -34,6 +34,8 @@ Array = np.ndarray[Any, Any]
 Dim = int | str
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
 FREQUENCY = np.array([1, 3, 4, 4, 3, 2, 2, 2, 1, 1, 1, 1], float) / 25
+LONG = (65, 129, 257, 513, 1025, 1100)
+"""Sizes of one axis beside short ones: kernels check and compute long rows in blocks."""
 EXTREME = (
     0.0,
     -0.0,
@@ -118,6 +120,9 @@ class Maker:
         made: list[Dim] = []
         for _ in range(rank):
             made.append(self.pick("N", "M") if self.chance(0.15) else self.size())
+        if made and self.chance(0.05):
+            made = [dim if isinstance(dim, str) else min(dim, 3) for dim in made]
+            made[int(self.rng.integers(rank))] = self.pick(*LONG)
         return tuple(made)
 
     def fixed(self, rank: int, low: int = 1, high: int = 6) -> tuple[int, ...]:
