@@ -10,7 +10,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from hetero import Core, InferenceError, _kernels
 from single_node import assert_as_onnxruntime, model, run
@@ -174,6 +174,18 @@ def test_unpooling_undoes_pooling() -> None:
     kept = y != 0
     assert kept.sum() in (23, 24)  # one of them may be 0 itself
     np.testing.assert_array_equal(y[kept], x[kept])
+
+
+def test_unpooling_of_constants() -> None:
+    x, places = np.array([[[[5, 6], [7, 8]]]], np.float32), np.array([[[[0, 3], [8, 15]]]])
+    node = helper.make_node("MaxUnpool", ["x", "i"], ["y"], kernel_shape=[2, 2], strides=[2, 2])
+    unpooled = model([node], {"x": x, "i": places}, ["y"], 17)
+    del unpooled.graph.input[:]
+    unpooled.graph.initializer.extend([numpy_helper.from_array(x, "x"), numpy_helper.from_array(places, "i")])
+    (y,) = run(unpooled, {})
+    expected = np.zeros(16, np.float32)
+    expected[[0, 3, 8, 15]] = [5, 6, 7, 8]
+    np.testing.assert_array_equal(y, expected.reshape(1, 1, 4, 4))
 
 
 @pytest.mark.parametrize("place", [16, -17, 1 << 60])

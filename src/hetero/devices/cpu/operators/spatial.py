@@ -178,8 +178,9 @@ def _max_unpool(context: Context, node: Node, inputs: Sequence[Value | None]) ->
     shape = [*x.shape[:2]]
     for i in range(rank):
         shape.append((x.shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[i + rank])
-    size = math.prod(shape)  # filled in every run: the scatter would have to read and copy a constant
-    (zeros,) = context.call_many("fill", [context.scalar(0, x.dtype)], [((size,), x.dtype)], fold=False)
+    size, known = math.prod(shape), x.data is not None and places.data is not None
+    # Filled in every run unless all is known: the scatter would have to read and copy a constant.
+    (zeros,) = context.call_many("fill", [context.scalar(0, x.dtype)], [((size,), x.dtype)], fold=known)
     flat, at = context.reshaped(x, (x.size,)), context.reshaped(places, (x.size,))
     result = context.call("scatter_elements", [zeros, at, flat], zeros.shape, x.dtype, [0, _ASSIGN])
     return [context.reshaped(result, shape)]
