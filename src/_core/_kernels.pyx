@@ -300,6 +300,8 @@ cdef int check_status(int status, what, const void *scratch) except -1:
     if status == HT_ERR_NOTED_INDEX:
         note = ht_noted_index()
         reason = f"index {note.index} is out of bounds for axis {note.axis} with size {note.size}"
+    elif status == HT_ERR_CATEGORY:
+        reason = f"{ht_noted_index().index} is not a category, and zeros is 0"
     elif status == HT_ERR_INDEX:
         reason = "an index is outside its axis"
     elif status == HT_ERR_DIVIDE:

@@ -44,7 +44,7 @@ cdef extern from "kernels/kernel.h" nogil:
         HT_UINT32, HT_UINT64, HT_BFLOAT16
     enum:
         HT_OK, HT_ERR_INDEX, HT_ERR_DIVIDE, HT_ERR_DTYPE, HT_ERR_OPERAND, HT_ERR_CUSTOM
-        HT_ERR_NOTED_INDEX
+        HT_ERR_NOTED_INDEX, HT_ERR_CATEGORY
     ctypedef struct ht_tensor:
         void *data
         int64_t size

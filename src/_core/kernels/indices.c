@@ -15,4 +15,10 @@ int ht_index_failure(const ht_tensor *indices, const ht_tensor *data, int first,
     return HT_ERR_INDEX; /* another thread has changed it */
 }
 
+int ht_category_failure(int64_t value)
+{
+    noted = (ht_index_note){.index = value};
+    return HT_ERR_CATEGORY;
+}
+
 ht_index_note ht_noted_index(void) { return noted; }

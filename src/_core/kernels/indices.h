@@ -23,7 +23,10 @@ typedef struct {
  * `indices` belongs to axis `first` + i % `depth` of `data`. */
 int ht_index_failure(const ht_tensor *indices, const ht_tensor *data, int first, int64_t depth);
 
-/* What the last call of this thread with HT_ERR_NOTED_INDEX noted. */
+/* For a kernel that met an integer that is not a category: notes it, and returns the status. */
+int ht_category_failure(int64_t value);
+
+/* What the last call of this thread with HT_ERR_NOTED_INDEX or HT_ERR_CATEGORY noted. */
 ht_index_note ht_noted_index(void);
 
 /* For GatherElements and ScatterElements: the place in `data` of the current element of `indices`, ignoring `axis`. */

@@ -34,7 +34,8 @@ enum {
     HT_ERR_DTYPE = 3,      /* this element type is not supported: a bug in the planner */
     HT_ERR_OPERAND = 4,    /* operand count, rank or parameters do not fit: a bug in the planner */
     HT_ERR_CUSTOM = 5,     /* a custom operator failed: see custom.h */
-    HT_ERR_NOTED_INDEX = 6 /* as HT_ERR_INDEX; ht_noted_index says which index */
+    HT_ERR_NOTED_INDEX = 6, /* as HT_ERR_INDEX; ht_noted_index says which index */
+    HT_ERR_CATEGORY = 7    /* ht_noted_index says which integer is not a category */
 };
 
 /* One operand: dense, row-major, aligned to its element size. */

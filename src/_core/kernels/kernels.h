@@ -98,6 +98,7 @@
     X(layer_norm) \
     X(lrn) \
     X(lookup) \
+    X(one_hot) \
     X(tree_ensemble) \
     X(custom) \
     X(identity) \

@@ -265,6 +265,17 @@ def test_one_hot_encoder(dtype: str) -> None:
             on_cpu(ml_model("OneHotEncoder", np.zeros((1, 2), dtype), **attributes))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_one_hot_encoder_without_zeros(dtype: str) -> None:
+    """A kernel runs the node, and names the first integer that is not a category."""
+    model = ml_model("OneHotEncoder", np.zeros((1, 2), dtype), cats_int64s=[3, -1, 0], zeros=0)
+    known, unknown = np.array([[3, 0], [-1, -1]], dtype), np.array([[0, 3], [2, -2]], dtype)
+    (found,) = on_cpu(model, known)[0]
+    np.testing.assert_array_equal(found, (known[..., None] == [3, -1, 0]).astype(np.float32))
+    with pytest.raises(hetero.InferenceError, match="'node'.*: 2 is not a category, and zeros is 0"):
+        on_cpu(model, unknown)
+
+
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("targets", [1, 3])
 def test_linear_regressor(targets: int, transform: str) -> None:

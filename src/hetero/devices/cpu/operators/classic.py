@@ -293,12 +293,13 @@ def _one_hot_refusal(model: Model, view: NodeView) -> str | None:
 
 
 @operator("ai.onnx.ml::OneHotEncoder", dtypes=("int32", "int64"), attributes={
-    "cats_int64s": None, "cats_strings": None, "zeros": (1,)}, check=_one_hot_refusal, result="float32")  # fmt: skip
+    "cats_int64s": None, "cats_strings": None, "zeros": (0, 1)}, check=_one_hot_refusal, result="float32")  # fmt: skip
 def _one_hot_encoder(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    x = cast(context, _required(inputs[0]), _INT64)
-    categories = context.constant(np.array(node.get("cats_int64s", ()), np.int64))
-    column = context.reshaped(x, (*x.shape, 1))
-    return [cast(context, binary(context, "equal", column, categories, _BOOL), _FLOAT32)]
+    x = _required(inputs[0])
+    categories = np.array(node.get("cats_int64s", ()), np.int64)
+    places = np.argsort(categories)
+    operands = [x, context.constant(categories[places]), context.constant(places)]
+    return [context.call("one_hot", operands, (*x.shape, len(places)), _FLOAT32, [node.get("zeros", 1)])]
 
 
 # ---- linear models
