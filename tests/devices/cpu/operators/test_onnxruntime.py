@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
@@ -406,6 +407,30 @@ def test_half_precision_is_rounded_once(op: str) -> None:
     (found,) = run(model_of(op, halves), halves)
     (wanted,) = run(model_of(op, wide), wide)
     assert np.array_equal(found, wanted.astype(np.float16))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
+def test_attention_of_halves_is_rounded_once(op: str, kind: str) -> None:
+    """With masks of integers, a bias, and past and present."""
+    mask, bias = np.random.default_rng(0).integers(0, 2, (2, 8)).astype(np.int32), floats(2, 2, 5, 8)
+    if op == "Attention":
+        more = {"m": mask, "past": floats(2, 2, 2, 3, 8), "bias": bias}
+        cases = [(attention_inputs(2, 8) | {"m": mask}, 1), (attention_inputs(2, 5) | more, 2)]
+    else:
+        three = {"q": floats(2, 5, 16), "k": floats(2, 5, 16), "v": floats(2, 5, 16, seed=1), "b": floats(48)}
+        past = {"k0": floats(2, 2, 3, 8), "v0": floats(2, 2, 3, 8, seed=1)}
+        cases = [(three | {"m": mask[:, :5]}, 1), (three | {"m": mask, "bias": bias} | past, 3)]
+    half = ml_dtypes.bfloat16 if kind == "bfloat16" else np.float16
+    for inputs, outputs in cases:
+        halves = {name: array.astype(half) if array.dtype == np.float32 else array for name, array in inputs.items()}
+        wide = {name: array.astype(np.float32) if array.dtype == half else array for name, array in halves.items()}
+        for constants in ((), ("w", "b")):
+            options = {"num_heads": 2, "outputs": outputs, "constants": tuple(set(constants) & set(inputs))}
+            found, wanted = run(model_of(op, halves, **options), halves), run(model_of(op, wide, **options), wide)
+            for one, other in zip(found, wanted, strict=True):
+                assert one.dtype == half
+                assert np.array_equal(one, other.astype(half))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

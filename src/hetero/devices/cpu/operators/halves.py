@@ -42,9 +42,10 @@ _OPERATORS = frozenset((
     # selection and movement with arithmetic
     "CumProd", "CumSum", "Hardmax", "NonZero", "Scatter", "ScatterElements", "ScatterND", "TopK",
     # onnxruntime's own
-    "com.microsoft::BiasGelu", "com.microsoft::FastGelu", "com.microsoft::FusedMatMul", "com.microsoft::Gelu",
-    "com.microsoft::QuickGelu", "com.microsoft::SkipLayerNormalization",
-    "com.microsoft::SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization",
+    "com.microsoft::Attention", "com.microsoft::BiasGelu", "com.microsoft::FastGelu", "com.microsoft::FusedMatMul",
+    "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention", "com.microsoft::QuickGelu",
+    "com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
+    "SimplifiedLayerNormalization",
 ))  # fmt: skip
 
 _OF_SEVERAL_TYPES = ("BatchNormalization", "GridSample", "Pow")
