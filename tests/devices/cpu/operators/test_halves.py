@@ -21,10 +21,11 @@ from unary_sweep import FUNCTIONS
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 Array = np.ndarray[Any, Any]
 
-# These have no cases here: test_onnxruntime.py compares them with onnxruntime, four of them in float16.
+# These have no cases here: test_onnxruntime.py compares them with onnxruntime, most of them also in float16.
 _OF_ONNXRUNTIME = {
     "SimplifiedLayerNormalization",
     *(f"com.microsoft::{name}" for name in ("BiasGelu", "FastGelu", "FusedMatMul", "Gelu", "QuickGelu")),
+    *(f"com.microsoft::{name}" for name in ("Attention", "MultiHeadAttention")),
     *(f"com.microsoft::{name}" for name in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")),
 }
 
