@@ -1,6 +1,6 @@
-/* one_hot: rows of zeros with a 1 at the place of a category. in x int32 or int64; categories int64[n], increasing; places
- * int64[n], a permutation: the column of each category. out y float32, n elements for each of x. ints: whether an element
- * that is not a category gives a row of zeros; otherwise it gives HT_ERR_CATEGORY. */
+/* one_hot: rows of zeros with a 1 at the place of a category. in x int32 or int64; categories int64[n], increasing;
+ * places int64[n], a permutation: the column of each category. out y float32, n elements for each of x. ints: whether
+ * an element that is not a category gives a row of zeros; otherwise it gives HT_ERR_CATEGORY. */
 #include "indices.h"
 #include "vec.h"
 
