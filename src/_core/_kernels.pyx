@@ -394,10 +394,12 @@ cdef class Team:
 
 
 cdef _prepared(array, bint anywhere):
-    """The array, or a copy of it if it is not C-contiguous, or not aligned unless ``anywhere`` is set."""
-    flags = array.flags
-    if flags.c_contiguous and (anywhere or flags.aligned):  # what np.require looks for too, in ten times as long
-        return array
+    """The array, or a copy of it if it is not C-contiguous, or not aligned unless ``anywhere`` is set. NumPy's scalars,
+    which have flags too but no memory that lasts, become arrays."""
+    if type(array) is np_ndarray:
+        flags = array.flags
+        if flags.c_contiguous and (anywhere or flags.aligned):  # what np.require looks for too, in ten times as long
+            return array
     return np.require(array, requirements="C" if anywhere else "CA")
 
 
