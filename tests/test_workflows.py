@@ -62,7 +62,7 @@ def test_ci_runs_each_kind_of_check() -> None:
 
 def test_each_night_there_are_new_seeds_and_races() -> None:
     text = "\n".join(commands_of("nightly"))
-    assert "pytest -m fuzz tests/fuzz" in text
+    assert "pytest -m fuzz tests/hostile tests/fuzz" in text
     assert "tools/races.sh" in text
 
 

@@ -164,7 +164,7 @@ def test_copies_of_a_chain_and_names() -> None:
         [numpy_helper.from_array(np.float32(0.5), "s")],
     )
     model = read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
-    assert not may_copy(model, 1, 3)  # its name is that of a value
+    assert not may_copy(model, 1, 3)  # a value has the name of the copy
     assert not may_copy(model, 0, 2)  # does not read it
     pairs = [(0, 1), (1, 2)]
     copied, source = with_copies(model, pairs)

@@ -101,7 +101,7 @@ OPENVINO = (
     "a float64 array for a float32 input",
     "an input that is left out of a list",
     "`MULTI:CPU(2)`",
-    "a list that names a device twice, or ends with a comma",
+    "a list that repeats an entry, or ends with a comma",
     "`PERFORMANCE_HINT` of `MULTI` by default",
     "a property that a list passes on to its devices",
     "a stream that was read or written to its end",
@@ -567,7 +567,7 @@ def test_openvino(
             compiled(relu, "MULTI:CPU(2)")
             with pytest.raises(hetero.PropertyError, match=r"DEVICE_PROPERTIES={'CPU': {'NUM_STREAMS': 2}}"):
                 core.compile_model(relu, "MULTI:CPU(2)")
-        case "a list that names a device twice, or ends with a comma":
+        case "a list that repeats an entry, or ends with a comma":
             for devices in ("MULTI:CPU,CPU", "AUTO:CPU,CPU", "MULTI:CPU,", "AUTO:CPU,"):
                 compiled(relu, devices)
                 with pytest.raises(hetero.PropertyError, match="listed twice|remove the spare comma"):

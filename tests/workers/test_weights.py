@@ -13,7 +13,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import hetero
-from hetero.base.files import Descriptor, MappedFile, map_file, mapping_of
+from hetero.base.descriptor import Descriptor
+from hetero.base.files import MappedFile, map_file, mapping_of
 from hetero.workers.isolated import IsolatedModel
 from hetero.workers.messages import Compile
 from hetero.workers.shared_memory import SharedPool

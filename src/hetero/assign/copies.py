@@ -140,6 +140,6 @@ def wide_cuts(assignment: Assignment) -> Iterator[tuple[int, int, str]]:
 
 
 def _bits(model: Model, value: int) -> int:
-    """Bits of an element of a value; 0 if there is no value, or its type is not known."""
+    """The number of bits of a value's elements; 0 if the value is absent or its type is unknown."""
     dtype = model.type_of(value).dtype if value >= 0 else None
     return 0 if dtype is None else element_bits(onnx_dtype_of(dtype))

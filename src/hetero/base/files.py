@@ -17,7 +17,6 @@ from .descriptor import Descriptor
 from .file_kinds import describe_folder
 
 __all__ = [
-    "Descriptor",
     "MappedFile",
     "atomic_file",
     "atomic_folder",

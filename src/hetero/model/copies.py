@@ -1,7 +1,7 @@
 """Copies of nodes for single readers, such as a DequantizeLinear for each of the nodes that read its result.
 
-The key of a copy, and the name of its result, is ``node/reader``: the key of the node and that of the reader. The other
-readers read the node itself.
+The key of the node and that of the reader, joined by a slash, are the key of the copy and the name of its result. The
+other readers read the node itself.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import system
-from ..base.files import Descriptor, MappedFile, copy_range, write_all
+from ..base.descriptor import Descriptor
+from ..base.files import MappedFile, copy_range, write_all
 
 __all__ = ["ExternalFiles", "Location", "find_locations", "parse_location", "plain_location"]
 

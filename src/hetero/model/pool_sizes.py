@@ -25,8 +25,8 @@ _POOLS.add(("com.microsoft", "QLinearAveragePool"))  # see `hetero.model.shape_f
 def pool_sizes(
     rows: Rows, type_of: Callable[[int], ValueType], is_fixed: Callable[[int], bool]
 ) -> dict[int, ValueType]:
-    """Value -> corrected type, for results of pools. ``type_of``: what is known of a value so far. ``is_fixed``:
-    whether the sizes of a value are stated and stay as they are."""
+    """The corrected types of the results of pools, by value. ``type_of``: returns the type of a value, as far as it is
+    known. ``is_fixed``: whether the file states the sizes of a value, so that they must not be changed."""
     file = rows.file
     operators = zip(file.op_domains, file.op_names, strict=True)
     used = [number for number, key in enumerate(operators) if key in _POOLS and key not in file.functions]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import Descriptor
+from ..base.descriptor import Descriptor
 from ..core import Core
 from ..errors import InferenceError
 from ..extension.elsewhere import made

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import Descriptor, MappedFile, mapping_of
+from ..base.descriptor import Descriptor
+from ..base.files import MappedFile, mapping_of
 from ..errors import ModelError
 from ..model.detached import detach
 from .messages import Compile, FileRef, TensorRef, WeightRef, dtype_name

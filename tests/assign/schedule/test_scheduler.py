@@ -53,7 +53,7 @@ def test_runs_as_a_plain_simulator(seed):
 
 @pytest.mark.parametrize("first", range(0, 400, 100))
 def test_a_lane_runs_one_step_at_a_time(first):
-    """Also where steps begin in another order than that of their numbers."""
+    """This also holds if the steps do not begin in the order of their numbers."""
     for seed in range(first, first + 100):
         rng = np.random.default_rng(seed)
         k = int(rng.integers(2, 5))

@@ -38,7 +38,7 @@ def test_operands_that_are_no_bias(shape):
 
 @pytest.mark.parametrize("shape", [(4, 6), (3, 4, 6), (1, 6)])
 def test_one_number_for_each_row_of_a_product_with_a_vector_is_no_bias(shape):
-    """Such a product has no axis of columns: its last axis is that of the rows."""
+    """The result of such a product has no columns: its last axis has the rows."""
     net = Net(shape)
     summed = net("Add", net("MatMul", "x", array(6)), array(shape[-2]))
     x = array(*shape)
