@@ -741,6 +741,66 @@ CONTRADICTIONS: dict[str, tuple[tuple[str, str, dict[str, Any]], dict[str, Any],
 }  # fmt: skip
 
 
+KEYS = {"keys_int64s": [1, 2], "values_int64s": [3, 4]}
+NUMBERS = np.array([1, 2])
+WORDS = np.array(["a", "b"], object)
+GRAMS = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "ngram_counts": [0],
+         "ngram_indexes": [0, 1], "pool_int64s": [1, 2]}  # fmt: skip
+TOKENS = {"mark": 0, "mincharnum": 1, "pad_value": "", "separators": [" "]}
+BOTH_KINDS = {"imputed_value_floats": [1.0], "imputed_value_int64s": [1]}
+
+
+def ml(op: str, x: np.ndarray, attributes: dict[str, Any], reason: str) -> tuple[Any, dict[str, Any], str]:
+    return ("ai.onnx.ml", op, {"x": x}), attributes, reason
+
+
+def grams(reason: str, **attributes: Any) -> tuple[Any, dict[str, Any], str]:
+    return ("", "TfIdfVectorizer", {"x": NUMBERS}), GRAMS | attributes, reason
+
+
+def tokenizer(reason: str, **attributes: Any) -> tuple[Any, dict[str, Any], str]:
+    return ("com.microsoft", "Tokenizer", {"x": WORDS}), TOKENS | attributes, reason
+
+
+CONTRADICTIONS |= {
+    "keys and values": ml("LabelEncoder", NUMBERS, KEYS | {"values_int64s": [3]}, "2 keys and 1 values"),
+    "a key twice": ml("LabelEncoder", NUMBERS, KEYS | {"keys_int64s": [1, 1]}, "a key that is given twice: 1"),
+    "two kinds of keys": ml("LabelEncoder", NUMBERS, KEYS | {"keys_floats": [1.0, 2.0]}, "keys, found 2"),
+    "keys of another type": ml("LabelEncoder", WORDS, KEYS, "LabelEncoder of object with keys_int64s of int64"),
+    "no categories": ml("OneHotEncoder", NUMBERS, {}, "cats_int64s or cats_strings"),
+    "two kinds of categories": ml("OneHotEncoder", NUMBERS, {"cats_int64s": [1], "cats_strings": ["a"]}, "cats_int64s"),
+    "a category twice": ml("OneHotEncoder", NUMBERS, {"cats_int64s": [1, 1]}, "cats_int64s has 1 twice"),
+    "categories and numbers": ml("CategoryMapper", WORDS, {"cats_strings": ["a"]}, "cats_strings has 1 entries"),
+    "ZipMap of two kinds": ml(
+        "ZipMap", ROWS[:, :1], {"classlabels_int64s": [1], "classlabels_strings": ["a"]}, "classlabels_strings"
+    ),
+    "column -1": (("ai.onnx.ml", "ArrayFeatureExtractor", {"x": ROWS, "at": np.array([-1])}), {}, "column -1"),
+    "no columns": (("ai.onnx.ml", "ArrayFeatureExtractor", {"x": ROWS, "at": NUMBERS[:0]}), {}, "no columns"),
+    "negative width": ml("FeatureVectorizer", ROWS, {"inputdimensions": [-1]}, "inputdimensions = [-1]"),
+    "Imputer of two kinds": ml("Imputer", ROWS, BOTH_KINDS, "either imputed_value_floats or"),
+    "Imputer of another type": ml("Imputer", ROWS, {"imputed_value_int64s": [1]}, "float32 with imputed_value_int64s"),
+    "norm": ml("Normalizer", ROWS, {"norm": "BAD"}, "norm = b'BAD'"),
+    "post_transform": ml(
+        "LinearRegressor", ROWS, {"coefficients": [1.0] * 4, "post_transform": "BAD"}, "post_transform = b'BAD'"
+    ),
+    "rank": ml("Normalizer", ROWS[None], {"norm": "L2"}, "rank 3; expected 1 or 2"),
+    "case": (("", "StringNormalizer", {"x": WORDS}), {"case_change_action": "BAD"}, "case_change_action = b'BAD'"),
+    "locale": (("", "StringNormalizer", {"x": WORDS}), {"locale": b"\xff"}, "attribute locale has bytes"),
+    "strings in rows": (("", "StringNormalizer", {"x": WORDS.reshape(2, 1)}), {}, "shape [2, 1]"),
+    "min_gram_length": grams("min_gram_length 0", min_gram_length=0),
+    "max_gram_length": grams("max_gram_length 1099511627776", max_gram_length=1 << 40),
+    "max_skip_count": grams("max_skip_count is -1", max_skip_count=-1),
+    "ngram_counts": grams("ngram_counts is [0, -1]", ngram_counts=[0, -1]),
+    "ngram_indexes": grams("ngram_indexes has 3 entries; expected 2", ngram_indexes=[0, 1, 2]),
+    "weights": grams("weights has 1 entries; expected 2", weights=[1.0]),
+    "mode": grams("attribute mode is 'BAD'", mode="BAD"),
+    "an n-gram twice": grams("an n-gram twice", pool_int64s=[1, 1]),
+    "mincharnum": tokenizer("mincharnum is 0", mincharnum=0),
+    "separators": tokenizer("separators", separators=["["]),
+    "separators that match nothing": tokenizer("matches nothing", separators=["a*"]),
+}
+
+
 def contradictory(node: tuple[str, str, dict[str, Any]], attributes: dict[str, Any]) -> onnx.ModelProto:
     """One node whose first operand is an input and the others are constants."""
     domain, op, operands = node
@@ -763,6 +823,38 @@ def test_contradictions_are_refused_when_compiling(name: str, device: str) -> No
     with pytest.raises(UnsupportedModel, match="'node'") as caught:
         hetero.compile(contradictory(node, attributes), device)
     assert reason in caught.value.unsupported["node"]["TEMPLATE"]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0), (), (2, 1, 1)])
+def test_one_hot_encoder_of_any_shape(shape: tuple[int, ...]) -> None:
+    model = contradictory(("ai.onnx.ml", "OneHotEncoder", {"x": np.ones(shape, np.int64)}), {"cats_int64s": [3, 1]})
+    for device in ("TEMPLATE", "CPU"):
+        (y,) = hetero.compile(model, device)({"x": np.ones(shape, np.int64)}).values()
+        np.testing.assert_array_equal(y, np.broadcast_to(np.float32([0, 1]), (*shape, 2)))
+
+
+def test_one_hot_encoder_of_unknown_categories() -> None:
+    model = contradictory(("ai.onnx.ml", "OneHotEncoder", {"x": NUMBERS}), {"cats_int64s": [1], "zeros": 0})
+    for device in ("TEMPLATE", "CPU"):
+        with pytest.raises(InferenceError, match="2.* is not a category"):
+            hetero.compile(model, device)({"x": NUMBERS})
+
+
+@pytest.mark.parametrize("columns", [[-1], [4], []])
+def test_columns_that_do_not_exist(columns: list[int]) -> None:
+    model = contradictory(("ai.onnx.ml", "ArrayFeatureExtractor", {"x": ROWS, "at": NUMBERS}), {})
+    model.graph.initializer.pop()
+    model.graph.input.append(helper.make_tensor_value_info("at", onnx.TensorProto.INT64, ["n"]))
+    for device in ("TEMPLATE", "CPU"):
+        with pytest.raises(InferenceError, match="ArrayFeatureExtractor"):
+            hetero.compile(model, device)({"x": ROWS, "at": np.array(columns, np.int64)})
+
+
+def test_a_vector_of_features_is_one_row() -> None:
+    model = contradictory(("ai.onnx.ml", "FeatureVectorizer", {"x": ROWS[0]}), {"inputdimensions": [4]})
+    for device in ("TEMPLATE", "CPU"):
+        (y,) = hetero.compile(model, device)({"x": ROWS[0]}).values()
+        np.testing.assert_array_equal(y, ROWS[:1])
 
 
 def test_a_custom_operator_may_replace_a_checked_one() -> None:

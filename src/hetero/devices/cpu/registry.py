@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import HeteroError, ModelError
+from ...errors import HeteroError, InferenceError, ModelError
 from ...model.types import dtype_of
 from ...model.views import NodeView
 from .values import Context, NeedsHost, Value, is_opaque
@@ -45,6 +45,7 @@ __all__ = [
     "STRING",
     "Append",
     "Contradiction",
+    "ContradictionError",
     "ExaminedNode",
     "Lowering",
     "Nested",
@@ -80,7 +81,8 @@ Lowering = Callable[["Context", "Node", Sequence[Value | None]], Sequence[Value]
 Rule = int | str | tuple[int | str, ...] | None
 Result = Rule | Callable[[Mapping[str, Any]], Rule]
 Host = Callable[["Node"], Callable[..., Sequence[Any]]]
-"""Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs."""
+"""Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs. Raises
+`InferenceError` for a node that is not supported, and `ContradictionError` for one that no device supports."""
 Labels = Callable[[Mapping[str, Any]], NDArray[Any] | None]
 _Results = tuple[str | Literal[False] | None, ...]
 """The types of the first outputs; if there are several, the last one also holds for all further outputs. False: no rule
@@ -249,6 +251,10 @@ class Contradiction(str):
     __slots__ = ()
 
 
+class ContradictionError(InferenceError):
+    """What a `Host` raises for attributes that contradict the operator's definition."""
+
+
 P = ParamSpec("P")
 
 
@@ -263,13 +269,18 @@ def contradicting(check: Callable[P, str | None]) -> Callable[P, str | None]:
     return marked
 
 
+_ML = "ai.onnx.ml::"
+_CHECKED = ("SimplifiedLayerNormalization", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
+"""Operators of ONNX's domain that `contradictions` checks, besides quantized ones."""
+
+
 def contradictions(model: Model) -> dict[int, str]:
     """Why nodes contradict the definitions of their operators, by index: quantized operators, those of onnxruntime and
-    of ai.onnx.ml. Nodes that the CPU rejects for another reason are not checked."""
+    of ai.onnx.ml, and ONNX's operators on text. Nodes that the CPU rejects for another reason are not checked."""
     checked = {
         number: forms
         for number, name in enumerate(model.op_types)
-        if name.startswith(("ai.onnx.ml::", "com.microsoft::")) or "Linear" in name or name.endswith("Integer")
+        if name.startswith((_ML, "com.microsoft::")) or "Linear" in name or name.endswith("Integer") or name in _CHECKED
         if (forms := _checked_forms(model, name))
     }
     types = Types(model)
@@ -278,20 +289,23 @@ def contradictions(model: Model) -> dict[int, str]:
         number = int(model.op_type_of[index])
         view = ExaminedNode(model, index, types)
         for entry in checked[number]:
-            trouble = _attribute_trouble(model.op_types[number], entry, view.stored_attributes)
-            trouble = trouble or _input_trouble(model, entry, model.node_inputs[index].tolist(), types)
-            if trouble is None and isinstance(reason := _examined(model, view, entry), Contradiction):
+            reason = _attribute_trouble(model.op_types[number], entry, view.stored_attributes)
+            reason = reason or _input_trouble(model, entry, model.node_inputs[index].tolist(), types)
+            reason = reason or _examined(model, view, entry)
+            if isinstance(reason, Contradiction):
                 found[index] = reason
     return found
 
 
 def _examined(model: Model, view: ExaminedNode, entry: Operator) -> str | None:
     reason = entry.check(model, view) if entry.check is not None else None
-    if reason is None and entry.host is not None:
+    if entry.host is not None and not isinstance(reason, Contradiction):
         try:
             entry.host(Node(view.op_type, entry.since, view.stored_attributes, 1))
-        except (UnicodeDecodeError, HeteroError) as error:
-            return Contradiction(error) if isinstance(error.__cause__ or error, UnicodeDecodeError) else str(error)
+        except ContradictionError as error:
+            return Contradiction(error)
+        except HeteroError as error:
+            return reason or str(error)
     return reason
 
 
@@ -571,13 +585,19 @@ def _resolve(model: Model, op_type: str, name: str, opset: int) -> Operator | st
     return entry
 
 
+def _lists_all(op_type: str) -> bool:
+    """Whether `Operator.attributes` has all strings that the operator's definition allows, if it lists any."""
+    return op_type.startswith(_ML) or op_type == "StringNormalizer"
+
+
 def _attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, Any]) -> str | None:
     for name, value in attributes.items():
         if name not in entry.attributes:
             return f"{op_type} with attribute {name}"
         accepted = entry.attributes[name]
         if accepted is not None and value not in accepted:
-            return f"{op_type} with {name} = {value!r}; kernels support {', '.join(map(repr, accepted))}"
+            reason = f"{op_type} with {name} = {value!r}; kernels support {', '.join(map(repr, accepted))}"
+            return Contradiction(reason) if isinstance(value, bytes) and _lists_all(op_type) else reason
     return None
 
 

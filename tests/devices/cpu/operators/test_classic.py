@@ -137,8 +137,11 @@ def test_array_feature_extractor(dtype: str) -> None:
         with pytest.raises(hetero.UnsupportedModel, match=f"column {place}; x has the columns 0..2"):
             on_cpu(model)
         model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
-        with pytest.raises(hetero.InferenceError, match=f"column {place} is outside 0..2"):
+        refused = (hetero.UnsupportedModel, hetero.InferenceError)[place > 0]  # with any number of columns, or with 3
+        with pytest.raises(refused, match=f"column {place}"):
             on_cpu(model, np.zeros((2, 3), dtype))
+    with pytest.raises(hetero.UnsupportedModel, match="no columns"):
+        on_cpu(extractor(np.zeros((1, 3), dtype), []))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -230,11 +233,13 @@ def test_label_encoder_of_tensors() -> None:
         ({"keys_int64s": [1, 1], "values_int64s": [1, 2]}, "a key that is given twice"),
         ({"keys_int64s": [1, 2], "values_int64s": [1]}, "2 keys and 1 values"),
         ({"keys_int64s": [1], "keys_floats": [1.0], "values_int64s": [1]}, "one attribute with keys, found 2"),
+        ({"keys_floats": [1.0], "values_int64s": [1]}, "LabelEncoder of int64 with keys_floats of float32"),
     ],
 )
 def test_label_encoders_that_are_refused(attributes: dict[str, Any], reason: str) -> None:
+    x = np.full((1, 3), "a", object) if "keys_strings" in attributes else np.zeros((1, 3), np.int64)
     with pytest.raises(hetero.UnsupportedModel, match=reason):
-        on_cpu(ml_model("LabelEncoder", np.zeros((1, 3), np.int64), **attributes))
+        on_cpu(ml_model("LabelEncoder", x, **attributes))
 
 
 @pytest.mark.parametrize(
@@ -258,8 +263,8 @@ def test_one_hot_encoder(dtype: str) -> None:
         np.testing.assert_array_equal(found, (x[..., None] == [3, -1, 0]).astype(np.float32))
     if dtype == "int64":
         compare(model, batches(2, dtype))
-    for attributes, reason in [({"cats_int64s": [1, 1]}, "2 categories, 1 of them different"),
-                               ({"cats_strings": [b"\xff"]}, "cats_strings has bytes that are not UTF-8"),
+    for attributes, reason in [({"cats_int64s": [1, 1]}, "cats_int64s has 1 twice"),
+                               ({"cats_strings": ["a"]}, f"OneHotEncoder of {dtype} with attribute cats_strings"),
                                ({"cats_int64s": [1], "zeros": 2}, "zeros = 2")]:  # fmt: skip
         with pytest.raises(hetero.UnsupportedModel, match=reason):
             on_cpu(ml_model("OneHotEncoder", np.zeros((1, 2), dtype), **attributes))

@@ -23,10 +23,13 @@ from .scores import (
     POST_TRANSFORMS,
     both_scores,
     class_labels,
+    extracted_trouble,
+    key_type_trouble,
     label_above,
     label_table,
     labels_of_largest,
     post_transformed,
+    rank_trouble,
     rows_of,
     stated_columns,
     string_labels,
@@ -40,6 +43,7 @@ _FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(kind) for kind in ("float32", "flo
 _ISNAN = unary_code("ISNAN")
 _TYPES = (*FLOATS, "int32", "int64")
 _MOST_KEYS = 4096  # of an encoder; each input is compared with all of them
+_STRING = 8  # of onnx.TensorProto.DataType
 _MOST_PLACES = 1 << 16  # of a table of all integers between two keys
 
 
@@ -64,7 +68,7 @@ def _columns_trouble(model: Model, view: NodeView, *names: str) -> str | None:
         count = len(view.attributes.get(name, ()))
         if columns is not None and count not in (0, 1, columns):
             return f"attribute {name} has {count} entries; expected 1 or {columns}, the columns of x"
-    return None
+    return rank_trouble(model, view)
 
 
 def _scaler_refusal(model: Model, view: NodeView) -> str | None:
@@ -80,7 +84,8 @@ def _scaler(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     return [cast(context, binary(context, "mul", binary(context, "sub", x, offset), scale), _FLOAT32)]
 
 
-@operator("ai.onnx.ml::Normalizer", dtypes=_TYPES, attributes={"norm": (b"MAX", b"L1", b"L2")}, result="float32")
+@operator("ai.onnx.ml::Normalizer", dtypes=_TYPES, attributes={"norm": (b"MAX", b"L1", b"L2")}, check=rank_trouble,
+          result="float32")  # fmt: skip
 def _normalizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """MAX divides by the largest element, not by the largest magnitude. A row whose divisor is 0 stays as it is."""
     x = cast(context, _required(inputs[0]), _FLOAT32)
@@ -101,6 +106,7 @@ def _binarizer(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
     return [cast(context, binary(context, "greater", cast(context, x, wide), threshold, _BOOL), x.dtype)]
 
 
+@contradicting
 def _imputer_refusal(model: Model, view: ExaminedNode) -> str | None:
     kinds = [name for name in ("imputed_value_floats", "imputed_value_int64s") if view.attributes.get(name)]
     if len(kinds) != 1:
@@ -129,16 +135,7 @@ def _imputer(context: Context, node: Node, inputs: Sequence[Value | None]) -> li
     return [context.call("where", [missing, values, x], x.shape, x.dtype)]
 
 
-@contradicting
-def _extractor_refusal(model: Model, view: NodeView) -> str | None:
-    columns, places = stated_columns(model, view), model.node_inputs[view.index].tolist()[1]
-    if columns is None or places < 0 or not model.is_constant[places]:
-        return None
-    outside = [int(place) for place in model.constant(places).reshape(-1) if not 0 <= place < columns]
-    return f"ArrayFeatureExtractor with column {outside[0]}; x has the columns 0..{columns - 1}" if outside else None
-
-
-@operator("ai.onnx.ml::ArrayFeatureExtractor", dtypes=(NUMBERS, ("int64",)), check=_extractor_refusal)
+@operator("ai.onnx.ml::ArrayFeatureExtractor", dtypes=(NUMBERS, ("int64",)), check=extracted_trouble)
 def _array_feature_extractor(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, y = _required(inputs[0]), _required(inputs[1])
     if not x.rank or not y.size:
@@ -163,11 +160,13 @@ def _vectorizer_refusal(model: Model, view: NodeView) -> str | None:
     sizes = view.attributes.get("inputdimensions", ())
     if len(sizes) != len(view.inputs):
         return Contradiction(f"FeatureVectorizer of {len(view.inputs)} inputs with {len(sizes)} inputdimensions")
+    if min(sizes) < 0:
+        return Contradiction(f"FeatureVectorizer with inputdimensions = {list(sizes)}")
     for at, (value, size) in enumerate(zip(model.node_inputs[view.index].tolist(), sizes, strict=True)):
         shape = stated_shape(model, value)
         if shape and isinstance(shape[-1], int) and shape[-1] != size:
             return f"FeatureVectorizer with inputdimensions[{at}] = {size}; its input has {shape[-1]} columns"
-    return None
+    return rank_trouble(model, view)
 
 
 @operator("ai.onnx.ml::FeatureVectorizer", dtypes=_TYPES, attributes={"inputdimensions": None},
@@ -189,18 +188,20 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
     found: dict[str, list[NDArray[Any]]] = {"keys": [], "values": []}
     for side, arrays in found.items():
         if attributes.get(f"{side}_strings") is not None:
-            return "LabelEncoder of strings"
+            return "LabelEncoder of strings"  # `strings` has those
         for suffix, dtype in (("floats", _FLOAT32), ("int64s", _INT64)):
             if attributes.get(f"{side}_{suffix}") is not None:
                 arrays.append(np.array(attributes[f"{side}_{suffix}"], dtype))
         if attributes.get(f"{side}_tensor") is not None:
-            arrays.append(array_of(attributes[f"{side}_tensor"]).reshape(-1))
+            if attributes[f"{side}_tensor"].data_type == _STRING:
+                return "LabelEncoder of strings"
+            arrays.append(array_of(attributes[f"{side}_tensor"]))
         if len(arrays) != 1:
             return f"LabelEncoder needs one attribute with {side}, found {len(arrays)}"
     (keys,), (values,) = found["keys"], found["values"]
     for array in (keys, values):
-        if array.dtype.name not in NUMBERS:
-            return f"LabelEncoder of {array.dtype}"
+        if array.dtype.name not in NUMBERS or array.ndim != 1:
+            return f"LabelEncoder of {array.dtype}{list(array.shape)}"
     if len(keys) != len(values) or not 1 <= len(keys) <= _MOST_KEYS:
         return (
             f"LabelEncoder of {len(keys)} keys and {len(values)} values; kernels support as many keys as values, "
@@ -223,9 +224,9 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
     return keys, values, default
 
 
-def _label_encoder_refusal(model: Model, view: NodeView) -> str | None:
+def _label_encoder_refusal(model: Model, view: ExaminedNode) -> str | None:
     tables = _tables(view.stored_attributes)
-    return tables if isinstance(tables, str) else None
+    return tables if isinstance(tables, str) else key_type_trouble(model, view)
 
 
 def _is_dense(keys: NDArray[Any]) -> bool:
@@ -333,7 +334,7 @@ def _linear_trouble(model: Model, view: NodeView, rows: int) -> str | None:
         return (
             f"attribute coefficients has {len(coefficients)} entries; expected {rows * columns} for {columns} columns"
         )
-    return None
+    return rank_trouble(model, view)
 
 
 def _linear_regressor_refusal(model: Model, view: NodeView) -> str | None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ...._hosted import maps
 from ....errors import InferenceError
-from ..registry import NOT_TENSOR, Node, contradicting, hosted
-from .scores import stated_columns
+from ..registry import NOT_TENSOR, ContradictionError, Node, contradicting, hosted
+from .scores import rank_trouble, stated_columns
 from .strings import texts
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def _zip_map_refusal(model: Model, view: NodeView) -> str | None:
     columns = stated_columns(model, view)
     if columns is not None and labels and columns != len(labels):
         return f"ZipMap of {columns} columns with {len(labels)} class labels"
-    return None
+    return rank_trouble(model, view)
 
 
 @hosted("ai.onnx.ml::ZipMap", dtypes=("float32",), attributes=_LABELS, check=_zip_map_refusal)
 def _zip_map(node: Node) -> Run:
     numbers, names = node.get("classlabels_int64s", ()), texts(node, "classlabels_strings")
     if bool(numbers) == bool(names):
-        raise InferenceError("expected either classlabels_int64s or classlabels_strings")
+        raise ContradictionError("expected either attribute classlabels_int64s or classlabels_strings")
     labels = tuple(names or numbers)
     count, template = len(labels), dict.fromkeys(labels)
 
@@ -53,7 +53,7 @@ def _zip_map(node: Node) -> Run:
 def _dict_vectorizer(node: Node) -> Run:
     numbers, names = node.get("int64_vocabulary", ()), texts(node, "string_vocabulary")
     if bool(numbers) == bool(names):
-        raise InferenceError("expected either int64_vocabulary or string_vocabulary")
+        raise ContradictionError("expected either attribute int64_vocabulary or string_vocabulary")
     vocabulary = names or list(numbers)
 
     def run(x: Mapping[Any, Any]) -> Sequence[Any]:
@@ -79,7 +79,8 @@ def _cast_map(node: Node) -> Run:
     dtype: Any = {b"TO_FLOAT": np.float32, b"TO_INT64": np.int64, b"TO_STRING": object}[target]
     sparse, count = node.get("map_form", b"DENSE") == b"SPARSE", node.get("max_map", 1)
     if sparse and not 1 <= count <= _MOST_ENTRIES:
-        raise InferenceError(f"attribute max_map is {count}; expected 1 to {_MOST_ENTRIES}")
+        error = ContradictionError if count < 1 else InferenceError
+        raise error(f"attribute max_map is {count}; expected 1 to {_MOST_ENTRIES}")
     convert: Callable[[Any], Any] = str if target == b"TO_STRING" else float
 
     def run(x: Mapping[int, Any]) -> Sequence[Any]:

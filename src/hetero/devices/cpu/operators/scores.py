@@ -9,22 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import InferenceError
-from ..registry import Contradiction, stated_shape
+from ....model.types import dtype_of
+from ..registry import Contradiction, contradicting, stated_shape
 from ..values import Context, Value
 from .elementwise import binary, cast, unary, unary_code
 from .network import reduced
 
 if TYPE_CHECKING:
     from ....model.model import Model, NodeView
+    from ..registry import ExaminedNode
 
 __all__ = [
     "POST_TRANSFORMS",
     "both_scores",
     "class_labels",
+    "extracted_trouble",
+    "key_type_trouble",
     "label_above",
     "label_table",
     "labels_of_largest",
     "post_transformed",
+    "rank_trouble",
     "rows_of",
     "sigmoid",
     "softmax",
@@ -36,6 +41,7 @@ POST_TRANSFORMS = (b"NONE", b"SOFTMAX", b"LOGISTIC", b"SOFTMAX_ZERO", b"PROBIT")
 _EXP, _LOG, _SQRT, _ABS, _SIGMOID = map(unary_code, ("EXP", "LOG", "SQRT", "ABS", "SIGMOID"))
 _BOOL = np.dtype(np.bool_)
 _INT64 = np.dtype(np.int64)
+_TYPE_OF_LIST = {"keys_floats": "float32", "keys_int64s": "int64", "keys_strings": "object"}
 
 
 def class_labels(attributes: Mapping[str, Any], integers: str) -> NDArray[Any] | str:
@@ -65,6 +71,45 @@ def label_table(context: Context, attributes: Mapping[str, Any], integers: str) 
     labels = class_labels(attributes, integers)
     assert not isinstance(labels, str), "checked when the model was examined"
     return context.constant(np.arange(len(labels)) if labels.dtype == object else labels)
+
+
+@contradicting
+def key_type_trouble(model: Model, view: ExaminedNode) -> str | None:
+    """Why x does not have the type of a LabelEncoder's keys."""
+    given = [name for name in view.stored_attributes if name.startswith("keys_")]
+    found = view.type_of_input(0)
+    if len(given) != 1 or found is None:
+        return None
+    dtype = _TYPE_OF_LIST.get(given[0]) or dtype_of(view.stored_attributes[given[0]].data_type)
+    return None if dtype is None or dtype == found else f"LabelEncoder of {found} with {given[0]} of {dtype}"
+
+
+@contradicting
+def rank_trouble(model: Model, view: NodeView) -> str | None:
+    """Why an input of the model is not rows of features; a vector is one row."""
+    for value in model.node_inputs[view.index].tolist():
+        shape = stated_shape(model, value)
+        if shape is not None and len(shape) not in (1, 2):
+            return f"{view.op_type} of an input of rank {len(shape)}; expected 1 or 2"
+    return None
+
+
+@contradicting
+def extracted_trouble(model: Model, view: NodeView) -> str | None:
+    """Why the constant columns of an ArrayFeatureExtractor are not columns of x."""
+    value, places = model.node_inputs[view.index].tolist()[:2]
+    if stated_shape(model, value) == ():
+        return "ArrayFeatureExtractor of a scalar; expected rank 1 or more"
+    if places < 0 or not model.is_constant[places]:
+        return None
+    columns, chosen = stated_columns(model, view), model.constant(places).reshape(-1).tolist()
+    if not chosen:
+        return "ArrayFeatureExtractor of no columns"
+    outside = [place for place in chosen if place < 0 or (columns is not None and place >= columns)]
+    if not outside:
+        return None
+    known = "" if columns is None else f"; x has the columns 0..{columns - 1}"
+    return f"ArrayFeatureExtractor with column {outside[0]}{known}"
 
 
 def stated_columns(model: Model, view: NodeView) -> int | None:

@@ -9,18 +9,36 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...._hosted import one_hot, places, strings
 from ...._ngrams import NGrams
-from ....errors import InferenceError
+from ....errors import InferenceError, ModelError
 from ....model.constants import array_of
 from ....model.types import dtype_of
 from ...bounded_patterns import all_matches, bounded_pattern
-from ..registry import ANY, BY_COLUMN, FEEDING, INDICES, NUMBERS, STRING, Node, hosted, stated_by
+from ..registry import (
+    ANY,
+    BY_COLUMN,
+    FEEDING,
+    INDICES,
+    NUMBERS,
+    STRING,
+    ContradictionError,
+    ExaminedNode,
+    Node,
+    contradicting,
+    hosted,
+    stated_by,
+    stated_shape,
+)
+from .scores import extracted_trouble, key_type_trouble
+
+if TYPE_CHECKING:
+    from ....model.model import Model
 
 __all__ = ["texts"]
 
@@ -30,12 +48,12 @@ _ML = "ai.onnx.ml::"
 
 
 def texts(node: Node, name: str) -> list[str]:
-    """An attribute that is a list of strings. Raises `InferenceError` if it is not UTF-8."""
+    """An attribute that is a list of strings. Raises `ContradictionError` if it is not UTF-8."""
     items = node.get(name, ())
     try:
         return [item.decode() for item in items]
     except UnicodeDecodeError as error:
-        raise InferenceError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
+        raise ContradictionError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
 
 
 def text(node: Node, name: str, default: str) -> str:
@@ -45,17 +63,27 @@ def text(node: Node, name: str, default: str) -> str:
     try:
         return str(item.decode())
     except UnicodeDecodeError as error:
-        raise InferenceError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
+        raise ContradictionError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
 
 
 # ---- StringNormalizer and its kin
 
 
+@contradicting
+def _normalizer_refusal(model: Model, view: ExaminedNode) -> str | None:
+    shape = stated_shape(model, int(model.node_inputs[view.index][0]))
+    if shape is None or len(shape) == 1 or (len(shape) == 2 and (shape[0] == 1 or not isinstance(shape[0], int))):
+        return None
+    return f"StringNormalizer of strings of shape {list(shape)}; expected [C] or [1, C]"
+
+
 @hosted("StringNormalizer", dtypes=STRING, attributes={
     "case_change_action": (b"LOWER", b"UPPER", b"NONE"), "is_case_sensitive": (0, 1), "locale": None, "stopwords": None,
-}, result="object")  # fmt: skip
+}, check=_normalizer_refusal, result="object")  # fmt: skip
 def _string_normalizer(node: Node) -> Run:
-    """Removes stop words from a vector of strings, then changes the case. If nothing is left, one empty string."""
+    """Removes stop words from a vector of strings, then changes the case. If nothing is left, one empty string.
+    Python's case does not depend on the locale."""
+    text(node, "locale", "")
     action, sensitive = node.get("case_change_action", b"NONE"), node.get("is_case_sensitive", 0)
     stop = texts(node, "stopwords")
     change: Callable[[str], str] | None = {b"LOWER": str.lower, b"UPPER": str.upper}.get(action)
@@ -86,7 +114,7 @@ def _string_concat(node: Node) -> Run:
 def _string_split(node: Node) -> Run:
     delimiter, most = text(node, "delimiter", ""), node.get("maxsplit", None)
     if most is not None and most < 0:
-        raise InferenceError(f"attribute maxsplit is {most}; expected 0 or more")
+        raise ContradictionError(f"attribute maxsplit is {most}; expected 0 or more")
 
     def run(x: Array) -> Sequence[Any]:
         limit = -1 if most is None else most
@@ -112,24 +140,48 @@ def _regex_full_match(node: Node) -> Run:
     return run
 
 
+@contradicting
+def _lines_trouble(model: Model, view: ExaminedNode) -> str | None:
+    """Why an input of the model is not [C] or [N, C]."""
+    shape = stated_shape(model, int(model.node_inputs[view.index][0]))
+    if shape is None or len(shape) in (1, 2):
+        return None
+    return f"{view.op_type} of an input of rank {len(shape)}; expected 1 or 2"
+
+
+def _pattern(name: str, expression: str) -> Any:
+    try:
+        return bounded_pattern(name, expression, longest=True)
+    except InferenceError as error:  # TEMPLATE has no other regular expressions
+        raise ContradictionError(str(error)) from error
+
+
 @hosted("com.microsoft::Tokenizer", dtypes=STRING, attributes=dict.fromkeys((
-    "mark", "mincharnum", "pad_value", "separators", "stopwords", "tokenexp")), result="object")  # fmt: skip
+    "mark", "mincharnum", "pad_value", "separators", "stopwords", "tokenexp")), check=_lines_trouble,
+    result="object")  # fmt: skip
 def _tokenizer(node: Node) -> Run:
     """The tokens of each string along a new axis: matches of tokenexp, parts between separators, or characters.
     Tokens of fewer than mincharnum characters are left out. No strings have no new axis, and if no string has a token,
     none gets marks, as the operator's description says."""
+    absent = [name for name in ("mark", "mincharnum", "pad_value") if name not in node.attributes]
+    if absent:
+        raise ContradictionError(f"attribute {absent[0]} is missing")
     mark, least, filler = node.get("mark", 0), node.get("mincharnum", 1), text(node, "pad_value", "")
     if "stopwords" in node.attributes:
         raise InferenceError("attribute stopwords is not supported")
     expression, separators = text(node, "tokenexp", ""), texts(node, "separators")
-    if bool(expression) == ("separators" in node.attributes) or least < 1:
-        raise InferenceError("expected either separators or tokenexp, and mincharnum of 1 or more")
+    if bool(expression) == ("separators" in node.attributes):
+        raise ContradictionError("expected either attribute separators or tokenexp")
+    if least < 1:
+        raise ContradictionError(f"attribute mincharnum is {least}; expected 1 or more")
     if expression == ".":  # in onnxruntime, also line ends, which RE2's "." does not match
         expression, separators = "", [""]
-    matches = all_matches(bounded_pattern("tokenexp", expression, longest=True)) if expression else None
+    matches = all_matches(_pattern("tokenexp", expression)) if expression else None
     if separators != [""] and "" in separators:
-        raise InferenceError("attribute separators has an empty string among others")
-    splits = [bounded_pattern("separators", separator, longest=True) for separator in separators if separator]
+        raise ContradictionError("attribute separators has an empty string among others")
+    splits = [_pattern("separators", separator) for separator in separators if separator]
+    if any(split.fullmatch("") for split in splits):
+        raise ContradictionError("attribute separators has an expression that matches nothing")
 
     def tokens(item: str) -> list[str]:
         if matches is not None:
@@ -186,19 +238,24 @@ def _table(node: Node, side: str) -> Array | None:
         found.append(strings(items, (len(items),)))
     tensor = node.get(f"{side}_tensor", None)
     if tensor is not None:
-        found.append(_of_str(array_of(tensor).reshape(-1), f"{side}_tensor"))
+        array = _tensor(tensor, f"{side}_tensor")
+        if array.ndim != 1:
+            raise ContradictionError(f"attribute {side}_tensor has shape {list(array.shape)}; expected one axis")
+        found.append(array)
     if len(found) != 1:
-        raise InferenceError(f"LabelEncoder needs one attribute with {side}, found {len(found)}")
+        raise ContradictionError(f"LabelEncoder needs one attribute with {side}, found {len(found)}")
     return found[0]
 
 
-def _of_str(array: Array, name: str) -> Array:
-    if array.dtype != object:
-        return array
+def _tensor(tensor: Any, name: str) -> Array:
+    """An attribute that is a tensor; strings are objects of str."""
     try:
+        array = array_of(tensor)
+        if array.dtype != object:
+            return array
         items = [item.decode() if isinstance(item, bytes) else item for item in array.reshape(-1).tolist()]
-    except UnicodeDecodeError as error:
-        raise InferenceError(f"attribute {name} has bytes that are not UTF-8: {error}") from error
+    except (ModelError, UnicodeDecodeError) as error:
+        raise ContradictionError(f"attribute {name}: {error}") from error
     return strings(items, array.shape)
 
 
@@ -216,21 +273,21 @@ def _encoder_result(attributes: Any) -> str | None:
 
 @hosted(f"{_ML}LabelEncoder", dtypes=(*NUMBERS, *STRING), attributes=_ENCODER | {
     "default_float": None, "default_int64": None, "default_string": None, "default_tensor": None,
-}, since=2, result=_encoder_result)  # fmt: skip
+}, since=2, check=key_type_trouble, result=_encoder_result)  # fmt: skip
 def _label_encoder(node: Node) -> Run:
     """A dictionary look-up. From opset 4 on, NaN equals the key NaN."""
     keys, values = _table(node, "keys"), _table(node, "values")
     assert keys is not None
     assert values is not None
     if len(keys) != len(values):
-        raise InferenceError(f"LabelEncoder has {len(keys)} keys and {len(values)} values")
+        raise ContradictionError(f"LabelEncoder has {len(keys)} keys and {len(values)} values")
     tensor = node.get("default_tensor", None)
     default: Any
     if tensor is not None:
-        given = _of_str(array_of(tensor), "default_tensor")
+        given = _tensor(tensor, "default_tensor")
         if given.size != 1 or given.dtype != values.dtype:
-            raise InferenceError(f"attribute default_tensor is {given.dtype}{list(given.shape)}; "
-                                 f"expected one {values.dtype}")  # fmt: skip
+            raise ContradictionError(f"attribute default_tensor is {given.dtype}{list(given.shape)}; "
+                                     f"expected one {values.dtype}")  # fmt: skip
         default = given.reshape(-1)[0]
     elif values.dtype == object:
         default = text(node, "default_string", "_Unused")
@@ -245,7 +302,7 @@ def _label_encoder(node: Node) -> Run:
         if isinstance(key, float) and math.isnan(key):
             nan = min(nan, at) if node.opset >= 4 else nan
         elif place.setdefault(key, at) != at:
-            raise InferenceError(f"LabelEncoder with a key that is given twice: {key!r}")
+            raise ContradictionError(f"LabelEncoder with a key that is given twice: {key!r}")
 
     def run(x: Array, column: int = -1) -> Sequence[Any]:
         if x.dtype != keys.dtype:
@@ -261,6 +318,8 @@ def _label_encoder(node: Node) -> Run:
 }, until=1)  # fmt: skip
 def _label_encoder_1(node: Node) -> Run:
     classes = texts(node, "classes_strings")
+    if not classes:
+        raise ContradictionError("attribute classes_strings is missing or empty")
     number, default = node.get("default_int64", -1), text(node, "default_string", "_Unused")
     return _both_ways(classes, list(range(len(classes))), number, default)
 
@@ -270,8 +329,10 @@ def _label_encoder_1(node: Node) -> Run:
 })  # fmt: skip
 def _category_mapper(node: Node) -> Run:
     names, numbers = texts(node, "cats_strings"), list(node.get("cats_int64s", ()))
-    if len(names) != len(numbers):
-        raise InferenceError(f"attribute cats_strings has {len(names)} entries; expected {len(numbers)} as cats_int64s")
+    if not names or len(names) != len(numbers):
+        raise ContradictionError(
+            f"attribute cats_strings has {len(names)} entries and cats_int64s {len(numbers)}; expected as many of each"
+        )
     return _both_ways(names, numbers, node.get("default_int64", -1), text(node, "default_string", "_Unused"))
 
 
@@ -288,17 +349,26 @@ def _both_ways(names: list[str], numbers: list[int], number: int, name: str) -> 
     return run
 
 
+def _one_hot_refusal(model: Model, view: ExaminedNode) -> str | None:
+    # No contradiction: in onnxruntime, x of another type has none of the categories.
+    kind, found = "strings" if view.attributes.get("cats_strings") else "int64s", view.type_of_input(0)
+    is_other = found is not None and (found == "object") != (kind == "strings")
+    return f"OneHotEncoder of {found} with attribute cats_{kind}" if is_other else None
+
+
 @hosted(f"{_ML}OneHotEncoder", dtypes=(*NUMBERS, *STRING), attributes={
-    "cats_int64s": None, "cats_strings": None, "zeros": (0, 1)}, result="float32")  # fmt: skip
+    "cats_int64s": None, "cats_strings": None, "zeros": (0, 1)}, check=_one_hot_refusal,
+    result="float32")  # fmt: skip
 def _one_hot_encoder(node: Node) -> Run:
     """A row of zeros for an unknown category, or an error if ``zeros`` is 0. Floats are truncated to integers."""
     names, numbers = texts(node, "cats_strings"), list(node.get("cats_int64s", ()))
     if bool(names) == bool(numbers):
-        raise InferenceError("expected either cats_int64s or cats_strings")
+        raise ContradictionError("expected either attribute cats_int64s or cats_strings")
     categories: list[Any] = names or numbers
     count = len(categories)
     if len(set(categories)) != count:
-        raise InferenceError(f"{count} categories, {len(set(categories))} of them different")
+        repeated = next(key for at, key in enumerate(categories) if key in categories[:at])
+        raise ContradictionError(f"attribute cats_{'strings' if names else 'int64s'} has {repeated!r} twice")
     place = {key: at for at, key in enumerate(categories)}
     zeros = node.get("zeros", 1)
 
@@ -322,9 +392,16 @@ BY_COLUMN.update((_label_encoder, _one_hot_encoder))
 # ---- TfIdfVectorizer
 
 
+def _vectorizer_refusal(model: Model, view: ExaminedNode) -> str | None:
+    found, is_text = view.type_of_input(0), bool(view.attributes.get("pool_strings"))
+    if found is not None and (found == "object") != is_text:  # no contradiction: no n-gram is in the pool
+        return f"TfIdfVectorizer of {found} with attribute {'pool_strings' if is_text else 'pool_int64s'}"
+    return _lines_trouble(model, view)
+
+
 @hosted("TfIdfVectorizer", dtypes=("int32", "int64", *STRING), attributes=dict.fromkeys((
     "max_gram_length", "max_skip_count", "min_gram_length", "mode", "ngram_counts", "ngram_indexes", "pool_int64s",
-    "pool_strings", "weights")), result="float32")  # fmt: skip
+    "pool_strings", "weights")), check=_vectorizer_refusal, result="float32")  # fmt: skip
 def _tf_idf_vectorizer(node: Node) -> Run:
     """Counts the n-grams of a pool in each row, with up to max_skip_count elements left out between two of its own."""
     least, most, skips = (
@@ -334,47 +411,50 @@ def _tf_idf_vectorizer(node: Node) -> Run:
     counts, indexes = list(node.get("ngram_counts", ())), np.array(node.get("ngram_indexes", ()), np.int64)
     names, numbers = texts(node, "pool_strings"), list(node.get("pool_int64s", ()))
     if least is None or most is None or skips is None:
-        raise InferenceError("attributes min_gram_length, max_gram_length and max_skip_count are required")
+        raise ContradictionError("attributes min_gram_length, max_gram_length and max_skip_count are required")
     if mode not in ("TF", "IDF", "TFIDF"):
-        raise InferenceError(f"attribute mode is {mode!r}; expected TF, IDF or TFIDF")
+        raise ContradictionError(f"attribute mode is {mode!r}; expected TF, IDF or TFIDF")
     if not 1 <= least <= most or most > max(len(counts), 1):
-        raise InferenceError(
-            f"min_gram_length {least} and max_gram_length {most} do not fit {len(counts)} ngram_counts"
+        raise ContradictionError(
+            f"attributes min_gram_length {least} and max_gram_length {most} do not fit {len(counts)} ngram_counts"
         )
     if not 0 <= skips <= 1 << 20:
-        raise InferenceError(f"attribute max_skip_count is {skips}; expected 0 to {1 << 20}")
+        error = ContradictionError if skips < 0 else InferenceError
+        raise error(f"attribute max_skip_count is {skips}; expected 0 to {1 << 20}")
     if bool(names) == bool(numbers):
-        raise InferenceError("expected either pool_strings or pool_int64s")
+        raise ContradictionError("expected either pool_strings or pool_int64s")
     pool: list[Any] = names or numbers
     bounds = [*counts, len(pool)]
     if bounds[0] != 0 or any(b < a for a, b in itertools.pairwise(bounds)):
-        raise InferenceError(
+        raise ContradictionError(
             f"attribute ngram_counts is {counts[:8]}; expected ascending places in {len(pool)} entries"
         )
-    if not len(indexes) or indexes.min() < 0 or indexes.max() >= 1 << 26:
-        raise InferenceError(f"attribute ngram_indexes is empty or has an entry outside 0..{(1 << 26) - 1}")
+    if not len(indexes) or indexes.min() < 0:
+        raise ContradictionError("attribute ngram_indexes is empty or has a negative entry")
+    if indexes.max() >= 1 << 26:
+        raise InferenceError(f"attribute ngram_indexes has an entry above {(1 << 26) - 1}")
     width = int(indexes.max()) + 1
     weights = np.array(node.get("weights", ()) or np.ones(len(indexes)), np.float32)
     if len(weights) != len(indexes):
-        raise InferenceError(f"attribute weights has {len(weights)} entries; expected {len(indexes)}")
+        raise ContradictionError(f"attribute weights has {len(weights)} entries; expected {len(indexes)}")
     grams: list[dict[Any, int]] = [{} for _ in range(most + 1)]
     number = 0
     for size, (begin, end) in enumerate(itertools.pairwise(bounds), 1):
         if (end - begin) % size:
-            raise InferenceError(f"attribute ngram_counts leaves {end - begin} entries to the {size}-grams")
+            raise ContradictionError(f"attribute ngram_counts leaves {end - begin} entries to the {size}-grams")
         for at in range(begin, end, size):
             if number >= len(indexes):
-                raise InferenceError(
+                raise ContradictionError(
                     f"attribute ngram_indexes has {len(indexes)} entries, fewer than the pool's n-grams"
                 )
             if least <= size <= most and grams[size].setdefault(tuple(pool[at : at + size]), number) != number:
-                raise InferenceError(f"the pool has an n-gram twice: {pool[at : at + size]}")
+                raise ContradictionError(f"the pool has an n-gram twice: {pool[at : at + size]}")
             number += 1
     if number != len(indexes):
-        raise InferenceError(f"attribute ngram_indexes has {len(indexes)} entries; expected {number}")
+        raise ContradictionError(f"attribute ngram_indexes has {len(indexes)} entries; expected {number}")
     by_column = np.zeros(width, np.float32)
     by_column[indexes] = weights
-    if mode != "TF" and (by_column[indexes] != weights).any():
+    if mode != "TF" and not np.array_equal(by_column[indexes], weights, equal_nan=True):
         raise InferenceError("attribute weights has several numbers for one entry of ngram_indexes")
 
     columns = {gram: int(indexes[number]) for known in grams for gram, number in known.items()}
@@ -540,7 +620,7 @@ def _gather(node: Node) -> Run:
     return run
 
 
-@hosted(f"{_ML}ArrayFeatureExtractor", dtypes=(STRING, ("int64",)), result=0)
+@hosted(f"{_ML}ArrayFeatureExtractor", dtypes=(STRING, ("int64",)), check=extracted_trouble, result=0)
 def _array_feature_extractor(node: Node) -> Run:
     def run(x: Array, places: Array) -> Sequence[Any]:
         rows = x.reshape(1, -1) if x.ndim < 2 else x

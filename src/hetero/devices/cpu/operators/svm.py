@@ -22,6 +22,7 @@ from .scores import (
     label_table,
     labels_of_largest,
     post_transformed,
+    rank_trouble,
     rows_of,
     stated_columns,
     string_labels,
@@ -62,7 +63,7 @@ def _common_trouble(model: Model, view: NodeView, vectors: int) -> str | None:
     for name in ("kernel_params", "coefficients", "rho", "support_vectors", "prob_a", "prob_b"):
         if not np.isfinite(np.asarray(attributes.get(name, ()), np.float32)).all():
             return f"attribute {name} has infinities or NaN"
-    return None
+    return rank_trouble(model, view)
 
 
 def _kernel(context: Context, node: Node, x: Value, vectors: int) -> Value:
@@ -192,6 +193,8 @@ def _regressor_refusal(model: Model, view: NodeView) -> str | None:
     vectors = attributes.get("n_supports", 0)
     if vectors < 0:
         return Contradiction(f"SVMRegressor with n_supports = {vectors}")
+    if (transform := attributes.get("post_transform", b"NONE")) != b"NONE":  # onnxruntime ignores it
+        return f"SVMRegressor with post_transform {transform.decode()}"
     if not attributes.get("rho"):
         return Contradiction("attribute rho is missing or empty")
     if not attributes.get("coefficients"):
@@ -202,7 +205,7 @@ def _regressor_refusal(model: Model, view: NodeView) -> str | None:
 
 @operator("ai.onnx.ml::SVMRegressor", dtypes=_TYPES, attributes=_COMMON | {
     "kernel_type": _KERNELS, "n_supports": None, "one_class": (0, 1),
-    "post_transform": (b"NONE",),  # onnxruntime ignores all others
+    "post_transform": POST_TRANSFORMS,
 }, check=_regressor_refusal, result="float32")  # fmt: skip
 def _regressor(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = cast(context, rows_of(context, _required(inputs[0])), _FLOAT32)

@@ -30,6 +30,7 @@ from .scores import (
     label_table,
     labels_of_largest,
     post_transformed,
+    rank_trouble,
     rows_of,
     stated_columns,
     string_labels,
@@ -366,6 +367,7 @@ def _refusing(check: Callable[[Mapping[str, Any]], str | None]) -> Callable[[Mod
             return str(error)
         except InferenceError as error:
             return Contradiction(str(error))
+        trouble = trouble or rank_trouble(model, view)
         columns = stated_columns(model, view)
         if trouble is not None or columns is None:
             return trouble

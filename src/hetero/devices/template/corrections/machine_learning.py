@@ -24,6 +24,16 @@ class _MlOperator(OpRun):
     op_domain = "ai.onnx.ml"
 
 
+class ArrayFeatureExtractor(_MlOperator):
+    # onnx.reference counts negative columns from the end, and accepts none. These are errors, as in onnxruntime.
+
+    def _run(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray]:
+        columns = y.reshape(-1)
+        if not columns.size or not 0 <= columns.min() <= columns.max() < x.shape[-1]:
+            raise ValueError(f"columns {columns[:8].tolist()} are empty or outside x of shape {list(x.shape)}")
+        return (np.take(np.atleast_2d(x), columns, axis=-1),)
+
+
 class CategoryMapper(_MlOperator):
     # Missing in onnx.reference. Maps strings to integers and back by two lists.
 
@@ -41,6 +51,25 @@ class CategoryMapper(_MlOperator):
             return (np.array([numbers.get(item, default_int64) for item in x.flat], np.int64).reshape(x.shape),)
         texts = dict(zip(cats_int64s, cats_strings, strict=True))
         return (np.array([texts.get(int(i), default_string) for i in x.flat], object).reshape(x.shape),)
+
+
+class OneHotEncoder(_MlOperator):
+    # onnx.reference fails without rows, and with more than two axes. As in onnxruntime, floats are truncated.
+
+    def _run(
+        self,
+        x: np.ndarray,
+        cats_int64s: Sequence[int] | None = None,
+        cats_strings: Sequence[str] | None = None,
+        zeros: int = 1,
+    ) -> tuple[np.ndarray]:
+        categories = list(cats_strings or cats_int64s or ())
+        items = x.astype(np.int64) if x.dtype.kind == "f" else x
+        made = np.array([[item == key for key in categories] for item in items.reshape(-1).tolist()], np.float32)
+        unknown = np.flatnonzero(~made.any(axis=1)) if made.size else np.zeros(0, int)
+        if not zeros and len(unknown):
+            raise ValueError(f"{x.reshape(-1)[unknown[0]]!r} is not a category, and zeros is 0")
+        return (made.reshape(*x.shape, len(categories)),)
 
 
 class ZipMap(_MlOperator):
@@ -499,23 +528,26 @@ class TreeEnsemble(_MlOperator):
 
 
 class FeatureVectorizer(_MlOperator):
-    # onnx.reference keeps the type of the inputs; the result is float32 by the schema.
+    # onnx.reference keeps the type of the inputs; the result is float32 by the schema. As in onnxruntime, a vector is
+    # one row.
 
     def _run(self, *inputs: np.ndarray, inputdimensions: Sequence[int] = ()) -> tuple[np.ndarray]:
         columns = []
         for x, width in zip(inputs, inputdimensions, strict=False):
-            rows = (x.reshape(-1, 1) if x.ndim == 1 else x)[:, :width]
+            rows = np.atleast_2d(x)[:, :width]
             columns.append(np.pad(rows, ((0, 0), (0, width - rows.shape[1]))).astype(np.float32))
         return (np.concatenate(columns, axis=1),)
 
 
 CORRECTIONS: Corrections = (
+    ("ai.onnx.ml", "ArrayFeatureExtractor", 1, None, ArrayFeatureExtractor),
     ("ai.onnx.ml", "FeatureVectorizer", 1, None, FeatureVectorizer),
     ("ai.onnx.ml", "LinearClassifier", 1, None, LinearClassifier),
     ("ai.onnx.ml", "SVMClassifier", 1, None, SVMClassifier),
     ("ai.onnx.ml", "TreeEnsemble", 5, None, TreeEnsemble),
     ("ai.onnx.ml", "TreeEnsembleClassifier", 1, None, TreeEnsembleClassifier),
     ("ai.onnx.ml", "CategoryMapper", 1, None, CategoryMapper),
+    ("ai.onnx.ml", "OneHotEncoder", 1, None, OneHotEncoder),
     ("ai.onnx.ml", "ZipMap", 1, None, ZipMap),
     ("ai.onnx.ml", "CastMap", 1, None, CastMap),
     ("ai.onnx.ml", "LabelEncoder", 1, 1, LabelEncoder_1),
