@@ -795,6 +795,38 @@ CONTRADICTIONS |= {
     "weights": grams("weights has 1 entries; expected 2", weights=[1.0]),
     "mode": grams("attribute mode is 'BAD'", mode="BAD"),
     "an n-gram twice": grams("an n-gram twice", pool_int64s=[1, 1]),
+    "epsilon": (
+        ("com.microsoft", "SkipLayerNormalization", {"x": ROWS, "skip": ROWS, "g": ROWS[0]}),
+        {"epsilon": -1.0},
+        "epsilon = -1.0",
+    ),
+    "gamma": (
+        ("com.microsoft", "SkipLayerNormalization", {"x": ROWS, "skip": ROWS, "g": ROWS[0, :3]}),
+        {},
+        "gamma of shape [3]; expected 4 elements",
+    ),
+    "bias": (("com.microsoft", "BiasGelu", {"x": ROWS, "b": ROWS}), {}, "bias of shape [3, 4]"),
+    "rows of B": (("", "MatMulInteger", {"x": BYTES, "b": SIGNED[:3]}), {}, "B of shape [3, 5]; A has 4 columns"),
+    "axis": (("", "SimplifiedLayerNormalization", {"x": ROWS, "s": ROWS[0]}), {"axis": 2}, "axis = 2"),
+    "axis of QLinearSoftmax": (
+        ("com.microsoft", "QLinearSoftmax", {"x": BYTES, "xs": ONE, "xz": ZERO, "ys": ONE, "yz": ZERO}),
+        {"opset": 13, "axis": 2},
+        "axis = 2 of an input of rank 2",
+    ),
+    "pads": (
+        ("", "ConvInteger", {"x": BYTES.reshape(1, 1, 3, 4), "w": SIGNED[:2, :2].reshape(1, 1, 2, 2)}),
+        {"pads": [1, 1, 1]},
+        "3 pads; expected 4",
+    ),
+    "kernel_shape": (
+        (
+            "com.microsoft",
+            "QLinearAveragePool",
+            {"x": BYTES.reshape(1, 1, 3, 4), "xs": ONE, "xz": ZERO, "ys": ONE, "yz": ZERO},
+        ),
+        {"kernel_shape": [2]},
+        "1 kernel_shape; expected 2",
+    ),
     "mincharnum": tokenizer("mincharnum is 0", mincharnum=0),
     "separators": tokenizer("separators", separators=["["]),
     "separators that match nothing": tokenizer("matches nothing", separators=["a*"]),

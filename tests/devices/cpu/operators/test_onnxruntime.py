@@ -35,8 +35,11 @@ def test_activations(shape: tuple[int, ...]) -> None:
 def test_a_bias_must_have_one_number_per_column() -> None:
     for bias in (floats(3), floats(1), floats(2, 4)):
         model = model_of("BiasGelu", {"x": floats(2, 4), "b": bias})
-        with pytest.raises(InferenceError, match=r"bias of shape .* does not fit 4 columns"):
-            run(model, {"x": floats(2, 4), "b": bias})
+        assert "bias of shape" in refusal(model)
+        unknown = model_of("BiasGelu", {"x": floats(2, 4), "b": bias}, symbolic=True)
+        if bias.ndim == 1:
+            with pytest.raises(InferenceError, match=r"bias of shape .* does not fit 4 columns"):
+                run(unknown, {"x": floats(2, 4), "b": bias})
 
 
 def test_sizes_change_between_calls() -> None:
@@ -194,8 +197,24 @@ def test_skip_normalization_refuses() -> None:
     for skip in (floats(1, 8), floats(3, 1), floats(2, 1, 8), floats(8)):
         with pytest.raises(InferenceError, match="skip of shape"):
             run(model_of("SkipLayerNormalization", common | {"skip": skip}), common | {"skip": skip})
+    wrong = common | {"gamma": floats(1)}
+    assert "gamma of shape [1]; expected 8 elements" in refusal(model_of("SkipLayerNormalization", wrong))
     with pytest.raises(InferenceError, match="gamma of shape"):
-        run(model_of("SkipLayerNormalization", common | {"gamma": floats(1)}), common | {"gamma": floats(1)})
+        run(model_of("SkipLayerNormalization", wrong, symbolic=True), wrong)
+    for epsilon in (-1.0, np.nan):
+        assert "epsilon = " in refusal(model_of("SkipLayerNormalization", common, epsilon=epsilon))
+
+
+def test_simplified_normalization_refuses() -> None:
+    def reason(axis: int, *scale: int) -> str:
+        inputs = {"x": floats(2, 3, 8), "scale": floats(*scale)}
+        return refusal(model_of("SimplifiedLayerNormalization", inputs, domain="", axis=axis))
+
+    assert "axis = 3 of an input of rank 3" in reason(3, 8)
+    assert "scale of shape [7]" in reason(-1, 7)
+    assert "scale of shape [1, 1, 1, 8]" in reason(-1, 1, 1, 1, 8)
+    assert "a scale of shape [8] that is broadcast to [2, 3, 8]" in reason(0, 8)
+    assert "a scale of shape [1] that is broadcast to [8]" in reason(-1, 1)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8), (1, 1, 1), (5, 16), (7,), (0, 4)])
@@ -378,8 +397,11 @@ def test_attention_refuses() -> None:
             run(model_of("MultiHeadAttention", cross, num_heads=2, unidirectional=1), cross, device)
         with pytest.raises(InferenceError, match="a past of keys that are already divided into heads"):
             run(model_of("MultiHeadAttention", past, num_heads=2, outputs=3), past, device)
+    assert "num_heads = 5" in refusal(model_of("Attention", inputs, num_heads=5))
     with pytest.raises(InferenceError, match="do not fit 5 heads"):
-        run(model_of("Attention", inputs, num_heads=5), inputs)
+        run(model_of("Attention", inputs, num_heads=5, symbolic=True), inputs)
+    assert "B of shape [7, 48]" in refusal(model_of("Attention", inputs | {"w": floats(7, 48)}, num_heads=2))
+    assert "num_heads = 3" in refusal(model_of("MultiHeadAttention", cross, num_heads=3))
 
 
 # ---- beside other parts of the device

@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....errors import InferenceError
-from ..registry import F32, FLOATS, Lowering, Node, Result, operator
+from ..registry import F32, FLOATS, Contradiction, Lowering, Node, Result, contradicting, operator
 from ..values import Context, Value
 from .convolution import _conv
 from .elementwise import _UNARY, _optional, _required, binary, broadcast, cast, unary, unary_code
+from .fitting import (
+    axis_trouble,
+    embedding_trouble,
+    epsilon_trouble,
+    heads_trouble,
+    known_shape,
+    product_trouble,
+    vectors_trouble,
+    window_trouble,
+)
 from .movement import axis_of, strided, strides_of, transposed
 from .network import WINDOW, _gemm, matrix_product, packed_b, products_of, reduced
 
@@ -106,8 +116,12 @@ def _with_bias(context: Context, x: Value, bias: Value | None) -> Value:
     return binary(context, "add", x, bias)
 
 
-@_contrib("BiasGelu", dtypes=FLOATS, required=(0, 1))
-@_contrib("FastGelu", dtypes=FLOATS)
+def _bias_refusal(model: Model, view: NodeView) -> str | None:
+    return vectors_trouble(model, view, 0, bias=1)
+
+
+@_contrib("BiasGelu", dtypes=FLOATS, required=(0, 1), check=_bias_refusal)
+@_contrib("FastGelu", dtypes=FLOATS, check=_bias_refusal)
 def _bias_gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     code = _GELU_TANH if node.op_type.endswith("FastGelu") else _GELU_ERF
     return [unary(context, code, _with_bias(context, _required(inputs[0]), _optional(inputs, 1)))]
@@ -116,11 +130,19 @@ def _bias_gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 # ---- products and convolutions
 
 
+def _fused_matmul_refusal(model: Model, view: NodeView) -> str | None:
+    get = view.attributes.get
+    if get("transBatchA", 0) or get("transBatchB", 0):
+        return None
+    return product_trouble(model, view, 0, 1, trans_a=get("transA", 0) == 1, trans_b=get("transB", 0) == 1)
+
+
 @_contrib(
     "FusedMatMul",
     dtypes=FLOATS,
     attributes={"alpha": None, **dict.fromkeys(("transA", "transB", "transBatchA", "transBatchB"), (0, 1))},
     required=(0, 1),
+    check=_fused_matmul_refusal,
 )
 def _fused_matmul(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """alpha * A B. Vectors are not transposed. transBatchA, transBatchB: the first axis holds the rows of the matrices,
@@ -203,9 +225,11 @@ _CONV_ACTIVATIONS = {
 
 
 def _fused_conv_refusal(model: Model, view: NodeView) -> str | None:
-    activation = view.attributes.get("activation", b"")
-    if not activation:
-        return None
+    activation, weights = view.attributes.get("activation", b""), known_shape(model, view, 1)
+    maps = weights[0] if weights and isinstance(weights[0], int) else None
+    trouble = window_trouble(model, view, 0, 1) or vectors_trouble(model, view, None, width=maps, B=2)
+    if trouble or not activation:
+        return trouble
     if activation not in _CONV_ACTIVATIONS:
         return f"FusedConv with activation = {activation!r}"
     given, wanted = len(view.attributes.get("activation_params", ())), _CONV_ACTIVATIONS[activation][1]
@@ -256,6 +280,11 @@ def _added(context: Context, x: Value, skip: Value, bias: Value | None) -> Value
     return _with_bias(context, binary(context, "add", x, skip), bias)
 
 
+def _skip_refusal(model: Model, view: NodeView) -> str | None:
+    vectors = {"gamma": 2, "bias": 3} if "Simplified" in view.op_type else {"gamma": 2, "beta": 3, "bias": 4}
+    return epsilon_trouble(view) or vectors_trouble(model, view, 0, **vectors)
+
+
 _STATISTICS = {1: "its mean as an output", 2: "its inv_std_var as an output"}
 
 
@@ -265,6 +294,7 @@ _STATISTICS = {1: "its mean as an output", 2: "its inv_std_var as an output"}
     attributes={"epsilon": None},
     required=(0, 1, 2),
     no_outputs=_STATISTICS,
+    check=_skip_refusal,
 )
 def _skip_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, skip, gamma = (_required(value) for value in inputs[:3])
@@ -279,6 +309,7 @@ def _skip_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None
     attributes={"epsilon": None},
     required=(0, 1, 2),
     no_outputs=_STATISTICS,
+    check=_skip_refusal,
 )
 def _skip_simplified_layer_norm(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, skip, gamma = (_required(value) for value in inputs[:3])
@@ -292,6 +323,15 @@ def _simplified_refusal(model: Model, view: NodeView) -> str | None:
         return "SimplifiedLayerNormalization with its inv_std_var as an output"
     if not all(_is_named(view.inputs, position) for position in (0, 1)):
         return "SimplifiedLayerNormalization without its input or scale"
+    axis, x, scale = view.attributes.get("axis", -1), known_shape(model, view, 0), known_shape(model, view, 1)
+    trouble = axis_trouble(model, view, axis, 0)
+    if trouble or x is None or scale is None:
+        return trouble
+    pairs = list(zip(reversed(x), reversed(scale), strict=False))
+    if len(scale) > len(x) or any(isinstance(a, int) and isinstance(b, int) and b not in (1, a) for a, b in pairs):
+        return Contradiction(f"SimplifiedLayerNormalization with scale of shape {list(scale)}; x is {list(x)}")
+    if len(scale) != len(x[axis:]) or any(isinstance(a, int) and b == 1 != a for a, b in pairs):
+        return f"SimplifiedLayerNormalization with a scale of shape {list(scale)} that is broadcast to {list(x[axis:])}"
     return None
 
 
@@ -320,7 +360,7 @@ _EMBEDDINGS = (*F32, "float16")
 def embedding_refusal(model: Model, view: NodeView) -> str | None:
     if _is_named(view.inputs, 1) != _is_named(view.inputs, 4):
         return f"{view.op_type} with only one of segment_ids and segment_embedding"
-    return None
+    return epsilon_trouble(view) or embedding_trouble(model, view)
 
 
 @_contrib(
@@ -511,7 +551,24 @@ def attention_refusal(model: Model, view: NodeView) -> str | None:
         return f"{view.op_type} with a past but without present outputs"
     if view.op_type == "MultiHeadAttention" and _is_named(view.inputs, 6) != _is_named(view.inputs, 7):
         return "MultiHeadAttention with only one of past_key and past_value"
-    return None
+    if view.op_type == "MultiHeadAttention":
+        trouble = heads_trouble(model, view, 0, view.attributes["num_heads"])
+        return trouble or vectors_trouble(model, view, None, bias=3)
+    return _projection_trouble(model, view)
+
+
+@contradicting
+def _projection_trouble(model: Model, view: NodeView) -> str | None:
+    """Why the weights of Attention do not fit its input, its bias or its heads."""
+    trouble = product_trouble(model, view, 0, 1, ranks=(3, 2))
+    weights = known_shape(model, view, 1)
+    total = weights[1] if weights is not None and len(weights) == 2 else None
+    if trouble or not isinstance(total, int):
+        return trouble
+    heads, sizes = view.attributes["num_heads"], list(view.attributes.get("qkv_hidden_sizes", ()) or (total // 3,) * 3)
+    if sum(sizes) != total or sizes[0] != sizes[1] or any(size < 1 or size % heads for size in sizes):
+        return f"{view.op_type} with weights of {total} columns, num_heads = {heads} and sizes {sizes}"
+    return vectors_trouble(model, view, None, width=total, bias=2)
 
 
 @_contrib(

@@ -19,6 +19,7 @@ from ..qdq.schemes import table
 from ..registry import F32, Node, contradicting
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
+from .fitting import axis_trouble, known_shape, product_trouble, window_trouble
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
 from .onnxruntime import (
@@ -129,7 +130,10 @@ def _by_table(
 def _softmax_refusal(model: Model, view: ExaminedNode) -> str | None:
     if view.attributes.get("opset", 0) < 1:
         return "QLinearSoftmax without its attribute opset"
-    return _unary_parameters(model, view)
+    # Before opset 13, all axes from this one on form a line, which may be empty.
+    last = int(view.attributes["opset"] < 13)
+    trouble = axis_trouble(model, view, view.attributes.get("axis", -1), 0, last=last)
+    return trouble or _unary_parameters(model, view)
 
 
 @_contrib(
@@ -165,13 +169,17 @@ def _global_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -
     return [_quantized(context, made, inputs[3], inputs[4], x.dtype)]
 
 
+def _pool_refusal(model: Model, view: ExaminedNode) -> str | None:
+    return window_trouble(model, view, 0) or _unary_parameters(model, view)
+
+
 @_contrib(
     "QLinearAveragePool",
     dtypes=_UNARY_TYPES,
     attributes={name: values for name, values in WINDOW.items() if name != "dilations"}
     | {"ceil_mode": (0, 1), "count_include_pad": (0, 1), "channels_last": (0,)},
     required=(0, 1, 3),
-    check=_unary_parameters,
+    check=_pool_refusal,
 )
 def _average_pool(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x = _required(inputs[0])
@@ -198,7 +206,8 @@ def _concat_refusal(model: Model, view: ExaminedNode) -> str | None:
         if dtype is not None and (dtype == "float32") != (kind == 1 if position >= 2 else position == 0):
             return f"QLinearConcat whose input {position} is {dtype}"
     parts = [Quantized(f"input {at}", at, at + 1, at + 2) for at in range(2, count, 3)]
-    return parameter_refusal(Quantized("Y", -1, 0, 1), *parts, infinite=True)(model, view)
+    trouble = axis_trouble(model, view, view.attributes["axis"], *range(2, count, 3))
+    return trouble or parameter_refusal(Quantized("Y", 2, 0, 1), *parts, infinite=True)(model, view)
 
 
 @_contrib("QLinearConcat", dtypes=(*_BYTES, "float32"), attributes={"axis": None}, check=_concat_refusal, result=1)
@@ -312,13 +321,15 @@ _dynamic_parameters = parameter_refusal(Quantized("B", 1, 2, 3, single=False), a
 
 def _to_float_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, b, _, scale, _, zero, bias = constants(model, view, 7)
-    trouble = columns_trouble(view, columns_of(b), b_scale=scale, b_zero_point=zero, bias=bias)
+    trouble = product_trouble(model, view, 0, 1)
+    trouble = trouble or columns_trouble(view, columns_of(b), b_scale=scale, b_zero_point=zero, bias=bias)
     return trouble or _to_float_parameters(model, view)
 
 
 def _dynamic_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, b, scale, zero, bias = constants(model, view, 5)
-    trouble = columns_trouble(view, columns_of(b), b_scale=scale, b_zero_point=zero, bias=bias)
+    trouble = product_trouble(model, view, 0, 1)
+    trouble = trouble or columns_trouble(view, columns_of(b), b_scale=scale, b_zero_point=zero, bias=bias)
     return trouble or _dynamic_parameters(model, view)
 
 
@@ -401,8 +412,23 @@ def _gemm_refusal(model: Model, view: ExaminedNode) -> str | None:
     if has_scale != has_zero:
         return "QGemm with only one of y_scale and y_zero_point"
     _, _, _, b, scale, zero, *_ = constants(model, view, 9)
-    columns = b.shape[0 if view.attributes.get("transB", 0) else 1] if b is not None and b.rank == 2 else None
-    return columns_trouble(view, columns, b_scale=scale, b_zero_point=zero) or _gemm_parameters(model, view)
+    trans_a, trans_b = (view.attributes.get(name, 0) == 1 for name in ("transA", "transB"))
+    columns = b.shape[0 if trans_b else 1] if b is not None and b.rank == 2 else None
+    return (
+        product_trouble(model, view, 0, 3, trans_a=trans_a, trans_b=trans_b, ranks=(2, 2))
+        or columns_trouble(view, columns, b_scale=scale, b_zero_point=zero)
+        or _sum_trouble(model, view, columns)
+        or _gemm_parameters(model, view)
+    )
+
+
+@contradicting
+def _sum_trouble(model: Model, view: NodeView, columns: int | None) -> str | None:
+    """Why the operand C of QGemm does not broadcast to the product."""
+    c = known_shape(model, view, 6)
+    if c is None or (len(c) <= 2 and (not c or columns is None or c[-1] in (1, columns) or not isinstance(c[-1], int))):
+        return None
+    return f"QGemm with C of shape {list(c)}, which does not broadcast to {columns or 'the'} columns"
 
 
 @_contrib(
@@ -478,7 +504,7 @@ def _lstm_refusal(model: Model, view: ExaminedNode) -> str | None:
 @contradicting
 def _lstm_trouble(model: Model, view: NodeView) -> str | None:
     """Why constants do not fit each other. W and R are [directions, features, 4 * hidden]."""
-    _, w, r, bias, _, _, _, _, w_scale, w_zero, r_scale, r_zero = constants(model, view, 12)
+    _, w, r, bias, _, _, _, peepholes, w_scale, w_zero, r_scale, r_zero = constants(model, view, 12)
     if w is None or r is None or w.rank != 3 or r.rank != 3:
         return "DynamicQuantizeLSTM whose inputs W and R do not have rank 3"
     directions, hidden, width = r.shape
@@ -491,10 +517,28 @@ def _lstm_trouble(model: Model, view: NodeView) -> str | None:
         ("W_zero_point", w_zero, [single, full]),
         ("R_scale", r_scale, [single, full]),
         ("R_zero_point", r_zero, [single, full]),
+        ("P", peepholes, [[directions, 3 * hidden]]),
     ):
         if value is not None and list(value.shape) not in expected:
             shapes = " or ".join(map(str, expected))
             return f"DynamicQuantizeLSTM with {name} of shape {list(value.shape)}; expected {shapes}"
+    if view.attributes.get("hidden_size", hidden) != hidden:
+        return f"DynamicQuantizeLSTM with hidden_size = {view.attributes['hidden_size']}; R has shape {list(r.shape)}"
+    x = known_shape(model, view, 0)
+    if x is not None and (len(x) != 3 or (isinstance(x[2], int) and x[2] != w.shape[1])):
+        return f"DynamicQuantizeLSTM with X of shape {list(x)}; expected rank 3 and {w.shape[1]} columns"
+    batch = None if x is None else x[1]
+    for name, position, sizes in (
+        ("sequence_lens", 4, [batch]),
+        ("initial_h", 5, [directions, batch, hidden]),
+        ("initial_c", 6, [directions, batch, hidden]),
+    ):
+        found = known_shape(model, view, position)
+        if found is not None and (
+            len(found) != len(sizes)
+            or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(found, sizes, strict=True))
+        ):
+            return f"DynamicQuantizeLSTM with {name} of shape {list(found)}; expected {sizes}"
     return None
 
 

@@ -35,6 +35,7 @@ from ....model.types import dtype_of
 from ..registry import F32, Contradiction, Node, contradicting, operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast
+from .fitting import product_trouble, window_trouble
 from .movement import axis_of, expanded, strided, strides_of, transposed
 from .network import WINDOW, convolution_of, products_of, three
 
@@ -445,7 +446,8 @@ _sums_parameters = parameter_refusal(Quantized("a", 0, None, 2, single=False), Q
 
 def _sums_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, b, _, b_zero = constants(model, view, 4)
-    return columns_trouble(view, columns_of(b), b_zero_point=b_zero) or _sums_parameters(model, view)
+    trouble = product_trouble(model, view, 0, 1) or columns_trouble(view, columns_of(b), b_zero_point=b_zero)
+    return trouble or _sums_parameters(model, view)
 
 
 @operator("MatMulInteger", dtypes=_BYTES, check=_sums_refusal, result="int32")
@@ -473,7 +475,8 @@ def _matmul_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = constants(model, view, 8)
     rows = {"a_scale": a_scale, "a_zero_point": a_zero, "y_scale": y_scale, "y_zero_point": y_zero}
     return (
-        columns_trouble(view, columns_of(b), b_scale=b_scale, b_zero_point=b_zero)
+        product_trouble(model, view, 0, 3)
+        or columns_trouble(view, columns_of(b), b_scale=b_scale, b_zero_point=b_zero)
         or _rows_trouble(model, view, **rows)
         or _matmul_parameters(model, view)
     )
@@ -661,7 +664,8 @@ def _outputs_trouble(view: NodeView, w: Value | None, **parameters: Value | None
 
 def _conv_integer_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, w, _, w_zero = constants(model, view, 4)
-    return _outputs_trouble(view, w, w_zero_point=w_zero) or _conv_integer_parameters(model, view)
+    trouble = window_trouble(model, view, 0, 1) or _outputs_trouble(view, w, w_zero_point=w_zero)
+    return trouble or _conv_integer_parameters(model, view)
 
 
 @operator(
@@ -683,7 +687,8 @@ _convolution_parameters = parameter_refusal(
 
 def _convolution_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, _, _, w, w_scale, w_zero, _, _, bias = constants(model, view, 9)
-    trouble = _outputs_trouble(view, w, w_scale=w_scale, w_zero_point=w_zero, B=bias)
+    trouble = window_trouble(model, view, 0, 3)
+    trouble = trouble or _outputs_trouble(view, w, w_scale=w_scale, w_zero_point=w_zero, B=bias)
     return trouble or _convolution_parameters(model, view)
 
 

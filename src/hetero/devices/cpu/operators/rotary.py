@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ....errors import InferenceError
-from ..registry import F32, Node, operator
+from ..registry import F32, Node, contradicting, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary
+from .fitting import heads_trouble, known_shape
 from .movement import expanded
 from .onnxruntime import _contrib
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
 
 
 @operator(
@@ -48,6 +53,21 @@ def _rows_of(context: Context, what: str, value: Value, shape: tuple[int, ...]) 
     return expanded(context, value, shape)
 
 
+@contradicting
+def _rotary_refusal(model: Model, view: NodeView) -> str | None:
+    x, cosines, sines = (known_shape(model, view, position) for position in (0, 2, 3))
+    heads = view.attributes.get("num_heads", 0)
+    if x is not None and len(x) not in (3, 4):
+        return f"RotaryEmbedding of an input of shape {list(x)}; expected rank 3 or 4"
+    for name, shape in (("cos_cache", cosines), ("sin_cache", sines)):
+        if shape is not None and len(shape) != 2:
+            return f"RotaryEmbedding with {name} of shape {list(shape)}; expected rank 2"
+    pairs = zip(cosines or (), sines or (), strict=False)  # of sizes, some of which are names
+    if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
+        return f"RotaryEmbedding with cos_cache {list(cosines or ())} and sin_cache {list(sines or ())} of other sizes"
+    return heads_trouble(model, view, 0, heads) if heads else None
+
+
 @_contrib(
     "RotaryEmbedding",
     dtypes=(F32, ("int64",), F32),
@@ -59,6 +79,7 @@ def _rows_of(context: Context, what: str, value: Value, shape: tuple[int, ...]) 
         "scale": (1.0,),
     },
     required=(0, 1, 2, 3),
+    check=_rotary_refusal,
 )
 def _rotary_of_onnxruntime(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """Turns pairs of numbers of each head of [batch, length, heads * size] or [batch, heads, length, size]."""

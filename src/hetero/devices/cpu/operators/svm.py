@@ -44,6 +44,12 @@ def _expect(attributes: Mapping[str, Any], name: str, count: int) -> str | None:
     return None if found == count else f"attribute {name} has {found} entries; expected {count}"
 
 
+def _linear_trouble(model: Model, view: NodeView, rows: int) -> str | None:
+    """Why the coefficients of a model without support vectors do not fit the columns that the model states."""
+    columns = stated_columns(model, view)
+    return None if columns is None else _expect(view.attributes, "coefficients", rows * columns)
+
+
 def _common_trouble(model: Model, view: NodeView, vectors: int) -> str | None:
     attributes, columns = view.attributes, stated_columns(model, view)
     parameters = attributes.get("kernel_params", ())
@@ -143,7 +149,7 @@ def _refusal(model: Model, view: NodeView) -> str | None:
             )
         if not attributes.get("rho"):
             return Contradiction("attribute rho is missing or empty")
-        return _common_trouble(model, view, 0)
+        return _linear_trouble(model, view, count) or _common_trouble(model, view, 0)
     if count == 2 and not num_a and transform != b"NONE":  # onnxruntime does not apply it
         return f"SVMClassifier of two classes without prob_a and with post_transform {transform.decode()}"
     return (
@@ -200,7 +206,7 @@ def _regressor_refusal(model: Model, view: NodeView) -> str | None:
     if not attributes.get("coefficients"):
         return Contradiction("attribute coefficients is missing or empty")
     trouble = _common_trouble(model, view, vectors)
-    return trouble or (_expect(attributes, "coefficients", vectors) if vectors else None)
+    return trouble or (_expect(attributes, "coefficients", vectors) if vectors else _linear_trouble(model, view, 1))
 
 
 @operator("ai.onnx.ml::SVMRegressor", dtypes=_TYPES, attributes=_COMMON | {

@@ -1,0 +1,170 @@
+"""Checks of operands whose shapes the model states: constants, and inputs of the model.
+
+Each returns why a node contradicts its operator's definition, or None. What depends on other shapes is checked by the
+lowering, because inferred shapes follow from what files state about intermediate values, which may be wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..registry import contradicting, stated_shape
+
+if TYPE_CHECKING:
+    from ....model.model import Model, NodeView
+
+__all__ = [
+    "axis_trouble",
+    "embedding_trouble",
+    "epsilon_trouble",
+    "heads_trouble",
+    "known_shape",
+    "product_trouble",
+    "vectors_trouble",
+    "window_trouble",
+]
+
+Shape = tuple[int | str | None, ...]
+_WINDOW = {"kernel_shape": (1, 1), "strides": (1, 1), "dilations": (1, 1), "pads": (2, 0)}
+"""Attribute -> entries for each axis, and the least one."""
+
+
+def known_shape(model: Model, view: NodeView, position: int) -> Shape | None:
+    """The shape of an operand, with None or names for sizes that are not known. None if its rank is not known."""
+    values = model.node_inputs[view.index].tolist()
+    if position >= len(values) or values[position] < 0:
+        return None
+    value = values[position]
+    return model.constant_type(value).shape if model.is_constant[value] else stated_shape(model, value)
+
+
+def _size(shape: Shape | None, axis: int) -> int | None:
+    """A size that is known."""
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    size = shape[axis]
+    return size if isinstance(size, int) else None
+
+
+@contradicting
+def epsilon_trouble(view: NodeView) -> str | None:
+    epsilon = view.attributes.get("epsilon", 0.0)
+    return None if epsilon >= 0 else f"{view.op_type} with epsilon = {epsilon}; expected 0 or more"
+
+
+@contradicting
+def axis_trouble(model: Model, view: NodeView, axis: int, *positions: int, last: int = 0) -> str | None:
+    """``last``: 1 if the axis may also be the rank."""
+    for position in positions:
+        shape = known_shape(model, view, position)
+        if shape is not None and not -len(shape) <= axis < len(shape) + last:
+            return f"{view.op_type} with axis = {axis} of an input of rank {len(shape)}"
+    return None
+
+
+@contradicting
+def vectors_trouble(
+    model: Model, view: NodeView, x: int | None, *, width: int | None = None, **positions: int
+) -> str | None:
+    """Operands with one element for each column of the operand ``x``, or for each of ``width`` columns."""
+    shape = None if x is None else known_shape(model, view, x)
+    if shape == ():
+        return f"{view.op_type} of a scalar; expected rank 1 or more"
+    width = _size(shape, -1) if width is None else width
+    for name, position in positions.items():
+        found = known_shape(model, view, position)
+        if found is None:
+            continue
+        size = _size(found, 0)
+        if len(found) != 1 or (None not in (size, width) and size != width):
+            expected = "one axis" if width is None else f"{width} elements"
+            return f"{view.op_type} with {name} of shape {list(found)}; expected {expected}"
+        width = size if width is None else width
+    return None
+
+
+@contradicting
+def product_trouble(
+    model: Model,
+    view: NodeView,
+    a: int,
+    b: int,
+    *,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    ranks: tuple[int | None, int | None] = (None, None),
+) -> str | None:
+    """Matrices that cannot be multiplied. ``ranks``: what the operator requires, None if it takes any from 1 on."""
+    left, right = known_shape(model, view, a), known_shape(model, view, b)
+    for name, shape, rank in (("A", left, ranks[0]), ("B", right, ranks[1])):
+        if shape is not None and (len(shape) != rank if rank is not None else not shape):
+            return f"{view.op_type} with {name} of shape {list(shape)}; expected rank {rank or '1 or more'}"
+    columns = _size(left, -2 if trans_a and left is not None and len(left) > 1 else -1)
+    rows = _size(right, -1 if trans_b or (right is not None and len(right) == 1) else -2)
+    if None not in (columns, rows) and columns != rows:
+        return f"{view.op_type} with B of shape {list(right or ())}; A has {columns} columns"
+    return None
+
+
+@contradicting
+def window_trouble(model: Model, view: NodeView, x: int, w: int | None = None) -> str | None:
+    """A pool of the operand ``x``, or its convolution with the weights ``w``."""
+    attributes, known = view.attributes, known_shape(model, view, x)
+    weights = None if w is None else known_shape(model, view, w)
+    if w is None and not attributes.get("kernel_shape"):
+        return f"{view.op_type} without its attribute kernel_shape"
+    if known is not None and weights is not None and len(known) != len(weights):
+        return f"{view.op_type} with w of shape {list(weights)}; expected rank {len(known)}, as x"
+    shape = weights if known is None else known
+    if shape is not None and len(shape) < 3:
+        return f"{view.op_type} of an operand of shape {list(shape)}; expected rank 3 or more"
+    rank = None if shape is None else len(shape) - 2
+    for name, (each, least) in _WINDOW.items():
+        numbers = list(attributes.get(name, None) or ())
+        if not numbers:
+            continue
+        rank = len(numbers) // each if rank is None else rank
+        if len(numbers) != rank * each:
+            return f"{view.op_type} with {len(numbers)} {name}; expected {rank * each}"
+        if min(numbers) < least and (name != "pads" or attributes.get("auto_pad", b"NOTSET") == b"NOTSET"):
+            return f"{view.op_type} with {name} = {numbers}; expected {least} or more"
+    return None if weights is None else _channels_trouble(view, known, weights)
+
+
+def _channels_trouble(view: NodeView, x: Shape | None, weights: Shape) -> str | None:
+    kernel, group = view.attributes.get("kernel_shape", None), view.attributes.get("group", 1)
+    stated = weights[2:]
+    if kernel and any(isinstance(size, int) and size != side for size, side in zip(stated, kernel, strict=True)):
+        return f"{view.op_type} with kernel_shape = {list(kernel)}; w has shape {list(weights)}"
+    outputs, inputs, channels = _size(weights, 0), _size(weights, 1), _size(x, 1)
+    if group < 1 or (outputs is not None and outputs % group):
+        return f"{view.op_type} with group = {group} and w of shape {list(weights)}"
+    if inputs is not None and channels is not None and inputs * group != channels:
+        return f"{view.op_type} with w of shape {list(weights)} and group = {group}; x has {channels} channels"
+    return None
+
+
+@contradicting
+def heads_trouble(model: Model, view: NodeView, x: int, heads: int) -> str | None:
+    """An operand [batch, positions, heads * size]."""
+    shape = known_shape(model, view, x)
+    width = _size(shape, 2) if shape is not None and len(shape) == 3 else None
+    if width is not None and (heads < 1 or width % heads):
+        return f"{view.op_type} with num_heads = {heads} and an input of {width} columns"
+    return None
+
+
+@contradicting
+def embedding_trouble(model: Model, view: NodeView) -> str | None:
+    """Tables of embeddings that do not have the same number of columns, and vectors that do not fit them."""
+    width = None
+    for name, position in (("word_embedding", 2), ("position_embedding", 3), ("segment_embedding", 4)):
+        shape = known_shape(model, view, position)
+        if shape is None:
+            continue
+        size = _size(shape, 1)
+        if len(shape) != 2 or (None not in (size, width) and size != width):
+            expected = "two axes" if width is None else f"{width} columns"
+            return f"{view.op_type} with {name} of shape {list(shape)}; expected {expected}"
+        width = size if width is None else width
+    return vectors_trouble(model, view, None, width=width, gamma=5, beta=6)
