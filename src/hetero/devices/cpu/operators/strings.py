@@ -6,6 +6,7 @@ object array holds references.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -367,7 +368,7 @@ def _one_hot_encoder(node: Node) -> Run:
     categories: list[Any] = names or numbers
     count = len(categories)
     if len(set(categories)) != count:
-        repeated = next(key for at, key in enumerate(categories) if key in categories[:at])
+        repeated = collections.Counter(categories).most_common(1)[0][0]
         raise ContradictionError(f"attribute cats_{'strings' if names else 'int64s'} has {repeated!r} twice")
     place = {key: at for at, key in enumerate(categories)}
     zeros = node.get("zeros", 1)
