@@ -62,7 +62,15 @@ def random_bytes(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
     return np.where(rng.random(shape) < 0.3, ends, values).astype(dtype)
 
 
-def requantized(sums: Array, scale: Array, zero: Array) -> Array:
+def exact_offsets(rng: np.random.Generator, outputs: int, per_output: bool) -> tuple[Array, Array]:
+    """A bias of floats and scales with which no operation of `requantized` rounds, if the sums are below 2^24."""
+    scale = 2.0 ** -rng.integers(3, 11, outputs if per_output else 1)
+    offset = rng.integers(-2000, 2000, outputs) / 8
+    offset[0] = rng.choice([0, 1e30, -1e30])
+    return scale.astype(np.float32), offset.astype(np.float32)
+
+
+def requantized(sums: Array, scale: Array, zero: Array, offset: Array | float = 0.0) -> Array:
     limits = np.iinfo(zero.dtype)
-    levels = np.rint(sums.astype(np.float32) * scale.astype(np.float32)).astype(np.float64)
+    levels = np.rint(sums.astype(np.float32) * scale.astype(np.float32) + np.float32(offset)).astype(np.float64)
     return np.clip(levels + zero, limits.min, limits.max).astype(zero.dtype)

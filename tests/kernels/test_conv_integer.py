@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero._sizes import ask
 from hetero.errors import InferenceError
-from kernel_arrays import random_bytes, requantized
+from kernel_arrays import exact_offsets, random_bytes, requantized
 
 VARIANTS = _kernels.variants("conv_integer", "depthwise_integer", "pack_depthwise", "pack_filters", "pack_pixels")
 BYTES = [np.int8, np.uint8]
@@ -81,6 +81,7 @@ def test_convolutions(
     wide = w.astype(np.int64) - w_zero[:, None, None, None]
     wanted = naive_convolution(x, wide, int(zero), group, strides, pad, dilations)
     offsets = rng.integers(-1000, 1000, group * maps).astype(np.int32) if bias else None
+    without = wanted.copy()
     if offsets is not None:
         wanted += offsets[:, None, None]
     sizes = wanted.shape[2:]
@@ -98,6 +99,10 @@ def test_convolutions(
     spec = [(wanted.shape, dtypes[1])]
     found = _kernels.call("conv_integer", [*operands, scale, y_zero], spec, ints, variant=variant)[0]
     assert np.array_equal(found, requantized(wanted, scale[:, None, None], y_zero))
+    scale, floats = exact_offsets(rng, group * maps, zeros == "each")
+    operands = [*operands[:3], floats, scale, y_zero]
+    found = _kernels.call("conv_integer", operands, spec, ints, variant=variant)[0]
+    assert np.array_equal(found, requantized(without, scale[:, None, None], y_zero, floats[:, None, None]))
 
 
 def naive_windows(x: Array, w: Array, zero: int, group: int, stride: int, pad: int) -> Array:
@@ -154,6 +159,7 @@ def test_convolutions_around_the_sizes_of_tiles(
         w_zero = random_bytes(rng, dtypes[1], group * maps if zeros == "each" else 1)
     wanted = naive_windows(x, w.astype(np.int64) - w_zero[:, None, None, None], int(zero), group, stride, pad)
     offsets = rng.integers(-1000, 1000, group * maps).astype(np.int32) if bias else None
+    without = wanted.copy()
     if offsets is not None:
         wanted += offsets[:, None, None]
     ints = [group, per_group, 1, *kernel, 1, stride, stride, 0, pad, pad, 1, 1, 1, 1, *wanted.shape[2:]]
@@ -171,6 +177,10 @@ def test_convolutions_around_the_sizes_of_tiles(
     spec = [(wanted.shape, dtypes[1])]
     found = _kernels.call("conv_integer", [*operands, scale, y_zero], spec, ints, variant=variant, team=team)[0]
     assert np.array_equal(found, requantized(wanted, scale[:, None, None], y_zero))
+    scale, floats = exact_offsets(rng, group * maps, zeros == "each")
+    operands = [*operands[:3], floats, scale, y_zero]
+    found = _kernels.call("conv_integer", operands, spec, ints, variant=variant, team=team)[0]
+    assert np.array_equal(found, requantized(without, scale[:, None, None], y_zero, floats[:, None, None]))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -237,6 +247,7 @@ def test_depthwise_convolutions(
     from_zero = w.astype(np.int64) - w_zero.astype(np.int64).reshape(-1, *[1] * (w.ndim - 1))
     wanted = naive_convolution(x, from_zero, int(zero), channels, strides, pad, dilations)
     offsets = rng.integers(-1000, 1000, maps).astype(np.int32) if bias else None
+    without = wanted.copy()
     if offsets is not None:
         wanted += offsets[:, None, None]
     ints = [channels, 1, 1, *kernel, 1, *strides, 0, pad, pad, 1, *dilations, 1, *wanted.shape[2:]]
@@ -244,19 +255,28 @@ def test_depthwise_convolutions(
     filters = _kernels.call("pack_depthwise", [w, w_zero], [((packed,), np.uint8)], ints, variant=variant)[0]
     scale = rng.uniform(0, 0.01, maps if each else 1).astype(np.float32)
     y_zero = random_bytes(rng, dtypes[1])
+    exact, floats = exact_offsets(rng, maps, each)
     for operands, expected in [
-        ([], wanted.astype(np.int32)),
-        ([scale, y_zero], requantized(wanted, scale[:, None, None], y_zero)),
+        ([offsets], wanted.astype(np.int32)),
+        ([offsets, scale, y_zero], requantized(wanted, scale[:, None, None], y_zero)),
+        ([floats, exact, y_zero], requantized(without, exact[:, None, None], y_zero, floats[:, None, None])),
     ]:
         spec = [(wanted.shape, expected.dtype)]
-        operands = [x, filters, zero, offsets, *operands]
+        operands = [x, filters, zero, *operands]
         found = _kernels.call("depthwise_integer", operands, spec, ints, variant=variant)[0]
         assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
     ("changed", "operand"),
-    [(2, np.zeros(2, np.uint8)), (4, np.ones(3, np.float32)), (4, np.ones(1, np.float64)), (5, np.zeros(2, np.int8))],
+    [
+        (2, np.zeros(2, np.uint8)),
+        (3, np.zeros(3, np.float32)),
+        (3, np.zeros(2, np.float64)),
+        (4, np.ones(3, np.float32)),
+        (4, np.ones(1, np.float64)),
+        (5, np.zeros(2, np.int8)),
+    ],
 )
 def test_wrong_operands_are_refused(changed: int, operand: Array) -> None:
     """The zero points of x and y are one number each, and scales are float32: one, or one for each channel."""

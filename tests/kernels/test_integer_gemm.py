@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 from hetero.errors import InferenceError
-from kernel_arrays import random_bytes, requantized
+from kernel_arrays import exact_offsets, random_bytes, requantized
 
 VARIANTS = _kernels.variants("matmul_integer", "pack_quads")
 BYTES = [np.int8, np.uint8]
@@ -96,6 +96,9 @@ def test_products_around_the_sizes_of_tiles(
     zero = random_bytes(rng, to_bytes)
     found = product(a, b, a_zero, b_zero, variant, scale, zero, offsets, rows)
     assert np.array_equal(found, requantized(wanted if offsets is None else wanted + offsets, scale, zero))
+    scale, floats = exact_offsets(rng, n, per_column)
+    found = product(a, b, a_zero, b_zero, variant, scale, zero, floats, rows)
+    assert np.array_equal(found, requantized(wanted, scale, zero, floats))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

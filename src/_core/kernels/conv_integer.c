@@ -17,7 +17,7 @@
  * dilations, sizes of the output.
  *
  * conv_integer: in x packed; w packed; x's zero point; bias[M] int32 or NULL; then, if y is int8 or uint8: scale
- *   float32, one or M, and y's zero point, one. out y[N][M][spatial] int32, or the result of requantize.
+ *   float32, one or M, and y's zero point, one, and the bias may be float32, in units of y. out y[N][M][spatial] int32, or the result of requantize.
  *   scratch: ht_scratch_conv_integer bytes.
  */
 #include "blocks.h"
@@ -129,7 +129,7 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
     const int64_t filter = HT_QUAD * (l->steps + 2), depth = l->channels * l->kernel[0] * l->kernel[1] * l->kernel[2];
     const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
     const uint8_t *w = (const uint8_t *)in[1]->data;
-    const int32_t *bias = in[3] ? in[3]->data : NULL;
+    const int32_t *bias = ht_bias_of(in[3], 0);
     const int64_t tiles = ht_ceil_div(maps, HT_INTEGER_ROWS); /* of nearly equal height */
     for (int64_t tile = 0; tile < tiles; tile++) {
         const int64_t m0 = map + ht_part_begin(maps, tiles, tile), first = g * job->group_maps + m0;
@@ -193,7 +193,9 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                 } else {
                     uint8_t bytes[HT_INTEGER_WIDTH], *to = (uint8_t *)y->data + plane + runs[0].to;
                     const int whole = runs[0].count == HT_INTEGER_WIDTH;
-                    ht_requantize_row(row, (const float *)in[4]->data + (in[4]->size == 1 ? 0 : first + r), 0,
+                    int64_t step;
+                    const float *offset = ht_offset_of(in[3], first + r, &step);
+                    ht_requantize_row(row, (const float *)in[4]->data + (in[4]->size == 1 ? 0 : first + r), 0, offset, 0,
                                       ht_byte_at(in[5], 0), y->dtype == HT_INT8, whole ? to : bytes, HT_INTEGER_WIDTH);
                     for (int64_t i = whole; i < num_runs; i++)
                         copy_short((uint8_t *)y->data + plane + runs[i].to, bytes + runs[i].from, runs[i].count);
@@ -236,9 +238,11 @@ static void gather_windows(const uint8_t *x, const int64_t *steps, int64_t count
         _mm512_storeu_si512(to + padded * ROW + v * HT_PANEL_BYTES, vi_add(sums[0][v], sums[1][v]));
 }
 
-/* Sums of 32 pixels for `rows` filters, plus a start value each, to bytes. scales: of the filters, scale_step apart. */
+/* Sums of 32 pixels for `rows` filters, plus a start value each, to bytes. scales: of the filters, scale_step apart;
+ * likewise offsets. */
 static void requantize_filters(const int32_t *c, int64_t rows, const int32_t *start, const float *scales, int64_t scale_step,
-                               int32_t zero, int is_signed, uint8_t *y, int64_t y_row)
+                               const float *offsets, int64_t offset_step, int32_t zero, int is_signed, uint8_t *y,
+                               int64_t y_row)
 {
     const __m512 highest = _mm512_set1_ps((float)((is_signed ? INT8_MAX : UINT8_MAX) - zero));
     const __m512i zeros = _mm512_set1_epi16((int16_t)zero);
@@ -248,7 +252,8 @@ static void requantize_filters(const int32_t *c, int64_t rows, const int32_t *st
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             const __m512i sums = _mm512_loadu_si512(c + row[i / 2] * HT_INTEGER_WIDTH + i % 2 * HT_PANEL);
-            v[i] = _mm512_cvtepi32_ps(vi_add(sums, vi_set1(start[row[i / 2]]))) * _mm512_set1_ps(scales[row[i / 2] * scale_step]);
+            v[i] = vf_fma(_mm512_cvtepi32_ps(vi_add(sums, vi_set1(start[row[i / 2]]))),
+                          _mm512_set1_ps(scales[row[i / 2] * scale_step]), _mm512_set1_ps(offsets[row[i / 2] * offset_step]));
         }
         const __m512i bytes = ht_requantize_pair(v, highest, zeros, is_signed);
         _mm256_storeu_si256((__m256i *)(void *)(y + r * y_row), _mm512_castsi512_si256(bytes));
@@ -266,7 +271,7 @@ static void convolve_tiles(const conv *job, int64_t n, int64_t g, int64_t map, i
     const int64_t tiles = ht_ceil_div(l->steps, HT_TILE_QUADS), block = ht_window_block(l->steps);
     const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
     const uint8_t *w = (const uint8_t *)in[1]->data, *first_filter = w + (g * job->group_maps + map) * filter;
-    const int32_t *bias = in[3] ? in[3]->data : NULL;
+    const int32_t *bias = ht_bias_of(in[3], 0);
     const int to_bytes = y->dtype != HT_INT32;
     const int in_place = l->steps >= HT_TILE_QUADS; /* else a row's tile may extend past the filter of ones after the last */
     int32_t any_zero = 0;
@@ -330,8 +335,10 @@ static void convolve_tiles(const conv *job, int64_t n, int64_t g, int64_t map, i
             uint8_t bytes[HT_TILE_PAIR * HT_INTEGER_WIDTH], *to = (uint8_t *)y->data + plane;
             const int whole = runs[0].count == HT_INTEGER_WIDTH;
             const int64_t scale_step = in[4]->size != 1;
-            requantize_filters(c, rows, start, (const float *)in[4]->data + first * scale_step, scale_step,
-                               ht_byte_at(in[5], 0), y->dtype == HT_INT8, whole ? to + runs[0].to : bytes,
+            int64_t offset_step;
+            const float *offsets = ht_offset_of(in[3], first, &offset_step);
+            requantize_filters(c, rows, start, (const float *)in[4]->data + first * scale_step, scale_step, offsets,
+                               offset_step, ht_byte_at(in[5], 0), y->dtype == HT_INT8, whole ? to + runs[0].to : bytes,
                                whole ? l->out_size : HT_INTEGER_WIDTH);
             for (int64_t i = 0; !whole && i < rows; i++, to += l->out_size)
                 for (int64_t k = 0; k < num_runs; k++)
@@ -381,7 +388,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     const ht_quad_layout *l = &job.l;
     ht_window shape;
     if (x->dtype != HT_UINT8 || w->dtype != HT_UINT8 || (zero->dtype != HT_INT8 && zero->dtype != HT_UINT8) ||
-        (bias && bias->dtype != HT_INT32))
+        (bias && bias->dtype != HT_INT32 && (bias->dtype != HT_FLOAT32 || call->num_in == 4)))
         return HT_ERR_DTYPE;
     if (call->num_in == 4 ? y->dtype != HT_INT32 : (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
         return HT_ERR_DTYPE;

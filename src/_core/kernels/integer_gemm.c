@@ -9,7 +9,7 @@
  *   column as signed bytes, then the columns' sums and zero points, both of the stored bytes, int32. ints: batch, k, n.
  * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row
  *   of A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then
- *   optionally bias[n], int32. out y[batch][m][n] int32, or the result of requantize (see requantize.h).
+ *   optionally bias[n], int32, or float32 in units of y. out y[batch][m][n] int32, or the result of requantize (see requantize.h).
  *   ints: m, n, k, then the batch: d, dims[d], strides of A[d], strides of B[d] (in packed elements; 0 broadcasts).
  *   scratch: 8 * ceil(k / 4) + 136 bytes for each of at least 12 rows; more than 132 rows bring no gain.
  */
@@ -141,13 +141,15 @@ HT_INLINE void start_row(const column_terms *terms, uint32_t zero, uint32_t sum,
 #if defined(__AVX512F__)
 _Static_assert(HT_INTEGER_WIDTH == HT_REQUANTIZE_BLOCK, "a row of sums");
 
-/* Rows of HT_INTEGER_WIDTH sums to bytes, with one scale, or one per column. */
-HT_INLINE void requantize_block(const int32_t *c, int64_t rows, const float *scale, int scale_step, int32_t zero,
-                                int is_signed, uint8_t *y, int64_t y_row)
+/* Rows of HT_INTEGER_WIDTH sums to bytes, with one scale, or one per column, and likewise the offset. */
+HT_INLINE void requantize_block(const int32_t *c, int64_t rows, const float *scale, int scale_step, const float *offset,
+                                int64_t offset_step, int32_t zero, int is_signed, uint8_t *y, int64_t y_row)
 {
     const __m512 highest = _mm512_set1_ps((float)((is_signed ? INT8_MAX : UINT8_MAX) - zero));
     const __m512 scales[2] = {scale_step ? _mm512_loadu_ps(scale) : _mm512_set1_ps(*scale),
                               scale_step ? _mm512_loadu_ps(scale + HT_PANEL) : _mm512_set1_ps(*scale)};
+    const __m512 offsets[2] = {offset_step ? _mm512_loadu_ps(offset) : _mm512_set1_ps(*offset),
+                               offset_step ? _mm512_loadu_ps(offset + HT_PANEL) : _mm512_set1_ps(*offset)};
     const __m512i zeros = _mm512_set1_epi16((int16_t)zero);
     for (int64_t r = 0; r < rows; r += 2) {
         const int64_t next = r + 1 < rows ? r + 1 : r;
@@ -155,7 +157,7 @@ HT_INLINE void requantize_block(const int32_t *c, int64_t rows, const float *sca
         __m512 v[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
-            v[i] = _mm512_cvtepi32_ps(_mm512_loadu_si512(from[i / 2] + i % 2 * HT_PANEL)) * scales[i % 2];
+            v[i] = vf_fma(_mm512_cvtepi32_ps(_mm512_loadu_si512(from[i / 2] + i % 2 * HT_PANEL)), scales[i % 2], offsets[i % 2]);
         const __m512i bytes = ht_requantize_pair(v, highest, zeros, is_signed);
         _mm256_storeu_si256((__m256i *)(void *)(y + r * y_row), _mm512_castsi512_si256(bytes));
         _mm256_storeu_si256((__m256i *)(void *)(y + next * y_row), _mm512_extracti64x4_epi64(bytes, 1));
@@ -183,14 +185,16 @@ static void finish_rows(const multiplication *job, const int32_t *c, int64_t row
     const int step = in[3]->size != 1, is_signed = y->dtype == HT_INT8;
     const float *scale = (const float *)in[3]->data + column * step;
     const int32_t zero = ht_byte_at(in[4], 0);
+    int64_t offset_step;
+    const float *offset = ht_offset_of(job->call->num_in == 6 ? in[5] : NULL, column, &offset_step);
 #if defined(__AVX512F__)
     if (columns == HT_INTEGER_WIDTH) {
-        requantize_block(c, rows, scale, step, zero, is_signed, to, n);
+        requantize_block(c, rows, scale, step, offset, offset_step, zero, is_signed, to, n);
         return;
     }
 #endif
     for (int64_t r = 0; r < rows; r++)
-        ht_requantize_row(c + r * HT_INTEGER_WIDTH, scale, step, zero, is_signed, to + r * n, columns);
+        ht_requantize_row(c + r * HT_INTEGER_WIDTH, scale, step, offset, offset_step, zero, is_signed, to + r * n, columns);
 }
 
 #if HT_TILES
@@ -233,7 +237,7 @@ static void multiply_tiles(const multiplication *job, const ht_block block, uint
     const uint8_t *a = (const uint8_t *)in[0]->data + a_at;
     const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
     const uint8_t *b_end = (const uint8_t *)in[2]->data + in[2]->size;
-    const int32_t *bias = job->call->num_in == 6 ? (const int32_t *)in[5]->data : NULL;
+    const int32_t *bias = ht_bias_of(job->call->num_in == 6 ? in[5] : NULL, 0);
     const uint8_t flip = flip_to_unsigned(in[0]->dtype);
     const int one_zero = in[1]->size == 1, to_sums = y->dtype == HT_INT32;
     const uint8_t *a_zeros = (const uint8_t *)in[1]->data + (one_zero ? 0 : a_at / k); /* of the first row */
@@ -314,7 +318,7 @@ static void multiply_block(const multiplication *job, const ht_block block, uint
     const int64_t a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
     const uint8_t *a = (const uint8_t *)in[0]->data + a_at, *a_zeros = in[1]->data;
     const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
-    const int32_t *bias = job->call->num_in == 6 ? (const int32_t *)in[5]->data : NULL;
+    const int32_t *bias = ht_bias_of(job->call->num_in == 6 ? in[5] : NULL, 0);
     const uint8_t flip = flip_to_unsigned(in[0]->dtype);
     const int one_zero = in[1]->size == 1 || k == 0;
     uint32_t sums[MOST_ROWS], zeros[MOST_ROWS];
@@ -376,7 +380,7 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (call->num_in > 3) {
         if (call->in[3]->dtype != HT_FLOAT32 || call->in[4]->dtype != y->dtype ||
-            (call->num_in == 6 && call->in[5]->dtype != HT_INT32))
+            (call->num_in == 6 && call->in[5]->dtype != HT_INT32 && call->in[5]->dtype != HT_FLOAT32))
             return HT_ERR_DTYPE;
         if (call->num_in == 6 && call->in[5]->size != n)
             return HT_ERR_OPERAND;

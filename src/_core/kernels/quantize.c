@@ -288,12 +288,14 @@ int HT_KERNEL(requantize)(const ht_call *call)
     const int64_t *step = loops.step[0];
     const int is_signed = y->dtype == HT_INT8;
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
+    int64_t offset_step;
+    const float *no_offset = ht_offset_of(NULL, 0, &offset_step);
     do {
         const int32_t *values = (const int32_t *)x->data + offset[0];
         const float *scales = (const float *)scale->data + offset[1];
         uint8_t *to = (uint8_t *)y->data + at;
         if (step[0] == 1 && step[2] == 0)
-            ht_requantize_row(values, scales, step[1], ht_byte_at(zero, offset[2]), is_signed, to, n);
+            ht_requantize_row(values, scales, step[1], no_offset, offset_step, ht_byte_at(zero, offset[2]), is_signed, to, n);
         else
             for (int64_t i = 0; i < n; i++)
                 to[i] = (uint8_t)ht_requantize_one(values[i * step[0]], scales[i * step[1]],

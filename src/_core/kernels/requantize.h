@@ -1,9 +1,13 @@
 /* From 32-bit sums to bytes: y = saturate(round(x * scale) + zero), in float32, halves to even. x is rounded to float32
  * first. onnxruntime computes the same, and so does every instruction set. NaN gives the smallest value.
+ *
+ * A product whose bias is float32 has it as an offset in units of y: round(x * scale + offset). With fused
+ * multiplication and addition, the sum is rounded once.
  */
 #ifndef HETERO_REQUANTIZE_H
 #define HETERO_REQUANTIZE_H
 
+#include "kernel.h"
 #include "vec.h"
 
 /* Adding 1.5 * 2^23 rounds to nearest, halves to even, because it leaves no bits for a fraction; it puts the integer,
@@ -16,6 +20,20 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
     v = v >= (float)(low - zero) ? v : (float)(low - zero); /* NaN too */
     v = v <= (float)(high - zero) ? v : (float)(high - zero);
     return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT) + zero;
+}
+
+/* The bias of a product that is added to its sums, from its element `first` on; NULL if there is none. */
+HT_INLINE const int32_t *ht_bias_of(const ht_tensor *bias, int64_t first)
+{
+    return bias && bias->dtype == HT_INT32 ? (const int32_t *)bias->data + first : NULL;
+}
+
+/* The bias that is added to scaled sums, likewise. Without one, a zero for all elements, and *step is 0 instead of 1. */
+HT_INLINE const float *ht_offset_of(const ht_tensor *bias, int64_t first, int64_t *step)
+{
+    static const float none = 0;
+    *step = bias && bias->dtype == HT_FLOAT32;
+    return *step ? (const float *)bias->data + first : &none;
 }
 
 /* Elements at a time: whole vectors in every instruction set, and no more than the columns of a tile of integers. */
@@ -90,9 +108,9 @@ HT_INLINE vf ht_bytes_as_floats(const uint8_t *x, int is_signed)
 #endif
 }
 
-/* Converts n sums to bytes, signed if `is_signed`; scale_step: 0 or 1. */
-HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, int32_t zero, int is_signed,
-                                 uint8_t *y, int64_t n)
+/* Converts n sums to bytes, signed if `is_signed`; scale_step, offset_step: 0 or 1. */
+HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t scale_step, const float *offset,
+                                 int64_t offset_step, int32_t zero, int is_signed, uint8_t *y, int64_t n)
 {
     const int32_t low = is_signed ? INT8_MIN : 0, high = is_signed ? INT8_MAX : UINT8_MAX;
     const vf lowest = vf_set1((float)(low - zero)), highest = vf_set1((float)(high - zero));
@@ -113,7 +131,8 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             for (int i = 0; i < 2; i++) {
                 const __m512 sums = _mm512_cvtepi32_ps(_mm512_loadu_si512(x + at + 16 * i));
                 const __m512 s = scale_step ? _mm512_loadu_ps(scale + at + 16 * i) : _mm512_set1_ps(*scale);
-                const __m512 v = _mm512_min_ps(highest, sums * s);
+                const __m512 o = offset_step ? _mm512_loadu_ps(offset + at + 16 * i) : _mm512_set1_ps(*offset);
+                const __m512 v = _mm512_min_ps(highest, vf_fma(sums, s, o));
                 rounded[i] = _mm512_cvtps_epi32(v);
             }
             const __m512i words = _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zeros);
@@ -128,7 +147,8 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             for (int i = 0; i < 2; i++) {
                 const __m256 sums = _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)(const void *)(x + at + 8 * i)));
                 const __m256 s = scale_step ? _mm256_loadu_ps(scale + at + 8 * i) : _mm256_set1_ps(*scale);
-                const __m256 v = _mm256_min_ps(highest, sums * s);
+                const __m256 o = offset_step ? _mm256_loadu_ps(offset + at + 8 * i) : _mm256_set1_ps(*offset);
+                const __m256 v = _mm256_min_ps(highest, vf_fma(sums, s, o));
                 rounded[i] = _mm256_cvtps_epi32(v);
             }
             __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(rounded[0], rounded[1]), 0xd8);
@@ -143,7 +163,8 @@ HT_INLINE void ht_requantize_row(const int32_t *x, const float *scale, int64_t s
             const int64_t left = ht_min64(VF_LANES, count - i);
             const vf sums = vi_to_float(vf_bits(vf_load_n((const float *)(const void *)(x + at + i), left)));
             const vf s = scale_step ? vf_load_n(scale + at + i, left) : vf_set1(*scale);
-            const vf rounded = vf_min(vf_max(sums * s, lowest), highest) + shift;
+            const vf o = offset_step ? vf_load_n(offset + at + i, left) : vf_set1(*offset);
+            const vf rounded = vf_min(vf_max(vf_fma(sums, s, o), lowest), highest) + shift;
             vf_store((float *)(void *)(whole + i), vi_as_float(vi_add(vf_bits(rounded), vi_set1(zero))));
         }
         if (HT_LIKELY(count == HT_REQUANTIZE_BLOCK))

@@ -250,6 +250,91 @@ def test_near_misses(name: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("op", ["Conv", "Gemm", "Gemm of a row"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_bias_of_floats(op: str, per_channel: bool) -> None:
+    """It is added after the sums are scaled, so it is not rounded to their unit. The product runs in integers."""
+    rng = np.random.default_rng(23)
+    net = Net()
+    outputs = 24
+    scale = rng.uniform(0.002, 0.2, outputs) if per_channel else 0.1
+    zero = np.zeros(np.shape(scale), np.int8)
+    bias = rng.normal(scale=3, size=outputs).astype(np.float32)
+    if op == "Conv":
+        x, w = integers(rng, "uint8", 2, 7, 13, 11), integers(rng, "int8", outputs, 7, 3, 3)
+    else:
+        x, w = integers(rng, "uint8", 50, 63), integers(rng, "int8", 63, outputs)
+    left = net.dequantized(net.given(x), 0.04, np.uint8(121))
+    right = net.dequantized(w, scale, zero, axis=0 if op == "Conv" else 1)
+    product = net(op.split()[0], left, right, bias[None] if op == "Gemm of a row" else bias)
+    (found,), types = run(net, net("QuantizeLinear", product, np.float32(0.5), np.uint8(99)))
+    assert types.isdisjoint({"DequantizeLinear", "QuantizeLinear"})
+    near(found, exact(net, product, 0.5, 99, "uint8"))
+
+
+@pytest.mark.parametrize("weight", [0, 1])
+@pytest.mark.parametrize("op", ["Conv", "Gemm", "Gemm of rows"])
+def test_a_bias_of_floats_for_outputs_without_weights(op: str, weight: int) -> None:
+    """Their scale means nothing: tools write 1 for zeros, and a tiny one for tiny weights."""
+    rng = np.random.default_rng(24)
+    net = Net()
+    scale = np.full(24, 0.01)
+    w = integers(rng, "int8", 24, 7, 3, 3) if op == "Conv" else integers(rng, "int8", 24, 24)
+    axis = 1 if op == "Gemm" else 0
+    dead = [0, 5, 23]
+    scale[dead] = 1e-12 if weight else 1.0
+    bias = rng.normal(scale=3, size=24).astype(np.float32)
+    np.moveaxis(w, axis, 0)[dead] *= weight
+    x = integers(rng, "uint8", *((1, 7, 9, 9) if op == "Conv" else (50, 24)))
+    left = net.dequantized(net.given(x), 0.04, np.uint8(121))
+    right = net.dequantized(w, scale, np.zeros(24, np.int8), axis=axis)
+    product = net(op.split()[0], left, right, bias, **({"transB": 1} if op == "Gemm of rows" else {}))
+    (found,), types = run(net, net("QuantizeLinear", product, np.float32(0.1), np.uint8(99)))
+    assert types.isdisjoint({"DequantizeLinear", "QuantizeLinear"})
+    expected = exact(net, product, 0.1, 99, "uint8")
+    near(found, expected)
+    made = found[:, dead]
+    np.testing.assert_array_equal(made, expected[:, dead])
+    assert (made == made[:1]).all()
+
+
+@pytest.mark.parametrize(
+    "change", ["plain", "large bias", "NaN", "infinity", "huge", "one number", "column", "float16", "variable", "kept"]
+)
+def test_near_misses_of_a_bias_of_floats(change: str) -> None:
+    rng = np.random.default_rng(25)
+    net = Net()
+    bias: Any = rng.normal(scale=3, size=21).astype(np.float32)
+    scale = 2.0**-9
+    if change in ("NaN", "infinity"):
+        bias[7] = np.nan if change == "NaN" else -np.inf
+    if change in ("large bias", "huge"):
+        bias[20] = 1e8 if change == "large bias" else 3e38
+    if change == "one number":
+        bias = bias[:1]
+    if change == "column":
+        bias = rng.normal(size=(6, 1)).astype(np.float32)
+    if change == "variable":
+        bias = net.given(bias)
+    x, w = integers(rng, "uint8", 6, 33), integers(rng, "int8", 33, 21)
+    operands = [net.dequantized(net.given(x), 1.0, np.uint8(3)), net.dequantized(w, scale, np.int8(0))]
+    if change == "float16":  # the types of Gemm must agree
+        net.nodes.clear()
+        x_scale, w_scale = np.float16(1), np.float16(scale)
+        operands = [
+            net("DequantizeLinear", *net.inputs, x_scale, np.uint8(3)),
+            net("DequantizeLinear", w, w_scale, np.int8(0)),
+        ]
+        bias = bias.astype(np.float16)
+    product = net("Gemm", *operands, bias)
+    y_scale = np.float16(1.0) if change == "float16" else np.float32(0.5 if change == "huge" else 1.0)
+    outputs = [net("QuantizeLinear", product, y_scale, np.uint8(9)), *([product] if change == "kept" else [])]
+    found, _ = run(net, *outputs)
+    expected, _ = run(net, *outputs, transform=False)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_sums_that_may_overflow() -> None:
     """40,000 products of up to 255 * 255 do not fit int32, so the product stays in float32."""
     net = Net()

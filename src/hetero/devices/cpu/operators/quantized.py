@@ -372,7 +372,9 @@ def _as_constant(context: Context, x: Value, zero: Value, layout: tuple[object, 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Requantization:
-    """How int32 sums become bytes: ``round(sums * multiplier) + zero``, saturated to the type of ``zero``."""
+    """How int32 sums become bytes: ``round(sums * multiplier) + zero``, saturated to the type of ``zero``.
+
+    A product whose bias is float32, in units of the result, adds it before rounding."""
 
     multiplier: Value
     zero: Value
@@ -399,7 +401,8 @@ def _integer_product(
 ) -> Value:
     """The matrix product (a - a_zero) (b - b_zero) + bias: int32, or bytes with ``requantization``.
 
-    ``bias``: int32, one number per column."""
+    ``bias``: one number per column, int32; or float32 if the ``requantization`` has one multiplier or a vector of
+    them."""
     p = products_of(a, b)
     matrix = ask("quad_bytes", p.k, p.n)
     left_zero = _zeros_of(context, a, None if a_zero is None else _per_row(context, a_zero), -2)

@@ -1,7 +1,7 @@
 """Conv, MatMul and Gemm of quantized operands run in integers.
 
 Contract: the sums are exact int32, and the result is round(sum * (x_scale * w_scale / y_scale)) + y_zero, in float32
-(`requantize.h`).
+(`requantize.h`). A bias of integers is part of the sum; a bias of floats, divided by y_scale, is added before rounding.
 The float32 nodes round each operand, product and sum, so a result near the midpoint of two integers can differ by one.
 
 Conditions, those on types and shapes checked when the node is lowered:
@@ -15,7 +15,8 @@ Conditions, those on types and shapes checked when the node is lowered:
 - All scales are within `MIN_SCALE` and `MAX_SCALE`, and no factor of the sums is above `MAX_SCALE`: neither x_scale *
   w_scale nor that divided by y_scale. An infinite factor would make NaN of a sum of 0.
 - A bias comes from DequantizeLinear of constant int32, without a zero point, with one scale or one per output. Its
-  scale is the product of the other two, within a relative `_BIAS_TOLERANCE`. It has one number per column or channel.
+  scale is the product of the other two, within a relative `_BIAS_TOLERANCE`. Or it is a constant of float32 that is
+  finite, also divided by y_scale. It has one number per column or channel.
 - No sum can overflow int32 (`_largest`, `_bias_limit`).
 - Gemm: alpha and beta are 1.
 """
@@ -53,9 +54,9 @@ def may_lack_target(plan: NodePlan) -> bool:
 
 
 class Product:
-    """The lowering of ``plan``. ``sources``: the schemes of its operands, None for an absent bias. ``activations``: the
-    nodes between it and ``target``, of one variable operand each, which ``constant`` completes. ``target``: None for a
-    result in float32."""
+    """The lowering of ``plan``. ``sources``: the schemes of its operands, None for a bias that is absent or a constant
+    of floats. ``activations``: the nodes between it and ``target``, of one variable operand each, which ``constant``
+    completes. ``target``: None for a result in float32."""
 
     def __init__(
         self,
@@ -156,12 +157,20 @@ class Product:
         if sums.max() > MAX_SCALE:
             return None
         largest = depth * _largest(x.dtype, left) * _largest(w.dtype, right)
+        offset = None
         if bias is not None:
-            size = _bias_limit(bias, self._sources[2], sums, outputs, x if kind == "Gemm" else None)
+            # Only a Gemm broadcasts a bias of another shape than a vector.
+            if bias.size != outputs or not (bias.rank == 1 or (kind == "Gemm" and bias.shape == (1, outputs))):
+                return None
+            if self._sources[2] is None:
+                offset = _offset(bias, target)
+                size = None if offset is None else 0
+            else:
+                size = _bias_limit(bias, self._sources[2], sums)
             if size is None:
                 return None
             largest = largest + size
-            bias = context.reshaped(bias, (outputs,))
+            bias = context.reshaped(bias, (outputs,)) if offset is None else context.constant(offset)
         if not largest < 2**31:
             return None
         requantization = None
@@ -212,20 +221,24 @@ def _largest(dtype: np.dtype[Any], scheme: Scheme) -> int:
     return int(max(limits.max - zeros.min(), zeros.max() - limits.min))
 
 
-def _bias_limit(
-    bias: Value, scheme: Scheme | None, sums: NDArray[np.float64], outputs: int, gemm_rows: Value | None
-) -> int | None:
-    """The largest magnitude in a bias that can be added to the sums; None if it cannot be. ``gemm_rows``: the left
-    operand of a Gemm, to whose columns a bias of another shape than a vector must broadcast."""
-    if scheme is None or bias.dtype != _INT32 or bias.data is None or bias.size != outputs or scheme.zeros().any():
-        return None
-    if bias.rank != 1 and not (gemm_rows is not None and bias.shape == (1, outputs)):
+def _bias_limit(bias: Value, scheme: Scheme, sums: NDArray[np.float64]) -> int | None:
+    """The largest magnitude in a bias of integers that can be added to the sums; None if it cannot be."""
+    if bias.dtype != _INT32 or bias.data is None or scheme.zeros().any():
         return None
     scales = scheme.scales()
-    if scales.size not in (1, outputs) or scheme.block:
+    if scales.size not in (1, bias.size) or scheme.block:
         return None
     if scales.size > 1 and (bias.rank != 1 or scheme.scale.rank != 1):
         return None
     if not (np.abs(scales - sums) <= _BIAS_TOLERANCE * sums).all():  # also rejects NaN
         return None
     return int(np.abs(bias.data.astype(np.int64)).max(initial=0))
+
+
+def _offset(bias: Value, target: Scheme | None) -> NDArray[np.float32] | None:
+    """A bias of floats in units of the result; None if it has none."""
+    if bias.dtype != _F32 or bias.data is None or target is None or not target.scales_are_moderate():
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        offset = (bias.data.reshape(-1) / target.scales()).astype(np.float32)
+    return offset if target.is_single and np.isfinite(offset).all() else None

@@ -175,7 +175,10 @@ class _Rewriting:
         if plan.node.op_type not in ("Conv", "MatMul", "Gemm") or not 2 <= len(plan.inputs) <= 3:
             return False
         sources = [self._source(value) if value >= 0 else None for value in plan.inputs]
-        if any(scheme is None and value >= 0 for scheme, value in zip(sources, plan.inputs, strict=True)):
+        if sources[0] is None or sources[1] is None:
+            return False
+        bias = plan.inputs[2] if len(plan.inputs) > 2 else -1
+        if bias >= 0 and sources[2] is None and not self._is_constant(bias):
             return False
         activations, value = self._activations(plan.outputs[0])
         target = self._target(value)
@@ -184,7 +187,10 @@ class _Rewriting:
             if not may_lack_target(plan):
                 return False
         made = Product(plan, sources, activations, target, self._constant)
-        inputs = [-1 if scheme is None else scheme.plan.inputs[0] for scheme in sources]
+        inputs = [
+            value if scheme is None else scheme.plan.inputs[0]
+            for value, scheme in zip(plan.inputs, sources, strict=True)
+        ]
         self._absorbed.update(activation.index for activation in activations)
         self._replace(i, plan, made.lower, inputs, self._results(plan, [target]))
         return True
