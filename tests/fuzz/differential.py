@@ -118,7 +118,7 @@ class Tally:
 def on_hetero(
     case: Case, device: str, properties: Mapping[str, Any], given: Sequence[Sequence[np.ndarray] | str] = ()
 ) -> Answer:
-    """``device``: or one of `CUTS`, or `IMPORTED` for a model on `CPU` that was exported and imported. ``given``: the
+    """``device``: or one of `CUTS` or `BODY_CUTS`, or `IMPORTED` for a model on `CPU` that was exported and imported. ``given``: the
     results of the calls, if the caller passes arrays for them."""
     try:
         compiled = _compiled(case, device, properties)
@@ -146,6 +146,10 @@ def on_hetero(
 def _compiled(case: Case, device: str, properties: Mapping[str, Any]) -> hetero.CompiledModel:
     """``device``: as for `on_hetero`."""
     core = hetero.Core()
+    if device in BODY_CUTS:
+        other = BODY_CUTS[device]
+        pins = {key: other for key in _in_bodies(case.model.graph) if zlib.crc32(key.encode()) % 3 == 0}
+        return core.compile_model(case.model, f"HETERO:CPU,{other},CONTROL_FLOW", dict(properties), pins=pins)
     model = core.read_model(case.model)
     is_imported = device == IMPORTED
     device = "CPU" if is_imported else device
@@ -161,6 +165,17 @@ def _compiled(case: Case, device: str, properties: Mapping[str, Any]) -> hetero.
         compiled.export_model(file)
         compiled = core.import_model(file.getvalue(), device, dict(properties))
     return compiled
+
+
+def _in_bodies(graph: onnx.GraphProto, around: str = "") -> Iterator[str]:
+    """The keys of the nodes inside the bodies of a graph, for pins."""
+    for node in graph.node:
+        key = around + (node.name or next(filter(None, node.output)))
+        bodies = [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+        if around and not bodies:
+            yield key
+        for body in bodies:
+            yield from _in_bodies(body, f"{key}/")
 
 
 def with_states(case: Case, device: str, results_of: Sequence[Sequence[np.ndarray] | str]) -> Answer:
@@ -370,6 +385,8 @@ JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxrun
 CUT = "CPU and TEMPLATE"
 CUT_ORT = "CPU and ORT"
 HALVES = "CPU and TEMPLATE in halves"
+BODIES = "CPU and TEMPLATE in bodies"
+BODIES_ORT = "CPU and ORT in bodies"
 OUT = "CPU with results in given arrays"
 STATES = "CPU with states"
 CUT_STATES = "CPU and TEMPLATE with states"
@@ -386,6 +403,8 @@ CUTS: dict[str, tuple[str, Callable[[int], Sequence[int]]]] = {
     HALVES: ("TEMPLATE", lambda count: range(count // 2, count)),
 }
 """Another device than `CPU`, and the nodes that it gets of a model with that number of nodes."""
+BODY_CUTS = {BODIES: "TEMPLATE", BODIES_ORT: "ORT"}
+"""Another device than `CPU`, which gets a third of the nodes in bodies."""
 
 WAYS: dict[str, Mapping[str, Any]] = {
     "CPU": {"INFERENCE_NUM_THREADS": 1},
@@ -398,11 +417,13 @@ WAYS: dict[str, Mapping[str, Any]] = {
     OUT: {"INFERENCE_NUM_THREADS": 1},
     CUT_ORT: {"INFERENCE_NUM_THREADS": 1},
     HALVES: {"INFERENCE_NUM_THREADS": 1},
+    BODIES: {"INFERENCE_NUM_THREADS": 1},
+    BODIES_ORT: {"INFERENCE_NUM_THREADS": 1},
 }
 RARE = (CUT, IMPORTED, OUT, CUT_ORT, HALVES)
 EXACT = ("CPU with two threads", SINGLE, ONE_BY_ONE, IMPORTED, OUT)
-"""In which ways each case runs: one of `RARE` in each case (a model in a worker is not exported), and iterations in
-Python only if there are some. Transformations and cuts change rounding. Those of `EXACT` do not change a bit; plans for
+"""In which ways each case runs: one of `RARE` in each case (a model in a worker is not exported), one of `BODY_CUTS` if
+there are bodies, and iterations in Python only if there are some. Transformations and cuts change rounding. Those of `EXACT` do not change a bit; plans for
 single sizes, and iterations in Python, also keep the text of an error."""
 
 
@@ -419,14 +440,17 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     answers: dict[str, Answer] = {}
     special = {SINGLE: single_sizes, ONE_BY_ONE: one_by_one}
     iterates = case.has("Loop") or case.has("Scan")
+    body_cut = list(BODY_CUTS)[number // len(RARE) % 2] if any(_in_bodies(case.model.graph)) else None
     for way, settings in WAYS.items():
         if (way == ONE_BY_ONE and not iterates) or (way == IMPORTED and "ISOLATION" in case.properties):
             continue
         if way in RARE and (way != rare or (way == CUT_ORT and "onnxruntime" not in case.judges)):
             continue
+        if way in BODY_CUTS and (way != body_cut or (way == BODIES_ORT and "onnxruntime" not in case.judges)):
+            continue
         given = answers["CPU"].calls if way == OUT else ()
         with small_joins(), special.get(way, contextlib.nullcontext)():
-            device = way if way in (*CUTS, IMPORTED) else "CPU"
+            device = way if way in (*CUTS, *BODY_CUTS, IMPORTED) else "CPU"
             answers[way] = on_hetero(case, device, {**settings, **case.properties}, given)
     plain = answers["CPU"]
     if plain.refused:
@@ -434,15 +458,15 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
         return [
             f"{way}: compiled, CPU refuses: {plain.refused}"
             for way, answer in answers.items()
-            if way not in CUTS and not answer.refused
+            if way not in (*CUTS, *BODY_CUTS) and not answer.refused
         ]
     found = [f"{way}: refused: {answer.refused}" for way, answer in answers.items() if answer.refused]
     found += [f"{way}: {trouble}" for way, answer in answers.items() for trouble in answer.troubles]
     for way in list(answers)[1:]:
         disagreed = list(_compared(case, way, plain, answers[way], 0.0 if way in EXACT else case.tolerance))
-        if way == CUT_ORT:  # what onnxruntime refuses in a run says nothing of hetero
+        if way in (CUT_ORT, BODIES_ORT):  # what onnxruntime refuses in a run says nothing of hetero
             disagreed = [line for line in disagreed if "ORT: inference failed" not in line]
-        if not (way == CUT_ORT and _reason("onnxruntime", case, known, disagreed)):
+        if not (way in (CUT_ORT, BODIES_ORT) and _reason("onnxruntime", case, known, disagreed)):
             found += disagreed
         if way in special and case.manner == "in turn":
             pairs = zip(plain.calls, answers[way].calls, strict=False)

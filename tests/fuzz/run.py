@@ -24,6 +24,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in (".", "helpers")]
 
+import inference_server
 from fuzz.differential import Case, Known, Tally, differences, reproduction, shrink
 
 KINDS = (
@@ -36,6 +37,7 @@ KINDS = (
     "moves",
     "quantized",
     "loops",
+    "captures",
     "pieces",
     "states",
 )
@@ -95,6 +97,7 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.isa:
         return _per_variant(chosen)
+    inference_server.install()
     if chosen.case is not None:
         tally, told = fuzz(chosen.kind, cases=1, seed=chosen.seed, begin=chosen.case)
     else:
