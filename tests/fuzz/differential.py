@@ -118,8 +118,8 @@ class Tally:
 def on_hetero(
     case: Case, device: str, properties: Mapping[str, Any], given: Sequence[Sequence[np.ndarray] | str] = ()
 ) -> Answer:
-    """``device``: or one of `CUTS` or `BODY_CUTS`, or `IMPORTED` for a model on `CPU` that was exported and imported. ``given``: the
-    results of the calls, if the caller passes arrays for them."""
+    """``device``: or one of `CUTS` or `BODY_CUTS`, or `IMPORTED` for a model on `CPU` that was exported and imported.
+    ``given``: the results of the calls, if the caller passes arrays for them."""
     try:
         compiled = _compiled(case, device, properties)
     except hetero.HeteroError as error:
@@ -423,8 +423,8 @@ WAYS: dict[str, Mapping[str, Any]] = {
 RARE = (CUT, IMPORTED, OUT, CUT_ORT, HALVES)
 EXACT = ("CPU with two threads", SINGLE, ONE_BY_ONE, IMPORTED, OUT)
 """In which ways each case runs: one of `RARE` in each case (a model in a worker is not exported), one of `BODY_CUTS` if
-there are bodies, and iterations in Python only if there are some. Transformations and cuts change rounding. Those of `EXACT` do not change a bit; plans for
-single sizes, and iterations in Python, also keep the text of an error."""
+there are bodies, and iterations in Python only if there are some. Transformations and cuts change rounding. Those of
+`EXACT` do not change a bit; plans for single sizes, and iterations in Python, also keep the text of an error."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------

@@ -354,7 +354,7 @@ def to_the_largest(case: Case) -> list[str]:
     for node in case.model.graph.node:
         if node.op_type == "Slice" and len(node.input) > 4:
             for ends, steps in zip(*(values_of(case, node.input[at]) for at in (2, 4)), strict=False):
-                largest = ends == np.iinfo(ends.dtype).max
+                largest = (ends == np.iinfo(np.int32).max) | (ends == np.iinfo(ends.dtype).max)
                 found += list(node.output) if largest.shape == steps.shape and (largest & (steps < 0)).any() else []
     return found
 

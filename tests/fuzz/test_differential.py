@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 
-from fuzz import differential, operators, run
+from fuzz import differential, operators, pieces, run
 from hetero.devices.cpu.registry import HOSTED, OPERATORS, load_all
 
 ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
-MANY_CALLS = ("sizes", "loops", "states")
+MANY_CALLS = ("sizes", "loops", "captures", "states")
 """The kinds whose cases make the most calls."""
 
 
@@ -114,6 +115,44 @@ def test_a_wrong_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     elsewhere = differential.Known("onnxruntime", "it is another operator's", lambda _: False, read)
     assert differential.differences(case, [elsewhere])
+
+
+@pytest.mark.parametrize(
+    ("end", "step", "output", "is_known"),
+    [
+        (2**63 - 1, -1, "cut", True),
+        (2**31 - 1, -1, "after", True),
+        (2**63 - 1, -1, "other", False),
+        (2**63 - 1, 1, "cut", False),
+        (2**63 - 2, -1, "cut", False),
+    ],
+)
+def test_slices_of_pieces_that_differ(end: int, step: int, output: str, is_known: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n] x, int64[1] step) => (float[a] after, float[b] cut, float[n] other)
+        <int64[1] begin = {{-1}}, int64[1] end = {{{end}}}, int64[1] axis = {{0}}> {{
+        cut = Slice (x, begin, end, axis, step)
+        after = Neg (cut)
+        other = Neg (x)
+    }}"""
+    feeds = {"x": np.ones(3, np.float32), "step": np.array([step])}
+    case = differential.Case(onnx.parser.parse_model(text), [feeds])
+    told = f"call 0, output '{output}': CPU and onnxruntime: float32[0] and float32[3]"
+    assert any(known.applies(case) and known.shows(case, told) for known in pieces.KNOWN) == is_known
+
+
+@pytest.mark.parametrize(
+    ("opset", "output", "is_known"), [(11, "mask", True), (11, "after", True), (11, "y", False), (12, "mask", False)]
+)
+def test_dropouts_of_pieces_that_differ(opset: int, output: str, is_known: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    g (float[n] x) => (float[n] y, bool[n] mask, float[n] after) {{
+        y, mask = Dropout (x)
+        after = Cast <to = 1> (mask)
+    }}"""
+    case = differential.Case(onnx.parser.parse_model(text), [{"x": np.ones(3, np.float32)}])
+    told = f"call 0, output '{output}': CPU and onnxruntime: 3 of 3 differ, at [0] True and False"
+    assert any(known.applies(case) and known.shows(case, told) for known in pieces.KNOWN) == is_known
 
 
 def test_the_largest_difference_is_told() -> None:
