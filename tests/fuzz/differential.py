@@ -422,9 +422,10 @@ WAYS: dict[str, Mapping[str, Any]] = {
 }
 RARE = (CUT, IMPORTED, OUT, CUT_ORT, HALVES)
 EXACT = ("CPU with two threads", SINGLE, ONE_BY_ONE, IMPORTED, OUT)
-"""In which ways each case runs: one of `RARE` in each case (a model in a worker is not exported), one of `BODY_CUTS` if
-there are bodies, and iterations in Python only if there are some. Transformations and cuts change rounding. Those of
-`EXACT` do not change a bit; plans for single sizes, and iterations in Python, also keep the text of an error."""
+"""In which ways each case runs: one of `RARE` in each case (a model in a worker is not exported); if there are bodies,
+mostly one of `BODY_CUTS`; and iterations in Python only if there are some. Transformations and cuts change rounding.
+Those of `EXACT` do not change a bit; plans for single sizes, and iterations in Python, also keep the text of an
+error."""
 
 
 # ---- comparing -----------------------------------------------------------------------------------------------------
@@ -440,7 +441,7 @@ def differences(case: Case, known: Sequence[Known] = (), tally: Tally | None = N
     answers: dict[str, Answer] = {}
     special = {SINGLE: single_sizes, ONE_BY_ONE: one_by_one}
     iterates = case.has("Loop") or case.has("Scan")
-    body_cut = list(BODY_CUTS)[number // len(RARE) % 2] if any(_in_bodies(case.model.graph)) else None
+    body_cut = (*BODY_CUTS, None)[number // len(RARE) % 3] if any(_in_bodies(case.model.graph)) else None
     for way, settings in WAYS.items():
         if (way == ONE_BY_ONE and not iterates) or (way == IMPORTED and "ISOLATION" in case.properties):
             continue

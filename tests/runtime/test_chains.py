@@ -124,6 +124,15 @@ def test_inputs_of_another_layout(other: Array) -> None:
     assert chained(runner) == 5
 
 
+def test_an_input_of_another_type_is_not_copied_into_a_chain() -> None:
+    runner = cut(line())
+    warm(runner, X)
+    assert chained(runner) == 5
+    with pytest.raises(hetero.HeteroError, match="float64|double"):
+        runner.run([X.astype(np.float64)])
+    warm(runner, X)
+
+
 def test_sizes_that_change_often_end_the_search() -> None:
     runner = cut(line())
     for turn in range(200):
