@@ -98,10 +98,11 @@ class BoundPlan(PlanRecord):
     @memory_errors()
     def subgraphs(self) -> tuple[PlannedSubgraph, ...]:
         partition, keys = self.assignment.partition, self.assignment.model.keys
-        return tuple(
-            PlannedSubgraph(self.devices[device], tuple(keys[node] for node in partition.nodes(i).tolist()))
-            for i, device in enumerate(partition.device_of.tolist())
-        )
+        nodes = np.argsort(partition.subgraph_of, kind="stable").tolist()
+        ordered = tuple(map(keys.__getitem__, nodes))
+        ends = np.cumsum(np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs)).tolist()
+        rows = zip(partition.device_of.tolist(), [0, *ends], ends, strict=False)
+        return tuple(PlannedSubgraph(self.devices[device], ordered[begin:end]) for device, begin, end in rows)
 
     @functools.cached_property
     @memory_errors()

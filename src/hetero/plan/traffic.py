@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..assign.memory.footprint import Footprint
 from ..assign.memory.values import reads_of
+from ..base.grouped import distinct
 from ..model.constants import raw_size
 from ..model.types import Ragged, ValueType, onnx_dtype_of
 from .schema import BoundaryValue, DeviceTotals
@@ -92,7 +93,7 @@ def device_totals(
     received, sent, unknown = [0] * count, [0] * count, [0] * count
     row = np.repeat(np.arange(len(traffic.value)), np.diff(traffic.readers.indptr))
     source_device = partition.device_of[traffic.source]
-    pairs = np.unique(row * count + partition.device_of[traffic.readers.values])  # a value is sent to a device once
+    pairs = distinct(row * count + partition.device_of[traffic.readers.values])  # a value is sent to a device once
     rows, targets = (pairs // count).tolist(), (pairs % count).tolist()
     sources = source_device.tolist()
     last = -1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.grouped import distinct
 from ...model.constant_nodes import inner_constant_nodes
 from ...plugin.speed import CostSource, DeviceSpeed
 from ..cuts import AssignmentProblem
@@ -57,9 +58,8 @@ class CostTable:
         work[self.host, n] = 0
         value, reader = _readers(self.model)
         producer = np.where(self.model.producer < 0, n, self.model.producer)
-        read = np.unique(value)
-        place = np.searchsorted(read, value)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(read)))])
+        begins = np.flatnonzero(np.diff(value, prepend=-1))
+        read, indptr = value[begins], np.append(begins, len(value))
         return AssignmentProblem.from_values(
             work, producer[read], indptr, reader, self.value_bytes[read], self.latency, self.per_byte
         )
@@ -205,7 +205,7 @@ def _readers(model: Model) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     value, node = reads_of(model)
     value, node = np.concatenate([value, outputs]), np.concatenate([node, np.full(len(outputs), n)])
     is_variable = ~model.is_constant[value]
-    pairs = np.unique(value[is_variable].astype(np.int64) * (n + 1) + node[is_variable])
+    pairs = distinct(value[is_variable].astype(np.int64) * (n + 1) + node[is_variable])
     return (pairs // (n + 1)).astype(np.int32), (pairs % (n + 1)).astype(np.int32)
 
 

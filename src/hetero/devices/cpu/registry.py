@@ -480,6 +480,7 @@ class _AlikeNodes:
 
     def __init__(self, model: Model, operators: Sequence[Operator | str], types: Types) -> None:
         self._types = types
+        self._type_of = types.known.get
         self._group_of = model.nodes.attribute_groups.tolist()
         self._is_constant = model.is_constant.tolist()
         self._is_plain = [
@@ -491,7 +492,7 @@ class _AlikeNodes:
     def repeats(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> bool:
         """Whether the node is like a supported one. If so, does what `Types.note` would."""
         # Most nodes: all inputs exist and their types are known. Other keys have a None here, which no stored key has.
-        results = self._results.get((op, self._group_of[index], *map(self._types.known.get, inputs)))
+        results = self._results.get((op, self._group_of[index], *map(self._type_of, inputs)))
         if results is None:
             key = self._key(index, op, inputs, outputs)
             if key is None or key not in self._results:
@@ -499,7 +500,10 @@ class _AlikeNodes:
             results = self._results[key]
         elif not outputs or outputs[0] < 0:
             return False
-        self._types.record(outputs, results)
+        if len(outputs) > 1:
+            self._types.record(outputs, results)
+        elif results[0] is not False:  # most nodes, without a call
+            self._types.known[outputs[0]] = results[0]
         return True
 
     def add(self, index: int, op: int, inputs: list[int], outputs: list[int], results: _Results) -> None:
