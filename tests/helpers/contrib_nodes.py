@@ -63,10 +63,10 @@ def run(model: onnx.ModelProto, inputs: dict[str, Array], device: str = "CPU") -
     return list(core.compile_model(read, device, config)(given(model, inputs)).values())
 
 
-def refusal(model: onnx.ModelProto) -> str:
+def refusal(model: onnx.ModelProto, device: str = "CPU") -> str:
     core = Core()
-    reasons = core.query_model(core.read_model(model), "CPU").reasons
-    return next(iter(reasons.values()))["CPU"] if reasons else ""
+    reasons = core.query_model(core.read_model(model), device).reasons
+    return next(iter(reasons.values()))[device] if reasons else ""
 
 
 def check(op: str, inputs: dict[str, Array], rtol: float = 1e-4, atol: float = 1e-5, **options: Any) -> None:

@@ -702,6 +702,11 @@ TREE = {
 }
 NBITS = {"K": 32, "N": 2, "bits": 4, "block_size": 32}
 ROWS = np.ones((3, 4), np.float32)
+GROUPED = {
+    "x": ROWS[None], "k": ROWS[None, :, :2], "v": ROWS[None, :, :2], "pk": None, "pv": None, "ends": np.int32([2]),
+    "total": np.int32(3),
+}  # fmt: skip
+GROUPS = {"num_heads": 2, "kv_num_heads": 1}
 MAPS = ("ai.onnx.ml", "ZipMap", {"x": ROWS[:, :2]})
 CONTRADICTIONS: dict[str, tuple[tuple[str, str, dict[str, Any]], dict[str, Any], str]] = {
     "scale of 0": (("", "QuantizeLinear", {"x": ROWS, "s": ONE * 0, "z": ZERO}), {}, "y_scale = 0.0"),
@@ -818,6 +823,96 @@ CONTRADICTIONS |= {
         {"pads": [1, 1, 1]},
         "3 pads; expected 4",
     ),
+    "zero points of rows": (
+        ("", "MatMulInteger", {"x": BYTES, "b": SIGNED, "az": np.uint8([0, 0])}),
+        {},
+        "a_zero_point of shape [2]; expected 1 or 3 elements",
+    ),
+    "window": (
+        ("", "ConvInteger", {"x": BYTES.reshape(1, 1, 3, 4), "w": SIGNED.reshape(1, 1, 4, 5)}),
+        {"pads": [1, 0, 0, 0]},
+        "a window of 5 along spatial axis 1; the padded x has 4",
+    ),
+    "dilated window": (
+        ("", "ConvInteger", {"x": BYTES.reshape(1, 1, 3, 4), "w": SIGNED[:2, :2].reshape(1, 1, 2, 2)}),
+        {"dilations": [3, 1]},
+        "a window of 4 along spatial axis 0; the padded x has 3",
+    ),
+    "pads out of range": (
+        ("", "ConvInteger", {"x": BYTES.reshape(1, 1, 3, 4), "w": SIGNED[:2, :2].reshape(1, 1, 2, 2)}),
+        {"pads": [1 << 40, 0, 0, 0]},
+        "expected at most",
+    ),
+    "activation": (
+        ("com.microsoft", "FusedConv", {"x": ROWS[None, None], "w": ROWS[None, None]}),
+        {"activation": "Swishy"},
+        "activation = b'Swishy'; expected Relu",
+    ),
+    "activation_params": (
+        ("com.microsoft", "FusedConv", {"x": ROWS[None, None], "w": ROWS[None, None]}),
+        {"activation": "Clip", "activation_params": [1.0]},
+        "1 activation_params for b'Clip'; expected 2",
+    ),
+    "a flag": (("com.microsoft", "FusedMatMul", {"x": ROWS, "b": ROWS[:, :3]}), {"transA": 7}, "transA = 7"),
+    "types": (
+        ("com.microsoft", "BiasGelu", {"x": ROWS, "b": ROWS[0].astype(np.float64)}),
+        {},
+        "inputs of types float32 and float64",
+    ),
+    "opset of QLinearSoftmax": (
+        ("com.microsoft", "QLinearSoftmax", {"x": BYTES, "xs": ONE, "xz": ZERO, "ys": ONE, "yz": ZERO}),
+        {"opset": 0},
+        "opset = 0",
+    ),
+    "no heads": (("com.microsoft", "MultiHeadAttention", {"x": ROWS[None]}), {"num_heads": 0}, "num_heads = 0"),
+    "bias of heads": (
+        ("com.microsoft", "MultiHeadAttention", {"x": ROWS[None], "k": ROWS[None], "v": ROWS[None], "b": ROWS[0]}),
+        {"num_heads": 2},
+        "bias of shape [4]; expected 12 elements",
+    ),
+    "keys of other columns": (
+        ("com.microsoft", "MultiHeadAttention", {"x": ROWS[None], "k": ROWS[None, :, :2], "v": ROWS[None]}),
+        {"num_heads": 2},
+        "key of shape [1, 3, 2]; expected [1, keys, 4]",
+    ),
+    "positions": (
+        (
+            "com.microsoft",
+            "RotaryEmbedding",
+            {"x": ROWS[None], "p": np.zeros((1, 2), np.int64), "c": ROWS[:, :2], "s": ROWS[:, :2]},
+        ),
+        {},
+        "position_ids of shape [1, 2]; expected [1, 3]",
+    ),
+    "groups of heads": (("com.microsoft", "GroupQueryAttention", GROUPED), GROUPS | {"kv_num_heads": 3}, "multiple"),
+    "past of groups": (
+        (
+            "com.microsoft",
+            "GroupQueryAttention",
+            GROUPED | {"pk": np.zeros((1, 2, 5, 2), np.float32), "pv": np.zeros((1, 1, 5, 2), np.float32)},
+        ),
+        GROUPS,
+        "past_key of shape [1, 2, 5, 2]; expected [1, 1, past, 2]",
+    ),
+    "seqlens_k": (
+        ("com.microsoft", "GroupQueryAttention", GROUPED | {"ends": np.int32([2, 2])}),
+        GROUPS,
+        "seqlens_k of shape [2]; expected 1 element",
+    ),
+    "modes": (
+        ("ai.onnx.ml", "TreeEnsembleRegressor", {"x": ROWS}),
+        TREE | {"nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAFY"]},
+        "nodes_modes has 'LEAFY'",
+    ),
+    "gather_axis": (
+        (
+            "com.microsoft",
+            "GatherBlockQuantized",
+            {"d": np.ones((6, 16), np.uint8), "x": NUMBERS, "s": np.ones((6, 1), np.float32)},
+        ),
+        {"block_size": 32, "gather_axis": 3},
+        "gather_axis = 3 of data of rank 2",
+    ),
     "kernel_shape": (
         (
             "com.microsoft",
@@ -836,13 +931,13 @@ CONTRADICTIONS |= {
 def contradictory(node: tuple[str, str, dict[str, Any]], attributes: dict[str, Any]) -> onnx.ModelProto:
     """One node whose first operand is an input and the others are constants."""
     domain, op, operands = node
-    x = operands["x"]
+    x, names = operands["x"], ["" if array is None else name for name, array in operands.items()]
     graph = helper.make_graph(
-        [helper.make_node(op, list(operands), ["y"], name="node", domain=domain, **attributes)],
+        [helper.make_node(op, names, ["y"], name="node", domain=domain, **attributes)],
         "g",
         [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
         [onnx.ValueInfoProto(name="y")],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in operands.items() if name != "x"],
+        [numpy_helper.from_array(np.asarray(operands[name]), name) for name in names if name not in ("", "x")],
     )
     opsets = [helper.make_opsetid(*each) for each in (("", 17), ("com.microsoft", 1), ("ai.onnx.ml", 3))]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
@@ -855,6 +950,14 @@ def test_contradictions_are_refused_when_compiling(name: str, device: str) -> No
     with pytest.raises(UnsupportedModel, match="'node'") as caught:
         hetero.compile(contradictory(node, attributes), device)
     assert reason in caught.value.unsupported["node"]["TEMPLATE"]
+
+
+def test_a_classifier_without_labels_is_refused() -> None:
+    model = contradictory(("ai.onnx.ml", "LinearClassifier", {"x": ROWS}), {"coefficients": [1.0] * 8})
+    model.graph.node[0].output.append("scores")
+    for device in ("TEMPLATE", "CPU"):
+        with pytest.raises(UnsupportedModel, match="neither classlabels_strings nor classlabels_ints"):
+            hetero.compile(model, device)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0), (), (2, 1, 1)])

@@ -601,7 +601,8 @@ def _attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, A
         accepted = entry.attributes[name]
         if accepted is not None and value not in accepted:
             reason = f"{op_type} with {name} = {value!r}; kernels support {', '.join(map(repr, accepted))}"
-            return Contradiction(reason) if isinstance(value, bytes) and _lists_all(op_type) else reason
+            is_flag = op_type.startswith("com.microsoft::") and tuple(accepted) == (0, 1)
+            return Contradiction(reason) if is_flag or (isinstance(value, bytes) and _lists_all(op_type)) else reason
     return None
 
 

@@ -6,8 +6,10 @@ lowering, because inferred shapes follow from what files state about intermediat
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from .... import _kernels
 from ..registry import contradicting, stated_shape
 
 if TYPE_CHECKING:
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "axis_trouble",
+    "count_trouble",
     "embedding_trouble",
     "epsilon_trouble",
     "heads_trouble",
     "known_shape",
     "product_trouble",
+    "shapes_trouble",
     "vectors_trouble",
     "window_trouble",
 ]
@@ -27,6 +31,7 @@ __all__ = [
 Shape = tuple[int | str | None, ...]
 _WINDOW = {"kernel_shape": (1, 1), "strides": (1, 1), "dilations": (1, 1), "pads": (2, 0)}
 """Attribute -> entries for each axis, and the least one."""
+_MAX_WINDOW = _kernels.constant("MAX_WINDOW")
 
 
 def known_shape(model: Model, view: NodeView, position: int) -> Shape | None:
@@ -84,6 +89,42 @@ def vectors_trouble(
 
 
 @contradicting
+def shapes_trouble(
+    model: Model, view: NodeView, sizes: dict[str, int], **operands: tuple[int, tuple[str | int | None, ...]]
+) -> str | None:
+    """Operands that do not have their shapes. ``operands``: name -> its position, and the size of each axis: a number,
+    a name that stands for the same size in each operand, or None for any. ``sizes``: those of names; receives more."""
+    for name, (position, axes) in operands.items():
+        shape = known_shape(model, view, position)
+        if shape is None:
+            continue
+        expected = [sizes.get(axis, axis) if isinstance(axis, str) else axis for axis in axes]
+        known = [(have, want) for have, want in zip(shape, expected, strict=False) if isinstance(have, int)]
+        if len(shape) != len(axes) or any(isinstance(want, int) and have != want for have, want in known):
+            listed = ", ".join("any" if want is None else str(want) for want in expected)
+            return f"{view.op_type} with {name} of shape {list(shape)}; expected [{listed}]"
+        for axis, have in zip(axes, shape, strict=True):
+            if isinstance(axis, str) and isinstance(have, int):
+                sizes[axis] = have
+    return None
+
+
+@contradicting
+def count_trouble(model: Model, view: NodeView, **operands: tuple[int, int | None]) -> str | None:
+    """Operands with another number of elements than expected. ``operands``: name -> its position, and the number."""
+    for name, (position, expected) in operands.items():
+        shape = known_shape(model, view, position)
+        sizes = [size for size in shape or () if isinstance(size, int)]
+        if shape is None or len(sizes) < len(shape):
+            continue
+        if expected is not None and math.prod(sizes) != expected:
+            return (
+                f"{view.op_type} with {name} of shape {list(shape)}; expected {expected} element{'s' * (expected != 1)}"
+            )
+    return None
+
+
+@contradicting
 def product_trouble(
     model: Model,
     view: NodeView,
@@ -128,7 +169,27 @@ def window_trouble(model: Model, view: NodeView, x: int, w: int | None = None) -
             return f"{view.op_type} with {len(numbers)} {name}; expected {rank * each}"
         if min(numbers) < least and (name != "pads" or attributes.get("auto_pad", b"NOTSET") == b"NOTSET"):
             return f"{view.op_type} with {name} = {numbers}; expected {least} or more"
-    return None if weights is None else _channels_trouble(view, known, weights)
+        if max(numbers) > _MAX_WINDOW:
+            return f"{view.op_type} with {name} = {numbers}; expected at most {_MAX_WINDOW}"
+    trouble = None if weights is None else _channels_trouble(view, known, weights)
+    return trouble or _room_trouble(view, known, weights)
+
+
+def _room_trouble(view: NodeView, x: Shape | None, weights: Shape | None) -> str | None:
+    """A window that is larger than the padded operand."""
+    get = view.attributes.get
+    padding, kernel = get("auto_pad", b"NOTSET"), get("kernel_shape", ()) or (weights or ())[2:]
+    if x is None or len(kernel) != len(x) - 2 or padding not in (b"NOTSET", b"VALID"):
+        return None
+    rank = len(kernel)
+    pads = (padding == b"NOTSET" and get("pads", ())) or (0,) * (2 * rank)
+    dilations = get("dilations", ()) or (1,) * rank
+    for i, (side, size) in enumerate(zip(kernel, x[2:], strict=True)):
+        if isinstance(side, int) and isinstance(size, int):
+            span, room = dilations[i] * (side - 1) + 1, size + pads[i] + pads[i + rank]
+            if span > room:
+                return f"{view.op_type} with a window of {span} along spatial axis {i}; the padded x has {room}"
+    return None
 
 
 def _channels_trouble(view: NodeView, x: Shape | None, weights: Shape) -> str | None:
@@ -149,7 +210,9 @@ def heads_trouble(model: Model, view: NodeView, x: int, heads: int) -> str | Non
     """An operand [batch, positions, heads * size]."""
     shape = known_shape(model, view, x)
     width = _size(shape, 2) if shape is not None and len(shape) == 3 else None
-    if width is not None and (heads < 1 or width % heads):
+    if heads < 1:
+        return f"{view.op_type} with num_heads = {heads}; expected 1 or more"
+    if width is not None and width % heads:
         return f"{view.op_type} with num_heads = {heads} and an input of {width} columns"
     return None
 
@@ -166,5 +229,7 @@ def embedding_trouble(model: Model, view: NodeView) -> str | None:
         if len(shape) != 2 or (None not in (size, width) and size != width):
             expected = "two axes" if width is None else f"{width} columns"
             return f"{view.op_type} with {name} of shape {list(shape)}; expected {expected}"
+        if _size(shape, 0) == 0:
+            return f"{view.op_type} with {name} of shape {list(shape)}; expected 1 row or more"
         width = size if width is None else width
     return vectors_trouble(model, view, None, width=width, gamma=5, beta=6)

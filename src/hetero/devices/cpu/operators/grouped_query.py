@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....errors import InferenceError
-from ..registry import F32, Node
+from ..registry import F32, Contradiction, Node
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, cast
+from .fitting import count_trouble, shapes_trouble
 from .movement import strided, strides_of
 from .onnxruntime import _contrib, _is_named
 from .rotary import rotated
@@ -31,7 +32,9 @@ def _refusal(model: Model, view: NodeView) -> str | None:
     get = view.attributes.get
     heads, groups = get("num_heads", 0), get("kv_num_heads", 0)
     if heads < 1 or groups < 1 or heads % groups:
-        return f"GroupQueryAttention with num_heads = {heads} and kv_num_heads = {groups}; expected a positive multiple"
+        return Contradiction(
+            f"GroupQueryAttention with num_heads = {heads} and kv_num_heads = {groups}; expected a positive multiple"
+        )
     if _is_named(view.inputs, 1) != _is_named(view.inputs, 2):
         return "GroupQueryAttention with only one of key and value"
     if _is_named(view.inputs, 3) != _is_named(view.inputs, 4):
@@ -39,7 +42,41 @@ def _refusal(model: Model, view: NodeView) -> str | None:
     if get("do_rotary", 0) and not (_is_named(view.inputs, 7) and _is_named(view.inputs, 8)):
         return "GroupQueryAttention with do_rotary but without cos_cache and sin_cache"
     window = get("local_window_size", -1)
-    return f"GroupQueryAttention with local_window_size = {window}" if window == 0 or window < -1 else None
+    if window == 0 or window < -1:
+        return Contradiction(f"GroupQueryAttention with local_window_size = {window}; expected -1, or 1 or more")
+    return _operands_trouble(model, view, heads, groups)
+
+
+def _operands_trouble(model: Model, view: NodeView, heads: int, groups: int) -> str | None:
+    """Why the operands do not fit each other."""
+    is_packed = not _is_named(view.inputs, 1)
+    width = heads + 2 * groups if is_packed else heads
+    sizes: dict[str, int] = {}
+    trouble = shapes_trouble(model, view, sizes, query=(0, ("batch", "steps", "columns")))
+    columns = sizes.get("columns")
+    if trouble or (columns is not None and (columns < 1 or columns % width)):
+        return trouble or Contradiction(
+            f"GroupQueryAttention with num_heads = {heads}, kv_num_heads = {groups} and a query of {columns} columns"
+        )
+    if columns is not None:
+        sizes |= {"size": columns // width, "key_columns": groups * (columns // width)}
+    trouble = shapes_trouble(
+        *(model, view, sizes),
+        key=(1, ("batch", "steps", "key_columns")),
+        value=(2, ("batch", "steps", "key_columns")),
+        past_key=(3, ("batch", groups, "past", "size")),
+        past_value=(4, ("batch", groups, "past", "size")),
+        cos_cache=(7, ("angles", "half")),
+        sin_cache=(8, ("angles", "half")),
+        position_ids=(9, ("batch", "steps")),
+        attention_bias=(10, (None, None, "steps", None)),
+        head_sink=(11, (heads,)),
+    )
+    trouble = trouble or count_trouble(model, view, seqlens_k=(5, sizes.get("batch")), total_sequence_length=(6, 1))
+    half, size = sizes.get("half"), sizes.get("size")
+    if trouble is None and half is not None and size is not None and 2 * half > size:
+        return Contradiction(f"GroupQueryAttention with caches of {half} columns for heads of size {size}")
+    return trouble
 
 
 @_contrib(

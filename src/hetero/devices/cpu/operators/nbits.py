@@ -118,9 +118,8 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
     k, n, bits, block = _sizes(view.attributes)
     if bits not in (4, 8):
         return f"MatMulNBits with bits = {bits}; kernels support 4 and 8"
-    if block < 16 or block & (block - 1) or block > _MAX_BLOCK:
-        reason = f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 to {_MAX_BLOCK}"
-        return reason if block > _MAX_BLOCK else Contradiction(reason)
+    if block < 16 or block & (block - 1):
+        return Contradiction(f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 on")
     if min(k, n) < 1:
         return Contradiction(f"MatMulNBits with K = {k} and N = {n}; both must be positive")
     blocks = -(-k // block)
@@ -135,6 +134,8 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
             return Contradiction(
                 f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
             )
+    if block > _MAX_BLOCK:
+        return f"MatMulNBits with block_size = {block}; kernels support at most {_MAX_BLOCK}"
     if not np.isfinite(model.constant(model.node_inputs[view.index].tolist()[2], aligned=False)).all():
         return Contradiction("MatMulNBits whose input scales has a number that is not finite")
     shape = stated_shape(model, int(model.node_inputs[view.index][0]))
@@ -335,21 +336,24 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     bits, block = attributes.get("bits", 4), attributes.get("block_size", 128)
     if block < 16 or block & (block - 1):
         return Contradiction(f"GatherBlockQuantized with block_size = {block}; it must be a power of 2 from 16 on")
-    if attributes.get("gather_axis", 0) != 0:
-        return f"GatherBlockQuantized with gather_axis = {attributes['gather_axis']}; kernels support 0"
     data, _, scales, *rest = model.node_inputs[view.index].tolist()
     for name, value in (("data", data), ("scales", scales), ("zero_points", rest[0] if rest else -1)):
         if value >= 0 and not model.is_constant[value]:
             return f"GatherBlockQuantized whose input {name} is not constant"
     kind, factors = model.constant_type(data), model.constant_type(scales)
     if kind.shape is None or len(kind.shape) < 2:
-        return "GatherBlockQuantized of data of rank below 2"
+        return Contradiction("GatherBlockQuantized of data of rank below 2")
     if kind.dtype == _BYTE and bits not in (4, 8):
         return f"GatherBlockQuantized with bits = {bits}; kernels support 4 and 8"
     rank = len(kind.shape)
-    axis = attributes.get("quantize_axis", 1)
-    if not -rank <= axis < rank:
-        return Contradiction(f"GatherBlockQuantized with quantize_axis = {axis} of data of rank {rank}")
+    if factors.shape is not None and len(factors.shape) != rank:
+        return Contradiction(f"GatherBlockQuantized with scales of shape {list(factors.shape)} for data of rank {rank}")
+    for name, default in (("gather_axis", 0), ("quantize_axis", 1)):
+        axis = attributes.get(name, default)
+        if not -rank <= axis < rank:
+            return Contradiction(f"GatherBlockQuantized with {name} = {axis} of data of rank {rank}")
+    if attributes.get("gather_axis", 0) not in (0, -rank):
+        return f"GatherBlockQuantized with gather_axis = {attributes['gather_axis']}; kernels support 0"
     if axis not in (rank - 1, -1):
         return f"GatherBlockQuantized with quantize_axis = {axis}; kernels support the last axis"
     *rows, width = (int(size) for size in kind.shape)  # type: ignore[arg-type]

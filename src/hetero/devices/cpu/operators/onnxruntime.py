@@ -26,6 +26,7 @@ from .fitting import (
     heads_trouble,
     known_shape,
     product_trouble,
+    shapes_trouble,
     vectors_trouble,
     window_trouble,
 )
@@ -116,8 +117,17 @@ def _with_bias(context: Context, x: Value, bias: Value | None) -> Value:
     return binary(context, "add", x, bias)
 
 
-def _bias_refusal(model: Model, view: NodeView) -> str | None:
-    return vectors_trouble(model, view, 0, bias=1)
+@contradicting
+def _type_trouble(view: ExaminedNode) -> str | None:
+    """Why the first two operands do not have the same element type."""
+    first, second = (view.type_of_input(i) if _is_named(view.inputs, i) else None for i in range(2))
+    if first is None or second is None or first == second:
+        return None
+    return f"{view.op_type} with inputs of types {first} and {second}; expected the same"
+
+
+def _bias_refusal(model: Model, view: ExaminedNode) -> str | None:
+    return _type_trouble(view) or vectors_trouble(model, view, 0, bias=1)
 
 
 @_contrib("BiasGelu", dtypes=FLOATS, required=(0, 1), check=_bias_refusal)
@@ -130,10 +140,11 @@ def _bias_gelu(context: Context, node: Node, inputs: Sequence[Value | None]) -> 
 # ---- products and convolutions
 
 
-def _fused_matmul_refusal(model: Model, view: NodeView) -> str | None:
+def _fused_matmul_refusal(model: Model, view: ExaminedNode) -> str | None:
     get = view.attributes.get
-    if get("transBatchA", 0) or get("transBatchB", 0):
-        return None
+    trouble = _type_trouble(view)
+    if trouble or get("transBatchA", 0) or get("transBatchB", 0):
+        return trouble
     return product_trouble(model, view, 0, 1, trans_a=get("transA", 0) == 1, trans_b=get("transB", 0) == 1)
 
 
@@ -192,7 +203,7 @@ def _fused_gemm_refusal(model: Model, view: NodeView) -> str | None:
     given = view.attributes.get("activation", b"")
     activation = given.decode(errors="replace") if isinstance(given, bytes) else ""
     if activation not in _GEMM_ACTIVATIONS:
-        return f"FusedGemm with activation = {given!r}"
+        return Contradiction(f"FusedGemm with activation = {given!r}; expected {', '.join(_GEMM_ACTIVATIONS)}")
     for name, _ in _UNARY[activation][2]:
         if f"activation_{name}" not in view.attributes:
             return f"FusedGemm without the attribute activation_{name} of {activation}"
@@ -231,9 +242,12 @@ def _fused_conv_refusal(model: Model, view: NodeView) -> str | None:
     if trouble or not activation:
         return trouble
     if activation not in _CONV_ACTIVATIONS:
-        return f"FusedConv with activation = {activation!r}"
+        names = ", ".join(name.decode() for name in _CONV_ACTIVATIONS)
+        return Contradiction(f"FusedConv with activation = {activation!r}; expected {names}")
     given, wanted = len(view.attributes.get("activation_params", ())), _CONV_ACTIVATIONS[activation][1]
-    return None if given == wanted else f"FusedConv with {given} activation_params for {activation!r}"
+    if given != wanted:
+        return Contradiction(f"FusedConv with {given} activation_params for {activation!r}; expected {wanted}")
+    return None
 
 
 @_contrib(
@@ -542,8 +556,9 @@ def _addends(
 
 
 def attention_refusal(model: Model, view: NodeView) -> str | None:
-    if view.attributes.get("num_heads", 0) < 1:
-        return f"{view.op_type} without num_heads"
+    heads = view.attributes.get("num_heads", 0)
+    if heads < 1:
+        return Contradiction(f"{view.op_type} with num_heads = {heads}; expected 1 or more")
     if view.op_type == "Attention" and len(view.attributes.get("qkv_hidden_sizes", (1, 1, 1))) != 3:
         return "Attention whose qkv_hidden_sizes are not three numbers"
     past = {"Attention": 4, "QAttention": 8}.get(view.op_type, 6)
@@ -552,9 +567,32 @@ def attention_refusal(model: Model, view: NodeView) -> str | None:
     if view.op_type == "MultiHeadAttention" and _is_named(view.inputs, 6) != _is_named(view.inputs, 7):
         return "MultiHeadAttention with only one of past_key and past_value"
     if view.op_type == "MultiHeadAttention":
-        trouble = heads_trouble(model, view, 0, view.attributes["num_heads"])
-        return trouble or vectors_trouble(model, view, None, bias=3)
+        return heads_trouble(model, view, 0, heads) or _operands_trouble(model, view, heads)
     return _projection_trouble(model, view)
+
+
+def _operands_trouble(model: Model, view: NodeView, heads: int) -> str | None:
+    """Why keys, values, a bias and a past do not fit the queries of MultiHeadAttention."""
+    shapes = [known_shape(model, view, position) for position in range(3)]
+    sizes: dict[str, int] = {}
+    if any(shape is None or len(shape) != 3 for shape in shapes):  # packed, or divided into heads
+        return vectors_trouble(model, view, None, bias=3)
+    trouble = shapes_trouble(
+        *(model, view, sizes),
+        query=(0, ("batch", "queries", "columns")),
+        key=(1, ("batch", "keys", "columns")),
+        value=(2, ("batch", "keys", "value_columns")),
+    )
+    columns, value_columns = sizes.get("columns"), sizes.get("value_columns")
+    if trouble or columns is None or value_columns is None:
+        return trouble or vectors_trouble(model, view, None, bias=3)
+    if value_columns % heads:
+        return Contradiction(f"{view.op_type} with num_heads = {heads} and values of {value_columns} columns")
+    return vectors_trouble(model, view, None, width=2 * columns + value_columns, bias=3) or shapes_trouble(
+        *(model, view, sizes),
+        past_key=(6, ("batch", heads, "past", columns // heads)),
+        past_value=(7, ("batch", heads, "past", value_columns // heads)),
+    )
 
 
 @contradicting

@@ -16,7 +16,7 @@ import numpy as np
 from ...._sizes import ask
 from ....errors import InferenceError
 from ..qdq.schemes import table
-from ..registry import F32, Node, contradicting
+from ..registry import F32, Contradiction, Node, contradicting
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
 from .fitting import axis_trouble, known_shape, product_trouble, window_trouble
@@ -129,7 +129,7 @@ def _by_table(
 
 def _softmax_refusal(model: Model, view: ExaminedNode) -> str | None:
     if view.attributes.get("opset", 0) < 1:
-        return "QLinearSoftmax without its attribute opset"
+        return Contradiction(f"QLinearSoftmax with opset = {view.attributes.get('opset', 0)}; expected 1 or more")
     # Before opset 13, all axes from this one on form a line, which may be empty.
     last = int(view.attributes["opset"] < 13)
     trouble = axis_trouble(model, view, view.attributes.get("axis", -1), 0, last=last)

@@ -448,9 +448,13 @@ _sums_parameters = parameter_refusal(Quantized("a", 0, None, 2, single=False), Q
 
 
 def _sums_refusal(model: Model, view: ExaminedNode) -> str | None:
-    _, b, _, b_zero = constants(model, view, 4)
-    trouble = product_trouble(model, view, 0, 1) or columns_trouble(view, columns_of(b), b_zero_point=b_zero)
-    return trouble or _sums_parameters(model, view)
+    _, b, a_zero, b_zero = constants(model, view, 4)
+    return (
+        product_trouble(model, view, 0, 1)
+        or columns_trouble(view, columns_of(b), b_zero_point=b_zero)
+        or _rows_trouble(model, view, a_zero_point=a_zero)
+        or _sums_parameters(model, view)
+    )
 
 
 @operator("MatMulInteger", dtypes=_BYTES, check=_sums_refusal, result="int32")

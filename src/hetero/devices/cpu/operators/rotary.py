@@ -9,7 +9,7 @@ from ....errors import InferenceError
 from ..registry import F32, Node, contradicting, operator
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary
-from .fitting import heads_trouble, known_shape
+from .fitting import heads_trouble, known_shape, shapes_trouble
 from .movement import expanded
 from .onnxruntime import _contrib
 
@@ -65,7 +65,13 @@ def _rotary_refusal(model: Model, view: NodeView) -> str | None:
     pairs = zip(cosines or (), sines or (), strict=False)  # of sizes, some of which are names
     if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
         return f"RotaryEmbedding with cos_cache {list(cosines or ())} and sin_cache {list(sines or ())} of other sizes"
-    return heads_trouble(model, view, 0, heads) if heads else None
+    trouble = heads_trouble(model, view, 0, heads) if heads else None
+    if trouble or known_shape(model, view, 1) == (1,):
+        return trouble
+    axes = ("batch", "length", None) if x is None or len(x) == 3 else ("batch", None, "length", None)
+    return shapes_trouble(
+        model, view, {}, **({} if x is None else {"x": (0, axes)}), position_ids=(1, ("batch", "length"))
+    )
 
 
 @_contrib(

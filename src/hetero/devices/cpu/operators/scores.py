@@ -49,7 +49,8 @@ def class_labels(attributes: Mapping[str, Any], integers: str) -> NDArray[Any] |
     ``integers``: the attribute of those that are numbers."""
     strings = attributes.get("classlabels_strings")
     if not strings:
-        return np.array(attributes.get(integers, ()), np.int64)
+        labels = np.array(attributes.get(integers, ()), np.int64)
+        return labels if len(labels) else Contradiction(f"neither classlabels_strings nor {integers} has labels")
     if attributes.get(integers):
         return Contradiction(f"attributes classlabels_strings and {integers} are both given")
     table = np.empty(len(strings), object)

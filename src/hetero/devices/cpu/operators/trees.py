@@ -112,8 +112,9 @@ def pack(attributes: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype
         raise InferenceError(f"attribute nodes_modes has {len(names)} entries; expected {count}")
     unknown = sorted(set(names) - set(_MODES))
     if unknown:
-        raise _Unsupported(f"attribute nodes_modes has {unknown[0].decode(errors='replace')!r}; "
-                             f"kernels support {', '.join(mode.decode() for mode in _MODES)}")  # fmt: skip
+        error = _Unsupported if b"BRANCH_MEMBER" in unknown else InferenceError
+        raise error(f"attribute nodes_modes has {unknown[0].decode(errors='replace')!r}; "
+                    f"kernels support {', '.join(mode.decode() for mode in _MODES)}")  # fmt: skip
     number_of = {name: number for number, name in enumerate(_MODES)}
     modes = np.array([number_of[name] for name in names], np.int8)
     leaf = modes == _LEAF

@@ -177,6 +177,8 @@ def rotary_embedding(
     heads = x.swapaxes(1, 2) if x.ndim == 4 else x.reshape(*x.shape[:2], -1, size)
     if positions.shape == (1,):
         positions = np.broadcast_to(positions + np.arange(heads.shape[1]), heads.shape[:2])
+    if positions.shape != heads.shape[:2]:
+        raise ValueError(f"position_ids {list(positions.shape)} do not fit {list(heads.shape[:2])}")
     if positions.size and not (positions.min() >= 0 and positions.max() < len(cosines)):
         raise ValueError(f"position_ids has a number outside 0 to {len(cosines) - 1}")
     made = _rotated(heads, positions, cosines, sines, interleaved)
@@ -216,6 +218,8 @@ def group_query_attention(
 ) -> tuple[Array, ...]:
     """Sequence by sequence. ``ends``: the last position of each; in a prompt, new positions are the first ones."""
     batch, steps = query.shape[:2]
+    if ends.size != batch:
+        raise ValueError(f"seqlens_k has {ends.size} elements; expected {batch}, the sequences")
     if key is None or value is None:
         size = query.shape[2] // (num_heads + 2 * kv_num_heads)
         at = np.cumsum([num_heads * size, kv_num_heads * size])
