@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from hetero import Core
 from onnxruntime_models import run_directly
 
-__all__ = ["CONTRIB", "Array", "check", "floats", "model_of", "refusal", "run"]
+__all__ = ["CONTRIB", "Array", "check", "floats", "given", "model_of", "refusal", "run"]
 
 Array = np.ndarray[Any, Any]
 CONTRIB = "com.microsoft"

@@ -702,6 +702,7 @@ TREE = {
 }
 NBITS = {"K": 32, "N": 2, "bits": 4, "block_size": 32}
 ROWS = np.ones((3, 4), np.float32)
+MASK = np.ones((2, 3), np.int32)
 GROUPED = {
     "x": ROWS[None], "k": ROWS[None, :, :2], "v": ROWS[None, :, :2], "pk": None, "pv": None, "ends": np.int32([2]),
     "total": np.int32(3),
@@ -864,6 +865,25 @@ CONTRADICTIONS |= {
         {"opset": 0},
         "opset = 0",
     ),
+    "mask": (
+        ("com.microsoft", "Attention", {"x": ROWS[None], "w": np.ones((4, 12), np.float32), "b": None, "m": MASK}),
+        {"num_heads": 2},
+        "mask_index of shape [2, 3]; expected [1, 3]",
+    ),
+    "floats for bytes": (
+        ("com.microsoft", "QLinearSigmoid", {"x": ROWS, "xs": ONE, "xz": ZERO, "ys": ONE, "yz": ZERO}),
+        {},
+        "input 0 of type float32; expected int8, uint8",
+    ),
+    "segment_ids": (
+        (
+            "com.microsoft",
+            "EmbedLayerNormalization",
+            {"x": MASK, "g": MASK[:1], "w": ROWS, "p": ROWS, "s": ROWS, "gamma": ROWS[0], "beta": ROWS[0]},
+        ),
+        {},
+        "segment_ids of shape [1, 3]; expected [2, 3]",
+    ),
     "no heads": (("com.microsoft", "MultiHeadAttention", {"x": ROWS[None]}), {"num_heads": 0}, "num_heads = 0"),
     "bias of heads": (
         ("com.microsoft", "MultiHeadAttention", {"x": ROWS[None], "k": ROWS[None], "v": ROWS[None], "b": ROWS[0]}),
@@ -950,6 +970,29 @@ def test_contradictions_are_refused_when_compiling(name: str, device: str) -> No
     with pytest.raises(UnsupportedModel, match="'node'") as caught:
         hetero.compile(contradictory(node, attributes), device)
     assert reason in caught.value.unsupported["node"]["TEMPLATE"]
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+@pytest.mark.parametrize("name", ["QLinearSigmoid", "Binarizer", "DynamicQuantizeLinear"])
+def test_more_outputs_than_the_operator_has(name: str, device: str) -> None:
+    operands = {"x": BYTES, "xs": ONE, "xz": ZERO, "ys": ONE, "yz": ZERO} if name == "QLinearSigmoid" else {"x": ROWS}
+    domain = {"QLinearSigmoid": "com.microsoft", "Binarizer": "ai.onnx.ml"}.get(name, "")
+    model = contradictory((domain, name, operands), {})
+    model.graph.node[0].output.extend(["b", "c", "d"])
+    model.graph.output.append(onnx.ValueInfoProto(name="d"))
+    with pytest.raises(UnsupportedModel, match=r"(?s)'node'.*(4 outputs|outputs, found 4)"):
+        hetero.compile(model, device)
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+@pytest.mark.parametrize("name", ["QuantizeLinear", "Binarizer"])
+def test_a_required_input_that_is_left_out(name: str, device: str) -> None:
+    operands = {"x": ROWS, "s": None, "z": ZERO} if name == "QuantizeLinear" else {"x": ROWS}
+    model = contradictory(("ai.onnx.ml" if name == "Binarizer" else "", name, operands), {})
+    if name != "QuantizeLinear":
+        model.graph.node[0].input[0] = ""
+    with pytest.raises(UnsupportedModel, match="(?s)'node'.*without its input"):
+        hetero.compile(model, device)
 
 
 def test_a_classifier_without_labels_is_refused() -> None:

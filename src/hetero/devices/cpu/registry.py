@@ -289,8 +289,11 @@ def contradictions(model: Model) -> dict[int, str]:
         number = int(model.op_type_of[index])
         view = ExaminedNode(model, index, types)
         for entry in checked[number]:
-            reason = _attribute_trouble(model.op_types[number], entry, view.stored_attributes)
-            reason = reason or _input_trouble(model, entry, model.node_inputs[index].tolist(), types)
+            inputs = model.node_inputs[index].tolist()
+            reason = _count_trouble(model.op_types[number], inputs, len(model.node_outputs[index]))
+            reason = reason or _attribute_trouble(model.op_types[number], entry, view.stored_attributes)
+            reason = reason or _kind_trouble(model.op_types[number], entry, inputs, types)
+            reason = reason or _input_trouble(model, entry, inputs, types)
             reason = reason or _examined(model, view, entry)
             if isinstance(reason, Contradiction):
                 found[index] = reason
@@ -317,7 +320,7 @@ def _checked_forms(model: Model, op_type: str) -> list[Operator]:
     for module in LATER_HOSTED:
         importlib.import_module(module)
     forms = (*kernels, *HOSTED.get(name, ()))
-    return [entry for entry in forms if entry.since <= opset <= entry.until and (entry.check or entry.host)]
+    return [entry for entry in forms if entry.since <= opset <= entry.until]
 
 
 class NodePlan:
@@ -437,7 +440,8 @@ def examine(
             entry, reason = custom, None  # a custom operator replaces a kernel of the same domain and name
         else:
             reason = (
-                _attribute_trouble(model.op_types[op], entry, attributes)
+                _count_trouble(model.op_types[op], inputs, len(outputs))
+                or _attribute_trouble(model.op_types[op], entry, attributes)
                 or _input_trouble(model, entry, inputs, types)
                 or (entry.check(model, view) if entry.check is not None else None)
             )
@@ -550,7 +554,11 @@ def _hosted(
     for entry in HOSTED.get(op_type, ()):
         if not entry.since <= opset <= entry.until:
             continue
-        trouble = _attribute_trouble(op_type, entry, attributes) or _input_trouble(model, entry, inputs, types)
+        trouble = (
+            _count_trouble(op_type, inputs, len(model.node_outputs[index]))
+            or _attribute_trouble(op_type, entry, attributes)
+            or _input_trouble(model, entry, inputs, types)
+        )
         if trouble is not None and has_kernel:
             continue
         if trouble is None and entry.check is not None:
@@ -587,6 +595,58 @@ def _resolve(model: Model, op_type: str, name: str, opset: int) -> Operator | st
         versions = ", ".join(f"{entry.since} to {entry.until}" for entry in forms)
         return f"{name} of opset {opset}; kernels exist for opsets {versions}"
     return entry
+
+
+_INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "int4", "uint4"))
+_FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
+
+
+def _kind_trouble(op_type: str, entry: Operator, inputs: Sequence[int], types: Types) -> str | None:
+    """An operand of floats where a quantized operator or one of onnxruntime has integers, or the reverse."""
+    if op_type.startswith(_ML) or op_type == "com.microsoft::MatMulNBits":  # zero points may be floats or integers
+        return None
+    last = len(entry.dtypes) - 1
+    for position, value in enumerate(inputs):
+        name, accepted = types.of(value) if value >= 0 else None, entry.dtypes[min(position, last)]
+        for kind, other in ((_INTEGERS, _FLOATS), (_FLOATS, _INTEGERS)):
+            if name in other and kind.issuperset(accepted):
+                return Contradiction(f"{op_type} with input {position} of type {name}; expected {', '.join(accepted)}")
+    return None
+
+
+_NUM_OUTPUTS = {
+    **dict.fromkeys(("If", "Loop", "Scan", "Split", "SequenceMap"), 1 << 31),
+    **dict.fromkeys(("BatchNormalization",), 5),
+    **dict.fromkeys(("Attention", "Unique"), 4),
+    **dict.fromkeys(("DynamicQuantizeLinear", "LSTM", "LayerNormalization"), 3),
+    **dict.fromkeys(("CausalConvWithState", "Dropout", "GRU", "LinearAttention", "MaxPool", "RNN"), 2),
+    **dict.fromkeys(("SimplifiedLayerNormalization", "SoftmaxCrossEntropyLoss", "StringSplit", "TopK"), 2),
+    **{f"ai.onnx.ml::{name}Classifier": 2 for name in ("Linear", "SVM", "TreeEnsemble")},
+    **{f"com.microsoft::{name}": 4 for name in ("GroupQueryAttention", "MultiHeadAttention")},
+    **{f"com.microsoft::Skip{name}Normalization": 4 for name in ("Layer", "SimplifiedLayer")},
+    **{f"com.microsoft::{name}": 3 for name in ("Attention", "DynamicQuantizeLSTM")},
+    **{f"com.microsoft::{name}EmbedLayerNormalization": 3 for name in ("", "Q")},
+    "com.microsoft::QAttention": 3,
+}
+"""The most outputs that an operator has, if it may have several."""
+
+
+_NUM_REQUIRED = {
+    **dict.fromkeys(("Loop", "Optional", "OptionalHasElement", "Scan"), 0),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "ai.onnx.ml::ArrayFeatureExtractor"), 2),
+}
+"""How many of the first inputs a node must name, if it is not 1 (or 0, if the node has no inputs)."""
+
+
+def _count_trouble(op_type: str, inputs: Sequence[int], num_outputs: int) -> str | None:
+    """Required inputs that are left out, and more outputs than the operator has."""
+    for position, value in enumerate(inputs[: _NUM_REQUIRED.get(op_type, 1)]):
+        if value < 0:
+            return Contradiction(f"{op_type} without its input {position}")
+    expected = 1 if num_outputs < 2 else _NUM_OUTPUTS.get(op_type, 1)
+    if num_outputs > expected:
+        return Contradiction(f"{op_type} with {num_outputs} outputs; expected at most {expected}")
+    return None
 
 
 def _lists_all(op_type: str) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from contrib_nodes import Array, check, floats, model_of, refusal, run
+from contrib_nodes import Array, check, floats, given, model_of, refusal, run
 from hetero import Core, InferenceError
 from onnxruntime_models import run_directly
 
@@ -52,6 +53,30 @@ def test_new_positions_after_a_past(batch: int, steps: int, past: int, packed: b
     check(OP, inputs, **common, local_window_size=4)
     for interleaved in (0, 1):
         check(OP, inputs | angles(), **common, do_rotary=1, rotary_interleaved=interleaved)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("batch", "steps", "past"), [(1, 1, 5), (2, 6, 0), (1, 3, 4)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_halves_are_rounded_once(batch: int, steps: int, past: int, packed: bool, kind: str) -> None:
+    half = ml_dtypes.bfloat16 if kind == "bfloat16" else np.float16
+    inputs = operands(batch, steps, past, packed=packed) | angles()
+    halves = {name: array.astype(half) if array.dtype == np.float32 else array for name, array in inputs.items()}
+    wide = {name: array.astype(np.float32) if array.dtype == half else array for name, array in halves.items()}
+    options: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "outputs": 3}
+    for symbolic in (False, True):
+        common = options | {"constants": ("total",), "symbolic": symbolic}
+        found, wanted = run(model_of(OP, halves, **common), halves), run(model_of(OP, wide, **common), wide)
+        for one, other in zip(found, wanted, strict=True):
+            assert one.dtype == half
+            np.testing.assert_array_equal(one, other.astype(half))
+    if kind == "float16":
+        model = model_of(OP, halves, **options)
+        expected = run_directly(model, given(model, halves))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), rtol=4e-3, atol=4e-3)
+    for one, other in zip(run(model_of(OP, halves, **options), halves, "TEMPLATE"), found, strict=True):
+        np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), rtol=2e-2, atol=2e-2)
 
 
 def test_options() -> None:

@@ -25,7 +25,10 @@ Array = np.ndarray[Any, Any]
 _OF_ONNXRUNTIME = {
     "SimplifiedLayerNormalization",
     *(f"com.microsoft::{name}" for name in ("BiasGelu", "FastGelu", "FusedMatMul", "Gelu", "QuickGelu")),
-    *(f"com.microsoft::{name}" for name in ("Attention", "MultiHeadAttention")),
+    *(
+        f"com.microsoft::{name}"
+        for name in ("Attention", "GroupQueryAttention", "MultiHeadAttention", "RotaryEmbedding")
+    ),
     *(f"com.microsoft::{name}" for name in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")),
 }
 

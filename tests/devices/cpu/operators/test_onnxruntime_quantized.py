@@ -217,7 +217,7 @@ def test_attention(dtype: str, per_column: bool) -> None:
     reason = refusal(model_of("QAttention", inputs | {"sw": np.ones(5, np.float32)}, fixed, num_heads=4))
     assert "weight_scale of shape [5]; expected 1 or 48 elements" in reason
     assert "input_scale = nan" in refusal(model_of("QAttention", inputs | {"sx": scale(np.nan)}, fixed, num_heads=4))
-    assert "without num_heads" in refusal(model_of("QAttention", inputs, fixed))
+    assert "num_heads = 0" in refusal(model_of("QAttention", inputs, fixed))
     reason = refusal(model_of("QAttention", past, fixed, num_heads=2))
     assert "a past but without present" in reason
     assert "num_heads = 5" in refusal(model_of("QAttention", inputs, fixed, num_heads=5))
@@ -393,7 +393,7 @@ def test_gemm(a_type: str, b_type: str, flags: dict[str, Any]) -> None:
 def test_refusals() -> None:
     x = numbers("uint8", 2, 3)
     inputs = one_operand(x)
-    assert "without its attribute opset" in refusal(model_of("QLinearSoftmax", inputs))
+    assert "opset = 0" in refusal(model_of("QLinearSoftmax", inputs))
     assert "channels_last = 1" in refusal(model_of("QLinearAveragePool", inputs, channels_last=1))
     assert "QLinearConcat" in refusal(model_of("QLinearConcat", {"ys": scale(1), "yz": zero("uint8", 0)}, axis=0))
     wrong = inputs | {"xs": floats(3)}

@@ -232,4 +232,6 @@ def embedding_trouble(model: Model, view: NodeView) -> str | None:
         if _size(shape, 0) == 0:
             return f"{view.op_type} with {name} of shape {list(shape)}; expected 1 row or more"
         width = size if width is None else width
-    return vectors_trouble(model, view, None, width=width, gamma=5, beta=6)
+    return vectors_trouble(model, view, None, width=width, gamma=5, beta=6) or shapes_trouble(
+        *(model, view, {}), input_ids=(0, ("batch", "positions")), segment_ids=(1, ("batch", "positions"))
+    )

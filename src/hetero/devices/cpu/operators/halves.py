@@ -43,7 +43,8 @@ _OPERATORS = frozenset((
     "CumProd", "CumSum", "Hardmax", "NonZero", "Scatter", "ScatterElements", "ScatterND", "TopK",
     # onnxruntime's own
     "com.microsoft::Attention", "com.microsoft::BiasGelu", "com.microsoft::FastGelu", "com.microsoft::FusedMatMul",
-    "com.microsoft::Gelu", "com.microsoft::MultiHeadAttention", "com.microsoft::QuickGelu",
+    "com.microsoft::Gelu", "com.microsoft::GroupQueryAttention", "com.microsoft::MultiHeadAttention",
+    "com.microsoft::QuickGelu", "com.microsoft::RotaryEmbedding",
     "com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
     "SimplifiedLayerNormalization",
 ))  # fmt: skip

@@ -606,7 +606,13 @@ def _projection_trouble(model: Model, view: NodeView) -> str | None:
     heads, sizes = view.attributes["num_heads"], list(view.attributes.get("qkv_hidden_sizes", ()) or (total // 3,) * 3)
     if sum(sizes) != total or sizes[0] != sizes[1] or any(size < 1 or size % heads for size in sizes):
         return f"{view.op_type} with weights of {total} columns, num_heads = {heads} and sizes {sizes}"
-    return vectors_trouble(model, view, None, width=total, bias=2)
+    mask, past = (3, 4) if view.op_type == "Attention" else (5, 8)
+    keys = None if _is_named(view.inputs, past) else "positions"
+    axes = {2: ("batch", keys), 3: ("batch", "positions", keys)}.get(len(known_shape(model, view, mask) or ()))
+    masks = {} if axes is None else {"mask_index": (mask, axes)}
+    return vectors_trouble(model, view, None, width=total, bias=2) or shapes_trouble(
+        model, view, {}, input=(0, ("batch", "positions", None)), **masks
+    )
 
 
 @_contrib(
