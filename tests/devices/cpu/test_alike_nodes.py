@@ -88,6 +88,11 @@ def test_near_misses(nodes: list[tuple[str, list[str], str, dict[str, int]]], re
     assert list(_refused(protos)) == list(refused)
 
 
+def test_a_node_with_more_outputs_is_another() -> None:
+    nodes = [oh.make_node("Relu", ["x"], ["a"], "one"), oh.make_node("Relu", ["a"], ["b", "c"], "two")]
+    assert list(_refused(nodes)) == ["two"]
+
+
 def test_the_answer_is_that_of_every_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -474,8 +474,8 @@ def examine(
 
 
 class _AlikeNodes:
-    """Supported nodes, so that `examine` checks one of those that are alike: the same operator, equal attributes, and
-    inputs of equal element types.
+    """Supported nodes, so that `examine` checks one of those that are alike: the same operator, equal attributes, inputs
+    of equal element types, and as many outputs.
 
     Exact, because the answer for an operator without `Operator.check` and `Operator.nested` follows from these alone.
     A node of another domain, which a custom operator may replace, and a node with an input whose type is not known yet
@@ -496,7 +496,7 @@ class _AlikeNodes:
     def repeats(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> bool:
         """Whether the node is like a supported one. If so, does what `Types.note` would."""
         # Most nodes: all inputs exist and their types are known. Other keys have a None here, which no stored key has.
-        results = self._results.get((op, self._group_of[index], *map(self._type_of, inputs)))
+        results = self._results.get((op, self._group_of[index], len(outputs), *map(self._type_of, inputs)))
         if results is None:
             key = self._key(index, op, inputs, outputs)
             if key is None or key not in self._results:
@@ -520,7 +520,7 @@ class _AlikeNodes:
         if not self._is_plain[op] or not outputs or outputs[0] < 0:
             return None
         known = self._types.known
-        names: list[object] = [op, self._group_of[index]]
+        names: list[object] = [op, self._group_of[index], len(outputs)]
         for value in inputs:
             if value < 0:
                 names.append(False)  # absent
