@@ -172,7 +172,7 @@ def _in_bodies(graph: onnx.GraphProto, around: str = "") -> Iterator[str]:
     for node in graph.node:
         key = around + (node.name or next(filter(None, node.output)))
         bodies = [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
-        if around and not bodies:
+        if around and not bodies and node.op_type != "Constant":  # which is a value, not a node
             yield key
         for body in bodies:
             yield from _in_bodies(body, f"{key}/")
