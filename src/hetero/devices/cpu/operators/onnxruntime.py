@@ -608,8 +608,10 @@ def _projection_trouble(model: Model, view: NodeView) -> str | None:
         return f"{view.op_type} with weights of {total} columns, num_heads = {heads} and sizes {sizes}"
     mask, past = (3, 4) if view.op_type == "Attention" else (5, 8)
     keys = None if _is_named(view.inputs, past) else "positions"
-    axes = {2: ("batch", keys), 3: ("batch", "positions", keys)}.get(len(known_shape(model, view, mask) or ()))
-    masks = {} if axes is None else {"mask_index": (mask, axes)}
+    shape = known_shape(model, view, mask) or ()
+    axes = {2: ("batch", keys), 3: ("batch", "positions", keys)}.get(len(shape))
+    # onnxruntime ignores masks of one column.
+    masks = {} if axes is None or (len(shape) == 2 and shape[1] == 1) else {"mask_index": (mask, axes)}
     return vectors_trouble(model, view, None, width=total, bias=2) or shapes_trouble(
         model, view, {}, input=(0, ("batch", "positions", None)), **masks
     )
