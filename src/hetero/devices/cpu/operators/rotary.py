@@ -66,7 +66,9 @@ def _rotary_refusal(model: Model, view: NodeView) -> str | None:
     if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
         return f"RotaryEmbedding with cos_cache {list(cosines or ())} and sin_cache {list(sines or ())} of other sizes"
     trouble = heads_trouble(model, view, 0, heads) if heads else None
-    if trouble or known_shape(model, view, 1) == (1,):
+    positions = known_shape(model, view, 1)
+    is_one = positions is not None and len(positions) == 1 and (positions[0] == 1 or not isinstance(positions[0], int))
+    if trouble or is_one:  # one position, or a vector whose size is not known
         return trouble
     axes = ("batch", "length", None) if x is None or len(x) == 3 else ("batch", None, "length", None)
     return shapes_trouble(
