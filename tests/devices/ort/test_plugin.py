@@ -85,6 +85,18 @@ def test_slices_of_strings_are_gathered_or_refused(
             core.compile_model(model, "ORT")
 
 
+def test_bernoulli_draws_with_the_given_probability_or_is_refused(core: hetero.Core) -> None:
+    """onnxruntime 1.32 draws 1 with the probability of 0."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [500]) for name in "xy"]
+    graph = helper.make_graph([node("Bernoulli", ["x"], ["y"], seed=1.0)], "draws", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.full(500, 0.1, np.float32)
+    assert core.compile_model(model, "HETERO:ORT,CPU")(x)[0].mean() < 0.3
+    if run_directly(model, {"x": x})[0].mean() > 0.5:
+        with pytest.raises(hetero.UnsupportedModel, match="probability of 0"):
+            core.compile_model(model, "ORT")
+
+
 @pytest.mark.parametrize(
     ("x", "scale", "bias", "axis", "is_refused"),
     [

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
 from ...model.element_types import dtype_named
@@ -47,6 +48,7 @@ _MAX_NAMED = 32  # errors that name a node before a group is halved
 _STRING = 8  # TensorProto.DataType
 _CUDA_PROVIDER = "CUDAExecutionProvider"
 _FIRST_STRING = "onnxruntime gathers only the first string of each slice"
+_INVERTED = "onnxruntime draws 1 with the probability of 0"
 _BEYOND = "its scale or bias may have another shape than what is normalized: onnxruntime would read beyond its end"
 _UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferred"
 
@@ -89,6 +91,8 @@ def wrong_results(model: Model, provider: str) -> dict[int, str]:
     reasons = {}
     if "Gather" in model.op_types and _may_hold_strings(model):
         reasons.update(dict.fromkeys(_gathered_strings(model), _FIRST_STRING))
+    if "Bernoulli" in model.op_types and not _draws_as_specified():
+        reasons.update(dict.fromkeys((node.index for node in _nodes_of(model, "Bernoulli")), _INVERTED))
     if provider == _CUDA_PROVIDER and "LayerNormalization" in model.op_types:
         reasons.update(dict.fromkeys(_with_broadcast_scale(model), _BEYOND))
     return reasons
@@ -128,15 +132,30 @@ def _gathered_strings(model: Model) -> list[int]:
 def _gathers_strings() -> bool:
     """Whether onnxruntime gathers slices of two strings correctly."""
     import onnx
+
+    rows = onnx.helper.make_tensor("rows", onnx.TensorProto.INT64, [2], [1, 0])
+    result = _result_of("Gather", np.array([["a", "b"], ["c", "d"]], object), onnx.TensorProto.STRING, rows)
+    return bool(result.tolist() == [["c", "d"], ["a", "b"]])
+
+
+@functools.cache
+def _draws_as_specified() -> bool:
+    """Whether Bernoulli draws 1 with the probability in its input, unlike onnxruntime 1.32."""
+    import onnx
+
+    return not _result_of("Bernoulli", np.zeros(1, np.float32), onnx.TensorProto.FLOAT).any()
+
+
+def _result_of(op: str, x: NDArray[Any], dtype: int, *constants: onnx.TensorProto) -> NDArray[Any]:
+    """The result of a node in opset 15 for ``x`` and constants, of the same type and shape as ``x``, in onnxruntime."""
     from onnx import helper
 
-    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.STRING, [2, 2]) for name in "xy"]
-    rows = helper.make_tensor("rows", onnx.TensorProto.INT64, [2], [1, 0])
-    graph = helper.make_graph([helper.make_node("Gather", ["x", "rows"], ["y"])], "", ports[:1], ports[1:], [rows])
-    encoded = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
-    session = backend.new_session(encoded, plain_options(), [CPU_PROVIDER])
-    (result,) = session.run(None, {"x": np.array([["a", "b"], ["c", "d"]], object)})
-    return bool(result.tolist() == [["c", "d"], ["a", "b"]])
+    ports = [helper.make_tensor_value_info(name, dtype, x.shape) for name in "xy"]
+    node = helper.make_node(op, ["x", *(constant.name for constant in constants)], ["y"])
+    graph = helper.make_graph([node], "", ports[:1], ports[1:], constants)
+    encoded = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8).SerializeToString()
+    result: NDArray[Any] = backend.new_session(encoded, plain_options(), [CPU_PROVIDER]).run(None, {"x": x})[0]
+    return result
 
 
 def _with_broadcast_scale(model: Model) -> list[int]:
