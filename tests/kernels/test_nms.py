@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hetero
 from hetero import _kernels
 
 VARIANTS = _kernels.variants("nms")
@@ -62,3 +64,16 @@ def test_nms(variant: str, data: st.DataObject) -> None:
         expected = suppressed(boxes, scores, most, threshold)
     assert count.tolist() == [len(expected)]
     assert chosen.tolist() == expected + [[0, 0, 0]] * (room - len(expected))
+
+
+def test_a_score_that_equals_the_threshold_is_not_chosen() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1, 3, 4] boxes, float[1, 1, 3] scores) => (int64[n, 3] chosen)
+        <int64 most = {3}, float overlap = {0.5}, float least = {0.5}> {
+        chosen = NonMaxSuppression (boxes, scores, most, overlap, least)
+    }"""
+    boxes = np.float32([[[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]]])
+    scores = np.float32([[[0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.25]]])
+    compiled = hetero.Core().compile_model(onnx.parser.parse_model(text))
+    (chosen,) = compiled({"boxes": boxes, "scores": scores}).values()
+    assert chosen.tolist() == [[0, 0, 1]]
