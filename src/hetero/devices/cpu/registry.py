@@ -474,8 +474,8 @@ def examine(
 
 
 class _AlikeNodes:
-    """Supported nodes, so that `examine` checks one of those that are alike: the same operator, equal attributes, inputs
-    of equal element types, and as many outputs.
+    """Supported nodes, so that `examine` checks one of those that are alike: the same operator, equal attributes, as
+    many outputs, and inputs of equal element types.
 
     Exact, because the answer for an operator without `Operator.check` and `Operator.nested` follows from these alone.
     A node of another domain, which a custom operator may replace, and a node with an input whose type is not known yet
