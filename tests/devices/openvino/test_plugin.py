@@ -224,6 +224,58 @@ def test_results_that_may_be_of_an_earlier_run_are_refused(core: hetero.Core, te
             core.compile_model(model, "OPENVINO")
 
 
+SCAN = "(float[3] s, float[2,3] x) => (float[3] last, float[2,3] rows) { last, rows = Scan <num_scan_inputs = 1, " \
+    "body = b (float[3] a, float[3] r) => "  # fmt: skip
+SWAP = "(float[3] s, float[2,3] x) => (float[3] last, float[3] other, float[2,3] rows) { m = Neg (s) " \
+    "last, other, rows = Scan <num_scan_inputs = 1, body = b (float[3] a, float[3] c, float[3] r) => "  # fmt: skip
+LOOP = "(float[3] s, float[2,3] x) => (float[3] last, float[3] other) { n = Constant <value = int64 {3}> () " \
+    "m = Neg (s) last, other = Loop <body = b (int64 i, bool go, float[3] a, float[3] c) => "  # fmt: skip
+WHOLE = "zero = Constant <value = int64[1] {0}> () end = Constant <value = int64[1] {9}> () "
+
+
+@needs_openvino
+@pytest.mark.parametrize(
+    ("text", "is_right"),
+    [
+        (SWAP + "(float[3] c, float[3] a, float[3] d) { d = Add (a, r) }> (s, m, x) }", False),
+        (SWAP + "(float[3] d, float[3] e, float[3] f) { f = Add (a, r) d = Max (c) e = Cast <to = 1> (a) }> "
+         "(s, m, x) }", False),
+        (SWAP + "(float[3] d, float[3] e, float[3] f) { f = Add (a, r) d = Relu (c) e = Neg (a) }> (s, m, x) }", True),
+        (SCAN + "(float[3] d, float[3] r) { d = Add (a, r) }> (s, x) }", False),
+        (SCAN + "(float[3] d, float[3] e) { d = Add (a, r) e = Dropout (r) }> (s, x) }", False),
+        (SCAN + "(float[3] e, float[3] d) { d = Add (a, r) e = Identity (r) }> (s, x) }", False),
+        (SCAN + f"(float[3] e, float[3] d) {{ {WHOLE} d = Add (a, r) e = Slice (r, zero, end) }}> (s, x) }}", False),
+        (SCAN + "(float[3] e, float[3] d) { t = Constant <value = bool {1}> () d = Add (a, r) e = Where (t, r, r) }> "
+         "(s, x) }", False),
+        (SCAN + "(float[3] e, float[3] d) { d = Add (a, r) e = Relu (r) }> (s, x) }", True),
+        (SCAN + "(float[3] a, float[3] d) { d = Add (a, r) }> (s, x) }", True),
+        (SCAN + "(float[3] d, float[3] a) { d = Add (a, r) }> (s, x) }", True),
+        (SCAN + "(float[3] k, float[3] k) <float[3] k = {1, 2, 3}> { d = Add (a, r) }> (s, x) }", False),
+        (LOOP + "(bool go, float[3] c, float[3] a) { d = Add (a, c) }> (n, , s, m) }", False),
+        (LOOP + "(bool go, float[3] a, float[3] a) { d = Add (a, c) }> (n, , s, m) }", False),
+        (LOOP + "(bool go, float[3] a, float[3] d) { d = Add (a, c) }> (n, , s, m) }", True),
+        ("(bool t, float[2,3] x) => (float[2,3] rows) { rows = If (t) <then_branch = p () => (float[2,3] y) { y = Scan "
+         "<num_scan_inputs = 1, body = b (float[3] r) => (float[3] r) { d = Neg (r) }> (x) }, "
+         "else_branch = e () => (float[2,3] z) { z = Neg (x) }> }", False),
+    ],
+)  # fmt: skip
+def test_bodies_that_pass_values_on(core: hetero.Core, text: str, is_right: bool) -> None:
+    """OpenVINO 2026.4 exchanges states wrongly, adds an axis to scanned rows that are returned as they are, and crashes
+    if a body returns a value twice."""
+    model = core.read_model(onnx.parser.parse_model(f"{HEAD} g {text}"))
+    assert (not core.query_model(model, "OPENVINO").reasons) == is_right
+    values = {"t": np.array(True), "s": np.float32([9, -8, 7]), "x": np.float32([[1, 2, 3], [4, 5, 6]])}
+    inputs = {port.name: values[port.name] for port in model.inputs}
+    if not is_right:
+        with pytest.raises(hetero.UnsupportedModel, match="OpenVINO may"):
+            core.compile_model(model, "OPENVINO")
+    expected = core.compile_model(model, "TEMPLATE")(inputs)
+    for _ in range(2):
+        found = core.compile_model(model, "OPENVINO" if is_right else "HETERO:OPENVINO,CPU")(inputs)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array, strict=True)
+
+
 @needs_openvino
 @pytest.mark.parametrize(
     ("op_type", "attributes", "is_refused"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import HeteroError, raise_out_of_memory
-from ...model.bodies import BODY_ATTRIBUTES, bodies_of
+from ...model.bodies import BODY_ATTRIBUTES, Body, bodies_of
 from ..handover import values_not_passing
 from . import backend
 
@@ -25,6 +25,20 @@ __all__ = ["originals", "read", "refusals", "wrong_results"]
 
 _FIRST_WITHOUT_AXES, _FIRST_WITH_AXES_AS_INPUT = 13, 18  # opsets; see `_converts_otherwise`
 _WITH_EMPTY_LISTS = ("Concat", "ConstantOfShape", "Reshape", "Resize", "Squeeze")
+_REMOVED = {"Add", "And", "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Div", "Dropout", "Einsum", "Expand"}
+_REMOVED |= {"Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Max", "Mean", "Min", "Mul", "Or", "Pad"}
+_REMOVED |= {"Pow", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"}
+_REMOVED |= {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose"}
+_REMOVED |= {"Unsqueeze", "Upsample", "Where", "Xor"}
+"""Operators whose result may be an operand as it is, so that OpenVINO may remove the node."""
+
+_WITH_PARAMETERS = {"CastLike", "Clip", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Resize"}
+_WITH_PARAMETERS |= {"Slice", "Split", "Squeeze", "Tile", "Unsqueeze", "Upsample"} | {
+    name for name in _REMOVED if name.startswith("Reduce")
+}
+"""Those of them whose first operand alone may be the result. OpenVINO may find that the others have no effect even if
+they are not constants of the model."""
+
 _MAX_IN_MEMORY = 1 << 30  # in B; larger models are read from a file
 
 
@@ -128,6 +142,10 @@ def _computes_otherwise(model: Model, node: int) -> str:
     except HeteroError as error:  # OpenVINO does not read it either
         raise_out_of_memory(error)
         return ""
+    if op_type != "If":
+        why = _passes_values(bodies[0], int(model.nodes[node].attributes.get("num_scan_inputs", 0)))
+        if why:
+            return why
     inside = (_computes_otherwise(body.model, at) for body in bodies for at in range(body.model.num_nodes))
     return next(filter(None, inside), "")
 
@@ -188,6 +206,44 @@ def _converts_otherwise(model: Model, node: int, op_type: str) -> str:
         for value in inputs:
             if model.is_constant[value] and 0 in (model.constant_type(value).shape or ()):
                 return f"OpenVINO reads the empty constant {model.value_name(value)!r} as one number"
+    return ""
+
+
+def _passes_values(body: Body, num_scanned: int) -> str:
+    """OpenVINO copies the states of a Loop or Scan one after the other. If a new state is the memory of another input
+    of the body, that input may have its next value by then: two states that are exchanged become equal. A scanned
+    input that is returned as it is has another rank, and OpenVINO crashes at some results that are returned twice.
+
+    ``num_scanned``: the number of scanned inputs of a Scan, 0 for a Loop."""
+    model = body.model
+    if len(set(body.results)) < len(body.results):
+        return "OpenVINO may end the process if a body returns a value twice"
+    own = model.input_ids[: len(model.input_ids) - len(body.captures)]
+    is_loop = not num_scanned
+    passable = list(own)[2:] if is_loop else list(own)  # not the iteration number and the condition
+    states = passable[: len(passable) - num_scanned]
+    results = [model.output_ids[place] for place in body.results][is_loop:]
+    source = {value: value for value in passable}  # value -> the input that it may be
+    variable = set(model.input_ids)  # values that depend on inputs
+    for node in range(model.num_nodes):
+        inputs = [value for value in model.node_inputs[node].tolist() if value in variable]
+        if not inputs and variable.isdisjoint(model.node_captures[node].tolist()):
+            continue
+        outputs = model.node_outputs[node].tolist()
+        variable.update(value for value in outputs if value >= 0)
+        op_type = model.op_types[int(model.op_type_of[node])]
+        if op_type in _WITH_PARAMETERS:
+            inputs = model.node_inputs[node].tolist()[:1]
+        elif op_type == "Where":
+            inputs = model.node_inputs[node].tolist()[1:]
+        operands = variable.intersection(inputs)
+        if op_type in _REMOVED and len(operands) == 1:
+            source.update((value, source[of]) for of in operands if of in source for value in outputs if value >= 0)
+    for at, result in enumerate(results):
+        passed = source.get(result)
+        if passed is None or (at < len(states) and passed == states[at]) or (at >= len(states) and passed in states):
+            continue
+        return f"OpenVINO may return wrong values if a body passes on its input {model.value_name(passed)!r}"
     return ""
 
 

@@ -26,8 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
+from ...model.bodies import BODY_ATTRIBUTES
 from ...model.element_types import dtype_named
-from ...model.functions import may_lack_types
+from ...model.function_library import FunctionKey, FunctionLibrary, all_nodes, plain_domain
+from ...model.functions import may_hold_graphs, may_lack_types
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
@@ -50,6 +52,9 @@ _CUDA_PROVIDER = "CUDAExecutionProvider"
 _FIRST_STRING = "onnxruntime gathers only the first string of each slice"
 _INVERTED = "onnxruntime draws 1 with the probability of 0"
 _BEYOND = "its scale or bias may have another shape than what is normalized: onnxruntime would read beyond its end"
+_COUNTED = "a Loop's body returns its iteration number: onnxruntime returns the number of iterations instead"
+_RETURNED_INPUT = "a Scan's body returns its input: onnxruntime returns uninitialized memory"
+_RETURNED_TWICE = "a graph of {} returns a value twice: onnxruntime returns uninitialized memory"
 _UNKNOWN_TYPE = "the type of its input {!r} is not declared and cannot be inferred"
 
 _known_reasons: dict[bytes, str] = {}  # signature -> why it is not supported; empty if it is supported
@@ -95,7 +100,54 @@ def wrong_results(model: Model, provider: str) -> dict[int, str]:
         reasons.update(dict.fromkeys((node.index for node in _nodes_of(model, "Bernoulli")), _INVERTED))
     if provider == _CUDA_PROVIDER and "LayerNormalization" in model.op_types:
         reasons.update(dict.fromkeys(_with_broadcast_scale(model), _BEYOND))
+    reasons.update(_unwritten(model))
     return reasons
+
+
+def _unwritten(model: Model) -> dict[int, str]:
+    """Node -> reason, for the nodes with a nested graph, at any depth or in a called function, some of whose results
+    onnxruntime does not write."""
+    candidates = np.flatnonzero(may_hold_graphs(model)).tolist()
+    library = FunctionLibrary(model.file)
+    reasons = {}
+    for node in candidates:
+        seen: set[FunctionKey] = set()
+        pending = [[model.nodes[node].proto()]]
+        while pending and node not in reasons:
+            for inner in all_nodes(pending.pop()):
+                why = _wrong_graph(inner)
+                if why:
+                    reasons[node] = why
+                    break
+                called = library.key_of_call(inner)
+                if called is not None and called not in seen:
+                    seen.add(called)
+                    pending.append(list(library.function(called).proto.node))
+    return reasons
+
+
+def _wrong_graph(node: onnx.NodeProto) -> str:
+    """Why onnxruntime 1.32 computes an If, Loop or Scan wrongly, because of what its graphs return; empty if it does
+    not.
+
+    A Scan's results of the last iteration are memory that the body writes. The body does not write a value that it
+    returns as it is, or the second place of a value that it returns twice. The same holds for the branches of an If. A
+    Loop copies results, but it counts in place, so each of its results that is the iteration number is the last one."""
+    if plain_domain(node.domain) or node.op_type not in BODY_ATTRIBUTES:
+        return ""
+    for attribute in node.attribute:
+        if attribute.name not in BODY_ATTRIBUTES[node.op_type]:
+            continue
+        results = [info.name for info in attribute.g.output]
+        inputs = [info.name for info in attribute.g.input]
+        if node.op_type == "Loop":
+            if inputs[0:1] and inputs[0] in results:
+                return _COUNTED
+        elif len(set(results)) < len(results):
+            return _RETURNED_TWICE.format(node.op_type)
+        elif not set(inputs).isdisjoint(results):
+            return _RETURNED_INPUT
+    return ""
 
 
 def _may_hold_strings(model: Model) -> bool:
