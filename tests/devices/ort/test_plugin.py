@@ -95,6 +95,12 @@ def test_bernoulli_draws_with_the_given_probability_or_is_refused(core: hetero.C
     if run_directly(model, {"x": x})[0].mean() > 0.5:
         with pytest.raises(hetero.UnsupportedModel, match="probability of 0"):
             core.compile_model(model, "ORT")
+        branch = helper.make_graph(graph.node, "branch", [], [helper.make_empty_tensor_value_info("y")])
+        choice = helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch)
+        ports = [*ports[:1], helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+        graph = helper.make_graph([choice], "g", ports, [helper.make_tensor_value_info("z", TensorProto.FLOAT, [500])])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        assert not core.query_model(model, "ORT")
 
 
 @pytest.mark.parametrize(

@@ -100,13 +100,13 @@ def wrong_results(model: Model, provider: str) -> dict[int, str]:
         reasons.update(dict.fromkeys((node.index for node in _nodes_of(model, "Bernoulli")), _INVERTED))
     if provider == _CUDA_PROVIDER and "LayerNormalization" in model.op_types:
         reasons.update(dict.fromkeys(_with_broadcast_scale(model), _BEYOND))
-    reasons.update(_unwritten(model))
+    reasons.update(_wrong_inside(model))
     return reasons
 
 
-def _unwritten(model: Model) -> dict[int, str]:
-    """Node -> reason, for the nodes with a nested graph, at any depth or in a called function, some of whose results
-    onnxruntime does not write."""
+def _wrong_inside(model: Model) -> dict[int, str]:
+    """Node -> reason, for the nodes that hold or call a graph, at any depth, some of whose results onnxruntime does not
+    write or draws wrongly."""
     candidates = np.flatnonzero(may_hold_graphs(model)).tolist()
     library = FunctionLibrary(model.file)
     reasons = {}
@@ -115,7 +115,7 @@ def _unwritten(model: Model) -> dict[int, str]:
         pending = [[model.nodes[node].proto()]]
         while pending and node not in reasons:
             for inner in all_nodes(pending.pop()):
-                why = _wrong_graph(inner)
+                why = _wrong_inner(inner)
                 if why:
                     reasons[node] = why
                     break
@@ -126,13 +126,15 @@ def _unwritten(model: Model) -> dict[int, str]:
     return reasons
 
 
-def _wrong_graph(node: onnx.NodeProto) -> str:
-    """Why onnxruntime 1.32 computes an If, Loop or Scan wrongly, because of what its graphs return; empty if it does
-    not.
+def _wrong_inner(node: onnx.NodeProto) -> str:
+    """Why onnxruntime 1.32 computes a node of a graph wrongly: Bernoulli, or an If, Loop or Scan because of what its
+    graphs return. Empty if it does not.
 
     A Scan's results of the last iteration are memory that the body writes. The body does not write a value that it
     returns as it is, or the second place of a value that it returns twice. The same holds for the branches of an If. A
     Loop copies results, but it counts in place, so each of its results that is the iteration number is the last one."""
+    if node.op_type == "Bernoulli" and not plain_domain(node.domain) and not _draws_as_specified():
+        return _INVERTED
     if plain_domain(node.domain) or node.op_type not in BODY_ATTRIBUTES:
         return ""
     for attribute in node.attribute:
