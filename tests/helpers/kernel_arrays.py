@@ -13,6 +13,7 @@ __all__ = [
     "NUMERIC",
     "SIGNED",
     "broadcastable",
+    "exact_offsets",
     "normal",
     "numbered",
     "random_array",

@@ -17,8 +17,8 @@
  * dilations, sizes of the output.
  *
  * conv_integer: in x packed; w packed; x's zero point; bias[M] int32 or NULL; then, if y is int8 or uint8: scale
- *   float32, one or M, and y's zero point, one, and the bias may be float32, in units of y. out y[N][M][spatial] int32, or the result of requantize.
- *   scratch: ht_scratch_conv_integer bytes.
+ *   float32, one or M, and y's zero point, one, and the bias may be float32, in units of y. out y[N][M][spatial]
+ *   int32, or the result of requantize. scratch: ht_scratch_conv_integer bytes.
  */
 #include "blocks.h"
 #include "elements.h"
@@ -129,7 +129,7 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
     const int64_t filter = HT_QUAD * (l->steps + 2), depth = l->channels * l->kernel[0] * l->kernel[1] * l->kernel[2];
     const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
     const uint8_t *w = (const uint8_t *)in[1]->data;
-    const int32_t *bias = ht_bias_of(in[3], 0);
+    const int32_t *bias = ht_bias_of(in[3]);
     const int64_t tiles = ht_ceil_div(maps, HT_INTEGER_ROWS); /* of nearly equal height */
     for (int64_t tile = 0; tile < tiles; tile++) {
         const int64_t m0 = map + ht_part_begin(maps, tiles, tile), first = g * job->group_maps + m0;
@@ -271,7 +271,7 @@ static void convolve_tiles(const conv *job, int64_t n, int64_t g, int64_t map, i
     const int64_t tiles = ht_ceil_div(l->steps, HT_TILE_QUADS), block = ht_window_block(l->steps);
     const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
     const uint8_t *w = (const uint8_t *)in[1]->data, *first_filter = w + (g * job->group_maps + map) * filter;
-    const int32_t *bias = ht_bias_of(in[3], 0);
+    const int32_t *bias = ht_bias_of(in[3]);
     const int to_bytes = y->dtype != HT_INT32;
     const int in_place = l->steps >= HT_TILE_QUADS; /* else a row's tile may extend past the filter of ones after the last */
     int32_t any_zero = 0;
@@ -388,7 +388,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     const ht_quad_layout *l = &job.l;
     ht_window shape;
     if (x->dtype != HT_UINT8 || w->dtype != HT_UINT8 || (zero->dtype != HT_INT8 && zero->dtype != HT_UINT8) ||
-        (bias && bias->dtype != HT_INT32 && (bias->dtype != HT_FLOAT32 || call->num_in == 4)))
+        !ht_bias_fits(bias, call->num_in == 6))
         return HT_ERR_DTYPE;
     if (call->num_in == 4 ? y->dtype != HT_INT32 : (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
         return HT_ERR_DTYPE;

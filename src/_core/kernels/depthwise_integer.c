@@ -343,18 +343,18 @@ static void convolve(const job *j, int64_t image, int64_t block, int64_t m, int6
     const uint8_t *w = (const uint8_t *)in[1]->data + (m * l->blocks + block) * block_bytes;
     const int64_t out_size = l->out[0] * l->out[1], pixels = (y1 - y0) * l->out[1];
     const int64_t map = block * BLOCK * l->multiplier + m; /* of channel 0; channel c adds c * multiplier */
-    const int32_t *bias = ht_bias_of(in[3], map);
+    const int32_t *bias = ht_bias_of(in[3]);
     int64_t offset_step;
-    const float *offsets = ht_offset_of(in[3], map, &offset_step);
+    const float *offsets = ht_offset_of(in[3], 0, &offset_step);
     const int to_bytes = y->dtype != HT_INT32;
     int32_t packed_sums[BLOCK], start[BLOCK], sums[BLOCK];
     float scale[BLOCK], offset[BLOCK];
     memcpy(packed_sums, w + 2 * l->quads * BLOCK * HT_QUAD, sizeof packed_sums);
     for (int64_t i = 0; i < BLOCK; i++) {
-        const int64_t c = i & (lanes - 1), at = place_of(i), of = ht_min64(c, channels - 1) * l->multiplier;
+        const int64_t c = i & (lanes - 1), at = place_of(i), of = map + ht_min64(c, channels - 1) * l->multiplier;
         start[at] = (int32_t)((bias ? (uint32_t)bias[of] : 0u) - j->blank * (uint32_t)packed_sums[place_of(c)]);
         if (to_bytes)
-            scale[at] = ((const float *)in[4]->data)[in[4]->size == 1 ? 0 : map + of];
+            scale[at] = ((const float *)in[4]->data)[in[4]->size == 1 ? 0 : of];
         offset[at] = offsets[of * offset_step];
     }
     const int64_t quads = spread(w, l->quads, lanes, r->weights), step = l->stride[1] * lanes, together = BLOCK / lanes;
@@ -426,7 +426,7 @@ int HT_KERNEL(depthwise_integer)(const ht_call *call)
     const ht_tensor *x = call->in[0], *w = call->in[1], *zero = call->in[2], *bias = call->in[3], *y = call->out[0];
     ht_window shape;
     if ((x->dtype != HT_INT8 && x->dtype != HT_UINT8) || zero->dtype != x->dtype || w->dtype != HT_UINT8 ||
-        (bias && bias->dtype != HT_INT32 && (bias->dtype != HT_FLOAT32 || call->num_in == 4)))
+        !ht_bias_fits(bias, call->num_in == 6))
         return HT_ERR_DTYPE;
     if (call->num_in == 4 ? y->dtype != HT_INT32 : (y->dtype != HT_INT8 && y->dtype != HT_UINT8))
         return HT_ERR_DTYPE;

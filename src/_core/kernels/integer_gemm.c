@@ -9,7 +9,8 @@
  *   column as signed bytes, then the columns' sums and zero points, both of the stored bytes, int32. ints: batch, k, n.
  * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row
  *   of A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then
- *   optionally bias[n], int32, or float32 in units of y. out y[batch][m][n] int32, or the result of requantize (see requantize.h).
+ *   optionally bias[n], int32, or float32 in units of y. out y[batch][m][n] int32, or the result of requantize (see
+ *   requantize.h).
  *   ints: m, n, k, then the batch: d, dims[d], strides of A[d], strides of B[d] (in packed elements; 0 broadcasts).
  *   scratch: 8 * ceil(k / 4) + 136 bytes for each of at least 12 rows; more than 132 rows bring no gain.
  */
@@ -237,7 +238,7 @@ static void multiply_tiles(const multiplication *job, const ht_block block, uint
     const uint8_t *a = (const uint8_t *)in[0]->data + a_at;
     const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
     const uint8_t *b_end = (const uint8_t *)in[2]->data + in[2]->size;
-    const int32_t *bias = ht_bias_of(job->call->num_in == 6 ? in[5] : NULL, 0);
+    const int32_t *bias = ht_bias_of(job->call->num_in == 6 ? in[5] : NULL);
     const uint8_t flip = flip_to_unsigned(in[0]->dtype);
     const int one_zero = in[1]->size == 1, to_sums = y->dtype == HT_INT32;
     const uint8_t *a_zeros = (const uint8_t *)in[1]->data + (one_zero ? 0 : a_at / k); /* of the first row */
@@ -318,7 +319,7 @@ static void multiply_block(const multiplication *job, const ht_block block, uint
     const int64_t a_at = ht_batch_offset(&job->batch, job->batch.a_strides, i) + row * k;
     const uint8_t *a = (const uint8_t *)in[0]->data + a_at, *a_zeros = in[1]->data;
     const uint8_t *b = (const uint8_t *)in[2]->data + ht_batch_offset(&job->batch, job->batch.b_strides, i);
-    const int32_t *bias = ht_bias_of(job->call->num_in == 6 ? in[5] : NULL, 0);
+    const int32_t *bias = ht_bias_of(job->call->num_in == 6 ? in[5] : NULL);
     const uint8_t flip = flip_to_unsigned(in[0]->dtype);
     const int one_zero = in[1]->size == 1 || k == 0;
     uint32_t sums[MOST_ROWS], zeros[MOST_ROWS];
@@ -380,7 +381,7 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         return HT_ERR_DTYPE;
     if (call->num_in > 3) {
         if (call->in[3]->dtype != HT_FLOAT32 || call->in[4]->dtype != y->dtype ||
-            (call->num_in == 6 && call->in[5]->dtype != HT_INT32 && call->in[5]->dtype != HT_FLOAT32))
+            (call->num_in == 6 && !ht_bias_fits(call->in[5], 1)))
             return HT_ERR_DTYPE;
         if (call->num_in == 6 && call->in[5]->size != n)
             return HT_ERR_OPERAND;

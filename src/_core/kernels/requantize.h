@@ -22,13 +22,20 @@ HT_INLINE int32_t ht_requantize_one(int32_t x, float scale, int32_t zero, int32_
     return (int32_t)((v + HT_ROUND_SHIFT) - HT_ROUND_SHIFT) + zero;
 }
 
-/* The bias of a product that is added to its sums, from its element `first` on; NULL if there is none. */
-HT_INLINE const int32_t *ht_bias_of(const ht_tensor *bias, int64_t first)
+/* Whether a product supports the type of its bias. */
+HT_INLINE int ht_bias_fits(const ht_tensor *bias, int to_bytes)
 {
-    return bias && bias->dtype == HT_INT32 ? (const int32_t *)bias->data + first : NULL;
+    return !bias || bias->dtype == HT_INT32 || (to_bytes && bias->dtype == HT_FLOAT32);
 }
 
-/* The bias that is added to scaled sums, likewise. Without one, a zero for all elements, and *step is 0 instead of 1. */
+/* A bias that is added to the sums; NULL if the product has none of this kind. */
+HT_INLINE const int32_t *ht_bias_of(const ht_tensor *bias)
+{
+    return bias && bias->dtype == HT_INT32 ? bias->data : NULL;
+}
+
+/* A bias that is added to the scaled sums, from element `first` on, and the step between its elements: 1. If the product has
+ * none of this kind, a zero and the step 0. */
 HT_INLINE const float *ht_offset_of(const ht_tensor *bias, int64_t first, int64_t *step)
 {
     static const float none = 0;

@@ -156,23 +156,6 @@ class Product:
         sums = left.scales() * scales
         if sums.max() > MAX_SCALE:
             return None
-        largest = depth * _largest(x.dtype, left) * _largest(w.dtype, right)
-        offset = None
-        if bias is not None:
-            # Only a Gemm broadcasts a bias of another shape than a vector.
-            if bias.size != outputs or not (bias.rank == 1 or (kind == "Gemm" and bias.shape == (1, outputs))):
-                return None
-            if self._sources[2] is None:
-                offset = _offset(bias, target)
-                size = None if offset is None else 0
-            else:
-                size = _bias_limit(bias, self._sources[2], sums)
-            if size is None:
-                return None
-            largest = largest + size
-            bias = context.reshaped(bias, (outputs,)) if offset is None else context.constant(offset)
-        if not largest < 2**31:
-            return None
         requantization = None
         if target is not None:
             made = _result_type(target)
@@ -185,6 +168,24 @@ class Product:
             factors = context.constant(multiplier if multiplier.size > 1 else multiplier.reshape(()))
             zero = context.constant(np.array(int(target.zeros()[0]), made))
             requantization = _Requantization(factors, zero)
+        largest = depth * _largest(x.dtype, left) * _largest(w.dtype, right)
+        if bias is not None:
+            # Only a Gemm broadcasts a bias of another shape than a vector.
+            if bias.size != outputs or not (bias.rank == 1 or (kind == "Gemm" and bias.shape == (1, outputs))):
+                return None
+            if self._sources[2] is None:
+                offset = None if target is None else _offset(bias, target)
+                if offset is None:
+                    return None
+                bias = context.constant(offset)
+            else:
+                size = _bias_limit(bias, self._sources[2], sums)
+                if size is None:
+                    return None
+                largest = largest + size
+                bias = context.reshaped(bias, (outputs,))
+        if not largest < 2**31:
+            return None
         zeros = [None if s.zero is None else s.zero for s in (left, right)]
         zeros[0] = None if zeros[0] is None else context.reshaped(zeros[0], ())
         if right.is_single and zeros[1] is not None:
@@ -235,10 +236,10 @@ def _bias_limit(bias: Value, scheme: Scheme, sums: NDArray[np.float64]) -> int |
     return int(np.abs(bias.data.astype(np.int64)).max(initial=0))
 
 
-def _offset(bias: Value, target: Scheme | None) -> NDArray[np.float32] | None:
-    """A bias of floats in units of the result; None if it has none."""
-    if bias.dtype != _F32 or bias.data is None or target is None or not target.scales_are_moderate():
+def _offset(bias: Value, target: Scheme) -> NDArray[np.float32] | None:
+    """A constant bias of floats in units of the result; None if it has another type or is not finite."""
+    if bias.dtype != _F32 or bias.data is None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         offset = (bias.data.reshape(-1) / target.scales()).astype(np.float32)
-    return offset if target.is_single and np.isfinite(offset).all() else None
+    return offset if np.isfinite(offset).all() else None
