@@ -23,10 +23,9 @@ from hostile.case import CASES, Case
 
 CHECKED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
-# Until a file is refused, and to read one that is not; most take a tenth, but busy machines are slow. Writing and
-# compiling may take as much again for each copy of the file's names that they make. What a right model takes to run is
-# its own affair.
-CPU_S, ALL_CPU_S = 2.0, 5.0
+# Until a file is refused, and to read one that is not. Writing and compiling may take as much again for each copy of
+# the file's names that they make. What a right model takes to run is its own affair.
+CPU_S, ALL_CPU_S = 1.0, 5.0
 LONGEST_MESSAGE = 70_000
 GROWTH, GROWTH_PER_BYTE, ALL_GROWTH_PER_BYTE = 64 << 20, 2, 24
 

@@ -7,6 +7,7 @@ and without recursion. Exponential expansion is therefore found in time linear i
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -83,12 +84,14 @@ class FunctionLibrary:
             function = self._parsed[key] = self._parse(key)
         return function
 
-    def check(self, calls: Mapping[FunctionKey, int]) -> None:
+    def check(self, calls: Mapping[FunctionKey, int], *, deepest: float = math.inf) -> None:
         """Raise `ModelError` if inlining these calls would exceed a limit, or if a function calls itself. The error
-        names the function and the limit. ``calls``: the number of calls per function."""
+        names the function and the limit. ``calls``: the number of calls per function.
+
+        ``deepest``: if calls are nested more deeply, the error is raised without looking for a cycle among them."""
         nodes = size = 0
         for key, count in calls.items():
-            nodes_per_call, bytes_per_call, depth = self._size(key)
+            nodes_per_call, bytes_per_call, depth = self._size(key, deepest)
             nodes += count * nodes_per_call
             size += count * bytes_per_call
             for total, limit, unit, name in (
@@ -102,7 +105,7 @@ class FunctionLibrary:
                         f"would exceed {limit:,} {unit} ({name}); use a device that supports the call as one node"
                     )
 
-    def _size(self, root: FunctionKey) -> tuple[int, int, int]:
+    def _size(self, root: FunctionKey, deepest: float) -> tuple[int, int, int]:
         """The nodes, bytes and depth of one call after inlining, each capped at its limit plus one."""
         opened: dict[FunctionKey, None] = {}
         stack = [root]
@@ -121,6 +124,8 @@ class FunctionLibrary:
             if key in opened:  # seen before, so a callee that is still waiting waits for this function
                 raise self._file.error(f"function {_name_of(key)} calls itself; ONNX functions may not recurse")
             opened[key] = None
+            if len(opened) > deepest:
+                raise self._file.error(f"function {_name_of(root)}: more than {deepest} levels of calls")
             for callee in waiting:
                 if callee in opened:
                     raise self._file.error(f"function {_name_of(callee)} calls itself; ONNX functions may not recurse")

@@ -22,7 +22,7 @@ from .computed_shapes import computed_shapes
 from .constants import Constants
 from .element_types import operators_to_type, result_types, rule_of
 from .file import ModelFile
-from .function_library import FunctionLibrary
+from .function_library import MAX_CALL_DEPTH, FunctionLibrary
 from .isolation import InferenceFailed, infer_types, is_harmless
 from .pool_sizes import pool_sizes
 from .rows import Rows
@@ -544,7 +544,7 @@ def _expands_within_bounds(file: ModelFile) -> bool:
     uses = np.bincount(file.node_op, minlength=len(file.op_types)).tolist()
     used = dict(zip(zip(file.op_domains, file.op_names, strict=True), uses, strict=True))
     try:
-        library.check({key: 1 + used.get(key[:2], 0) for key in library.keys})
+        library.check({key: 1 + used.get(key[:2], 0) for key in library.keys}, deepest=MAX_CALL_DEPTH)
     except ModelError as error:
         raise_out_of_memory(error)
         return False
