@@ -29,7 +29,7 @@ from ...errors import DeviceUnavailable, PropertyError, raise_out_of_memory
 from ...model.bodies import BODY_ATTRIBUTES
 from ...model.element_types import dtype_named
 from ...model.function_library import FunctionKey, FunctionLibrary, all_nodes, plain_domain
-from ...model.functions import may_hold_graphs, may_lack_types
+from ...model.functions import may_lack_types
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
 from ..handover import values_not_passing
@@ -96,8 +96,6 @@ def wrong_results(model: Model, provider: str) -> dict[int, str]:
     reasons = {}
     if "Gather" in model.op_types and _may_hold_strings(model):
         reasons.update(dict.fromkeys(_gathered_strings(model), _FIRST_STRING))
-    if "Bernoulli" in model.op_types and not _draws_as_specified():
-        reasons.update(dict.fromkeys((node.index for node in _nodes_of(model, "Bernoulli")), _INVERTED))
     if provider == _CUDA_PROVIDER and "LayerNormalization" in model.op_types:
         reasons.update(dict.fromkeys(_with_broadcast_scale(model), _BEYOND))
     reasons.update(_wrong_inside(model))
@@ -105,12 +103,16 @@ def wrong_results(model: Model, provider: str) -> dict[int, str]:
 
 
 def _wrong_inside(model: Model) -> dict[int, str]:
-    """Node -> reason, for the nodes that hold or call a graph, at any depth, some of whose results onnxruntime does not
-    write or draws wrongly."""
-    candidates = np.flatnonzero(may_hold_graphs(model)).tolist()
+    """Node -> reason, for nodes that `_wrong_inner` names, and those that hold or call a graph with such a node, at any
+    depth."""
     library = FunctionLibrary(model.file)
+    suspects = [
+        kind
+        for kind, name in enumerate(model.op_types)
+        if name in ("Bernoulli", "SequenceMap", *BODY_ATTRIBUTES) or tuple(name.split("::")) in library.names
+    ]
     reasons = {}
-    for node in candidates:
+    for node in np.flatnonzero(np.isin(model.op_type_of, suspects)).tolist():
         seen: set[FunctionKey] = set()
         pending = [[model.nodes[node].proto()]]
         while pending and node not in reasons:
@@ -127,15 +129,17 @@ def _wrong_inside(model: Model) -> dict[int, str]:
 
 
 def _wrong_inner(node: onnx.NodeProto) -> str:
-    """Why onnxruntime 1.32 computes a node of a graph wrongly: Bernoulli, or an If, Loop or Scan because of what its
-    graphs return. Empty if it does not.
+    """Why onnxruntime 1.32 computes a node wrongly: Bernoulli, or an If, Loop or Scan because of what its graphs
+    return. Empty if it does not.
 
     A Scan's results of the last iteration are memory that the body writes. The body does not write a value that it
     returns as it is, or the second place of a value that it returns twice. The same holds for the branches of an If. A
     Loop copies results, but it counts in place, so each of its results that is the iteration number is the last one."""
-    if node.op_type == "Bernoulli" and not plain_domain(node.domain) and not _draws_as_specified():
+    if plain_domain(node.domain):
+        return ""
+    if node.op_type == "Bernoulli" and not _draws_as_specified():
         return _INVERTED
-    if plain_domain(node.domain) or node.op_type not in BODY_ATTRIBUTES:
+    if node.op_type not in BODY_ATTRIBUTES:
         return ""
     for attribute in node.attribute:
         if attribute.name not in BODY_ATTRIBUTES[node.op_type]:
