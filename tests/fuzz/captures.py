@@ -248,7 +248,7 @@ class Maker:
         self.steps(inside, seen, depth + 1)
         new = seen[len(values) + len(states) + 1 :]
         made = list[Value]()
-        for _ in range(len(states) + 1):  # the last is that of the rows
+        for _ in range(len(states) + 1):  # the states, then the row
             fits = [v for v in seen if v.dims == (3,)]
             chosen = self.pick(fits[-2:] if self.chance(0.6) else fits)
             made.append(self.result(inside, chosen, depth + 1, is_new=chosen in new and chosen not in made))

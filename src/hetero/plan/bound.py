@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -101,8 +102,8 @@ class BoundPlan(PlanRecord):
         nodes = np.argsort(partition.subgraph_of, kind="stable").tolist()
         ordered = tuple(map(keys.__getitem__, nodes))
         ends = np.cumsum(np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs)).tolist()
-        rows = zip(partition.device_of.tolist(), [0, *ends], ends, strict=False)
-        return tuple(PlannedSubgraph(self.devices[device], ordered[begin:end]) for device, begin, end in rows)
+        rows = zip(partition.device_of.tolist(), itertools.pairwise([0, *ends]), strict=True)
+        return tuple(PlannedSubgraph(self.devices[device], ordered[begin:end]) for device, (begin, end) in rows)
 
     @functools.cached_property
     @memory_errors()

@@ -439,12 +439,9 @@ def examine(
         elif "::" in model.op_types[op] and isinstance(custom := expand(model, index, types), Operator):
             entry, reason = custom, None  # a custom operator replaces a kernel of the same domain and name
         else:
-            reason = (
-                _count_trouble(model.op_types[op], inputs, len(outputs))
-                or _attribute_trouble(model.op_types[op], entry, attributes)
-                or _input_trouble(model, entry, inputs, types)
-                or (entry.check(model, view) if entry.check is not None else None)
-            )
+            reason = _unfit(model, index, entry, attributes, inputs, types)
+            if reason is None and entry.check is not None:
+                reason = entry.check(model, view)
             if reason is None and entry.nested is not None:
                 nested = entry.nested(model, index, types, expand)
                 reason = nested if isinstance(nested, str) else None
@@ -554,11 +551,7 @@ def _hosted(
     for entry in HOSTED.get(op_type, ()):
         if not entry.since <= opset <= entry.until:
             continue
-        trouble = (
-            _count_trouble(op_type, inputs, len(model.node_outputs[index]))
-            or _attribute_trouble(op_type, entry, attributes)
-            or _input_trouble(model, entry, inputs, types)
-        )
+        trouble = _unfit(model, index, entry, attributes, inputs, types)
         if trouble is not None and has_kernel:
             continue
         if trouble is None and entry.check is not None:
@@ -616,7 +609,7 @@ def _kind_trouble(op_type: str, entry: Operator, inputs: Sequence[int], types: T
 
 _NUM_OUTPUTS = {
     **dict.fromkeys(("If", "Loop", "Scan", "Split", "SequenceMap"), 1 << 31),
-    **dict.fromkeys(("BatchNormalization",), 5),
+    "BatchNormalization": 5,
     **dict.fromkeys(("Attention", "Unique"), 4),
     **dict.fromkeys(("DynamicQuantizeLinear", "LSTM", "LayerNormalization"), 3),
     **dict.fromkeys(("CausalConvWithState", "Dropout", "GRU", "LinearAttention", "MaxPool", "RNN"), 2),
@@ -630,7 +623,6 @@ _NUM_OUTPUTS = {
 }
 """The most outputs that an operator has, if it may have several."""
 
-
 _NUM_REQUIRED = {
     **dict.fromkeys(("Loop", "Optional", "OptionalHasElement", "Scan"), 0),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "ai.onnx.ml::ArrayFeatureExtractor"), 2),
@@ -638,14 +630,26 @@ _NUM_REQUIRED = {
 """How many of the first inputs a node must name, if it is not 1 (or 0, if the node has no inputs)."""
 
 
+def _unfit(
+    model: Model, index: int, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], types: Types
+) -> str | None:
+    """Why the node does not fit the operator, apart from `Operator.check`."""
+    op_type = model.op_types[model.op_type_of[index]]
+    return (
+        _count_trouble(op_type, inputs, len(model.node_outputs[index]))
+        or _attribute_trouble(op_type, entry, attributes)
+        or _input_trouble(model, entry, inputs, types)
+    )
+
+
 def _count_trouble(op_type: str, inputs: Sequence[int], num_outputs: int) -> str | None:
     """Required inputs that are left out, and more outputs than the operator has."""
     for position, value in enumerate(inputs[: _NUM_REQUIRED.get(op_type, 1)]):
         if value < 0:
             return Contradiction(f"{op_type} without its input {position}")
-    expected = 1 if num_outputs < 2 else _NUM_OUTPUTS.get(op_type, 1)
-    if num_outputs > expected:
-        return Contradiction(f"{op_type} with {num_outputs} outputs; expected at most {expected}")
+    most = _NUM_OUTPUTS.get(op_type, 1)
+    if num_outputs > most:
+        return Contradiction(f"{op_type} with {num_outputs} outputs; expected at most {most}")
     return None
 
 

@@ -25,19 +25,19 @@ __all__ = ["originals", "read", "refusals", "wrong_results"]
 
 _FIRST_WITHOUT_AXES, _FIRST_WITH_AXES_AS_INPUT = 13, 18  # opsets; see `_converts_otherwise`
 _WITH_EMPTY_LISTS = ("Concat", "ConstantOfShape", "Reshape", "Resize", "Squeeze")
-_REMOVED = {"Add", "And", "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Div", "Dropout", "Einsum", "Expand"}
-_REMOVED |= {"Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Max", "Mean", "Min", "Mul", "Or", "Pad"}
-_REMOVED |= {"Pow", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"}
-_REMOVED |= {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose"}
-_REMOVED |= {"Unsqueeze", "Upsample", "Where", "Xor"}
-"""Operators whose result may be an operand as it is, so that OpenVINO may remove the node."""
+_WITH_PARAMETERS = frozenset((
+    *("CastLike", "Clip", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "ReduceL1", "ReduceL2", "ReduceMax"),
+    *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Resize", "Slice", "Split", "Squeeze", "Tile"),
+    *("Unsqueeze", "Upsample"),
+))  # fmt: skip
+"""Operators whose result may be their first operand as it is, so that OpenVINO may remove the node. It may find that
+the others have no effect even if they are not constants of the model."""
 
-_WITH_PARAMETERS = {"CastLike", "Clip", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Resize"}
-_WITH_PARAMETERS |= {"Slice", "Split", "Squeeze", "Tile", "Unsqueeze", "Upsample"} | {
-    name for name in _REMOVED if name.startswith("Reduce")
-}
-"""Those of them whose first operand alone may be the result. OpenVINO may find that the others have no effect even if
-they are not constants of the model."""
+_REMOVED = _WITH_PARAMETERS | frozenset((
+    *("Add", "And", "Cast", "Concat", "DepthToSpace", "Div", "Dropout", "Einsum", "Flatten", "Identity", "Max", "Mean"),
+    *("Min", "Mul", "Or", "Pow", "SpaceToDepth", "Sub", "Sum", "Transpose", "Where", "Xor"),
+))  # fmt: skip
+"""Those, and operators whose result may be any of their operands."""
 
 _MAX_IN_MEMORY = 1 << 30  # in B; larger models are read from a file
 

@@ -348,12 +348,12 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     rank = len(kind.shape)
     if factors.shape is not None and len(factors.shape) != rank:
         return Contradiction(f"GatherBlockQuantized with scales of shape {list(factors.shape)} for data of rank {rank}")
-    for name, default in (("gather_axis", 0), ("quantize_axis", 1)):
-        axis = attributes.get(name, default)
-        if not -rank <= axis < rank:
-            return Contradiction(f"GatherBlockQuantized with {name} = {axis} of data of rank {rank}")
-    if attributes.get("gather_axis", 0) not in (0, -rank):
-        return f"GatherBlockQuantized with gather_axis = {attributes['gather_axis']}; kernels support 0"
+    rows_axis, axis = attributes.get("gather_axis", 0), attributes.get("quantize_axis", 1)
+    for name, number in (("gather_axis", rows_axis), ("quantize_axis", axis)):
+        if not -rank <= number < rank:
+            return Contradiction(f"GatherBlockQuantized with {name} = {number} of data of rank {rank}")
+    if rows_axis not in (0, -rank):
+        return f"GatherBlockQuantized with gather_axis = {rows_axis}; kernels support 0"
     if axis not in (rank - 1, -1):
         return f"GatherBlockQuantized with quantize_axis = {axis}; kernels support the last axis"
     *rows, width = (int(size) for size in kind.shape)  # type: ignore[arg-type]

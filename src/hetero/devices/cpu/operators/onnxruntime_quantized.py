@@ -19,7 +19,7 @@ from ..qdq.schemes import table
 from ..registry import F32, Contradiction, Node, contradicting
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
-from .fitting import axis_trouble, known_shape, product_trouble, window_trouble
+from .fitting import axis_trouble, known_shape, product_trouble, shapes_trouble, window_trouble
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
 from .onnxruntime import (
@@ -524,22 +524,13 @@ def _lstm_trouble(model: Model, view: NodeView) -> str | None:
             return f"DynamicQuantizeLSTM with {name} of shape {list(value.shape)}; expected {shapes}"
     if view.attributes.get("hidden_size", hidden) != hidden:
         return f"DynamicQuantizeLSTM with hidden_size = {view.attributes['hidden_size']}; R has shape {list(r.shape)}"
-    x = known_shape(model, view, 0)
-    if x is not None and (len(x) != 3 or (isinstance(x[2], int) and x[2] != w.shape[1])):
-        return f"DynamicQuantizeLSTM with X of shape {list(x)}; expected rank 3 and {w.shape[1]} columns"
-    batch = None if x is None else x[1]
-    for name, position, sizes in (
-        ("sequence_lens", 4, [batch]),
-        ("initial_h", 5, [directions, batch, hidden]),
-        ("initial_c", 6, [directions, batch, hidden]),
-    ):
-        found = known_shape(model, view, position)
-        if found is not None and (
-            len(found) != len(sizes)
-            or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(found, sizes, strict=True))
-        ):
-            return f"DynamicQuantizeLSTM with {name} of shape {list(found)}; expected {sizes}"
-    return None
+    return shapes_trouble(
+        *(model, view, {}),
+        X=(0, (None, "batch", w.shape[1])),
+        sequence_lens=(4, ("batch",)),
+        initial_h=(5, (directions, "batch", hidden)),
+        initial_c=(6, (directions, "batch", hidden)),
+    )
 
 
 @_contrib(

@@ -55,24 +55,16 @@ def _rows_of(context: Context, what: str, value: Value, shape: tuple[int, ...]) 
 
 @contradicting
 def _rotary_refusal(model: Model, view: NodeView) -> str | None:
-    x, cosines, sines = (known_shape(model, view, position) for position in (0, 2, 3))
-    heads = view.attributes.get("num_heads", 0)
+    x, positions, heads = known_shape(model, view, 0), known_shape(model, view, 1), view.attributes.get("num_heads", 0)
     if x is not None and len(x) not in (3, 4):
         return f"RotaryEmbedding of an input of shape {list(x)}; expected rank 3 or 4"
-    for name, shape in (("cos_cache", cosines), ("sin_cache", sines)):
-        if shape is not None and len(shape) != 2:
-            return f"RotaryEmbedding with {name} of shape {list(shape)}; expected rank 2"
-    pairs = zip(cosines or (), sines or (), strict=False)  # of sizes, some of which are names
-    if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
-        return f"RotaryEmbedding with cos_cache {list(cosines or ())} and sin_cache {list(sines or ())} of other sizes"
-    trouble = heads_trouble(model, view, 0, heads) if heads else None
-    positions = known_shape(model, view, 1)
+    # One position, or a vector whose size is not known, is the first of all.
     is_one = positions is not None and len(positions) == 1 and (positions[0] == 1 or not isinstance(positions[0], int))
-    if trouble or is_one:  # one position, or a vector whose size is not known
-        return trouble
-    axes = ("batch", "length", None) if x is None or len(x) == 3 else ("batch", None, "length", None)
-    return shapes_trouble(
-        model, view, {}, **({} if x is None else {"x": (0, axes)}), position_ids=(1, ("batch", "length"))
+    axes = ("batch", None, "length", None) if x is not None and len(x) == 4 else ("batch", "length", None)
+    return (
+        shapes_trouble(model, view, {}, cos_cache=(2, ("angles", "half")), sin_cache=(3, ("angles", "half")))
+        or (heads_trouble(model, view, 0, heads) if heads else None)
+        or (None if is_one else shapes_trouble(model, view, {}, x=(0, axes), position_ids=(1, ("batch", "length"))))
     )
 
 
