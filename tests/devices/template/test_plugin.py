@@ -806,6 +806,11 @@ CONTRADICTIONS |= {
         {"epsilon": -1.0},
         "epsilon = -1.0",
     ),
+    "skip": (
+        ("com.microsoft", "SkipLayerNormalization", {"x": ROWS, "skip": ROWS[:2], "g": ROWS[0]}),
+        {},
+        "shapes that do not broadcast: [3, 4], [2, 4]",
+    ),
     "gamma": (
         ("com.microsoft", "SkipLayerNormalization", {"x": ROWS, "skip": ROWS, "g": ROWS[0, :3]}),
         {},
@@ -883,6 +888,61 @@ CONTRADICTIONS |= {
         ),
         {},
         "segment_ids of shape [1, 3]; expected [2, 3]",
+    ),
+    "mask of embeddings": (
+        (
+            "com.microsoft",
+            "EmbedLayerNormalization",
+            {"x": MASK, "g": None, "w": ROWS, "p": ROWS, "s": None, "gamma": ROWS[0], "beta": ROWS[0], "m": MASK[:1]},
+        ),
+        {},
+        "mask of shape [1, 3]; expected [2, 3]",
+    ),
+    "sum of other shapes": (
+        (
+            "com.microsoft",
+            "QLinearAdd",
+            {"x": BYTES, "xs": ONE, "xz": None, "b": BYTES[:2], "bs": ONE, "bz": None, "ys": ONE},
+        ),
+        {},
+        "shapes that do not broadcast: [3, 4], [2, 4]",
+    ),
+    "choice of other shapes": (
+        (
+            "com.microsoft",
+            "QLinearWhere",
+            {
+                "x": BYTES > 1,
+                "a": BYTES,
+                "as": ONE,
+                "az": ZERO,
+                "b": BYTES[:, :3],
+                "bs": ONE,
+                "bz": ZERO,
+                "ys": ONE,
+                "yz": ZERO,
+            },
+        ),
+        {},
+        "shapes that do not broadcast: [3, 4], [3, 4], [3, 3]",
+    ),
+    "parts of other shapes": (
+        (
+            "com.microsoft",
+            "QLinearConcat",
+            {"ys": ONE, "yz": ZERO, "x": BYTES, "xs": ONE, "xz": ZERO, "b": BYTES[:, :3], "bs": ONE, "bz": ZERO},
+        ),
+        {"axis": 0},
+        "along axis 0 of shapes [3, 4], [3, 3]",
+    ),
+    "parts of other ranks": (
+        (
+            "com.microsoft",
+            "QLinearConcat",
+            {"ys": ONE, "yz": ZERO, "x": BYTES, "xs": ONE, "xz": ZERO, "b": BYTES[None], "bs": ONE, "bz": ZERO},
+        ),
+        {"axis": 0},
+        "along axis 0 of shapes [3, 4], [1, 3, 4]",
     ),
     "no heads": (("com.microsoft", "MultiHeadAttention", {"x": ROWS[None]}), {"num_heads": 0}, "num_heads = 0"),
     "bias of heads": (
@@ -970,6 +1030,42 @@ def test_contradictions_are_refused_when_compiling(name: str, device: str) -> No
     with pytest.raises(UnsupportedModel, match="'node'") as caught:
         hetero.compile(contradictory(node, attributes), device)
     assert reason in caught.value.unsupported["node"]["TEMPLATE"]
+
+
+@pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])
+@pytest.mark.parametrize(
+    ("op", "wrong"),
+    [
+        ("SkipLayerNormalization", {"skip": np.ones((2, 3, 4), np.float32)}),
+        ("SkipLayerNormalization", {"skip": np.ones((1, 4), np.float32)}),
+        ("SkipLayerNormalization", {"x": ROWS, "skip": ROWS[:1]}),
+        ("EmbedLayerNormalization", {"segments": MASK[:1]}),
+        ("EmbedLayerNormalization", {"segments": MASK[:, :1]}),
+        ("EmbedLayerNormalization", {"mask": MASK[:1]}),
+        ("EmbedLayerNormalization", {"mask": MASK[0]}),
+        ("EmbedLayerNormalization", {"mask": MASK[:, :2]}),
+    ],
+)
+def test_contradictions_of_shapes_that_are_not_known_before(op: str, wrong: dict[str, Any], device: str) -> None:
+    if op == "SkipLayerNormalization":
+        operands = {"x": ROWS[None], "skip": ROWS[None], "g": ROWS[0]}
+    else:
+        tables = {"words": ROWS, "places": ROWS, "kinds": ROWS, "gamma": ROWS[0], "beta": ROWS[0]}
+        operands = {"ids": MASK, "segments": MASK, **tables, "mask": MASK}
+    graph = helper.make_graph(
+        [helper.make_node(op, list(operands), ["y"], domain="com.microsoft")],
+        "g",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), None)
+            for name, x in operands.items()
+        ],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("com.microsoft", 1)], ir_version=10)
+    compiled = hetero.compile(model, device)
+    compiled(operands)
+    with pytest.raises(InferenceError, match="fit|broadcast"):
+        compiled(operands | wrong)
 
 
 @pytest.mark.parametrize("device", ["TEMPLATE", "CPU"])

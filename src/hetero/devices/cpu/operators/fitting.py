@@ -13,14 +13,18 @@ from .... import _kernels
 from ..registry import contradicting, stated_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ....model.model import Model, NodeView
 
 __all__ = [
     "axis_trouble",
+    "broadcast_trouble",
     "count_trouble",
     "embedding_trouble",
     "epsilon_trouble",
     "heads_trouble",
+    "joining_trouble",
     "known_shape",
     "product_trouble",
     "shapes_trouble",
@@ -64,6 +68,28 @@ def axis_trouble(model: Model, view: NodeView, axis: int, *positions: int, last:
         shape = known_shape(model, view, position)
         if shape is not None and not -len(shape) <= axis < len(shape) + last:
             return f"{view.op_type} with axis = {axis} of an input of rank {len(shape)}"
+    return None
+
+
+@contradicting
+def broadcast_trouble(model: Model, view: NodeView, *positions: int) -> str | None:
+    """Operands that cannot be broadcast to one shape."""
+    shapes = [shape for shape in (known_shape(model, view, position) for position in positions) if shape is not None]
+    for axis in range(-max(map(len, shapes), default=0), 0):
+        if len({_size(shape, axis) for shape in shapes} - {None, 1}) > 1:
+            return f"{view.op_type} of shapes that do not broadcast: {', '.join(str(list(shape)) for shape in shapes)}"
+    return None
+
+
+@contradicting
+def joining_trouble(model: Model, view: NodeView, axis: int, positions: Iterable[int]) -> str | None:
+    """Operands that cannot be joined along ``axis``."""
+    shapes = [shape for shape in (known_shape(model, view, position) for position in positions) if shape is not None]
+    ranks = {len(shape) for shape in shapes}
+    for other in range(min(ranks, default=0)):
+        sizes = {_size(shape, other) for shape in shapes} - {None}
+        if len(ranks) > 1 or (len(sizes) > 1 and other not in (axis, axis + len(shapes[0]))):
+            return f"{view.op_type} along axis {axis} of shapes {', '.join(str(list(shape)) for shape in shapes)}"
     return None
 
 
@@ -233,5 +259,8 @@ def embedding_trouble(model: Model, view: NodeView) -> str | None:
             return f"{view.op_type} with {name} of shape {list(shape)}; expected 1 row or more"
         width = size if width is None else width
     return vectors_trouble(model, view, None, width=width, gamma=5, beta=6) or shapes_trouble(
-        *(model, view, {}), input_ids=(0, ("batch", "positions")), segment_ids=(1, ("batch", "positions"))
+        *(model, view, {}),
+        input_ids=(0, ("batch", "positions")),
+        segment_ids=(1, ("batch", "positions")),
+        mask=(7, ("batch", "positions")),
     )

@@ -21,6 +21,7 @@ from .convolution import _conv
 from .elementwise import _UNARY, _optional, _required, binary, broadcast, cast, unary, unary_code
 from .fitting import (
     axis_trouble,
+    broadcast_trouble,
     embedding_trouble,
     epsilon_trouble,
     heads_trouble,
@@ -296,7 +297,7 @@ def _added(context: Context, x: Value, skip: Value, bias: Value | None) -> Value
 
 def _skip_refusal(model: Model, view: NodeView) -> str | None:
     vectors = {"gamma": 2, "bias": 3} if "Simplified" in view.op_type else {"gamma": 2, "beta": 3, "bias": 4}
-    return epsilon_trouble(view) or vectors_trouble(model, view, 0, **vectors)
+    return epsilon_trouble(view) or vectors_trouble(model, view, 0, **vectors) or broadcast_trouble(model, view, 0, 1)
 
 
 _STATISTICS = {1: "its mean as an output", 2: "its inv_std_var as an output"}

@@ -19,7 +19,15 @@ from ..qdq.schemes import table
 from ..registry import F32, Contradiction, Node, contradicting
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast, unary, unary_code
-from .fitting import axis_trouble, known_shape, product_trouble, shapes_trouble, window_trouble
+from .fitting import (
+    axis_trouble,
+    broadcast_trouble,
+    joining_trouble,
+    known_shape,
+    product_trouble,
+    shapes_trouble,
+    window_trouble,
+)
 from .movement import axis_of, lines_of, transposed
 from .network import WINDOW, _pool, reduced
 from .onnxruntime import (
@@ -78,11 +86,19 @@ _UNARY_TYPES = (_BYTES, F32, _BYTES, F32, _BYTES)
 _unary_parameters = parameter_refusal(Quantized("X", 0, 1, 2), Quantized("Y", 0, 3, 4), infinite=True)
 
 
+_binary_parameters = parameter_refusal(
+    Quantized("A", 0, 1, 2), Quantized("B", 3, 4, 5), Quantized("C", 0, 6, 7), infinite=True
+)
+_where_parameters = parameter_refusal(
+    Quantized("x", 1, 2, 3), Quantized("y", 4, 5, 6), Quantized("z", 1, 7, 8), infinite=True
+)
+
+
 @_contrib(
     "QLinearAdd", "QLinearMul",
     dtypes=(_BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES),
     required=(0, 1, 3, 4, 6),
-    check=parameter_refusal(Quantized("A", 0, 1, 2), Quantized("B", 3, 4, 5), Quantized("C", 0, 6, 7), infinite=True),
+    check=lambda model, view: broadcast_trouble(model, view, 0, 3) or _binary_parameters(model, view),
 )  # fmt: skip
 def _binary(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     a, b = _required(inputs[0]), _required(inputs[3])
@@ -205,8 +221,9 @@ def _concat_refusal(model: Model, view: ExaminedNode) -> str | None:
         dtype, kind = view.type_of_input(position), (position - 2) % 3
         if dtype is not None and (dtype == "float32") != (kind == 1 if position >= 2 else position == 0):
             return f"QLinearConcat whose input {position} is {dtype}"
-    parts = [Quantized(f"input {at}", at, at + 1, at + 2) for at in range(2, count, 3)]
-    trouble = axis_trouble(model, view, view.attributes["axis"], *range(2, count, 3))
+    axis, tensors = view.attributes["axis"], range(2, count, 3)
+    parts = [Quantized(f"input {at}", at, at + 1, at + 2) for at in tensors]
+    trouble = axis_trouble(model, view, axis, *tensors) or joining_trouble(model, view, axis, tensors)
     return trouble or parameter_refusal(Quantized("Y", 2, 0, 1), *parts, infinite=True)(model, view)
 
 
@@ -234,7 +251,7 @@ def _concat(context: Context, node: Node, inputs: Sequence[Value | None]) -> lis
     "QLinearWhere",
     dtypes=(("bool",), _BYTES, F32, _BYTES, _BYTES, F32, _BYTES, F32, _BYTES),
     required=range(9),
-    check=parameter_refusal(Quantized("x", 1, 2, 3), Quantized("y", 4, 5, 6), Quantized("z", 1, 7, 8), infinite=True),
+    check=lambda model, view: broadcast_trouble(model, view, 0, 1, 4) or _where_parameters(model, view),
     result=1,
 )
 def _where(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:

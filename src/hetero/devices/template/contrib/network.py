@@ -197,7 +197,8 @@ def _normalized(x: Array, scale: Array, shift: Array | None, epsilon: float, *, 
 
 
 def _skipped(x: Array, skip: Array, bias: Array | None) -> Array:
-    if skip.shape[-2:] != x.shape[-2:] or skip.ndim > x.ndim:
+    fits = skip.shape == x.shape or (x.ndim == 3 and skip.shape in (x.shape[1:], (1, *x.shape[1:])))
+    if x.ndim not in (2, 3) or not fits:
         raise ValueError(f"a skip of shape {list(skip.shape)} does not fit {list(x.shape)}")
     _fits_columns("bias", bias, x)
     return _wide(x) + skip + (0 if bias is None else bias)
@@ -253,6 +254,13 @@ def embed_layer_normalization(
 ) -> tuple[Array, ...]:
     if positions is None:
         positions = np.arange(ids.shape[1])[None]
+    for name, given, batches in (
+        ("segment_ids", segments, {len(ids)}),
+        ("mask", mask, {len(ids)}),
+        ("position_ids", positions, {1, len(ids)}),
+    ):
+        if given is not None and (given.ndim != 2 or len(given) not in batches or given.shape[1:] != ids.shape[1:]):
+            raise ValueError(f"{name} of shape {list(given.shape)} does not fit input_ids of shape {list(ids.shape)}")
     rows = [(words, ids, "input_ids"), (places, positions, "position_ids")]
     if segment_table is not None and segments is not None:
         rows.append((segment_table, segments, "segment_ids"))
