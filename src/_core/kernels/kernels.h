@@ -98,6 +98,7 @@
     X(layer_norm) \
     X(lrn) \
     X(lookup) \
+    X(split_bytes) \
     X(one_hot) \
     X(tree_ensemble) \
     X(custom) \

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import hetero
+from hetero.devices.cpu.qdq import products
 
 Array = np.ndarray[Any, Any]
 
@@ -101,13 +102,13 @@ def exact(net: Net, product: str, scale: Any, zero: int, dtype: Any) -> Array:
     return rounded(sums, 1 / np.float64(np.float32(scale)), zero, dtype)
 
 
-def near(found: Array, expected: Array) -> None:
+def near(found: Array, expected: Array, one_in: int = 1000) -> None:
     """At most one apart, and that rarely."""
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     apart = np.abs(found.astype(np.int64) - expected)
     assert apart.max(initial=0) <= 1
-    assert np.count_nonzero(apart) <= max(1, apart.size // 1000)
+    assert np.count_nonzero(apart) <= max(1, apart.size // one_in)
 
 
 TYPES = [("uint8", "int8", "uint8"), ("int8", "int8", "int8"), ("uint8", "uint8", "uint8"), ("int8", "uint8", "uint8")]
@@ -206,6 +207,135 @@ def test_limits_after_a_product(activation: str, zero: int) -> None:
     lowest, highest = np.clip(np.rint(np.array([low, high]) / 0.2) + zero, 0, 255)
     expected = np.clip(exact(net, product, 0.2, zero, "uint8"), lowest, highest).astype(np.uint8)
     near(found, expected)
+
+
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Receives whether each product that could run as sums of high and low bytes does so."""
+    found: list[bool] = []
+    by_halves = products.Product._by_halves
+
+    def recorded(product: products.Product, *args: Any) -> Any:
+        made = by_halves(product, *args)
+        found.append(made is not None)
+        return made
+
+    monkeypatch.setattr(products.Product, "_by_halves", recorded)
+    return found
+
+
+@pytest.mark.parametrize("left", ["int16", "uint16"])
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+@pytest.mark.parametrize("per_output", [False, True])
+@pytest.mark.parametrize("op", ["MatMul", "MatMul of batches", "MatMul of a vector", "Gemm", "transposed", "Conv",
+                                "grouped Conv", "Conv of a line"])  # fmt: skip
+def test_activations_of_16_bits(op: str, per_output: bool, left: str, right: str, halves: list[bool]) -> None:
+    rng = np.random.default_rng(len(op))
+    net = Net()
+    outputs = 96
+    scale = rng.uniform(0.01, 0.02, outputs).astype(np.float32) if per_output else np.float32(0.013)
+    zero = integers(rng, right, *np.shape(scale))
+    if "Conv" in op:
+        groups, spatial = 2 if "grouped" in op else 1, (9,) if "line" in op else (6, 7)
+        x = integers(rng, left, 2, 80, *spatial)
+        w, axis = integers(rng, right, outputs, 80 // groups, *(5 if "line" in op else 3,) * len(spatial)), 0
+        attributes: dict[str, Any] = {"group": groups, "pads": [1] * (2 * len(spatial))}
+    else:
+        x = integers(rng, left, *{"MatMul of batches": (2, 3, 5), "MatMul of a vector": ()}.get(op, (5,)), 400)
+        w, axis, attributes = integers(rng, right, 400, outputs), -1, {}
+        if op == "transposed":
+            x, w, axis, attributes = x.T.copy(), w.T.copy(), 0, {"transA": 1, "transB": 1}
+    x_zero, y_zero = integers(rng, left), integers(rng, left)
+    operands = [net.dequantized(net.given(x), 1e-3, x_zero), net.dequantized(w, scale, zero, axis)]
+    kind = next((each for each in ("Conv", "MatMul") if each in op), "Gemm")
+    product = net(kind, *operands, **attributes)
+    step = 0.02 if right == "int8" else 0.05
+    (found,), _ = run(net, net("QuantizeLinear", product, np.float32(step), y_zero), threads=2)
+    assert halves == [True]
+    near(found, exact(net, product, step, int(y_zero), left), one_in=20)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 255, 256, 32767, 32768, 65535])
+@pytest.mark.parametrize("left", ["int16", "uint16"])
+def test_zero_points_of_16_bits(left: str, zero: int, halves: list[bool]) -> None:
+    """Without a QuantizeLinear, the result is that of exact sums, rounded a few times."""
+    rng = np.random.default_rng(zero)
+    net = Net()
+    lowest = np.iinfo(left).min
+    x, w = integers(rng, left, 7, 400), integers(rng, "int8", 400, 96)
+    x[0], x[1], x[2] = lowest, lowest + zero, np.iinfo(left).max
+    operand = net.dequantized(net.given(x), 0.5, np.array(lowest + zero, left))
+    (found,), _ = run(net, net("MatMul", operand, net.dequantized(w, 0.25, np.int8(0))))
+    assert halves == [True]
+    wide = x.astype(np.int64) - (lowest + zero)
+    size = np.abs(wide) @ np.abs(w.astype(np.int64))
+    assert (np.abs(found - 0.125 * (wide @ w.astype(np.int64))) <= 3 * 2.0**-24 * 0.125 * size).all()
+    assert not found[1].any()
+
+
+@pytest.mark.parametrize("bias", ["integers", "floats", "a row", "another scale", "a zero point"])
+@pytest.mark.parametrize("activation", ["", "Relu", "Clip"])
+def test_what_follows_a_product_of_16_bits(bias: str, activation: str, halves: list[bool]) -> None:
+    rng = np.random.default_rng(17)
+    net = Net()
+    x, w = integers(rng, "uint16", 9, 400), integers(rng, "int8", 400, 96)
+    operands = [net.dequantized(net.given(x), 1e-3, np.uint16(30_000)), net.dequantized(w, 0.01, np.int8(0))]
+    floats = rng.normal(0, 50, 96).astype(np.float32)
+    if bias in ("floats", "a row"):
+        operands.append(net.constant(floats if bias == "floats" else floats[None]))
+        added = floats.astype(np.float64)
+    else:
+        scale, zero = 0.7 if bias == "another scale" else 1e-5, 5 if bias == "a zero point" else 0
+        numbers = np.rint(floats / scale).astype(np.int32)
+        operands.append(net.dequantized(numbers, scale, np.int32(zero)))
+        added = (numbers - zero) * np.float64(np.float32(scale))
+    made = net("Gemm", *operands)
+    low, high = {"": (-np.inf, np.inf), "Relu": (0, np.inf), "Clip": (-100, 150)}[activation]
+    if activation:
+        made = net(activation, made, *([np.float32(low), np.float32(high)] if activation == "Clip" else []))
+    (found,), _ = run(net, net("QuantizeLinear", made, np.float32(0.02), np.uint16(33_000)))
+    assert halves == [True]
+    sums = (x.astype(np.int64) - 30_000) @ w.astype(np.int64) * (np.float64(np.float32(1e-3)) * np.float32(0.01))
+    near(
+        found, rounded(np.clip(sums + added, low, high), 1 / np.float64(np.float32(0.02)), 33_000, np.uint16), one_in=20
+    )
+
+
+@pytest.mark.parametrize("change", ["few weights", "a variable", "16 bits", "overflow", "subnormal", "tiny"])
+def test_near_misses_of_16_bits(change: str, halves: list[bool]) -> None:
+    """The float32 nodes run: the results have their bits."""
+    rng = np.random.default_rng(19)
+    net = Net()
+    depth, columns = {"few weights": (400, 64), "overflow": (66_400, 1)}.get(change, (400, 96))
+    x = np.full((3, depth), 65_535, np.uint16) if change == "overflow" else integers(rng, "uint16", 3, depth)
+    w = integers(rng, "int16" if change == "16 bits" else "uint8", depth, columns)
+    left, right = {"subnormal": (2.0**-64, 2.0**-64), "tiny": (2.0**-70, 1.0)}.get(change, (0.04, 0.02))
+    operand = net.given(w) if change == "a variable" else w
+    made = net(
+        "MatMul",
+        net.dequantized(net.given(x), left, np.uint16(0)),
+        net.dequantized(operand, right, np.array(0, w.dtype)),
+    )
+    for found, expected in zip(run(net, made)[0], run(net, made, transform=False)[0], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert not any(halves)
+
+
+def test_sizes_of_16_bits_that_change(halves: list[bool]) -> None:
+    rng = np.random.default_rng(29)
+    net = Net()
+    w = integers(rng, "int8", 400, 96)
+    product = net("MatMul", net.dequantized(net.given(integers(rng, "int16", 4, 400)), 0.5, np.int16(-300)),
+                  net.dequantized(w, 0.25, np.int8(0)))  # fmt: skip
+    model = net.model(net("QuantizeLinear", product, np.float32(4096), np.int16(7)))
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    compiled = hetero.compile(model, "CPU")
+    for rows in (4, 1, 0, 9, 4, 130):
+        x = integers(rng, "int16", rows, 400)
+        (found,) = compiled({"x0": x}).values()
+        sums = (x.astype(np.int64) + 300) @ w.astype(np.int64)
+        near(np.array(found), rounded(sums, 0.125 / 4096, 7, np.int16), one_in=20)
+    assert all(halves)
 
 
 def near_misses() -> dict[str, Any]:

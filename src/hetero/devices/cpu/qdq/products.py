@@ -4,16 +4,22 @@ Contract: the sums are exact int32, and the result is round(sum * (x_scale * w_s
 (`requantize.h`). A bias of integers is part of the sum; a bias of floats, divided by y_scale, is added before rounding.
 The float32 nodes round each operand, product and sum, so a result near the midpoint of two integers can differ by one.
 
+A left operand of 16 bits is 256 * high + low. The sums of each are exact int32; they are scaled to float32 and added,
+and the nodes up to QuantizeLinear follow in float32. The error is at most that of float32 sums. The weights keep their
+8 bits, where float32 weights would take four times the memory.
+
 Conditions, those on types and shapes checked when the node is lowered:
 
 - Both operands are int8 or uint8, or the right one constant int4 or uint4, and come from DequantizeLinear. The left
   one (the image) has one scale. The right one (the weights) has one scale, or one per column or output channel, and no
-  blocks.
-- The only reader of the result is a QuantizeLinear with one scale, to int8 or uint8, and the result is no output of the
-  model. Between the two may be Relu, or Clip with constant bounds: a table limits the integers. It changes nothing if
-  the tool chose the range of the type accordingly. A MatMul needs no QuantizeLinear: its sums are scaled to float32.
+  blocks. If the left one is int16 or uint16, the right one is a constant of at least `_MIN_WEIGHTS` elements.
+- The only reader of the result is a QuantizeLinear with one scale, to int8 or uint8 (or any type, if the left operand
+  has 16 bits), and the result is no output of the model. Between the two may be Relu, or Clip with constant bounds: a
+  table limits the integers. It changes nothing if the tool chose the range of the type accordingly. A MatMul needs no
+  QuantizeLinear: its sums are scaled to float32.
 - All scales are within `MIN_SCALE` and `MAX_SCALE`, and no factor of the sums is above `MAX_SCALE`: neither x_scale *
-  w_scale nor that divided by y_scale. An infinite factor would make NaN of a sum of 0.
+  w_scale nor that divided by y_scale. An infinite factor would make NaN of a sum of 0. x_scale * w_scale is a normal
+  number of float32.
 - A bias comes from DequantizeLinear of constant int32, without a zero point, with one scale or one per output. Its
   scale is the product of the other two, within a relative `_BIAS_TOLERANCE`. Or it is a constant of float32 that is
   finite, also divided by y_scale. It has one number per column or channel.
@@ -45,8 +51,14 @@ __all__ = ["Product", "may_lack_target"]
 _BIAS_TOLERANCE = 1e-6
 """Relative, on the scale of a bias: several units in the last place of float32, in which tools compute the product."""
 
-_F32 = np.dtype(np.float32)
-_INT32 = np.dtype(np.int32)
+_MIN_FACTOR = float(np.finfo(np.float32).smallest_normal)
+_MIN_WEIGHTS = 1 << 15
+"""With fewer, two results of int32 cost more time and memory than weights in float32."""
+
+_WORDS = (np.dtype(np.int16), np.dtype(np.uint16))
+_MAX_BYTE = 255
+
+_F32, _INT32, _BYTE = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint8)
 
 
 def may_lack_target(plan: NodePlan) -> bool:
@@ -74,19 +86,23 @@ class Product:
         self._limits = Transfer(self._limited) if activations else None
 
     def lower(self, context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-        made = self._integers(context, inputs)
+        operands = self._operands(context, inputs)
+        if operands is not None and operands.x.dtype in BYTES:
+            made = self._integers(context, operands)
+            if made is not None:
+                return [made if self._limits is None else looked_up(context, made, self._limits)]
+        made = None if operands is None else self._by_halves(context, operands)
         if made is None:
-            return [self._floats(context, inputs)]
-        return [made if self._limits is None else looked_up(context, made, self._limits)]
+            made = self._floats(context, inputs)
+        made = self._activated(context, made)
+        return [made if self._target is None else self._target.apply(context, made)]
 
     def _floats(self, context: Context, inputs: Sequence[Value | None]) -> Value:
         operands = [
             x if x is None or source is None else source.apply(context, x)
             for x, source in zip(inputs, self._sources, strict=True)
         ]
-        (made,) = lowered(context, self._plan, operands)
-        made = self._activated(context, made)
-        return made if self._target is None else self._target.apply(context, made)
+        return lowered(context, self._plan, operands)[0]
 
     def _activated(self, context: Context, x: Value) -> Value:
         for plan in self._activations:
@@ -104,27 +120,20 @@ class Product:
         )
         return target.apply(context, self._activated(context, numbers))
 
-    def _integers(self, context: Context, inputs: Sequence[Value | None]) -> Value | None:
-        """The product in integers; None if a condition does not hold."""
+    def _operands(self, context: Context, inputs: Sequence[Value | None]) -> _Operands | None:
+        """The operands of sums of integers; None if a condition that all of these have in common does not hold."""
         x, w = inputs[0], inputs[1]
-        bias = inputs[2] if len(inputs) > 2 else None
         left, right = self._sources[0], self._sources[1]
         assert x is not None
         assert w is not None
         assert left is not None
         assert right is not None
-        target = self._target
         if w.dtype.name in ("int4", "uint4") and w.data is not None:
             stored = w
             w = context.packed(w, "bytes", lambda: _in_bytes(context, stored))
             right = dataclasses.replace(right, zero=None if right.zero is None else _in_bytes(context, right.zero))
-        if x.dtype not in BYTES or w.dtype not in BYTES or x.size == 0 or w.size == 0:
+        if w.dtype not in BYTES or x.size == 0 or w.size == 0:
             return None
-        if self._limits is not None:
-            assert target is not None
-            made = _result_type(target)
-            if made not in BYTES:
-                return None
         kind = self._plan.node.op_type
         get = self._plan.node.get
         if kind == "Conv":
@@ -143,7 +152,6 @@ class Product:
                 return None
             outputs = w.shape[axis]
             depth = w.shape[1 - axis] if kind == "Gemm" else w.shape[-2]
-        scales = right.scales()
         if not right.is_single and (
             right.block or right.scale.rank != 1 or axis_of(right.axis, w.rank) != axis or right.scale.size != outputs
         ):
@@ -153,56 +161,112 @@ class Product:
         for operand, scheme in ((x, left), (w, right)):
             if scheme.zero is not None and scheme.zero.dtype != operand.dtype:
                 return None
-        sums = left.scales() * scales
-        if sums.max() > MAX_SCALE:
+        factors = left.scales() * right.scales()
+        if factors.max() > MAX_SCALE or factors.min() < _MIN_FACTOR:
+            return None
+        bias = inputs[2] if len(inputs) > 2 else None
+        # Only a Gemm broadcasts a bias of another shape than a vector.
+        if bias is not None and (
+            bias.size != outputs or not (bias.rank == 1 or (kind == "Gemm" and bias.shape == (1, outputs)))
+        ):
+            return None
+        return _Operands(x, w, bias, left, right, outputs, depth, factors)
+
+    def _integers(self, context: Context, o: _Operands) -> Value | None:
+        """The product of bytes in integers; None if a condition does not hold."""
+        target, bias = self._target, o.bias
+        if target is not None and _result_type(target) not in BYTES:
             return None
         requantization = None
         if target is not None:
-            made = _result_type(target)
-            if made not in BYTES or not target.is_single or not target.scales_are_moderate():
+            if not target.is_single or not target.scales_are_moderate():
                 return None
-            quotients = sums / target.scales()
+            quotients = o.factors / target.scales()
             if quotients.max() > MAX_SCALE:
                 return None
-            multiplier = quotients.astype(np.float32)
-            factors = context.constant(multiplier if multiplier.size > 1 else multiplier.reshape(()))
-            zero = context.constant(np.array(int(target.zeros()[0]), made))
-            requantization = _Requantization(factors, zero)
-        largest = depth * _largest(x.dtype, left) * _largest(w.dtype, right)
+            zero = context.constant(np.array(int(target.zeros()[0]), _result_type(target)))
+            requantization = _Requantization(_factor(context, quotients), zero)
+        largest = o.depth * _largest(o.x.dtype, o.left) * _largest(o.w.dtype, o.right)
         if bias is not None:
-            # Only a Gemm broadcasts a bias of another shape than a vector.
-            if bias.size != outputs or not (bias.rank == 1 or (kind == "Gemm" and bias.shape == (1, outputs))):
-                return None
-            if self._sources[2] is None:
+            scheme = self._sources[2]
+            if scheme is None:
                 offset = None if target is None else _offset(bias, target)
                 if offset is None:
                     return None
                 bias = context.constant(offset)
             else:
-                size = _bias_limit(bias, self._sources[2], sums)
+                size = _bias_limit(bias, scheme, o.factors)
                 if size is None:
                     return None
                 largest = largest + size
-                bias = context.reshaped(bias, (outputs,))
+                bias = context.reshaped(bias, (o.outputs,))
         if not largest < 2**31:
             return None
-        zeros = [None if s.zero is None else s.zero for s in (left, right)]
-        zeros[0] = None if zeros[0] is None else context.reshaped(zeros[0], ())
-        if right.is_single and zeros[1] is not None:
-            zeros[1] = context.reshaped(zeros[1], ())
-        if kind == "Conv":
-            return _integer_convolution(context, self._plan.node, x, w, zeros[0], zeros[1], bias, requantization)
-        if kind == "Gemm":
-            if get("transA", 0):
+        made = self._sums(context, o, o.x, _scalar(context, o.left.zero), bias, requantization)
+        if target is not None:
+            return made
+        return binary(context, "mul", cast(context, made, _F32), _factor(context, o.factors))
+
+    def _by_halves(self, context: Context, o: _Operands) -> Value | None:
+        """The product of a 16-bit x in float32, from the exact sums of its high and of its low bytes."""
+        largest = o.depth * _MAX_BYTE * _largest(o.w.dtype, o.right)
+        if o.x.dtype not in _WORDS or o.w.data is None or o.w.size < _MIN_WEIGHTS or not largest < 2**31:
+            return None
+        halves = context.call_many("split_bytes", [o.x], [(o.x.shape, _BYTE)] * 2)
+        zero = int(o.left.zeros()[0]) - np.iinfo(o.x.dtype).min
+        columns = (o.outputs, *(1,) * (o.w.rank - 2)) if self._plan.node.op_type == "Conv" else (o.outputs,)
+        numbers = []
+        for half, part, weight in zip(halves, divmod(zero, 256), (256, 1), strict=True):
+            sums = cast(context, self._sums(context, o, half, context.scalar(part, _BYTE), None, None), _F32)
+            factor = _factor(context, weight * o.factors)
+            factor = factor if factor.size == 1 else context.reshaped(factor, columns)
+            numbers.append(binary(context, "mul", sums, factor))
+        made = binary(context, "add", numbers[0], numbers[1])
+        if o.bias is None:
+            return made
+        bias = o.bias if self._sources[2] is None else self._sources[2].apply(context, o.bias)
+        return binary(context, "add", made, context.reshaped(bias, columns))
+
+    def _sums(
+        self,
+        context: Context,
+        o: _Operands,
+        x: Value,
+        x_zero: Value | None,
+        bias: Value | None,
+        requantization: _Requantization | None,
+    ) -> Value:
+        """The product of ``x`` and the weights: int32, or bytes with ``requantization``."""
+        node, w = self._plan.node, o.w
+        w_zero = _scalar(context, o.right.zero) if o.right.is_single else o.right.zero
+        if node.op_type == "Conv":
+            return _integer_convolution(context, node, x, w, x_zero, w_zero, bias, requantization)
+        if node.op_type == "Gemm":
+            if node.get("transA", 0):
                 x = transposed(context, x, (1, 0))
-            if get("transB", 0):
-                stored = w
-                w = context.packed(w, "transposed", lambda: transposed(context, stored, (1, 0)))
-        product = _integer_product(context, x, w, zeros[0], zeros[1], requantization, bias)
-        if requantization is not None:
-            return product
-        factors = context.constant(sums.astype(np.float32) if sums.size > 1 else sums.astype(np.float32).reshape(()))
-        return binary(context, "mul", cast(context, product, _F32), factors)
+            if node.get("transB", 0):
+                w = context.packed(o.w, "transposed", lambda: transposed(context, o.w, (1, 0)))
+        return _integer_product(context, x, w, x_zero, w_zero, requantization, bias)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Operands:
+    """``outputs``: columns or output channels. ``depth``: products in each sum. ``factors``: what the sums are scaled
+    by, one or one for each output."""
+
+    x: Value
+    w: Value
+    bias: Value | None
+    left: Scheme
+    right: Scheme
+    outputs: int
+    depth: int
+    factors: NDArray[np.float64]
+
+
+def _factor(context: Context, factors: NDArray[np.float64]) -> Value:
+    made = factors.astype(np.float32)
+    return context.constant(made if made.size > 1 else made.reshape(()))
 
 
 def _scalar(context: Context, value: Value | None) -> Value | None:
