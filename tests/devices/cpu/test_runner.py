@@ -75,6 +75,17 @@ def test_every_shape_gets_its_plan_and_is_met_again() -> None:
     assert len(cm._plans.segments()) == plans, "the plan with a symbol holds for all sizes"
 
 
+def test_an_input_of_an_undeclared_type_gets_a_plan_for_each_type() -> None:
+    proto = model_of([helper.make_node("Add", ["x", "x"], ["y"])], {"x": ("float32", ["n"])}, {"y": "float32"})
+    for port in (*proto.graph.input, *proto.graph.output):
+        port.type.tensor_type.elem_type = TensorProto.UNDEFINED
+    request = compiled(proto).create_infer_request()
+    for dtype in ("float32", "int32", "float64", "uint32", "float32"):
+        for values in ([1, 2, 3], [1, 2], [1, 2, 3]):
+            found = request.infer({"x": np.array(values, dtype)})["y"]
+            np.testing.assert_array_equal(found, np.array(values, dtype) * np.array(2, dtype), strict=True)
+
+
 def test_an_input_of_more_dimensions_than_kernels_support_is_named() -> None:
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])],
