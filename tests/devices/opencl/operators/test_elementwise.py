@@ -87,6 +87,19 @@ def test_integers(core: hetero.Core, dtype: type) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_known_integers_are_divided_towards_zero(core: hetero.Core, dtype: type) -> None:
+    """The magnitude of the least integer is not representable."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    constants = {
+        "a": np.array([low, low, low, low, high, 7, -7, -6, 0], dtype),
+        "b": np.array([3, 2, -2, low, low, -2, 2, -3, -5], dtype),
+    }
+    nodes = [node("Div", ["a", "b"], ["q"]), node("Add", ["q", "x"], ["y"])]
+    inputs = {"x": np.zeros(9, dtype)}
+    check(core, model_of(nodes, inputs, constants), inputs)
+
+
 def test_booleans(core: hetero.Core) -> None:
     a, b = np.array([[True, False], [True, True]]), np.array([True, False])
     nodes = of_each(("And", "Or", "Xor", "Equal"), ["a", "b"])

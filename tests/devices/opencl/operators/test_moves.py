@@ -190,6 +190,20 @@ def test_pad(core: hetero.Core) -> None:
     check(core, model_of(old, {"x": X}, opset=10), {"x": X})
 
 
+def test_ranges_of_large_integers(core: hetero.Core) -> None:
+    """Their bounds are not exact as floating-point numbers."""
+    large = 1 << 60
+    constants = {
+        "begin": np.array(large + 1), "end": np.array(large + 4), "one": np.array(1), "two": np.array(2),
+        "minus": np.array(-1),
+    }  # fmt: skip
+    ranges = {"up": ("begin", "end", "one"), "steps": ("begin", "end", "two"), "down": ("end", "begin", "minus")}
+    nodes = [node("Range", list(given), [name]) for name, given in ranges.items()]
+    nodes.append(node("Concat", [*ranges, "x"], ["y"], axis=0))
+    inputs = {"x": ints(3)}
+    check(core, model_of(nodes, inputs, constants, outputs=["y"]), inputs)
+
+
 def test_shapes_are_computed_on_the_host(core: hetero.Core) -> None:
     """The usual way of exporters to state a shape; sizes are open, and change from run to run."""
     nodes = [

@@ -145,8 +145,8 @@ def _divided(attributes: Any, version: int, inputs: Sequence[Any]) -> Any:
         return x / y
     if not np.all(y):
         raise InferenceError("an integer is divided by zero")
-    quotient = np.floor_divide(np.abs(x), np.abs(y))  # ONNX rounds towards zero
-    return np.where((x < 0) != (y < 0), -quotient, quotient).astype(x.dtype)
+    is_rounded_down = (np.remainder(x, y) != 0) & ((x < 0) != (y < 0))  # ONNX rounds towards zero
+    return (np.floor_divide(x, y) + is_rounded_down).astype(x.dtype)
 
 
 _function: Callable[..., Any]

@@ -96,10 +96,12 @@ def _range(attributes: Mapping[str, Any], version: int, inputs: Sequence[Any]) -
 
 
 def _range_size(inputs: Sequence[Any]) -> int:
-    start, limit, step = (float(each.reshape(-1)[0]) for each in inputs)
+    start, limit, step = (each.reshape(-1)[0].item() for each in inputs)
     if step == 0:
         raise InferenceError("Range has a step of 0")
-    size = max(0, math.ceil((limit - start) / step))
+    # Integers beyond 2^53 are not exact as floating-point numbers.
+    is_integer = isinstance(step, int)
+    size = max(0, -((start - limit) // step) if is_integer else math.ceil((limit - start) / step))
     if size > _LARGEST_RANGE:
         raise InferenceError(f"a Range of {size} elements is larger than {_LARGEST_RANGE}")
     return size
