@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetero
+from hetero.assign.copies import wide_cuts
 from hetero.model.copies import copies_named, may_copy, with_copies
 from hetero.model.read import read_model
 from quantized_blocks import residual
@@ -98,6 +99,46 @@ def test_nodes_that_stay_at_a_wide_cut() -> None:
     read = CORE.plan(proto, DSP, pins=pins)
     assert (read.affinity["relu"], read.affinity["mish0_q"]) == ("DSP_INT8", "DSP_INT8")
     assert read.affinity["conv0_q"] == "CPU"
+
+
+@pytest.mark.parametrize(("quantized", "place"), [("int8", "CPU"), ("int16", "ANY")])
+def test_a_cut_is_wide_only_if_the_other_value_is_smaller(quantized: str, place: str, tmp_path: Path) -> None:
+    """A QuantizeLinear and a DequantizeLinear on ANY, of float16 values that the CPU makes and reads."""
+    (tmp_path / "any.toml").write_text(
+        """
+        name = "ANY"
+        runs_on = "TEMPLATE"
+        [ops]
+        Abs = {}
+        DequantizeLinear = {}
+        QuantizeLinear = {}
+        [[patterns]]
+        chain = ["Abs"]
+        """
+    )
+    core = hetero.Core()
+    core.register_plugin("ANY", str(tmp_path / "any.toml"))
+    nodes = [
+        helper.make_node("Mish", ["x"], ["a"], "mish"),
+        helper.make_node("QuantizeLinear", ["a", "scale", "zero"], ["b"], "q"),
+        helper.make_node("Abs", ["b"], ["c"], "abs"),
+        helper.make_node(DQ, ["c", "scale", "zero"], ["d"], "dq"),
+        helper.make_node("Mish", ["d"], ["y"], "last"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, (64,))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, (64,))],
+        [
+            numpy_helper.from_array(np.array(0.5, np.float16), "scale"),
+            numpy_helper.from_array(np.array(0, quantized), "zero"),
+        ],
+    )
+    model = read_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10))
+    plan = core.plan(model, "HETERO:ANY,CPU")
+    assert plan.affinity == {"mish": "CPU", "q": place, "abs": "ANY", "dq": place, "last": "CPU"}
+    assert list(wide_cuts(plan.assignment)) == []
 
 
 @pytest.mark.parametrize("size", [24, "n"])
