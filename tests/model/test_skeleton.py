@@ -118,3 +118,25 @@ def test_constants_that_shapes_depend_on(make_model: Make, ir_version: int) -> N
     assert shape_of(model, "y") == (5, 4)
     assert shape_of(model, "numbers") == (10,)
     assert shape_of(model, "expanded") == (7, 2)
+
+
+@pytest.mark.parametrize("place", ["input", "output", "value_info"])
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_a_constant_whose_declared_type_has_no_shape(ir_version: int, place: str) -> None:
+    """onnx ignores the data of such a step, and finds no elements between 7 and -1000."""
+    bounds = {"starts": 7, "ends": -1000, "axes": 2, "steps": -1}
+    inputs = [oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3, 17])]
+    if ir_version < 4:
+        inputs += [oh.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]) for name in bounds]
+    graph = oh.make_graph(
+        [oh.make_node("Slice", ["x", *bounds], ["y"])],
+        "g",
+        inputs,
+        [oh.make_empty_tensor_value_info("y")],
+        [onnx.numpy_helper.from_array(np.array([value]), name) for name, value in bounds.items()],
+    )
+    if ir_version >= 4 or place != "input":
+        getattr(graph, place).append(oh.make_tensor_value_info("steps", onnx.TensorProto.INT64, None))
+    model = read_model(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 12)], ir_version=ir_version))
+    assert shape_of(model, "y") == (2, 3, 8)
+    assert shape_of(model, "steps") == (1,)

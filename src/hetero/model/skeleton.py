@@ -23,7 +23,7 @@ from .wire import encode_field, encode_number, encode_tensor_type, encode_value_
 __all__ = ["hidden_length", "skeleton_of"]
 
 _GRAPH, _OPSET, _FUNCTION = 7, 8, 25  # of ModelProto
-_INITIALIZER, _VALUE_INFO = 5, 13  # of GraphProto
+_INITIALIZER, _INPUT, _VALUE_INFO = 5, 11, 13  # of GraphProto
 
 # The maximum sizes of constants that stay, in B.
 _CONSTANT_BYTES = 1024
@@ -80,7 +80,12 @@ def skeleton_of(
             named = encode_field(8, name(int(file.constant_value[number])).encode())
             more.append(encode_field(_INITIALIZER, head + named + encode_field(9, data)))
 
-    infos = (file.info_value >= 0).astype(np.uint8)
+    # onnx ignores the data of a constant if its info has no shape, and then takes a step of Slice for 1. Before IR version
+    # 4, constants must be inputs.
+    has_data = np.zeros(len(file.value_producer) + 1, np.bool_)  # the last one is for names of no value, which are -1
+    has_data[file.constant_value[kept]] = True
+    is_needed = ~has_data[file.info_value] | ((file.info_section == _INPUT) & (file.ir_version < 4))
+    infos = ((file.info_value >= 0) & is_needed).astype(np.uint8)
     for info, value, type_message in _other_infos(file, supplied):
         section = _VALUE_INFO if info < 0 else int(file.info_section[info])
         more.append(encode_field(section, encode_value_info(name(value), type_message)))
