@@ -80,8 +80,8 @@ def skeleton_of(
             named = encode_field(8, name(int(file.constant_value[number])).encode())
             more.append(encode_field(_INITIALIZER, head + named + encode_field(9, data)))
 
-    # onnx ignores the data of a constant if its info has no shape, and then takes a step of Slice for 1. Before IR version
-    # 4, constants must be inputs.
+    # onnx ignores the data of a constant if its info has no shape, and then takes a step of Slice for 1. Before IR
+    # version 4, constants must be inputs.
     has_data = np.zeros(len(file.value_producer) + 1, np.bool_)  # the last one is for names of no value, which are -1
     has_data[file.constant_value[kept]] = True
     is_needed = ~has_data[file.info_value] | ((file.info_section == _INPUT) & (file.ir_version < 4))
