@@ -101,7 +101,7 @@ def _range_size(inputs: Sequence[Any]) -> int:
         raise InferenceError("Range has a step of 0")
     # Integers beyond 2^53 are not exact as floating-point numbers.
     is_integer = isinstance(step, int)
-    size = max(0, -((start - limit) // step) if is_integer else math.ceil((limit - start) / step))
+    size: int = max(0, -((start - limit) // step) if is_integer else math.ceil((limit - start) / step))
     if size > _LARGEST_RANGE:
         raise InferenceError(f"a Range of {size} elements is larger than {_LARGEST_RANGE}")
     return size
