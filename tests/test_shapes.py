@@ -1,4 +1,4 @@
-"""The argument ``shapes``: sizes by input and by symbol."""
+"""The argument ``shapes``: sizes by input, by position and by symbol."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def model(core: hetero.Core) -> hetero.Model:
         ({"k": 4}, ("n", "m"), ("n", 1), (4,)),  # the name of an input and of a symbol
         ({"k": (4,)}, ("n", "m"), ("n", 1), (4,)),
         ({"k": [4], "n": 5}, (5, "m"), (5, 1), (4,)),
+        ([(2, 3), (2, 1), (4,)], (2, 3), (2, 1), (4,)),
+        (((2, 3), None, None), (2, 3), (2, 1), ("k",)),
+        ([(-1, 3), [-1, 1], ["other"]], ("n", 3), ("n", 1), ("other",)),
+        ({0: (2, -1), "k": (np.int64(-1),)}, (2, "m"), (2, 1), ("k",)),
+        ({np.int64(2): (4,)}, ("n", "m"), ("n", 1), (4,)),
     ],
 )
 def test_sizes(core: hetero.Core, model: hetero.Model, shapes: Any, a: Any, b: Any, k: Any) -> None:
@@ -57,6 +62,17 @@ def test_sizes(core: hetero.Core, model: hetero.Model, shapes: Any, a: Any, b: A
         ({"a": 2}, "expected a sequence of sizes for 'a', found 2"),
         ({"n": 2, "a": (3, 4)}, "n = 3 in input 'a', and n = 2"),
         ({"a": (2, 3), "b": (3, 1)}, "n = 3 in input 'b', and n = 2 in 'a'"),
+        ({"a": (-2, 3)}, "does not fit input 'a'"),
+        ({"a": (-1.0, 3)}, "does not fit input 'a'"),
+        ({"a": ([1, 2], 3)}, "does not fit input 'a'"),
+        ({3: (2, 3)}, "has no input 3"),
+        ({-1: (4,)}, "has no input -1"),
+        ({True: (2, 1)}, "has no input True"),
+        ({0: (2, 3), "a": (2, 3)}, "two keys name the input 'a'"),
+        ([(2, 3), (2, 1)], "expected a shape for each of the inputs a, b, k, found"),
+        ((2, 3, 4), "expected a sequence of sizes for 'a', found 2"),
+        ("abc", "expected a mapping such as .*, found 'abc'"),
+        (5, "expected a mapping such as .*, found 5"),
     ],
 )
 def test_refused(core: hetero.Core, model: hetero.Model, shapes: Any, message: str) -> None:
@@ -70,3 +86,12 @@ def test_other_sizes_raise(core: hetero.Core, model: hetero.Model) -> None:
     assert compiled([np.ones((2, 3), np.float32), np.ones((2, 1), np.float32), one])["y"].shape == (2, 3)
     with pytest.raises(hetero.InferenceError, match=r"expected float32 .2, m., found shape .3, 3."):
         compiled([np.ones((3, 3), np.float32), np.ones((3, 1), np.float32), one])
+
+
+@pytest.mark.parametrize("shapes", [(2, -1), [2, None], np.array([2, -1]), [(2, -1)], {0: (2, -1)}])
+def test_the_shape_of_the_only_input(core: hetero.Core, shapes: Any) -> None:
+    one = core.read_model(make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", "m"]}))
+    assert core.compile_model(one, shapes=shapes).inputs[0].shape == (2, "m")
+    for wrong in ((2,), [(2, 3), (2, 3)], [None, None], (2, (3,)), []):
+        with pytest.raises(hetero.PropertyError, match="shapes: "):
+            core.compile_model(one, shapes=wrong)

@@ -59,9 +59,12 @@ if TYPE_CHECKING:
 __all__ = ["Core", "compile", "load", "with_shapes"]
 
 _CALLBACKS = "CACHE_ENCRYPTION_CALLBACKS"
-_Size: TypeAlias = "int | Sequence[int | str | None]"
-Shapes: TypeAlias = Mapping[str, _Size] | Mapping[Port, _Size]
-"""Input -> shape, or symbol -> size. A dimension that is None or a symbol is unknown."""
+_Shape: TypeAlias = Sequence[int | str | None]
+Shapes: TypeAlias = (
+    Mapping[str, int | _Shape] | Mapping[Port, int | _Shape] | Mapping[int, _Shape] | Sequence[_Shape | None] | _Shape
+)
+"""Input, by name, port or position -> shape, or symbol -> size; or a shape for each input; or the shape of the only
+input. A dimension that is None, -1 or a symbol is unknown."""
 
 
 class Core(OtherNames):
@@ -168,8 +171,9 @@ class Core(OtherNames):
         ``pins``: node key, regular expression for whole keys, ``op:`` and an operator type, or ``weight:`` and the name
         of a constant -> device of the list; see the page "Plans" of the documentation. ``max_memory``: device -> limit
         for weights and activations, in bytes or as ``"512MiB"``; see the page "Memory limits". ``shapes``: input ->
-        shape, for inputs with dynamic shapes, or symbol in such a shape -> size. The model is planned and compiled for
-        these shapes only. A dimension that is None or a symbol stays dynamic.
+        shape, for inputs with dynamic shapes, or symbol in such a shape -> size; or a list with the shape of each
+        input. The model is planned and compiled for these shapes only. A dimension that is None, -1 or a symbol stays
+        dynamic.
 
         Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
@@ -283,12 +287,18 @@ class Core(OtherNames):
         names = self.get_property(device, "SUPPORTED_PROPERTIES")
         return tuple((plugin.declared(name), self.get_property(device, name)) for name in names)
 
-    def set_property(self, device: str, values: Mapping[str, Any]) -> None:
-        """Set defaults for models compiled for ``device`` later. If a value is invalid, no default changes."""
+    def set_property(self, device: str, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Set defaults for models compiled for ``device`` later, from a mapping or as keywords. If a value is invalid,
+        no default changes."""
+        if isinstance(device, (Mapping, tuple)):
+            raise PropertyError(
+                "set_property expects a device first, because devices have different properties: "
+                f"core.set_property('CPU', {shown(device)})"
+            )
         parsed = parse_device(device)
         if parsed.id or parsed.devices is not None:
             raise PropertyError(f"set_property expects a plain device name, found {device!r}; use {parsed.name!r}")
-        self._registry.plugin(parsed.name).set_property(check_config(values))
+        self._registry.plugin(parsed.name).set_property({**check_config(values), **check_config(more)})
 
     def register_plugin(self, name: str, plugin: str | os.PathLike[str] | Callable[[], Plugin]) -> None:
         """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
@@ -431,15 +441,11 @@ class Core(OtherNames):
 
 
 def with_shapes(model: Model, shapes: Shapes | None) -> Model:
-    """The model with the given shapes of its inputs. Raises `PropertyError` if ``shapes`` is not a mapping from inputs
-    to sequences of sizes and from symbols to sizes, or does not fit the inputs."""
+    """The model with the given shapes of its inputs. Raises `PropertyError` if ``shapes`` is not of the form that
+    `Shapes` describes, or does not fit the inputs."""
     if shapes is None:
         return model
-    if not isinstance(shapes, Mapping):
-        raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
-    given_for: dict[str, _Size] = {
-        name.name if isinstance(name, Port) else plain(name): shape for name, shape in shapes.items()
-    }
+    given_for = _shapes_by_name(model, shapes)
     ports = {port.name: port for port in model.inputs}
     typed, sizes = model, dict[str, tuple[int, str]]()
     symbols = {dim for port in model.inputs for dim in port.shape or () if isinstance(dim, str)}
@@ -448,7 +454,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         return name in symbols and (name not in ports or not isinstance(given_for[name], Iterable))
 
     for name in filter(is_symbol, given_for):
-        given: Any = given_for[name]
+        given = given_for[name]
         if type(given) is bool or not isinstance(given, Integral) or not 0 <= int(given) < 2**63:
             raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shown(given)}")
         sizes[name] = (int(given), name)
@@ -464,7 +470,7 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
             )
         if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
             raise PropertyError(f"shapes: expected a sequence of sizes for {name!r}, found {shown(shape)}")
-        dims: tuple[Any, ...] = tuple(shape)
+        dims = tuple(None if type(size) is int and size == -1 else size for size in map(plain, shape))
         known = ports[name].shape
         for symbol, size in zip(known or (), dims, strict=False):
             if isinstance(symbol, str) and isinstance(size, Integral):
@@ -490,6 +496,31 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         if port.shape is not None and not sizes.keys().isdisjoint(port.shape)
     }
     return typed.with_types(more) if more else typed
+
+
+def _shapes_by_name(model: Model, shapes: Any) -> dict[Any, Any]:
+    """``shapes`` with the names of inputs and symbols as keys."""
+    names = [port.name for port in model.inputs]
+    if not isinstance(shapes, Mapping):
+        if isinstance(shapes, (str, bytes)) or not isinstance(shapes, Iterable):
+            raise PropertyError(f"shapes: expected a mapping such as {{'x': (1, 3, 224, 224)}}, found {shown(shapes)}")
+        listed = list(shapes)
+        if len(names) == 1 and any(isinstance(entry, (str, Integral)) for entry in listed):
+            listed = [listed]
+        if len(listed) != len(names):
+            raise PropertyError(
+                f"shapes: expected a shape for each of the inputs {', '.join(names)}, found {shown(shapes)}"
+            )
+        return {name: shape for name, shape in zip(names, listed, strict=True) if shape is not None}
+    given_for: dict[Any, Any] = {}
+    for key, shape in shapes.items():
+        name = key.name if isinstance(key, Port) else plain(key)
+        if type(name) is int and 0 <= name < len(names):
+            name = names[name]
+        if name in given_for:
+            raise PropertyError(f"shapes: two keys name the input {shown(name)}, found {shown(shapes)}")
+        given_for[name] = shape
+    return given_for
 
 
 def _opened(source: str | os.PathLike[str] | bytes | BinaryIO, callbacks: Any) -> PayloadReader:

@@ -40,6 +40,10 @@ def test_parse(text: str, parsed: DeviceString) -> None:
         ("CPU.a/b", "id after the dot"),
         ("../x", "expected a name"),
         (7, "named by a string"),
+        (["FPGA", "CPU"], "a device list is one string: write 'HETERO:FPGA,CPU'"),
+        (("CPU",), "write 'HETERO:CPU'"),
+        ([], "named by a string"),
+        (["CPU", 1], "named by a string"),
     ],
 )
 def test_malformed(text: str, says: str) -> None:

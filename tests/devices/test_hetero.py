@@ -126,6 +126,24 @@ def test_set_property_is_a_default(core: hetero.Core, diamond: hetero.Model) -> 
     assert compiled.get_property("PERF_COUNT") is True
 
 
+def test_set_property_with_keywords(core: hetero.Core) -> None:
+    core.set_property("CPU", {"NUM_STREAMS": 2}, PERF_COUNT=True)
+    assert (core.get_property("CPU", "NUM_STREAMS"), core.get_property("CPU", "PERF_COUNT")) == (2, True)
+    with pytest.raises(hetero.PropertyError, match="did you mean PERF_COUNT"):
+        core.set_property("CPU", PERF_CUONT=True)
+    for values in ({"PERF_COUNT": True}, ("PERF_COUNT", True)):
+        with pytest.raises(hetero.PropertyError, match="expects a device first, .*: core.set_property\\('CPU', "):
+            core.set_property(values)  # type: ignore[arg-type]
+
+
+def test_properties_of_others(core: hetero.Core, diamond: hetero.Model) -> None:
+    """A property that exists, but not here, is not answered with a similar name."""
+    with pytest.raises(hetero.PropertyError, match="'EXECUTION_DEVICES': compiled models have it"):
+        core.get_property("CPU", "EXECUTION_DEVICES")
+    with pytest.raises(hetero.PropertyError, match="'RANGE_FOR_STREAMS': only some devices have it"):
+        core.compile_model(diamond, "CPU").get_property("RANGE_FOR_STREAMS")
+
+
 def test_compiled_properties(core: hetero.Core, diamond: hetero.Model) -> None:
     compiled = core.compile_model(diamond, "HETERO:FPGA,CPU")
     assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 3

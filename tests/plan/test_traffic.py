@@ -31,7 +31,7 @@ def test_values_are_told_once_with_all_their_readers(core: hetero.Core, diamond:
     )
 
 
-@pytest.mark.filterwarnings("ignore:FPGA may need more than its")
+@pytest.mark.filterwarnings("ignore:FPGA needs at least")
 def test_sizes_that_are_not_known(core: hetero.Core) -> None:
     nodes = [node("Relu", "x", "a"), node("Exp", "a", "b"), node("Relu", "b", "y")]
     model = core.read_model(make_model(nodes, inputs={"x": ["batch", 3]}))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,3 +48,11 @@ def test_running_inferences_continue(core: hetero.Core, diamond: hetero.Model) -
 def test_an_error_passes(core: hetero.Core, diamond: hetero.Model) -> None:
     with pytest.raises(ZeroDivisionError), core.compile_model(diamond, "CPU"):
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_compiled_models_are_not_duplicated(
+    core: hetero.Core, diamond: hetero.Model, duplicate: Callable[[Any], object]
+) -> None:
+    with pytest.raises(TypeError, match="cannot be copied or pickled: share it between threads, or export it"):
+        duplicate(core.compile_model(diamond, "CPU"))

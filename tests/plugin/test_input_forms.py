@@ -123,6 +123,12 @@ def test_refused(compiled: hetero.CompiledModel, inputs: Any, message: str) -> N
         compiled(inputs)
 
 
+def test_inputs_as_keywords_are_refused(compiled: hetero.CompiledModel) -> None:
+    """`out` is a keyword of the call, so an input of this name would be ambiguous."""
+    with pytest.raises(hetero.InferenceError, match=r"write compiled\({'a': …}\)"):
+        compiled(a=A, b=B)  # type: ignore[arg-type]
+
+
 class ArrayLike:
     ndim = 2
 

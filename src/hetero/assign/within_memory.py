@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..base.formatting import byte_size, counted, shape_text
 from ..base.names import first_few, short
 from ..base.warn import warn
-from ..errors import InsufficientMemory
+from ..errors import InsufficientMemory, shown
 from ..partition import Graph, Partition, has_quick_cut, partition_graph
 from .affinity import Affinity, Origin
 from .memory.fit import Cut, Fit, InfeasibilityProof, cut_and_count, fit, prove_infeasible
@@ -249,12 +249,16 @@ def _shortfall(devices: Sequence[str], excess: NDArray[np.float64]) -> dict[str,
 
 
 def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number: int) -> str:
-    """The warning that a device may exceed its limit, and how to state the missing sizes. ``number``: the device's
-    index in ``needs``."""
+    """The warning that a device's limit does not count all values, with what is counted and how to state the missing
+    sizes. ``number``: the device's index in ``needs``."""
     count = int(needs.unknown[number])
     name = model.value_name(int(needs.first_unknown[number]))
     open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
-    if open_inputs:
+    symbols = list(dict.fromkeys(dim for port in open_inputs for dim in port.shape or () if isinstance(dim, str)))
+    if open_inputs and all(port.shape is not None and None not in port.shape for port in open_inputs):
+        first = shown(symbols[0])
+        advice = f"state {first_few(symbols, _FEW)}, as in shapes={{{first}: 1}} or --dim {short(symbols[0])}=1"
+    elif open_inputs:
         listed = open_inputs[:_FEW]
         shapes = ", ".join(f"{short(port.name)!r} {shape_text(port.shape, '(any shape)')}" for port in listed)
         more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
@@ -262,8 +266,8 @@ def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number
     else:
         advice = "they do not follow from the sizes of the inputs; state them with Model.with_types"
     return (
-        f"{device} may need more than its {byte_size(limit)}: the size of {counted(count, 'value')} is not known "
-        f"({first_few([name], 1, count)}) and counts as 0 bytes; {advice}"
+        f"{device} needs at least {_needed(needs, number)} of its {byte_size(limit)}: the size of "
+        f"{counted(count, 'value')} is not known ({first_few([name], 1, count)}) and not counted; {advice}"
     )
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..errors import PropertyError, did_you_mean, shown
 from .plain import plain
@@ -58,7 +59,7 @@ def is_device_name(text: str) -> bool:
 
 def parse_device(text: str) -> DeviceString:
     """Parse ``NAME``, ``NAME.ID`` or ``NAME:LIST``. Raises `PropertyError` for a malformed string."""
-    text = plain(text)
+    text = _text_of(text)
     if isinstance(text, (str, os.PathLike)) and os.fsdecode(text).lower().endswith(_PLAN_END):
         path = os.fsdecode(text)
         raise PropertyError(f"device {path!r}: to use a plan, pass hetero.Plan.load({path!r}) as the device")
@@ -88,6 +89,13 @@ def parse_device(text: str) -> DeviceString:
     if colon and name not in LIST_DEVICES and _ID.fullmatch(tail.strip()) and tail.strip().isdecimal():
         raise PropertyError(f"device {text!r}: an id follows a dot, as in '{name}.{tail.strip()}'")
     return DeviceString(name, id_, parse_device_list(tail, text) if colon else None)
+
+
+def _text_of(device: Any) -> Any:
+    """``device`` as a plain string. Raises `PropertyError` with the string to write for a list of names."""
+    if isinstance(device, (list, tuple)) and device and all(isinstance(name, str) for name in device):
+        raise PropertyError(f"a device list is one string: write {'HETERO:' + ','.join(map(plain, device))!r}")
+    return plain(device)
 
 
 def parse_device_list(text: str, whole: str | None = None) -> tuple[str, ...]:

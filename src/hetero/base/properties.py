@@ -16,7 +16,7 @@ from ..errors import PropertyError, did_you_mean, shown
 from .files import path_text
 from .log import LEVELS
 from .other_names import OF_PROPERTIES
-from .plain import plain
+from .plain import plain, stated_value
 
 __all__ = [
     "PROPERTIES",
@@ -55,14 +55,19 @@ class Property:
 
     def check(self, value: Any) -> Any:
         """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans and whole numbers,
-        such as ``YES`` and ``4``, NumPy scalars, and a path object as a path."""
+        such as ``YES`` and ``4``, 0 and 1 for booleans, NumPy scalars, a path object as a path, and values that
+        `stated_value` finds in objects of other types."""
         value = plain(value)
+        if not isinstance(value, self.type):
+            value = plain(stated_value(value))
         if self.problem is _path_problem and isinstance(value, os.PathLike):
             value = os.fspath(value)
         if self.type is int and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
             value = int(value)
         if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
             value = _BOOLEANS[value.upper()]
+        if self.type is bool and type(value) is int and value in (0, 1):
+            value = bool(value)
         if isinstance(value, bool) and self.type is int:
             raise PropertyError(f"property {self.name}: expected int, found {shown(value)}")
         if not isinstance(value, self.type):
@@ -116,12 +121,18 @@ def _device_properties_problem(value: Mapping[Any, Any]) -> str | None:
 
 
 def check_config(config: object, what: str = "the configuration") -> Mapping[str, Any]:
-    """A caller's configuration; empty for None. Raises `PropertyError` unless it maps names to values.
+    """A caller's configuration; empty for None. It maps names to values, or is a pair (name, value) or a list of pairs,
+    as OpenVINO's functions return them. Raises `PropertyError` for anything else, and for a name in two pairs.
 
     Only the value of DEVICE_PROPERTIES is checked here. The device that declares a property checks its value.
     """
     if config is None:
         return {}
+    pairs: list[Any] = config if isinstance(config, list) else [config]
+    if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        config = dict(pairs)
+        if len(config) < len(pairs):
+            raise PropertyError(f"{what}: a property has two values, found {shown(pairs)}")
     if not isinstance(config, Mapping):
         raise PropertyError(
             f"{what}: expected a mapping from properties to values, such as {{'NUM_STREAMS': 2}}, found {shown(config)}"
@@ -130,7 +141,8 @@ def check_config(config: object, what: str = "the configuration") -> Mapping[str
         if not isinstance(name, str):
             raise PropertyError(f"{what}: expected the name of a property, found {shown(name)}")
     if "DEVICE_PROPERTIES" in config:  # HETERO and MULTI read it before they check their configuration
-        PROPERTIES["DEVICE_PROPERTIES"].check(config["DEVICE_PROPERTIES"])
+        checked = PROPERTIES["DEVICE_PROPERTIES"].check(config["DEVICE_PROPERTIES"])
+        return {**config, "DEVICE_PROPERTIES": checked}
     return config
 
 
@@ -280,6 +292,7 @@ _TABLE: Final = (
 PROPERTIES: Final[Mapping[str, Property]] = {entry.name: entry for entry in _TABLE}
 """Name -> property, for all properties of hetero. Plugins may declare more."""
 
+_OF_MODELS: Final = {"EXECUTION_DEVICES", "NETWORK_NAME", "LOADED_FROM_CACHE", "HETERO_NUMBER_OF_SUBMODELS"}
 
 # The properties of devices that run several asynchronous requests in parallel.
 STREAM_PROPERTIES: Final = (
@@ -340,6 +353,8 @@ class PropertyTable:
             instead = OF_PROPERTIES.get(name)
             if name == "DEVICE_PROPERTIES":
                 instead = "only lists such as HETERO:FPGA,CPU have it; set the properties of a single device directly"
+            elif name in PROPERTIES:
+                instead = "compiled models have it" if name in _OF_MODELS else "only some devices have it"
             hint = f": {instead}" if instead else did_you_mean(name, self._declared)
             raise PropertyError(
                 f"{owner} has no property {shown(name)}{hint}; SUPPORTED_PROPERTIES lists all properties"

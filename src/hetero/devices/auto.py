@@ -12,12 +12,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -685,14 +684,11 @@ class AutoCompiledModel(CompiledModel):
         self._choice.is_stopped = True
         self._choice.first_run.skip()
 
-    def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
-        """Wait until all candidates are compiled, and export the model for the device on which requests run now. The
-        file loads on that device."""
-        from ..artifact.exporting import callbacks_of, export_model
-
+    def exported_model(self) -> CompiledModel:
+        """Wait until all candidates are compiled. The model for the device on which requests run now; the file loads on
+        that device."""
         self.wait()
-        callbacks = callbacks_of(self._properties.get("CACHE_ENCRYPTION_CALLBACKS"))
-        export_model(self._choice.current.compiled, target, callbacks[0])
+        return self._choice.current.compiled
 
     def export_payload(self, writer: Any) -> None:
         raise NotSupported("AUTO exports the model of the device that it chose: call export_model")

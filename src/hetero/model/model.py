@@ -401,8 +401,9 @@ class Model(OtherNames, Rows):
         ``keep``: False drops all other outputs, and the nodes that only they need. The inputs stay. The outputs then
         have the order of ``names``, which must not be empty, and of constants only those that are outputs are accepted.
         """
-        if isinstance(names, str):
-            raise self.file.error(f"with_outputs: expected a list of names, found a string; write [{names!r}]")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            write = f"; write [{shown(names)}]" if isinstance(names, str) else ""
+            raise self.file.error(f"with_outputs: expected a list of names, found {shown(names)}{write}")
         chosen = list(dict.fromkeys(map(self.value_id, names)))
         known = set(self.output_ids)
         more = [value for value in chosen if value not in known and not self.is_constant[value]]

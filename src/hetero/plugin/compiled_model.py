@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
+import io
 import itertools
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Never, NoReturn, Self, TypeVar, overload
 
 from ..base.names import shortened
 from ..base.notebook import html_table
@@ -51,9 +52,8 @@ class CompiledModel(OtherNames, abc.ABC):
 
     other_names = types.MappingProxyType(
         {
-            "infer": "compiled(inputs)",
-            "infer_new_request": "compiled(inputs)",
-            "run": "compiled(inputs)",
+            **dict.fromkeys(("infer", "infer_new_request", "run"), "compiled(inputs)"),
+            "create_infer_requests": "compiled.map(batches, in_flight=n), or compiled.create_infer_request for each",
             "run_async": "compiled.submit(inputs)",
             "input": "compiled.inputs",
             "output": "compiled.outputs",
@@ -210,8 +210,10 @@ class CompiledModel(OtherNames, abc.ABC):
             self.outputs_on_device(),
         )
 
-    def __call__(self, inputs: Any = NO_INPUTS, out: Any = None) -> Outputs:
+    def __call__(self, inputs: Any = NO_INPUTS, out: Any = None, **named: Never) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
+        if named:
+            raise InferenceError(f"inputs are passed as one mapping: write compiled({{{next(iter(named))!r}: …}})")
         idle = self._idle
         try:
             request = idle.pop()
@@ -262,18 +264,31 @@ class CompiledModel(OtherNames, abc.ABC):
 
         return await asyncio.wrap_future(self.submit(inputs, out))
 
-    def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None:
-        """Write the model to a path (atomically) or to a binary stream; `Core.import_model` reads it.
+    @overload
+    def export_model(self, target: str | os.PathLike[str] | BinaryIO) -> None: ...
+
+    @overload
+    def export_model(self, target: None = None) -> bytes: ...
+
+    def export_model(self, target: str | os.PathLike[str] | BinaryIO | None = None) -> bytes | None:
+        """Write the model to a path (atomically) or to a binary stream, or return it as bytes; `Core.import_model`
+        reads it.
 
         The file is encrypted if the model was compiled with ``CACHE_ENCRYPTION_CALLBACKS``. Raises `NotSupported` if a
         device of the model does not support exporting, and `ArtifactError` if the file cannot be written.
         """
         from ..artifact.exporting import callbacks_of, export_model
 
-        export_model(self, target, callbacks_of(self._properties.get("CACHE_ENCRYPTION_CALLBACKS"))[0])
+        encrypt, _ = callbacks_of(self._properties.get("CACHE_ENCRYPTION_CALLBACKS"))
+        stream = io.BytesIO()
+        export_model(self.exported_model(), stream if target is None else target, encrypt)
+        return stream.getvalue() if target is None else None
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a compiled model cannot be pickled: export it with export_model, and load it with hetero.load")
+        raise TypeError(
+            "a compiled model cannot be copied or pickled: share it between threads, or export it with export_model "
+            "and load it with hetero.load"
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
@@ -300,6 +315,10 @@ class CompiledModel(OtherNames, abc.ABC):
         self.close()
 
     # -- what hetero calls --------------------------------------------------------------------------------------------
+
+    def exported_model(self) -> CompiledModel:
+        """The model that `export_model` writes."""
+        return self
 
     def new_runner(self) -> Runner:
         """`create_runner`, with errors of the call and of the runner wrapped to name the device."""
