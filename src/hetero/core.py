@@ -10,7 +10,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeAlias
 
 from .assign.affinity import SupportedNodes
 from .assign.assigning import resolve_model
@@ -100,6 +100,9 @@ class Core(OtherNames):
         # Plugins and the registry form a reference cycle. Their threads end with this object, before the cycle is
         # collected.
         weakref.finalize(self, self._registry.clear_executors).atexit = False
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Core cannot be copied or pickled: share it between threads, or create another one")
 
     def __repr__(self) -> str:
         return f"<Core with {', '.join(self._registry.names())}>"

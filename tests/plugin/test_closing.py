@@ -51,8 +51,13 @@ def test_an_error_passes(core: hetero.Core, diamond: hetero.Model) -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_compiled_models_are_not_duplicated(
+def test_what_runs_models_is_not_duplicated(
     core: hetero.Core, diamond: hetero.Model, duplicate: Callable[[Any], object]
 ) -> None:
+    compiled = core.compile_model(diamond, "CPU")
     with pytest.raises(TypeError, match="cannot be copied or pickled: share it between threads, or export it"):
-        duplicate(core.compile_model(diamond, "CPU"))
+        duplicate(compiled)
+    with pytest.raises(TypeError, match=r"cannot be copied or pickled: create another one with compiled\.create_infer"):
+        duplicate(compiled.create_infer_request())
+    with pytest.raises(TypeError, match="a Core cannot be copied or pickled"):
+        duplicate(core)

@@ -13,7 +13,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,6 +232,9 @@ class InferRequest(OtherNames):
         """The time from the last `start_async` until its inference was done, in ms, with the time that it waited for a
         thread of the device. None before the first inference of `start_async`, and while one runs."""
         return None if self._started is None else self._started.latency_ms
+
+    def __reduce__(self) -> NoReturn:  # a copy would share the memory of the inference
+        raise TypeError("a request cannot be copied or pickled: create another one with compiled.create_infer_request()")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {self._state.value}>"
