@@ -157,7 +157,9 @@ class InputChoice:
                     name = name.removesuffix("=")  # NAME=[1,3]
                 shapes[_only(name or None, names, f"--shape {entry}")] = dims
             if not end or end != len(entry):
-                raise click.UsageError(f"--shape {entry}: expected NAME=1x3x224x224, or NAME[1,3,224,224]")
+                raise click.UsageError(
+                    f"--shape {entry}: expected NAME=1x3x224x224, or NAME[1,3,224,224]; --dim sets single sizes"
+                )
         return shapes
 
     def _symbols(self, ports: Sequence[Port]) -> dict[str, int]:

@@ -234,7 +234,9 @@ class InferRequest(OtherNames):
         return None if self._started is None else self._started.latency_ms
 
     def __reduce__(self) -> NoReturn:  # a copy would share the memory of the inference
-        raise TypeError("a request cannot be copied or pickled: create another one with compiled.create_infer_request()")
+        raise TypeError(
+            "a request cannot be copied or pickled: create another one with compiled.create_infer_request()"
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._device}: {self._state.value}>"
