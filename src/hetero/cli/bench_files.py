@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.files import read_file, write_atomically
+from ..base.formatting import shape_text
 from ..base.version import __version__
 from .group import Failure
 from .outfile import writing
@@ -52,7 +53,7 @@ def append_csv(
     """Write the rows that were read, and a row per device. Columns with a dot are entries of the JSON output's objects;
     rows without an entry for a column have an empty one. Raises `Failure`."""
     entries = [one.as_json() for one in inputs]
-    shapes = " ".join(f"{entry['name']}={'x'.join(map(str, entry['shape']))}" for entry in entries)
+    shapes = " ".join(f"{entry['name']}={shape_text(entry['shape'], compact=True)}" for entry in entries)
     about = (datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), os.path.basename(model), shapes)
     rows = [*earlier, *(dict(zip(_FIRST_COLUMNS, about, strict=True)) | _flat(result) for result in results)]
     stream = io.StringIO()

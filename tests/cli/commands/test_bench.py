@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 
 import hetero as library
@@ -110,6 +111,16 @@ def test_what_cannot_be_written_is_told_before_measuring(hetero: Invoke, diamond
         assert "No such file" in hetero("bench", diamond_path, "-t", "100", option, "gone/x.json", code=1).stderr
     hetero("export", diamond_path, "-o", "d.hetero")
     assert "give the ONNX file" in hetero("bench", "d.hetero", "-t", "100", "--save-costs", "c.json", code=1).stderr
+
+
+def test_csv_of_a_scalar(hetero: Invoke) -> None:
+    """The column has shapes as --shape expects them."""
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, []) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]), "s.onnx")
+    hetero("bench", "s.onnx", "-niter", "1", "--warmup", "0", "--csv", "out.csv")
+    with open("out.csv", newline="") as file:
+        assert [row["inputs"] for row in csv.DictReader(file)] == ["x=scalar"]
 
 
 def test_csv(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:
