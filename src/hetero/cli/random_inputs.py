@@ -59,4 +59,4 @@ def random_array(
     values: NDArray[Any] = begin + (end - begin) * generator.random(shape)
     if dtype.kind == "c":
         values = values + 1j * generator.random(shape)
-    return values.astype(dtype)
+    return np.asarray(values).astype(dtype)  # arithmetic makes a NumPy scalar of an array without axes
