@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import Cancelled, HeteroError, inference_error, raise_out_of_memory
+from ...errors import Cancelled, HeteroError, InferenceError, inference_error, raise_out_of_memory
 from ...model.types import Port
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Runner
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PAYLOAD_VERSION", "OpenvinoModel", "OpenvinoRunner", "Origins", "copy_passed_inputs"]
 
-PAYLOAD_VERSION = "2"  # 2: results that are inputs are copied
+PAYLOAD_VERSION = "3"  # 2: results that are inputs are copied; 3: integers that are not exact
 
 
 _INPUT = ("Input", "Parameter", "")  # types of an operation that is an input of the model or is not known
@@ -51,13 +51,17 @@ class OpenvinoModel(CompiledModel):
         properties: Mapping[str, Any],
         compiled: Any,
         origins: Origins,
+        limits: Mapping[str, int],
         memory: OpenvinoMemory | None = None,
     ) -> None:
-        """``memory``: of the device, if values can stay there; None: this machine's."""
+        """``limits``: name of an input of integers -> the largest absolute value that is exact; see `integers`.
+        ``memory``: of the device, if values can stay there; None: this machine's."""
         super().__init__(device, inputs, outputs, properties)
         self.memory_space = self.memory = memory
         self.compiled = compiled
         self.origins = origins
+        self.limits = dict(limits)
+        self.limited = [(at, limits[port.name]) for at, port in enumerate(inputs) if port.name in limits]
         self.counted = bool(properties["PERF_COUNT"])
         self.positions = self._positions()
         self.places_results = _places_results(compiled)
@@ -100,6 +104,7 @@ class OpenvinoModel(CompiledModel):
         writer.version["openvino"] = str(backend.load().__version__)
         writer.add("blob", self.compiled.export_model().getvalue())
         writer.add_json("openvino.json", {"op_types": self.origins.op_types, "keys": self.origins.keys})
+        writer.add_json("limits.json", self.limits)
 
     def create_runner(self) -> Runner:
         return OpenvinoRunner(self)
@@ -135,6 +140,8 @@ class OpenvinoRunner:
         if like != self._like or not self._expects_same:
             self._like, self._shapes = like, list(self._stated)
         try:
+            for position, limit in self._model.limited:
+                self._check(position, inputs[position], limit)
             given = [self._place(at, places[at] if places else None) for at in range(len(self._own))]
             try:
                 return self._run(inputs, given)
@@ -147,6 +154,20 @@ class OpenvinoRunner:
                 return self._run(inputs, sure)
         except Exception as error:
             raise self._failure(error) from error
+
+    def _check(self, position: int, value: Any, limit: int) -> None:
+        """Raise an error if OpenVINO would round or truncate an integer of an input."""
+        array = value.numpy() if isinstance(value, OpenvinoTensor) else value
+        if not array.size:
+            return
+        low, high = int(array.min()), int(array.max())
+        if low >= -limit and high <= limit:
+            return
+        name = self._model.inputs[position].name
+        raise InferenceError(
+            f"{self._model.device}: input {name!r} contains {high if high > limit else low}, but OpenVINO computes its "
+            f"integers exactly only from {-limit:,} to {limit:,}: pin the nodes that read it to another device"
+        )
 
     def _place(self, position: int, place: Any) -> np.ndarray | OpenvinoTensor | None:
         """Where OpenVINO writes a result; None: into memory of its own."""

@@ -12,6 +12,7 @@ from ...base.properties import Property
 from ...errors import HeteroError, PropertyError, UnsupportedModel, WrongVersion, raise_out_of_memory, shown
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
+from .integers import limits_of
 from .memory import OpenvinoMemory
 from .model import PAYLOAD_VERSION, OpenvinoModel, Origins, copy_passed_inputs
 from .support import originals, read, refusals, wrong_results
@@ -121,7 +122,8 @@ class OpenvinoPlugin(Plugin):
                 raise UnsupportedModel(
                     f"{name} cannot compile {model.name!r}: {port.name!r} cannot be passed to OpenVINO"
                 )
-        self._refuse(model, name, wrong_results(model))
+        inexact, limits = limits_of(model)
+        self._refuse(model, name, inexact | wrong_results(model))
         try:
             converted = read(self._core, model)
             origins = Origins({node.key: node.op_type for node in model.nodes}, originals(model, converted))
@@ -133,7 +135,8 @@ class OpenvinoPlugin(Plugin):
             self._refuse(model, name, refusals(self._core, model, device, {}), error)
             raise HeteroError(f"{name} failed to compile {model.name!r}: {backend.error_text(error)}") from error
         properties = {**settings, "NETWORK_NAME": model.name}
-        return OpenvinoModel(name, model.inputs, model.outputs, properties, compiled, origins, memory)
+        named = {model.value_name(value): limit for value, limit in limits.items()}
+        return OpenvinoModel(name, model.inputs, model.outputs, properties, compiled, origins, named, memory)
 
     def check_import(self, reader: PayloadReader, config: Mapping[str, Any]) -> None:
         reader.require_version("payload", PAYLOAD_VERSION)
@@ -145,6 +148,7 @@ class OpenvinoPlugin(Plugin):
         settings = self.full_config(config)
         device = self._device(settings)
         stored = reader.read_json("openvino.json", dict[str, dict[str, str]])
+        limits = reader.read_json("limits.json", dict[str, int])
         try:
             compiled = self._core.import_model(
                 io.BytesIO(bytes(reader.read("blob"))), device, self._config(settings, device)
@@ -157,7 +161,7 @@ class OpenvinoPlugin(Plugin):
         properties = {**settings, "NETWORK_NAME": reader.name}
         origins = Origins(stored.get("op_types", {}), stored.get("keys", {}))
         memory = self._memory(device)
-        return OpenvinoModel(reader.device, reader.inputs, reader.outputs, properties, compiled, origins, memory)
+        return OpenvinoModel(reader.device, reader.inputs, reader.outputs, properties, compiled, origins, limits, memory)
 
     def _device(self, settings: Mapping[str, Any]) -> str:
         id_ = settings["DEVICE_ID"] or "CPU"

@@ -17,6 +17,7 @@ from ...errors import HeteroError, raise_out_of_memory
 from ...model.bodies import BODY_ATTRIBUTES, Body, bodies_of
 from ..handover import values_not_passing
 from . import backend
+from .integers import inexact
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -79,7 +80,7 @@ def refusals(core: Any, model: Model, device: str, config: Mapping[str, Any]) ->
         why = _not_a_parameter(model, node)
         if why:
             reasons.setdefault(node, why)
-    reasons = {**wrong_results(model), **reasons}
+    reasons = {**inexact(model)[0], **wrong_results(model), **reasons}
     pending = [[node for node in range(model.num_nodes) if node not in reasons]]
     while pending:
         group = pending.pop()
