@@ -50,7 +50,7 @@ _SATURATING = frozenset(("Abs", "Add", "BitShift", "Div", "Einsum", "Mul", "Neg"
 
 _ADDING = frozenset(("Add", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Sub", "Sum"))
 _UNBOUNDED = frozenset(("BitCast", "BitShift", "ConvInteger", "Einsum", "MatMulInteger", "ReduceProd"))
-_INDICES = frozenset(("ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK", "Unique"))
+_INDICES = frozenset(("ArgMax", "ArgMin", "NonZero", "Shape", "Size"))
 _SUMS = ("ReduceProd", "ReduceSum")
 _CLAMPED = {"Slice": 1, "Loop": 0}
 """Operator -> the first of the inputs where constants beyond 32 bits mean the same as the largest integer."""
@@ -155,7 +155,8 @@ class _Bounds:
 
     def _note_origin(self, op_type: str, read: list[int], written: list[int]) -> None:
         variable = {v for v in read if not self._model.is_constant[v] and v not in self._of_constants}
-        if op_type in ("Shape", "Size") or (variable and variable <= self._of_shapes):
+        is_position = op_type == "Cast" and not variable and not self._model.is_constant[read[0]]
+        if op_type in ("Shape", "Size") or is_position or (variable and variable <= self._of_shapes):
             self._of_shapes.update(written)
         elif read and not variable:
             self._of_constants.update(written)
@@ -164,7 +165,7 @@ class _Bounds:
         """Whether the node scatters sums or products."""
         if op_type not in ("ScatterElements", "ScatterND"):
             return False
-        return self._model.nodes[node].attributes.get("reduction") in ("add", "mul")
+        return self._model.nodes[node].attributes.get("reduction") in (b"add", b"mul")
 
     def _result(self, node: int, op_type: str, integers: list[int], written: list[int], largest: float) -> float:
         """The bound of the results of a node, given that of its integer operands."""
@@ -178,6 +179,8 @@ class _Bounds:
         if op_type in ("Cast", "CastLike"):
             bound = self.bound(data) if self.is_integer(data) else math.inf
         elif op_type in _INDICES:
+            return SMALL
+        elif op_type in ("TopK", "Unique"):  # numbers and their indices
             bound = max(largest, SMALL)
         elif data not in integers:
             return bound

@@ -161,7 +161,9 @@ class OpenvinoPlugin(Plugin):
         properties = {**settings, "NETWORK_NAME": reader.name}
         origins = Origins(stored.get("op_types", {}), stored.get("keys", {}))
         memory = self._memory(device)
-        return OpenvinoModel(reader.device, reader.inputs, reader.outputs, properties, compiled, origins, limits, memory)
+        return OpenvinoModel(
+            reader.device, reader.inputs, reader.outputs, properties, compiled, origins, limits, memory
+        )
 
     def _device(self, settings: Mapping[str, Any]) -> str:
         id_ = settings["DEVICE_ID"] or "CPU"

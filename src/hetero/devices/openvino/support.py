@@ -17,6 +17,7 @@ from ...errors import HeteroError, raise_out_of_memory
 from ...model.bodies import BODY_ATTRIBUTES, Body, bodies_of
 from ..handover import values_not_passing
 from . import backend
+from .differences import why_different
 from .integers import inexact
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _computes_otherwise(model: Model, node: int) -> str:
     """Why the results of a node, or of one in its bodies, may be wrong; empty if they are not. Holds for OpenVINO's CPU
     (2026.4)."""
     op_type = model.op_types[int(model.op_type_of[node])]
-    rules = (_keeps_old_results, _rounds_up_windows, _converts_otherwise)
+    rules = (_keeps_old_results, _rounds_up_windows, _converts_otherwise, _is_empty, why_different)
     why = next(filter(None, (rule(model, node, op_type) for rule in rules)), "")
     if why or op_type not in BODY_ATTRIBUTES:
         return why
@@ -188,9 +189,8 @@ def _rounds_up_windows(model: Model, node: int, op_type: str) -> str:
 
 
 def _converts_otherwise(model: Model, node: int, op_type: str) -> str:
-    """OpenVINO ignores the attribute axes of some reductions in opsets 13 to 17 and storage_order, does not remove the
-    axis that a vector adds in a MatMulInteger, and reads an empty constant as one number, unless it is a list of
-    axes or sizes."""
+    """OpenVINO ignores the attribute axes of some reductions in opsets 13 to 17 and storage_order, and does not remove
+    the axis that a vector adds in a MatMulInteger."""
     inputs = [value for value in model.node_inputs[node].tolist() if value >= 0]
     if op_type in ("ReduceL1", "ReduceLogSum", "ReduceLogSumExp"):
         opset = model.opsets.get("", 0)
@@ -203,10 +203,18 @@ def _converts_otherwise(model: Model, node: int, op_type: str) -> str:
         shapes = [model.type_of(value).shape for value in inputs[:2]]
         if any(shape is None or len(shape) < 2 for shape in shapes):
             return "OpenVINO does not remove the axis that a vector adds"
-    if op_type not in _WITH_EMPTY_LISTS and not op_type.startswith("Reduce"):
-        for value in inputs:
-            if model.is_constant[value] and 0 in (model.constant_type(value).shape or ()):
-                return f"OpenVINO reads the empty constant {model.value_name(value)!r} as one number"
+    return ""
+
+
+def _is_empty(model: Model, node: int, op_type: str) -> str:
+    """OpenVINO reads an empty constant as one number, unless it is a list of axes or sizes, and computes some results
+    without elements in another shape, ends the inference or ends the process."""
+    if op_type in _WITH_EMPTY_LISTS:
+        return ""
+    inputs = model.node_inputs[node].tolist()
+    for value in (*(inputs[:1] if op_type.startswith("Reduce") else inputs), *model.node_outputs[node].tolist()):
+        if value >= 0 and 0 in (model.type_of(value).shape or ()):
+            return f"OpenVINO may compute tensors without elements incorrectly, such as {model.value_name(value)!r}"
     return ""
 
 
