@@ -118,7 +118,7 @@ class _Bounds:
         bound = self._result(node, op_type, integers, written, largest)
         has_bodies = op_type in BODY_ATTRIBUTES
         is_rounded = first in _CHECKED and (op_type in _IN_FLOAT or "bool" in map(self.dtype, written))
-        if has_bodies or is_rounded or bound > largest:
+        if has_bodies or is_rounded or (bound > largest and "int64" in map(self.dtype, written)):
             self._decisive.update(integers)
         if has_bodies:
             why = self._in_bodies(node)
