@@ -41,7 +41,8 @@ class Case:
     ``tolerance``: of floating-point results, relative to the largest finite one of the output, or with ``elementwise``
     to each element. Everything else must match exactly.
     ``judges``: what `CPU` is compared with, `TEMPLATE` and `onnxruntime`; a generator omits a judge if ONNX
-    does not define the result and that judge is known to choose another one.
+    does not define the result and that judge is known to choose another one. `OPENVINO` with `CPU` for the nodes that
+    it refuses is a judge only if it is asked for.
     ``states``: output -> input: what each call has for this input is the result of the call before. The model is then
     also called through a stateful request.
     ``properties``: for every compilation on `CPU`. ``manner``: how the model is called there: ``in turn``, by one
@@ -380,7 +381,15 @@ def on_onnxruntime(case: Case) -> Answer:
     return Answer(calls)
 
 
-JUDGES: dict[str, Callable[[Case], Answer]] = {"TEMPLATE": on_template, "onnxruntime": on_onnxruntime}
+def on_openvino(case: Case) -> Answer:
+    return on_hetero(dataclasses.replace(case, manner="in turn"), "HETERO:OPENVINO,CPU", {})
+
+
+JUDGES: dict[str, Callable[[Case], Answer]] = {
+    "TEMPLATE": on_template,
+    "onnxruntime": on_onnxruntime,
+    "OPENVINO": on_openvino,
+}
 
 CUT = "CPU and TEMPLATE"
 CUT_ORT = "CPU and ORT"

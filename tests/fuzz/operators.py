@@ -2110,6 +2110,12 @@ def _differing(difference: str) -> list[float]:
     return [float(number) for number in match.groups()] if match else [np.inf]
 
 
+def _has_other_class(difference: str) -> bool:
+    """Whether one number is NaN or an infinity and the other is not the same, or both are booleans."""
+    match = re.search(r" at \[.*\] (\S+) and (\S+)$", difference)
+    return match is not None and not {"nan", "inf", "-inf", "True", "False"}.isdisjoint(match.groups())
+
+
 def _slices_back_from_the_largest(case: Case) -> bool:
     largest = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
     return (
@@ -2204,6 +2210,24 @@ def _resizes_ties(case: Case) -> bool:
 
 
 KNOWN: tuple[Known, ...] = (
+    Known(
+        "OPENVINO",
+        "it raises an error for integers beyond the numbers that it computes exactly",
+        lambda case: bool(_types(case) & {"int32", "int64"}),
+        lambda case, difference: "OpenVINO computes its integers exactly only from" in difference,
+    ),
+    Known(
+        "OPENVINO",
+        "its results of NaN and infinities differ",
+        _constants_extreme,
+        lambda case, difference: _has_other_class(difference),
+    ),
+    Known(
+        "OPENVINO",
+        "it computes no tensors without elements whose sizes are not known before",
+        lambda case: _is_empty(case) or (_is("TopK")(case) and any((k == 0).any() for k in _operands(case, 1))),
+        lambda case, difference: "only OPENVINO fails" in difference or "[" in difference.rpartition(" and ")[2],
+    ),
     Known("onnxruntime", LOG_SOFTMAX.reason, lambda case: _is("LogSoftmax")(case) and _constants_extreme(case)),
     Known(
         "onnxruntime",

@@ -3,6 +3,7 @@
     python tests/fuzz/run.py graphs --minutes 30 --seed 7
     python tests/fuzz/run.py integers --minutes 30 --isa all    # an equal share for each instruction set
     python tests/fuzz/run.py graphs --seed 7 --case 123         # one case again
+    python tests/fuzz/run.py operators --openvino               # also on HETERO:OPENVINO,CPU
 
 Exits with 1 if answers differ without an explanation.
 """
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import os
 import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -64,12 +67,15 @@ def fuzz(
     seed: int = 0,
     begin: int = 0,
     stop_after: int = 1,
+    judges: Sequence[str] = (),
 ) -> tuple[Tally, list[str]]:
-    """Run cases of one kind until the time is over; what they saw, and a text for each unexplained difference."""
+    """Run cases of one kind until the time is over; what they saw, and a text for each unexplained difference.
+    ``judges``: beside those of each case."""
     tally, told, known = Tally(), [], known_of(kind)
     number, end = begin, time.monotonic() + seconds
     while time.monotonic() < end and (cases is None or number < begin + cases):
         case = case_of(kind, seed, number)
+        case = dataclasses.replace(case, judges=(*case.judges, *judges))
         found = differences(case, known, tally)
         if found:
             small = shrink(case, lambda candidate: bool(differences(candidate, known)))
@@ -94,14 +100,17 @@ def main() -> int:
     parser.add_argument("--case", type=int, help="run only this one")
     parser.add_argument("--stop-after", type=int, default=20, help="end after so many differences")
     parser.add_argument("--isa", default="", help="an instruction set, or 'all'")
+    parser.add_argument("--openvino", action="store_true", help="also compare with HETERO:OPENVINO,CPU")
     chosen = parser.parse_args()
     if chosen.isa:
         return _per_variant(chosen)
     inference_server.install()
+    judges = ("OPENVINO",) if chosen.openvino else ()
     if chosen.case is not None:
-        tally, told = fuzz(chosen.kind, cases=1, seed=chosen.seed, begin=chosen.case)
+        tally, told = fuzz(chosen.kind, cases=1, seed=chosen.seed, begin=chosen.case, judges=judges)
     else:
-        tally, told = fuzz(chosen.kind, seconds=60 * chosen.minutes, seed=chosen.seed, stop_after=chosen.stop_after)
+        seconds = 60 * chosen.minutes
+        tally, told = fuzz(chosen.kind, seconds=seconds, seed=chosen.seed, stop_after=chosen.stop_after, judges=judges)
     with contextlib.suppress(BrokenPipeError):
         print(*told, f"{chosen.kind}, seed {chosen.seed}: {tally}; {len(told)} unexplained differences", sep="\n\n")
     return bool(told)
@@ -116,6 +125,7 @@ def _per_variant(chosen: argparse.Namespace) -> int:
         print(f"-- {name}", flush=True)
         command = [sys.executable, __file__, chosen.kind, "--minutes", str(chosen.minutes / len(names))]
         command += ["--seed", str(chosen.seed), "--stop-after", str(chosen.stop_after)]
+        command += ["--openvino"] if chosen.openvino else []
         command += [] if chosen.case is None else ["--case", str(chosen.case)]
         failed |= subprocess.run(command, check=False, env={**os.environ, "HETERO_ISA": name}).returncode
     return failed

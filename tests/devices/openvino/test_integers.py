@@ -45,7 +45,8 @@ BOOL = "(int64[3] x, int64[3] z) => (bool[n] y) { "
         (INT64 + constant("c", 2**63 - 1) + constant("e", 1) + "w = Add (z, c) y = Slice (w, e, e) }", True),
         (BOOL + constant("c", 2**23) + "y = Equal (x, c) }", False),
         (BOOL + constant("c", 2**23 + 1) + "y = Equal (x, c) }", True),
-        ("(float[3] x) => (int64[3] y) { s = Shape (x) y = ConstantOfShape <value = int64[1] {2147483648}> (s) }", True),
+        ("(float[3] x) => (int64[3] y) { s = Shape (x) y = ConstantOfShape <value = int64[1] {2147483648}> (s) }",
+         True),
         # results of 64 bits
         (INT64 + "y = Add (x, z) }", False),
         (INT64 + "y = Mul (x, z) }", True),

@@ -124,8 +124,8 @@ def _resize(node: _Node) -> str:
 
 
 def _roi_align(node: _Node) -> str:
-    is_wrong = node.text("mode", "avg") == "max"
-    return "OpenVINO takes the maximum of other samples in RoiAlign" if is_wrong else ""
+    is_wrong = node.text("mode", "avg") == "max" or not node.get("sampling_ratio", 0)
+    return "OpenVINO takes other samples in RoiAlign if mode is max or sampling_ratio is 0" if is_wrong else ""
 
 
 def _rotary_embedding(node: _Node) -> str:
@@ -135,6 +135,10 @@ def _rotary_embedding(node: _Node) -> str:
 def _selu(node: _Node) -> str:
     is_same = node.get("alpha", 1) and node.get("gamma", 1)
     return "" if is_same else "OpenVINO takes the default for an attribute that is 0"
+
+
+def _simplified_layer_normalization(node: _Node) -> str:
+    return "" if "epsilon" in node.attributes else "OpenVINO takes 0 for an epsilon that is not set"
 
 
 def _unique(node: _Node) -> str:
@@ -155,6 +159,7 @@ _RULES: Mapping[str, Callable[[_Node], str]] = {
     "Resize": _resize,
     "RoiAlign": _roi_align,
     "Selu": _selu,
+    "SimplifiedLayerNormalization": _simplified_layer_normalization,
     "Unique": _unique,
     **dict.fromkeys(_RECURRENT, _recurrent),
     **dict.fromkeys(_IDENTITY_WITHOUT_AXES, _reduction),
