@@ -172,15 +172,25 @@ HT_INLINE void band(const geometry *g, const float *plane, int64_t map, int64_t 
             tile(g, read, inside[i], map, y, at[i], 1, size, stride, rows);
 }
 
+/* A function for each number of rows, because GCC takes longer for one that contains all. */
+#define BAND(size, stride, name, rows)                                                                                \
+    static __attribute__((noinline)) void name##_##size##_##stride(const geometry *g, const float *plane, int64_t map, \
+                                                                   int64_t y)                                         \
+    {                                                                                                                 \
+        band(g, plane, map, y, size, stride, rows);                                                                   \
+    }
 #define BANDS(size, stride)                                                                                           \
-    static void band_##size##_##stride(const geometry *g, const float *plane, int64_t map, int64_t y, int64_t rows)  \
+    BAND(size, stride, long_band, MOST_ROWS)                                                                          \
+    BAND(size, stride, short_band, SHORT_ROWS)                                                                        \
+    BAND(size, stride, row_band, 1)                                                                                   \
+    static void band_##size##_##stride(const geometry *g, const float *plane, int64_t map, int64_t y, int64_t rows)   \
     {                                                                                                                 \
         if (rows == MOST_ROWS)                                                                                        \
-            band(g, plane, map, y, size, stride, MOST_ROWS);                                                          \
+            long_band_##size##_##stride(g, plane, map, y);                                                            \
         else if (rows == SHORT_ROWS)                                                                                  \
-            band(g, plane, map, y, size, stride, SHORT_ROWS);                                                         \
+            short_band_##size##_##stride(g, plane, map, y);                                                           \
         else                                                                                                          \
-            band(g, plane, map, y, size, stride, 1);                                                                  \
+            row_band_##size##_##stride(g, plane, map, y);                                                             \
     }
 #if defined(__AVX512F__) /* ht_conv_square_fits says no to 3x3 */
 #define band_3_1 NULL

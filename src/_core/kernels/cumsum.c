@@ -60,6 +60,15 @@ typedef struct {
         for (; goes_on && o < outer; o++)                                                                             \
             goes_on = l->inner == 1 ? rows_##s(l, from + o * size, to + o * size, 1, product, &left)                  \
                                     : plane_##s(l, from + o * size, to + o * size, product, &left);                   \
+    }                                                                                                                 \
+    /* Functions of their own: as one, they took GCC half as long again. */                                           \
+    static __attribute__((noinline)) void sums_##s(const layout *l, const void *x, void *out, int64_t outer)          \
+    {                                                                                                                 \
+        planes_##s(l, x, out, outer, 0);                                                                              \
+    }                                                                                                                 \
+    static __attribute__((noinline)) void products_##s(const layout *l, const void *x, void *out, int64_t outer)      \
+    {                                                                                                                 \
+        planes_##s(l, x, out, outer, 1);                                                                              \
     }
 HT_FLOAT_TYPES(DEFINE)
 HT_UNSIGNED_TYPES(DEFINE)
@@ -81,7 +90,7 @@ HT_INLINE int accumulate(const ht_call *call, const int product)
         return HT_OK;
     switch (ht_unsigned(x->dtype)) {
 #define CASE(D, s, T, U)                                                                \
-    case D: planes_##s(&l, (const T *)x->data, (T *)out->data, outer, product); return HT_OK;
+    case D: (product ? products_##s : sums_##s)(&l, x->data, out->data, outer); return HT_OK;
         HT_FLOAT_TYPES(CASE)
         HT_UNSIGNED_TYPES(CASE)
     default: return HT_ERR_DTYPE;

@@ -116,14 +116,24 @@ HT_INLINE void gemv_columns(const ht_gemm_product *p, int64_t col0, int64_t col1
     }
 }
 
+/* Functions of their own, because GCC takes longer for one that contains all. */
+#define COLUMNS(name, type)                                                                                            \
+    static __attribute__((noinline)) void name(const ht_gemm_product *p, int64_t col0, int64_t col1)                   \
+    {                                                                                                                  \
+        gemv_columns(p, col0, col1, type);                                                                             \
+    }
+COLUMNS(columns_f32, HT_FLOAT32)
+COLUMNS(columns_f16, HT_FLOAT16)
+COLUMNS(columns_bf16, HT_BFLOAT16)
+
 void ht_gemv_packed(const ht_gemm_product *p, int64_t col0, int64_t col1)
 {
     if (!p->halves)
-        gemv_columns(p, col0, col1, HT_FLOAT32);
+        columns_f32(p, col0, col1);
     else if (p->halves_type == HT_FLOAT16)
-        gemv_columns(p, col0, col1, HT_FLOAT16);
+        columns_f16(p, col0, col1);
     else
-        gemv_columns(p, col0, col1, HT_BFLOAT16);
+        columns_bf16(p, col0, col1);
 }
 
 /* Dot products of at most `vectors` vectors: those of VF_LANES rows of B are summed up by a transposition. */

@@ -71,7 +71,7 @@ void ht_recurrent_multiply(const float *h, int64_t h_row, int64_t rows, int64_t 
                            float *sums, int64_t sums_row);
 
 #if HT_DEFINES_SHARED
-HT_INLINE vf activate(const int code, const activation *f, vf v)
+HT_INLINE vf activation_of(const int code, const activation *f, vf v)
 {
     const vf zero = vf_set1(0.0f), one = vf_set1(1.0f), a = vf_set1(f->p0), b = vf_set1(f->p1);
     switch (code) {
@@ -87,6 +87,14 @@ HT_INLINE vf activate(const int code, const activation *f, vf v)
     case SOFTSIGN: return vf_softsign(v);
     default: return vf_softplus(v);
     }
+}
+
+/* One copy for all activations that are not known here: several would take long to compile. */
+static __attribute__((noinline)) vf any_activation(int code, const activation *f, vf v) { return activation_of(code, f, v); }
+
+HT_INLINE vf activate(const int plain, const int code, const activation *f, vf v)
+{
+    return plain ? activation_of(code, f, v) : any_activation(code, f, v);
 }
 
 HT_INLINE vf clipped(const layer *l, const int plain, vf v)
@@ -116,21 +124,21 @@ HT_INLINE void lstm_block(const layer *l, const cell *at, int64_t j, int64_t n, 
     vf c = load(at->c + j, n, full);
     vf in = gate_of(l, at, 0, j, n, full), out = gate_of(l, at, 1, j, n, full);
     vf forget = gate_of(l, at, 2, j, n, full);
-    const vf candidate = activate(f1, f + 1, clipped(l, plain, gate_of(l, at, 3, j, n, full)));
+    const vf candidate = activate(plain, f1, f + 1, clipped(l, plain, gate_of(l, at, 3, j, n, full)));
     if (p) {
         in = vf_fma(load(p + j, n, full), c, in);
         forget = vf_fma(load(p + 2 * l->hidden + j, n, full), c, forget);
     }
-    in = activate(f0, f, clipped(l, plain, in));
+    in = activate(plain, f0, f, clipped(l, plain, in));
     if (!plain && l->option)
         forget = vf_set1(1.0f) - in;
     else
-        forget = activate(f0, f, clipped(l, plain, forget));
+        forget = activate(plain, f0, f, clipped(l, plain, forget));
     c = vf_fma(forget, c, in * candidate);
     if (p)
         out = vf_fma(load(p + l->hidden + j, n, full), c, out);
-    out = activate(f0, f, clipped(l, plain, out));
-    const vf h = out * activate(f2, f + 2, c);
+    out = activate(plain, f0, f, clipped(l, plain, out));
+    const vf h = out * activate(plain, f2, f + 2, c);
     store(at->c + j, n, full, c);
     store(at->h + j, n, full, h);
     store(at->y + j, n, full, h);
@@ -141,8 +149,8 @@ HT_INLINE void gru_gates_block(const layer *l, const cell *at, int64_t j, int64_
 {
     const activation *f = l->functions;
     const int f0 = plain ? SIGMOID : f[0].code;
-    const vf update = activate(f0, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
-    const vf reset = activate(f0, f, clipped(l, plain, gate_of(l, at, 1, j, n, full)));
+    const vf update = activate(plain, f0, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
+    const vf reset = activate(plain, f0, f, clipped(l, plain, gate_of(l, at, 1, j, n, full)));
     vf_store(at->sums + j, update);
     store(at->reset_h + j, n, full, reset * load(at->h + j, n, full));
 }
@@ -154,8 +162,8 @@ HT_INLINE void gru_block(const layer *l, const cell *at, int64_t j, int64_t n, c
     const vf h = load(at->h + j, n, full);
     vf update, candidate;
     if (l->option) {
-        update = activate(f0, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
-        const vf reset = activate(f0, f, clipped(l, plain, gate_of(l, at, 1, j, n, full)));
+        update = activate(plain, f0, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
+        const vf reset = activate(plain, f0, f, clipped(l, plain, gate_of(l, at, 1, j, n, full)));
         vf product = vf_load(at->sums + 2 * l->padded + j);
         if (l->bias)
             product += load(l->bias + j, n, full);
@@ -164,7 +172,7 @@ HT_INLINE void gru_block(const layer *l, const cell *at, int64_t j, int64_t n, c
         update = vf_load(at->sums + j);
         candidate = gate_of(l, at, 2, j, n, full);
     }
-    candidate = activate(f1, f + 1, clipped(l, plain, candidate));
+    candidate = activate(plain, f1, f + 1, clipped(l, plain, candidate));
     const vf next = vf_fma(update, h - candidate, candidate); /* (1 - update) * candidate + update * h */
     store(at->h + j, n, full, next);
     store(at->y + j, n, full, next);
@@ -173,7 +181,7 @@ HT_INLINE void gru_block(const layer *l, const cell *at, int64_t j, int64_t n, c
 HT_INLINE void rnn_block(const layer *l, const cell *at, int64_t j, int64_t n, const int full, const int plain)
 {
     const activation *f = l->functions;
-    const vf next = activate(plain ? TANH : f->code, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
+    const vf next = activate(plain, plain ? TANH : f->code, f, clipped(l, plain, gate_of(l, at, 0, j, n, full)));
     store(at->h + j, n, full, next);
     store(at->y + j, n, full, next);
 }

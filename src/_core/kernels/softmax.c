@@ -147,18 +147,39 @@ HT_INLINE void short_rows_f32(const float *x, float *y, int64_t rows, int64_t n,
     }
 }
 
-void ht_softmax_rows(const float *x, float *y, int64_t rows, int64_t n)
+HT_INLINE void rows_of_any_length(const float *x, float *y, int64_t rows, int64_t n, const int logarithm)
 {
     if (n <= SHORT) {
-        short_rows_f32(x, y, rows, n, 0);
+        short_rows_f32(x, y, rows, n, logarithm);
         return;
     }
     int64_t r = 0;
     if (n <= HT_PAIR_WIDTH)
         for (; r + 2 <= rows; r += 2)
-            rows_f32(x + r * n, y + r * n, n, 2, 0);
+            rows_f32(x + r * n, y + r * n, n, 2, logarithm);
     for (; r < rows; r++)
-        rows_f32(x + r * n, y + r * n, n, 1, 0);
+        rows_f32(x + r * n, y + r * n, n, 1, logarithm);
+}
+
+/* Four functions, because GCC takes longer for one that contains them all. */
+void ht_softmax_rows(const float *x, float *y, int64_t rows, int64_t n)
+{
+    rows_of_any_length(x, y, rows, n, 0);
+}
+
+static __attribute__((noinline)) void log_softmax_rows(const float *x, float *y, int64_t rows, int64_t n)
+{
+    rows_of_any_length(x, y, rows, n, 1);
+}
+
+static __attribute__((noinline)) void softmax_columns(const float *x, float *y, int64_t axis, int64_t inner)
+{
+    columns_f32(x, y, axis, inner, 0);
+}
+
+static __attribute__((noinline)) void log_softmax_columns(const float *x, float *y, int64_t axis, int64_t inner)
+{
+    columns_f32(x, y, axis, inner, 1);
 }
 
 static void columns_f64(const double *x, double *y, int64_t axis, int64_t inner, int logarithm)
@@ -189,28 +210,21 @@ static void softmax_part(void *context, int64_t part, int thread)
     const rows_of_call *job = (const rows_of_call *)context;
     const ht_tensor *x = job->call->in[0], *y = job->call->out[0];
     const int64_t outer = job->call->ints[0], axis = job->call->ints[1], inner = job->call->ints[2];
-    const int64_t step = axis * inner, end = ht_part_begin(outer, job->parts, part + 1);
+    const int64_t begin = ht_part_begin(outer, job->parts, part), end = ht_part_begin(outer, job->parts, part + 1);
     const int logarithm = job->call->ints[3] != 0;
     (void)thread;
-    for (int64_t i = ht_part_begin(outer, job->parts, part), rows; i < end; i += rows) {
-        const int is_row = inner == 1 && x->dtype == HT_FLOAT32;
-        rows = is_row && axis <= SHORT ? end - i : is_row && axis <= HT_PAIR_WIDTH && i + 1 < end ? 2 : 1;
-        if (x->dtype == HT_FLOAT64) {
-            columns_f64((const double *)x->data + i * step, (double *)y->data + i * step, axis, inner, logarithm);
-            continue;
-        }
-        const float *from = (const float *)x->data + i * step;
-        float *to = (float *)y->data + i * step;
-        if (inner == 1 && axis <= SHORT)
-            logarithm ? short_rows_f32(from, to, rows, axis, 1) : short_rows_f32(from, to, rows, axis, 0);
-        else if (inner == 1 && rows == 2)
-            logarithm ? rows_f32(from, to, axis, 2, 1) : rows_f32(from, to, axis, 2, 0);
-        else if (inner == 1)
-            logarithm ? rows_f32(from, to, axis, 1, 1) : rows_f32(from, to, axis, 1, 0);
-        else if (logarithm)
-            columns_f32(from, to, axis, inner, 1);
+    if (x->dtype == HT_FLOAT32 && inner == 1) {
+        (logarithm ? log_softmax_rows : ht_softmax_rows)((const float *)x->data + begin * axis,
+                                                         (float *)y->data + begin * axis, end - begin, axis);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t at = i * axis * inner;
+        if (x->dtype == HT_FLOAT64)
+            columns_f64((const double *)x->data + at, (double *)y->data + at, axis, inner, logarithm);
         else
-            columns_f32(from, to, axis, inner, 0);
+            (logarithm ? log_softmax_columns : softmax_columns)((const float *)x->data + at, (float *)y->data + at, axis,
+                                                                inner);
     }
 }
 

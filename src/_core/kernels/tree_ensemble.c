@@ -149,6 +149,20 @@ typedef struct {
         return any;                                                                                                    \
     }                                                                                                                  \
                                                                                                                        \
+    /* Functions of their own, because GCC takes longer for one that contains all. */                                  \
+    static __attribute__((noinline)) void plain_rows_##s(const ensemble *e, int64_t begin, int64_t end)                \
+    {                                                                                                                  \
+        rows_##s(e, begin, end, PLAIN);                                                                                \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void numbers_rows_##s(const ensemble *e, int64_t begin, int64_t end)              \
+    {                                                                                                                  \
+        rows_##s(e, begin, end, NUMBERS);                                                                              \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void any_rows_##s(const ensemble *e, int64_t begin, int64_t end)                  \
+    {                                                                                                                  \
+        rows_##s(e, begin, end, ANY);                                                                                  \
+    }                                                                                                                  \
+                                                                                                                       \
     static void part_##s(void *context, int64_t part, int thread)                                                      \
     {                                                                                                                  \
         const ensemble *e = (const ensemble *)context;                                                                 \
@@ -164,11 +178,11 @@ typedef struct {
             for (int64_t row = begin; row < end && !nan; row++)                                                        \
                 nan = any_nan_##s((const T *)e->call->in[0]->data + row * e->features, e->features);                   \
         if (nan)                                                                                                       \
-            rows_##s(e, begin, end, ANY);                                                                              \
+            any_rows_##s(e, begin, end);                                                                               \
         else if (e->flags > 1)                                                                                         \
-            rows_##s(e, begin, end, NUMBERS);                                                                          \
+            numbers_rows_##s(e, begin, end);                                                                           \
         else                                                                                                           \
-            rows_##s(e, begin, end, PLAIN);                                                                            \
+            plain_rows_##s(e, begin, end);                                                                             \
         for (int64_t row = begin; row < end; row++)                                                                    \
             for (int64_t target = 0; target < e->targets; target++, out++) {                                           \
                 if (extreme && *out != *out)                                                                           \
