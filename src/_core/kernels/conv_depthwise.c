@@ -112,8 +112,8 @@ HT_INLINE void finish(const ht_conv *c, vf sum, int64_t at, int64_t left)
 }
 
 /* Finishes a tile that ends within its rows or columns: a copy for each kernel would take long to compile. */
-static __attribute__((noinline)) void finish_tile(const ht_conv *c, vf sums[ROWS][2], int64_t rows, int64_t at, int64_t left,
-                                                  int vectors)
+static __attribute__((noinline)) void finish_tile(const ht_conv *c, vf sums[ROWS][2], int64_t rows, int64_t at,
+                                                  int64_t left, int vectors)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++)

@@ -90,7 +90,10 @@ HT_INLINE vf activation_of(const int code, const activation *f, vf v)
 }
 
 /* One copy for all activations that are not known here: several would take long to compile. */
-static __attribute__((noinline)) vf any_activation(int code, const activation *f, vf v) { return activation_of(code, f, v); }
+static __attribute__((noinline)) vf any_activation(int code, const activation *f, vf v)
+{
+    return activation_of(code, f, v);
+}
 
 HT_INLINE vf activate(const int plain, const int code, const activation *f, vf v)
 {

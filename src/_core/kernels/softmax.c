@@ -223,8 +223,8 @@ static void softmax_part(void *context, int64_t part, int thread)
         if (x->dtype == HT_FLOAT64)
             columns_f64((const double *)x->data + at, (double *)y->data + at, axis, inner, logarithm);
         else
-            (logarithm ? log_softmax_columns : softmax_columns)((const float *)x->data + at, (float *)y->data + at, axis,
-                                                                inner);
+            (logarithm ? log_softmax_columns : softmax_columns)((const float *)x->data + at, (float *)y->data + at,
+                                                                axis, inner);
     }
 }
 
