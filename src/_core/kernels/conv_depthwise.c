@@ -111,15 +111,6 @@ HT_INLINE void finish(const ht_conv *c, vf sum, int64_t at, int64_t left)
         vf_store_n(c->y + at, left, sum);
 }
 
-/* Finishes a tile that ends within its rows or columns: a copy for each kernel would take long to compile. */
-static __attribute__((noinline)) void finish_tile(const ht_conv *c, vf sums[ROWS][2], int64_t rows, int64_t at,
-                                                  int64_t left, int vectors)
-{
-    for (int64_t r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++)
-            finish(c, sums[r][v], at + r * c->out[2] + v * VF_LANES, left - v * VF_LANES);
-}
-
 /* Up to ROWS output rows by vectors * VF_LANES columns. `at`: y's index of the first output; `left`: remaining
  * columns. */
 HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at, int64_t left, const int height,
@@ -152,13 +143,7 @@ HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at
                             acc[r][v] = vf_fma(weight[j - r * stride], x, acc[r][v]);
                 }
         }
-    if (HT_LIKELY(rows == ROWS && left >= vectors * VF_LANES)) {
-        if (c->addend)
-#pragma GCC unroll 4
-            for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 2
-                for (int v = 0; v < vectors; v++)
-                    acc[r][v] += vf_load(c->addend + at + r * c->out[2] + v * VF_LANES);
+    if (HT_LIKELY(!c->addend && rows == ROWS && left >= vectors * VF_LANES)) {
         const vf low = vf_set1(c->low), high = vf_set1(c->high);
         float *y = c->y + at;
 #pragma GCC unroll 4
@@ -168,13 +153,12 @@ HT_INLINE void tile(const channel *m, const float *src, int64_t rows, int64_t at
                 vf_store(y + v * VF_LANES, vf_min(high, vf_max(low, acc[r][v])));
         return;
     }
-    vf sums[ROWS][2]; /* not acc, which would then not stay in registers */
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)
+        if (r < rows)
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++)
-            sums[r][v] = acc[r][v];
-    finish_tile(c, sums, rows, at, left, vectors);
+            for (int v = 0; v < vectors; v++)
+                finish(c, acc[r][v], at + r * c->out[2] + v * VF_LANES, left - v * VF_LANES);
 }
 
 HT_INLINE void rows_of(const channel *m, const float *src, int64_t rows, int64_t at, const int height, const int stride,
