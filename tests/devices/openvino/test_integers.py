@@ -177,3 +177,15 @@ def test_nodes_that_are_refused_run_on_the_cpu() -> None:
     np.testing.assert_array_equal(found["y"], inputs["x"] ** 2)
     np.testing.assert_array_equal(found["d"], -inputs["z"])
     assert list(core.query_model(read, "OPENVINO")) == ["f"]
+
+
+@needs_openvino
+def test_a_malformed_tensor_is_the_reason_of_its_node() -> None:
+    """The other nodes still run on the device."""
+    node = "(int64[2] x) => (int64[n] y) { z = Neg (x) y = ConstantOfShape (z) }"
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> g {node}')
+    tensor = onnx.TensorProto(data_type=onnx.TensorProto.INT64, dims=[1], raw_data=b"123")
+    proto.graph.node[1].attribute.append(onnx.helper.make_attribute("value", tensor))
+    reasons = hetero.Core().query_model(hetero.Core().read_model(proto), "OPENVINO").reasons
+    assert list(reasons) == ["y"]
+    assert "buffer size" in reasons["y"]["OPENVINO"]

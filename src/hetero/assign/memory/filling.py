@@ -14,7 +14,7 @@ Rule. The nodes of a device, its *members*, are considered in ascending order.
 So one cut arises where the device became full. With ``slack``, the cut may be where fewer bytes cross it, as long as
 only that part of the kept bytes is given up.
 
-A partition needs at least than filling takes into account; `fit` then lowers the target.
+A partition may need more than filling takes into account; `fit` then lowers the target.
 
 Cost: O(nodes + reads) for each device in a sweep. By number one sweep is enough; by cost at most 2 k are made.
 """

@@ -14,10 +14,10 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import numpy_helper
 
-from ...errors import HeteroError, raise_out_of_memory
+from ...errors import HeteroError, ModelError, raise_out_of_memory
 from ...model.bodies import BODY_ATTRIBUTES, bodies_of
+from ...model.constants import array_of
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -115,7 +115,10 @@ class _Bounds:
         largest = max(map(self.bound, integers), default=SMALL)
         if largest > _LARGEST:
             return "OpenVINO computes int64 in int32, which cannot hold a constant of this node"
-        bound = self._result(node, op_type, integers, written, largest)
+        try:
+            bound = self._result(node, op_type, integers, written, largest)
+        except ModelError as error:  # an attribute
+            return str(error)
         has_bodies = op_type in BODY_ATTRIBUTES
         is_rounded = first in _CHECKED and (op_type in _IN_FLOAT or "bool" in map(self.dtype, written))
         if has_bodies or is_rounded or (bound > largest and "int64" in map(self.dtype, written)):
@@ -174,7 +177,7 @@ class _Bounds:
         data = int(model.node_inputs[node][0]) if len(model.node_inputs[node]) else -1
         if op_type == "ConstantOfShape":
             value = model.nodes[node].attributes.get("value")
-            array = np.zeros(1) if value is None else numpy_helper.to_array(value)
+            array = np.zeros(1) if value is None or not self.is_integer(written[0]) else array_of(value)
             return float(np.abs(array.astype(np.float64)).max(initial=0))
         if op_type in ("Cast", "CastLike"):
             bound = self.bound(data) if self.is_integer(data) else math.inf
