@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -92,3 +94,32 @@ def test_one_constant_is_quantized_to_two_types() -> None:
     found = Core().compile_model(Core().read_model(proto), "CPU")({})
     np.testing.assert_array_equal(found["signed y"], np.int8([-75, 0, 75, 127]), strict=True)
     np.testing.assert_array_equal(found["unsigned y"], np.uint8([0, 0, 75, 250]), strict=True)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_moves_of_16_bits_keep_no_tables(factor: float) -> None:
+    """A table of 65,536 numbers only shows whether a move changes them."""
+    count, nodes = 40, []
+    for i in range(count):
+        nodes += [
+            helper.make_node("DequantizeLinear", [f"x{i}", "fine", "zero"], [f"a{i}"]),
+            helper.make_node("Transpose", [f"a{i}"], [f"b{i}"]),
+            helper.make_node("QuantizeLinear", [f"b{i}", "coarse", "zero"], [f"x{i + 1}"]),
+        ]
+    x = np.uint16([[0, 1, 2], [40_000, 65_534, 65_535]])
+    proto = model(nodes, {"x0": x}, [f"x{count}"], 21)
+    for name, value in (("fine", np.float32(0.1)), ("coarse", np.float32(0.1 * factor)), ("zero", np.uint16(32_768))):
+        proto.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
+    compiled = Core().compile_model(Core().read_model(proto), "CPU")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        (found,) = compiled({"x0": x}).values()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < count * 32_768
+    expected = x.astype(np.int64) - 32_768
+    for _ in range(count):
+        expected = np.rint(expected / factor).astype(np.int64)
+    np.testing.assert_array_equal(found, expected + 32_768)

@@ -105,8 +105,10 @@ class Transfer:
     def __init__(self, function: Callable[[Context, Value], Value]) -> None:
         self._function = function
         self._tables: dict[np.dtype[Any], NDArray[np.generic]] = {}
+        self._identities: dict[np.dtype[Any], bool] = {}
 
     def table(self, dtype: np.dtype[Any]) -> NDArray[np.generic]:
+        """The results for all integers of a type of 8 bits, the smallest first."""
         if dtype not in self._tables:
             self._tables[dtype] = table(dtype, self._function)
         return self._tables[dtype]
@@ -118,12 +120,17 @@ class Transfer:
         return self.is_identity(dtype) or (dtype in BYTES and self.table(dtype).dtype in BYTES)
 
     def is_identity(self, dtype: np.dtype[Any]) -> bool:
-        made = self.table(dtype)
-        limits = np.iinfo(dtype)
-        return made.dtype == dtype and bool((made == np.arange(limits.min, limits.max + 1)).all())
+        if dtype not in self._identities:
+            # A table of 16 bits takes 128 KB or more and is not needed again.
+            made = self.table(dtype) if dtype in BYTES else table(dtype, self._function)
+            limits = np.iinfo(dtype)
+            is_same = made.dtype == dtype and bool((made == np.arange(limits.min, limits.max + 1)).all())
+            self._identities[dtype] = is_same
+        return self._identities[dtype]
 
     def is_monotone(self, dtype: np.dtype[Any]) -> bool:
-        return bool((np.diff(self.table(dtype).astype(np.int64)) >= 0).all())
+        """For a type that `is_supported`."""
+        return self.is_identity(dtype) or bool((np.diff(self.table(dtype).astype(np.int64)) >= 0).all())
 
 
 def looked_up(context: Context, x: Value, transfer: Transfer) -> Value:
