@@ -12,10 +12,11 @@ from ...base.properties import Property
 from ...errors import HeteroError, PropertyError, UnsupportedModel, WrongVersion, raise_out_of_memory, shown
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Support
 from . import backend
+from .differences import wrong_results
 from .integers import limits_of
 from .memory import OpenvinoMemory
 from .model import PAYLOAD_VERSION, OpenvinoModel, Origins, copy_passed_inputs
-from .support import originals, read, refusals, wrong_results
+from .support import originals, read, refusals
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadReader
