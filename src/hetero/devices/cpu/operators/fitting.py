@@ -74,23 +74,35 @@ def axis_trouble(model: Model, view: NodeView, axis: int, *positions: int, last:
 @contradicting
 def broadcast_trouble(model: Model, view: NodeView, *positions: int) -> str | None:
     """Operands that cannot be broadcast to one shape."""
-    shapes = [shape for shape in (known_shape(model, view, position) for position in positions) if shape is not None]
+    shapes = _known_shapes(model, view, positions)
     for axis in range(-max(map(len, shapes), default=0), 0):
-        if len({_size(shape, axis) for shape in shapes} - {None, 1}) > 1:
-            return f"{view.op_type} of shapes that do not broadcast: {', '.join(str(list(shape)) for shape in shapes)}"
+        if len(_sizes(shapes, axis) - {1}) > 1:
+            return f"{view.op_type} of shapes that do not broadcast: {_listed(shapes)}"
     return None
 
 
 @contradicting
 def joining_trouble(model: Model, view: NodeView, axis: int, positions: Iterable[int]) -> str | None:
-    """Operands that cannot be joined along ``axis``."""
-    shapes = [shape for shape in (known_shape(model, view, position) for position in positions) if shape is not None]
-    ranks = {len(shape) for shape in shapes}
-    for other in range(min(ranks, default=0)):
-        sizes = {_size(shape, other) for shape in shapes} - {None}
-        if len(ranks) > 1 or (len(sizes) > 1 and other not in (axis, axis + len(shapes[0]))):
-            return f"{view.op_type} along axis {axis} of shapes {', '.join(str(list(shape)) for shape in shapes)}"
-    return None
+    """Operands that cannot be joined along ``axis``, which each of them has."""
+    shapes = _known_shapes(model, view, positions)
+    rank = max(map(len, shapes), default=0)
+    fits = all(len(shape) == rank for shape in shapes) and all(
+        len(_sizes(shapes, other)) < 2 for other in range(rank) if other not in (axis, axis + rank)
+    )
+    return None if fits else f"{view.op_type} along axis {axis} of shapes {_listed(shapes)}"
+
+
+def _known_shapes(model: Model, view: NodeView, positions: Iterable[int]) -> list[Shape]:
+    return [shape for position in positions if (shape := known_shape(model, view, position)) is not None]
+
+
+def _sizes(shapes: Iterable[Shape], axis: int) -> set[int]:
+    """The sizes along an axis that are known."""
+    return {size for shape in shapes if (size := _size(shape, axis)) is not None}
+
+
+def _listed(shapes: Iterable[Shape]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes)
 
 
 @contradicting
