@@ -34,8 +34,8 @@ HT_INLINE const int32_t *ht_bias_of(const ht_tensor *bias)
     return bias && bias->dtype == HT_INT32 ? bias->data : NULL;
 }
 
-/* A bias that is added to the scaled sums, from element `first` on, and the step between its elements: 1. If the product has
- * none of this kind, a zero and the step 0. */
+/* A bias that is added to the scaled sums, from element `first` on, and the step between its elements: 1. If the product
+ * has none of this kind, a zero and the step 0. */
 HT_INLINE const float *ht_offset_of(const ht_tensor *bias, int64_t first, int64_t *step)
 {
     static const float none = 0;

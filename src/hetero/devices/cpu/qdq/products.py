@@ -4,19 +4,19 @@ Contract: the sums are exact int32, and the result is round(sum * (x_scale * w_s
 (`requantize.h`). A bias of integers is part of the sum; a bias of floats, divided by y_scale, is added before rounding.
 The float32 nodes round each operand, product and sum, so a result near the midpoint of two integers can differ by one.
 
-A left operand of 16 bits is 256 * high + low. The sums of each are exact int32; they are scaled to float32 and added,
-and the nodes up to QuantizeLinear follow in float32. The error is at most that of float32 sums. The weights keep their
-8 bits, where float32 weights would take four times the memory.
+A left operand of 16 bits is split into 256 * high + low. Each half gives exact int32 sums. They are scaled to float32
+and added, and the remaining nodes up to QuantizeLinear run in float32. This is as accurate as float32 nodes, and the
+weights take a quarter of the memory.
 
 Conditions, those on types and shapes checked when the node is lowered:
 
 - Both operands are int8 or uint8, or the right one constant int4 or uint4, and come from DequantizeLinear. The left
   one (the image) has one scale. The right one (the weights) has one scale, or one per column or output channel, and no
   blocks. If the left one is int16 or uint16, the right one is a constant of at least `_MIN_WEIGHTS` elements.
-- The only reader of the result is a QuantizeLinear with one scale, to int8 or uint8 (or any type, if the left operand
-  has 16 bits), and the result is no output of the model. Between the two may be Relu, or Clip with constant bounds: a
-  table limits the integers. It changes nothing if the tool chose the range of the type accordingly. A MatMul needs no
-  QuantizeLinear: its sums are scaled to float32.
+- The only reader of the result is a QuantizeLinear with one scale, and the result is no output of the model. With a
+  left operand of 8 bits, QuantizeLinear returns int8 or uint8. Between the two may be Relu, or Clip with constant
+  bounds: a table limits the integers. It changes nothing if the tool chose the range of the type accordingly. A MatMul
+  needs no QuantizeLinear: its sums are scaled to float32.
 - All scales are within `MIN_SCALE` and `MAX_SCALE`, and no factor of the sums is above `MAX_SCALE`: neither x_scale *
   w_scale nor that divided by y_scale. An infinite factor would make NaN of a sum of 0. x_scale * w_scale is a normal
   number of float32.
@@ -175,16 +175,15 @@ class Product:
     def _integers(self, context: Context, o: _Operands) -> Value | None:
         """The product of bytes in integers; None if a condition does not hold."""
         target, bias = self._target, o.bias
-        if target is not None and _result_type(target) not in BYTES:
-            return None
         requantization = None
         if target is not None:
-            if not target.is_single or not target.scales_are_moderate():
+            made = _result_type(target)
+            if made not in BYTES or not target.is_single or not target.scales_are_moderate():
                 return None
             quotients = o.factors / target.scales()
             if quotients.max() > MAX_SCALE:
                 return None
-            zero = context.constant(np.array(int(target.zeros()[0]), _result_type(target)))
+            zero = context.constant(np.array(int(target.zeros()[0]), made))
             requantization = _Requantization(_factor(context, quotients), zero)
         largest = o.depth * _largest(o.x.dtype, o.left) * _largest(o.w.dtype, o.right)
         if bias is not None:
@@ -202,10 +201,10 @@ class Product:
                 bias = context.reshaped(bias, (o.outputs,))
         if not largest < 2**31:
             return None
-        made = self._sums(context, o, o.x, _scalar(context, o.left.zero), bias, requantization)
+        product = self._sums(context, o, o.x, _scalar(context, o.left.zero), bias, requantization)
         if target is not None:
-            return made
-        return binary(context, "mul", cast(context, made, _F32), _factor(context, o.factors))
+            return product
+        return binary(context, "mul", cast(context, product, _F32), _factor(context, o.factors))
 
     def _by_halves(self, context: Context, o: _Operands) -> Value | None:
         """The product of a 16-bit x in float32, from the exact sums of its high and of its low bytes."""
