@@ -156,7 +156,7 @@ def test_long_cycle_is_shortened_and_linear():
     started = time.thread_time()
     with pytest.raises(PartitionError, match=r"0 -> 1 -> .*\(200000 nodes\)"):
         Graph.from_edges(node, (node + 1) % n, n)
-    assert time.thread_time() - started < 1.0
+    assert time.thread_time() - started < 20  # less than a tenth of a second; a minute if quadratic
 
 
 def test_cycle_behind_a_long_tail():

@@ -78,4 +78,4 @@ def test_keys_of_megabytes_are_refused_at_once(core: hetero.Core, diamond: heter
         with pytest.raises(hetero.PropertyError, match=r"^plan p\.json places node '") as caught:
             core.plan(diamond, hetero.Plan.from_json(json.dumps(data).encode(), "plan p.json"))
         assert len(str(caught.value)) < 1000
-        assert time.process_time() - begin < 5
+        assert time.process_time() - begin < 60  # less than a second; hours if quadratic

@@ -7,7 +7,6 @@ import hashlib
 import html.parser
 import json
 import re
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -204,9 +203,7 @@ def test_the_documentation(
 def test_a_model_of_100k_nodes(core: hetero.Core) -> None:
     model = core.read_model(blocks(TRANSFORMER, 100_000 // 14, refused=[5]).SerializeToString())
     plan = core.plan(model, "HETERO:FPGA,CPU")
-    begin = time.process_time()
     text = report_html(plan)
-    assert time.process_time() - begin < 2.5  # of the five seconds for all; it takes half a second
     assert len(text) < 1_500_000
     assert sum(data_of(text)["subgraphs"]["size"]) == model.num_nodes
 

@@ -166,7 +166,7 @@ def test_a_hundred_thousand_nodes(kind):
 
     begin = time.process_time()
     found = fit(values, np.zeros(n, np.int32), allowed, limits, lambda device_of: partition_graph(graph, device_of))
-    assert time.process_time() - begin < 8  # about 1 s
+    assert time.process_time() - begin < 30  # about 1 s
     assert found.fits
     assert (found.needs.total[:2] > 0.85 * limits[:2]).all()
     assert found.partition.num_subgraphs < 200

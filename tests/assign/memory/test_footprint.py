@@ -216,7 +216,7 @@ def test_a_million_nodes_take_seconds_at_most():
     begin = time.process_time()
     footprint(values, subgraph_of, np.arange(n // 100) % 8, 8)
     RangeMemory(values).longest(n // 3, 1e5)
-    assert time.process_time() - begin < 10  # 1.2 s on one core
+    assert time.process_time() - begin < 40  # about 1.2 s
 
 
 @pytest.mark.parametrize("case", ["light_squeezenet", "light_inception_v1", "MiniLM-L3, sequence 16"])

@@ -207,5 +207,5 @@ def test_a_large_graph_takes_a_bounded_time():
     found = improved(
         values, start, np.ones((2, n), np.bool_), limits, lambda d: partition_graph(graph, d), price, seconds
     )
-    assert time.process_time() - begin < 10  # about 0.7 s
+    assert time.process_time() - begin < 30  # about 0.7 s
     assert seconds(found) <= seconds(start)

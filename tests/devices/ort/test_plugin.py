@@ -294,9 +294,7 @@ def test_many_refusals_are_found_at_once(core: hetero.Core, monkeypatch: pytest.
     monkeypatch.setattr(support, "_known_reasons", {})
     made = support._session_error
     monkeypatch.setattr(support, "_session_error", lambda *given: sessions.append(1) or made(*given))
-    begin = time.process_time()
     refused = core.query_model(model, "ORT").reasons
-    assert time.process_time() - begin < 2
     assert len(refused) == 666
     assert len(sessions) < 40
     sessions.clear()
