@@ -142,6 +142,7 @@ HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int row
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) {
                 const vi word = prepared(ht_nbits_load(words[v]), bits);
+                ht_nbits_prefetch(words[v]);
                 words[v] += 4 * HT_PANEL;
 #pragma GCC unroll 8
                 for (int s = 0; s < per_word; s++) {

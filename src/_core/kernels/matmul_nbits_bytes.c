@@ -141,8 +141,10 @@ HT_INLINE void block_sums(const uint8_t *words, int64_t count, const int8_t *lev
         for (int64_t w = 0; w < count; w++) {
             vi quads[PAIR];
 #pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++)
+            for (int v = 0; v < vectors; v++) {
                 quads[v] = ht_nbits_load(words + w * 4 * HT_PANEL + v * VECTOR_BYTES);
+                ht_nbits_prefetch(words + w * 4 * HT_PANEL + v * VECTOR_BYTES);
+            }
 #pragma GCC unroll 4
             for (int i = 0; i < rows; i++) {
                 const vi level = everywhere((const uint8_t *)levels + i * row_step + 4 * w);
@@ -172,6 +174,7 @@ HT_INLINE void block_sums(const uint8_t *words, int64_t count, const int8_t *lev
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) {
                 const vi word = ht_nbits_load(words + w * 4 * HT_PANEL + v * VECTOR_BYTES);
+                ht_nbits_prefetch(words + w * 4 * HT_PANEL + v * VECTOR_BYTES);
                 first[v] = vi_and(word, low);
                 second[v] = vi_and(vi_shr(word, 4), low);
             }

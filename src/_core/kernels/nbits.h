@@ -61,6 +61,13 @@ HT_INLINE vf ht_nbits_zeros(const ht_nbits *l, const uint8_t *block, int64_t lan
 
 HT_INLINE vi ht_nbits_load(const uint8_t *p) { return vf_bits(vf_load((const float *)(const void *)p)); }
 
+/* Fetches what comes AHEAD bytes after p: the hardware's prefetching stops at each page, and widening hides no misses. */
+HT_INLINE void ht_nbits_prefetch(const uint8_t *p)
+{
+    enum { AHEAD = 2048 };
+    __builtin_prefetch(p + AHEAD);
+}
+
 /* Writes the sums of one row and VF_LANES columns from `column` on, with a bias per column or NULL. */
 HT_INLINE void ht_nbits_store(const ht_nbits *l, const float *bias, float *y, int64_t row, int64_t column, vf sum)
 {
