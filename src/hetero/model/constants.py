@@ -330,7 +330,9 @@ def _from_raw(data: memoryview, dtype: int, dims: tuple[int, ...]) -> NDArray[An
     bits = element_bits(dtype)
     if bits < 8:
         packed = np.frombuffer(data, np.uint8)
-        return unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
+        array = unpack_bits(packed, bits, math.prod(dims)).view(element).reshape(dims)
+        release_pages(packed)
+        return array
     array = _elements(data, element, dims)
     if not array.flags.aligned:
         array = array.copy()

@@ -34,6 +34,7 @@ _Array = NDArray[Any]
 _F32, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _FLOAT = 1  # the attributes' number of float32
 _INT8_ACTIVATIONS = 4  # accuracy_level
+_COLUMNS = 256  # converted at a time, to need little memory
 _MAX_BLOCK, _MAX_BYTES_BLOCK = (_kernels.constant(f"NBITS_MAX_{name}") for name in ("BLOCK", "BYTES_BLOCK"))
 
 
@@ -282,16 +283,21 @@ def _reading(
             array = array.T
         return np.broadcast_to(array.reshape(-1, 1) if array.ndim < 2 else array, (n, rows))
 
-    def unsigned(array: _Array) -> _Array:
-        """Numbers of 4 bits; those of int4 plus 8."""
-        found = array.view(np.uint8) & np.uint8(15)
-        return found ^ np.uint8(8) if array.dtype.name == "int4" else found
+    def in_bytes(number: int, rows: int, width: int) -> _Array:
+        """`columns` of numbers of 4 bits, those of int4 plus 8, in bytes as by `_in_bytes`; 0 after ``rows``."""
+        array = columns(number, rows)
+        made = np.empty((n, -(-width // 2)), np.uint8)
+        for begin in range(0, n, _COLUMNS):
+            part = np.zeros((min(_COLUMNS, n - begin), width), np.uint8)
+            np.bitwise_and(array[begin : begin + _COLUMNS].view(np.uint8), 15, out=part[:, :rows])
+            if array.dtype.name == "int4":
+                part[:, :rows] ^= 8
+            made[begin : begin + _COLUMNS] = _in_bytes(part, 4)
+        return made
 
     def operands() -> tuple[_Array, _Array, _Array | None]:
-        padded = np.zeros((n, blocks * block), np.uint8)
-        padded[:, :k] = unsigned(columns(levels, k))
-        zeros = None if zero < 0 else _in_bytes(unsigned(np.ascontiguousarray(columns(zero, blocks))), 4)
-        return _in_bytes(padded, 4), np.ascontiguousarray(columns(scale, blocks)), zeros
+        zeros = None if zero < 0 else in_bytes(zero, blocks, blocks)
+        return in_bytes(levels, k, blocks * block), np.ascontiguousarray(columns(scale, blocks)), zeros
 
     # Without zero points, uint4 has 0, but the kernels take 8 as their default.
     dtype = model.constant_type(levels).dtype
@@ -309,12 +315,13 @@ def _reading(
         x, factors, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
         if node.op_type == "Gemm" and x.rank != 2:
             raise InferenceError(f"cannot multiply {list(x.shape)} by {[k, n]}")
+        found = None
         if not layout:
             found = operands()
             layout.append(("nbits", *matrix.ints, _digest(*found)))
 
         # Keyed by the scales, because the constant of 4 bits is unpacked when it is read.
-        packed = context.packed(factors, layout[0], lambda: matrix.pack(context, *operands()))
+        packed = context.packed(factors, layout[0], lambda: matrix.pack(context, *(found or operands())))
         joins = c is not None and c.shape == (n,)
         made = matrix.product(context, x, packed, c if joins else None, 0)
         if c is None or joins:
