@@ -262,6 +262,7 @@ class Maker:
 
 BOUND = (
     "direction",
+    "layout",
     "strides",
     "dilations",
     "activation_alpha",
