@@ -68,6 +68,13 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+/* The rest of that division. Not a - floor_div(a, b) * b: the product may lie below INT64_MIN. */
+static int64_t floor_mod(int64_t a, int64_t b)
+{
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 int64_t ht_run_sizes(const ht_size_step *steps, int64_t count, int64_t position, const ht_sizes *sizes)
 {
     ht_number *const r = sizes->registers;
@@ -91,7 +98,7 @@ int64_t ht_run_sizes(const ht_size_step *steps, int64_t count, int64_t position,
         case HT_SIZE_MOD:
             holds = r[b].integer != 0 && !(r[b].integer == -1 && r[a].integer == INT64_MIN);
             if (holds)
-                r[s.out].integer = r[a].integer - floor_div(r[a].integer, r[b].integer) * r[b].integer;
+                r[s.out].integer = floor_mod(r[a].integer, r[b].integer);
             break;
         case HT_SIZE_REAL: r[s.out].real = (double)r[a].integer; break;
         case HT_SIZE_ADD_REAL: r[s.out].real = r[a].real + r[b].real; break;
