@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..errors import memory_errors
 from ..model.identity import graph_digest
 from .record import PlanRecord
 from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlannedSubgraph
-from .traffic import Traffic, boundary_values, device_totals, traffic
+from .traffic import Boundary, Traffic, boundary_of, device_totals, traffic
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -120,15 +120,29 @@ class BoundPlan(PlanRecord):
     @functools.cached_property
     @memory_errors()
     def values(self) -> tuple[BoundaryValue, ...]:
-        """The tensors that pass between subgraphs, ordered by the subgraph that makes them. Their types come from the
-        model, which may run shape inference; `Model.with_types` replaces symbols by sizes."""
-        return boundary_values(self.assignment.sized_model, self.traffic)
+        return self.boundary.values(self.assignment.model.value_names(self.traffic.value))
+
+    @functools.cached_property
+    @memory_errors()
+    def boundary(self) -> Boundary:
+        """`values` as columns. Their types come from the model, which may run shape inference; `Model.with_types`
+        replaces symbols by sizes."""
+        return boundary_of(self.assignment.sized_model, self.traffic)
+
+    @property
+    def subgraph_devices(self) -> Sequence[str]:
+        return [self.devices[number] for number in self.assignment.partition.device_of.tolist()]
+
+    def ends_of(self, subgraph: int) -> tuple[int, str, str]:
+        nodes = self.assignment.partition.nodes(subgraph)
+        key_of = self.assignment.model.key_of
+        return len(nodes), key_of(int(nodes[0])), key_of(int(nodes[-1]))
 
     @functools.cached_property
     @memory_errors()
     def totals(self) -> tuple[DeviceTotals, ...]:
         partition = self.assignment.partition
-        return device_totals(self.devices, partition, self.traffic, self.values, self.footprint, self.limits)
+        return device_totals(self.devices, partition, self.boundary, self.footprint, self.limits)
 
     @functools.cached_property
     @memory_errors()
@@ -147,5 +161,5 @@ class BoundPlan(PlanRecord):
     @functools.cached_property
     @memory_errors()
     def traffic(self) -> Traffic:
-        """`values` as arrays."""
+        """Between which subgraphs values pass, without their types."""
         return traffic(self.assignment.model, self.assignment.partition.subgraph_of)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from ..assign.predictions import PredictedLatency, PredictedPipeline
@@ -12,6 +13,7 @@ from ..errors import HeteroError, PropertyError, file_error
 from .file import decode
 from .record import PlanRecord
 from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning
+from .traffic import Boundary
 
 __all__ = ["LoadedPlan"]
 
@@ -76,6 +78,18 @@ class LoadedPlan(PlanRecord):
     @property
     def values(self) -> tuple[BoundaryValue, ...]:
         return self._file.values
+
+    @functools.cached_property
+    def boundary(self) -> Boundary:
+        return Boundary.of(self.values)
+
+    @property
+    def subgraph_devices(self) -> Sequence[str]:
+        return [part.device for part in self.subgraphs]
+
+    def ends_of(self, subgraph: int) -> tuple[int, str, str]:
+        nodes = self.subgraphs[subgraph].nodes
+        return len(nodes), nodes[0], nodes[-1]
 
     @property
     def totals(self) -> tuple[DeviceTotals, ...]:

@@ -12,6 +12,7 @@ from ..base.files import write_atomically
 from ..base.formatting import counted
 from ..errors import HeteroError
 from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning
+from .traffic import Boundary
 
 __all__ = ["PlanRecord"]
 
@@ -104,6 +105,22 @@ class PlanRecord(abc.ABC):
     def model_name(self) -> str:
         """The name of the graph."""
         return self.identity.name
+
+    # ---- as columns, for large plans
+
+    @property
+    @abc.abstractmethod
+    def boundary(self) -> Boundary:
+        """`values` as columns."""
+
+    @property
+    @abc.abstractmethod
+    def subgraph_devices(self) -> Sequence[str]:
+        """The device of each subgraph."""
+
+    @abc.abstractmethod
+    def ends_of(self, subgraph: int) -> tuple[int, str, str]:
+        """The number of nodes of a subgraph, counted from 0, and the keys of the first and the last."""
 
     # ---- as a file
 

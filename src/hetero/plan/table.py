@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..base.formatting import byte_size, counted, duration
 from ..base.names import short
 
@@ -26,11 +28,11 @@ def plan_table(plan: PlanRecord) -> str:
 
 
 def _lines(plan: PlanRecord) -> Iterator[str]:
-    total = sum(value.bytes or 0 for value in plan.values)
-    unknown = sum(value.bytes is None for value in plan.values)
+    num_values = len(plan.boundary.source)
+    total, unknown = plan.boundary.total(np.arange(num_values))
     yield (
         f"{short(plan.model_name)} on {', '.join(plan.devices)}: {counted(plan.num_nodes, 'node')} in "
-        f"{counted(plan.num_subgraphs, 'subgraph')}{_proof(plan)}; {counted(len(plan.values), 'value')} cut, "
+        f"{counted(plan.num_subgraphs, 'subgraph')}{_proof(plan)}; {counted(num_values, 'value')} cut, "
         f"{_amount(total, unknown)}"
     )
     if plan.latency is not None:
@@ -103,8 +105,10 @@ def _timeline(plan: PlanRecord, latency: PredictedLatency) -> Iterator[str]:
 
     devices = list(plan.devices)
     runs = [
-        Run(devices.index(part.device), number, begin, end)
-        for number, (part, begin, end) in enumerate(zip(plan.subgraphs, latency.begin_s, latency.end_s, strict=True))
+        Run(devices.index(device), number, begin, end)
+        for number, (device, begin, end) in enumerate(
+            zip(plan.subgraph_devices, latency.begin_s, latency.end_s, strict=True)
+        )
     ]
     used = sorted({run.stage for run in runs})
     lanes = [run._replace(stage=used.index(run.stage)) for run in runs]
@@ -152,37 +156,23 @@ def _pipeline(pipeline: PredictedPipeline) -> Iterator[str]:
 
 
 def _subgraphs(plan: PlanRecord) -> Iterator[str]:
-    count = plan.num_subgraphs
+    count, devices, boundary = plan.num_subgraphs, plan.subgraph_devices, plan.boundary
     numbers = list(range(count))
     if count > _HEAD + _TAIL + 1:
         numbers = numbers[:_HEAD] + numbers[-_TAIL:]
-    shown = set(numbers)
-    sent: dict[int, int] = dict.fromkeys(numbers, 0)
-    unknown: dict[int, int] = dict.fromkeys(numbers, 0)
-    for value in plan.values:
-        for reader in value.readers:
-            if reader - 1 in shown:
-                sent[reader - 1] += value.bytes or 0
-                unknown[reader - 1] += value.bytes is None
+    values = boundary.rows
     rows = []
     for number in numbers:
-        part = plan.subgraphs[number]
-        rows.append(
-            (
-                str(number + 1),
-                part.device,
-                f"{len(part.nodes):,}",
-                _amount(sent[number], unknown[number]),
-                short(part.nodes[0]),
-                short(part.nodes[-1]) if len(part.nodes) > 1 else "",
-            )
-        )
+        num_nodes, first, last = plan.ends_of(number)
+        received = _amount(*boundary.total(values[boundary.readers == number]))
+        ends = short(first), short(last) if num_nodes > 1 else ""
+        rows.append((str(number + 1), devices[number], f"{num_nodes:,}", received, *ends))
     lines = list(_table(("subgraph", "device", "nodes", "receives", "first node", "last node"), rows, "><>><<"))
     yield lines[0]
     yield from lines[1 : 1 + min(_HEAD, count)] if count > len(numbers) else lines[1:]
     if count > len(numbers):
-        left = plan.subgraphs[_HEAD : count - _TAIL]
-        by_device = Counter(part.device for part in left)
+        left = devices[_HEAD : count - _TAIL]
+        by_device = Counter(left)
         device_counts = ", ".join(f"{number:,} on {device}" for device, number in by_device.items())
         yield f"     ... {len(left):,} more: {device_counts}"
         yield from lines[1 + _HEAD :]

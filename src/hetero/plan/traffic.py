@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from ..model.model import Model
     from ..partition import Partition
 
-__all__ = ["Traffic", "boundary_values", "cut_bytes", "device_totals", "traffic"]
+__all__ = ["Boundary", "Traffic", "boundary_of", "cut_bytes", "device_totals", "traffic"]
 
-_UNKNOWN = -1
 _STRING = 8  # onnx.TensorProto.STRING
 _LARGEST = 2**63 - 1  # the largest int64, also the largest integer of many JSON readers
 
@@ -38,6 +38,62 @@ class Traffic:
     value: NDArray[np.int32]
     source: NDArray[np.int32]
     readers: Ragged
+
+
+Description = tuple[str | None, tuple[int | str | None, ...] | None, int | None]
+"""The name of the element type, the shape, and the bytes, as in `BoundaryValue`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Boundary:
+    """The boundary values of a plan without their names, as columns.
+
+    ``kinds``: the distinct types. ``kind_of``: int32[m], the index of each value's type. ``source``, ``num_readers``:
+    int[m], the subgraph that makes it, and the number of subgraphs that read it, which are consecutive in ``readers``.
+    Subgraphs are counted from 0 here.
+    """
+
+    kinds: Sequence[Description]
+    kind_of: NDArray[np.int32]
+    source: NDArray[np.integer]
+    num_readers: NDArray[np.integer]
+    readers: NDArray[np.integer]
+
+    @classmethod
+    def of(cls, values: Sequence[BoundaryValue]) -> Boundary:
+        """The columns of the values of a plan file, whose subgraph numbers are any of 64 bits."""
+        kinds: dict[Description, int] = {}
+        kind_of = [kinds.setdefault((value.dtype, value.shape, value.bytes), len(kinds)) for value in values]
+        return cls(
+            list(kinds),
+            np.array(kind_of, np.int32),
+            np.array([value.source for value in values], np.int64) - 1,
+            np.array([len(value.readers) for value in values], np.int64),
+            np.array([reader for value in values for reader in value.readers], np.int64) - 1,
+        )
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The value of each element of ``readers``."""
+        return np.repeat(np.arange(len(self.source)), self.num_readers)
+
+    def total(self, values: NDArray[np.integer]) -> tuple[int, int]:
+        """The sum of the bytes of these values, and the number of those of unknown size."""
+        counts = np.bincount(self.kind_of[values], minlength=len(self.kinds)).tolist()
+        sizes = [size for _, _, size in self.kinds]  # the sum may exceed 64 bits
+        known = sum(size * count for size, count in zip(sizes, counts, strict=True) if size is not None)
+        return known, sum(count for size, count in zip(sizes, counts, strict=True) if size is None)
+
+    def values(self, names: Iterable[str]) -> tuple[BoundaryValue, ...]:
+        """The values with these names, for a plan file; subgraphs are counted from 1."""
+        readers = (self.readers + 1).tolist()
+        spans = itertools.pairwise(itertools.accumulate(self.num_readers.tolist(), initial=0))
+        rows = zip(names, self.kind_of.tolist(), (self.source + 1).tolist(), spans, strict=True)
+        values = []
+        for name, kind, source, (begin, end) in rows:
+            dtype, shape, size = self.kinds[kind]
+            values.append(BoundaryValue(name, dtype, shape, size, source, tuple(readers[begin:end])))
+        return tuple(values)
 
 
 def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
@@ -60,27 +116,17 @@ def traffic(model: Model, subgraph_of: NDArray[np.int32]) -> Traffic:
     return Traffic(value[first], source[first], Ragged(indptr, reader[distinct].astype(np.int32)))
 
 
-def boundary_values(model: Model, traffic: Traffic) -> tuple[BoundaryValue, ...]:
-    """The values for the plan: with name and type, subgraphs counted from 1. May run shape inference once."""
+def boundary_of(model: Model, traffic: Traffic) -> Boundary:
+    """The types of the values, and between which subgraphs they pass. May run shape inference once."""
     kinds, kind_of = model.kinds_of(traffic.value)
-    descriptions = [_description(known) for known in kinds]
-    readers = (traffic.readers.values + 1).tolist()
-    indptr = traffic.readers.indptr.tolist()
-    values = []
-    rows = zip(model.value_names(traffic.value), traffic.source.tolist(), kind_of.tolist(), strict=True)
-    for i, (name, source, kind) in enumerate(rows):
-        begin, end = indptr[i], indptr[i + 1]
-        dtype, shape, size = descriptions[kind]
-        read_by = tuple(readers[begin:end])
-        values.append(BoundaryValue(name, dtype, shape, size, source + 1, read_by))
-    return tuple(values)
+    readers = traffic.readers
+    return Boundary(list(map(_description, kinds)), kind_of, traffic.source, np.diff(readers.indptr), readers.values)
 
 
 def device_totals(
     devices: Sequence[str],
     partition: Partition,
-    traffic: Traffic,
-    values: Sequence[BoundaryValue],
+    boundary: Boundary,
     needs: Footprint,
     limits: Mapping[str, int],
 ) -> tuple[DeviceTotals, ...]:
@@ -89,66 +135,40 @@ def device_totals(
     device_of = partition.device_of[partition.subgraph_of]
     nodes = np.bincount(device_of, minlength=count)
     subgraphs = np.bincount(partition.device_of, minlength=count)
-    weights = list(map(int, needs.weights.tolist()))
-    received, sent, unknown = [0] * count, [0] * count, [0] * count
-    row = np.repeat(np.arange(len(traffic.value)), np.diff(traffic.readers.indptr))
-    source_device = partition.device_of[traffic.source]
-    pairs = distinct(row * count + partition.device_of[traffic.readers.values])  # a value is sent to a device once
-    rows, targets = (pairs // count).tolist(), (pairs % count).tolist()
-    sources = source_device.tolist()
-    last = -1
-    for number, target in zip(rows, targets, strict=True):
-        source = sources[number]
-        if source == target:
-            continue
-        size = values[number].bytes
-        if size is None:
-            unknown[target] += 1
-        else:
-            received[target] += size
-        if number != last:
-            last = number
-            if size is None:
-                unknown[source] += 1
-            else:
-                sent[source] += size
-    return tuple(
-        DeviceTotals(
-            devices[i],
-            int(nodes[i]),
-            int(subgraphs[i]),
-            min(weights[i], _LARGEST),
-            min(received[i], _LARGEST),
-            min(sent[i], _LARGEST),
-            unknown[i],
-            min(int(needs.activations[i]), _LARGEST),
-            int(needs.unknown[i]),
-            limits.get(devices[i]),
+    pairs = distinct(boundary.rows * count + partition.device_of[boundary.readers])
+    row, target = pairs // count, pairs % count  # a value is sent to a device once
+    source = partition.device_of[boundary.source[row]]
+    passes = source != target
+    row, source, target = row[passes], source[passes], target[passes]
+    is_first = np.diff(row, prepend=-1) != 0  # a value that goes to several devices counts once as sent
+    totals = []
+    for i, device in enumerate(devices):
+        received, unknown_received = boundary.total(row[target == i])
+        sent, unknown_sent = boundary.total(row[is_first & (source == i)])
+        totals.append(
+            DeviceTotals(
+                device,
+                int(nodes[i]),
+                int(subgraphs[i]),
+                min(int(needs.weights[i]), _LARGEST),
+                min(received, _LARGEST),
+                min(sent, _LARGEST),
+                unknown_received + unknown_sent,
+                min(int(needs.activations[i]), _LARGEST),
+                int(needs.unknown[i]),
+                limits.get(device),
+            )
         )
-        for i in range(count)
-    )
+    return tuple(totals)
 
 
-def cut_bytes(model: Model, traffic: Traffic) -> tuple[int, int]:
+def cut_bytes(boundary: Boundary) -> tuple[int, int]:
     """Total bytes of the boundary values of known size, each counted once, and the number of values of unknown size."""
-    total = unknown = 0
-    sizes: dict[int, int | None] = {}
-    kept: list[ValueType] = []
-    for value in traffic.value.tolist():
-        known = model.type_of(value)
-        size = sizes.get(id(known), _UNKNOWN)
-        if size == _UNKNOWN:
-            kept.append(known)
-            size = sizes[id(known)] = _description(known)[2]
-        if size is None:
-            unknown += 1
-        else:
-            total += size
+    total, unknown = boundary.total(np.arange(len(boundary.source)))
     return min(total, _LARGEST), unknown
 
 
-def _description(known: ValueType) -> tuple[str | None, tuple[int | str | None, ...] | None, int | None]:
-    """The name of the element type, the shape, and the bytes."""
+def _description(known: ValueType) -> Description:
     return _dtype_name(known.dtype), known.shape, _size(known)
 
 

@@ -16,7 +16,7 @@ from ..base.formatting import byte_size, counted, duration
 from ..base.names import first_few
 from ..errors import PropertyError, did_you_mean, shown
 from ..plugin.contract import Support
-from .traffic import cut_bytes, traffic
+from .traffic import boundary_of, cut_bytes, traffic
 from .warning import is_for_latency
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def what_if(
     after = assign_and_cut(plan.original, model, changed, plan.rules)
     cut = traffic(model, after.partition.subgraph_of)
     moved = np.flatnonzero(after.affinity.device_of != affinity.device_of).tolist()
-    bytes_before, unknown_before = cut_bytes(plan.assignment.sized_model, plan.traffic)
-    bytes_after, unknown_after = cut_bytes(after.sized_model, cut)
+    bytes_before, unknown_before = cut_bytes(plan.boundary)
+    bytes_after, unknown_after = cut_bytes(boundary_of(after.sized_model, cut))
     return Difference(
         plan.num_subgraphs,
         after.partition.num_subgraphs,

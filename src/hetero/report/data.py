@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ..assign.affinity import Affinity
 from ..assign.predictions import PredictedPipeline
 from ..base.names import clean
-from ..plan import BoundaryValue, Plan, PlanRecord
+from ..plan import Plan, PlanRecord
+from ..plan.traffic import Boundary
 from ..plugin.profile import EXECUTED, Profile, ProfileRow, with_bodies_summed
 from .model_columns import model_columns, type_text
 from .numbers import Numbers
@@ -57,10 +58,11 @@ def report_data(plan: PlanRecord, profiles: Profile | Iterable[Profile] | None =
         }
         data["ops"] = [{"name": clean(op), "domain": "", "version": 0, "reads": [], "writes": []} for op in ops]
         data["subgraphs"] = {
-            "device": [plan.devices.index(part.device) for part in plan.subgraphs],
+            "device": [plan.devices.index(device) for device in plan.subgraph_devices],
             "size": [len(part.nodes) for part in plan.subgraphs],
         }
         data["tensors"] = None
+        value_names: Iterable[str] = [value.name for value in plan.values]
     else:
         assignment = plan.assignment
         model, partition = assignment.model, assignment.partition
@@ -76,7 +78,8 @@ def report_data(plan: PlanRecord, profiles: Profile | Iterable[Profile] | None =
             "size": np.bincount(partition.subgraph_of, minlength=partition.num_subgraphs).tolist(),
         }
         data |= model_columns(model, order)
-    data["values"] = _values(plan.values, table)
+        value_names = model.value_names(plan.traffic.value)
+    data["values"] = _values(value_names, plan.boundary, table)
     stages = () if plan.pipeline is None else plan.pipeline.stages
     data["stages"] = [[stage.subgraphs[0] - 1, len(stage.subgraphs)] for stage in stages] or None
     data["run"] = _run(runs, keys, plan, table) if runs else _predicted_run(plan)
@@ -97,22 +100,18 @@ def _reasons(affinity: Affinity, table: Numbers[str]) -> NDArray[np.int64]:
     return numbers
 
 
-def _values(values: Iterable[BoundaryValue], table: Numbers[str]) -> dict[str, list[Any]]:
+def _values(names: Iterable[str], boundary: Boundary, table: Numbers[str]) -> dict[str, list[Any]]:
     """Boundary values. Subgraphs count from 0 here, and unknown sizes are -1."""
-    columns: dict[str, list[Any]] = {"name": [], "type": [], "bytes": [], "source": [], "count": [], "reader": []}
-    types: dict[tuple[Any, ...], int] = {}
-    for value in values:
-        kind = (value.dtype, value.shape)
-        number = types.get(kind)
-        if number is None:
-            number = types[kind] = table[type_text(value.dtype, value.shape)]
-        columns["name"].append(clean(value.name))
-        columns["type"].append(number)
-        columns["bytes"].append(-1 if value.bytes is None else value.bytes)
-        columns["source"].append(value.source - 1)
-        columns["count"].append(len(value.readers))
-        columns["reader"] += [reader - 1 for reader in value.readers]
-    return columns
+    types = np.array([table[type_text(dtype, shape)] for dtype, shape, _ in boundary.kinds], np.int64)
+    sizes = np.array([-1 if size is None else size for *_, size in boundary.kinds], np.int64)
+    return {
+        "name": [clean(name) for name in names],
+        "type": types[boundary.kind_of].tolist(),
+        "bytes": sizes[boundary.kind_of].tolist(),
+        "source": boundary.source.tolist(),
+        "count": boundary.num_readers.tolist(),
+        "reader": boundary.readers.tolist(),
+    }
 
 
 def _run(runs: Sequence[Profile], keys: Sequence[str], plan: PlanRecord, table: Numbers[str]) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def _predicted_run(plan: PlanRecord) -> dict[str, Any] | None:
         ]
     else:
         return None
-    device_of = [plan.devices.index(part.device) for part in plan.subgraphs]
+    device_of = [plan.devices.index(device) for device in plan.subgraph_devices]
     used = sorted(set(device_of))
     return {
         "predicted": True,

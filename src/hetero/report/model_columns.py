@@ -167,15 +167,18 @@ def _contents(model: Model, value: int) -> str:
 def _attributes(model: Model, order: NDArray[np.int32]) -> tuple[list[tuple[str, ...]], list[int]]:
     """The distinct sets of attributes, as names and values in turn, and the number of each node's set; -1 for none."""
     sets = Numbers[tuple[str, ...]]()
+    number_of: dict[int, int] = {}  # by group of nodes with equal attributes
     numbers = np.full(model.num_nodes, -1)
-    for node, view in enumerate(model.nodes):
-        try:
-            attributes = view.attributes
-        except ModelError as error:
-            attributes = {"unreadable": str(error).encode("utf-8", "replace")}
-        if attributes:
+    for node, group in enumerate(model.nodes.attribute_groups.tolist()):
+        if group not in number_of:
+            try:
+                attributes = model.nodes[node].attributes
+            except ModelError as error:  # its text names the node
+                numbers[node] = sets["unreadable", _text(str(error).encode("utf-8", "replace"))]
+                continue
             texts = ((shortened(name, 80), _text(value)) for name, value in attributes.items())
-            numbers[node] = sets[tuple(itertools.chain.from_iterable(texts))]
+            number_of[group] = sets[tuple(itertools.chain.from_iterable(texts))] if attributes else -1
+        numbers[node] = number_of[group]
     return list(sets), numbers[order].tolist()
 
 
