@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hetero
 from hetero.base.formatting import byte_size as size
 from hetero.plan import BoundaryValue, DeviceTotals
+from hetero.plan.traffic import Boundary
 from model_zoo import make_model
 
 DEVICES = "HETERO:FPGA,CPU"
@@ -208,3 +211,49 @@ def test_pins_that_cost_subgraphs_are_told(core: hetero.Core, diamond: hetero.Mo
 )
 def test_sizes_in_words(number: int, text: str) -> None:
     assert size(number) == text
+
+
+@pytest.mark.filterwarnings("ignore:FPGA needs at least")
+@pytest.mark.parametrize("batch", ["batch", 5])
+def test_columns_are_those_of_the_values(core: hetero.Core, batch: str | int) -> None:
+    nodes = [node("Relu", "x", "a"), node("Exp", "a", "b"), node("Relu", "b", "c"), node("Add", "a c", "y")]
+    plan = core.plan(core.read_model(make_model(nodes, inputs={"x": [batch, 3]})), DEVICES)
+    loaded = hetero.Plan.from_json(plan.to_json(), "plan p.json")
+    names = [value.name for value in plan.values]
+    for boundary in (plan.boundary, Boundary.of(plan.values), loaded.boundary):
+        assert boundary.values(names) == plan.values
+        assert boundary.rows.tolist() == [row for row, value in enumerate(plan.values) for _ in value.readers]
+    everything = np.arange(len(names))
+    assert plan.boundary.total(everything) == (
+        sum(value.bytes or 0 for value in plan.values),
+        sum(value.bytes is None for value in plan.values),
+    )
+    assert loaded.subgraph_devices == list(plan.subgraph_devices) == [part.device for part in plan.subgraphs]
+    assert [loaded.ends_of(i) for i in range(loaded.num_subgraphs)] == [
+        plan.ends_of(i) for i in range(plan.num_subgraphs)
+    ]
+    assert str(loaded).splitlines()[:3] == str(plan).splitlines()[:3]
+
+
+def test_printing_makes_no_object_for_each_value(core: hetero.Core, diamond: hetero.Model) -> None:
+    plan = core.plan(diamond, DEVICES)
+    str(plan)
+    assert not {"values", "subgraphs"} & set(vars(plan))
+
+
+def test_totals_above_64_bits() -> None:
+    values = [BoundaryValue(f"v{i}", "uint8", (2**62, 2), 2**63 - 1, 1, (2,)) for i in range(3)]
+    values.append(BoundaryValue("s", "str", (4,), None, 1, ()))
+    boundary = Boundary.of(values)
+    assert boundary.total(np.arange(4)) == (3 * (2**63 - 1), 1)
+    assert boundary.total(np.array([], np.int64)) == (0, 0)
+    assert boundary.readers.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("number", [-(2**63), -1, 0, 2**63 - 1])
+def test_a_plan_file_with_any_numbers_of_subgraphs_prints(
+    core: hetero.Core, diamond: hetero.Model, number: int
+) -> None:
+    data = json.loads(core.plan(diamond, DEVICES).to_json())
+    data["values"][0].update(source=number, readers=[number])
+    assert "subgraph" in str(hetero.Plan.from_json(json.dumps(data).encode(), "plan p.json"))
