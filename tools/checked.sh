@@ -15,6 +15,14 @@ CC=gcc "$python" -m pip install --quiet '.[test]' \
 [ $# -gt 0 ] || set -- -m 'not slow'
 # onnx throws C++ exceptions, which the sanitizer must see loaded from the start. Python itself never frees everything,
 # and an allocation too large is for the caller to notice.
-exec env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
-    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    "$python" -m pytest --ignore=tests/runtime/test_soak.py "$@"
+# pytest captures what a process writes, so the sanitizers' reports go to files, which are printed at the end.
+rm -f build-checked/report.*
+status=0
+env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
+    ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1:log_path=$PWD/build-checked/report" \
+    UBSAN_OPTIONS="print_stacktrace=1:log_path=$PWD/build-checked/report" \
+    "$python" -m pytest --ignore=tests/runtime/test_soak.py "$@" || status=$?
+for report in build-checked/report.*; do
+    [ ! -f "$report" ] || cat "$report"
+done
+exit $status

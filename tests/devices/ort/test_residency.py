@@ -221,7 +221,8 @@ def test_arrays_and_tensors_over_the_same_memory(core: hetero.Core, posing: AllK
     for out, message in (
         ([shared, shared], "output 'y': the tensor overlaps the one for output 'b'"),
         ([shared.array, shared], "output 'y': the tensor overlaps the one for output 'b'"),
-        ([Foreign(X), None], "output 'b': the array overlaps an input"),
+        # NumPy 1 makes the array of a foreign tensor read-only.
+        ([Foreign(X), None], "output 'b': the array (overlaps an input|is read-only)"),
     ):
         with pytest.raises(hetero.InferenceError, match=message):
             compiled(Foreign(X), out=out)

@@ -710,8 +710,8 @@ GROUPED = {
 GROUPS = {"num_heads": 2, "kv_num_heads": 1}
 MAPS = ("ai.onnx.ml", "ZipMap", {"x": ROWS[:, :2]})
 CONTRADICTIONS: dict[str, tuple[tuple[str, str, dict[str, Any]], dict[str, Any], str]] = {
-    "scale of 0": (("", "QuantizeLinear", {"x": ROWS, "s": ONE * 0, "z": ZERO}), {}, "y_scale = 0.0"),
-    "scale of NaN": (("", "DequantizeLinear", {"x": BYTES, "s": ONE * np.nan, "z": ZERO}), {}, "x_scale = nan"),
+    "scale of 0": (("", "QuantizeLinear", {"x": ROWS, "s": np.float32(0), "z": ZERO}), {}, "y_scale = 0.0"),
+    "scale of NaN": (("", "DequantizeLinear", {"x": BYTES, "s": np.float32(np.nan), "z": ZERO}), {}, "x_scale = nan"),
     "negative scale": (
         ("com.microsoft", "QLinearSigmoid", {"x": BYTES, "xs": -ONE, "xz": ZERO, "ys": ONE, "yz": ZERO}),
         {},
