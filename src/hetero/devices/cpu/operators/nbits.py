@@ -1,5 +1,6 @@
 """Products with weights of 4 or 8 bits in blocks, which are read as they are (kernels/nbits.h): `MatMulNBits`, and a
-`MatMul` or `Gemm` whose right operand is a `DequantizeLinear` of constants of 4 bits. Also `GatherBlockQuantized`.
+`MatMul` or `Gemm` whose right operand is a `DequantizeLinear` of constants of 4 bits. Also `GatherBlockQuantized`, and
+products with dequantized constants of 16 bits, of which only the packed matrix is kept.
 
 A matrix has n columns of ``k`` numbers in ``blocks`` blocks, each with a scale and a zero point.
 """
@@ -23,6 +24,7 @@ from ..qdq.schemes import MAX_SCALE, is_plain
 from ..registry import F32, INDICES, Contradiction, Node, NodePlan, Operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast
+from .network import packed_b, products_of
 from .onnxruntime import _contrib
 
 if TYPE_CHECKING:
@@ -182,14 +184,15 @@ def _matmul_nbits(context: Context, node: Node, inputs: Sequence[Value | None]) 
 
 def rewritten(model: Model, nodes: list[NodePlan], outputs: Collection[int]) -> list[NodePlan]:
     """``nodes`` with products that read the operands of a DequantizeLinear instead of its result, if these are
-    constants of 4 bits. A DequantizeLinear without other readers then makes nothing.
+    constants of 4 or 16 bits. A DequantizeLinear without other readers then makes nothing.
 
     Conditions, else a product reads the dequantized matrix:
 
     - The product is a MatMul, or a Gemm with alpha and beta of 1 and without transA, and reads the matrix on the right.
-    - The matrix has rank 2, is float32, and has float32 scales: one, one per column, or one per block along k of a
-      multiple of 8. Their magnitudes are at most `MAX_SCALE`: kernels multiply sums by them, so that 0 times an
-      infinity would be left out.
+    - The matrix has rank 2, is not empty, is float32, and has float32 scales.
+    - Of 4 bits: it has one scale, one per column, or one per block along k of a multiple of 8. Their magnitudes are at
+      most `MAX_SCALE`: kernels multiply sums by them, so that 0 times an infinity would be left out.
+    - Of 16 bits: the processor has no tiles (AMX), for which products take another layout.
     - The DequantizeLinear is not a custom operator of that name.
     """
     makers = {
@@ -198,7 +201,7 @@ def rewritten(model: Model, nodes: list[NodePlan], outputs: Collection[int]) -> 
         if plan.node.op_type == "DequantizeLinear"
         and plan.outputs
         and is_plain(plan)
-        and _is_small(model, plan.inputs[0])
+        and _constant_bits(model, plan.inputs[0]) in (4, 16)
     }
     if not makers:
         return nodes
@@ -215,11 +218,10 @@ def rewritten(model: Model, nodes: list[NodePlan], outputs: Collection[int]) -> 
     return [_without_result(plan) if unread.intersection(plan.outputs) else plan for plan in made]
 
 
-def _is_small(model: Model, value: int) -> bool:
-    if not model.is_constant[value]:
-        return False
-    dtype = model.constant_type(value).dtype
-    return dtype is not None and dtype.name in ("int4", "uint4")
+def _constant_bits(model: Model, value: int) -> int:
+    """The bits of an element of an integer constant of 4 or 16 bits; 0 for all other values."""
+    dtype = model.constant_type(value).dtype if model.is_constant[value] else None
+    return 0 if dtype is None else {"int4": 4, "uint4": 4, "int16": 16, "uint16": 16}.get(dtype.name, 0)
 
 
 def _without_result(plan: NodePlan) -> NodePlan:
@@ -247,8 +249,12 @@ def _product(model: Model, plan: NodePlan, maker: NodePlan) -> NodePlan | None:
     if shape is None or len(shape) != 2 or scale_type.dtype != _F32 or scale_type.shape is None:
         return None
     k, n = (int(size) for size in (shape[::-1] if trans else shape))  # type: ignore[arg-type]
+    if not k or not n:
+        return None
+    if _constant_bits(model, levels) == 16:
+        return None if _kernels.has_tiles() else _dequantizing(model, plan, maker, k, n, trans)
     block = _block_of(maker.node, scale_type.shape, k, n, 1 if trans else 0)
-    if not block or not k or not n:
+    if not block:
         return None
     factors = model.constant(scale, aligned=False)
     if not max(factors.max(), -factors.min()) <= MAX_SCALE:  # also rejects NaN
@@ -324,15 +330,46 @@ def _reading(
         packed = context.packed(factors, layout[0], lambda: matrix.pack(context, *(found or operands())))
         joins = c is not None and c.shape == (n,)
         made = matrix.product(context, x, packed, c if joins else None, 0)
-        if c is None or joins:
-            return [made]
-        if broadcast(c, made) != made.shape:
-            raise InferenceError(f"C of shape {list(c.shape)} does not broadcast to {list(made.shape)}")
-        return [binary(context, "add", made, c)]
+        return [made if joins else _plus(context, made, c)]
 
     operator = Operator(lower, (F32, F32, F32), {}, 1, 10_000, None, 0)
     inputs = [plan.inputs[0], scale, *plan.inputs[2:]]
     return NodePlan(model, plan.index, operator, plan.node, inputs, plan.outputs)
+
+
+def _plus(context: Context, product: Value, c: Value | None) -> Value:
+    """A product plus the C of a Gemm."""
+    if c is None:
+        return product
+    if broadcast(c, product) != product.shape:
+        raise InferenceError(f"C of shape {list(c.shape)} does not broadcast to {list(product.shape)}")
+    return binary(context, "add", product, c)
+
+
+def _dequantizing(model: Model, plan: NodePlan, maker: NodePlan, k: int, n: int, trans: int) -> NodePlan:
+    """``plan`` with the matrix that ``maker`` computes, which is packed and then dropped."""
+    levels, *others = maker.inputs
+    key: list[bytes] = []
+
+    def lower(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+        x, stored, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
+        if node.op_type == "Gemm" and x.rank != 2:
+            raise InferenceError(f"cannot multiply {list(x.shape)} by {[k, n]}")
+        constants = [None if value < 0 else context.constant(model.constant(value)) for value in others]
+        if not key:
+            key.append(_digest(*(None if value is None else value.data for value in constants)))
+
+        def dequantized() -> Value:
+            return maker.operator.lower(context, maker.node, [stored, *constants])[0]
+
+        packed = packed_b(context, stored, 1, k, n, bool(trans), made_by=(key[0], dequantized))
+        p = products_of(x, Value(_F32, (k, n)))
+        ints = [p.m, n, k, 0, 0, 1, 0, 0, 0, 0]
+        made = context.call("matmul", [x, packed, None, None], p.shape, _F32, ints, [1.0, 0.0, 0.0, 0.0])
+        return [_plus(context, made, c)]
+
+    operator = Operator(lower, (F32, ("int16", "uint16"), F32), {}, 1, 10_000, None, 0)
+    return NodePlan(model, plan.index, operator, plan.node, [plan.inputs[0], levels, *plan.inputs[2:]], plan.outputs)
 
 
 # ---- GatherBlockQuantized

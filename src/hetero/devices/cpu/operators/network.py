@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,22 +31,34 @@ _PRODUCTS = (*FLOATS, "int32", "int64", "uint32", "uint64")
 # ---- matrix products
 
 
-def packed_b(context: Context, b: Value, batch: int, k: int, n: int, trans: bool, *, as_float32: bool = False) -> Value:
+def packed_b(
+    context: Context,
+    b: Value,
+    batch: int,
+    k: int,
+    n: int,
+    trans: bool,
+    *,
+    as_float32: bool = False,
+    made_by: tuple[bytes, Callable[[], Value]] | None = None,
+) -> Value:
     """A constant right operand in panels of columns, multiplied by its scale (batch * n factors) if it has one. It is
-    kept in the type of INFERENCE_PRECISION_HINT, or in float32 with ``as_float32``. ``trans``: ``b`` is [n, k]."""
+    kept in the type of INFERENCE_PRECISION_HINT, or in float32 with ``as_float32``. ``trans``: ``b`` is [n, k].
+    ``made_by``: computes the float32 operand from the constant ``b``, and a digest of all else that it depends on."""
     floats = ask("panel_floats", k, n)
     ints = [batch, k, n, int(trans)]
     lasting = as_float32 or not context.halves
 
     def make() -> Value:
-        packed = context.call("pack_b", [b], (batch * floats,), b.dtype, ints, lasting=lasting)
+        source = b if made_by is None else made_by[1]()
+        packed = context.call("pack_b", [source], (batch * floats,), source.dtype, ints, lasting=lasting)
         if b.scale is not None:
             _scale_columns(packed, batch, k, n, b.scale)
         return packed
 
     keep = context.packed if as_float32 else context.stored
     # The key contains all parameters, because convolutions of different groups and a Gemm may share one tensor.
-    return keep(b, ("pack_b", *ints, b.scale_key), make)
+    return keep(b, ("pack_b", *ints, b.scale_key if made_by is None else made_by[0]), make)
 
 
 def parts_of(context: Context, w: Value, batch: int, k: int, n: int, *, trans: bool, are_rows: bool) -> Value | None:
