@@ -1,4 +1,4 @@
-"""Weights of 4 and 8 bits on the CPU device, beside onnxruntime without optimizations."""
+"""Weights of 4, 8 and 16 bits on the CPU device, beside onnxruntime without optimizations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from contrib_nodes import Array, check, floats, model_of, refusal, run
-from hetero import Core, UnsupportedModel
+from hetero import Core, UnsupportedModel, _kernels
 from onnxruntime_models import run_directly
 
 # ---- MatMulNBits
@@ -141,16 +141,17 @@ def dequantized(
     bias: tuple[int, ...] | None = None,
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """x [rows, k] times weights [k, n] of 4 bits. ``block``: 0: a scale per column; -1: one scale."""
+    """x [rows, k] times weights [k, n] of 4 or 16 bits. ``block``: 0: a scale per column; -1: one scale."""
     random = np.random.default_rng(k + n)
-    low = -8 if dtype == "int4" else 0
+    kind = np.dtype(getattr(ml_dtypes, dtype) if dtype.endswith("4") else dtype)
+    low, high = {"int4": (-8, 8), "uint4": (0, 16), "int16": (-300, 300), "uint16": (65000, 65536)}[dtype]
     shape = (n, k) if trans else (k, n)
     axis = 1 if trans else 0
     blocks = tuple(-(-size // block) if i == axis else size for i, size in enumerate(shape)) if block > 0 else ()
     scales = blocks if block > 0 else (n,) if block == 0 else ()
 
     def levels(*sizes: int) -> Array:
-        return random.integers(low, low + 16, sizes).astype(np.int8).astype(np.dtype(getattr(ml_dtypes, dtype)))
+        return random.integers(low, high, sizes).astype(np.int32).astype(kind)
 
     constants: dict[str, Array] = {
         "w": levels(*shape),
@@ -276,6 +277,127 @@ def test_a_matrix_of_another_type_is_dequantized() -> None:
     found, lowerings = kernels_of(model, {"x": x})
     assert not any("_reading" in name for name in lowerings)
     np.testing.assert_allclose(found[0], run_directly(model, {"x": x})[0], 1e-2, 1e-2)
+
+
+# ---- weights of 16 bits
+
+
+def assert_only_packed(model: onnx.ModelProto, *sizes: tuple[int, ...], close: float = 1e-5) -> None:
+    """Products of 16-bit weights are computed as without rewriting, bit for bit, and as onnxruntime computes them."""
+    compiled = Core().compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 1})
+    plain = Core().compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 1, "DISABLE_TRANSFORMATIONS": True})
+    lowerings = {plan.operator.lower.__qualname__ for plan in compiled._plans.planner.nodes}  # type: ignore[attr-defined]
+    assert any("_dequantizing" in name for name in lowerings) != _kernels.has_tiles()
+    for size in sizes:
+        feed = {"x": floats(*size)}
+        wanted = run_directly(model, feed)
+        for mine, same, theirs in zip(compiled(feed).values(), plain(feed).values(), wanted, strict=True):
+            np.testing.assert_array_equal(mine, same)
+            np.testing.assert_allclose(mine, theirs, close, close * np.abs(theirs).max(initial=0))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+@pytest.mark.parametrize("with_zeros", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"k": 32, "n": 20, "block": -1},
+        {"k": 40, "n": 5, "block": 0},
+        {"k": 33, "n": 7, "block": 3},
+        {"k": 70, "n": 2, "block": 0, "product": "Gemm", "trans": 1},
+        {"k": 1, "n": 40, "block": 0},
+        {"k": 32, "n": 20, "block": 32, "product": "Gemm", "trans": 1},
+        {"k": 50, "n": 3, "block": 24, "product": "Gemm", "bias": (3,)},
+        {"k": 48, "n": 3, "block": 16, "product": "Gemm", "trans": 1, "bias": (1, 3)},
+        {"k": 32, "n": 6, "block": 16, "product": "Gemm", "bias": ()},
+        {"k": 32, "n": 20, "block": 16, "also_output": True},
+    ],
+)
+def test_products_with_weights_of_16_bits(options: dict[str, Any], with_zeros: bool, dtype: str) -> None:
+    k = options["k"]
+    assert_only_packed(dequantized(dtype=dtype, with_zeros=with_zeros, **options), (4, k), (1, k), (0, k), (65, k))
+
+
+@pytest.mark.parametrize("shape", [(24,), (2, 3, 24), (2, 1, 0, 24)])
+def test_ranks_of_what_weights_of_16_bits_multiply(shape: tuple[int, ...]) -> None:
+    model = dequantized(24, 20, 0, "int16")
+    del model.graph.input[0].type.tensor_type.shape.dim[:]
+    for size in shape:
+        model.graph.input[0].type.tensor_type.shape.dim.add().dim_value = size
+    assert_only_packed(model, shape)
+
+
+@pytest.mark.parametrize(
+    "options", [{"product": "Gemm", "alpha": 2.0}, {"product": "Gemm", "bias": (20,), "beta": 0.5}, {"n": 1}]
+)
+def test_other_products_dequantize_weights_of_16_bits(options: dict[str, Any]) -> None:
+    model, x = dequantized(**{"k": 32, "n": 20, "block": 0, "dtype": "int16", **options}), floats(4, 32)
+    found, lowerings = kernels_of(model, {"x": x})
+    assert not any("_dequantizing" in name for name in lowerings)
+    wanted = run_directly(model, {"x": x})[0]
+    np.testing.assert_allclose(found[0], wanted, 1e-4, 1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("shared", ["s", "w", "z", "s z", "w s z"])
+def test_weights_of_16_bits_that_share_operands(shared: str) -> None:
+    """The second product has weights, scales or zero points of its own, or reads the same matrix."""
+    model = dequantized(24, 20, 0, "int16")
+    for name in {"w", "s", "z"} - set(shared.split()):
+        tensor = next(tensor for tensor in model.graph.initializer if tensor.name == name)
+        other = numpy_helper.to_array(tensor)[::-1].copy()
+        model.graph.initializer.append(numpy_helper.from_array(other, f"{name}2"))
+    names = [name if name in shared else f"{name}2" for name in "wsz"]
+    model.graph.node.append(helper.make_node("DequantizeLinear", names, ["d2"], axis=1))
+    model.graph.node.append(helper.make_node("MatMul", ["x", "d2"], ["y2"]))
+    model.graph.node.append(helper.make_node("MatMul", ["x", "d"], ["y3"]))
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y2", "y3"))
+    assert_only_packed(model, (4, 24), (1, 24))
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan, 0.0, -1.0, 1e38])
+def test_scales_of_weights_of_16_bits(scale: float) -> None:
+    model = dequantized(8, 4, 0, "int16", with_zeros=False)
+    next(t for t in model.graph.initializer if t.name == "s").CopyFrom(
+        numpy_helper.from_array(np.full(4, scale, np.float32), "s")
+    )
+    results = []
+    for transform in (False, True):
+        try:
+            compiled = Core().compile_model(model, "CPU", {"DISABLE_TRANSFORMATIONS": not transform})
+        except UnsupportedModel as error:
+            results.append(str(error))
+        else:
+            results.append(compiled(np.ones((2, 8), np.float32))[0].tobytes())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("hint", ["f16", "bf16"])
+def test_weights_of_16_bits_are_kept_as_halves(hint: str) -> None:
+    model, x = dequantized(24, 20, 0, "int16"), floats(4, 24)
+    config = {"INFERENCE_PRECISION_HINT": hint}
+    found, _ = kernels_of(model, {"x": x}, **config)
+    plain, _ = kernels_of(model, {"x": x}, DISABLE_TRANSFORMATIONS=True, **config)
+    np.testing.assert_array_equal(found[0], plain[0])
+
+
+def test_weights_of_16_bits_are_exported(tmp_path: Path) -> None:
+    model, x = dequantized(32, 20, 0, "uint16", product="Gemm", trans=1, bias=(20,)), floats(3, 32)
+    core = Core()
+    compiled = core.compile_model(model, "CPU", {"CACHE_MODE": "OPTIMIZE_SPEED"})
+    compiled.export_model(tmp_path / "before.hetero")
+    wanted = compiled(x)[0]
+    compiled.export_model(tmp_path / "after.hetero")
+    for name in ("before", "after"):
+        np.testing.assert_array_equal(core.import_model(tmp_path / f"{name}.hetero")(x)[0], wanted)
+
+
+def test_a_dequantized_matrix_of_16_bits_is_not_kept() -> None:
+    model = dequantized(256, 300, 0, "int16")
+    compiled = Core().compile_model(model, "CPU")
+    compiled(floats(2, 256))
+    kept = compiled._plans.planner.stored_constants().values()  # type: ignore[attr-defined]
+    is_kept = any(value.dtype == np.float32 and value.size == 256 * 300 for value in kept)
+    assert is_kept == _kernels.has_tiles()
 
 
 # ---- GatherBlockQuantized

@@ -192,7 +192,8 @@ def rewritten(model: Model, nodes: list[NodePlan], outputs: Collection[int]) -> 
     - The matrix has rank 2, is not empty, is float32, and has float32 scales.
     - Of 4 bits: it has one scale, one per column, or one per block along k of a multiple of 8. Their magnitudes are at
       most `MAX_SCALE`: kernels multiply sums by them, so that 0 times an infinity would be left out.
-    - Of 16 bits: the processor has no tiles (AMX), for which products take another layout.
+    - Of 16 bits: it has several columns, because a single one is not packed, and the processor has no tiles (AMX), for
+      which products take another layout.
     - The DequantizeLinear is not a custom operator of that name.
     """
     makers = {
@@ -252,7 +253,7 @@ def _product(model: Model, plan: NodePlan, maker: NodePlan) -> NodePlan | None:
     if not k or not n:
         return None
     if _constant_bits(model, levels) == 16:
-        return None if _kernels.has_tiles() else _dequantizing(model, plan, maker, k, n, trans)
+        return None if n == 1 or _kernels.has_tiles() else _dequantizing(model, plan, maker, k, n, trans)
     block = _block_of(maker.node, scale_type.shape, k, n, 1 if trans else 0)
     if not block:
         return None
