@@ -952,3 +952,19 @@ def test_real_model(
             if exact:
                 np.testing.assert_array_equal(found, want)
             np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["ORT", "HETERO:CPU,ORT"])
+@pytest.mark.parametrize(("name", "shape"), [("B", (4, 2, 7)), ("scales", (4, 1))])
+def test_operands_that_contradict_attributes_are_named(
+    core: hetero.Core, device: str, name: str, shape: tuple[int, ...]
+) -> None:
+    """onnxruntime only says "Fail" for weights that are too short."""
+    operands = {"B": np.zeros((4, 2, 8), np.uint8), "scales": np.ones((4, 2), np.float32)}
+    operands[name] = np.resize(operands[name], shape)
+    product = helper.make_node("MatMulNBits", ["x", "B", "scales"], ["y"], name="product", domain="com.microsoft", K=32,
+                               N=4, bits=4, block_size=16)  # fmt: skip
+    model = make_model([product], {"x": [2, 32]}, ["y"], weights=operands)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(hetero.UnsupportedModel, match=rf"'product'[^\n]*input {name} of shape"):
+        core.compile_model(core.read_model(model), device)
