@@ -3,14 +3,16 @@
     python tests/faults/kills.py export --times 1000
     python tests/faults/kills.py all --times 1000          # every operation
 
-A child process repeats an operation until it is killed. The file of the operation must then be the old or the new one,
-whole. The next process must do the operation without an error and leave no file of the killed one, no process of it may
-remain, and this process may not have more descriptors or shared memory than before.
+A child process repeats an operation until it is killed, half of the times as soon as it writes a file. The file of the
+operation must then be the old or the new one, whole. The next process must do the operation without an error and leave
+no file of the killed one, no process of it may remain, and this process may not have more descriptors or shared memory
+than before.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -228,6 +230,13 @@ def temporary(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in folder.rglob("*") if is_temporary(path)]
 
 
+def is_writing(folder: Path, left: list[str]) -> bool:
+    """Whether there is a temporary file besides those that were ``left``."""
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        return bool(set(temporary(folder)) - set(left))
+    return False
+
+
 def shared_memory() -> int:
     """Objects of shared memory in the file system."""
     return len(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else 0
@@ -311,7 +320,9 @@ def sweep(name: str, times: int, seed: int = 0) -> tuple[Counter[str], list[str]
                     number += 1
 
             child = _forked(work)
-            time.sleep(choose.uniform(0, 3 * took))
+            end = time.monotonic() + choose.uniform(0, 3 * took)
+            while time.monotonic() < end and not (turn % 2 and is_writing(folder, left)):
+                time.sleep(1e-4)
             os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
             where = f"{name}, kill {turn}"
