@@ -171,7 +171,7 @@ class _Bounds:
         return self._model.nodes[node].attributes.get("reduction") in (b"add", b"mul")
 
     def _result(self, node: int, op_type: str, integers: list[int], written: list[int], largest: float) -> float:
-        """The largest absolute value of the integers that a node returns. ``largest``: that of its operands."""
+        """A bound on the absolute values of the integers that a node returns. ``largest``: the bound on operands."""
         model = self._model
         bound = largest
         data = int(model.node_inputs[node][0]) if len(model.node_inputs[node]) else -1

@@ -258,7 +258,7 @@ def test_activations_of_16_bits(op: str, per_output: bool, left: str, right: str
 @pytest.mark.parametrize("zero", [0, 1, 255, 256, 32767, 32768, 65535])
 @pytest.mark.parametrize("left", ["int16", "uint16"])
 def test_zero_points_of_16_bits(left: str, zero: int, halves: list[bool]) -> None:
-    """Without a QuantizeLinear, the error is that of three roundings to float32."""
+    """Without a QuantizeLinear, the results may be off by three roundings to float32."""
     rng = np.random.default_rng(zero)
     net = Net()
     lowest = np.iinfo(left).min

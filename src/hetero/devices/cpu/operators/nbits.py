@@ -1,6 +1,6 @@
 """Products with weights of 4 or 8 bits in blocks, which are read as they are (kernels/nbits.h): `MatMulNBits`, and a
-`MatMul` or `Gemm` whose right operand is a `DequantizeLinear` of constants of 4 bits. Also `GatherBlockQuantized`, and
-products with dequantized constants of 16 bits, of which only the packed matrix is kept.
+`MatMul` or `Gemm` whose right operand is a `DequantizeLinear` of constants of 4 bits. Also `GatherBlockQuantized`.
+Constants of 16 bits before a product are dequantized and packed once, and only the packed matrix is kept.
 
 A matrix has n columns of ``k`` numbers in ``blocks`` blocks, each with a scale and a zero point.
 """
@@ -350,20 +350,18 @@ def _plus(context: Context, product: Value, c: Value | None) -> Value:
 def _dequantizing(model: Model, plan: NodePlan, maker: NodePlan, k: int, n: int, trans: int) -> NodePlan:
     """``plan`` with the matrix that ``maker`` computes, which is packed and then dropped."""
     levels, *others = maker.inputs
-    key: list[bytes] = []
 
     def lower(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
         x, stored, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
         if node.op_type == "Gemm" and x.rank != 2:
             raise InferenceError(f"cannot multiply {list(x.shape)} by {[k, n]}")
         constants = [None if value < 0 else context.constant(model.constant(value)) for value in others]
-        if not key:
-            key.append(_digest(*(None if value is None else value.data for value in constants)))
+        digest = _digest(*(None if value is None else value.data for value in constants))
 
         def dequantized() -> Value:
             return maker.operator.lower(context, maker.node, [stored, *constants])[0]
 
-        packed = packed_b(context, stored, 1, k, n, bool(trans), made_by=(key[0], dequantized))
+        packed = packed_b(context, stored, 1, k, n, bool(trans), made_by=(digest, dequantized))
         p = products_of(x, Value(_F32, (k, n)))
         ints = [p.m, n, k, 0, 0, 1, 0, 0, 0, 0]
         made = context.call("matmul", [x, packed, None, None], p.shape, _F32, ints, [1.0, 0.0, 0.0, 0.0])

@@ -13,10 +13,10 @@ Conditions, those on types and shapes checked when the node is lowered:
 - Both operands are int8 or uint8, or the right one constant int4 or uint4, and come from DequantizeLinear. The left
   one (the image) has one scale. The right one (the weights) has one scale, or one per column or output channel, and no
   blocks. If the left one is int16 or uint16, the right one is a constant of at least `_MIN_WEIGHTS` elements.
-- The only reader of the result is a QuantizeLinear with one scale, and the result is no output of the model. With a
-  left operand of 8 bits, QuantizeLinear returns int8 or uint8. Between the two may be Relu, or Clip with constant
-  bounds: a table limits the integers. It changes nothing if the tool chose the range of the type accordingly. A MatMul
-  needs no QuantizeLinear: its sums are scaled to float32.
+- Only a QuantizeLinear with one scale reads the result, which is not an output of the model. If the left operand has 8
+  bits, so has the result of QuantizeLinear. Between the two may be Relu, or Clip with constant bounds: a table limits
+  the integers. It changes nothing if the tool chose the range of the type accordingly. A MatMul needs no
+  QuantizeLinear: its sums are scaled to float32.
 - All scales are within `MIN_SCALE` and `MAX_SCALE`, and no factor of the sums is above `MAX_SCALE`: neither x_scale *
   w_scale nor that divided by y_scale. An infinite factor would make NaN of a sum of 0. x_scale * w_scale is a normal
   number of float32.
