@@ -270,33 +270,31 @@ def contradicting(check: Callable[P, str | None]) -> Callable[P, str | None]:
 
 
 _ML = "ai.onnx.ml::"
-_CHECKED = ("SimplifiedLayerNormalization", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
-"""Operators of ONNX's domain that `contradictions` checks, besides quantized ones."""
 
 
-def contradictions(model: Model) -> dict[int, str]:
-    """Why nodes contradict the definitions of their operators, by index: quantized operators, those of onnxruntime and
-    of ai.onnx.ml, and ONNX's operators on text. Nodes that the CPU rejects for another reason are not checked."""
-    checked = {
-        number: forms
-        for number, name in enumerate(model.op_types)
-        if name.startswith((_ML, "com.microsoft::")) or "Linear" in name or name.endswith("Integer") or name in _CHECKED
-        if (forms := _checked_forms(model, name))
-    }
-    types = Types(model)
+def contradictions(model: Model, kinds: Collection[int], infer: bool) -> dict[int, str]:
+    """Why nodes contradict the definitions of their operators, by index. Nodes that the CPU rejects for another reason
+    are not checked.
+
+    ``kinds``: the operators to check, as places in ``model.op_types``.
+    ``infer``: whether to run shape inference for types that neither the model nor these operators state."""
+    checked = {number: forms for number in kinds if (forms := _checked_forms(model, model.op_types[number]))}
+    types = Types(model, infer)
     found: dict[int, str] = {}
     for index in np.flatnonzero(np.isin(model.op_type_of, list(checked))).tolist():
         number = int(model.op_type_of[index])
         view = ExaminedNode(model, index, types)
         for entry in checked[number]:
-            inputs = model.node_inputs[index].tolist()
-            reason = _count_trouble(model.op_types[number], inputs, len(model.node_outputs[index]))
+            inputs, outputs = model.node_inputs[index].tolist(), model.node_outputs[index].tolist()
+            reason = _count_trouble(model.op_types[number], inputs, len(outputs))
             reason = reason or _attribute_trouble(model.op_types[number], entry, view.stored_attributes)
             reason = reason or _kind_trouble(model.op_types[number], entry, inputs, types)
             reason = reason or _input_trouble(model, entry, inputs, types)
             reason = reason or _examined(model, view, entry)
             if isinstance(reason, Contradiction):
                 found[index] = reason
+            elif reason is None:
+                types.note(entry, view.stored_attributes, inputs, outputs)
     return found
 
 
@@ -672,18 +670,23 @@ def _attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, A
 
 class Types:
     """Element types by value id. Most follow from the inputs by the operator's rule (`Operator.result`). The rest come
-    from the model, which may have to run shape inference."""
+    from the model, which may have to run shape inference; without ``infer``, those that it does not state are None."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, infer: bool = True) -> None:
         self._model = model
+        self._infer = infer
         self.known: dict[int, str | None] = {}  # cache of `of`
 
     def of(self, value: int) -> str | None:
         if value not in self.known:
             model = self._model
-            dtype = model.constant_dtype(value) if model.is_constant[value] else model.type_of(value).dtype
+            is_constant = model.is_constant[value]
+            dtype = model.constant_dtype(value) if is_constant else model.type_of(value, infer=self._infer).dtype
             self.known[value] = None if dtype is None else name_of(dtype)
         return self.known[value]
+
+    def is_tensor(self, value: int) -> bool:
+        return self._model.is_tensor(value, infer=self._infer)
 
     def state(self, value: int, name: str) -> None:
         self.known[value] = name
@@ -753,7 +756,7 @@ def _input_trouble(model: Model, entry: Operator, inputs: Sequence[int], types: 
         if value < 0:
             continue
         name = types.of(value)
-        if name is None and not model.is_tensor(value):
+        if name is None and not types.is_tensor(value):
             name = NOT_TENSOR[0]
         accepted = entry.dtypes[position if position < last else last]
         if name is not None and name not in accepted:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import HeteroError, raise_out_of_memory
 from ...model.bodies import BODY_ATTRIBUTES, Body, bodies_of
+from ..contradictions import contradictions
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -47,9 +48,9 @@ _LEAST_MASK = -1e4  # added to a score, no larger value excludes a key
 
 
 def wrong_results(model: Model) -> dict[int, str]:
-    """Node -> reason, for each node that OpenVINO accepts although its results may be wrong."""
+    """Node -> reason, for each node that OpenVINO accepts although its results may be wrong or mean nothing."""
     reasons = ((node, _computes_otherwise(model, node)) for node in range(model.num_nodes))
-    return {node: why for node, why in reasons if why}
+    return {**contradictions(model), **{node: why for node, why in reasons if why}}
 
 
 def _computes_otherwise(model: Model, node: int) -> str:

@@ -232,9 +232,6 @@ class OrtPlugin(Plugin):
         except Exception as error:
             raise_out_of_memory(error)
             self._refuse(model, device, refusals(model, target, own), error)
-            from ..cpu.registry import contradictions  # onnxruntime does not always name the node
-
-            self._refuse(model, device, contradictions(model), error)
             raise self._failure(model, device, error) from error
         properties = {
             **settings,

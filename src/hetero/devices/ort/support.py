@@ -32,6 +32,7 @@ from ...model.function_library import FunctionKey, FunctionLibrary, all_nodes, p
 from ...model.functions import may_lack_types
 from ...model.types import onnx_dtype_of
 from ...model.write import header_of
+from ..contradictions import contradictions
 from ..handover import values_not_passing
 from . import backend
 from .backend import Target
@@ -92,8 +93,8 @@ def _refusals(model: Model, provider: str, entry: tuple[str, dict[str, Any]]) ->
 
 
 def wrong_results(model: Model, provider: str) -> dict[int, str]:
-    """Node -> reason, for nodes that onnxruntime accepts and computes wrongly."""
-    reasons = {}
+    """Node -> reason, for nodes that onnxruntime accepts and computes wrongly, or that mean nothing."""
+    reasons = contradictions(model)
     if "Gather" in model.op_types and _may_hold_strings(model):
         reasons.update(dict.fromkeys(_gathered_strings(model), _FIRST_STRING))
     if provider == _CUDA_PROVIDER and "LayerNormalization" in model.op_types:

@@ -15,6 +15,7 @@ from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...plugin.cancellation import Cancellation
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
 from ...plugin.profile import EXECUTED, ProfileRow
+from ..contradictions import contradictions
 
 if TYPE_CHECKING:
     from ...artifact.payload import PayloadReader, PayloadWriter
@@ -79,9 +80,7 @@ class TemplatePlugin(Plugin):
 
     def _contradictions(self, model: Model) -> dict[int, str]:
         """Parameters that contradict an operator's definition, as the CPU rejects them. Results would mean nothing."""
-        from ..cpu.registry import contradictions
-
-        found = contradictions(model)
+        found = contradictions(model, infer=True)
         return {index: reason for index, reason in found.items() if not _is_custom(model, index, self._custom_ops)}
 
     def compile_model(

@@ -32,7 +32,7 @@ from .... import _kernels
 from ...._sizes import ask
 from ....errors import InferenceError
 from ....model.types import dtype_of
-from ..registry import F32, Contradiction, Node, contradicting, operator, stated_shape
+from ..registry import F32, Contradiction, Node, contradicting, name_of, operator, stated_shape
 from ..values import Context, Value
 from .elementwise import _optional, _required, binary, broadcast, cast
 from .fitting import product_trouble, window_trouble
@@ -185,8 +185,8 @@ def _refusal(default: np.dtype[Any], made: Sequence[str], scale: str) -> Callabl
 
     def check(model: Model, view: ExaminedNode) -> str | None:
         dtype = _type_of(view.attributes.get("output_dtype", None), default)
-        if dtype.name not in made:
-            return f"{view.op_type} to {dtype.name}"
+        if name_of(dtype) not in made:
+            return f"{view.op_type} to {name_of(dtype)}"
         if view.attributes.get("block_size", 0) < 0:
             return Contradiction(f"{view.op_type} with a negative block_size")
         return check_scales(model, view) or _scheme_trouble(model, view)
@@ -208,8 +208,8 @@ def _scheme_trouble(model: Model, view: ExaminedNode) -> str | None:
         if view.op_type == "DequantizeLinear":
             expected, reason = view.type_of_input(0), "x"
         else:
-            expected, reason = _type_of(view.attributes.get("output_dtype", None), zero.dtype).name, "output_dtype"
-        if expected is not None and zero.dtype.name != expected:
+            expected, reason = name_of(_type_of(view.attributes.get("output_dtype", None), zero.dtype)), "output_dtype"
+        if expected is not None and name_of(zero.dtype) != expected:
             return f"{view.op_type} with a zero point of type {zero.dtype}; expected {expected}, as {reason}"
     if scale is None:
         return None
@@ -240,7 +240,7 @@ def constants(model: Model, view: NodeView, count: int) -> list[Value | None]:
     dtypes=((*_SCALES, "int32"), _SCALES, (*_SMALL, *_NIBBLES)),
     attributes={"axis": None, "saturate": None, "block_size": None, "output_dtype": None, "precision": (0, 1, 10, 16)},
     check=_refusal(_BYTE, (*_SMALL, *_NIBBLES), "y_scale"),
-    result=lambda attributes: (2, _type_of(attributes.get("output_dtype", None), _BYTE).name),
+    result=lambda attributes: (2, name_of(_type_of(attributes.get("output_dtype", None), _BYTE))),
 )
 def _quantize(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     """``saturate`` only affects 8-bit floats, which are not supported."""

@@ -1,0 +1,32 @@
+"""Nodes that contradict the definitions of their operators, such as a scale of 0. Their results would mean nothing, so
+devices refuse them even if their backends accept them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+__all__ = ["contradictions"]
+
+_OF_ONNX = ("SimplifiedLayerNormalization", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
+
+
+def contradictions(model: Model, infer: bool = False) -> dict[int, str]:
+    """Node -> reason. Checks quantized operators, those of onnxruntime and ai.onnx.ml, and ONNX's operators on text, as
+    the CPU device does.
+
+    ``infer``: whether to infer element types, for devices whose backends do not check them."""
+    kinds = [kind for kind, name in enumerate(model.op_types) if _is_checked(name)]
+    if not kinds:
+        return {}
+    from .cpu import registry  # with all kernels: only if a model needs it
+
+    return registry.contradictions(model, kinds, infer)
+
+
+def _is_checked(name: str) -> bool:
+    if name.startswith(("ai.onnx.ml::", "com.microsoft::")) or name in _OF_ONNX:
+        return True
+    return "Linear" in name or name.endswith("Integer")
