@@ -322,24 +322,38 @@ def strings(list items not None, tuple shape not None):
     return made
 
 
-def maps(dict template not None, tuple labels not None, rows not None):
-    """For each row of ``rows``, C-contiguous float32, a dictionary: label -> number. Of equal labels the last counts.
-    ``template``: a dictionary of the labels."""
-    cdef Py_ssize_t count = len(labels), i, j
-    cdef Py_buffer numbers
-    cdef list made = []
-    cdef dict row
-    if rows.dtype != _float32:
-        raise ValueError(f"rows of {rows.dtype}, expected float32")
-    PyObject_GetBuffer(rows, &numbers, PyBUF_SIMPLE)
-    try:
-        if rows.ndim != 2 or rows.shape[1] != count:
-            raise ValueError(f"{count} labels do not fit rows of shape {rows.shape}")
-        for i in range(rows.shape[0]):
-            row = template.copy()  # faster than an empty one, which has to grow
-            for j in range(count):
-                row[labels[j]] = <double>(<const float *>numbers.buf)[i * count + j]
-            made.append(row)
-    finally:
-        PyBuffer_Release(&numbers)
-    return made
+@cython.final
+@cython.auto_pickle(False)
+cdef class Maps:
+    """A function of a float32 array [rows, labels] or [labels], which returns one list: for each row a dictionary, label
+    -> number. Of equal labels the last counts."""
+
+    cdef tuple _labels
+    cdef dict _template
+
+    def __init__(self, tuple labels not None):
+        self._labels, self._template = labels, dict.fromkeys(labels)
+
+    def __call__(self, x):
+        cdef Py_ssize_t count = len(self._labels), num_rows = 1, step = 0, i, j
+        cdef Py_buffer view
+        cdef const char *first
+        cdef list made = []
+        cdef dict row
+        if x.dtype is not _float32 and x.dtype != _float32:
+            raise ValueError(f"x is {x.dtype}; expected float32")
+        PyObject_GetBuffer(x, &view, PyBUF_STRIDED_RO)
+        try:
+            if view.ndim == 2:
+                num_rows, step = view.shape[0], view.strides[0]
+            if not 1 <= view.ndim <= 2 or view.shape[view.ndim - 1] != count:
+                raise ValueError(f"x of shape {list(x.shape)} does not fit {count} class labels")
+            for i in range(num_rows):
+                first = <const char *>view.buf + i * step
+                row = self._template.copy()  # faster than an empty one, which has to grow
+                for j in range(count):
+                    row[self._labels[j]] = <double>(<const float *>(first + j * view.strides[view.ndim - 1]))[0]
+                made.append(row)
+        finally:
+            PyBuffer_Release(&view)
+        return [made]

@@ -215,27 +215,52 @@ def range_of(array):
     return begin, end
 
 
-def are_apart(results, inputs):
-    """Whether each of ``results`` is a writable array that shares no byte with ``inputs``, which are arrays, and with
-    the results before it. May be False if there are more than 8 of them together."""
-    cdef uintptr_t begins[8]
-    cdef uintptr_t ends[8]
-    cdef int at, other, flags, num_inputs = len(inputs), num_results = len(results)
-    if num_inputs + num_results > 8:
+cdef enum:
+    MOST_RANGES = 8
+
+
+cdef struct Ranges:
+    uintptr_t begins[MOST_RANGES]
+    uintptr_t ends[MOST_RANGES]
+    int count
+
+
+cdef bint _adds(Ranges *used, array, bint new) except -1:
+    """Whether ``array`` is an array whose memory could be added. ``new``: it must be writable and overlap no other."""
+    cdef int flags, other, at = used.count
+    if at == MOST_RANGES or not isinstance(array, np_ndarray):
         return False
-    for at in range(num_inputs + num_results):
-        array = inputs[at] if at < num_inputs else results[at - num_inputs]
-        if not isinstance(array, np_ndarray):
-            return False
-        flags = _range_of(array, &begins[at], &ends[at])
-        if at < num_inputs:
-            continue
+    flags = _range_of(array, &used.begins[at], &used.ends[at])
+    if new:
         if not flags & WRITABLE:
             return False
         for other in range(at):
-            if begins[at] < ends[other] and begins[other] < ends[at]:
+            if used.begins[at] < used.ends[other] and used.begins[other] < used.ends[at]:
                 return False
+    used.count += 1
     return True
+
+
+def apart(results, inputs):
+    """``results`` as a list, if each is a writable array that shares no byte with ``inputs``, which are arrays, and with
+    the results before it, or a list of such arrays or of dictionaries. Otherwise None, and possibly if there are more
+    than 8 arrays together. Lists are copied."""
+    cdef Ranges used
+    cdef list made = []
+    used.count = 0
+    for value in inputs:
+        if not _adds(&used, value, False):
+            return None
+    for value in results:
+        if type(value) is list:
+            for item in <list>value:
+                if type(item) is not dict and not _adds(&used, item, True):
+                    return None
+            value = (<list>value).copy()
+        elif not _adds(&used, value, True):
+            return None
+        made.append(value)
+    return made
 
 
 cdef int _describe_array(ht_tensor *tensor, array, bint anywhere=False) except -1:

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from hetero._kernels import are_apart
+from hetero._kernels import apart
 from hetero.plugin.address_ranges import AddressRanges, UsedMemory, range_of
 from hetero.plugin.remote import RemoteContext, RemoteTensor
 from hetero.plugin.request import owned
@@ -47,18 +47,37 @@ def test_arrays_that_share_no_byte() -> None:
         inputs, results = pieces[:at], pieces[at:]
         pairs = [(a, b) for b in range(at, len(pieces)) for a in range(b)]
         shared = any(np.shares_memory(pieces[a], pieces[b]) for a, b in pairs)
-        found = are_apart(results, inputs)
+        found = apart(results, inputs) is not None
         seen.add(found)
         assert not (found and shared)
+        assert (apart([results], inputs) is not None) == found
         assert found or any(np.may_share_memory(pieces[a], pieces[b]) or not pieces[b].size for a, b in pairs)
     assert seen == {False, True}
     array = np.zeros(3)
-    assert are_apart([array], [])
+    assert apart([array], []) == [array]
     array.flags.writeable = False
-    assert not are_apart([array], [])
-    assert are_apart([], [array])
-    assert not are_apart([None], [])
-    assert not are_apart([], [[array]])
+    assert apart([array], []) is None
+    assert apart([], [array]) == []
+    assert apart([None], []) is None
+    assert apart([], [[array]]) is None
+
+
+def test_sequences_and_maps_are_copied() -> None:
+    array, maps, sequence = np.zeros(3), [{"a": 1.0}], [np.zeros(2), np.zeros(2)]
+    found = apart([array, maps, sequence, []], [np.zeros(3)])
+    assert found is not None
+    assert found[0] is array
+    assert found[1] == maps
+    assert found[1] is not maps
+    assert [id(each) for each in found[2]] == [id(each) for each in sequence]
+    assert found[2] is not sequence
+    for sharing in ([array, array], [None], [[array]], [sequence, {}]):
+        assert apart([array, sharing], []) is None
+    assert apart([[array]], [array[1:]]) is None
+    assert apart([[array], [array]], []) is None
+    many = [np.zeros(1) for _ in range(9)]
+    assert apart([many[:8]], []) is not None
+    assert apart([many], []) is None
 
 
 def test_a_set_is_the_union() -> None:

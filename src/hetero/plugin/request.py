@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from .._kernels import are_apart
+from .._kernels import apart
 from .._sizes import RequestStates
 from ..base.notebook import html_table
 from ..base.other_names import OtherNames
@@ -662,8 +662,9 @@ def _is_plain(result: Any) -> bool:
 def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """``results`` that the caller may modify. Copies each result that is a constant (read-only), or that shares memory
     with an input or with an earlier result."""
-    if are_apart(results, inputs):
-        return list(results)
+    found = apart(results, inputs)
+    if found is not None:
+        return found
     used = UsedMemory(inputs)
     return [apart_from(used, result) for result in results]
 

@@ -127,9 +127,10 @@ class HostedRunner(RepeatingRunner):
         self._nodes = [ends.feeding.get(i, plan) for i, plan in enumerate(planner.nodes)]
         model = planner.model
         numbers: dict[int, int] = {}
+        same = {} if timed else self._copies()
 
         def number(value: int) -> int:
-            return numbers.setdefault(value, len(numbers))
+            return numbers.setdefault(same.get(value, value), len(numbers))
 
         inputs = [number(int(value)) for value in model.input_ids]
         self._steps = [
@@ -139,6 +140,7 @@ class HostedRunner(RepeatingRunner):
                 tuple(v if v < 0 else number(v) for v in self._nodes[i].outputs),
             )
             for i in ends.nodes
+            if not same.keys() & self._nodes[i].outputs
         ]
         self._to_core = [number(v) for v in ends.inputs]
         self._from_core = [(number(v), planner.labels.get(v)) for v in ends.outputs]
@@ -147,7 +149,7 @@ class HostedRunner(RepeatingRunner):
             v for i in ends.last if self._nodes[i].node.op_type == "ai.onnx.ml::ZipMap" for v in self._nodes[i].outputs
         }
         new = maps.union(ends.outputs)
-        self._checked = [at for at, value in enumerate(model.output_ids) if int(value) not in new]
+        self._checked = [at for at, value in enumerate(map(int, model.output_ids)) if same.get(value, value) not in new]
         self._rest: list[Any] = [
             model.constant(value) if value >= 0 and model.is_constant[value] else None for value in numbers
         ][len(inputs) :]
@@ -159,6 +161,15 @@ class HostedRunner(RepeatingRunner):
         self._types: list[tuple[Any, Any]] = []  # of the inputs of the last run
         self._shapes: list[Any] = []  # of the results of hosted nodes in the last run, which `check_outputs` has seen
         self._repeats = not timed and (bool(ends.first) or sorted(self._to_core) == [*range(len(inputs))])
+
+    def _copies(self) -> dict[int, int]:
+        """The results of Identity: value -> the value that it is."""
+        same: dict[int, int] = {}
+        for i in self._ends.nodes:
+            plan = self._nodes[i]
+            if plan.node.op_type == "Identity" and plan.operator.custom is None and plan.outputs[0] >= 0:
+                same[plan.outputs[0]] = same.get(plan.inputs[0], plan.inputs[0])
+        return same
 
     def share_scratch(self, other: HostedRunner) -> None:
         """See `hetero.plugin.request.ScratchRunner`."""
@@ -198,18 +209,7 @@ class HostedRunner(RepeatingRunner):
         if self._checked and self._shapes_of(outputs) != self._shapes:  # strings; their declared sizes are checked
             self._repeats = False
             return None
-        return outputs if self._are_new(outputs, values) else owned(outputs, inputs)
-
-    def _are_new(self, outputs: list[Any], values: list[Any]) -> bool:
-        """Whether `owned` would return ``outputs`` as they are. Those of the plans and maps are new: a hosted node may
-        return another value, or a view of one."""
-        for at in self._checked:
-            result = outputs[at]
-            if type(result) is not np.ndarray or result.base is not None or not result.flags.writeable:
-                return False
-            if sum(result is value for value in values) != 1:
-                return False
-        return True
+        return owned(outputs, inputs)
 
     def _before(self, inputs: Sequence[Any]) -> list[Any]:
         """The values when the plans begin."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from hetero import Core, HeteroError
-from hetero._hosted import maps, matching, one_hot, places, runs
+from hetero._hosted import Maps, matching, one_hot, places, runs
 from hetero._ngrams import NGrams
 
 Array = np.ndarray[Any, Any]
@@ -430,10 +430,18 @@ def test_maps(labels: tuple[Any, ...], count: int) -> None:
     rows = np.random.default_rng(0).normal(size=(count, len(labels))).astype(np.float32)
     if count and labels:
         rows[0, 0] = np.nan
-    found = maps(dict.fromkeys(labels), labels, rows)
+    (found,) = Maps(labels)(rows)
     wanted = [dict(zip(labels, row, strict=True)) for row in rows.tolist()]
     assert [list(row) for row in found] == [list(row) for row in wanted]
     values = [[list(row.values()) for row in each] for each in (found, wanted)]
     np.testing.assert_array_equal(*values)
-    with pytest.raises(ValueError, match="labels do not fit"):
-        maps({}, (*labels, "more"), rows)
+    for other in (np.asfortranarray(rows), rows[::-1][::-1], np.repeat(rows, 2, axis=1)[:, ::2]):
+        assert repr(Maps(labels)(other)) == repr([found])
+    if count:
+        assert repr(Maps(labels)(rows[0])) == repr([found[:1]])
+    for wrong in (rows[None], np.zeros((), np.float32), np.zeros((count, len(labels) + 1), np.float32)):
+        with pytest.raises(ValueError, match="does not fit"):
+            Maps(labels)(wrong)
+    for dtype in (np.float64, ">f4"):
+        with pytest.raises(ValueError, match="expected float32"):
+            Maps(labels)(rows.astype(dtype))

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...._hosted import maps
+from ...._hosted import Maps
 from ....errors import InferenceError
 from ..registry import NOT_TENSOR, ContradictionError, Node, contradicting, hosted
 from .scores import rank_trouble, stated_columns
@@ -36,16 +35,7 @@ def _zip_map(node: Node) -> Run:
     numbers, names = node.get("classlabels_int64s", ()), texts(node, "classlabels_strings")
     if bool(numbers) == bool(names):
         raise ContradictionError("expected either attribute classlabels_int64s or classlabels_strings")
-    labels = tuple(names or numbers)
-    count, template = len(labels), dict.fromkeys(labels)
-
-    def run(x: NDArray[Any]) -> Sequence[Any]:
-        rows = x.reshape(1, -1) if x.ndim == 1 else x
-        if rows.ndim != 2 or rows.shape[1] != count:
-            raise InferenceError(f"x of shape {list(x.shape)} does not fit {count} class labels")
-        return [maps(template, labels, np.ascontiguousarray(rows))]
-
-    return run
+    return Maps(tuple(names or numbers))
 
 
 @hosted("ai.onnx.ml::DictVectorizer", dtypes=NOT_TENSOR,
