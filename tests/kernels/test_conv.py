@@ -36,6 +36,7 @@ def conv(
     addend: Array | None = None,
     activation: int = 0,
     parameters: tuple[float, float] = (-1, 2),
+    after: Sequence[Array | None] = (),
 ) -> Array:
     maps, k = w.shape[0], int(np.prod(w.shape[1:]))
     packed_floats = group * (-(-(maps // group) // 16)) * 16 * k
@@ -48,7 +49,8 @@ def conv(
     for values, filler in [(w.shape[2:], 1), (strides, 1), (begin, 0), (dilations, 1)]:
         ints += [filler] * (3 - len(values)) + list(values)
     spec4 = [((x.shape[0], maps, *out), np.float32)]
-    return _kernels.call("conv", [x, weights, bias, addend], spec4, ints, parameters, scratch, variant)[0]
+    operands = [x, weights, bias, addend, None, None, *after]
+    return _kernels.call("conv", operands, spec4, ints, parameters, scratch, variant)[0]
 
 
 def check(
@@ -66,8 +68,9 @@ def check(
     with_addend: bool = False,
     activation: int = 0,
 ) -> None:
+    """``with_addend``: with one before the activation, and with all that may follow it."""
     expected = naive(x, w, group, strides, dilations, begin, end)
-    addend = None
+    addend, after = None, packed_convolution.after_activation(expected.shape) if with_addend else []
     if bias is not None:
         expected = expected + bias.reshape(-1, *[1] * (x.ndim - 2))
     if with_addend:
@@ -75,10 +78,11 @@ def check(
         expected = expected + addend
     found = conv(
         x, w, expected.shape[2:], group, strides, dilations, begin, variant=variant, packed=packed, bias=bias,
-        addend=addend, activation=activation,
+        addend=addend, activation=activation, after=after,
     )  # fmt: skip
     k = int(np.prod(w.shape[1:]))
-    np.testing.assert_allclose(found, ACTIVATIONS[activation](expected), rtol=1e-5, atol=2e-6 * (1 + k))
+    expected = packed_convolution.followed(ACTIVATIONS[activation](expected), after)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-6 * (1 + k))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -504,13 +508,17 @@ def test_threads_divide_a_single_row(variant: str, width: int, channels: int, ma
         expected = naive(x, w, *geometry)
         bias = rng.standard_normal(group * maps, np.float32)
         addend = rng.standard_normal(expected.shape, np.float32)
+        after = packed_convolution.after_activation(expected.shape)
         alone, *shared = (
-            packed_convolution.conv(x, w, *geometry, variant=variant, bias=bias, addend=addend, activation=8, team=team)
+            packed_convolution.conv(
+                x, w, *geometry, variant=variant, bias=bias, addend=addend, activation=8, after=after, team=team
+            )
             for team in (None, _kernels.Team(2), _kernels.Team(3), _kernels.Team(7))
         )
         for found in shared:
             np.testing.assert_array_equal(alone, found)
-        np.testing.assert_allclose(alone, ACTIVATIONS[8](expected + bias[:, None] + addend), rtol=1e-4, atol=1e-4)
+        expected = packed_convolution.followed(ACTIVATIONS[8](expected + bias[:, None] + addend), after)
+        np.testing.assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -525,10 +533,11 @@ def test_threads_that_share_sums_give_the_same_bits(variant: str, channels: int)
         addend = rng.standard_normal((1, maps, size, size), np.float32) if size > 7 else None
         x[0, -1, -1, -1], x[0, 0, 0, 0] = np.nan, np.inf
         pads = (kernel // 2, kernel // 2)
+        after = packed_convolution.after_activation((1, maps, size, size)) if size < 10 else []
         alone, *shared = (
             packed_convolution.conv(
                 x, w, 1, (1, 1), (1, 1), pads, pads, variant=variant, bias=bias, addend=addend, activation=activation,
-                team=_kernels.Team(threads) if threads > 1 else None,
+                after=after, team=_kernels.Team(threads) if threads > 1 else None,
             )
             for threads in (1, 2, 3, 7, 16)
         )  # fmt: skip
@@ -536,7 +545,38 @@ def test_threads_that_share_sums_give_the_same_bits(variant: str, channels: int)
             np.testing.assert_array_equal(alone, found)
         expected = naive(x, w, 1, (1, 1), (1, 1), pads, pads)
         expected = expected + (0 if bias is None else bias[:, None, None]) + (0 if addend is None else addend)
-        np.testing.assert_allclose(alone, ACTIVATIONS[activation](expected), rtol=1e-4, atol=1e-3)
+        expected = packed_convolution.followed(ACTIVATIONS[activation](expected), after)
+        np.testing.assert_allclose(alone, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("given", list(itertools.product((False, True), repeat=3)))
+@pytest.mark.parametrize("activation", [0, 1, 8])
+def test_each_of_what_follows_the_activation_may_be_absent(
+    variant: str, given: tuple[bool, ...], activation: int
+) -> None:
+    """On one pixel and on several, with results of -0.0, which a sum with 0.0 would change."""
+    for size in (1, 5):
+        x, w = np.full((1, 3, size, size), -0.0, np.float32), np.ones((20, 3, 1, 1), np.float32)
+        x[0, :, 0, 0] = -1
+        operands = packed_convolution.after_activation((1, 20, size, size))
+        after = [operand if is_given else None for operand, is_given in zip(operands, given, strict=True)]
+        geometry = (1, (1, 1), (1, 1), (0, 0), (0, 0))
+        plain = packed_convolution.conv(x, w, *geometry, variant=variant, activation=activation)
+        found = packed_convolution.conv(x, w, *geometry, variant=variant, activation=activation, after=after)
+        expected = packed_convolution.followed(plain, after)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(np.signbit(found[expected == 0]), np.signbit(expected[expected == 0]))
+
+
+def test_operands_after_the_activation_of_other_sizes_and_types() -> None:
+    x, w = np.ones((1, 3, 4, 4), np.float32), np.ones((5, 3, 1, 1), np.float32)
+    for at, wrong in enumerate([np.ones(4, np.float32), np.ones(1, np.float32), np.ones((1, 5, 4, 3), np.float32)]):
+        right = packed_convolution.after_activation((1, 5, 4, 4))
+        for operand in (wrong, right[at].astype(np.float64)):
+            after = [*right[:at], operand, *right[at + 1 :]]
+            with pytest.raises((ValueError, TypeError)):
+                packed_convolution.conv(x, w, 1, (1, 1), (1, 1), (0, 0), (0, 0), after=after)
 
 
 SAMPLED = {  # x, w, strides, dilations, pads

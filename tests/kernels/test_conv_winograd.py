@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hetero import _kernels
 from hetero._sizes import ask
 from hetero.errors import InferenceError
+from packed_convolution import after_activation, followed
 from plain_convolution import ACTIVATIONS, naive
 
 VARIANTS = _kernels.variants("conv", "pack_winograd")
@@ -40,11 +41,12 @@ def pack(w: Array, group: int, tile: int, variant: str) -> Array:
 def convolve(
     x: Array, w: Array, shape: tuple[int, ...], group: int, tile: int, begin: Sequence[int], variant: str,
     bias: Array | None = None, addend: Array | None = None, activation: int = 0, scale: Array | None = None,
+    after: Sequence[Array] = (),
 ) -> Array:  # fmt: skip
     ints = [group, tile, activation, 1, 3, 3, 1, 1, 1, 0, *begin, 1, 1, 1]
     scratch = scratch_bytes(x.shape[1] // group, tile) + 4 * (x.size + int(np.prod(shape)) + 32)
     packed = pack(w if scale is None else w * scale.reshape(-1, 1, 1, 1), group, tile, variant)
-    operands = [x, packed, bias, addend, as_bytes(w), scale]
+    operands = [x, packed, bias, addend, as_bytes(w), scale, *after]
     y: Array = _kernels.call("conv", operands, [(shape, np.float32)], ints, [-1, 2], scratch, variant)[0]
     return y
 
@@ -100,13 +102,15 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
     bias = rng.standard_normal(group * maps, np.float32) if draw(st.booleans()) else None
     addend = rng.standard_normal(expected.shape, np.float32) if draw(st.booleans()) and dilations == (1, 1) else None
     activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
+    after = [] if addend is None else after_activation(expected.shape)
     if dilations == (1, 1):
-        found = convolve(x, w, expected.shape, group, tile, begin, variant, bias, addend, activation)
+        found = convolve(x, w, expected.shape, group, tile, begin, variant, bias, addend, activation, after=after)
     else:
         found = convolve_phases(x, w, expected.shape, group, tile, begin, variant, bias, activation, dilations)
     scale = size_of(x, w, group, dilations)
     expected = expected + (0 if bias is None else bias.reshape(-1, 1, 1)) + (0 if addend is None else addend)
-    np.testing.assert_allclose(found, ACTIVATIONS[activation](expected), rtol=1e-6, atol=TOLERANCE[tile] * scale + 1e-6)
+    expected = followed(ACTIVATIONS[activation](expected), after)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=4 * TOLERANCE[tile] * scale + 1e-6)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -175,7 +179,9 @@ def test_bad_inputs_stay_in_their_windows(variant: str, tile: int, dilations: tu
         size_of_terms = naive(np.abs(x), np.abs(w), 1, [1, 1], dilations, dilations, dilations)
         reached = np.broadcast_to(affected(x, wrong, dilations), clean.shape)
         if dilations == (1, 1):
-            found = convolve(x, w, clean.shape, 1, tile, dilations, variant, bias, addend)
+            after = after_activation(clean.shape)
+            found = convolve(x, w, clean.shape, 1, tile, dilations, variant, bias, addend, after=after)
+            clean, expected = followed(clean, after), followed(expected, after)
         else:
             found = convolve_phases(x, w, clean.shape, 1, tile, dilations, variant, bias, 0, dilations) + addend
         error = np.abs(found[~reached] - clean[~reached])

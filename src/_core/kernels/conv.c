@@ -1,4 +1,5 @@
-/* conv: convolution of 1 to 3 spatial dimensions, y = activation(conv(x, w) + bias + addend), float32.
+/* conv: convolution of 1 to 3 spatial dimensions, float32:
+ *   y = activation(conv(x, w) + bias + addend) * after_scale + after_shift + late.
  *
  * This file checks a call, chooses the algorithm ("way"), and divides the work over threads. Each way has its own file,
  * computes a part of one image and group, described by an ht_conv (conv.h), and never calls back into this file.
@@ -8,8 +9,9 @@
  *       M / group <= HT_CONV_DEPTHWISE_MAPS, which takes plain weights;
  *     by pack_parts (gemm.c) with ints (group, K, M / group, 1, 1), if K > 0 and the instruction set has tiles;
  *     by pack_winograd (conv_winograd.c), for a 3x3 kernel without strides and dilations;
- *   bias[M] or NULL; addend (y's shape) or NULL. If w is by pack_winograd, two more: the original float32 weights as
- *   bytes (uint8), and scale[M] or NULL, by which they were multiplied before they were packed.
+ *   bias[M] or NULL; addend (y's shape) or NULL; if w is by pack_winograd, the original float32 weights as bytes (uint8),
+ *   and scale[M] or NULL, by which they were multiplied before they were packed, otherwise two that are not read;
+ *   after_scale[M] or NULL; after_shift[M] or NULL; late (y's shape) or NULL. The last ones may be left out.
  * out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed (0 plain, 1 by pack_b, 3 by pack_parts, else pack_winograd's m), activation (unary.h), then
  *   triples (spatial.h) kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x
@@ -168,6 +170,25 @@ typedef struct {
     int64_t shared;                /* WINOGRAD: blocks after the units that all threads share, at most one per thread */
 } convolution;
 
+static const float *moved(const float *p, int64_t distance) { return p ? p + distance : NULL; }
+
+/* Moves y and the operands of its shape. */
+static void move_results(ht_conv *c, int64_t distance)
+{
+    c->addend = moved(c->addend, distance);
+    c->late = moved(c->late, distance);
+    c->y += distance;
+}
+
+/* Moves the operands with a number per output channel. */
+static void move_channels(ht_conv *c, int64_t channels)
+{
+    c->scale = moved(c->scale, channels);
+    c->bias = moved(c->bias, channels);
+    c->after_scale = moved(c->after_scale, channels);
+    c->after_shift = moved(c->after_shift, channels);
+}
+
 /* DEPTHWISE, NARROW: computes one unit, which is some groups of one image. */
 static void convolve_groups(const convolution *job, int64_t unit, float *scratch)
 {
@@ -175,11 +196,9 @@ static void convolve_groups(const convolution *job, int64_t unit, float *scratch
     const int64_t first = ht_part_begin(steps, job->blocks, block) * job->step;
     const int64_t last = ht_min64(ht_part_begin(steps, job->blocks, block + 1) * job->step, job->group);
     ht_conv c = job->image;
-    const int64_t y_at = image * job->group * c.out_channels * c.pixels;
     c.scratch = scratch;
     c.x += image * job->group * c.in_plane;
-    c.addend = c.addend ? c.addend + y_at : NULL;
-    c.y += y_at;
+    move_results(&c, image * job->group * c.out_channels * c.pixels);
     (job->way == NARROW ? ht_conv_narrow : ht_conv_depthwise)(&c, first, last);
 }
 
@@ -202,15 +221,12 @@ static ht_conv convolution_of(const convolution *job, int64_t image, float *scra
 {
     const int64_t g = image % job->group;
     ht_conv c = job->image;
-    const int64_t y_at = image * c.out_channels * c.pixels;
     c.scratch = scratch;
     c.x += image * c.in_channels * c.in_plane;
     c.w += g * job->w_group;
     c.plain = c.plain ? c.plain + g * c.out_channels * c.depth_k * (int64_t)sizeof(float) : NULL;
-    c.scale = c.scale ? c.scale + g * c.out_channels : NULL;
-    c.bias = c.bias ? c.bias + g * c.out_channels : NULL;
-    c.addend = c.addend ? c.addend + y_at : NULL;
-    c.y += y_at;
+    move_channels(&c, g * c.out_channels);
+    move_results(&c, image * c.out_channels * c.pixels);
     return c;
 }
 
@@ -221,9 +237,8 @@ static ht_conv channels_of(const ht_conv *c, int64_t m0, int64_t m1)
     ht_conv some = *c;
     some.out_channels = m1 - m0;
     some.w += c->has_parts ? ht_parts_floats(c->depth_k, m0) : m0 * c->depth_k;
-    some.bias = c->bias ? c->bias + m0 : NULL;
-    some.addend = c->addend ? c->addend + m0 * c->pixels : NULL;
-    some.y += m0 * c->pixels;
+    move_channels(&some, m0);
+    move_results(&some, m0 * c->pixels);
     return some;
 }
 
@@ -235,8 +250,8 @@ static void convolve_row(const ht_conv *c, int64_t m0, int64_t m1)
                                .epilogue = {.bias = c->bias, .bias_col = 1, .addend = c->addend, .alpha = 1, .beta = 1,
                                             .low = c->low, .high = c->high}};
     ht_gemv_packed(&p, m0, m1);
-    if (!ht_unary_is_clip(c->activation))
-        ht_unary_f32(c->activation, c->p0, c->p1, c->y + m0, c->y + m0, m1 - m0);
+    if (!ht_conv_is_final(c))
+        ht_conv_finish_channels(c, m0, m1);
 }
 
 /* Output rows [first, last) of a convolution of one plane that copies its inputs (DIRECT). */
@@ -245,8 +260,7 @@ static ht_conv band_of(const ht_conv *c, int64_t first, int64_t last)
     ht_conv band = *c;
     band.out[1] = last - first;
     band.pad[1] -= first * c->stride[1]; /* may be negative */
-    band.y += first * c->out[2];
-    band.addend = c->addend ? c->addend + first * c->out[2] : NULL;
+    move_results(&band, first * c->out[2]);
     return band;
 }
 
@@ -259,8 +273,7 @@ static ht_conv strip_of(const convolution *job, const ht_conv *c, int64_t strip)
     ht_conv some = *c;
     some.out[2] = ht_min64(last, c->out[2]) - first;
     some.pad[2] -= first * c->stride[2]; /* may be negative */
-    some.y += first;
-    some.addend = c->addend ? c->addend + first : NULL;
+    move_results(&some, first);
     return some;
 }
 
@@ -704,12 +717,15 @@ static void divide(convolution *job, int64_t batch, double cost)
     job->parts = ht_parts(job->call, job->units, cost);
 }
 
+static const ht_tensor *operand(const ht_call *call, int at) { return at < call->num_in ? call->in[at] : NULL; }
+
 int HT_KERNEL(conv)(const ht_call *call)
 {
     if (call->num_in < 2 || call->num_out != 1 || call->num_floats != 2)
         return HT_ERR_OPERAND;
     const ht_tensor *x = call->in[0], *w = call->in[1], *y = call->out[0];
-    const ht_tensor *bias = call->num_in > 2 ? call->in[2] : NULL, *addend = call->num_in > 3 ? call->in[3] : NULL;
+    const ht_tensor *bias = operand(call, 2), *addend = operand(call, 3), *scale = operand(call, 6),
+                    *shift = operand(call, 7), *late = operand(call, 8);
     ht_window shapes;
     if (call->num_ints < 15 || call->num_ints > 16 || !ht_window_shapes(&shapes, x, y))
         return HT_ERR_OPERAND;
@@ -750,19 +766,23 @@ int HT_KERNEL(conv)(const ht_call *call)
         return HT_ERR_OPERAND;
     if (winograd && !ht_conv_winograd_fits(&c, winograd, call->scratch_bytes))
         return HT_ERR_OPERAND;
-    if (w->size != (w_packed ? group * packed_group : maps * c.depth_k) || (bias && bias->size != maps) ||
-        (addend && addend->size != y->size))
+    if (w->size != (w_packed ? group * packed_group : maps * c.depth_k))
         return HT_ERR_OPERAND;
-    if ((bias && bias->dtype != HT_FLOAT32) || (addend && addend->dtype != HT_FLOAT32))
-        return HT_ERR_DTYPE;
-    if (winograd) {
-        const ht_tensor *plain = call->num_in > 4 ? call->in[4] : NULL, *scale = call->num_in > 5 ? call->in[5] : NULL;
-        if (!plain || plain->size != maps * c.depth_k * (int64_t)sizeof(float) || (scale && scale->size != maps))
+    const ht_tensor *const optional[] = {bias, scale, shift, addend, late};
+    for (int i = 0; i < 5; i++) {
+        if (optional[i] && optional[i]->size != (i < 3 ? maps : y->size))
             return HT_ERR_OPERAND;
-        if (plain->dtype != HT_UINT8 || (scale && scale->dtype != HT_FLOAT32))
+        if (optional[i] && optional[i]->dtype != HT_FLOAT32)
+            return HT_ERR_DTYPE;
+    }
+    if (winograd) {
+        const ht_tensor *plain = operand(call, 4), *factor = operand(call, 5);
+        if (!plain || plain->size != maps * c.depth_k * (int64_t)sizeof(float) || (factor && factor->size != maps))
+            return HT_ERR_OPERAND;
+        if (plain->dtype != HT_UINT8 || (factor && factor->dtype != HT_FLOAT32))
             return HT_ERR_DTYPE;
         c.plain = (const char *)plain->data;
-        c.scale = scale ? (const float *)scale->data : NULL;
+        c.scale = factor ? (const float *)factor->data : NULL;
     }
 
     const int depthwise = !w_packed && c.out_channels <= HT_CONV_DEPTHWISE_MAPS && ht_conv_depthwise_fits(&c);
@@ -790,6 +810,9 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.w = weights;
     c.bias = bias ? (const float *)bias->data : NULL;
     c.addend = addend ? (const float *)addend->data : NULL;
+    c.after_scale = scale ? (const float *)scale->data : NULL;
+    c.after_shift = shift ? (const float *)shift->data : NULL;
+    c.late = late ? (const float *)late->data : NULL;
     c.y = (float *)y->data;
     convolution job = {.call = call, .image = c, .group = group, .w_group = w_group};
     if (winograd) {

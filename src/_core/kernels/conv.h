@@ -7,13 +7,16 @@
 #include "spatial.h"
 #include "unary.h"
 
+/* y = activation(conv + bias + addend) * after_scale + after_shift + late. */
 typedef struct {
     const float *x;             /* in_channels planes of in[0] * in[1] * in[2] */
     const float *w;             /* packed panels of HT_PANEL output channels x depth_k; depthwise: as in ONNX */
     const char *plain;          /* winograd only: the float32 weights as in ONNX, at any address */
     const float *scale;         /* winograd only: a factor for the weights of each output channel, or NULL */
     const float *bias;          /* out_channels, or NULL */
-    const float *addend;        /* shaped like y, or NULL; y = activation(conv + bias + addend) */
+    const float *addend;        /* shaped like y, or NULL */
+    const float *after_scale, *after_shift; /* out_channels, or NULL */
+    const float *late;          /* shaped like y, or NULL */
     float *y;                   /* out_channels planes of `pixels` */
     int64_t in_channels, out_channels;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
@@ -31,6 +34,20 @@ typedef struct {
     const float *next;          /* direct: the packed weights that this thread probably reads next, or NULL; they are */
     int64_t next_panels;        /* prefetched: so many panels */
 } ht_conv;
+
+/* Are results final when they are stored as min(max(conv + bias + addend, low), high)? If not, each is passed to one of the
+ * functions below afterwards. */
+HT_INLINE int ht_conv_is_final(const ht_conv *c)
+{
+    return ht_unary_is_clip(c->activation) && !c->after_scale && !c->after_shift && !c->late;
+}
+
+/* Finishes y[at, at + count), which belong to one output channel. */
+#define ht_conv_finish HT_SHARED(conv_finish)
+void ht_conv_finish(const ht_conv *c, int64_t channel, int64_t at, int64_t count);
+/* Finishes all of output channels [m0, m1). */
+#define ht_conv_finish_channels HT_SHARED(conv_finish_channels)
+void ht_conv_finish_channels(const ht_conv *c, int64_t m0, int64_t m1);
 
 /* Is a 1x1 kernel's input read in place? */
 HT_INLINE int ht_conv_flat(const ht_conv *c) { return c->taps == 1 && !c->padded && c->in_plane == c->pixels; }

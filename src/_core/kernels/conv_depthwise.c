@@ -307,8 +307,8 @@ static void compute_rows(const ht_conv *c, const layout *l, const int32_t *offse
             for (int64_t r = 0; r < rows; r += ROWS)
                 run(&m, copy + r * step, ht_min64(ROWS, rows - r), at + r * width);
         }
-        if (!ht_unary_is_clip(c->activation))
-            ht_unary_f32(c->activation, c->p0, c->p1, c->y + at, c->y + at, rows * width);
+        if (!ht_conv_is_final(c))
+            ht_conv_finish(c, i, at, rows * width);
     }
 }
 
@@ -479,9 +479,8 @@ static void depthwise_in_place(const ht_conv *c, int64_t group0, int64_t group1)
                 return;
             for (int64_t i = g * c->out_channels; i < (g + 1) * c->out_channels; i++) {
                 strips(c, c->x + g * c->in_plane, i, y0, y1);
-                float *y = c->y + i * c->pixels + y0 * width;
-                if (!ht_unary_is_clip(c->activation))
-                    ht_unary_f32(c->activation, c->p0, c->p1, y, y, (y1 - y0) * width);
+                if (!ht_conv_is_final(c))
+                    ht_conv_finish(c, i, i * c->pixels + y0 * width, (y1 - y0) * width);
             }
         }
 }

@@ -153,11 +153,8 @@ static void store_transposed(const ht_conv *c, const float *sums, int64_t pixel,
             }
         }
     }
-    if (!ht_unary_is_clip(c->activation))
-        for (int64_t m = channel; m < channel + channels; m++) {
-            float *y = c->y + m * c->pixels + pixel;
-            ht_unary_f32(c->activation, c->p0, c->p1, y, y, count);
-        }
+    for (int64_t m = channel; m < channel + channels && !ht_conv_is_final(c); m++)
+        ht_conv_finish(c, m, m * c->pixels + pixel, count);
 }
 
 /* The inputs of a block: an array with strides, and the position in it of the first pixel's first kernel position, which

@@ -164,7 +164,7 @@ static void copy_inputs(const ht_conv *c, const piece *p, int64_t channel, int64
     }
 }
 
-/* Adds bias and addend, applies the activation, and writes output channel `channel`. */
+/* Adds bias and addend, finishes and writes output channel `channel`. */
 static void store_channel(const ht_conv *c, const ht_run *runs, int64_t num_runs, int64_t channel, const float *row)
 {
     const vf bias = vf_set1(c->bias ? c->bias[channel] : 0.0f), low = vf_set1(c->low), high = vf_set1(c->high);
@@ -184,8 +184,8 @@ static void store_channel(const ht_conv *c, const ht_run *runs, int64_t num_runs
             else
                 vf_store_n(c->y + at + i, lanes, v);
         }
-        if (!ht_unary_is_clip(c->activation))
-            ht_unary_f32(c->activation, c->p0, c->p1, c->y + at, c->y + at, count);
+        if (!ht_conv_is_final(c))
+            ht_conv_finish(c, channel, at, count);
     }
 }
 

@@ -153,10 +153,8 @@ static void store_plane(const ht_conv *c, const buffers *b, int64_t first, int64
             v = v < c->low ? c->low : v;
             c->y[at] = v > c->high ? c->high : v;
         }
-    if (!ht_unary_is_clip(c->activation)) {
-        float *y = c->y + first * c->pixels;
-        ht_unary_f32(c->activation, c->p0, c->p1, y, y, lanes * c->pixels);
-    }
+    if (!ht_conv_is_final(c))
+        ht_conv_finish_channels(c, first, first + lanes);
 }
 
 /* skip: are kernel rows outside the input skipped? */

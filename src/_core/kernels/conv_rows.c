@@ -172,9 +172,6 @@ void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)
             multiply_row(c, &t, e, first + r * c->out[2]);
         }
     }
-    if (!ht_unary_is_clip(c->activation))
-        for (int64_t m = 0; m < c->out_channels; m++) {
-            float *y_row = c->y + m * c->pixels + first;
-            ht_unary_f32(c->activation, c->p0, c->p1, y_row, y_row, rows * c->out[2]);
-        }
+    for (int64_t m = 0; m < c->out_channels && !ht_conv_is_final(c); m++)
+        ht_conv_finish(c, m, m * c->pixels + first, rows * c->out[2]);
 }

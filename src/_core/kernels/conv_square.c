@@ -222,8 +222,7 @@ void ht_conv_square(const ht_conv *c, int64_t group0, int64_t group1)
             if (ht_paced_stop(&left, count * width * c->taps))
                 return;
             compute(&g, c->x + map / c->out_channels * c->in_plane, map, y, count);
-            float *out = c->y + map * c->pixels + y * width;
-            if (!ht_unary_is_clip(c->activation))
-                ht_unary_f32(c->activation, c->p0, c->p1, out, out, count * width);
+            if (!ht_conv_is_final(c))
+                ht_conv_finish(c, map, map * c->pixels + y * width, count * width);
         }
 }

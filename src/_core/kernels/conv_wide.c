@@ -204,14 +204,6 @@ static ht_epilogue epilogue_of(const ht_conv *c, int64_t m, int64_t p)
                          .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
 }
 
-/* Pixels [p0, p1) of output channel m. */
-static void activate(const ht_conv *c, int64_t m, int64_t p0, int64_t p1)
-{
-    float *y = c->y + m * c->pixels + p0;
-    if (p0 < p1)
-        ht_unary_f32(c->activation, c->p0, c->p1, y, y, p1 - p0);
-}
-
 #if HT_TILES
 #define TILED_COLUMNS 256 /* pixels that are packed */
 _Static_assert(4 * HT_TILED_K * TILED_COLUMNS + HT_SCRATCH_TILED(TILED_COLUMNS, HT_TILED_K) <= HT_CONV_SCRATCH, "im2col, then tiles");
@@ -313,10 +305,10 @@ void ht_conv_wide_tiled(const ht_conv *c, const ht_conv_span *span)
     const int64_t step = ht_ceil_div(ht_ceil_div(pixels, ht_ceil_div(pixels, most)), HT_TILED_GROUP) * HT_TILED_GROUP;
     for (int64_t pixel = span->begin; pixel < span->end && span->m0 < last; pixel += step)
         wide_block(c, span, pixel, ht_min64(span->end, pixel + step));
-    for (int64_t m = span->m0, m1, p0, p1; m < last && !ht_unary_is_clip(c->activation); m = m1) {
+    for (int64_t m = span->m0, m1, p0, p1; m < last && !ht_conv_is_final(c); m = m1) {
         m1 = same_pixels(c, span, m, &p0, &p1);
         for (int64_t i = m; i < m1; i++)
-            activate(c, i, p0, p1);
+            ht_conv_finish(c, i, i * c->pixels + p0, p1 - p0);
     }
 }
 #endif
@@ -421,8 +413,8 @@ void ht_conv_wide(const ht_conv *c, int64_t p0, int64_t p1)
     for (int64_t term = 0; term < terms; term++)
         multiply_term(c, term, p0, p1, (ht_tile){.c = c->y + p0, .c_row = c->pixels, .accumulate = term > 0,
                                                  .epilogue = term == terms - 1 ? &e : NULL});
-    for (int64_t m = 0; m < c->out_channels && !ht_unary_is_clip(c->activation); m++)
-        activate(c, m, p0, p1);
+    for (int64_t m = 0; m < c->out_channels && !ht_conv_is_final(c); m++)
+        ht_conv_finish(c, m, m * c->pixels + p0, p1 - p0);
 }
 
 void ht_conv_wide_term(const ht_conv *c, int64_t term, float *sums)
@@ -447,7 +439,7 @@ void ht_conv_wide_add(const ht_conv *c, float *const *sums, int64_t terms, int64
                 sum += vf_load_n(c->addend + at, left);
             vf_store_n(c->y + at, left, vf_min(high, vf_max(low, sum)));
         }
-        if (!ht_unary_is_clip(c->activation))
-            activate(c, m, 0, c->pixels);
     }
+    if (!ht_conv_is_final(c))
+        ht_conv_finish_channels(c, m0, m1);
 }

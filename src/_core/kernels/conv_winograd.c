@@ -330,8 +330,8 @@ static void store_rows(const ht_conv *c, const work *w, const segment *segments,
                     sum += vf_load_n(addend + i, pixels - i);
                 vf_store_n(y + i, pixels - i, vf_min(high, vf_max(low, sum)));
             }
-            if (!ht_unary_is_clip(c->activation))
-                ht_unary_f32(c->activation, c->p0, c->p1, y, y, pixels);
+            if (!ht_conv_is_final(c))
+                ht_conv_finish(c, channel, at, pixels);
         }
     }
 }
@@ -495,8 +495,8 @@ static void plain_sums(const ht_conv *c, const float *windows, const int64_t *at
                 sum += c->addend[m * c->pixels + at[i]];
             sum = sum < c->low ? c->low : sum; /* keeps NaN */
             *y = sum > c->high ? c->high : sum;
-            if (!ht_unary_is_clip(c->activation))
-                ht_unary_f32(c->activation, c->p0, c->p1, y, y, 1);
+            if (!ht_conv_is_final(c))
+                ht_conv_finish(c, m, m * c->pixels + at[i], 1);
         }
     }
 }

@@ -132,3 +132,100 @@ def test_what_joins_a_gemm_without_its_bias(beta):
     bias = np.full(6, np.nan, np.float32) if beta == 0 else array(6)
     product = net("Gemm", "x", array(8, 6), bias, beta=beta)
     check(net.model(net("Relu", net("Add", product, array(6)))), (5, 8), 1 if beta == 0 else 3)
+
+
+def activated(net, image=IMAGE, activation="Relu", group=1, channels=6):
+    """A convolution with a bias and an activation."""
+    weights = array(channels, image[1] // group, 3, 3, scale=0.3)
+    return net(activation, net("Conv", "x", weights, array(channels), pads=[1, 1, 1, 1], group=group))
+
+
+@pytest.mark.parametrize("group", [1, 2, 6])
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "LeakyRelu"])
+def test_convolutions_take_what_follows_their_activation(group, activation):
+    net = Net(IMAGE)
+    made = activated(net, activation=activation, group=group)
+    made = net("BatchNormalization", made, array(6), array(6), array(6), np.abs(array(6)) + 0.1)
+    check(net.model(net("Add", "x", made)), IMAGE, 1, tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("Add", "x")],
+        [("Mul", (6, 1, 1))],
+        [("Add", (1, 6, 1, 1))],
+        [("Mul", ()), ("Add", (1,))],
+        [("Mul", (1, 1, 1, 1)), ("Add", "x")],
+        [("Add", (6, 1, 1)), ("Add", "x")],
+    ],
+)
+def test_parts_of_what_follows_an_activation(steps):
+    net = Net(IMAGE)
+    made = activated(net)
+    for op, operand in steps:
+        made = net(op, made, operand if operand == "x" else array(*operand).reshape(operand))
+    check(net.model(made), IMAGE, 1, tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("Mul", (6, 9, 1))],
+        [("Mul", (9,))],
+        [("Mul", (2, 1, 1, 1))],
+        [("Mul", "x")],
+        [("Mul", (6, 1, 1)), ("Mul", (6, 1, 1))],
+        [("Add", (6, 1, 1)), ("Mul", (6, 1, 1))],
+        [("Add", (6, 1, 1)), ("Add", (6, 1, 1))],
+        [("Add", "x"), ("Add", "x")],
+        [("Add", "x"), ("Add", (6, 1, 1))],
+        [("Sub", (6, 1, 1))],
+        [("Add", (2, 6, 9, 9)), ("Mul", ())],
+    ],
+)
+def test_what_does_not_follow_an_activation_in_the_convolution(steps):
+    net = Net(IMAGE)
+    made = activated(net)
+    for op, operand in steps:
+        made = net(op, made, operand if operand == "x" else array(*operand).reshape(operand))
+    check(net.model(made), IMAGE, 2, tolerance=1e-4)
+
+
+def test_what_follows_an_activation_that_is_read_elsewhere_stays():
+    for keeps in (True, False):
+        net = Net(IMAGE)
+        made = activated(net)
+        followed = net("Mul", made, array(6, 1, 1))
+        net_model = net.model(followed, made) if keeps else net.model(net("Add", followed, made))
+        check(net_model, IMAGE, 2 if keeps else 3, tolerance=1e-4)
+
+
+def test_an_activation_that_is_broadcast_or_reshaped_stays():
+    net = Net(IMAGE)
+    check(net.model(net("Mul", activated(net), array(3, 1, 6, 1, 1))), IMAGE, 2, tolerance=1e-4)
+    net = Net(IMAGE)
+    reshaped = net("Reshape", activated(net), np.array([3, 6, 6, 9]))
+    check(net.model(net("Mul", reshaped, array(6, 1, 1))), IMAGE, 2, tolerance=1e-4)
+
+
+def test_one_channel_and_one_pixel():
+    for image, channels in (((1, 6, 1, 1), 6), ((2, 3, 4, 4), 1), ((1, 3, 1, 1), 1)):
+        net = Net(image)
+        made = activated(net, image, channels=channels)
+        made = net("Add", net("Mul", made, array(channels, 1, 1)), array(channels, 1, 1))
+        check(net.model(made), image, 1, tolerance=1e-4)
+
+
+def test_only_what_is_there_can_follow_an_activation():
+    """The second convolution is made after the first: so the first is what is added to the second."""
+    net = Net(IMAGE)
+    check(net.model(net("Add", activated(net), activated(net))), IMAGE, 2, tolerance=1e-4)
+
+
+def test_an_activation_of_each_size_is_followed_by_the_same():
+    net = Net(["N", 6, "H", "W"])
+    made = net("Add", net("Mul", activated(net), array(6, 1, 1)), "x")
+    model = net.model(made)
+    for image in ((1, 6, 5, 7), (2, 6, 1, 1), (3, 6, 17, 2), (1, 6, 5, 7)):
+        check(model, image, 1, tolerance=1e-4)

@@ -6,7 +6,8 @@ Conditions:
 
 - The depthwise convolution alone reads the result of the 1x1 convolution, once, in its own shape, and it is not read
   after the segment.
-- Both are float32 with two spatial axes. Each may have a bias and an activation, neither has an addend.
+- Both are float32 with two spatial axes. Each may have a bias and an activation, neither has an addend
+  or anything after the activation.
 - The 1x1 convolution has one group, weights that are packed as panels, no strides, no pads, at most `_MOST_CHANNELS`
   input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns. Its result has at
   least `_LEAST_ELEMENTS`, for the sizes for which the plan is made: for others the sums are the same. Alone, it would
@@ -77,7 +78,7 @@ def _is_pointwise(call: Call) -> bool:
     group, packing, _, *window = call.ints[:15]
     return (
         y.dtype == np.float32
-        and call.inputs[3] is None
+        and all(value is None for value in call.inputs[3:])
         and (group, packing) == (1, 1)
         and window[:9] == [1, 1, 1, 1, 1, 1, 0, 0, 0]
         and x.shape[2:] == y.shape[2:]
@@ -102,7 +103,7 @@ def _is_depthwise(call: Call) -> bool:
     _, height, width, _, stride, step, _, pad, _ = window[:9]
     return (
         y.dtype == np.float32
-        and call.inputs[3] is None
+        and all(value is None for value in call.inputs[3:])
         and packing == 0
         and x.shape[1] == y.shape[1] == group
         and window[9:] == [1, 1, 1]
