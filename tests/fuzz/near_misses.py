@@ -548,10 +548,11 @@ def product(net: Net) -> str:
         lead: list[Dim] = [net.pick([1, 2, n, "N"])]
         window = int(net.pick([1, 3]))
         x = net.input(*lead, k, *space)
-        operands = [net.constant(net.normal(n, k, *[window] * len(space)))]
+        group = net.pick([size for size in (1, 1, 2, k) if k % size == n % size == 0])
+        operands = [net.constant(net.normal(n, k // group, *[window] * len(space)))]
         if net.chance(0.4):
             operands.append(net.constant(net.normal(n)))
-        made = net("Conv", x, *operands, pads=[window // 2] * 2 * len(space))
+        made = net("Conv", x, *operands, pads=[window // 2] * 2 * len(space), group=group)
         bias, full = (n, *[1] * len(space)), [*lead, n, *space]
     else:
         rank = 2 if kind == "Gemm" else int(net.pick([1, 2, 3, 4]))
@@ -573,7 +574,8 @@ def product(net: Net) -> str:
     for _ in range(int(net.rng.integers(1, 5))):
         match net.pick(["bias", "bias", "addend", "activation", "activation", "reshape", "twice", "norm"]):
             case "bias":
-                shape: tuple[int, ...] = net.pick([bias, (*[1] * (net.rank - len(bias)), *bias)])
+                alike = [bias, (*[1] * (net.rank - len(bias)), *bias)]
+                shape: tuple[int, ...] = net.pick([*alike, (), (1,)] if kind == "Conv" else alike)
                 if net.off():
                     shape = net.pick(
                         [(), (n, 1), (1, n, 1), (n,), (1,) * net.rank + bias, (n, 1, 1), (2, *[1] * net.rank)]
