@@ -40,6 +40,9 @@ def model(core: hetero.Core) -> hetero.Model:
         ([(-1, 3), [-1, 1], ["other"]], ("n", 3), ("n", 1), ("other",)),
         ({0: (2, -1), "k": (np.int64(-1),)}, (2, "m"), (2, 1), ("k",)),
         ({np.int64(2): (4,)}, ("n", "m"), ("n", 1), (4,)),
+        ({"a": ("?", 3), "k": ["?"]}, ("n", 3), ("n", 1), ("k",)),
+        ({"a": ("p", 3), "b": ("p", 1)}, ("p", 3), ("p", 1), ("k",)),
+        ({"a": ("k", 3), "k": 4}, (4, 3), ("n", 1), (4,)),
     ],
 )
 def test_sizes(core: hetero.Core, model: hetero.Model, shapes: Any, a: Any, b: Any, k: Any) -> None:
@@ -59,7 +62,18 @@ def test_sizes(core: hetero.Core, model: hetero.Model, shapes: Any, a: Any, b: A
         ({"n": True}, "expected a size of 0 or more for 'n', found True"),
         ({"n": [4]}, r"expected a size of 0 or more for 'n', found \[4\]"),
         ({"n": 2.0}, "expected a size of 0 or more for 'n', found 2.0"),
-        ({"a": 2}, "expected a sequence of sizes for 'a', found 2"),
+        ({"a": 2}, r"expected a sequence of sizes such as \(1, 3, 224, 224\) for 'a', found 2"),
+        ({"a": "2,3"}, "expected a sequence of sizes .* for 'a', found '2,3'"),
+        *(
+            ({"a": (text, 3)}, f"expected a size, None for an open size, or a symbol .* 'a', found '{text}'")
+            for text in ("", "2", "-1", "1..4", " n", "None")
+        ),
+        *(
+            ({"b": ("n", dim)}, r"axis 1 of input 'b' is 1 in the model, so it cannot be open, .*; give 1, or export")
+            for dim in (None, -1, "?", "p", np.int64(-1))
+        ),
+        ({"a": ("p", 3), "n": 2}, r"axis 0 of input 'a' is n = 2, found \['p', 3\]"),
+        ({"a": ("p", 3), "b": (2, 1)}, r"axis 0 of input 'a' is n = 2, found \['p', 3\]"),
         ({"n": 2, "a": (3, 4)}, "n = 3 in input 'a', and n = 2"),
         ({"a": (2, 3), "b": (3, 1)}, "n = 3 in input 'b', and n = 2 in 'a'"),
         ({"a": (-2, 3)}, "does not fit input 'a'"),
@@ -70,7 +84,7 @@ def test_sizes(core: hetero.Core, model: hetero.Model, shapes: Any, a: Any, b: A
         ({True: (2, 1)}, "has no input True"),
         ({0: (2, 3), "a": (2, 3)}, "two keys name the input 'a'"),
         ([(2, 3), (2, 1)], "expected a shape for each of the inputs a, b, k, found"),
-        ((2, 3, 4), "expected a sequence of sizes for 'a', found 2"),
+        ((2, 3, 4), "expected a sequence of sizes .* for 'a', found 2"),
         ("abc", "expected a mapping such as .*, found 'abc'"),
         (5, "expected a mapping such as .*, found 5"),
     ],

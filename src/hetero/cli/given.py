@@ -8,7 +8,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -238,12 +238,8 @@ def _converted(array: NDArray[Any], port: Port, where: str) -> NDArray[Any]:
     return converted
 
 
-def expected_sizes(
-    port: Port, stated: Sequence[int] | None, symbols: Mapping[str, int]
-) -> tuple[int | None, ...] | None:
-    """The shape of an input as far as it is known: ``stated``, or the model's with the sizes of its symbols."""
-    if stated is not None:
-        return tuple(stated)
+def expected_sizes(port: Port, symbols: Mapping[str, int]) -> tuple[int | None, ...] | None:
+    """The shape of an input as far as it is known, with the sizes of its symbols."""
     if port.shape is None:
         return None
     return tuple(symbols.get(dim) if isinstance(dim, str) else dim for dim in port.shape)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import did_you_mean
+from ..base.formatting import shape_text
 from ..model.types import Port
 from .given import Target, expected_sizes, load_arrays, value_of
 from .images import ImageOptions
 from .random_inputs import chosen_shape, random_array
+from .shapes import Dims, known_name, only_name, parse_dims, parse_shapes, sizes_of_symbols, with_dims
 
 __all__ = ["Input", "InputChoice"]
-
-_SHAPE = re.compile(r"(?:(?P<name>.+)=)?(?P<dims>\d+(?:[x,]\d+)*|scalar)", re.DOTALL)
-_BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[\d,\s]*)\]")  # the format of benchmark_app
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,6 +35,19 @@ class Input:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Stated:
+    """What the options state. ``ports``: the inputs, with the dimensions of --shape. ``shaped``: the inputs that
+    --shape names. ``fixed``: sizes of symbols, by --shape and --dim. ``sizes``: these, and those of given arrays.
+    ``arrays``: input -> array and its source."""
+
+    ports: Sequence[Port]
+    shaped: Container[str]
+    fixed: Mapping[str, int]
+    sizes: Mapping[str, int]
+    arrays: Mapping[str, tuple[NDArray[Any], str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class InputChoice:
     """The values of `input_options`, as text."""
 
@@ -52,33 +62,39 @@ class InputChoice:
     image_scale: str | None = None
     image_order: str = "RGB"
 
-    def stated_shapes(self, ports: Sequence[Port]) -> dict[str, tuple[int | str | None, ...]]:
+    def stated_shapes(self, ports: Sequence[Port]) -> dict[str, Dims]:
         """Input -> shape, for each input whose shape the files, shapes or dims determine, in full or in part. Other
-        dimensions stay unknown. Raises the errors of `make`."""
-        _, stated, symbols = self._stated(ports)
-        shapes: dict[str, tuple[int | str | None, ...]] = {**stated}
-        for port in ports:
-            if port.name not in shapes and any(dim in symbols for dim in port.shape or () if isinstance(dim, str)):
-                shapes[port.name] = tuple(
-                    symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in port.shape or ()
-                )
+        dimensions stay unknown, and so do those that --shape leaves open, even if an array has a size there. Raises the
+        errors of `make`."""
+        stated = self._stated(ports)
+        in_shapes = (port.shape or () for port in stated.ports if port.name in stated.shaped)
+        opened = {dim for dims in in_shapes for dim in dims if isinstance(dim, str)}
+        sizes = {**{symbol: size for symbol, size in stated.sizes.items() if symbol not in opened}, **stated.fixed}
+        shapes: dict[str, Dims] = {}
+        for port in stated.ports:
+            dims = _with_sizes(port.shape, sizes)
+            if port.name in stated.arrays and port.name not in stated.shaped:
+                found: Dims = stated.arrays[port.name][0].shape
+                if dims is not None and len(dims) == len(found):
+                    found = tuple(dim if dim in opened else size for dim, size in zip(dims, found, strict=True))
+                shapes[port.name] = found
+            elif dims is not None and (port.name in stated.shaped or dims != port.shape):
+                shapes[port.name] = dims
         return shapes
 
     def make(self, ports: Sequence[Port]) -> list[Input]:
         """An array for each input. Raises `click.UsageError` for invalid options, and `HeteroError` for a file
         that cannot be read or an input type without random values."""
-        arrays, shapes, symbols = self._stated(ports)
+        stated = self._stated(ports)
         limits = self._limits([port.name for port in ports])
         inputs = []
         open_sizes: dict[str, None] = {}
-        for position, port in enumerate(ports):
-            if port.name in arrays:
-                inputs.append(Input(port.name, *arrays[port.name]))
+        for position, port in enumerate(stated.ports):
+            if port.name in stated.arrays:
+                inputs.append(Input(port.name, *stated.arrays[port.name]))
                 continue
-            shape = shapes.get(port.name)
-            if shape is None:
-                shape = chosen_shape(port, symbols)
-                open_sizes.update(dict.fromkeys(_open_sizes(port, symbols)))
+            shape = chosen_shape(port, stated.sizes)
+            open_sizes.update(dict.fromkeys(_open_sizes(port, stated.sizes)))
             generator = np.random.default_rng([self.seed, position])
             inputs.append(Input(port.name, random_array(generator, port, shape, limits.get(port.name)), "random"))
         if open_sizes:
@@ -89,27 +105,25 @@ class InputChoice:
             )
         return inputs
 
-    def _stated(
-        self, ports: Sequence[Port]
-    ) -> tuple[dict[str, tuple[NDArray[Any], str]], dict[str, tuple[int, ...]], dict[str, int]]:
-        """Parses the options: input -> array and its file, input -> shape, symbol -> size."""
-        stated = self._shapes([port.name for port in ports])
-        symbols = self._symbols(ports)
-        for port in ports:
-            for dim, size in zip(port.shape or (), stated.get(port.name, ()), strict=False):
+    def _stated(self, ports: Sequence[Port]) -> _Stated:
+        """Parses the options."""
+        shapes = parse_shapes(self.shapes, ports)
+        fixed = sizes_of_symbols(ports, shapes, parse_dims(self.dims, ports))
+        named = [with_dims(port, shapes[port.name][0]) if port.name in shapes else port for port in ports]
+        arrays = self._read(named, fixed)
+        sizes = dict(fixed)
+        for port in named:
+            if port.name not in arrays or port.shape is None:
+                continue
+            array, source = arrays[port.name]
+            if port.name in shapes or not fixed.keys().isdisjoint(port.shape):
+                _check_shape(port, array.shape, source, fixed)
+            for dim, size in zip(port.shape, array.shape, strict=False):
                 if isinstance(dim, str):
-                    symbols.setdefault(dim, size)
-        arrays = self._read(ports, stated, symbols)
-        shapes = stated | {name: array.shape for name, (array, _) in arrays.items()}
-        for port in ports:
-            for dim, size in zip(port.shape or (), shapes.get(port.name, ()), strict=False):
-                if isinstance(dim, str):
-                    symbols.setdefault(dim, size)
-        return arrays, shapes, symbols
+                    sizes.setdefault(dim, size)
+        return _Stated(named, shapes.keys(), fixed, sizes, arrays)
 
-    def _read(
-        self, ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], symbols: Mapping[str, int]
-    ) -> dict[str, tuple[NDArray[Any], str]]:
+    def _read(self, ports: Sequence[Port], symbols: Mapping[str, int]) -> dict[str, tuple[NDArray[Any], str]]:
         """The inputs that are given: input -> array and its source."""
         by_name = {port.name: port for port in ports}
         names = list(by_name)
@@ -131,52 +145,12 @@ class InputChoice:
                     found = "no arrays" if isinstance(loaded, Mapping) else "one array without a name"
                     raise click.UsageError(f"--input {value}: expected arrays by name, found {found}")
                 for key, array in loaded.items():
-                    put(_known(key, names, f"--input {value}"), array, value)
+                    put(known_name(key, names, f"--input {value}"), array, value)
                 continue
-            port = by_name[_only(name, names, f"--input {entry}")]
-            target = Target(port, expected_sizes(port, shapes.get(port.name), symbols))
+            port = by_name[only_name(name, names, f"--input {entry}")]
+            target = Target(port, expected_sizes(port, symbols))
             put(port.name, *value_of(value, target, images, f"--input {entry}"))
         return arrays
-
-    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {}
-        for entry in (part for option in self.shapes for part in _listed(option, names)):
-            match = _SHAPE.fullmatch(entry)
-            if match:
-                dims = () if match["dims"] == "scalar" else tuple(map(int, re.split("[x,]", match["dims"])))
-                shapes[_only(match["name"], names, f"--shape {entry}")] = dims
-                continue
-            end = 0
-            for part in _BRACKETS.finditer(entry):
-                if part.start() != end:
-                    break
-                end = part.end()
-                dims = tuple(int(dim) for dim in part["dims"].split(",") if dim.strip())
-                name = part["name"].strip()
-                if name not in names:
-                    name = name.removesuffix("=")  # NAME=[1,3]
-                shapes[_only(name or None, names, f"--shape {entry}")] = dims
-            if not end or end != len(entry):
-                raise click.UsageError(
-                    f"--shape {entry}: expected NAME=1x3x224x224, or NAME[1,3,224,224]; --dim sets single sizes"
-                )
-        return shapes
-
-    def _symbols(self, ports: Sequence[Port]) -> dict[str, int]:
-        known = {dim for port in ports for dim in port.shape or () if isinstance(dim, str)}
-        symbols = {}
-        for entry in self.dims:
-            symbol, _, size = entry.rpartition("=")
-            if not symbol or not size.isdecimal():
-                raise click.UsageError(f"--dim {entry}: expected SYMBOL=SIZE, with a whole number of 0 or more")
-            if symbol not in known:
-                sizes = "the inputs have no symbols; set sizes with --shape NAME=1x3x224x224"
-                listed = f"symbols: {', '.join(sorted(known))}" if known else sizes
-                raise click.UsageError(
-                    f"--dim {entry}: no input has a dim {symbol!r}{did_you_mean(symbol, known)}; {listed}"
-                )
-            symbols[symbol] = int(size)
-        return symbols
 
     def _limits(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
         limits = {}
@@ -194,6 +168,21 @@ class InputChoice:
         return limits
 
 
+def _with_sizes(dims: Dims | None, sizes: Mapping[str, int]) -> Dims | None:
+    return None if dims is None else tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+
+
+def _check_shape(port: Port, shape: Sequence[int], source: str, sizes: Mapping[str, int]) -> None:
+    """Raises `click.UsageError` if the shape of a given array contradicts --shape or --dim."""
+    dims = _with_sizes(port.shape, sizes) or ()
+    pairs = zip(dims, shape, strict=False)
+    if len(dims) != len(shape) or any(isinstance(dim, int) and dim != size for dim, size in pairs):
+        raise click.UsageError(
+            f"--input {port.name}={source}: expected the shape {shape_text(dims)} from --shape or --dim, found "
+            f"{shape_text(shape)}"
+        )
+
+
 def _open_sizes(port: Port, symbols: Mapping[str, int]) -> list[str]:
     """The sizes that neither the model nor the user states, except those of the first axis, which is mostly a batch."""
     named = [
@@ -205,12 +194,6 @@ def _open_sizes(port: Port, symbols: Mapping[str, int]) -> list[str]:
     return [name for axis, name in named if axis and name not in symbols and name not in first]
 
 
-def _listed(entry: str, names: Sequence[str]) -> list[str]:
-    """The entries of ``NAME=1x3,NAME=4`` if each entry names an input, otherwise the text as one entry."""
-    parts = entry.split(",")
-    return parts if len(parts) > 1 and all(part.rpartition("=")[0] in names for part in parts) else [entry]
-
-
 def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, str]:
     """Splits ``NAME=rest`` if NAME is an input, else returns None and the whole text."""
     for name in sorted(names, key=len, reverse=True):
@@ -218,22 +201,5 @@ def _named(entry: str, names: Sequence[str], option: str) -> tuple[str | None, s
             return name, entry[len(name) + 1 :]
     name, equals, rest = entry.partition("=")
     if equals and "/" not in name and "." not in name:
-        return _known(name, names, f"{option} {entry}"), rest
+        return known_name(name, names, f"{option} {entry}"), rest
     return None, entry
-
-
-def _only(name: str | None, names: Sequence[str], where: str) -> str:
-    """``name``, or if it is None, the model's only input."""
-    if name is not None:
-        return _known(name, names, where)
-    if len(names) != 1:
-        raise click.UsageError(f"{where}: the model has {len(names)} inputs ({', '.join(names)}): write NAME=…")
-    return names[0]
-
-
-def _known(name: str, names: Sequence[str], where: str) -> str:
-    if name not in names:
-        raise click.UsageError(
-            f"{where}: the model has no input {name!r}{did_you_mean(name, names)}; its inputs: {', '.join(names)}"
-        )
-    return name

@@ -99,7 +99,7 @@ _shape_option = click.option(
     "shapes",
     metavar="[NAME=]1x3x224x224",
     multiple=True,
-    help="Shape of an input, also as 1,3,224,224 or name[1,3,224,224].",
+    help="Shape of an input, also as 1,3,224,224 or name[1,3,224,224]; ? leaves a size open.",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "dtype_of",
     "element_bits",
     "holder_of",
+    "is_symbol",
     "onnx_dtype_of",
     "port_rows",
 ]
@@ -113,6 +114,12 @@ class ValueType:
     def has_sizes(self) -> bool:
         """Whether the rank and all sizes are known."""
         return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
+
+
+def is_symbol(text: str, known: Container[str | int | None] = ()) -> bool:
+    """Whether a user may name a dimension ``text``: a symbol of the model, which can be any text, or a name that starts
+    with a letter or an underscore. A number, a range such as ``1..4``, and None in quotes are not names."""
+    return text in known or ((text[:1].isalpha() or text[:1] == "_") and text != "None")
 
 
 class Holder(NamedTuple):

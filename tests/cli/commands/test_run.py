@@ -71,7 +71,7 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
         (("--range", "tokens=five"), "LOW:HIGH"),
     ):
         assert told in hetero("run", two_inputs_path, *options, code=2).stderr
-    assert "length = 5" in hetero("run", two_inputs_path, "--shape", "tokens=1x5", "--shape", "mask=1x6", code=1).stderr
+    assert "length = 5" in hetero("run", two_inputs_path, "--shape", "tokens=1x5", "--shape", "mask=1x6", code=2).stderr
     assert "float32" in hetero("run", two_inputs_path, "-i", "mask=tokens.npy", code=1).stderr
 
 
