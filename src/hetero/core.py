@@ -17,6 +17,7 @@ from .assign.assigning import resolve_model
 from .assign.memory.limits import MaxMemory, parse_limits
 from .assign.pins import check_pins
 from .assign.request import Request, with_device_types
+from .base.arguments import explain_arguments
 from .base.collection import collection_paused
 from .base.device_string import CONTROL_FLOW, LIST_DEVICES, DeviceString, parse_device, string_of_list
 from .base.formatting import shape_text
@@ -24,7 +25,7 @@ from .base.guard import guarded
 from .base.notebook import html_table
 from .base.other_names import OtherNames
 from .base.plain import plain
-from .base.properties import Property, check_config
+from .base.properties import PROPERTIES, Property, check_config
 from .base.warn import each_once, warn
 from .compiling.compile import compile_model
 from .compiling.device_list import DeviceListPlugin
@@ -115,6 +116,7 @@ class Core(OtherNames):
     # -- models -------------------------------------------------------------------------------------------------
 
     @memory_errors()
+    @explain_arguments
     def read_model(
         self,
         source: ModelSource,
@@ -135,6 +137,7 @@ class Core(OtherNames):
 
     @memory_errors()
     @each_once()
+    @explain_arguments
     def query_model(
         self,
         model: Model | ModelSource,
@@ -158,6 +161,7 @@ class Core(OtherNames):
 
     @memory_errors()
     @each_once()
+    @explain_arguments
     def plan(
         self,
         model: Model | ModelSource,
@@ -182,8 +186,9 @@ class Core(OtherNames):
         Raises `UnsupportedModel` with every node that no device supports, `InsufficientMemory` with the missing amount,
         and `PropertyError` for an invalid device string, pin, limit or plan.
         """
+        request = self._request(device, _with_limits(config, max_memory), pins)
         model = as_model(model)
-        request = with_control_flow(self._request(device, _with_limits(config, max_memory), pins), model)
+        request = with_control_flow(request, model)
         model = self._with_types(with_shapes(model, shapes), request.devices if request.cuts else ())
         if isinstance(device, PlanRecord):
             return bind_plan(model, device, request)
@@ -196,6 +201,7 @@ class Core(OtherNames):
 
     @memory_errors()
     @each_once()
+    @explain_arguments
     def compile_model(
         self,
         model: Model | ModelSource,
@@ -213,8 +219,9 @@ class Core(OtherNames):
         with ``HETERO:…`` ``pins``, are as in `plan`. Raises `UnsupportedModel`, `InsufficientMemory`, `PropertyError`,
         `DeviceUnavailable`, and the plugin's own errors.
         """
+        request = self._request(device, _with_limits(config, max_memory), pins)
         model = as_model(model)
-        request = with_control_flow(self._request(device, _with_limits(config, max_memory), pins), model)
+        request = with_control_flow(request, model)
         model = self._with_types(with_shapes(model, shapes), request.devices if request.cuts else ())
         plan = device if isinstance(device, PlanRecord) else None
         compile_anew = functools.partial(compile_model, model, request, plan, context)
@@ -224,6 +231,7 @@ class Core(OtherNames):
 
     @memory_errors()
     @each_once()
+    @explain_arguments
     def import_model(
         self,
         source: str | os.PathLike[str] | bytes | BinaryIO,
@@ -270,10 +278,13 @@ class Core(OtherNames):
         even if a plugin fails."""
         return self._registry.devices()
 
+    @explain_arguments
     def get_property(self, device: str, name: str) -> Any:
         """A property of a device. Raises `PropertyError`, with the most similar name, if the device does not have
         it."""
         _, plugin, _ = self._resolve(device, None)
+        if not isinstance(name, str):
+            raise PropertyError(f"expected the name of a property, found {shown(name)}")
         declared = plugin.declared(name)
         subject = f"({name})"
         value = guarded(device, "get_property", subject, lambda: plugin.get_property(name), plugin.timeout_ms({}))
@@ -283,6 +294,7 @@ class Core(OtherNames):
             raise HeteroError(f"{device} returned {value!r} from get_property {subject}, expected {expected}")
         return value
 
+    @explain_arguments
     def properties(self, device: str) -> tuple[tuple[Property, Any], ...]:
         """All properties of a device, each with its value (of a writable one, the default for models compiled later).
         Raises `PropertyError` and `DeviceUnavailable` for ``device``."""
@@ -290,23 +302,36 @@ class Core(OtherNames):
         names = self.get_property(device, "SUPPORTED_PROPERTIES")
         return tuple((plugin.declared(name), self.get_property(device, name)) for name in names)
 
+    @explain_arguments
     def set_property(self, device: str, values: Mapping[str, Any] | None = None, **more: Any) -> None:
         """Set defaults for models compiled for ``device`` later, from a mapping or as keywords. If a value is invalid,
         no default changes."""
-        if isinstance(device, (Mapping, tuple)):
+        stated: Any = device
+        if isinstance(stated, str) and stated in PROPERTIES:
+            stated = {stated: values}
+        if isinstance(stated, (Mapping, tuple)):
             raise PropertyError(
                 "set_property expects a device first, because devices have different properties: "
-                f"core.set_property('CPU', {shown(device)})"
+                f"core.set_property('CPU', {shown(stated)})"
             )
         parsed = parse_device(device)
         if parsed.id or parsed.devices is not None:
             raise PropertyError(f"set_property expects a plain device name, found {device!r}; use {parsed.name!r}")
-        self._registry.plugin(parsed.name).set_property({**check_config(values), **check_config(more)})
+        plugin = self._registry.plugin(parsed.name)
+        for name, value in more.items():
+            if isinstance(value, Mapping) and not plugin.declares(name):
+                raise PropertyError(
+                    f"{parsed.name} has no property {name!r}; to set several, write core.set_property"
+                    f"({shown(device)}, {shown(value)})"
+                )
+        plugin.set_property({**check_config(values), **check_config(more)})
 
+    @explain_arguments
     def register_plugin(self, name: str, plugin: str | os.PathLike[str] | Callable[[], Plugin]) -> None:
         """Add a device: a factory, ``"module:function"``, or the path of a profile (``.toml``)."""
         self._registry.register(name, plugin)
 
+    @explain_arguments
     def create_context(self, device: str, parameters: Mapping[str, Any] | None = None) -> RemoteContext:
         """A context that creates tensors in a device's memory, for `compile_model` and for inputs of requests.
 
@@ -573,17 +598,26 @@ def _with_limits(config: Mapping[str, Any] | None, max_memory: MaxMemory | None)
     return checked if max_memory is None else {**checked, "MAX_MEMORY": parse_limits(max_memory)}
 
 
+@explain_arguments
 def compile(
-    model: Model | ModelSource, device: str | PlanRecord = "CPU", config: Mapping[str, Any] | None = None
+    model: Model | ModelSource,
+    device: str | PlanRecord = "CPU",
+    config: Mapping[str, Any] | None = None,
+    *,
+    pins: Mapping[str, str] | None = None,
+    max_memory: MaxMemory | None = None,
+    shapes: Shapes | None = None,
 ) -> CompiledModel:
     """Read and compile in one line, on a `Core` shared by all such calls.
 
     ``model``: a `Model`, or what `Core.read_model` accepts: a path, bytes, a ``ModelProto``. ``device``: a device
-    string or a plan. ``config``: properties for this model. Raises as `Core.read_model` and `Core.compile_model` do.
+    string or a plan. ``config``: properties for this model. ``pins``, ``max_memory`` and ``shapes`` are as in
+    `Core.plan`. Raises as `Core.read_model` and `Core.compile_model` do.
     """
-    return _shared_core().compile_model(model, device, config)
+    return _shared_core().compile_model(model, device, config, pins=pins, max_memory=max_memory, shapes=shapes)
 
 
+@explain_arguments
 def load(
     source: str | os.PathLike[str] | bytes | BinaryIO,
     device: str | None = None,

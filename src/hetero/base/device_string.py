@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import PropertyError, did_you_mean, shown
@@ -64,7 +64,10 @@ def parse_device(text: str) -> DeviceString:
         path = os.fsdecode(text)
         raise PropertyError(f"device {path!r}: to use a plan, pass hetero.Plan.load({path!r}) as the device")
     if not isinstance(text, str):
-        raise PropertyError(f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {shown(text)}")
+        raise PropertyError(
+            f"a device is named by a string such as 'CPU' or 'HETERO:FPGA,CPU', found {shown(text)}"
+            f"{'; pass properties as config={…}' if isinstance(text, Mapping) else ''}"
+        )
     head, colon, tail = text.partition(":")
     name, dot, id_ = head.strip().partition(".")
     if "," in head:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arguments import explain_arguments
 from ..base.decoding import decode_json
 from ..base.files import atomic_folder, new_file, path_text, read_file, write_all
 from ..errors import HeteroError, file_error
@@ -88,6 +89,7 @@ class Manifest:
     parts: tuple[Part, ...]
 
 
+@explain_arguments
 def split(
     model: Model | ModelSource,
     plan: PlanRecord,

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base.arguments import explain_arguments
 from ..errors import memory_errors
 from .bound import BoundPlan
 from .schema import PlanWarning
@@ -59,6 +60,7 @@ class Plan(BoundPlan):
 
         return missing_ops(self, limit)
 
+    @explain_arguments
     def what_if(
         self,
         *,
