@@ -256,8 +256,51 @@ def test_by_keys_alone(core: hetero.Core, transformer: hetero.Model, opened: Ope
     page.press("ArrowDown", 2)
     page.press("Enter")
     assert page.evaluate("heteroReport.node") == 2
+    page.press("Home")
+    page.press(" ")
+    assert page.evaluate("heteroReport.node") == 0
     page.press("?")
+    assert page.evaluate("[document.getElementById('keys').hidden, document.activeElement.id]") == [False, "keys"]
+    page.press("Escape")
+    assert page.evaluate("[document.getElementById('keys').hidden, document.activeElement.id]") == [True, "help"]
+    page.evaluate("document.getElementById('drawing').focus()")
+    page.press("Home")
+    page.press(" ")
+    assert page.evaluate("heteroReport.drawn") == 0
+
+
+def test_every_control_is_reached_by_tab_with_a_visible_focus(
+    core: hetero.Core, transformer: hetero.Model, profile_of: Run, opened: Open
+) -> None:
+    plan = core.plan(transformer, DEVICES)
+    page = opened(plan, profile_of(transformer, plan))
+    reached = []
+    for _ in range(80):
+        page.press("Tab")
+        reached.append(
+            page.evaluate(
+                "(({id, textContent}) => id || textContent)(document.activeElement) + ' '"
+                " + getComputedStyle(document.activeElement).outlineStyle"
+            )
+        )
+    cycle = reached[: reached.index(reached[0], 1)]
+    controls = ("search", "theme", "help", "by-subgraph", "by-name", "zoom-in", "zoom-out", "zoom-fit")
+    controls += ("drawing", "details", "splitter", "tab-0", "timeline")
+    assert {f"{control} solid" for control in controls} <= set(cycle)
+    assert [one for one in cycle if not one.endswith(" solid")] in ([], [cycle[-1]])  # the page itself, after the last
+
+
+def test_the_keys_close_without_a_keyboard(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
+    page = opened(core.plan(transformer, DEVICES), width=390, height=844)
+    page.click("#help")
     assert page.evaluate("document.getElementById('keys').hidden") is False
+    _, top, _ = place(page, "#keys")
+    assert top > place(page, "#help")[2]  # it does not cover the button
+    page.click("#search")
+    assert page.evaluate("document.getElementById('keys').hidden") is True
+    page.click("#help")
+    page.click("#help")
+    assert page.evaluate("document.getElementById('keys').hidden") is True
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -365,7 +408,23 @@ def test_ranges_of_numbered_scopes(core: hetero.Core, opened: Open) -> None:
     scene = "heteroReport.graph.scene"
     shown = page.evaluate(f"{scene}.boxes.map((_, i) => [{scene}.lines(i)[0], {scene}.brief(i)])")
     assert ["block97 … 101", ["97…101", "97…"]] in shown
-    assert ["block102 … 106", ["102…106", "102…"]] in shown
+    assert ["block102 … 106", ["102…106", "102…06", "102…"]] in shown
+
+
+def test_ranges_keep_their_ends_in_narrow_windows(core: hetero.Core, opened: Open) -> None:
+    """A number that has the digits of the first one in front is written without them."""
+    plan = core.plan(core.read_model(chain([f"Relu_{i}" for i in range(3000)], every=1000)), "HETERO:CPU,TEMPLATE")
+    for width in (390, 768):
+        page = opened(plan, width=width)
+        page.evaluate("globalThis.drawn = [], globalThis.draw = CanvasRenderingContext2D.prototype.fillText, 0")
+        page.evaluate(
+            "CanvasRenderingContext2D.prototype.fillText = function (text, ...place)"
+            " { globalThis.drawn.push(text); return globalThis.draw.call(this, text, ...place); }, 0"
+        )
+        page.click("#by-name")
+        page.until("drawn.includes('2950…99')")
+        assert {"0…49", "950…999", "1000…49"} <= set(page.evaluate("drawn"))
+        assert not [text for text in page.evaluate("drawn") if text.endswith("…")]
 
 
 def test_links(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
@@ -536,6 +595,14 @@ def test_screen_readers(core: hetero.Core, transformer: hetero.Model, profile_of
             assert node["role"]["value"] != "generic", node
     roles = {node["role"]["value"] for node in tree}
     assert {"banner", "main", "complementary", "navigation", "searchbox", "tablist", "tabpanel", "separator"} <= roles
+    names = {node["name"]["value"] for node in tree if node["role"]["value"] == "region"}
+    assert {"Graph", "Tables"} <= names
+    headings = [node for node in tree if node["role"]["value"] == "heading"]
+    levels = [next(one["value"]["value"] for one in node["properties"] if one["name"] == "level") for node in headings]
+    assert levels[0] == 1
+    assert all(level <= before + 1 for before, level in itertools.pairwise(levels)), levels
+    (drawing,) = [node for node in tree if node["name"]["value"].startswith("The graph.")]
+    assert drawing["description"]["value"].startswith("13 subgraphs · 84 nodes")
 
 
 @pytest.mark.parametrize("dark", [False, True])

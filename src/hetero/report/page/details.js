@@ -37,8 +37,11 @@ class Details {
   plan() {
     const { data } = this;
     const devices = data.devices.map((device, i) => {
-      const [nodes, subgraphs, weights, received, sent, unknown] = data.totals[i] ?? [0, 0, 0, 0, 0, 0];
-      const facts = [["Nodes", nodes.toLocaleString("en")], ["Subgraphs", subgraphs.toLocaleString("en")], ["Weights", bytesText(weights)], ["Receives", bytesText(received)], ["Sends", bytesText(sent)]];
+      const [planned, plannedSubgraphs, weights, received, sent, unknown] = data.totals[i] ?? [0, 0, 0, 0, 0, 0];
+      const [nodes, subgraphs] = data.deviceUse(i), facts = [["Nodes", nodes.toLocaleString("en")], ["Subgraphs", subgraphs.toLocaleString("en")]];
+      // Subgraphs that failed on their device ran on another one; the sizes are those of the plan.
+      if (nodes !== planned) facts.push(["Planned", `${plural(planned, "node")}, ${plural(plannedSubgraphs, "subgraph")}`]);
+      facts.push(["Weights", bytesText(weights)], ["Receives", bytesText(received)], ["Sends", bytesText(sent)]);
       if (unknown) facts.push(["Size unknown", plural(unknown, "value")]);
       if (data.run) facts.push(["Time", timeText(data.deviceTime(i))]);
       return make("div", {}, make("h3", {}, device), this.facts(facts));

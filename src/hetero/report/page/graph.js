@@ -132,7 +132,7 @@ class GraphView {
     if (event.key in moves) {
       const box = moves[event.key]();
       if (box >= 0 && box < scene.count) { this.choose.at(box, true); say(scene.tip(box).filter(Boolean).join(", ")); }
-    } else if (event.key === "Enter") {
+    } else if (event.key === "Enter" || event.key === " ") {
       if (this.chosen >= 0) this.choose.open(this.chosen);
     } else if (event.key === "Escape" || event.key === "Backspace") this.choose.back();
     else if (event.key === "+" || event.key === "=") this.view.zoom(1.4);

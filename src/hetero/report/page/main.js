@@ -51,6 +51,7 @@ class Report {
     const times = data.devices.map(() => 0);
     if (data.run) data.timeOf.forEach((time, s) => { times[data.device(s)] += Math.max(0, time); });
     data.deviceTime = (device) => times[device];
+    data.deviceUse = (device) => [used[device], count[device]];
     byId("legend").append(...data.devices.map((device, i) => make("button", {
       type: "button", "aria-pressed": "false", title: `Show what is on ${device}`, onclick: () => this.chooseDevice(this.device === i ? -1 : i),
     },
@@ -398,12 +399,21 @@ class Report {
     const keys = [
       ["/", "search; Enter: next, Shift Enter: the one before"], ["Tab", "from part to part"],
       ["arrows", "in the graph: along edges and beside; in tables: rows; in the timeline: subgraphs"],
-      ["Enter", "draw the nodes of a subgraph or a scope; choose a row"], ["Escape", "hide the tip; back"], ["+ − 0", "zoom in, out, fit"],
+      ["Enter, Space", "draw the nodes of a subgraph or a scope; choose a row"], ["Escape", "hide the tip; back"], ["+ − 0", "zoom in, out, fit"],
       ["wheel, pinch, drag", "zoom, zoom, move"],
     ];
     const box = byId("keys"), button = byId("help");
     box.append(make("dl", {}, ...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)])));
-    const toggle = (on) => { box.hidden = !on; button.setAttribute("aria-expanded", String(on)); };
+    const toggle = (on) => {
+      const back = !on && box.contains(document.activeElement);
+      box.hidden = !on;
+      button.setAttribute("aria-expanded", String(on));
+      if (on) box.focus();
+      else if (back) button.focus();
+    };
+    document.addEventListener("pointerdown", ({ target }) => { // a phone has no Escape key
+      if (!box.hidden && !box.contains(target) && !button.contains(target)) toggle(false);
+    });
     button.onclick = () => toggle(box.hidden);
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape") toggle(false);

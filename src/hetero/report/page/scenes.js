@@ -145,14 +145,19 @@ class NodeScene {
     return { node: () => this.data.op(box.node), group: () => this.label(box.group), subgraph: () => String(box.subgraph + 1), more: () => "…" }[box.kind]();
   }
 
-  /** Ends of a group's name, which tell it from its neighbors: "19…38" and "19…" of "layer.19 … 38" and "block19 … 38". */
+  /** Ends of a group's name, which tell it from its neighbors, the longest first: "1900…1938", "1900…38" and "1900…" of
+   *  "layer.1900 … 1938" and "block1900 … 1938". */
   brief(i) {
     const { kind, group } = this.boxes[i];
     if (kind !== "group" || this.boxes[i].isNear) return [];
     const end = this.label(group).replace(/[^ ]*[./_](?=[^./_ ]+( … |$))/g, "");
     if (!group.first) return [end];
     const range = end.replace(/^[^ \d]+(?=\d+ … \d+$)/, "").replace(" … ", "…");
-    return [range, range.replace(/….*/, "…")];
+    // Two digits stay, and numbers of different lengths: "102…06", "95…104".
+    const [, first, last] = range.match(/^(\d+)…(\d+)$/) ?? [];
+    let same = 0;
+    while (first?.length === last?.length && same < first?.length - 2 && first[same] === last[same]) same++;
+    return [...new Set([range, same ? `${first}…${last.slice(same)}` : range, range.replace(/….*/, "…")])];
   }
 
   /** The share of time, or of a group on several devices the share of each. */

@@ -156,7 +156,7 @@ class Table {
       this.see(this.active);
       if (last >= 0) say(this.columns.map((column) => `${column.title} ${elided(column.text(this.rows[this.active]), 80)}`).join(", "));
       this.draw();
-    } else if (event.key === "Enter" && this.active >= 0) this.choose(this.rows[this.active]);
+    } else if ((event.key === "Enter" || event.key === " ") && this.active >= 0) this.choose(this.rows[this.active]);
     else return;
     event.preventDefault();
   }

@@ -7,7 +7,7 @@ class Timeline {
     Object.assign(this, { data, choose, chosen: -1, current: -1, hovered: -1, marked: null, lane: LANE });
     this.canvas = make("canvas", {
       id: "timeline", tabindex: "0", role: "application",
-      "aria-label": "Timeline. Arrow keys go from subgraph to subgraph, plus and minus zoom.",
+      "aria-label": "Timeline. Arrow keys go from subgraph to subgraph, plus and minus zoom. The table of subgraphs has the times.",
     });
     this.element = make("div", { class: "lanes" }, this.canvas);
     new ResizeObserver(() => this.fitLanes()).observe(this.element);
@@ -235,7 +235,8 @@ class Timeline {
       const own = data.requests > 1 ? spans.request[i] : spans.subgraph[i]; // lanes of a pipeline tell the stages apart
       const number = own < 0 ? "model" : String(own + 1);
       const label = `${number}  ${timeText(spans.end[i] - spans.begin[i])}`;
-      context.fillText(context.measureText(label).width <= seen - 10 ? label : number, left + 6, y + height * (this.lane >= 40 ? 0.28 : 0.55));
+      const text = [label, number].find((one) => context.measureText(one).width <= seen - 8); // never half a number
+      if (text) context.fillText(text, left + 4, y + height * (this.lane >= 40 ? 0.28 : 0.55));
       if (width > 60 && this.lane >= 40) this.drawNodes(context, colors, i, color, y + height * 0.52, height * 0.42);
       context.restore();
     }
