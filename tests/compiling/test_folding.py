@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -409,3 +410,31 @@ def test_a_product_with_4_bit_weights_over_onnxruntime() -> None:
         np.testing.assert_allclose(compiled({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
         inputs = [port.name for submodel in compiled.submodels for port in submodel.inputs]
         assert "d" not in inputs
+
+
+def test_nodes_that_a_profile_lists_only_because_they_are_constant(tmp_path: Any) -> None:
+    """P runs Exp and Sqrt when it compiles. They make outputs of submodels, and Sqrt reads an input of one."""
+    path = tmp_path / "p.toml"
+    path.write_text('name = "P"\nruns_on = "TEMPLATE"\n[ops]\nAdd = {}\n')
+    core = hetero.Core()
+    core.register_plugin("P", path)
+    nodes = [
+        node("Exp", ["w"], ["e"]),
+        node("Add", ["x", "e"], ["a"]),
+        node("Softmax", ["a"], ["b"]),
+        node("Sqrt", ["e"], ["s"]),
+        node("Add", ["b", "s"], ["c"]),
+        node("Softmax", ["c"], ["d"]),
+        node("Add", ["d", "s"], ["y"]),
+    ]
+    model = make(nodes)
+    plan = core.plan(model, "HETERO:P,CPU")
+    assert [plan.devices[i] for i in plan.assignment.partition.device_of] == ["P", "CPU", "P", "CPU", "P"]
+    assert {plan.affinity[name] for name in "es"} == {"P"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = core.compile_model(model, plan)
+    x = np.ones((4, 4), np.float32)
+    np.testing.assert_allclose(compiled({"x": x})["y"], hetero.compile(model, "TEMPLATE")({"x": x})["y"], rtol=1e-6)
+    with pytest.raises(hetero.UnsupportedModel, match="does not list Exp"):
+        core.compile_model(make([node("Exp", ["w"], ["y"])]), "P")

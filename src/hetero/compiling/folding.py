@@ -9,13 +9,13 @@ of the model.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import HeteroError, raise_out_of_memory
+from ..errors import HeteroError, UnsupportedModel, raise_out_of_memory
 from ..model.constant_nodes import constant_nodes
 from ..model.model import Model
 from ..model.types import element_bits, onnx_dtype_of
@@ -77,13 +77,21 @@ def _nodes_to_fold(model: Model, subgraphs: Sequence[NDArray[np.int32]]) -> NDAr
     if not pending:
         return None
     folds = np.zeros(model.num_nodes, np.bool_)
+    folds[_with_makers(model, pending)] = True
+    return folds
+
+
+def _with_makers(model: Model, nodes: Iterable[int]) -> NDArray[np.intp]:
+    """These nodes and all that they depend on, ascending."""
+    reached = np.zeros(model.num_nodes, np.bool_)
+    pending = list(nodes)
     while pending:
         node = pending.pop()
-        if not folds[node]:
-            folds[node] = True
+        if not reached[node]:
+            reached[node] = True
             read = model.node_inputs[node]
             pending += [maker for maker in model.producer[read[read >= 0]].tolist() if maker >= 0]
-    return folds
+    return np.flatnonzero(reached)
 
 
 def _reads(model: Model) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
@@ -114,7 +122,15 @@ def _results(
         if not len(inside):
             continue
         part = model.extract(inside, f"{model.name}_constants{number + 1}")
-        for name, result in run(number, part, {port.name: known[port.name] for port in part.inputs}).items():
+        try:
+            found = run(number, part, {port.name: known[port.name] for port in part.inputs})
+        except UnsupportedModel:
+            if not part.inputs:
+                raise
+            # A device may support nodes only if their operands are constants, so it runs the nodes before as well.
+            whole = run(number, model.extract(_with_makers(model, inside), part.name), {})
+            found = {port.name: whole[port.name] for port in part.outputs}
+        for name, result in found.items():
             if not isinstance(result, np.ndarray) or not _is_plain(result.dtype):
                 return None
             known[name] = np.ascontiguousarray(result).reshape(result.shape).copy()

@@ -565,7 +565,9 @@ class ProfilePlugin(Plugin):
         self, model: Model, config: Mapping[str, Any], context: RemoteContext | None = None
     ) -> CompiledModel:
         is_listed = np.array([name in self.profile.ops for name in model.op_types], np.bool_)[model.op_type_of]
-        lacking = [] if is_listed.all() else np.flatnonzero(~is_listed & ~_computed_when_compiled(model)).tolist()
+        # Nodes that are inside the whole model may make outputs of a submodel, which HETERO then folds.
+        is_constant = None if is_listed.all() else constant_nodes(model)
+        lacking = np.flatnonzero(~is_listed if is_constant is None else ~(is_listed | is_constant)).tolist()
         if self.profile.patterns:  # the nodes that compute a size may be in several subgraphs
             lacking = [index for index in lacking if not makes_sizes(model, index)]
         if lacking:
