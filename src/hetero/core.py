@@ -521,6 +521,8 @@ def with_shapes(model: Model, shapes: Shapes | None) -> Model:
             if known is not None and len(known) == len(dims):
                 fixed = (i for i, dim in enumerate(known) if isinstance(dim, int) and dim != dims[i])
                 reason += "".join(f"; the model fixes axis {axis} to {known[axis]}" for axis in [*fixed][:1])
+            if any(isinstance(dim, Integral) and not 0 <= int(dim) < 2**63 for dim in dims):
+                reason += "; sizes are from 0 to 2^63 - 1"
             raise PropertyError(f"shapes: {shown(list(dims))} does not fit input {name!r}, {reason}") from error
     # A symbol has the same size in every input.
     more = {

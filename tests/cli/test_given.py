@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from given_inputs import made, ports
+from hetero import HeteroError
 from hetero.cli.group import Failure
 from hetero.cli.inputs import InputChoice
 
@@ -197,3 +198,12 @@ def test_values_of_several_inputs_in_a_run(hetero_json: Any, two_inputs_path: Pa
     (output,) = found["outputs"]
     assert (output["min"], output["max"]) == (0, 5.5)
     assert output["mean"] == pytest.approx((3 + 4 + 5 + (9 + 10 + 11) / 2) / 9)
+
+
+def test_ranges_of_integers_hold_for_bounds_between_them() -> None:
+    (entry,) = InputChoice(ranges=["0.5:2.5"], shapes=["100"]).make(ports("n", dtype=I64))
+    assert set(entry.array.tolist()) == {1, 2}
+    (entry,) = InputChoice(ranges=["-1.5:0.5"], shapes=["100"]).make(ports("n", dtype=I64))
+    assert set(entry.array.tolist()) == {-1, 0}
+    with pytest.raises(HeteroError, match=r"the range 0.2:0.7 has no integer for int64"):
+        InputChoice(ranges=["0.2:0.7"]).make(ports("n", dtype=I64))

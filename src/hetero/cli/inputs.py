@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ class InputChoice:
         """An array for each input. Raises `click.UsageError` for invalid options, and `HeteroError` for a file
         that cannot be read or an input type without random values."""
         stated = self._stated(ports)
-        limits = self._limits([port.name for port in ports])
+        limits = self._limits([port.name for port in ports], stated.arrays)
         inputs = []
         open_sizes: dict[str, None] = {}
         for position, port in enumerate(stated.ports):
@@ -152,7 +153,8 @@ class InputChoice:
             put(port.name, *value_of(value, target, images, f"--input {entry}"))
         return arrays
 
-    def _limits(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    def _limits(self, names: Sequence[str], given: Container[str]) -> dict[str, tuple[float, float]]:
+        """Input -> range of its random values. ``given``: the inputs whose values are not random."""
         limits = {}
         for entry in self.ranges:
             name, text = _named(entry, names, "--range")
@@ -163,6 +165,10 @@ class InputChoice:
                 raise click.UsageError(f"--range {entry}: expected LOW:HIGH") from error
             if not bounds[0] < bounds[1]:
                 raise click.UsageError(f"--range {entry}: LOW must be less than HIGH")
+            if not math.isfinite(bounds[1] - bounds[0]):
+                raise click.UsageError(f"--range {entry}: expected finite numbers whose difference is finite")
+            if name in given:
+                raise click.UsageError(f"--range {entry}: the values of {name!r} are given by --input")
             for chosen in names if name is None else [name]:
                 limits[chosen] = bounds
         return limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,10 +48,12 @@ def random_array(
     if dtype == np.bool_:
         return generator.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":
-        low, high = (0, 2) if limits is None else (int(limits[0]), int(limits[1]))
+        low, high = (0, 2) if limits is None else (math.ceil(limits[0]), math.ceil(limits[1]))
         if limits is None and dtype.itemsize == 1:
             info = np.iinfo(dtype)
             low, high = int(info.min), int(info.max) + 1
+        if low == high and limits is not None:
+            raise HeteroError(f"input {port.name!r}: the range {limits[0]:g}:{limits[1]:g} has no integer for {dtype}")
         try:
             return generator.integers(low, high, shape, dtype)
         except ValueError as error:

@@ -69,6 +69,9 @@ def test_shapes_and_symbols(hetero_json: Json, hetero: Invoke, two_inputs_path: 
         (("--dim", "length"), "SYMBOL=SIZE"),
         (("--range", "tokens=5:5"), "LOW must be less"),
         (("--range", "tokens=five"), "LOW:HIGH"),
+        (("--range", "mask=0:1e400"), "expected finite numbers"),
+        (("--range", "mask=-1e308:1e308"), "whose difference is finite"),
+        (("--range", "tokens=0:5", "-i", "tokens=1,2"), "the values of 'tokens' are given by --input"),
     ):
         assert told in hetero("run", two_inputs_path, *options, code=2).stderr
     assert "length = 5" in hetero("run", two_inputs_path, "--shape", "tokens=1x5", "--shape", "mask=1x6", code=2).stderr
