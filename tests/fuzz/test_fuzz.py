@@ -16,8 +16,7 @@ from fuzz import fuzzing
 ASKED_FOR = "two minutes: pytest -m fuzz tests/fuzz"
 
 
-# For the session, not for the module: slow tests run last, and a fixture of the module would be made again for them.
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if fuzzing.compiler() is None:
         pytest.skip("there is no C compiler")
@@ -30,13 +29,14 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seeds")
     assert fuzzing.write_seeds(folder) > 500
     return folder
 
 
+@pytest.mark.slow  # as all that use the fixtures, so that one process makes them once
 def test_for_four_seconds(target: Path, seeds: Path) -> None:
     told = fuzzing.run(target, 4, seeds, seed=1)
     assert told["runs"] > 1000
