@@ -54,7 +54,7 @@ def outcome_of(core: Core, case: Case, version: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_operators_agree_with_the_reference(step: int) -> None:
     """The cases that tests/devices/template/test_against_onnxruntime.py holds TEMPLATE to."""
     core = Core()
