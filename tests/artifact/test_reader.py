@@ -61,12 +61,14 @@ def refused(data: bytes) -> bool:
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_is_refused(small: bytes) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_every_flipped_bit_is_refused(small: bytes, step: int) -> None:
+    """Every ``step``-th bit of the file: with 3, two or three of each byte, and each bit of three bytes."""
     Artifact(memoryview(small), "it")
     data = bytearray(small)
     missed = []
     for position in range(len(data)):
-        for bit in range(8):
+        for bit in range(-8 * position % step, 8, step):
             data[position] ^= 1 << bit
             if not refused(data):
                 missed.append((position, bit))
