@@ -8,9 +8,10 @@ have leaves that version out.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,15 +83,35 @@ def _history(domain: str, op_type: str) -> list[Any]:
     return _HISTORIES[domain, op_type]
 
 
-def models(newest: int, step: int = 1) -> Iterator[tuple[Case, int]]:
+def models(newest: int, every: bool = True) -> Iterator[tuple[Case, int]]:
     """Every case with the first and the last version that it fits, and in turn with one between: so some cases of an
-    operator meet each of its versions. Of these pairs, the first two of each operator, and every ``step``-th then. With
-    a step of 3, all of them would have the same of the three versions."""
-    seen: Counter[str] = Counter()
-    for case, version in _all_models(newest):
-        if seen[case.op_type] == 0 or seen[case.op_type] % step == 1 % step:
-            yield case, version
-        seen[case.op_type] += 1
+    operator meet each of its versions. With ``every`` false, as many of these pairs as show all that single ones do."""
+    pairs = list(_all_models(newest))
+    if every:
+        yield from pairs
+        return
+    shown = [_shown(*pair) for pair in pairs]
+    seen: set[Hashable] = set()
+    order = [(-len(new), index) for index, new in enumerate(shown)]
+    heapq.heapify(order)
+    while order:
+        count, index = heapq.heappop(order)
+        new = len(shown[index] - seen)
+        if new == -count:
+            seen |= shown[index]
+            yield pairs[index]
+        elif new:
+            heapq.heappush(order, (-new, index))
+
+
+def _shown(case: Case, version: int) -> set[Hashable]:
+    """What a case shows of its operator: version, attributes, number of operands, their element types and ranks."""
+    operands = [(None, None) if array is None else (str(array.dtype), array.ndim) for array in case.inputs]
+    found: set[Hashable] = {("version", version), ("operands", len(operands), case.outputs)}
+    for position, (dtype, rank) in enumerate(operands):
+        found |= {("type", position, dtype), ("rank", position, rank)}
+    found |= {("attribute", name, repr(value)) for name, value in case.attributes.items()}
+    return {(case.domain, case.op_type, *shown) for shown in found}
 
 
 def _all_models(newest: int) -> Iterator[tuple[Case, int]]:
