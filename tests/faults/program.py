@@ -1,7 +1,7 @@
-"""Runs one operation with a fault at the n-th call, for every n, or interrupts it, and prints what went wrong as JSON.
+"""Runs operations with a fault at the n-th call, for every n, or interrupts them, and prints what went wrong as JSON.
 
 ``FAULTS_MOST_CALLS`` in the environment: if the operation makes more calls, only about so many of them fail.
-Runs in a process of its own with shim.c preloaded; see `faults.shim.run`.
+Runs in a process of its own with shim.c preloaded; see `faults.shim.Program`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import gc
 import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -101,6 +102,7 @@ def sweep(name: str, kind: str, step: int, first: int) -> dict[str, Any]:
         if raised is not None:
             raise raised
         runs = failures = 0
+        live = shim.live()
         step = max(step, -(-calls // int(os.environ.get("FAULTS_MOST_CALLS", FOREVER))))
         for n in range(first, calls + 1, step):
             for more in (0, FOREVER) if kind == "memory" else (0,):
@@ -126,7 +128,8 @@ def sweep(name: str, kind: str, step: int, first: int) -> dict[str, Any]:
                     if after != expected:
                         problems.append(f"{where}: the next run returned something else")
                     after = None
-                    if kind == "memory" and _leaks(shim, operation, fresh, n, more):
+                    before, live = live, shim.live() if kind == "memory" else 0
+                    if live > before and _leaks(shim, operation, fresh, n, more):
                         problems.append(f"{where}: leaks in each run")
             if len(problems) > 20:
                 break
@@ -199,12 +202,21 @@ def _leaks(shim: Shim, operation: Callable[[Path], Any], fresh: Callable[[], Pat
     return True
 
 
-def main() -> None:
-    name, kind, step, first = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+def run(name: str, kind: str, step: int, first: int) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = sweep_interrupts(name, finest=step) if kind == "interrupts" else sweep(name, kind, step, first)
-        print(json.dumps(found))
+        return sweep_interrupts(name, finest=step) if kind == "interrupts" else sweep(name, kind, step, first)
+
+
+def main() -> None:
+    """For each line of arguments, a line with what a fork of this process finds, and one with its wait status."""
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(7200)  # if it hangs
+            print(json.dumps(run(*json.loads(line))), flush=True)
+            return
+        print(os.waitpid(child, 0)[1], flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ python tests/faults/shim.py assign --kind interrupts --step 16      raise Keyboa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -37,17 +38,39 @@ def build(folder: Path) -> Path:
     return library
 
 
-def run(
-    library: Path, operation: str, kind: str, *, step: int = 1, first: int = 1, seconds: float = 600
-) -> dict[str, Any]:
-    """Fails every ``step``-th call, and returns what program.py found. For interrupts, ``step`` says how many there
-    are."""
-    environment = {**os.environ, "LD_PRELOAD": str(library), "FAULTS_CALLERS": CORE}
-    command = [sys.executable, str(HERE / "program.py"), operation, kind, str(step), str(first)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds)
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+class Program:
+    """program.py with the library preloaded. It imports hetero once, and runs each operation in a fork of itself."""
+
+    def __init__(self, library: Path) -> None:
+        environment = {**os.environ, "LD_PRELOAD": str(library), "FAULTS_CALLERS": CORE}
+        self._errors = library.with_suffix(".stderr").open("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "program.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=environment,
+        )
+
+    def run(self, operation: str, kind: str, *, step: int = 1, first: int = 1) -> dict[str, Any]:
+        """Fails every ``step``-th call, and returns what program.py found. For interrupts, ``step`` says how many there
+        are."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([operation, kind, step, first]), file=self._process.stdin, flush=True)
+        lines = []
+        while (line := self._process.stdout.readline()).startswith("{"):
+            lines.append(line)
+        if line != "0\n" or not lines:
+            self._errors.seek(0)
+            raise AssertionError(f"wait status {line.strip() or 'unknown'}\n{self._errors.read()[-6000:]}")
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+
+    def close(self) -> None:
+        self._process.communicate()
+        self._errors.close()
 
 
 def main() -> int:
@@ -56,8 +79,8 @@ def main() -> int:
     parser.add_argument("--kind", choices=["memory", "files", "short", "interrupts"], default="memory")
     parser.add_argument("--step", type=int, default=1)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = run(build(Path(folder)), chosen.operation, chosen.kind, step=chosen.step, seconds=1 << 20)
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Program(build(Path(folder)))) as program:
+        found = program.run(chosen.operation, chosen.kind, step=chosen.step)
     problems = found.pop("problems")
     print(*problems, found, sep="\n")
     return bool(problems)

@@ -3,7 +3,8 @@ operations that are interrupted."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -42,29 +43,30 @@ SLOW_STEPS = {"import_": 7, "compile_cpu": 11, "compile_dynamic": 11, "plan": 61
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shim.build(tmp_path_factory.mktemp("shim"))
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[shim.Program]:
+    with contextlib.closing(shim.Program(shim.build(tmp_path_factory.mktemp("shim")))) as program:
+        yield program
 
 
 @pytest.mark.parametrize("operation", QUICK)
-def test_each_allocation_may_fail(operation: str, library: Path) -> None:
-    found = shim.run(library, operation, "memory")
+def test_each_allocation_may_fail(operation: str, program: shim.Program) -> None:
+    found = program.run(operation, "memory")
     assert found["problems"] == []
     assert found["failures"] > 0
 
 
 @pytest.mark.parametrize("operation", [*STEPS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STEPS)])
-def test_some_allocations_may_fail(operation: str, library: Path) -> None:
-    found = shim.run(library, operation, "memory", step=(STEPS | SLOW_STEPS)[operation])
+def test_some_allocations_may_fail(operation: str, program: shim.Program) -> None:
+    found = program.run(operation, "memory", step=(STEPS | SLOW_STEPS)[operation])
     assert found["problems"] == []
     assert found["failures"] > 0
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("operation", [*STEPS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STEPS)])
-def test_each_allocation_of_long_operations_may_fail(operation: str, library: Path) -> None:
+def test_each_allocation_of_long_operations_may_fail(operation: str, program: shim.Program) -> None:
     """Those of `SOLVERS` and plans take minutes."""
-    found = shim.run(library, operation, "memory", seconds=7200)
+    found = program.run(operation, "memory")
     assert found["problems"] == []
     assert found["failures"] > 0
 
@@ -73,34 +75,34 @@ def test_each_allocation_of_long_operations_may_fail(operation: str, library: Pa
 @pytest.mark.parametrize(
     "operation", [*(name for name in QUICK if not name.startswith(READS)), "limited", "weighted", *SOLVERS]
 )
-def test_each_computation_may_be_interrupted(operation: str, finest: int, library: Path) -> None:
+def test_each_computation_may_be_interrupted(operation: str, finest: int, program: shim.Program) -> None:
     """As by a signal handler that raises, at points that are spread over its work: nothing is kept, and the next run is
     right."""
-    found = shim.run(library, operation, "interrupts", step=finest if operation in FINE else finest // 2, seconds=7200)
+    found = program.run(operation, "interrupts", step=finest if operation in FINE else finest // 2)
     assert found["problems"] == []
     assert found["failures"] > 0
 
 
 @pytest.mark.parametrize("operation", ["schedule_large", "partition_large"])
-def test_computations_on_many_nodes_may_be_interrupted(operation: str, library: Path) -> None:
+def test_computations_on_many_nodes_may_be_interrupted(operation: str, program: shim.Program) -> None:
     """At fewer points."""
-    found = shim.run(library, operation, "interrupts", step=1)
+    found = program.run(operation, "interrupts", step=1)
     assert found["problems"] == []
     assert found["failures"] > 0
 
 
 @pytest.mark.parametrize("operation", ON_FILES)
-def test_each_call_for_files_may_fail(operation: str, library: Path) -> None:
+def test_each_call_for_files_may_fail(operation: str, program: shim.Program) -> None:
     """The error is documented; neither a temporary nor an incomplete file is left."""
-    found = shim.run(library, operation, "files")
+    found = program.run(operation, "files")
     assert found["problems"] == []
     assert found["runs"] > 0
     assert found["failures"] > 0 or operation == "cache"  # a cache that cannot be written is not an error
 
 
 @pytest.mark.parametrize("operation", ON_FILES)
-def test_each_write_may_be_short(operation: str, library: Path) -> None:
-    found = shim.run(library, operation, "short")
+def test_each_write_may_be_short(operation: str, program: shim.Program) -> None:
+    found = program.run(operation, "short")
     assert found["problems"] == []
     assert found["runs"] > 0
 
@@ -117,6 +119,6 @@ def test_each_write_may_be_short(operation: str, library: Path) -> None:
         ("unfinished", "short", "returned something else"),
     ],
 )
-def test_the_harness_finds_defects(operation: str, kind: str, problem: str, library: Path) -> None:
-    found = shim.run(library, operation, kind)
+def test_the_harness_finds_defects(operation: str, kind: str, problem: str, program: shim.Program) -> None:
+    found = program.run(operation, kind)
     assert any(problem in each for each in found["problems"])
