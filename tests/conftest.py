@@ -23,16 +23,22 @@ from report_cases import HOSTILE_NAMES, chain
 # Their slow tests take the longest. They begin before the other slow ones, so that no process waits for one at the end.
 # Those of the first list share nothing, so that each is a group by itself, which any process may take.
 LONG_TESTS = (
-    "devices/template/test_against_onnxruntime.py",
     "devices/cpu/operators/test_operators.py",
-    "devices/cpu/test_backend.py",
     "devices/opencl/test_product.py",
     "devices/opencl/test_real_models.py",
-    "devices/ort/test_plugin.py",
     "docs/test_snippets.py",
     "faults/test_faults.py",
     "model/test_isolation.py",
     "test_stubs.py",
+)
+# Their slow tests are one group: onnx computes its node tests once per process, which takes seconds.
+NODE_TESTS = (
+    "devices/cpu/test_backend.py",
+    "devices/ort/test_plugin.py",
+    "devices/template/test_against_onnxruntime.py",
+    "devices/template/test_backend.py",
+    "devices/test_control_flow.py",
+    "model/test_read.py",
 )
 LONG_FILES = ("plugin/test_cancellation.py", "docs/test_site.py")
 
@@ -49,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Quick tests first: a broken build shows within seconds. Exhaustive tests run only if ``-m`` names them.
 
     With ``-n``, each process takes whole groups: the quick or the slow tests of a file, which share its fixtures, one
-    long test, or all tests of RAY, whose clusters would meet each other."""
+    long test, ONNX's node tests, or all tests of RAY, whose clusters would meet each other."""
     if "exhaustive" not in (config.option.markexpr or ""):
         exhaustive = [item for item in items if item.get_closest_marker("exhaustive")]
         if exhaustive:
@@ -65,13 +71,15 @@ def group_of(item: pytest.Item) -> str:
         return "RAY"
     if is_slow(item) and is_in(item, LONG_TESTS):
         return item.nodeid
+    if is_slow(item) and is_in(item, NODE_TESTS):
+        return "node tests"
     return f"{item.path}, slow: {is_slow(item)}"
 
 
 def turn(item: pytest.Item) -> int:
     if not is_slow(item):
         return 0
-    return 1 if is_in(item, LONG_TESTS + LONG_FILES) else 2
+    return 1 if is_in(item, NODE_TESTS + LONG_TESTS + LONG_FILES) else 2
 
 
 def is_in(item: pytest.Item, files: tuple[str, ...]) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -323,26 +322,25 @@ def test_captures_are_inputs_of_the_submodel() -> None:
     assert {port.name for port in compiled.submodels[1].inputs} == {"c", "d", "a", "b", "x"}  # w is a constant
 
 
-def _backend_tests() -> list[Any]:
-    """The node tests of the onnx wheel that have nested graphs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [
-            pytest.param(test, id=test.name)
-            for test in node_tests()
-            if any(a.type == onnx.AttributeProto.GRAPH for node in test.model.graph.node for a in node.attribute)
-        ]
+def nested_node_tests() -> list[Any]:
+    """Those with nested graphs."""
+    return [
+        test
+        for test in node_tests()
+        if any(a.type == onnx.AttributeProto.GRAPH for node in test.model.graph.node for a in node.attribute)
+    ]
 
 
-@pytest.mark.parametrize("test", _backend_tests())
-def test_the_backend_tests_with_nested_graphs(test: Any) -> None:
-    core = hetero.Core()
-    model = core.read_model(test.model)
-    compiled = core.compile_model(model, "HETERO:CPU,TEMPLATE")
-    for inputs, outputs in test.data_sets:
-        feeds = {port.name: value_of(value) for port, value in zip(compiled.inputs, inputs, strict=True)}
-        for result, value in zip(compiled(feeds).values(), outputs, strict=True):
-            assert difference(result, value, test.rtol, test.atol) is None
+@pytest.mark.slow  # as all that make the node tests
+def test_the_node_tests_with_nested_graphs(core: hetero.Core) -> None:
+    tests = nested_node_tests()
+    assert len(tests) > 20
+    for test in tests:
+        compiled = core.compile_model(core.read_model(test.model), "HETERO:CPU,TEMPLATE")
+        for inputs, outputs in test.data_sets:
+            feeds = {port.name: value_of(value) for port, value in zip(compiled.inputs, inputs, strict=True)}
+            for result, value in zip(compiled(feeds).values(), outputs, strict=True):
+                assert difference(result, value, test.rtol, test.atol) is None, test.name
 
 
 def test_sequences_go_in_and_out() -> None:
@@ -433,11 +431,10 @@ def test_bodies_cut_in_every_other_node_give_what_onnxruntime_gives(case: str) -
     assert {device for _, device in used} >= {"TEMPLATE"}
 
 
-def test_the_backend_tests_run_with_cut_bodies() -> None:
-    core = hetero.Core()
+@pytest.mark.slow
+def test_the_node_tests_run_with_cut_bodies(core: hetero.Core) -> None:
     ran = 0
-    for parameters in _backend_tests():
-        (test,) = parameters.values
+    for test in nested_node_tests():
         model = core.read_model(test.model)
         keys = inner_keys(model)
         if not keys:  # SequenceMap, which is not cut

@@ -78,7 +78,7 @@ def test_each_allocation_of_long_operations_may_fail(operation: str, program: sh
 def test_each_computation_may_be_interrupted(operation: str, finest: int, program: shim.Program) -> None:
     """As by a signal handler that raises, at points that are spread over its work: nothing is kept, and the next run is
     right."""
-    found = program.run(operation, "interrupts", step=finest if operation in FINE else finest // 2)
+    found = program.run(operation, "interrupts", step=finest if operation in FINE else finest // 4)
     assert found["problems"] == []
     assert found["failures"] > 0
 

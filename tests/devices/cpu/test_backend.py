@@ -109,6 +109,7 @@ def units_apart(found: Any, wanted: Any) -> int:
     return int(np.abs(ordered[0] - ordered[1]).max())
 
 
+@pytest.mark.slow
 def test_halves_are_at_most_two_units_apart() -> None:
     core = Core()
     for case in node_tests():

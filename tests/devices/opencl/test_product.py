@@ -86,14 +86,17 @@ def test_kernels(tile: product.Tile, dtype: Any, limit: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tile", product.TILES)
-@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_every_kernel(tile: product.Tile, count: int) -> None:
-    """Products of both types, or in the ordinary run of one type in turn. Each needs its own kernel, and pocl compiles
-    one of the largest tiles for up to 11 s."""
+@pytest.mark.parametrize(
+    ("count", "options"), [(1, "-cl-opt-disable"), pytest.param(3, "", marks=pytest.mark.exhaustive)]
+)
+def test_every_kernel(tile: product.Tile, count: int, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of both types. Each needs its own kernel, and pocl optimizes one of the largest tiles for up to 11 s."""
     rng = np.random.default_rng(count)
-    assert tile.fits(first_device())
-    types = [(np.float32, 2e-6), (np.float16, 2e-3)]
-    for dtype, limit in types if count > 1 else [types[product.TILES.index(tile) % 2]]:
+    device = first_device()
+    assert tile.fits(device)
+    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", options)
+    monkeypatch.setattr(device, "_programs", {})
+    for dtype, limit in ((np.float32, 2e-6), (np.float16, 2e-3)):
         for _ in range(count):
             check_kernel(tile, rng, dtype, limit)
 
