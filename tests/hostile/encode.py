@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable
 
@@ -24,19 +25,25 @@ def tag(field: int, wire: int) -> bytes:
     return varint(field << 3 | wire)
 
 
+@functools.lru_cache(1 << 12)  # the cases have millions of fields, most of them alike
 def number(field: int, value: int) -> bytes:
     return tag(field, VARINT) + varint(value)
 
 
+@functools.lru_cache(1 << 12)
+def head_of(field: int, length: int) -> bytes:
+    return tag(field, LEN) + varint(length)
+
+
 def message(field: int, *parts: bytes | str) -> bytes:
     """A length-delimited field: a message, a string or bytes."""
-    payload = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
-    return tag(field, LEN) + varint(len(payload)) + payload
+    payload = b"".join([part.encode() if isinstance(part, str) else part for part in parts])
+    return head_of(field, len(payload)) + payload
 
 
 def claim(field: int, length: int, payload: bytes = b"") -> bytes:
     """A field whose length says what it likes."""
-    return tag(field, LEN) + varint(length) + payload
+    return head_of(field, length) + payload
 
 
 # Messages of onnx.proto, by the fields that the cases need.
@@ -103,7 +110,7 @@ def wrapped(core: bytes, layers: Iterable[tuple[bytes, bytes, int]]) -> bytes:
     size = len(core)
     for head, tail, field in layers:
         size += len(head) + len(tail)
-        prefix = tag(field, LEN) + varint(size)
+        prefix = head_of(field, size)
         before += [head, prefix]
         after.append(tail)
         size += len(prefix)

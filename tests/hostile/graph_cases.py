@@ -38,16 +38,14 @@ IF_TAIL = message(12, message(1, "o"))
 def nested_if(depth: int) -> bytes:
     """A graph that is the branch of an If, which is in the branch of an If, ..."""
     leaf = message(1, message(1, "x"), message(2, "o"), message(4, "Relu")) + IF_TAIL
-    layers: list[tuple[bytes, bytes, int]] = []
-    for _ in range(depth):
-        layers += [
-            (b"", b"", 6),
-            (message(1, "then_branch"), number(20, 5), 5),
-            (message(2, "o") + message(4, "If"), b"", 1),
-        ]
-        layers.append((b"", IF_TAIL, 0))
+    layers = [
+        (b"", b"", 6),
+        (message(1, "then_branch"), number(20, 5), 5),
+        (message(2, "o") + message(4, "If"), b"", 1),
+        (b"", IF_TAIL, 0),
+    ]
     # field 0 stands for "no message around it": only the graph's other fields are added
-    return _nested(leaf, layers)
+    return _nested(leaf, layers * depth)
 
 
 def _nested(core: bytes, layers: list[tuple[bytes, bytes, int]]) -> bytes:
@@ -66,10 +64,7 @@ def nested_types(depth: int, field: int) -> bytes:
     """A TypeProto: sequence (4), map (5) or optional (9) of such a type, ..."""
     element = 2 if field == 5 else 1
     head = number(1, 7) if field == 5 else b""
-    layers: list[tuple[bytes, bytes, int]] = []
-    for _ in range(depth):
-        layers += [(head, b"", element), (b"", b"", field)]
-    return wrapped(message(1, number(1, 1)), layers)
+    return wrapped(message(1, number(1, 1)), [(head, b"", element), (b"", b"", field)] * depth)
 
 
 for depth in (32, 1000, 100_000):
