@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from hetero.devices.template import create_plugin
 from hetero.model.read import read_model
 
-__all__ = ["difference", "node_tests", "run_on_template", "value_of"]
+__all__ = ["difference", "node_tests", "run_on_template", "telling", "value_of"]
 
 _plugin = create_plugin()
 
@@ -25,6 +25,21 @@ def node_tests() -> list[Any]:
         from onnx.backend.test.loader import load_model_tests
 
         return list(load_model_tests(kind="node"))
+
+
+def telling(cases: Iterable[Any]) -> list[Any]:
+    """The node tests that are the first with a number of operands, an attribute or an element type of an operator."""
+    found, seen = [], set[tuple[Any, ...]]()
+    for case in cases:
+        types = tuple(port.type.tensor_type.elem_type for port in case.model.graph.input)
+        shown: set[tuple[Any, ...]] = set()
+        for node in case.model.graph.node:
+            shown |= {(node.op_type, len(node.input), len(node.output)), (node.op_type, "types", *types)}
+            shown |= {(node.op_type, attribute.name) for attribute in node.attribute}
+        if shown - seen:
+            seen |= shown
+            found.append(case)
+    return found
 
 
 def run_on_template(model: onnx.ModelProto, inputs: Sequence[Any]) -> Sequence[Any]:
