@@ -38,7 +38,7 @@ QUICK = (
 READS = ("read", "read_everything", "keys", "skeletons")
 SOLVERS = ("assign", "makespan")
 STEPS = {"skeletons": 7, "limited": 11, "weighted": 5, **dict.fromkeys(SOLVERS, 29)}
-SLOW_STEPS = {"import_": 7, "compile_cpu": 11, "compile_dynamic": 11, "plan": 61, "plan_latency": 127}
+SLOW_STEPS = {"import_": 3, "compile_cpu": 5, "compile_dynamic": 5, "plan": 61, "plan_latency": 127}
 """Operations that solve hundreds of small problems alike, or take long: every n-th of their allocations fails."""
 
 
