@@ -213,6 +213,8 @@ def json_schema() -> dict[str, Any]:
         definition["description"] = (kind.__doc__ or "").partition("\n\n")[0]
         for field in dataclasses.fields(kind):
             entry = definition["properties"][field.name]
+            if field.default_factory is dict:
+                entry.setdefault("default", {})  # msgspec before 0.23 leaves it out
             definition["properties"][field.name] = {"description": field.metadata["doc"], **entry}
     version = definitions["PlanFile"]["properties"]["version"]
     definitions["PlanFile"]["properties"]["version"] = {"description": version["description"], "const": FORMAT_VERSION}
