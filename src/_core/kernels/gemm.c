@@ -49,8 +49,12 @@
 /* Floats of B in a block: a part of the L2 cache (384 kB, or 128 kB) that leaves room for A and C. */
 #if defined(__AVX512F__)
 #define BLOCK_FLOATS (96 * 1024)
+#define SMALL_BLOCK_FLOATS (64 * 1024) /* if all of A also stays in the L2 cache: then it is read often for little */
+#define MOST_FLOATS_OF_A (160 * 1024)
 #else
 #define BLOCK_FLOATS (32 * 1024)
+#define SMALL_BLOCK_FLOATS BLOCK_FLOATS
+#define MOST_FLOATS_OF_A 0
 #endif
 _Static_assert(BLOCK_FLOATS <= HT_GEMM_BLOCK_FLOATS, "scratch memory does not depend on the instruction set");
 
@@ -58,10 +62,10 @@ _Static_assert(BLOCK_FLOATS <= HT_GEMM_BLOCK_FLOATS, "scratch memory does not de
 static int64_t k_step_of(int64_t k, int64_t most) { return ht_ceil_div(k, ht_max64(1, ht_ceil_div(k, most))); }
 
 /* Columns of a block of B: a multiple of a tile's. */
-static int64_t n_step_of(int64_t k_step)
+static int64_t n_step_of(int64_t k_step, int64_t floats)
 {
     const int64_t tile = HT_TILE_PANELS * HT_PANEL;
-    return ht_max64(1, BLOCK_FLOATS / (ht_max64(1, k_step) * tile)) * tile;
+    return ht_max64(1, floats / (ht_max64(1, k_step) * tile)) * tile;
 }
 
 /* Adds one block: columns from j on of all rows, terms k0 .. k0 + t->k - 1 of their sums. t: complete except A, C and
@@ -90,7 +94,8 @@ static void add_block(const ht_gemm_product *p, const ht_tile *block, int64_t j,
 /* Packed float32 B, read in place. */
 static void blocks_of_packed(const ht_gemm_product *p, int64_t col0, int64_t col1, int64_t *left)
 {
-    const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step);
+    const int64_t floats = p->m * p->k <= MOST_FLOATS_OF_A ? SMALL_BLOCK_FLOATS : BLOCK_FLOATS;
+    const int64_t k_step = k_step_of(p->k, HT_LONG_K), n_step = n_step_of(k_step, floats);
     for (int64_t j = col0, columns; j < col1; j += columns) {
         /* A few more columns than fit cost less than reading A again. */
         columns = col1 - j <= n_step + n_step / 2 ? col1 - j : n_step;
@@ -121,7 +126,7 @@ static void in_blocks(const ht_gemm_product *p, int64_t col0, int64_t col1, int6
     }
     const int direct = !p->b_packed && !p->trans_b && p->rows <= SMALL_M;
     /* The rows of an unpacked B lie pages apart, so fewer are used at a time. */
-    const int64_t k_step = k_step_of(p->k, direct ? HT_BLOCK_K : HT_LONG_K), n_step = n_step_of(k_step);
+    const int64_t k_step = k_step_of(p->k, direct ? HT_BLOCK_K : HT_LONG_K), n_step = n_step_of(k_step, BLOCK_FLOATS);
     for (int64_t j = col0; j < col1; j += n_step) {
         const int64_t columns = ht_min64(n_step, col1 - j);
         int64_t k0 = 0;
