@@ -50,7 +50,7 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 
 def after_activation(shape: Sequence[int]) -> list[Array]:
-    """A factor and a number to add for each channel, and an array to add, of which the first is never 0."""
+    """A factor for each channel, which is never 0, a number to add to each channel, and an array to add."""
     scale = numbers(shape[1], seed=7)
     return [scale + np.copysign(0.1, scale), numbers(shape[1], seed=8), numbers(*shape, seed=9)]
 

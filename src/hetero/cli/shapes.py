@@ -20,8 +20,8 @@ _BRACKETS = re.compile(r",?\s*(?P<name>[^\[\],]*)\[(?P<dims>[^\[\]]*)\]")  # the
 
 
 def parse_shapes(texts: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple[Dims, str]]:
-    """Input -> its dimensions by --shape, and the option. A dimension that the option leaves open is that of the
-    model. Raises `click.UsageError`."""
+    """For each input that --shape names, its dimensions and the text of the option. Where the option leaves a dimension
+    open, the model's dimension stays. Raises `click.UsageError`."""
     by_name = {port.name: port for port in ports}
     shapes: dict[str, tuple[Dims, str]] = {}
     for entry in (part for text in texts for part in _entries(text, by_name)):
@@ -113,7 +113,8 @@ def _entries(text: str, names: Mapping[str, Port]) -> list[str]:
 
 
 def _named_words(entry: str, by_name: Mapping[str, Port], option: str) -> list[tuple[str | None, list[str]]]:
-    """(input, or None if there is no name; the words for its dimensions), of each shape in the text."""
+    """Each shape in the text, as a pair: the input's name, None if the text has none, and the words for the
+    dimensions."""
     start = re.match(rf"({_either(by_name)})=", entry)
     name = start[1] if start and by_name else None
     if name is None and "=" in entry and "[" not in entry:

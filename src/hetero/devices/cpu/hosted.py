@@ -148,7 +148,7 @@ class HostedRunner(RepeatingRunner):
         maps = {
             v for i in ends.last if self._nodes[i].node.op_type == "ai.onnx.ml::ZipMap" for v in self._nodes[i].outputs
         }
-        new = maps.union(ends.outputs)  # what `run_again` computes of these is new
+        new = maps.union(ends.outputs)  # each run makes new arrays and maps for these
         self._checked = [at for at, value in enumerate(map(int, model.output_ids)) if same.get(value, value) not in new]
         self._all_new = not self._checked and len(set(self._outputs)) == len(self._outputs)
         self._rest: list[Any] = [

@@ -6,8 +6,8 @@ Conditions:
 
 - The depthwise convolution alone reads the result of the 1x1 convolution, once, in its own shape, and it is not read
   after the segment.
-- Both are float32 with two spatial axes. Each may have a bias and an activation, neither has an addend
-  or anything after the activation.
+- Both are float32 with two spatial axes. Each may have a bias and an activation, but no addend, and nothing after the
+  activation.
 - The 1x1 convolution has one group, weights that are packed as panels, no strides, no pads, at most `_MOST_CHANNELS`
   input channels, and at least `_LEAST_CHANNELS` output channels of at least `_LEAST_COLUMNS` columns. Its result has at
   least `_LEAST_ELEMENTS`, for the sizes for which the plan is made: for others the sums are the same. Alone, it would
