@@ -34,41 +34,64 @@ cdef extern from "Python.h":
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Nodes:
-    """Functions that run one after the other on numbered values.
+cdef class EndNodes:
+    """Functions that run before and after the plans of a model, on numbered values.
 
-    ``inputs``, ``outputs``: for each function the numbers of the values that it takes, and of those that its results
-    become; -1 for a result that nothing reads. ``at``: the function that ran last."""
+    ``first``, ``last``: for each function its node, the function, the numbers of the values that it takes, and of those
+    that its results become; -1 for a result that nothing reads. ``rest``: the values that follow the inputs when a run
+    begins. ``to_plans``: the numbers of the values that the plans take. ``from_plans``: for each of their results its
+    number, and the table in which it holds places; None if it holds values. ``outputs``: the numbers of the outputs.
+    ``running``: the node whose function runs; None while none does. After a run that raised: the node that failed."""
 
-    cdef tuple _functions
-    cdef tuple _inputs
-    cdef tuple _outputs
-    cdef readonly Py_ssize_t at
+    cdef tuple _first, _last, _to_plans, _from_plans, _outputs
+    cdef list _rest
+    cdef readonly object running
 
-    def __init__(self, tuple functions not None, tuple inputs not None, tuple outputs not None):
-        if not len(functions) == len(inputs) == len(outputs):
-            raise ValueError(f"{len(functions)} functions, {len(inputs)} inputs, {len(outputs)} outputs")
-        self._functions, self._inputs, self._outputs = functions, inputs, outputs
+    def __init__(self, tuple first not None, tuple last not None, list rest not None, tuple to_plans not None,
+                 tuple from_plans not None, tuple outputs not None):
+        self._first, self._last, self._rest = first, last, rest
+        self._to_plans, self._from_plans, self._outputs = to_plans, from_plans, outputs
 
-    def run(self, list values not None, cancellation not None):
-        """Does not begin another function once ``cancellation.requested``."""
-        cdef Py_ssize_t i, j, place
+    def run(self, inputs, plans, cancellation not None):
+        """The outputs. ``plans``: a function of a list of values that returns the results of the plans, or None: then
+        nothing else runs, and None is returned. Checks ``cancellation`` before each function and after the last of
+        each group."""
+        cdef list values = [*inputs, *self._rest]
+        cdef Py_ssize_t i
+        self.running = None
+        if self._first:
+            self.run_nodes(self._first, values, cancellation)
+        if self._from_plans:
+            results = plans([values[number] for number in self._to_plans])
+            if results is None:
+                return None
+            if len(results) != len(self._from_plans):
+                raise ValueError(f"{len(results)} results, expected {len(self._from_plans)}")
+            for i in range(len(self._from_plans)):
+                number, table = self._from_plans[i]
+                values[number] = results[i] if table is None else table[results[i]]
+        self.run_nodes(self._last, values, cancellation)
+        return [values[number] for number in self._outputs]
+
+    cdef int run_nodes(self, tuple nodes, list values, cancellation) except -1:
+        cdef Py_ssize_t j, place
         cdef tuple taken, made
-        for i in range(len(self._functions)):
+        for node, function, taken, made in nodes:
             if cancellation.requested:
-                return
-            self.at = i
-            taken = self._inputs[i]
-            function = self._functions[i]
+                break
+            self.running = node
             if len(taken) == 1:
                 results = function(values[taken[0]])
             else:
                 results = function(*[values[number] for number in taken])
-            made = self._outputs[i]
             for j in range(min(len(made), len(results))):
                 place = made[j]
                 if place >= 0:
                     values[place] = results[j]
+        self.running = None
+        if cancellation.requested:
+            cancellation.check()
+        return 0
 
 
 def matching(inputs, list types not None):

@@ -5,16 +5,24 @@ from typing import Any, final
 
 from numpy.typing import NDArray
 
+# The node, its function, and the numbers of the values that it takes and returns.
+_Step = tuple[Any, Callable[..., Sequence[Any]], tuple[int, ...], tuple[int, ...]]
+
 @final
-class Nodes:
-    at: int
+class EndNodes:
+    running: Any
     def __init__(
         self,
-        functions: tuple[Callable[..., Sequence[Any]], ...],
-        inputs: tuple[tuple[int, ...], ...],
-        outputs: tuple[tuple[int, ...], ...],
+        first: tuple[_Step, ...],
+        last: tuple[_Step, ...],
+        rest: list[Any],
+        to_plans: tuple[int, ...],
+        from_plans: tuple[tuple[int, NDArray[Any] | None], ...],
+        outputs: tuple[int, ...],
     ) -> None: ...
-    def run(self, values: list[Any], cancellation: Any) -> None: ...
+    def run(
+        self, inputs: Sequence[Any], plans: Callable[[list[Any]], Sequence[Any] | None], cancellation: Any
+    ) -> list[Any] | None: ...
 
 def matching(inputs: Sequence[Any], types: list[tuple[Any, Any]]) -> list[NDArray[Any]] | None: ...
 def places(table: dict[Any, int], array: NDArray[Any], absent: int, nan: int, column: int = -1) -> NDArray[Any]: ...

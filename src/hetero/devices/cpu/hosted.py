@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._hosted import Nodes, matching
+from ..._hosted import EndNodes, matching
 from ...plugin.profile import ProfileRow
 from ...plugin.request import RepeatingRunner, owned
 from .registry import BY_COLUMN, FEEDING, NodePlan
@@ -142,9 +142,9 @@ class HostedRunner(RepeatingRunner):
             for i in ends.nodes
             if not same.keys() & self._nodes[i].outputs
         ]
-        self._to_core = [number(v) for v in ends.inputs]
-        self._from_core = [(number(v), planner.labels.get(v)) for v in ends.outputs]
-        self._outputs = [number(int(value)) for value in model.output_ids]
+        self._to_core = tuple(map(number, ends.inputs))
+        self._from_core = tuple((number(v), planner.labels.get(v)) for v in ends.outputs)
+        self._outputs = tuple(number(int(value)) for value in model.output_ids)
         maps = {
             v for i in ends.last if self._nodes[i].node.op_type == "ai.onnx.ml::ZipMap" for v in self._nodes[i].outputs
         }
@@ -155,8 +155,8 @@ class HostedRunner(RepeatingRunner):
             model.constant(value) if value >= 0 and model.is_constant[value] else None for value in numbers
         ][len(inputs) :]
         self._model = model
-        self._first: tuple[Nodes, tuple[int, ...]] | None = None  # made in the first run, like `Node.prepared`
-        self._last: tuple[Nodes, tuple[int, ...]] | None = None
+        self._end_nodes: EndNodes | None = None  # made in the first run, like `Node.prepared`
+        self._run_core_again = core.run_again
         self._timed = timed
         self._times: dict[int, tuple[int, int]] = {}
         self._types: list[tuple[Any, Any]] = []  # of the inputs of the last run
@@ -180,9 +180,8 @@ class HostedRunner(RepeatingRunner):
         if self._ends.first and self._repeats:
             self._types = [_type_of(value) for value in inputs]
         self._times.clear()
-        values = self._before(inputs)
-        results = self._core.run([values[v] for v in self._to_core]) if self._from_core else ()
-        outputs = self._finished(values, results)
+        outputs = self._run(inputs, self._core.run)
+        assert outputs is not None
         self._core.host_times.update(self._times)
         self._shapes = self._shapes_of(outputs)
         return outputs
@@ -198,49 +197,38 @@ class HostedRunner(RepeatingRunner):
             arrays = matching(inputs, self._types)
             if arrays is None:
                 return None
-            values = self._before(arrays)
-        else:
-            values = [*inputs, *self._rest]
-        results = self._core.run_again([values[v] for v in self._to_core]) if self._from_core else []
-        if results is None:
+            inputs = arrays
+        outputs = self._run(inputs, self._run_core_again)
+        if outputs is None:
             if self._ends.first:  # the sizes in the plans depend on data: otherwise, nodes would often run twice
                 self._repeats = False
             return None
-        outputs = self._finished(values, results)
         if self._checked and self._shapes_of(outputs) != self._shapes:  # strings; their declared sizes are checked
             self._repeats = False
             return None
         return outputs if self._all_new else owned(outputs, inputs)
 
-    def _before(self, inputs: Sequence[Any]) -> list[Any]:
-        """The values when the plans begin."""
-        values = [*inputs, *self._rest]
-        if self._first is None:
-            self._first = self._prepared(self._ends.first)
-        self._run(*self._first, values)
-        return values
-
-    def _finished(self, values: list[Any], results: Sequence[NDArray[Any]]) -> list[Any]:
-        """The outputs, from the results of the plans."""
-        for (v, table), result in zip(self._from_core, results, strict=True):
-            values[v] = result if table is None else table[result]
-        if self._last is None:
-            self._last = self._prepared(self._ends.last)
-        self._run(*self._last, values)
-        return [values[v] for v in self._outputs]
-
-    def _run(self, nodes: Nodes, running: Sequence[int], values: list[Any]) -> None:
+    def _run(
+        self, inputs: Sequence[Any], plans: Callable[[Sequence[Any]], Sequence[NDArray[Any]] | None]
+    ) -> list[Any] | None:
+        """See `EndNodes.run`."""
+        nodes = self._end_nodes
+        if nodes is None:
+            first, last = self._prepared(self._ends.first), self._prepared(self._ends.last)
+            nodes = EndNodes(first, last, self._rest, self._to_core, self._from_core, self._outputs)
+            self._end_nodes = nodes
         try:
-            nodes.run(values, self.cancellation)
-        except _SelectionFailed as failed:
-            raise self._core.named(hosted_error(failed.plan, failed.error)) from failed.error
+            return nodes.run(inputs, plans, self.cancellation)
         except Exception as error:
-            made = hosted_error(self._nodes[running[nodes.at]], error)
-            raise self._core.named(made) from error
-        self.cancellation.check()
+            if nodes.running is None:
+                raise
+            failed = self._nodes[nodes.running]
+            if isinstance(error, _SelectionFailed):
+                failed, error = error.plan, error.error
+            raise self._core.named(hosted_error(failed, error)) from error
 
-    def _prepared(self, indices: Sequence[int]) -> tuple[Nodes, tuple[int, ...]]:
-        """The functions of these nodes, and the nodes that they belong to."""
+    def _prepared(self, indices: Sequence[int]) -> tuple[Any, ...]:
+        """The functions of these nodes, as `EndNodes` takes them."""
         steps = {i: (self._function(i), taken, made) for i, taken, made in self._steps if i in indices}
         if not self._timed:
             for selector, (reader, column) in self._columns(indices).items():
@@ -248,8 +236,7 @@ class HostedRunner(RepeatingRunner):
                 encoder = steps[reader]
                 joined = _of_column(encoder[0], column, function, self._nodes[selector])
                 steps[reader] = (joined, taken, encoder[2])
-        functions, taken_by, made_by = zip(*steps.values(), strict=True) if steps else ((), (), ())
-        return Nodes(functions, taken_by, made_by), tuple(steps)
+        return tuple((i, *step) for i, step in steps.items())
 
     def _columns(self, indices: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Nodes that select one column, whose number is a constant, and the only node that reads it, which encodes
