@@ -337,6 +337,11 @@ NODES_OF_STRINGS = {
     "twice": 'y = StringNormalizer <case_change_action = "UPPER"> (x) z = Identity (y)',
     "twice a view": "u = StringNormalizer (x) y = Unsqueeze (u, one) z = Unsqueeze (u, zero)",
     "constant": "y = Identity (x) z = Identity (letters)",
+    "of a constant": 'y = Identity (x) z = StringNormalizer <case_change_action = "UPPER"> (letters)',
+    "views of one of a constant": "u = StringNormalizer (letters) y = Unsqueeze (u, one) z = Unsqueeze (u, zero)",
+    "copy of one of a constant": "y = StringNormalizer (letters) z = Identity (y)",
+    "sequence of constants": "u = SequenceConstruct (letters, letters) y = Identity (x) z = SequenceAt (u, first)",
+    "joined with one of a constant": "u = StringNormalizer (letters) y = Identity (x) z = Concat <axis = 0> (u, x)",
     "part of a constant": "y = Identity (x) z = Gather <axis = 1> (table, zero)",
     "expanded": "size = Constant <value = int64[2] {3, 2}> () y = Expand (x, size)",
     "encoder": 'y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_strings = ["A"]> (x) z = Shape (x)',
@@ -351,7 +356,8 @@ def test_results_of_repeated_calls_are_the_callers_own(case: str, kind: str) -> 
     nodes = NODES_OF_STRINGS[case]
     proto = parser.parse_model(f"""
         <ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
-        agraph (string[n] x) => (string[n] y) <int64[1] one = {{1}}, int64[1] zero = {{0}}> {{ {nodes} }}""")
+        agraph (string[n] x) => (string[n] y)
+        <int64[1] one = {{1}}, int64[1] zero = {{0}}, int64 first = {{0}}> {{ {nodes} }}""")
     del proto.graph.output[:]
     made = [name for node in proto.graph.node for name in node.output if name in ("y", "z")]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
@@ -495,6 +501,34 @@ def test_a_feeding_node_that_fails_is_named() -> None:
     for place in (3, -4):
         with pytest.raises(HeteroError, match=r"\(Gather\).*out of bounds"):
             compiled({"x": x, "places": np.array([place])})
+
+
+def test_nodes_of_constants_at_the_start() -> None:
+    """They run once, unless their results are random; one that fails is named by each call."""
+    model = parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+        agraph (string[n] x) => (string[m] y, int64[k] code, float[2] noise)
+        <int64[2] numbers = {0, 5}, float[2] zeros = {0, 0}, int64[2] places = {0, 1}> {
+            coded = ai.onnx.ml.LabelEncoder <keys_int64s = [0], values_strings = ["a"], default_string = "b"> (numbers)
+            letters = Gather (coded, places)
+            y = Concat <axis = 0> (letters, x)
+            code = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_int64s = [7], default_int64 = 1> (letters)
+            noise = RandomNormalLike (zeros)
+        }""")
+    compiled = Core().compile_model(model, "CPU")
+    seen = set()
+    for word in "cdef":
+        y, code, noise = compiled({"x": np.array([word], object)}).values()
+        assert y.tolist() == ["a", "b", word]
+        assert code.tolist() == [7, 1]
+        seen.add(noise.tobytes())
+    assert len(seen) == 4
+    places = next(each for each in model.graph.initializer if each.name == "places")
+    places.CopyFrom(numpy_helper.from_array(np.array([0, 9]), "places"))
+    compiled = Core().compile_model(model, "CPU")
+    for _ in range(2):
+        with pytest.raises(HeteroError, match=r"\(Gather\): an index is outside"):
+            compiled({"x": np.array(["c"], object)})
 
 
 def test_a_result_that_nothing_reads_is_not_an_absent_input() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._hosted import EndNodes, matching
+from ...model.constant_nodes import may_fold
 from ...plugin.profile import ProfileRow
 from ...plugin.request import RepeatingRunner, owned
 from .registry import BY_COLUMN, FEEDING, NodePlan
@@ -155,6 +156,7 @@ class HostedRunner(RepeatingRunner):
             model.constant(value) if value >= 0 and model.is_constant[value] else None for value in numbers
         ][len(inputs) :]
         self._model = model
+        self._constant = set() if timed else self._constant_nodes()
         self._end_nodes: EndNodes | None = None  # made in the first run, like `Node.prepared`
         self._run_core_again = core.run_again
         self._timed = timed
@@ -171,6 +173,19 @@ class HostedRunner(RepeatingRunner):
             if plan.node.op_type == "Identity" and plan.operator.custom is None and plan.outputs[0] >= 0:
                 same[plan.outputs[0]] = same.get(plan.inputs[0], plan.inputs[0])
         return same
+
+    def _constant_nodes(self) -> set[int]:
+        """The nodes that have the same results in each run."""
+        model = self._model
+        found: set[int] = set()
+        made: set[int] = set()
+        for i in self._ends.first:
+            plan = self._nodes[i]
+            is_constant = all(v < 0 or model.is_constant[v] or v in made for v in plan.inputs)
+            if is_constant and plan.operator.custom is None and may_fold(model, plan.node.op_type):
+                found.add(i)
+                made.update(plan.outputs)
+        return found
 
     def share_scratch(self, other: HostedRunner) -> None:
         """See `hetero.plugin.request.ScratchRunner`."""
@@ -212,11 +227,33 @@ class HostedRunner(RepeatingRunner):
         self, inputs: Sequence[Any], plans: Callable[[Sequence[Any]], Sequence[NDArray[Any]] | None]
     ) -> list[Any] | None:
         """See `EndNodes.run`."""
-        nodes = self._end_nodes
-        if nodes is None:
+        if self._end_nodes is None:
             first, last = self._prepared(self._ends.first), self._prepared(self._ends.last)
-            nodes = EndNodes(first, last, self._rest, self._to_core, self._from_core, self._outputs)
-            self._end_nodes = nodes
+            first = self._folded(first, len(inputs))
+            self._end_nodes = EndNodes(first, last, self._rest, self._to_core, self._from_core, self._outputs)
+        return self._running(self._end_nodes, inputs, plans)
+
+    def _folded(self, steps: tuple[Any, ...], num_inputs: int) -> tuple[Any, ...]:
+        """The steps that each run needs. The results of the others become constants."""
+        once = tuple(step for step in steps if step[0] in self._constant)
+        if not once:
+            return steps
+        made = tuple(v for *_, made_by in once for v in made_by if v >= 0)
+        nodes = EndNodes(once, (), self._rest, (), (), made)
+        found = self._running(nodes, [None] * num_inputs, lambda _: [])
+        assert found is not None
+        folded = {-1}
+        for v, result in zip(made, found, strict=True):
+            if isinstance(result, np.ndarray):  # a caller may change lists and the arrays in them
+                result.flags.writeable = False
+                self._rest[v - num_inputs] = result
+                folded.add(v)
+        return tuple(step for step in steps if step not in once or not folded.issuperset(step[3]))
+
+    def _running(
+        self, nodes: EndNodes, inputs: Sequence[Any], plans: Callable[[Sequence[Any]], Sequence[NDArray[Any]] | None]
+    ) -> list[Any] | None:
+        """`EndNodes.run`, with errors that name the node that failed."""
         try:
             return nodes.run(inputs, plans, self.cancellation)
         except Exception as error:
