@@ -245,6 +245,8 @@ def stump(**changes: Any) -> dict[str, Any]:
         ({"target_nodeids": [1, 0]}, "node 0 of tree 0, which is not a leaf"),
         ({"target_treeids": [0, 4]}, "node 2 of tree 4, which does not exist"),
         ({"target_nodeids": [1, 1]}, "a leaf has several weights for one target"),
+        ({"target_nodeids": [1, 1], "target_weights": [1.0, 1.0], "n_targets": 2},
+         "a leaf has several weights for one target"),
         ({"target_weights": [1.0]}, "target_ids has 2 entries; expected 1"),
         ({"base_values": [1.0, 2.0]}, "base_values has 2 entries; expected 1"),
         ({"base_values": [float("nan")]}, "base_values has infinities or NaN"),
@@ -279,6 +281,26 @@ def test_class_counts_that_disagree(labels: dict[str, Any], ids: list[int], chan
     model = ml_model("TreeEnsembleClassifier", np.zeros((1, 2), np.float32), 2, **attributes)
     with pytest.raises(hetero.UnsupportedModel, match=reason):
         on_cpu(model)
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("trees", [1, 2])
+def test_a_weight_that_a_leaf_has_several_times(aggregate: str, trees: int) -> None:
+    """skl2onnx writes such trees for ``decision_path``."""
+    numbers = range(trees)
+    attributes = stump(
+        **{name: value * trees for name, value in stump().items() if name.startswith("nodes")},
+        target_nodeids=[1, 2, 1, 2, 2] * trees, target_ids=[0] * 5 * trees,
+        target_weights=[7.0, 9.0, 7.0, 9.0, 9.0] * trees, aggregate_function=aggregate,
+    )  # fmt: skip
+    attributes["nodes_treeids"] = [tree for tree in numbers for _ in range(3)]
+    attributes["target_treeids"] = [tree for tree in numbers for _ in range(5)]
+    model = ml_model("TreeEnsembleRegressor", np.zeros((1, 1), np.float32), **attributes)
+    x = np.array([[0], [1], [0.5]], np.float32)
+    ((wanted,),) = on_onnxruntime(model, x)
+    for device in ("CPU", "TEMPLATE"):
+        (found,) = hetero.compile(model, device)(x).values()
+        np.testing.assert_array_equal(found, wanted, err_msg=device)
 
 
 def test_a_node_with_several_parents() -> None:

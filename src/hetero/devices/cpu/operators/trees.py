@@ -310,11 +310,16 @@ def _entries(
             f"attribute {kind}_nodeids gives a weight to node {nodes[first]} of tree {trees[first]}, {what}"
         )
     order = np.lexsort((ids, at))
-    at, ids = at[order], ids[order]
-    if ((at[1:] == at[:-1]) & (ids[1:] == ids[:-1])).any():  # onnxruntime ignores some of them
-        raise InferenceError(f"a leaf has several weights for one {kind}")
+    at, ids, weights = at[order], ids[order], weights[order]
+    repeated = np.concatenate([[False], (at[1:] == at[:-1]) & (ids[1:] == ids[:-1])])
+    if repeated.any():
+        # onnxruntime takes the first weight for the only target. skl2onnx relies on that: in a tree of decision_path,
+        # each leaf has its number once for each class.
+        if kind != "target" or targets > 1 or (weights[1:] != weights[:-1])[repeated[1:]].any():
+            raise InferenceError(f"a leaf has several weights for one {kind}")
+        at, ids, weights = at[~repeated], ids[~repeated], weights[~repeated]
     starts = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=len(leaf)))])
-    return starts, ids.astype(np.int32), weights[order]
+    return starts, ids.astype(np.int32), weights
 
 
 def _coverage(

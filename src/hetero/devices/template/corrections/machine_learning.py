@@ -306,7 +306,8 @@ def _tree_scores(
     x: np.ndarray, kind: str, targets: int, attributes: Mapping[str, Any], aggregate: str = "SUM"
 ) -> np.ndarray:
     """The combined weights of the leaves that each row reaches, plus base values: [rows, targets]. ``kind``: the prefix
-    of the attributes of leaf weights. A tree's root is its node without a parent."""
+    of the attributes of leaf weights. A tree's root is its node without a parent. If there is one target, a weight that
+    a leaf has several times counts once, as in onnxruntime."""
 
     def given(name: str) -> list[Any]:
         tensor = attributes.get(f"{name}_as_tensor")
@@ -323,7 +324,9 @@ def _tree_scores(
     weights: dict[tuple[int, int], list[tuple[int, float]]] = {}
     names = ("treeids", "nodeids", "ids", "weights")
     for tree, node, target, weight in zip(*(given(f"{kind}_{name}") for name in names), strict=True):
-        weights.setdefault((tree, node), []).append((target, float(weight)))
+        of_leaf = weights.setdefault((tree, node), [])
+        if kind != "target" or targets > 1 or (target, float(weight)) not in of_leaf:
+            of_leaf.append((target, float(weight)))
     combine = {"MIN": min, "MAX": max}.get(aggregate, sum)
     x = np.atleast_2d(x if x.dtype == np.float64 else x.astype(np.float32))
     made = np.zeros((len(x), targets))
