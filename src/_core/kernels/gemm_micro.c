@@ -13,17 +13,18 @@
 
 #define VECTORS (HT_PANEL / VF_LANES) /* per panel */
 
-/* Row i of a tile of A, addressed from one pointer: r1, r3, r5, r7 are as many strides in bytes, and instructions can
- * multiply them by 2 and 4. */
+/* Row i of a tile of A, addressed from two pointers, to rows 0 and 4: r1 and r3 are as many strides in bytes, and
+ * instructions can double them. More registers for addresses would cost instructions in the loops. */
 #define A_AT(i)                                                                                                        \
-    (*(const float *)((const char *)a + ((i) == 0   ? 0                                                                 \
-                                         : (i) == 1 ? r1                                                               \
-                                         : (i) == 2 ? 2 * r1                                                           \
-                                         : (i) == 3 ? r3                                                               \
-                                         : (i) == 4 ? 4 * r1                                                           \
-                                         : (i) == 5 ? r5                                                               \
-                                         : (i) == 6 ? 2 * r3                                                           \
-                                                    : r7)))
+    (*(const float *)((const char *)((i) < 4 ? a : a4) +                                                                \
+                      ((i) % 4 == 0 ? 0 : (i) % 4 == 1 ? r1 : (i) % 4 == 2 ? 2 * r1 : r3)))
+
+/* A loop over packed B prefetches into the L1 cache what it reads this many steps later: B comes from the L2 cache, whose
+ * latency the hardware prefetcher does not hide. */
+#define NEAR 8
+#define PREFETCH_NEAR                                                                                                  \
+    _Pragma("GCC unroll 3") for (int j = 0; j < panels; j++)                                                           \
+        __builtin_prefetch(b + NEAR * HT_PANEL + j * b_panel, 0, 3)
 
 /* acc += the products of one k. */
 #define TILE_STEP                                                                                                      \
@@ -69,9 +70,9 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     const int64_t a_row = t->a_row, b_k = t->b_k, b_panel = t->b_panel;
     int64_t a_k = t->a_k;
     __asm__("" : "+r"(a_k)); /* prevents a second loop for a_k == 1, which would be no faster */
-    int64_t r1 = a_row * (int64_t)sizeof(float), r3 = 3 * r1, r5 = 5 * r1, r7 = 7 * r1;
-    __asm__("" : "+r"(r1), "+r"(r3), "+r"(r5), "+r"(r7)); /* or the compiler would keep a pointer for each row */
-    const float *a = t->a;
+    int64_t r1 = a_row * (int64_t)sizeof(float), r3 = 3 * r1;
+    const float *a = t->a, *a4 = a + 4 * a_row;
+    __asm__("" : "+r"(r1), "+r"(r3), "+r"(a4)); /* or the compiler would keep a pointer for each row */
     const float *b = t->b;
 
 #pragma GCC unroll 12
@@ -95,27 +96,40 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     for (int64_t left = t->k; left > 0; left -= turn) {
         const ht_step *step = t->steps;
         int64_t k = ht_min64(turn, left);
+#if defined(__AVX2__)
+        /* Packed B. With constant steps, hardly an instruction of an unrolled loop moves a pointer. */
+        if (!stepped && b_k == HT_PANEL) {
+            if (next_step == 0) {
+#pragma GCC unroll 4
+                for (; k > 0; k--, a += a_k, a4 += a_k, b += HT_PANEL) {
+                    TILE_STEP;
+                    PREFETCH_NEAR;
+                }
+            }
+            for (; k > 0; k--, a += a_k, a4 += a_k, b += HT_PANEL, next += next_step) {
+                TILE_STEP;
+                PREFETCH_NEAR;
+                __builtin_prefetch(next, 0, 2);
+                if (HT_TILE_PANELS == 3) {
+                    __builtin_prefetch(next + second, 0, 2);
+                    __builtin_prefetch(next + third, 0, 2);
+                }
+            }
+        }
+#endif
         if (next_step == 0) {
 #pragma GCC unroll 4
             for (; k > 0; k--, step++) {
                 TILE_STEP;
                 a += stepped ? step->a : a_k;
+                a4 += stepped ? step->a : a_k;
                 b += stepped ? step->b : b_k;
             }
         }
-        if (HT_TILE_PANELS == 3 && !stepped && second > 0)
-            for (; k > 0; k--) {
-                TILE_STEP;
-                a += a_k;
-                b += b_k;
-                __builtin_prefetch(next, 0, 2);
-                __builtin_prefetch(next + second, 0, 2);
-                __builtin_prefetch(next + third, 0, 2);
-                next += next_step;
-            }
         for (; k > 0; k--, step++) {
             TILE_STEP;
             a += stepped ? step->a : a_k;
+            a4 += stepped ? step->a : a_k;
             b += stepped ? step->b : b_k;
             __builtin_prefetch(next, 0, 2);
             next += next_step;
@@ -203,6 +217,7 @@ HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, in
 #define QUAD_STRIP 3072 /* these stay in the L1 cache beside a panel of A */
 #endif
 #define PANEL_VECTORS (HT_PANEL / VF_LANES)
+#define L1_LINES 512 /* of the L1 cache */
 
 /* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. from: of tiles that pack B
  * only, the first row of its columns in place. */
@@ -307,13 +322,36 @@ HT_INLINE void quad_body(const quad *q, const int width, const int packs)
                 acc[r][j] = vf_fma(av, bv[j], acc[r][j]);                                                             \
         }                                                                                                             \
     } while (0)
+#define FETCH_NEAR                                                                                                    \
+    do {                                                                                                              \
+        __builtin_prefetch(b0 + i + NEAR * HT_PANEL, 0, 3);                                                           \
+        if (width > 1)                                                                                                \
+            __builtin_prefetch(b1 + i + NEAR * HT_PANEL, 0, 3);                                                       \
+        if (width > 2)                                                                                                \
+            __builtin_prefetch(b2 + i + NEAR * HT_PANEL, 0, 3);                                                       \
+    } while (0)
+    /* Shorter tiles find B in the L1 cache, beside the panel of A. */
+    const int near = PANEL_VECTORS == 1 && !packs && q->k * (width + 1) >= L1_LINES;
+    if (near)
+        for (; i < fetch; i += HT_PANEL) {
+            STEP;
+            FETCH_NEAR;
+            __builtin_prefetch(next + i, 0, 2);
+        }
     for (; i < fetch; i += HT_PANEL) {
         STEP;
         __builtin_prefetch(next + i, 0, 2);
     }
+    if (near)
+#pragma GCC unroll 4
+        for (; i < end; i += HT_PANEL) {
+            STEP;
+            FETCH_NEAR;
+        }
 #pragma GCC unroll 4
     for (; i < end; i += HT_PANEL)
         STEP;
+#undef FETCH_NEAR
 #undef STEP
 #undef B_AT
     if (HT_LIKELY(q->rows == QUAD && q->last == VF_LANES)) {
