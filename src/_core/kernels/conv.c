@@ -117,11 +117,12 @@ static int cheapest(const ht_conv *c)
     double best = padded_pixels * channels * k + sampling(c) * pixels * k;
     int way = WIDE;
     const int flat = ht_conv_flat(c);
-    const int scattered = flat && ht_min64(c->in_channels, HT_BLOCK_K) * c->in_plane > TLB_FLOATS;
+    const int in_place = flat || !ht_conv_direct_copies(c);
+    const int scattered = in_place && ht_min64(c->in_channels, HT_BLOCK_K / c->taps) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double kept = ht_conv_direct_kept(c);
     const double direct = pixels * padded_channels * k * kept * (HT_QUADS && flat ? PLAIN_TILES : 1) +
-                          8 * pixels * channels + (scattered ? 6 * pixels * k * widths : 0) +
+                          8 * pixels * channels + (scattered ? 6 * pixels * (double)c->in_channels * widths : 0) +
                           (c->taps == 1 && !flat ? sampling(c) * pixels * k : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;

@@ -294,8 +294,11 @@ static void find_inside(const ht_conv *c, const lines *b, int64_t l, reach *insi
 /* The steps of lines: lines l .. l + merged - 1, which follow each other in memory and have the same steps, are computed as one. */
 typedef struct {
     ht_step *steps;
-    int64_t num_steps, a, b, merged;
+    int64_t num_steps, taps, a, b, merged; /* taps: steps of a channel */
 } route;
+
+/* Room for the steps of a route: some positions of the kernel may be skipped. */
+static int64_t most_steps(const ht_conv *c) { return ht_max64(ht_repeated(c->taps), c->taps + 15); }
 
 static route find_route(const ht_conv *c, const lines *b, const source *s, int skip, int64_t l, ht_step *steps)
 {
@@ -303,7 +306,8 @@ static route find_route(const ht_conv *c, const lines *b, const source *s, int s
     route r = {.steps = steps, .merged = 1};
     if (skip)
         find_inside(c, b, l, &inside);
-    r.num_steps = find_steps(c, s, &inside, steps, &r.a, &r.b);
+    r.taps = find_steps(c, s, &inside, steps, &r.a, &r.b);
+    r.num_steps = ht_repeat_steps(steps, r.taps);
     for (; l + r.merged < b->count && s->stride[b->across] == b->pixels * s->stride[b->along]; r.merged++) {
         if (skip)
             find_inside(c, b, l + r.merged, &other);
@@ -323,10 +327,10 @@ typedef struct {
 
 static void find_routes(const ht_conv *c, const lines *b, const source *s, int skip, routes *found)
 {
-    found->kept = c->taps > 1 && b->count <= MAX_ROUTES && b->count * c->taps <= MAX_TAPS;
+    found->kept = c->taps > 1 && b->count <= MAX_ROUTES && b->count * most_steps(c) <= MAX_TAPS;
     found->skip = skip;
     for (int64_t l = 0; found->kept && l < b->count; l += found->all[l].merged)
-        found->all[l] = find_route(c, b, s, skip, l, found->steps + l * c->taps);
+        found->all[l] = find_route(c, b, s, skip, l, found->steps + l * most_steps(c));
 }
 
 /* Weights that are prefetched while others are in use: `panels` panels of `depth` vectors. */
@@ -351,7 +355,7 @@ static void multiply_lines(const ht_conv *c, const lines *b, const source *s, co
             r = known->kept ? known->all[l] : find_route(c, b, s, skip, l, steps);
             t.steps = r.steps;
             t.num_steps = r.num_steps;
-            t.k = depth * r.num_steps;
+            t.k = depth * r.taps;
         }
         const int64_t pixels = r.merged * b->pixels, tiles = ht_ceil_div(pixels, HT_TILE_ROWS);
         int64_t at = 0;

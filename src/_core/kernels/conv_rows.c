@@ -32,7 +32,8 @@ static int block_layout(const ht_conv *c, int64_t most_rows, layout *l)
     const int64_t outputs = ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL; /* loads are whole vectors */
     l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
     /* The columns of a tile of the copied rows should stay in the L1 cache, like a block of k in a product. */
-    const int64_t depth = ht_min64(DEPTH / c->taps, HT_BLOCK_K / (c->kernel[0] * c->kernel[1]));
+    const int64_t parts = c->kernel[0] * c->kernel[1] * ht_min64(c->kernel[2], c->stride[2]);
+    const int64_t depth = ht_min64(DEPTH / c->taps, HT_BLOCK_K / parts);
     const int64_t max_channels = ht_max64(1, ht_min64(c->in_channels, depth));
     l->channels = ht_ceil_div(c->in_channels, ht_ceil_div(c->in_channels, max_channels));
     const int64_t row = l->channels * c->kernel[0] * l->split.row;
@@ -158,12 +159,13 @@ void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)
     const int64_t down = ht_ceil_div(c->out[1], l.rows), z = block / down, y = block % down * l.rows;
     const int64_t rows = ht_min64(l.rows, c->out[1] - y), first = (z * c->out[1] + y) * c->out[2];
     find_steps(c, &l, steps);
+    const int64_t num_steps = ht_repeat_steps(steps, c->taps);
     const ht_epilogue epilogue = {.bias = c->bias, .bias_row = 1, .addend_row = c->pixels,
                                   .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
     for (int64_t channel = 0; channel < c->in_channels; channel += l.channels) {
         const int64_t channels = ht_min64(l.channels, c->in_channels - channel);
         copy_rows(c, &l, channel, channels, z, y, rows);
-        ht_tile t = {.a = c->w + channel * c->taps * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .steps = steps, .num_steps = c->taps,
+        ht_tile t = {.a = c->w + channel * c->taps * HT_PANEL, .a_row = 1, .a_k = HT_PANEL, .steps = steps, .num_steps = num_steps,
                            .b_k = l.height * l.split.row, .b_panel = HT_PANEL, .c_row = c->pixels, .k = channels * c->taps,
                            .accumulate = channel > 0};
         const ht_epilogue *e = channel + channels == c->in_channels ? &epilogue : NULL;

@@ -86,6 +86,17 @@ typedef struct {
     int64_t a, b;
 } ht_step;
 
+/* Few steps are repeated until a loop over them is long enough to be worth its own instructions. ht_repeat_steps returns how
+ * many there are then, which is ht_repeated(num): `steps` has room for so many. */
+HT_INLINE int64_t ht_repeated(int64_t num) { return num > 0 && num < 16 ? ht_ceil_div(16, num) * num : num; }
+
+HT_INLINE int64_t ht_repeat_steps(ht_step *steps, int64_t num)
+{
+    for (int64_t i = num; i < ht_repeated(num); i++)
+        steps[i] = steps[i - num];
+    return ht_repeated(num);
+}
+
 typedef struct {
     const float *a;
     int64_t a_row, a_k;         /* a_k, b_k: ht_tile_fns only */
