@@ -60,8 +60,14 @@
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
-/* What direct's tiles take beside wide's of packed weights (HT_QUADS), measured on 1x1 kernels. */
+/* What the tiles of direct and rows take beside wide's of packed weights (HT_QUADS), measured. With steps, theirs also have
+ * more instructions for each k; with AVX2, other kernels than 1x1 were not measured. */
 #define PLAIN_TILES 1.06
+#if defined(__AVX512F__)
+#define STEPPED_TILES 1.15
+#else
+#define STEPPED_TILES 1
+#endif
 /* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
 #define READING 2
 /* What a pixel costs each chunk of a WIDE convolution, in multiply-adds for each k, if it comes from the cache of another thread,
@@ -121,14 +127,14 @@ static int cheapest(const ht_conv *c)
     const int scattered = in_place && ht_min64(c->in_channels, HT_BLOCK_K / c->taps) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
     const double kept = ht_conv_direct_kept(c);
-    const double direct = pixels * padded_channels * k * kept * (HT_QUADS && flat ? PLAIN_TILES : 1) +
+    const double direct = pixels * padded_channels * k * kept * (!HT_QUADS ? 1 : flat ? PLAIN_TILES : STEPPED_TILES) +
                           8 * pixels * channels + (scattered ? 6 * pixels * (double)c->in_channels * widths : 0) +
                           (c->taps == 1 && !flat ? sampling(c) * pixels * k : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;
         way = DIRECT;
     }
-    const double rows = padded_rows * channels * k + (c->stride[2] == 1 ? 6 * pixels * channels : 0);
+    const double rows = padded_rows * channels * k * (flat ? 1 : STEPPED_TILES) + (c->stride[2] == 1 ? 6 * pixels * channels : 0);
     if (rows < best && !(HT_QUADS && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
