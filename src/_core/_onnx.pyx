@@ -1,6 +1,7 @@
 """Index of an ONNX file, from the C reader in onnx/index.h: arrays without copies, names on demand."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
@@ -596,6 +597,100 @@ def attribute_groups(const uint8_t[::1] data not None, const int64_t[::1] begins
                 count += 1
             out[i] = group
     return groups
+
+
+@cython.final
+cdef class AlikeNodes:
+    """Nodes by what decides an answer about them: operator, attributes, number of outputs, and the types of the inputs.
+
+    `first_unlike` passes over the nodes that are like one for which `add` was called, and notes the types of their
+    outputs. An input without a known type makes a node unlike any other.
+
+    ``is_plain``: per operator, whether the answer follows from these alone. ``groups``: `attribute_groups`.
+    ``inputs``, ``outputs``: CSR lists of the values of each node, -1 for none. ``types``: per value, the number of its
+    type; 1: it has none, 0: not looked up yet. ``look_up``: called with a constant to set its entry in ``types``.
+    """
+
+    cdef const uint8_t[::1] is_plain
+    cdef const int32_t[::1] operators, groups, in_ends, inputs, out_ends, outputs
+    cdef const uint8_t[::1] is_constant
+    cdef int32_t[::1] types
+    cdef object look_up
+    cdef dict known         # key -> the types of the outputs; 0: not known from the inputs
+
+    def __init__(self, const uint8_t[::1] is_plain not None, const int32_t[::1] operators not None,
+                 const int32_t[::1] groups not None, inputs, outputs, const uint8_t[::1] is_constant not None,
+                 int32_t[::1] types not None, look_up):
+        self.is_plain, self.operators, self.groups = is_plain, operators, groups
+        self.in_ends, self.inputs = inputs
+        self.out_ends, self.outputs = outputs
+        self.is_constant, self.types, self.look_up = is_constant, types, look_up
+        self.known = {}
+        cdef Py_ssize_t nodes = operators.shape[0], i
+        if groups.shape[0] != nodes or self.in_ends.shape[0] != nodes + 1 or self.out_ends.shape[0] != nodes + 1:
+            raise ValueError(f"the arrays are not of {nodes} nodes")
+        if is_constant.shape[0] != types.shape[0]:
+            raise ValueError(f"types of {types.shape[0]} values, expected {is_constant.shape[0]}")
+        _check_csr(self.in_ends, self.inputs, types.shape[0])
+        _check_csr(self.out_ends, self.outputs, types.shape[0])
+        for i in range(nodes):
+            if not 0 <= operators[i] < is_plain.shape[0]:
+                raise ValueError(f"node {i} has the operator {operators[i]}, expected 0..{is_plain.shape[0] - 1}")
+
+    cdef bytes key(self, Py_ssize_t node):
+        """The key of a node; None if it is unlike any other."""
+        cdef int32_t begin = self.in_ends[node], count = self.in_ends[node + 1] - begin, first = self.out_ends[node]
+        cdef int32_t fixed[3]
+        cdef int32_t i, value, kind
+        cdef char *at
+        fixed[0], fixed[1], fixed[2] = self.operators[node], self.groups[node], self.out_ends[node + 1] - first
+        if not self.is_plain[fixed[0]] or fixed[2] == 0 or self.outputs[first] < 0:
+            return None
+        key = PyBytes_FromStringAndSize(NULL, sizeof(fixed) + count * sizeof(int32_t))
+        at = PyBytes_AsString(key)
+        memcpy(at, fixed, sizeof(fixed))
+        for i in range(count):
+            value = self.inputs[begin + i]
+            kind = 0
+            if value >= 0:
+                kind = self.types[value]
+                if kind == 0 and self.is_constant[value]:
+                    self.look_up(value)
+                    kind = self.types[value]
+                if kind <= 1:
+                    return None
+            memcpy(at + sizeof(fixed) + i * sizeof(int32_t), &kind, sizeof(int32_t))
+        return key
+
+    def first_unlike(self, Py_ssize_t node):
+        """The first node, from ``node`` on, that is not like one that was added; the number of nodes if there is
+        none."""
+        cdef const char *results
+        cdef int32_t i, begin, result
+        while 0 <= node < self.operators.shape[0]:
+            key = self.key(node)
+            answer = None if key is None else self.known.get(key)
+            if answer is None:
+                break
+            results = PyBytes_AsString(answer)
+            begin = self.out_ends[node]
+            for i in range(self.out_ends[node + 1] - begin):
+                memcpy(&result, results + i * sizeof(int32_t), sizeof(int32_t))
+                if result and self.outputs[begin + i] >= 0:
+                    self.types[self.outputs[begin + i]] = result
+            node += 1
+        return node
+
+    def add(self, Py_ssize_t node, results):
+        """``results``: the types of the outputs of this node and of all that are like it; 0 for those that do not
+        follow."""
+        if not 0 <= node < self.operators.shape[0]:
+            raise IndexError(f"node {node} is not in 0..{self.operators.shape[0] - 1}")
+        if len(results) != self.out_ends[node + 1] - self.out_ends[node]:
+            raise ValueError(f"{len(results)} results, expected {self.out_ends[node + 1] - self.out_ends[node]}")
+        key = self.key(node)
+        if key is not None:
+            self.known[key] = np.array(results, np.int32).tobytes()
 
 
 def unpack_bits(const uint8_t[::1] data not None, int bits, Py_ssize_t count):

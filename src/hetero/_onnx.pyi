@@ -1,5 +1,7 @@
 # Types only. The docstrings are in src/_core/_onnx.pyx, where help() finds them.
 
+from array import array
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -49,6 +51,23 @@ def read_attributes(data: _Bytes, begin: int, end: int, number: int) -> dict[str
 def attribute_groups(
     data: _Bytes, begins: NDArray[np.int64], ends: NDArray[np.int64], number: int
 ) -> NDArray[np.int32]: ...
+
+@final
+class AlikeNodes:
+    def __init__(
+        self,
+        is_plain: NDArray[np.uint8],
+        operators: _Ids,
+        groups: _Ids,
+        inputs: tuple[_Ids, _Ids],
+        outputs: tuple[_Ids, _Ids],
+        is_constant: NDArray[np.uint8],
+        types: array[int],
+        look_up: Callable[[int], object],
+    ) -> None: ...
+    def first_unlike(self, node: int) -> int: ...
+    def add(self, node: int, results: Sequence[int]) -> None: ...
+
 def unpack_bits(data: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]: ...
 def edges(indptr: _Ids, values: _Ids, more_indptr: _Ids, more_values: _Ids, producer: _Ids) -> tuple[_Ids, _Ids]: ...
 def gather_rows(indptr: _Ids, values: _Ids, rows: _Ids) -> tuple[_Ids, _Ids]: ...

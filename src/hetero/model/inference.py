@@ -10,7 +10,7 @@ import functools
 import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from .file import ModelFile
 from .function_library import MAX_CALL_DEPTH, FunctionLibrary
 from .isolation import InferenceFailed, infer_types, is_harmless
 from .pool_sizes import pool_sizes
+from .repeated_types import infer_repeated
 from .rows import Rows
 from .shape_functions import ShapeFunctions
 from .skeleton import hidden_length, skeleton_of
@@ -62,13 +63,9 @@ class _StatedTypes:
         decoded = self._decoded.get(message)
         if decoded is None:
             try:
-                dtype, shape = read_type(message, 0, len(message))
+                decoded = self._decoded[message] = _decoded_type(message)
             except WireError as error:
                 raise self.file.error(f"type of value {self.file.index.value_name(value)!r}: {error}") from error
-            if shape is not None:
-                # PaddlePaddle writes "?" for every unknown size. It is not a symbol, because the sizes may differ.
-                shape = tuple(None if dim == "?" else hidden_length(dim) for dim in shape)
-            decoded = self._decoded[message] = ValueType(dtype_of(dtype), shape), dtype, message
         return decoded
 
     def representatives(self, values: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -78,6 +75,15 @@ class _StatedTypes:
         info = self.file.value_info[values]
         begin, end = (np.where(info < 0, 0, places[info]) for places in self._places)
         return _equal_ranges(self.file.data, begin, end)
+
+
+def _decoded_type(message: bytes) -> tuple[ValueType, int, bytes]:
+    """The type in a TypeProto, the number of its element type, and ``message``. Raises `WireError`."""
+    dtype, shape = read_type(message, 0, len(message))
+    if shape is not None:
+        # PaddlePaddle writes "?" for every unknown size. It is not a symbol, because the sizes may differ.
+        shape = tuple(None if dim == "?" else hidden_length(dim) for dim in shape)
+    return ValueType(dtype_of(dtype), shape), dtype, message
 
 
 class ValueTypes:
@@ -379,10 +385,14 @@ class ValueTypes:
         longest = int((file.info_type_end - file.info_type_begin).max(initial=0))
         harmless = is_harmless((*file.op_types, *operators), bool(file.functions), len(file.node_op), longest)
         try:
+            if harmless and not functions:
+                repeated = infer_repeated(file, self._constants, stated)
+                if repeated is not None:
+                    return _RepeatedTypes(*repeated)
             # Inference of harmless operators does not read data.
             skeleton = skeleton_of(file, self._constants, stated, with_data=not harmless, functions=functions)
             answer = None if skeleton is None else infer_types(skeleton, harmless=harmless)
-            return None if answer is None else _InferredTypes(file, memoryview(answer))
+            return None if answer is None else _TypesInAnswer(file, memoryview(answer))
         except Exception as error:  # any error of onnx: the types stay unknown
             raise_out_of_memory(error)
             if isinstance(error, InferenceFailed):
@@ -398,8 +408,18 @@ class StatedTypes:
         self.message_of = types_.stated_message_of
 
 
-class _InferredTypes:
-    """The result of inference: a skeleton with all types that were found."""
+class _InferredTypes(Protocol):
+    """The result of inference."""
+
+    def find(self, value: int) -> tuple[ValueType, int, bytes]:
+        """See `_StatedTypes.find`."""
+
+    def numbers(self, values: NDArray[np.int32]) -> NDArray[np.intp]:
+        """A number for each value; `find` returns equal types for equal numbers."""
+
+
+class _TypesInAnswer:
+    """A skeleton with all types that were found."""
 
     def __init__(self, file: ModelFile, answer: memoryview) -> None:
         self._types = _StatedTypes(ModelFile(answer, label="inferred types"))
@@ -408,7 +428,6 @@ class _InferredTypes:
         self._same = self._same_values.data
 
     def find(self, value: int) -> tuple[ValueType, int, bytes]:
-        """See `_StatedTypes.find`."""
         other = self._same[value]
         if other < 0:
             return _NOTHING
@@ -419,12 +438,32 @@ class _InferredTypes:
             return _NOTHING
 
     def numbers(self, values: NDArray[np.int32]) -> NDArray[np.intp]:
-        """A number for each value; `find` returns equal types for equal numbers."""
         others = self._same_values[values]
         is_known = others >= 0
         index = np.zeros(len(values), np.intp)
         index[is_known] = 1 + self._types.representatives(others[is_known])[1]
         return index
+
+
+class _RepeatedTypes:
+    """Types by number; see `infer_repeated`."""
+
+    def __init__(self, number_of: NDArray[np.int32], messages: Sequence[bytes]) -> None:
+        self._number_of = number_of
+        self._types: list[tuple[ValueType, int, bytes]] = [self._decoded(message) for message in messages]
+
+    @staticmethod
+    def _decoded(message: bytes) -> tuple[ValueType, int, bytes]:
+        try:
+            return _decoded_type(message) if message else _NOTHING
+        except WireError:  # such as a rank above NumPy's
+            return _NOTHING
+
+    def find(self, value: int) -> tuple[ValueType, int, bytes]:
+        return self._types[int(self._number_of[value])]
+
+    def numbers(self, values: NDArray[np.int32]) -> NDArray[np.intp]:
+        return self._number_of[values].astype(np.intp)
 
 
 class _ResultTypes:

@@ -20,7 +20,7 @@ from .file import ModelFile
 from .types import Dim, ValueType, onnx_dtype_of
 from .wire import encode_field, encode_number, encode_tensor_type, encode_value_info, varint
 
-__all__ = ["hidden_length", "skeleton_of"]
+__all__ = ["SPARSE", "has_negative_sizes", "hidden_length", "hide", "other_infos", "skeleton_of"]
 
 _GRAPH, _OPSET, _FUNCTION = 7, 8, 25  # of ModelProto
 _INITIALIZER, _INPUT, _VALUE_INFO = 5, 11, 13  # of GraphProto
@@ -37,7 +37,7 @@ _VECTOR = 256
 _HIDDEN = "hetero hidden length "
 
 _AS_INPUT, _AS_IT_IS, _LEFT_OUT = 0, 1, 2  # of OnnxIndex.skeleton
-_EXTERNAL, _SPARSE = 3, 4  # constant_kind
+_EXTERNAL, SPARSE = 3, 4  # constant_kind
 _SHORT = "\x01"  # prefix of short names
 _NEGATIVE_SIZE = re.compile(
     rb"\x08[\x80-\xff]{9}\x01"
@@ -86,13 +86,13 @@ def skeleton_of(
     has_data[file.constant_value[kept]] = True
     is_needed = ~has_data[file.info_value] | ((file.info_section == _INPUT) & (file.ir_version < 4))
     infos = ((file.info_value >= 0) & is_needed).astype(np.uint8)
-    for info, value, type_message in _other_infos(file, supplied):
+    for info, value, type_message in other_infos(file, supplied):
         section = _VALUE_INFO if info < 0 else int(file.info_section[info])
         more.append(encode_field(section, encode_value_info(name(value), type_message)))
         if info >= 0:
             infos[info] = 0
     graph = file.index.skeleton(choice, infos, keeps_name, _VECTOR, _HIDDEN.encode())
-    if _NEGATIVE_SIZE.search(graph):
+    if has_negative_sizes(graph):
         graph = _without_negative_sizes(graph)
     header = (file.data[start:end] for start, end in zip(file.header_start, file.header_end, strict=True))
     size = len(graph) + sum(map(len, more))
@@ -103,6 +103,11 @@ def skeleton_of(
     )
     described = (encode_field(_FUNCTION, function) for function in functions)
     return b"".join([*header, *opsets, *described, varint(_GRAPH << 3 | 2), varint(size), graph, *more])
+
+
+def has_negative_sizes(encoded: bytes) -> bool:
+    """Whether an encoded message may have negative sizes."""
+    return _NEGATIVE_SIZE.search(encoded) is not None
 
 
 def _without_negative_sizes(encoded: bytes) -> bytes:
@@ -137,7 +142,7 @@ def _kept(file: ModelFile) -> NDArray[np.bool_]:
     rank = np.diff(file.constant_dims_indptr)
     is_float = np.isin(file.constant_dtype, _FLOATS)
     small = np.where(is_float, (size <= _FLOAT_BYTES) & (rank <= 1), size <= _CONSTANT_BYTES)
-    return np.asarray(small & (file.constant_kind != _SPARSE))
+    return np.asarray(small & (file.constant_kind != SPARSE))
 
 
 def _small_data(constants: Constants, number: int) -> bytes | None:
@@ -149,7 +154,7 @@ def _small_data(constants: Constants, number: int) -> bytes | None:
         return None  # inference can do with the type alone
 
 
-def _other_infos(file: ModelFile, supplied: Mapping[int, ValueType]) -> Iterator[tuple[int, int, bytes]]:
+def other_infos(file: ModelFile, supplied: Mapping[int, ValueType]) -> Iterator[tuple[int, int, bytes]]:
     """Types that differ from those in the file: number of the info in the file (or -1), value, TypeProto."""
     lengths = vector_lengths(file.data, file.info_type_begin, file.info_type_end)
     stated = {value: known for value, known in supplied.items() if known.dtype is not None}
@@ -160,7 +165,7 @@ def _other_infos(file: ModelFile, supplied: Mapping[int, ValueType]) -> Iterator
             yield info, value, _hiding(stated[value])
         else:
             dtype, shape = read_type(file.data, int(file.info_type_begin[info]), int(file.info_type_end[info]))
-            yield info, value, encode_tensor_type(dtype, _hide(shape))
+            yield info, value, encode_tensor_type(dtype, hide(shape))
     for value in stated.keys() - file.info_value[about_stated].tolist():
         yield -1, value, _hiding(stated[value])
 
@@ -168,10 +173,11 @@ def _other_infos(file: ModelFile, supplied: Mapping[int, ValueType]) -> Iterator
 def _hiding(stated: ValueType) -> bytes:
     """A TypeProto with a long length hidden."""
     assert stated.dtype is not None
-    return encode_tensor_type(onnx_dtype_of(stated.dtype), _hide(stated.shape))
+    return encode_tensor_type(onnx_dtype_of(stated.dtype), hide(stated.shape))
 
 
-def _hide(shape: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+def hide(shape: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """The shape with a long length hidden; see `hidden_length`."""
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] <= _VECTOR:
         return shape
     return (f"{_HIDDEN}{shape[0]}",)

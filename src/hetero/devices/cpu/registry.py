@@ -7,6 +7,7 @@ anything is compiled. What depends on shapes or data is checked by the lowering,
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import functools
 import importlib
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._onnx import AlikeNodes
 from ...errors import HeteroError, InferenceError, ModelError
 from ...model.types import dtype_of
 from ...model.views import NodeView
@@ -84,9 +86,6 @@ Host = Callable[["Node"], Callable[..., Sequence[Any]]]
 """Checks the attributes of a node and returns the function that runs it: inputs (None if absent) -> outputs. Raises
 `InferenceError` for a node that is not supported, and `ContradictionError` for one that no device supports."""
 Labels = Callable[[Mapping[str, Any]], NDArray[Any] | None]
-_Results = tuple[str | Literal[False] | None, ...]
-"""The types of the first outputs; if there are several, the last one also holds for all further outputs. False: no rule
-determines it."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -418,16 +417,17 @@ def examine(
     types = types or Types(model)
     plans: list[NodePlan] = []
     reasons: dict[int, str] = {}
-    all_inputs, all_outputs = model.node_inputs, model.node_outputs
-    in_ends, in_values = all_inputs.indptr.tolist(), all_inputs.values.tolist()
-    out_ends, out_values = all_outputs.indptr.tolist(), all_outputs.values.tolist()
-    alike = None if with_plans else _AlikeNodes(model, operators, types)
-    for index, op in enumerate(model.op_type_of.tolist()):
+    # Indexing memoryviews returns plain ints, which is faster than NumPy scalars.
+    in_ends, in_values = model.node_inputs.indptr.data, model.node_inputs.values.data
+    out_ends, out_values = model.node_outputs.indptr.data, model.node_outputs.values.data
+    op_of = model.op_type_of.data
+    alike = None if with_plans else _alike_nodes(model, operators, types)
+    index = -1
+    while (index := index + 1 if alike is None else alike.first_unlike(index + 1)) < model.num_nodes:
+        op = op_of[index]
         entry = operators[op]
-        inputs = in_values[in_ends[index] : in_ends[index + 1]]
-        outputs = out_values[out_ends[index] : out_ends[index + 1]]
-        if alike is not None and alike.repeats(index, op, inputs, outputs):
-            continue
+        inputs = in_values[in_ends[index] : in_ends[index + 1]].tolist()
+        outputs = out_values[out_ends[index] : out_ends[index + 1]].tolist()
         view = ExaminedNode(model, index, types)
         attributes = view.stored_attributes
         reason: str | None
@@ -456,7 +456,7 @@ def examine(
         results = types.note(entry, attributes, inputs, outputs)
         if alike is not None:
             if entry is operators[op]:
-                alike.add(index, op, inputs, outputs, results)
+                alike.add(index, results)
             continue
         if nested is not None:
             assert not isinstance(nested, str)
@@ -468,65 +468,26 @@ def examine(
     return plans, reasons
 
 
-class _AlikeNodes:
-    """Supported nodes, so that `examine` checks one of those that are alike: the same operator, equal attributes, as
-    many outputs, and inputs of equal element types.
+def _alike_nodes(model: Model, operators: Sequence[Operator | str], types: Types) -> AlikeNodes:
+    """Lets `examine` check one of the supported nodes that are alike.
 
-    Exact, because the answer for an operator without `Operator.check` and `Operator.nested` follows from these alone.
-    A node of another domain, which a custom operator may replace, and a node with an input whose type is not known yet
-    are like no other.
-    """
-
-    def __init__(self, model: Model, operators: Sequence[Operator | str], types: Types) -> None:
-        self._types = types
-        self._type_of = types.known.get
-        self._group_of = model.nodes.attribute_groups.tolist()
-        self._is_constant = model.is_constant.tolist()
-        self._is_plain = [
-            isinstance(entry, Operator) and entry.check is None and entry.nested is None and "::" not in name
-            for name, entry in zip(model.op_types, operators, strict=True)
-        ]
-        self._results: dict[tuple[object, ...], _Results] = {}  # what `Types.note` returned
-
-    def repeats(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> bool:
-        """Whether the node is like a supported one. If so, does what `Types.note` would."""
-        # Most nodes: all inputs exist and their types are known. Other keys have a None here, which no stored key has.
-        results = self._results.get((op, self._group_of[index], len(outputs), *map(self._type_of, inputs)))
-        if results is None:
-            key = self._key(index, op, inputs, outputs)
-            if key is None or key not in self._results:
-                return False
-            results = self._results[key]
-        elif not outputs or outputs[0] < 0:
-            return False
-        if len(outputs) > 1:
-            self._types.record(outputs, results)
-        elif results[0] is not False:  # most nodes, without a call
-            self._types.known[outputs[0]] = results[0]
-        return True
-
-    def add(self, index: int, op: int, inputs: list[int], outputs: list[int], results: _Results) -> None:
-        """The node is supported, and `Types.note` returned ``results``."""
-        key = self._key(index, op, inputs, outputs)
-        if key is not None:
-            self._results[key] = results
-
-    def _key(self, index: int, op: int, inputs: list[int], outputs: list[int]) -> tuple[object, ...] | None:
-        if not self._is_plain[op] or not outputs or outputs[0] < 0:
-            return None
-        known = self._types.known
-        names: list[object] = [op, self._group_of[index], len(outputs)]
-        for value in inputs:
-            if value < 0:
-                names.append(False)  # absent
-                continue
-            name = known.get(value)
-            if name is None and self._is_constant[value]:
-                name = self._types.of(value)
-            if name is None:
-                return None
-            names.append(name)
-        return tuple(names)
+    Exact, because the answer for an operator without `Operator.check` and `Operator.nested` follows from its
+    attributes, the number of its outputs, and the types of its inputs. A custom operator may replace a node of another
+    domain, so such nodes are like no other."""
+    is_plain = [
+        isinstance(entry, Operator) and entry.check is None and entry.nested is None and "::" not in name
+        for name, entry in zip(model.op_types, operators, strict=True)
+    ]
+    return AlikeNodes(
+        np.array(is_plain, np.uint8),
+        model.op_type_of,
+        model.nodes.attribute_groups,
+        (model.node_inputs.indptr, model.node_inputs.values),
+        (model.node_outputs.indptr, model.node_outputs.values),
+        model.is_constant.view(np.uint8),
+        types.numbers,
+        types.of,
+    )
 
 
 def _hosted(
@@ -670,38 +631,58 @@ def _attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, A
 
 class Types:
     """Element types by value id. Most follow from the inputs by the operator's rule (`Operator.result`). The rest come
-    from the model, which may have to run shape inference; without ``infer``, those that it does not state are None."""
+    from the model, which may have to run shape inference; without ``infer``, those that it does not state are None.
+
+    ``numbers``: per value, the index of its type in ``_names``; 0 if `of` has to look it up."""
 
     def __init__(self, model: Model, infer: bool = True) -> None:
         self._model = model
         self._infer = infer
-        self.known: dict[int, str | None] = {}  # cache of `of`
+        self.numbers = array.array("i", bytes(4 * model.num_values))
+        self._names: list[str | None] = [None, None]  # 1: unknown
+        self._number_of: dict[str | None, int] = {None: 1}
 
     def of(self, value: int) -> str | None:
-        if value not in self.known:
+        number = self.numbers[value]
+        if not number:
             model = self._model
             is_constant = model.is_constant[value]
             dtype = model.constant_dtype(value) if is_constant else model.type_of(value, infer=self._infer).dtype
-            self.known[value] = None if dtype is None else name_of(dtype)
-        return self.known[value]
+            number = self.numbers[value] = self._number(None if dtype is None else name_of(dtype))
+        return self._names[number]
 
     def is_tensor(self, value: int) -> bool:
         return self._model.is_tensor(value, infer=self._infer)
 
     def state(self, value: int, name: str) -> None:
-        self.known[value] = name
+        self.numbers[value] = self._number(name)
 
     def note(
         self, entry: Operator, attributes: Mapping[str, Any], inputs: Sequence[int], outputs: Sequence[int]
-    ) -> _Results:
-        """Record and return the types of the outputs that the operator's rules determine."""
+    ) -> list[int]:
+        """Record and return the numbers of the types of the outputs, 0 where the operator's rules do not determine
+        them. If it has several rules, the last one also holds for all further outputs."""
         if entry.labels is not None and entry.labels(attributes) is not None:
             first: str | Literal[False] | None = STRING[0]
         else:
             first = self._ruled(entry.result, attributes, inputs)
         results = (first, *[self._ruled(rule, attributes, inputs) for rule in entry.further])
-        self.record(outputs, results)
-        return results
+        last = len(results) - 1
+        found = [0] * len(outputs)
+        for position, value in enumerate(outputs):
+            result = results[min(position, last)] if last or not position else False
+            if result is not False:
+                found[position] = self._number(result)
+                if value >= 0:
+                    self.numbers[value] = found[position]
+        return found
+
+    def _number(self, name: str | None) -> int:
+        number = self._number_of.get(name)
+        if number is None:
+            number = self._number_of[name] = len(self._names)
+            self._names.append(name)
+        return number
 
     def _ruled(self, rule: Result, attributes: Mapping[str, Any], inputs: Sequence[int]) -> str | Literal[False] | None:
         if callable(rule):
@@ -714,18 +695,6 @@ class Types:
             if source is not None and source < len(inputs) and inputs[source] >= 0:
                 return self.of(inputs[source])
         return False
-
-    def record(self, outputs: Sequence[int], results: _Results) -> None:
-        """``results``: what `note` returned for a node like the one with these outputs."""
-        if len(outputs) == 1:  # most nodes
-            if results[0] is not False and outputs[0] >= 0:
-                self.known[outputs[0]] = results[0]
-            return
-        last = len(results) - 1
-        for position, value in enumerate(outputs):
-            result = results[min(position, last)] if last or not position else False
-            if value >= 0 and result is not False:
-                self.known[value] = result
 
 
 class ExaminedNode(NodeView):
