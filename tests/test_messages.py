@@ -135,9 +135,14 @@ def test_pins_of_another_kind(core: hetero.Core, diamond: hetero.Model, pins: An
 
 
 def test_pins_without_a_list(core: hetero.Core, diamond: hetero.Model) -> None:
-    message = "pins require a device list, and 'CPU' is a single device: use a list"
-    with pytest.raises(hetero.PropertyError, match=message):
-        core.compile_model(diamond, "CPU", pins={"one": "CPU"})
+    for device, message in {
+        "CPU": "'CPU' is a single device: use a list, such as 'HETERO:CPU,TEMPLATE'",
+        "MULTI:FPGA,CPU": "'MULTI:FPGA,CPU' chooses devices itself: use a list, such as 'HETERO:FPGA,CPU'",
+        "AUTO": "'AUTO' chooses devices itself: use a list, such as 'HETERO:FPGA,CPU'",
+    }.items():
+        for use in (core.compile_model, core.plan):
+            with pytest.raises(hetero.PropertyError, match=f"pins require a device list, and {message}"):
+                use(diamond, device, pins={"one": "CPU"})
     with pytest.raises(hetero.PropertyError, match="a plan already contains its pins"):
         core.compile_model(diamond, core.plan(diamond, "HETERO:CPU"), pins={"one": "CPU"})
 

@@ -98,16 +98,23 @@ def test_numbers_of_another_kind(arguments: list[str], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("options", "message"),
     [
-        ("NOTHING=1", "CPU has no property 'NOTHING'; `hetero properties CPU` lists all"),
+        ("--property NOTHING=1", "CPU has no property 'NOTHING'; `hetero properties CPU` lists all"),
         (
-            "CPU:NUM_STREAMS=2",
-            "CPU has no property 'DEVICE_PROPERTIES': only lists such as HETERO:FPGA,CPU have it; set the properties "
-            "of a single device directly; `hetero properties CPU` lists all",
+            "--property CPU:NUM_STREAMS=2",
+            "--property DEVICE:KEY=VALUE is for lists such as HETERO:FPGA,CPU; for CPU, write --property KEY=VALUE",
         ),
+        (
+            "-d HETERO:FPGA,CPU --property GPU:NUM_STREAMS=2",
+            "--property GPU:KEY=VALUE: GPU is not in the list FPGA, CPU",
+        ),
+        ("--together op:Add", "--together is for lists such as HETERO:FPGA,CPU, and CPU is a single device"),
+        ("--min-subgraph CPU=2", "--min-subgraph is for lists such as HETERO:FPGA,CPU, and CPU is a single device"),
     ],
 )
-def test_unknown_properties(entry: str, message: str, hetero: Invoke, diamond_path: Path) -> None:
-    failed = hetero("run", diamond_path, "--property", entry, code=1)
-    assert failed.stderr == f"Error: {message}\n"
+def test_unknown_properties(options: str, message: str, hetero: Invoke, diamond_path: Path) -> None:
+    given = options if "-d" in options else f"-d CPU {options}"
+    for command in ("run", "plan"):
+        failed = hetero(command, diamond_path, *given.split(), code=1)
+        assert failed.stderr == f"Error: {message}\n"

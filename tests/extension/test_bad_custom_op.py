@@ -201,6 +201,20 @@ def refusals(op: hetero.CustomOp | None, text: str = TEXT) -> dict[str, str]:
     return found
 
 
+def test_reasons_that_a_custom_operator_would_not_cure() -> None:
+    """Only nodes without a kernel get the hint that no custom operator was added."""
+    text = """
+        <ir_version: 8, opset_import: ["": 18, "com.microsoft": 1, "com.acme": 1]>
+        g (float[2, 3] x) => (float[2, 3] z) { y = com.microsoft.Gelu <odd = 1> (x) z = com.acme.Odd (y) }
+    """
+    core = hetero.Core()
+    reasons = core.query_model(core.read_model(onnx.parser.parse_model(text)), "CPU").reasons
+    assert [reasons[node]["CPU"] for node in ("y", "z")] == [
+        "com.microsoft::Gelu with attribute odd",
+        "no kernel for com.acme::Odd; no custom operator com.acme::Odd was added (Core.add_extension)",
+    ]
+
+
 def fails(*inputs: Any, **attributes: Any) -> Any:
     raise ArithmeticError("no shape today")
 

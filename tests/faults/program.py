@@ -213,7 +213,7 @@ def main() -> None:
     while line := sys.stdin.readline():
         child = os.fork()
         if child == 0:
-            signal.alarm(7200)  # if it hangs
+            signal.alarm(600)  # if it hangs: the time after which pytest ends (faulthandler_timeout)
             print(json.dumps(run(*json.loads(line))), flush=True)
             return
         print(os.waitpid(child, 0)[1], flush=True)

@@ -134,6 +134,14 @@ _COUNTERPARTS = {
 }
 _ALL_PROPERTIES = re.compile(r"^(\w+) (has no property .*); SUPPORTED_PROPERTIES lists all properties$", re.DOTALL)
 _ALL_OF_LIST = re.compile(r"^(\w+ over .* has no property .*); SUPPORTED_PROPERTIES lists all properties$", re.DOTALL)
+_OF_LISTS = re.compile(r"^(\w+) has no property '(DEVICE_PROPERTIES|STAY_TOGETHER|MIN_SUBGRAPH)'.*", re.DOTALL)
+_FOR_LISTS = {
+    "DEVICE_PROPERTIES": "--property DEVICE:KEY=VALUE is for lists such as HETERO:FPGA,CPU; for {}, write --property "
+    "KEY=VALUE",
+    "STAY_TOGETHER": "--together is for lists such as HETERO:FPGA,CPU, and {} is a single device",
+    "MIN_SUBGRAPH": "--min-subgraph is for lists such as HETERO:FPGA,CPU, and {} is a single device",
+}
+_NOT_LISTED = re.compile(r"^DEVICE_PROPERTIES names '(.*)', which is not in")
 _CHECK_NOTE = re.compile(r"in check_config, by (.*)")
 _PLAN_TO_LOAD = re.compile(r"to use a plan, pass hetero.Plan.load\((.*)\) as the device")
 
@@ -142,6 +150,8 @@ def _for_people(message: str) -> str:
     """Replaces the Python names in a library error by their command-line counterparts."""
     for name, counterpart in _COUNTERPARTS.items():
         message = message.replace(name, counterpart)
+    message = _OF_LISTS.sub(lambda match: _FOR_LISTS[match[2]].format(match[1]), message)
+    message = _NOT_LISTED.sub(r"--property \1:KEY=VALUE: \1 is not in", message)
     message = _ALL_PROPERTIES.sub(r"\1 \2; `hetero properties \1` lists all", message)
     message = _ALL_OF_LIST.sub(r"\1; `hetero properties DEVICE` lists those of each device", message)
     return _PLAN_TO_LOAD.sub(lambda match: f"a plan is given as --plan {match[1]}, without -d", message)

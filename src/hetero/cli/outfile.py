@@ -18,13 +18,13 @@ from .text import clean
 __all__ = ["check_folder", "check_output", "make_folder", "replacing_folder", "writing"]
 
 
-def check_output(path: str, force: bool, endings: tuple[str, ...] = (), reason: str = "") -> None:
+def check_output(path: str, force: bool, endings: tuple[str, ...] = (), reason: str = "", option: str = "-o") -> None:
     """Raises `Failure` if the file cannot be created. Call it before long work. An existing file is replaced only with
     ``force``, or if the user confirms it on a terminal. ``endings``, ``reason``: a name with another ending is an error
-    for this reason."""
+    for this reason. ``option``: that gives the path."""
     ending = os.path.splitext(path)[1]
     if endings and ending and ending.lower() not in endings:
-        raise click.UsageError(f"-o {path}: {reason}, so its name must end in {' or '.join(endings)}")
+        raise click.UsageError(f"{option} {path}: {reason}, so its name must end in {' or '.join(endings)}")
     try:
         status = os.stat(path)
     except FileNotFoundError:

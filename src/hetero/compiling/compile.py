@@ -68,11 +68,6 @@ def compile_model(
 def _compile_whole(model: Model, request: Request, context: RemoteContext | None) -> CompiledModel:
     """Compile on the only device of the request."""
     (device,) = request.devices
-    if request.pins:
-        raise PropertyError(
-            f"pins require a device list, and '{device.name}' is a single device: use a list, such as "
-            f"'HETERO:{device.name},TEMPLATE'"
-        )
     if isinstance(device.plugin, DeviceListPlugin) and not device.plugin.plans:
         return compile_on(device, model, context)
     if request.rules.limits:

@@ -10,6 +10,7 @@ from ..assign.memory.limits import limits_of, parse_limits
 from ..assign.pins import needs_control_flow
 from ..assign.request import AssignmentRules, Request
 from ..base.device_string import CONTROL_FLOW, DeviceString
+from ..errors import PropertyError
 from ..plugin.caller import configure
 from ..plugin.contract import Plugin
 from .device_list import DeviceListPlugin
@@ -41,12 +42,17 @@ def resolve_request(
     if isinstance(plugin, CuttingPlugin):
         return plugin.request(config, pins or {})
     name = str(device)
+    if pins:
+        listed, what = f"{name},TEMPLATE", "is a single device"
+        if isinstance(plugin, DeviceListPlugin):
+            listed, what = config.get("MULTI_DEVICE_PRIORITIES") or "FPGA,CPU", "chooses devices itself"
+        raise PropertyError(f"pins require a device list, and '{name}' {what}: use a list, such as 'HETERO:{listed}'")
     own = {key: value for key, value in config.items() if key != _MAX_MEMORY}
     whole = configure(plugin, own, name)
     given = parse_limits(config.get(_MAX_MEMORY, {}))
     limits = limits_of([name], given, {name: plugin.memory_bytes(name)}, [name], plugin.available_bytes)
     settings = plugin.full_config({key: value for key, value in own.items() if plugin.declares(key)})
-    return Request(whole, settings, (whole,), AssignmentRules(limits=limits), pins or {})
+    return Request(whole, settings, (whole,), AssignmentRules(limits=limits), {})
 
 
 def with_control_flow(request: Request, model: Model) -> Request:

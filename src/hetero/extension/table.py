@@ -49,6 +49,10 @@ class CustomOps:
             versions = sorted((*known, extension), key=lambda op: -op.since_version)
             self._ops = {**self._ops, key: tuple(versions)}
 
+    def has(self, domain: str, op_type: str) -> bool:
+        """Whether an operator of this name was added, of any version."""
+        return (domain, op_type) in self._ops
+
     def first_in(self, model: Model) -> CustomOp | None:
         """One of the operators that the nodes of a model need, nested graphs excluded; None if they need none."""
         for name in model.op_types:

@@ -36,6 +36,13 @@ def test_arrays_go_in_and_out(hetero: Invoke, hetero_json: Json, diamond_path: P
     assert "Wrote out.npz" in hetero("run", diamond_path, "--save", "out.npz", "-f").stdout
 
 
+@pytest.mark.parametrize("name", ["out.txt", "out.npy", "out.csv"])
+def test_arrays_of_another_kind_of_file(name: str, hetero: Invoke, diamond_path: Path) -> None:
+    failed = hetero("run", diamond_path, "--save", name, code=2)
+    assert f"--save {name}: outputs are saved as an .npz file" in failed.stderr
+    assert not Path(name).exists()
+
+
 def test_counters(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     counters = hetero_json("run", diamond_path, "-d", "HETERO:FPGA,CPU", "-pc")["counters"]
     assert {part["device"] for part in counters["subgraphs"]} == {"FPGA", "CPU"}

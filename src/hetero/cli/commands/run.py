@@ -41,8 +41,10 @@ def command(
     from ..session import Session
     from ..text import print_json
 
-    for path in filter(None, (save, trace)):
-        check_output(path, force)
+    if save is not None:
+        check_output(save, force, (".npz",), "outputs are saved as an .npz file of NumPy", "--save")
+    if trace is not None:
+        check_output(trace, force)
     session = Session(model, planning)
     session.state_sizes(InputChoice(**choice))
     config = planning.config()

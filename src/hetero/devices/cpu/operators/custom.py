@@ -13,7 +13,7 @@ from ....extension.table import CustomOps
 from ....model.types import ValueType
 from ..control_flow.bodies import Bodies
 from ..control_flow.nested import dtype_of_name
-from ..registry import ANY, Node, Operator, Types, name_of
+from ..registry import ALIASES, ANY, HOSTED, Node, Operator, Types, forms_of, name_of
 from ..values import Context, NeedsHost, Value
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ class Expansions:
             return self._bodies(model, index, types)
         op = self._ops.find(domain, op_type, model.opsets.get(domain))
         if isinstance(op, str):
-            return op
+            # If there is a kernel, something else is wrong with the node than the lack of a custom operator.
+            full = f"{domain}::{op_type}"
+            has_kernel = bool(forms_of(full)) or full in HOSTED or full in ALIASES
+            return None if has_kernel and not self._ops.has(domain, op_type) else op
         names = [types.of(value) if value >= 0 else None for value in model.node_inputs[index].tolist()]
         for position, name in enumerate(names):
             if name is not None and name not in ANY:

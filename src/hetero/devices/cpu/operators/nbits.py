@@ -320,8 +320,7 @@ def _reading(
 
     def lower(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
         x, factors, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
-        if node.op_type == "Gemm" and x.rank != 2:
-            raise InferenceError(f"cannot multiply {list(x.shape)} by {[k, n]}")
+        _check_rank(node, x, k, n)
         found = None
         if not layout:
             found = operands()
@@ -336,6 +335,11 @@ def _reading(
     operator = Operator(lower, (F32, F32, F32), {}, 1, 10_000, None, 0)
     inputs = [plan.inputs[0], scale, *plan.inputs[2:]]
     return NodePlan(model, plan.index, operator, plan.node, inputs, plan.outputs)
+
+
+def _check_rank(node: Node, x: Value, k: int, n: int) -> None:
+    if node.op_type == "Gemm" and x.rank != 2:
+        raise InferenceError(f"cannot multiply {list(x.shape)} by {[k, n]}")
 
 
 def _plus(context: Context, product: Value, c: Value | None) -> Value:
@@ -353,8 +357,7 @@ def _dequantizing(model: Model, plan: NodePlan, maker: NodePlan, k: int, n: int,
 
     def lower(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
         x, stored, c = _required(inputs[0]), _required(inputs[1]), _optional(inputs, 2)
-        if node.op_type == "Gemm" and x.rank != 2:
-            raise InferenceError(f"cannot multiply {list(x.shape)} by {[k, n]}")
+        _check_rank(node, x, k, n)
         constants = [None if value < 0 else context.constant(model.constant(value)) for value in others]
         digest = _digest(*(None if value is None else value.data for value in constants))
 
