@@ -427,6 +427,19 @@ def test_ranges_keep_their_ends_in_narrow_windows(core: hetero.Core, opened: Ope
         assert not [text for text in page.evaluate("drawn") if text.endswith("…")]
 
 
+def test_ranges_of_five_digits_keep_their_ends(core: hetero.Core, opened: Open) -> None:
+    names = [f"node_{i}" for i in range(40_000)]
+    page = opened(core.plan(core.read_model(chain(names, every=100_000)), "HETERO:CPU,TEMPLATE"), width=390)
+    page.evaluate("globalThis.drawn = [], globalThis.draw = CanvasRenderingContext2D.prototype.fillText, 0")
+    page.evaluate(
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...place)"
+        " { globalThis.drawn.push(text); return globalThis.draw.call(this, text, ...place); }, 0"
+    )
+    page.click("#by-name")
+    page.until("drawn.includes('39500…999')")
+    assert not [text for text in page.evaluate("drawn") if text.endswith("…")]
+
+
 def test_links(core: hetero.Core, transformer: hetero.Model, opened: Open) -> None:
     page = opened(core.plan(transformer, DEVICES))
     assert page.evaluate("location.hash") in ("", "#")

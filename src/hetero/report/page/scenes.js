@@ -86,6 +86,9 @@ class NodeScene {
     this.shared = shared;
     this.longest = this.inside.reduce((most, box) => Math.max(most, box.time), 1);
     this.weight = () => 1.2;
+    // Where a graph is small on the screen, ranges of numbers with five digits need wider boxes: "10000…499".
+    const longest = this.inside.reduce((most, _, i) => Math.max(most, this.brief(this.firstInside + i)[1]?.length ?? 0), 0);
+    if (longest > 8) this.boxWidth = Math.min(230, 21 * longest + 20);
   }
 
   boxOf(group, path) {
