@@ -118,3 +118,9 @@ def test_unknown_properties(options: str, message: str, hetero: Invoke, diamond_
     for command in ("run", "plan"):
         failed = hetero(command, diamond_path, *given.split(), code=1)
         assert failed.stderr == f"Error: {message}\n"
+
+
+@pytest.mark.parametrize("model", [["-"], ["-m", "-"]])
+def test_a_model_from_standard_input(model: list[str], hetero: Invoke) -> None:
+    for command in ("inspect", "run", "plan"):
+        assert "a model is read from a file, not from standard input" in hetero(command, *model, code=2).stderr

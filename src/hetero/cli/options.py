@@ -78,7 +78,12 @@ def model_argument(what: str = "MODEL") -> _Decorator[Any]:
             if (model_path is None) == (model_option is None):
                 problem = "given twice" if model_path is not None else "missing: give it as the argument, or with -m"
                 raise click.UsageError(f"the model is {problem}")
-            return function(model=model_path or model_option, **others)
+            model = model_path or model_option
+            if model == "-":
+                raise click.UsageError(
+                    "a model is read from a file, not from standard input: save it, and give its path"
+                )
+            return function(model=model, **others)
 
         decorated = click.option(
             "-m", "--model", "model_option", metavar="PATH", type=click.Path(), help=f"Path of the {what.lower()}."
