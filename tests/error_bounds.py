@@ -349,17 +349,18 @@ def resample(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Arra
 
 def fourier(rng: np.random.Generator, variant: str) -> Iterator[tuple[str, Array, Array, Array]]:
     for length in (1, 7, 64, 61, 67, 360, 499):
+        steps = np.arange(length)
+        turns = (np.outer(steps, steps) % length).astype(np.longdouble) / length
         for inverse in (False, True):
+            tables = dft_tables(length, inverse)
+            angles = (2 if inverse else -2) * np.longdouble("3.14159265358979323846264338327950288") * turns
+            waves = np.cos(angles) + np.clongdouble(1j) * np.sin(angles)
             for name, x in inputs(rng, (2, length, 1, 2)):
-                tables = dft_tables(length, inverse)
                 ints = [2, length, 1, 2, length, length, int(inverse), 0]
                 spec = [(x.shape, x.dtype)]
                 found = _kernels.call("dft", [x, *tables], spec, ints, [], 256 * len(tables[0]), variant)[0]
-                steps = np.arange(length)
-                turns = (np.outer(steps, steps) % length).astype(np.longdouble) / length
-                angles = (2 if inverse else -2) * np.longdouble("3.14159265358979323846264338327950288") * turns
                 numbers = x[:, :, 0, 0] + np.clongdouble(1j) * x[:, :, 0, 1].astype(np.longdouble)
-                result = numbers @ (np.cos(angles) + np.clongdouble(1j) * np.sin(angles)) / (length if inverse else 1)
+                result = numbers @ waves / (length if inverse else 1)
                 wanted = np.stack([result.real, result.imag], -1)[:, :, None]
                 size = np.abs(numbers).sum(axis=1)[:, None, None, None] / (length if inverse else 1)
                 yield (
