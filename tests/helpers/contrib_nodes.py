@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hetero import Core
+from hetero import Core, Model
 from onnxruntime_models import run_directly
 
 __all__ = ["CONTRIB", "Array", "check", "floats", "given", "model_of", "refusal", "run"]
@@ -56,11 +56,14 @@ def given(model: onnx.ModelProto, inputs: dict[str, Array]) -> dict[str, Array]:
 
 def run(model: onnx.ModelProto, inputs: dict[str, Array], device: str = "CPU") -> list[Array]:
     core = Core()
-    read = core.read_model(model)
-    support = core.query_model(read, device)
-    assert len(support) == len(model.graph.node), support.reasons
+    return _run(core, core.read_model(model), given(model, inputs), device)
+
+
+def _run(core: Core, model: Model, inputs: dict[str, Array], device: str) -> list[Array]:
+    support = core.query_model(model, device)
+    assert len(support) == model.num_nodes, support.reasons
     config = {"INFERENCE_NUM_THREADS": 1} if device == "CPU" else {}
-    return list(core.compile_model(read, device, config)(given(model, inputs)).values())
+    return list(core.compile_model(model, device, config)(inputs).values())
 
 
 def refusal(model: onnx.ModelProto, device: str = "CPU") -> str:
@@ -71,13 +74,13 @@ def refusal(model: onnx.ModelProto, device: str = "CPU") -> str:
 
 def check(op: str, inputs: dict[str, Array], rtol: float = 1e-4, atol: float = 1e-5, **options: Any) -> None:
     """Compares one node on CPU with onnxruntime and with TEMPLATE, with the sizes stated and not."""
-    for symbolic in (False, True):
-        model = model_of(op, inputs, symbolic=symbolic, **options)
-        wanted = run_directly(model, given(model, inputs))
-        compare(run(model, inputs), wanted, rtol, atol)
-        if not symbolic:
-            # The definition rounds in other places, so that integers may differ by one level.
-            compare(run(model, inputs, "TEMPLATE"), wanted, rtol, max(atol, 1.0) if is_quantized(wanted) else atol)
+    core, model = Core(), model_of(op, inputs, **options)
+    read, arrays = core.read_model(model), given(model, inputs)
+    wanted = run_directly(model, arrays)
+    compare(_run(core, read, arrays, "CPU"), wanted, rtol, atol)
+    # The definition rounds in other places, so that integers may differ by one level.
+    compare(_run(core, read, arrays, "TEMPLATE"), wanted, rtol, max(atol, 1.0) if is_quantized(wanted) else atol)
+    compare(run(model_of(op, inputs, symbolic=True, **options), inputs), wanted, rtol, atol)
 
 
 def is_quantized(arrays: list[Array]) -> bool:

@@ -2,13 +2,14 @@
 
 `hetero.model.isolation` starts a Python process for each model whose inference is not bounded, which takes 20 to 70 ms
 and happens thousands of times in the tests. With `install`, a process of the same program that has already loaded
-onnx's library forks for each model, which takes 2 ms, under the same limits. New processes as in `isolation` remain in
-tests/model/test_isolation.py, and in all programs that tests start.
+onnx's library forks for each model, which takes 2 to 5 ms, under the same limits, and answers for small models are
+kept. New processes as in `isolation` remain in tests/model/test_isolation.py, and in all programs that tests start.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import struct
 import subprocess
@@ -27,6 +28,8 @@ __all__ = ["install", "new_processes"]
 _CHILD = isolation._CHILD
 _START = [sys.executable, "-I", "-S", "-c"]  # as isolation does
 _run = subprocess.run
+_SMALL = 8 << 10  # B, of a model and its answer
+_MOST_ANSWERS = 10_000
 
 # Reads the sizes of the arguments and of the model, the arguments and the model; writes the exit status and the output.
 # The library can be loaded only once, so a fork gets what is loaded, with the schemas that the first inference makes.
@@ -108,6 +111,7 @@ def install() -> None:
         return
     server = _Server(library)
     atexit.register(server.close)
+    answers: dict[tuple[str, ...], bytes] = {}  # of small models, which several tests read
 
     def run(command: Any, *rest: Any, **options: Any) -> Any:
         """`subprocess.run`. The server runs the program of `isolation`, except in a fork of the tests, which must not
@@ -120,8 +124,16 @@ def install() -> None:
             or isolation._is_limited()
         ):
             return _run(command, *rest, **options)
-        code, output = server.answer(command[-3:], options["input"])
-        return _run(command, *rest, **options) if code else subprocess.CompletedProcess(command, code, output)
+        model = options["input"]
+        key = (*command[-3:], hashlib.sha256(model).hexdigest())
+        if key in answers:
+            return subprocess.CompletedProcess(command, 0, answers[key])
+        code, output = server.answer(command[-3:], model)
+        if code:
+            return _run(command, *rest, **options)
+        if len(model) + len(output) <= _SMALL and len(answers) < _MOST_ANSWERS:
+            answers[key] = output
+        return subprocess.CompletedProcess(command, code, output)
 
     subprocess.run = run  # type: ignore[assignment]
 
