@@ -66,7 +66,7 @@ def test_kill_while_exporting(tmp_path: pathlib.Path) -> None:
     moments = random.Random(0)
     seen, torn = set(), 0
     for attempt in range(200):
-        if attempt >= 8 and seen == {0, 1} and torn:
+        if attempt >= 4 and seen == {0, 1} and torn:
             break
         child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
         assert child.stdout is not None
