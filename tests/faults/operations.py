@@ -167,15 +167,19 @@ def keys(folder: Path) -> Any:
 
 
 _SHIFTS = 180
+_PARTS = 14
 
 
 @functools.cache
-def _indices() -> list[Any]:
-    """Small models. In each, what follows the first name, or the name of a constant, lies one byte later."""
+def _indices(part: int) -> list[tuple[int, Any]]:
+    """Small models with their numbers. In each, what follows the first name, or the name of a constant, lies one byte
+    later than in the one before."""
     from hetero._onnx import OnnxIndex
 
     helper, made = onnx.helper, []
-    for shift, length in [*((shift, 1) for shift in range(_SHIFTS)), *((0, length) for length in range(20, 36))]:
+    sizes = [*((shift, 1) for shift in range(_SHIFTS)), *((0, length) for length in range(20, 36))]
+    for number in range(part, len(sizes), _PARTS):
+        shift, length = sizes[number]
         name, constant = "k" * (shift + 1), "c" * length
         graph = helper.make_graph(
             [
@@ -188,14 +192,15 @@ def _indices() -> list[Any]:
             [helper.make_tensor(name, 1, [9], np.ones(9)), helper.make_tensor("v", 1, [9], np.ones(9))],
         )
         data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
-        made.append(OnnxIndex(np.frombuffer(data, np.uint8), bytes(16)))
+        made.append((number, OnnxIndex(np.frombuffer(data, np.uint8), bytes(16))))
     return made
 
 
-def skeletons(folder: Path) -> Any:
-    """What is inferred from: its buffer grows at each of its fields."""
+def skeletons(part: int, folder: Path) -> Any:
+    """What is inferred from: its buffer grows at each of its fields. In parts, because each failure repeats all that
+    comes before it."""
     written = []
-    for number, index in enumerate(_indices()):
+    for number, index in _indices(part):
         arrays = index.arrays
         constants = np.array([1, 0, 1], np.uint8)
         infos, keeps = np.ones(len(arrays["info_value"]), np.uint8), np.ones(len(arrays["value_name"]), np.uint8)
@@ -506,7 +511,8 @@ def _files(folder: Path) -> Any:
 
 SINGLE = (partition_large, partition_quick, schedule, schedule_large, minimum_cuts, memory)
 IN_MEMORY: dict[str, Callable[[Path], Any]] = {
-    **{operation.__name__: operation for operation in (read_everything, keys, skeletons)},
+    **{operation.__name__: operation for operation in (read_everything, keys)},
+    **{f"skeletons_{part}": functools.partial(skeletons, part) for part in range(_PARTS)},
     **{
         operation.__name__: operation
         for operation in (read, graph, limited, weighted, checked, refused, closure, assign, makespan, balance, *SINGLE)

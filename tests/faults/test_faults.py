@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from faults import shim
-from faults.operations import ON_FILES
+from faults.operations import IN_MEMORY, ON_FILES
 from hetero.partition import POLICIES
 
 CORE = ("schedule", "minimum_cuts", "memory")
@@ -27,6 +27,7 @@ QUICK = (
     "read",
     "read_everything",
     "keys",
+    *(name for name in IN_MEMORY if name.startswith("skeletons")),
     "graph",
     "checked",
     "refused",
@@ -37,7 +38,7 @@ QUICK = (
 )
 READS = ("read", "read_everything", "keys", "skeletons")
 SOLVERS = ("assign", "makespan")
-STEPS = {"skeletons": 7, "limited": 11, "weighted": 5, **dict.fromkeys(SOLVERS, 29)}
+STEPS = {"limited": 11, "weighted": 5, **dict.fromkeys(SOLVERS, 29)}
 SLOW_STEPS = {"import_": 3, "compile_cpu": 5, "compile_dynamic": 5, "plan": 61, "plan_latency": 127}
 """Operations that solve hundreds of small problems alike, or take long: every n-th of their allocations fails."""
 
