@@ -24,7 +24,6 @@ import stat
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,21 +86,29 @@ for argument; do
 done
 """
 
-# What Python's headers read from pyconfig.h if they are used for the stable ABI on 64-bit Windows.
-PYCONFIG_WINDOWS = """
+# What Python's headers read from pyconfig.h if they are used for the stable ABI of a 64-bit system. This machine's own
+# would be that of another system, and Debian's includes one by a path that the compiler does not search.
+PYCONFIG = """
+#define SIZEOF_SHORT 2
+#define SIZEOF_INT 4
+#define SIZEOF_LONG_LONG 8
+#define SIZEOF_VOID_P 8
+#define SIZEOF_SIZE_T 8
+#define SIZEOF_TIME_T 8
+#ifdef _WIN32
 #define MS_WINDOWS
 #define MS_WIN32
 #define MS_WIN64
 #define Py_ENABLE_SHARED 1
 #define HAVE_DECLSPEC_DLL
-#define SIZEOF_SHORT 2
-#define SIZEOF_INT 4
 #define SIZEOF_LONG 4
-#define SIZEOF_LONG_LONG 8
-#define SIZEOF_VOID_P 8
-#define SIZEOF_SIZE_T 8
-#define SIZEOF_TIME_T 8
 #define SIZEOF_WCHAR_T 2
+#else
+#define SIZEOF_LONG 8
+#define SIZEOF_WCHAR_T 4
+#define HAVE_STDDEF_H 1
+#define HAVE_UNISTD_H 1
+#endif
 """
 
 # Prints what python3.dll exports in Python 3.11, as the linker reads it: a module that uses more does not link.
@@ -185,8 +192,7 @@ def _build_wheel(python: Path, sdist: Path, name: str, out: Path) -> Path:
     folder = WORK / name
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "tools").mkdir(parents=True)
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(sdist, folder)
     [source] = (path for path in folder.iterdir() if path.name != "tools")
     toolchain = _write_toolchain(folder / "tools", python, target, source)
     settings = [
@@ -237,8 +243,14 @@ def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -
         # Python's modules of CMake look at this machine's interpreter; the headers of its stable ABI serve all targets.
         "set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)",
     ]
+    include = folder / "include"
+    shutil.copytree(sysconfig.get_path("include"), include)
+    (include / "pyconfig.h").write_text(PYCONFIG)
+    paths = {"Python_INCLUDE_DIR": include}
     if target.system == "Windows":
-        lines += _windows_python(folder, python)
+        lines.append("set(CMAKE_RC_COMPILER true)")
+        paths |= _windows_libraries(folder, python)
+    lines += [f'set({name} {path} CACHE PATH "" FORCE)' for name, path in paths.items()]
     if target.system == "Darwin":
         lines += [
             'set(CMAKE_OSX_SYSROOT "")',
@@ -250,19 +262,15 @@ def _write_toolchain(folder: Path, python: Path, target: Target, source: Path) -
     return path
 
 
-def _windows_python(folder: Path, python: Path) -> list[str]:
-    """Make the headers and the import library of Python for Windows; returns the lines for CMake that select them."""
-    include = folder / "include"
-    shutil.copytree(sysconfig.get_path("include"), include)
-    (include / "pyconfig.h").write_text(PYCONFIG_WINDOWS)
+def _windows_libraries(folder: Path, python: Path) -> dict[str, Path]:
+    """Make the import library of Python for Windows; returns the variables of CMake that select it."""
     exports, library = folder / "python3.def", folder / "libpython3.a"
     exports.write_text(subprocess.check_output([str(python), "-c", EXPORTS], text=True))
     _run(str(python), "-m", "ziglang", "dlltool", "-m", "i386:x86-64", "-d", str(exports), "-l", str(library))
     named = folder / f"libpython{sys.version_info.major}.{sys.version_info.minor}.a"  # CMake reads the version there
     shutil.copy(library, named)
     (folder / "python3.dll").touch()  # beside it, CMake takes the library for an import library
-    paths = {"Python_INCLUDE_DIR": include, "Python_LIBRARY": named, "Python_SABI_LIBRARY": library}
-    return ["set(CMAKE_RC_COMPILER true)"] + [f'set({name} {path} CACHE PATH "" FORCE)' for name, path in paths.items()]
+    return {"Python_LIBRARY": named, "Python_SABI_LIBRARY": library}
 
 
 def _check(python: Path, wheel: Path, name: str) -> None:
