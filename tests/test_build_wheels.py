@@ -15,11 +15,15 @@ TOOL = Path(__file__).parents[1] / "tools" / "build_wheels.py"
 USES_PYTHON = """
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
+#include <sched.h>
 #include <time.h>
 _Static_assert(SIZEOF_SHORT == sizeof(short) && SIZEOF_INT == sizeof(int) && SIZEOF_LONG == sizeof(long), "integers");
 _Static_assert(SIZEOF_LONG_LONG == sizeof(long long) && SIZEOF_VOID_P == sizeof(void *), "integers and pointers");
 _Static_assert(SIZEOF_SIZE_T == sizeof(size_t) && SIZEOF_TIME_T == sizeof(time_t), "types of the C library");
 _Static_assert(SIZEOF_WCHAR_T == sizeof(wchar_t), "characters");
+#ifdef __linux__
+int (*extension)(void) = sched_getcpu;
+#endif
 """
 
 

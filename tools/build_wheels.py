@@ -108,6 +108,9 @@ PYCONFIG = """
 #define SIZEOF_WCHAR_T 4
 #define HAVE_STDDEF_H 1
 #define HAVE_UNISTD_H 1
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
 #endif
 """
 
