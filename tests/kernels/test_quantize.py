@@ -48,6 +48,26 @@ def test_quantize_rounds_halves_to_even_and_saturates(dtype: Any, variant: str) 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", BYTES)
+def test_quotients_beside_the_middle_of_two_integers(dtype: Any, variant: str) -> None:
+    """A quotient that float32 puts on, before or behind a half rounds as the quotient, not as a product by 1 / scale."""
+    rng = np.random.default_rng(0)
+    scales = [0.1, 1 / 3, 3.0, 7e-3, 1e-30, 2.0**-100, 2.0**-101, 1e-40, 1e30, 2.0**100, 2.0**101, *rng.random(20)]
+    limits, halves = np.iinfo(dtype), np.float32(np.arange(-520, 520) + 0.5)
+    for scale in np.float32(scales):
+        middle = halves * scale
+        ends = [np.nextafter(middle, np.float32(end)) for end in (-np.inf, np.inf)]
+        far = [np.nextafter(end, np.float32(sign * np.inf)) for end, sign in zip(ends, (-1, 1), strict=True)]
+        x = np.concatenate([middle, *ends, *far, np.float32(rng.normal(size=4000)) * scale * 100])
+        x = rng.permutation(x)
+        for zero in (limits.min, 1, limits.max):
+            wanted = np.clip(np.rint(x / scale).astype(np.float64) + zero, limits.min, limits.max)
+            operands = [x, scale, np.array(zero, dtype)]
+            found = _kernels.call("quantize", operands, [(x.shape, dtype)], variant=variant)[0]
+            assert np.array_equal(found, wanted.astype(dtype)), scale
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("zero", [-128, -1, 0, 100, 127, 255])
 def test_special_values_in_every_lane(dtype: Any, zero: int, variant: str) -> None:
     limits = np.iinfo(dtype)
