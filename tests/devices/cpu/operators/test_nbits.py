@@ -69,7 +69,7 @@ def test_bad_weights_are_refused_before_compiling() -> None:
     assert refusal(model_of("MatMulNBits", inputs, fixed, **good)) == ""
     assert "input B is not constant" in refusal(model_of("MatMulNBits", inputs, **good))
     for name, number, why in (
-        ("bits", 2, "bits = 2"),
+        ("bits", 2, "B of shape [4, 2, 8] does not have 32 elements"),
         ("bits", 3, "bits = 3"),
         ("block_size", 24, "block_size = 24"),
         ("block_size", 8, "block_size = 8"),
@@ -84,6 +84,8 @@ def test_bad_weights_are_refused_before_compiling() -> None:
         ("N", 1 << 60, "does not have"),
     ):
         assert why in refusal(model_of("MatMulNBits", inputs, fixed, **good | {name: number}))
+    two = inputs | {"b": np.zeros((4, 2, 4), np.uint8)}
+    assert "bits = 2; kernels support 4 and 8" in refusal(model_of("MatMulNBits", two, fixed, **good | {"bits": 2}))
     short = inputs | {"z": np.zeros(3, np.uint8)}
     assert "zero_points of shape [3] does not have 4 elements" in refusal(model_of("MatMulNBits", short, fixed, **good))
     biased = inputs | {"-z": inputs["b"], "-g": inputs["b"], "bias": floats(3)}
@@ -440,11 +442,15 @@ def test_gather_block_quantized_refuses() -> None:
     for name, number, why in (
         ("block_size", 12, "block_size = 12"),
         ("block_size", 32, "scales do not have shape [10, 1]"),
-        ("quantize_axis", 0, "quantize_axis = 0"),
+        ("quantize_axis", 0, "scales do not have shape [1, 32]"),
         ("gather_axis", 1, "gather_axis = 1"),
+        ("bits", 2, "scales do not have shape [10, 4]"),
         ("bits", 5, "bits = 5"),
     ):
         assert why in refusal(model_of("GatherBlockQuantized", inputs, fixed, **good | {name: number}))
+    for shape, changed, why in (((1, 32), {"quantize_axis": 0}, "quantize_axis = 0"), ((10, 4), {"bits": 2}, "bits = 2")):
+        fitting = inputs | {"s": floats(*shape)}
+        assert why in refusal(model_of("GatherBlockQuantized", fitting, fixed, **good | changed))
     assert "data is not constant" in refusal(model_of("GatherBlockQuantized", inputs, **good))
     assert "zero_points" in refusal(
         model_of("GatherBlockQuantized", inputs | {"z": np.zeros((10, 2), np.uint8)}, fixed, **good)

@@ -718,14 +718,16 @@ def test_constants_that_do_not_fit_a_quantized_convolution_are_refused(name: str
         ("b_zero", np.zeros(5, np.int8), "expected 1 or 4 elements"),
         ("b_zero", np.zeros(4, np.uint8), "expected int8"),
         ("a_zero", np.zeros((), np.int8), "expected uint8"),
+        ("scales of types float32 and float16", np.float16(0.5), "expected one type"),
     ],
 )
 def test_constants_that_do_not_fit_a_quantized_product_are_refused(name: str, value: Array, expected: str) -> None:
     feeds = product_feeds(np.random.default_rng(0), (3, 5), (5, 4), "uint8", "int8")
     constants = tuple(feeds)[1:]
     assert run(model_of("QLinearMatMul", feeds, constants), feeds)[0].shape == (3, 4)
+    changed = feeds | {name if name in feeds else "y_scale": value}
     with pytest.raises(UnsupportedModel, match=f"QLinearMatMul with {name}.*{expected}"):
-        Core().compile_model(model_of("QLinearMatMul", feeds | {name: value}, constants), "CPU")
+        Core().compile_model(model_of("QLinearMatMul", changed, constants), "CPU")
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,9 @@ def _wrong_constant(model: Model, value: int, name: str, size: int) -> str | Non
 
 def _nbits_refusal(model: Model, view: NodeView) -> str | None:
     k, n, bits, block = _sizes(view.attributes)
-    if bits not in (4, 8):
-        return f"MatMulNBits with bits = {bits}; kernels support 4 and 8"
+    unsupported = None if bits in (4, 8) else f"MatMulNBits with bits = {bits}; kernels support 4 and 8"
+    if unsupported and bits != 2:  # other devices support 2 bits
+        return unsupported
     if block < 16 or block & (block - 1):
         return Contradiction(f"MatMulNBits with block_size = {block}; it must be a power of 2 from 16 on")
     if min(k, n) < 1:
@@ -137,8 +138,8 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
             return Contradiction(
                 f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
             )
-    if block > _MAX_BLOCK:
-        return f"MatMulNBits with block_size = {block}; kernels support at most {_MAX_BLOCK}"
+    if unsupported or block > _MAX_BLOCK:
+        return unsupported or f"MatMulNBits with block_size = {block}; kernels support at most {_MAX_BLOCK}"
     if not np.isfinite(model.constant(model.node_inputs[view.index].tolist()[2], aligned=False)).all():
         return Contradiction("MatMulNBits whose input scales has a number that is not finite")
     shape = stated_shape(model, int(model.node_inputs[view.index][0]))
@@ -389,7 +390,8 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     kind, factors = model.constant_type(data), model.constant_type(scales)
     if kind.shape is None or len(kind.shape) < 2:
         return Contradiction("GatherBlockQuantized of data of rank below 2")
-    if kind.dtype == _BYTE and bits not in (4, 8):
+    unsupported = kind.dtype == _BYTE and bits not in (4, 8)
+    if unsupported and bits != 2:  # other devices support 2 bits
         return f"GatherBlockQuantized with bits = {bits}; kernels support 4 and 8"
     rank = len(kind.shape)
     if factors.shape is not None and len(factors.shape) != rank:
@@ -398,23 +400,25 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     for name, number in (("gather_axis", rows_axis), ("quantize_axis", axis)):
         if not -rank <= number < rank:
             return Contradiction(f"GatherBlockQuantized with {name} = {number} of data of rank {rank}")
+    per_byte = 8 // bits if kind.dtype == _BYTE else 1
+    expected = [int(size) for size in kind.shape]  # type: ignore[arg-type]
+    expected[-1] *= per_byte
+    expected[axis] = -(-expected[axis] // block)
+    if factors.shape != tuple(expected):
+        return Contradiction(
+            f"GatherBlockQuantized whose scales do not have shape {expected}, as data, block_size and axes state"
+        )
+    if unsupported:
+        return f"GatherBlockQuantized with bits = {bits}; kernels support 4 and 8"
     if rows_axis not in (0, -rank):
         return f"GatherBlockQuantized with gather_axis = {rows_axis}; kernels support 0"
     if axis not in (rank - 1, -1):
         return f"GatherBlockQuantized with quantize_axis = {axis}; kernels support the last axis"
-    *rows, width = (int(size) for size in kind.shape)  # type: ignore[arg-type]
-    width *= 8 // bits if kind.dtype == _BYTE else 1
-    blocks = -(-width // block)
-    if factors.shape != (*rows, blocks):
-        return Contradiction(
-            f"GatherBlockQuantized whose scales do not have shape {[*rows, blocks]}, as data and block_size state"
-        )
     if not np.isfinite(model.constant(scales, aligned=False)).all():
         return Contradiction("GatherBlockQuantized whose input scales has a number that is not finite")
     if rest and rest[0] >= 0:
-        per_byte = 8 // bits if kind.dtype == _BYTE else 1
         shape = model.constant_type(rest[0]).shape
-        if shape != (*rows, -(-blocks // per_byte)):
+        if shape != (*expected[:-1], -(-expected[-1] // per_byte)):
             return Contradiction(
                 f"GatherBlockQuantized whose zero_points have shape {shape} for scales of shape {list(factors.shape)}"
             )
