@@ -49,7 +49,7 @@ def test_quantize_rounds_halves_to_even_and_saturates(dtype: Any, variant: str) 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", BYTES)
 def test_quotients_beside_the_middle_of_two_integers(dtype: Any, variant: str) -> None:
-    """A quotient that float32 puts on, before or behind a half rounds as the quotient, not as a product by 1 / scale."""
+    """A quotient that float32 puts on, before or behind a half rounds as the quotient, not as x times 1 / scale."""
     rng = np.random.default_rng(0)
     scales = [0.1, 1 / 3, 3.0, 7e-3, 1e-30, 2.0**-100, 2.0**-101, 1e-40, 1e30, 2.0**100, 2.0**101, *rng.random(20)]
     limits, halves = np.iinfo(dtype), np.float32(np.arange(-520, 520) + 0.5)

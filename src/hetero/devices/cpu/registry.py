@@ -585,6 +585,9 @@ _NUM_OUTPUTS = {
 _NUM_REQUIRED = {
     **dict.fromkeys(("Loop", "Optional", "OptionalHasElement", "Scan"), 0),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "ai.onnx.ml::ArrayFeatureExtractor"), 2),
+    **dict.fromkeys(("MatMulInteger", "ConvInteger"), 2),
+    **dict.fromkeys(("com.microsoft::QuantizeLinear", "com.microsoft::DequantizeLinear"), 2),
+    **dict.fromkeys(("QLinearMatMul", "QLinearConv"), 8),
 }
 """How many of the first inputs a node must name, if it is not 1 (or 0, if the node has no inputs)."""
 
@@ -603,7 +606,10 @@ def _unfit(
 
 def _count_trouble(op_type: str, inputs: Sequence[int], num_outputs: int) -> str | None:
     """Required inputs that are left out, and more outputs than the operator has."""
-    for position, value in enumerate(inputs[: _NUM_REQUIRED.get(op_type, 1)]):
+    required = _NUM_REQUIRED.get(op_type, 1)
+    if required > 1 and len(inputs) < required:
+        return Contradiction(f"{op_type} with {len(inputs)} of its {required} required inputs")
+    for position, value in enumerate(inputs[:required]):
         if value < 0:
             return Contradiction(f"{op_type} without its input {position}")
     most = _NUM_OUTPUTS.get(op_type, 1)

@@ -711,6 +711,16 @@ def test_constants_that_do_not_fit_a_quantized_convolution_are_refused(name: str
         Core().compile_model(model_of("QLinearConv", feeds | {name: value}, constants), "CPU")
 
 
+@pytest.mark.parametrize("device", ["CPU", "TEMPLATE"])
+def test_quantized_operators_without_their_last_inputs_are_refused(device: str) -> None:
+    product = product_feeds(np.random.default_rng(0), (3, 5), (5, 4), "uint8", "int8")
+    for op, feeds in (("QLinearMatMul", product), ("QLinearConv", _convolution_feeds())):
+        for count in range(1, 8):
+            model = model_of(op, dict(list(feeds.items())[:count]))
+            with pytest.raises(UnsupportedModel, match=f"{op}.* {count} of its 8 required inputs|found {count}"):
+                Core().compile_model(model, device)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

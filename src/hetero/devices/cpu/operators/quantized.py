@@ -481,8 +481,7 @@ _matmul_parameters = parameter_refusal(
 def _matmul_refusal(model: Model, view: ExaminedNode) -> str | None:
     _, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = constants(model, view, 8)
     rows = {"a_scale": a_scale, "a_zero_point": a_zero, "y_scale": y_scale, "y_zero_point": y_zero}
-    scales = [position for position in (1, 4, 6) if position < len(model.node_inputs[view.index])]
-    types = dict.fromkeys(name for position in scales if (name := view.type_of_input(position)) in _SCALES)
+    types = dict.fromkeys(name for position in (1, 4, 6) if (name := view.type_of_input(position)) in _SCALES)
     if len(types) > 1:
         return Contradiction(f"QLinearMatMul with scales of types {' and '.join(map(str, types))}; expected one type")
     return (
