@@ -60,14 +60,12 @@
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
-/* What the tiles of direct and rows take beside wide's of packed weights (HT_QUADS), measured. With steps, theirs also have
- * more instructions for each k; with AVX2, other kernels than 1x1 were not measured. */
+/* What the tiles of direct and rows take beside wide's of packed weights (HT_QUADS), measured: on 1x1 kernels; and, only with
+ * AVX-512, on others with so many pixels that each reading of the weights pays, and so many channels that im2col does. */
 #define PLAIN_TILES 1.06
-#if defined(__AVX512F__)
 #define STEPPED_TILES 1.15
-#else
-#define STEPPED_TILES 1
-#endif
+#define STEPPED_PIXELS 192
+#define STEPPED_CHANNELS 96
 /* What a multiply-add of ROW takes, in those of other ways: reading a weight that is used once. */
 #define READING 2
 /* What a pixel costs each chunk of a WIDE convolution, in multiply-adds for each k, if it comes from the cache of another thread,
@@ -126,15 +124,20 @@ static int cheapest(const ht_conv *c)
     const int in_place = flat || !ht_conv_direct_copies(c);
     const int scattered = in_place && ht_min64(c->in_channels, HT_BLOCK_K / c->taps) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
+#if defined(__AVX512F__)
+    const double stepped = !flat && c->pixels >= STEPPED_PIXELS && channels >= STEPPED_CHANNELS ? STEPPED_TILES : 1;
+#else
+    const double stepped = 1;
+#endif
     const double kept = ht_conv_direct_kept(c);
-    const double direct = pixels * padded_channels * k * kept * (!HT_QUADS ? 1 : flat ? PLAIN_TILES : STEPPED_TILES) +
+    const double direct = pixels * padded_channels * k * kept * (HT_QUADS && flat ? PLAIN_TILES : stepped) +
                           8 * pixels * channels + (scattered ? 6 * pixels * (double)c->in_channels * widths : 0) +
                           (c->taps == 1 && !flat ? sampling(c) * pixels * k : 0);
     if (direct < best && ht_conv_direct_fits(c)) {
         best = direct;
         way = DIRECT;
     }
-    const double rows = padded_rows * channels * k * (flat ? 1 : STEPPED_TILES) + (c->stride[2] == 1 ? 6 * pixels * channels : 0);
+    const double rows = padded_rows * channels * k * stepped + (c->stride[2] == 1 ? 6 * pixels * channels : 0);
     if (rows < best && !(HT_QUADS && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;

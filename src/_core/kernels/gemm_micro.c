@@ -106,14 +106,18 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
                     PREFETCH_NEAR;
                 }
             }
+            if (HT_TILE_PANELS == 3 && second > 0)
+                for (; k > 0; k--, a += a_k, a4 += a_k, b += HT_PANEL, next += next_step) {
+                    TILE_STEP;
+                    PREFETCH_NEAR;
+                    __builtin_prefetch(next, 0, 2);
+                    __builtin_prefetch(next + second, 0, 2);
+                    __builtin_prefetch(next + third, 0, 2);
+                }
             for (; k > 0; k--, a += a_k, a4 += a_k, b += HT_PANEL, next += next_step) {
                 TILE_STEP;
                 PREFETCH_NEAR;
                 __builtin_prefetch(next, 0, 2);
-                if (HT_TILE_PANELS == 3) {
-                    __builtin_prefetch(next + second, 0, 2);
-                    __builtin_prefetch(next + third, 0, 2);
-                }
             }
         }
 #endif
@@ -231,6 +235,7 @@ typedef struct {
     int64_t k, fetch, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
     float low, high;
     int rows, accumulate, finishes;
+    int near; /* B comes from the L2 cache; otherwise it stays in the L1 cache, beside a panel of A */
 } quad;
 
 /* Finishes `rows` rows of `width` vectors, the last of them of `last` columns, from row `row` and vector `at` on. */
@@ -330,8 +335,7 @@ HT_INLINE void quad_body(const quad *q, const int width, const int packs)
         if (width > 2)                                                                                                \
             __builtin_prefetch(b2 + i + NEAR * HT_PANEL, 0, 3);                                                       \
     } while (0)
-    /* Shorter tiles find B in the L1 cache, beside the panel of A. */
-    const int near = PANEL_VECTORS == 1 && !packs && q->k * (width + 1) >= L1_LINES;
+    const int near = PANEL_VECTORS == 1 && !packs && q->near;
     if (near)
         for (; i < fetch; i += HT_PANEL) {
             STEP;
@@ -462,6 +466,7 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
     const int64_t together = rest > 0 ? rests[rest - 1].panels * HT_PANEL : rows;
     for (int64_t v0 = 0, v1; v0 < vectors || v0 == 0; v0 = ht_max64(1, v1)) {
         v1 = vectors - v0 <= strip + 1 ? vectors : v0 + strip; /* no strip of one vector after others */
+        q.near = t->k * (QUAD_VECTORS + 1) >= L1_LINES && t->k * (v1 - v0 + 1) > L1_LINES;
         for (int64_t first = 0; first < rows; first += together) {
             const int64_t end = ht_min64(rows, first + together);
             for (int64_t row = first; row < end; row += QUAD) {
