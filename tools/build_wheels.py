@@ -87,7 +87,7 @@ done
 """
 
 # What Python's headers read from pyconfig.h if they are used for the stable ABI of a 64-bit system. This machine's own
-# would be that of another system, and Debian's includes one by a path that the compiler does not search.
+# file describes another system, and Debian's includes a file from a folder that the cross compiler does not search.
 PYCONFIG = """
 #define SIZEOF_SHORT 2
 #define SIZEOF_INT 4

@@ -197,8 +197,8 @@ def _indices(part: int) -> list[tuple[int, Any]]:
 
 
 def skeletons(part: int, folder: Path) -> Any:
-    """What is inferred from: its buffer grows at each of its fields. In parts, because each failure repeats all that
-    comes before it."""
+    """Skeletons, from which types are inferred. Their buffer grows at each field. The models are divided into parts,
+    because a run for the n-th allocation repeats all that comes before it."""
     written = []
     for number, index in _indices(part):
         arrays = index.arrays

@@ -109,7 +109,7 @@ static double sampling(const ht_conv *c)
  * tiles, plus the data that each way moves. An element of im2col costs what `sampling` says, also if direct copies the
  * pixels of a 1x1 kernel with strides; an element of a copied row costs 3, or 16 if the stride is above 2, because
  * elements are then copied one by one. An output element costs 8 if it is transposed, or 4 by grouped, and 6 by rows
- * with stride 1 (measured over 430 shapes of few channels). An input element read in place by a 1x1 kernel costs 6 for
+ * with stride 1 (measured over 430 shapes of few channels). An input element read in place costs 6 for
  * every tile's width of output channels if a block of channels lies on more pages than the first-level TLB has entries.
  * For a 1x1 kernel that reads its input in place, wide's quads are faster than rows. Inside copies an element for 6, or
  * 16, and reads a weight for 4. */

@@ -298,7 +298,7 @@ typedef struct {
 } route;
 
 /* Room for the steps of a route: some positions of the kernel may be skipped. */
-static int64_t most_steps(const ht_conv *c) { return ht_max64(ht_repeated(c->taps), c->taps + 15); }
+static int64_t most_steps(const ht_conv *c) { return c->taps + HT_MANY_STEPS - 1; }
 
 static route find_route(const ht_conv *c, const lines *b, const source *s, int skip, int64_t l, ht_step *steps)
 {

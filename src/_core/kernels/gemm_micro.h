@@ -86,15 +86,16 @@ typedef struct {
     int64_t a, b;
 } ht_step;
 
-/* Few steps are repeated until a loop over them is long enough to be worth its own instructions. ht_repeat_steps returns how
- * many there are then, which is ht_repeated(num): `steps` has room for so many. */
-HT_INLINE int64_t ht_repeated(int64_t num) { return num > 0 && num < 16 ? ht_ceil_div(16, num) * num : num; }
+#define HT_MANY_STEPS 16 /* a loop over so many steps is worth its own instructions */
 
+/* Repeats steps until there are at least HT_MANY_STEPS, and returns their number. `steps` has room for HT_MANY_STEPS - 1
+ * more. */
 HT_INLINE int64_t ht_repeat_steps(ht_step *steps, int64_t num)
 {
-    for (int64_t i = num; i < ht_repeated(num); i++)
+    const int64_t repeated = num > 0 && num < HT_MANY_STEPS ? ht_ceil_div(HT_MANY_STEPS, num) * num : num;
+    for (int64_t i = num; i < repeated; i++)
         steps[i] = steps[i - num];
-    return ht_repeated(num);
+    return repeated;
 }
 
 typedef struct {

@@ -31,8 +31,8 @@ __all__ = ["infer_repeated"]
 
 _LEAST_NODES = 4096  # of graphs for which it is tried
 _NODES_PER_KIND = 100
-"""The least average number of nodes of a kind. Inference of a single node takes up to 100 µs, and inference of a graph
-5 µs per node, so an attempt in vain adds a fifth to it."""
+"""The least average number of nodes of a kind. Inferring a single node takes up to 100 µs, and inferring a whole graph
+5 µs per node. An attempt that fails therefore adds at most a fifth to the time."""
 
 _ATTRIBUTE = 5  # of NodeProto
 _NODE, _INPUT, _VALUE_INFO = 1, 11, 13  # of GraphProto
