@@ -280,12 +280,41 @@ def test_a_device_that_does_not_compile(core: hetero.Core, late: Late, relu: het
         assert compiled.wait(30_000)
     (warning,) = told
     assert str(warning.message).startswith("AUTO continues without LATE: it failed to compile: ")
+    assert warning.filename == __file__
     assert compiled.choice.device == "CPU"
     assert compiled.choice.is_final
     assert "no licence" in str(compiled.choice)
     np.testing.assert_array_equal(compiled(X)[0], np.maximum(X, 0))
     with pytest.raises(hetero.HeteroError, match="no licence"):
         core.compile_model(relu, "AUTO:LATE,CPU", {"STRICT": True})
+
+
+def test_an_absent_device_gives_one_warning_with_its_reason(core: hetero.Core, relu: hetero.Model) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        compiled = compiled_on(core, relu, "AUTO:CPU.77,CPU")
+        assert compiled.wait(30_000)
+    (warning,) = told
+    assert str(warning.message).startswith("AUTO continues without CPU.77: there is no device CPU.77")
+    assert warning.filename == __file__
+
+
+def test_a_failed_asynchronous_request_warns_at_the_line_that_compiled(
+    core: hetero.Core, late: Late, relu: hetero.Model
+) -> None:
+    late.gate.set()
+    late.runs_badly = True
+    compiled = compiled_on(core, relu, "AUTO:LATE,CPU")
+    assert compiled.wait(30_000)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            request = compiled.create_infer_request()
+            request.start_async([X])
+            request.wait()
+    (warning,) = told
+    assert str(warning.message).startswith("AUTO no longer uses LATE")
+    assert warning.filename == __file__
 
 
 def test_a_device_that_does_not_run(core: hetero.Core, late: Late, relu: hetero.Model) -> None:

@@ -10,6 +10,7 @@ device that AUTO started with, and a candidate with other results is not used.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import threading
@@ -27,7 +28,7 @@ from ..base.difference import difference
 from ..base.formatting import duration
 from ..base.log import tell
 from ..base.properties import Property, up_to, without
-from ..base.warn import warn
+from ..base.warn import CallSite, warn
 from ..compiling.compile import compile_model
 from ..compiling.device_list import COSTS, DeviceListPlugin, optimal_requests, shared_property
 from ..compiling.requests import resolve_request
@@ -201,7 +202,7 @@ class AutoPlugin(DeviceListPlugin):
                 raise_out_of_memory(error)
                 if settings["STRICT"] and isinstance(error, DeviceUnavailable):
                     raise
-                refused.append(AutoCandidate(name, "failed", reason=str(error)))
+                refused.append(AutoCandidate(name, "failed", reason=str(error), is_error=names is not None))
         request = self._split_request(self._all_names(config), config)
         compiled = _compile(with_device_types(model, request.devices), request)
         return _Entry(compiled.device, compiled, None), refused
@@ -218,6 +219,7 @@ class AutoPlugin(DeviceListPlugin):
             if name in tried and name != start:
                 continue
             try:
+                self.device_of(name, config)  # its error has the reason, which an empty split has not
                 request = self._split_request([name], config)
                 predicted[name] = _prediction(make_plan(with_device_types(model, request.devices), request))
             except HeteroError as error:
@@ -358,16 +360,19 @@ class _Choice:
         self.done = threading.Event()  # no more candidates will be compiled
         self.first_run = _FirstRun()
         self.is_stopped = False
+        self.compiled_at = CallSite.current()
         self.executor = StreamExecutor("AUTO compiling", 1)
         self._settings = settings
         self._trial_runs = int(settings[_TRIAL_RUNS.name])
         self._entries = [start]
         self._current = start
-        self._out: list[AutoCandidate] = list(refused)
+        self._out: list[AutoCandidate] = []
         self._shapes: Hashable = None
         self._other_shapes = 0
         self._waiting = ""  # the candidate that is being compiled
         self._lock = threading.Lock()
+        for candidate in refused:
+            self.drop(candidate)
 
     # -- candidates, from the background -------------------------------------------------------------------------
 
@@ -396,7 +401,7 @@ class _Choice:
             self._tell("WARNING" if candidate.is_error else "INFO", text)
             if candidate.is_error:
                 with contextlib.suppress(RuntimeWarning):  # the filter of the program makes it an error
-                    warn(text)
+                    warn(text, otherwise=self.compiled_at)
 
     def finish(self) -> None:
         """No more candidates will come."""
@@ -573,12 +578,13 @@ class _Compiling:
         self._first_run = choice.first_run
         self._head_start = head_start
         self._steps = steps
+        self._context = contextvars.copy_context()  # of the call that compiles, where warnings point
         self._is_stopped = False
 
     def run(self) -> None:
         self._first_run.wait(self._head_start)
         try:
-            self.compile_all()
+            self._context.run(self.compile_all)
         except Exception as error:
             choice = self._choice()
             if choice is not None:
@@ -749,7 +755,8 @@ class AutoRunner:
             if not isinstance(error, MemoryError) and choice.exclude(entry, error):
                 warn(
                     f"AUTO no longer uses {entry.device}, because a request failed there and succeeded on "
-                    f"{choice.start.device}: {type(error).__name__}: {error}"
+                    f"{choice.start.device}: {type(error).__name__}: {error}",
+                    otherwise=choice.compiled_at,
                 )
             return results
         finally:
@@ -780,7 +787,8 @@ class AutoRunner:
             if not isinstance(error, MemoryError) and choice.replace_start(other, failed, error):
                 warn(
                     f"AUTO no longer uses {failed.device}, because a request failed there and succeeded on "
-                    f"{other.device}: {type(error).__name__}: {error}"
+                    f"{other.device}: {type(error).__name__}: {error}",
+                    otherwise=choice.compiled_at,
                 )
             return results
         raise error
@@ -808,7 +816,8 @@ class AutoRunner:
         if choice.exclude(entry, error):
             warn(
                 f"AUTO does not use {entry.device}, because its results differ from those of {choice.start.device}: "
-                f"{error}"
+                f"{error}",
+                otherwise=choice.compiled_at,
             )
         return expected
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..assign.request import query_all
 from ..base.formatting import counted
-from ..base.warn import warn
+from ..base.warn import CallSite, warn
 from ..compiling.device_list import DeviceListPlugin, optimal_requests, shared_property
 from ..compiling.on_device import compile_on
 from ..errors import (
@@ -164,6 +164,7 @@ class _Balance:
         self._under_way: list[list[float]] = [[] for _ in devices]  # start time of each run
         self._longest = [0.0] * len(devices)  # duration of the longest finished run, in s
         self._is_excluded = [False] * len(devices)
+        self.compiled_at = CallSite.current()
         self._lock = threading.Lock()
 
     def begin_run(self, failed: Mapping[int, Exception]) -> tuple[int, float] | None:
@@ -238,7 +239,8 @@ class MultiRunner:
                 if not isinstance(failure, MemoryError) and balance.exclude(other):
                     warn(
                         f"MULTI no longer uses {balance.devices[other]}, because a request failed there and succeeded "
-                        f"on {balance.devices[number]}: {type(failure).__name__}: {failure}"
+                        f"on {balance.devices[number]}: {type(failure).__name__}: {failure}",
+                        otherwise=balance.compiled_at,
                     )
             return results
         first, failure = next(iter(failed.items()))
