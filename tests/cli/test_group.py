@@ -73,6 +73,11 @@ def test_help_imports_little(arguments: list[str]) -> None:
     assert "Usage" in done.stdout + done.stderr
 
 
+def test_importing_the_commands_leaves_the_environment_alone() -> None:
+    code = "import os; before = dict(os.environ); import hetero.cli; assert dict(os.environ) == before"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_no_model_or_two(hetero: Invoke, diamond_path: Path) -> None:
     assert "missing" in hetero("run", code=2).output
     assert "given twice" in hetero("run", diamond_path, "-m", diamond_path, code=2).output

@@ -96,6 +96,10 @@ def test_every_key(write: Write) -> None:
         profile.name = "other"  # type: ignore[misc]
 
 
+def test_a_byte_order_mark_is_ignored(write: Write) -> None:
+    assert load_profile(write("\ufeff" + MINIMAL)).name == "NPU"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -121,7 +121,7 @@ def test_pins_are_remembered(core: hetero.Core, diamond: hetero.Model, tmp_path:
             "format version 99, this version of hetero reads version 1: update hetero",
         ),
         (lambda data: data.update(version=0), "version 0, .* plan the model again"),
-        (lambda data: data.update(format="other"), "'other' - at `.\\.format`"),
+        (lambda data: data.update(format="other"), "its `format` is 'other'"),
         (lambda data: data.pop("devices"), "missing required field `devices`"),
         (lambda data: data.update(devices=[]), "list of devices is empty"),
         (lambda data: data.update(devices=["FPGA", "CPU", "FPGA"]), "'FPGA' is listed twice"),
@@ -214,6 +214,12 @@ def test_a_plan_for_another_model_says_so(core: hetero.Core, saved: Path) -> Non
     says = "places node 'two', which model 'graph' does not have; it was made for another model, 'diamond' of 7 nodes"
     with pytest.raises(hetero.PropertyError, match=says):
         core.compile_model(other, hetero.Plan.load(saved))
+
+
+def test_a_byte_order_mark_is_ignored(saved: Path) -> None:
+    expected = hetero.Plan.load(saved)
+    saved.write_bytes(b"\xef\xbb\xbf" + saved.read_bytes())
+    assert hetero.Plan.load(saved) == expected
 
 
 def test_broken_json_is_told_by_line_and_column(saved: Path) -> None:
@@ -348,10 +354,17 @@ def test_files_that_are_damaged_anyhow(core: hetero.Core, diamond: hetero.Model,
         (b'{"affinity": {"a": NaN}}', "line 1, column 20: NaN is not valid in JSON"),
         (b'{\n "lower_bound": -Infinity}', "-Infinity is not valid in JSON"),
         (b"[" * 100_000, "nested too deeply"),
-        (b"\x93NUMPY\x01\0v\0", "expected a plan in JSON, found a NumPy array"),
-        (b"\x08\x08\x12\x04onnx\xff", "expected a plan in JSON, found an ONNX file"),
-        (bytes(range(256)), "expected a plan in JSON, found a binary file"),
-        (b"\xff\xfeabc", "expected a plan in JSON, found a binary file"),
+        (b"\x93NUMPY\x01\0v\0", "`hetero plan --save` write it; found a NumPy array"),
+        (b"\x08\x08\x12\x04onnx\xff", "`hetero plan --save` write it; found an ONNX file"),
+        (bytes(range(256)), "`hetero plan --save` write it; found a binary file"),
+        (b"\xfe\xffabc", "`hetero plan --save` write it; found text in UTF-16, as PowerShell's `>` writes it"),
+        (b" \n", "plan.json: the file is empty; expected a plan in JSON, as Plan.save and"),
+        (b"a,b\n", "`hetero plan --save` write it; line 1, column 1: Expecting value"),
+        (b"[1]", "`hetero plan --save` write it; found an array"),
+        (b"2.5", "`hetero plan --save` write it; found a number"),
+        (b"null", "`hetero plan --save` write it; found null"),
+        (b"{}", "`hetero plan --save` write it; the field `format` is missing"),
+        (b'{"format": "hetero-costs"}', "`hetero plan --save` write it; its `format` is 'hetero-costs'"),
     ],
 )
 def test_what_is_found_instead_of_a_plan(data: bytes, says: str, tmp_path: Path) -> None:

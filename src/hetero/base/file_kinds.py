@@ -5,6 +5,7 @@ The first bytes decide, never the file name. Nothing in a file is executed or un
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -104,6 +105,8 @@ def other_than_text(data: bytes) -> str | None:
             return None
     except UnicodeDecodeError:
         pass
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "text in UTF-16, as PowerShell's `>` writes it: save it as UTF-8"
     kind = describe_kind(memoryview(data))
     if kind is not None:
         return kind[0]

@@ -9,8 +9,6 @@ Exit codes: 0, success; 1, failure, with one line on stderr; 2, invalid command 
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from ..base.version import __version__
@@ -18,10 +16,6 @@ from .group import CommandGroup
 from .options import HELP_OPTIONS, debug_option
 
 __all__ = ["main"]
-
-# OpenBLAS, which comes with NumPy, starts threads that wait for work actively: 0.1 s of each processor per command. The
-# least value lets them sleep at once; it is a logarithm.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 
 @click.group(cls=CommandGroup, context_settings=HELP_OPTIONS)

@@ -133,7 +133,7 @@ def load_profile(path: str | Path) -> Profile:
     content = b""
     try:
         content = path.read_bytes()
-        data = tomllib.loads(content.decode())
+        data = tomllib.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise file_error(PropertyError, f"profile {path}: cannot be read: {error.strerror}", error) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

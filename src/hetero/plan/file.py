@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,9 @@ from .schema import FORMAT_VERSION, PlanFile
 __all__ = ["decode", "encode_lines"]
 
 _WITHOUT_FORMAT = "Object missing required field `format`"  # of msgspec
+_NOT_AN_OBJECT = "Expected `object`, got `"  # of msgspec, without " - at `$...`" for the whole file
+_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+_EXPECTED = "expected a plan in JSON, as Plan.save and `hetero plan --save` write it"
 _INLINE = ("devices",)  # lists short enough for one line
 
 
@@ -60,11 +64,12 @@ def _subgraph(device: bytes, nodes: list[bytes]) -> bytes:
 def decode(data: bytes, label: str) -> PlanFile:
     """Read and check a file. ``label``: its name in messages. Raises `HeteroError` with the position for an invalid
     file, and `PropertyError` for an inconsistent plan."""
+    data = data.removeprefix(codecs.BOM_UTF8)  # which some editors write
     try:
         file = decode_json(data, PlanFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         other = other_than_text(data)
-        trouble = _trouble(data, error) if other is None else f"expected a plan in JSON, found {other}"
+        trouble = _trouble(data, error) if other is None else f"{_EXPECTED}; found {other}"
         raise HeteroError(f"{label}: {trouble}") from error
     if file.version != FORMAT_VERSION:
         raise HeteroError(
@@ -128,6 +133,8 @@ def _reject_constant(name: str) -> None:
 
 def _trouble(data: bytes, error: Exception) -> str:
     """The error in the file, with line and column if it is not valid JSON."""
+    if not data.strip():
+        return f"the file is empty; {_EXPECTED}"
     deep = "it is nested too deeply for a plan"
     if isinstance(error, RecursionError):
         return deep
@@ -136,17 +143,22 @@ def _trouble(data: bytes, error: Exception) -> str:
     except json.JSONDecodeError as found:
         is_cut = found.pos >= len(found.doc.rstrip()) or found.msg.startswith("Unterminated string")
         what = found.msg.removesuffix(" starting at")
-        return f"line {found.lineno}, column {found.colno}: {what}{' (is the file cut off?)' if is_cut else ''}"
+        place = f"line {found.lineno}, column {found.colno}: {what}{' (is the file cut off?)' if is_cut else ''}"
+        return place if data.lstrip().startswith(b"{") else f"{_EXPECTED}; {place}"
     except RecursionError:
         return deep
     except ValueError as found:
-        place = re.search(r"\(byte (\d+)\)$", str(error))  # Python's decoder does not say where a constant is
-        return f"{place_in(data, int(place[1]))}: {found}" if place else str(found)
+        byte = re.search(r"\(byte (\d+)\)$", str(error))  # Python's decoder does not say where a constant is
+        return f"{place_in(data, int(byte[1]))}: {found}" if byte else str(found)
     for name in ("affinity", "pins", "reasons"):
         if f"$.{name}[...]" in str(error):  # this message does not name the key
             for key, value in whole[name].items():
                 if not isinstance(value, str):
                     return f"{name} of {key!r}: expected a string, found {value!r}"
     if str(error) == _WITHOUT_FORMAT:
-        return "expected a plan, as Plan.save and `hetero plan --save` write it; the field `format` is missing"
+        return f"{_EXPECTED}; the field `format` is missing"
+    if str(error).startswith(_NOT_AN_OBJECT) and " - at " not in str(error):
+        return f"{_EXPECTED}; found {_KINDS[type(whole)]}"
+    if str(error).endswith(" - at `$.format`"):
+        return f"{_EXPECTED}; its `format` is {whole['format']!r}"
     return str(error)
