@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import importlib
+import os
 import pickle
 import sys
 import warnings
@@ -216,6 +217,20 @@ def test_a_missing_file_is_a_file_not_found_error(core: hetero.Core, tmp_path: P
     again = pickle.loads(pickle.dumps(caught.value))
     assert type(again) is type(caught.value)
     assert (str(again), again.errno, again.filename) == (str(caught.value), errno.ENOENT, caught.value.filename)
+
+
+def test_a_file_that_cannot_be_read_is_a_permission_error(core: hetero.Core, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", "m.onnx")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(PermissionError, match=r"m\.onnx: cannot be opened: Permission denied") as caught:
+            core.read_model(tmp_path / "m.onnx")
+    assert isinstance(caught.value, hetero.ModelError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert (str(again), again.errno) == (str(caught.value), errno.EACCES)
 
 
 def test_missing_weights_are_a_file_not_found_error(core: hetero.Core, tmp_path: Path) -> None:

@@ -232,25 +232,27 @@ def _lack_of_memory(error: BaseException) -> str | None:
 
 
 def file_error(kind: type[_Error], message: str, cause: BaseException) -> _Error:
-    """An error of ``kind``. It is also a `FileNotFoundError` if ``cause``, or the cause of that, is one."""
-    missing = cause if isinstance(cause, FileNotFoundError) else cause.__cause__
-    if not isinstance(missing, FileNotFoundError):
-        return kind(message)
-    error: _Error = _not_found(kind)(message)  # type: ignore[arg-type]  # mypy takes a class for unhashable
-    for name in ("errno", "strerror", "filename"):
-        setattr(error, name, getattr(missing, name))
-    return error
+    """An error of ``kind``. It is also a `FileNotFoundError` or `PermissionError` if ``cause``, or the cause of that,
+    is one."""
+    for base in (FileNotFoundError, PermissionError):
+        for found in (cause, cause.__cause__):
+            if isinstance(found, base):
+                error: _Error = _with_base(kind, base)(message)  # type: ignore[arg-type]  # mypy takes a class for unhashable
+                for name in ("errno", "strerror", "filename"):
+                    setattr(error, name, getattr(found, name))
+                return error
+    return kind(message)
 
 
 @functools.cache
-def _not_found(kind: Any) -> Any:
-    """A subclass of ``kind`` with the same name that is also a `FileNotFoundError`."""
+def _with_base(kind: Any, base: type[OSError]) -> Any:
+    """A subclass of ``kind`` with the same name that is also a ``base``."""
 
     def reduce(self: Any) -> tuple[Any, ...]:  # pickle cannot find this class by its name
-        return file_error, (kind, self.args[0], FileNotFoundError(self.errno, self.strerror, self.filename))
+        return file_error, (kind, self.args[0], base(self.errno, self.strerror, self.filename))
 
     members = {"__str__": Exception.__str__, "__reduce__": reduce, "__module__": kind.__module__}
-    return type(kind.__name__, (kind, FileNotFoundError), members)
+    return type(kind.__name__, (kind, base), members)
 
 
 def inference_error(message: str, error: BaseException) -> InferenceError:

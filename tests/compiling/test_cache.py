@@ -217,8 +217,19 @@ def test_an_entry_that_another_version_wrote_under_this_name_is_made_anew(
 
 def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.warns(RuntimeWarning, match="cannot store"):
+    with pytest.warns(RuntimeWarning, match=r"cannot store .*: cannot make the folder .*/file.*: \w+"):
         assert not loaded(compiled(tmp_path / "file" / "c"))
+
+
+def test_an_entry_that_cannot_be_read_gives_at_most_the_warning_of_storing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, decrypt: object) -> object:
+        raise errors.ArtifactError(f"{path}: cannot be opened") from PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(cache, "open_artifact", refuse)
+    assert not loaded(compiled(tmp_path))  # a warning would be an error
+    assert len(entries(tmp_path)) == 1
 
 
 def test_an_entry_that_another_process_removes_is_no_news(

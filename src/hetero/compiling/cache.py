@@ -73,8 +73,10 @@ def cached(model: Model, request: Request, chosen: object, compile_anew: Callabl
         tell(settings, name, "INFO", f"kept {model.name!r} in the cache: {path}")
     except NotSupported:  # a device does not support export
         pass
-    except (ArtifactError, OSError) as error:
+    except ArtifactError as error:
         warn(f"CACHE_DIR: cannot store {model.name!r}: {error}")
+    except OSError as error:
+        warn(f"CACHE_DIR: cannot store {model.name!r}: cannot make the folder {error.filename}: {error.strerror}")
     return compiled
 
 
@@ -100,8 +102,8 @@ def _load(path: str, device: ConfiguredDevice, decrypt: Callable[[bytes], bytes]
         compiled = import_model(PayloadReader(artifact), device)
     except HeteroError as error:
         raise_out_of_memory(error)
-        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
-            return None  # not in the cache, or removed by another process
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError, PermissionError)):
+            return None  # not in the cache, or removed by another process, or storing it will fail as well
         warn(f"CACHE_DIR: an entry cannot be used and will be replaced: {error}")
         return None
     compiled.add_settings({"LOADED_FROM_CACHE": True})
