@@ -411,6 +411,17 @@ def test_ranges_of_numbered_scopes(core: hetero.Core, opened: Open) -> None:
     assert ["block102 … 106", ["102…106", "102…06", "102…"]] in shown
 
 
+def test_a_scope_with_nearly_all_nodes_is_open(core: hetero.Core, opened: Open) -> None:
+    names = [f"/encoder/layer.{i // 4}/node_{i}" for i in range(2000)] + ["/head/node_0", "/head/node_1"]
+    page = opened(core.plan(core.read_model(chain(names, every=1000)), "HETERO:CPU,TEMPLATE"))
+    scene = "heteroReport.graph.scene"
+    page.evaluate("heteroReport.open(['names'])")
+    shown = page.evaluate(f"{scene}.boxes.map((_, i) => {scene}.lines(i))")
+    assert shown[:2] == [["encoder/layer.0 … 4", "20 nodes"], ["encoder/layer.5 … 9", "20 nodes"]]
+    assert shown[-1] == ["head", "2 nodes"]
+    assert len(shown) == 101
+
+
 def test_ranges_keep_their_ends_in_narrow_windows(core: hetero.Core, opened: Open) -> None:
     """A number that has the digits of the first one in front is written without them."""
     plan = core.plan(core.read_model(chain([f"Relu_{i}" for i in range(3000)], every=1000)), "HETERO:CPU,TEMPLATE")

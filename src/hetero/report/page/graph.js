@@ -285,7 +285,7 @@ class GraphView {
       context.font = `600 13px ${FONT}`;
       context.fillText(fitted(context, first, room, scene.brief?.(i)), x + 15, y + boxHeight / 2 - 3);
       context.font = `12px ${FONT}`;
-      context.fillText(fitted(context, second, room), x + 15, y + boxHeight / 2 + 13);
+      context.fillText(fitted(context, second, room, [second.replace(/ nodes?(?= · )/, "")]), x + 15, y + boxHeight / 2 + 13);
     } else if (view.scale > 0.2 && scene.short(i)) {
       context.font = `600 ${Math.min(30, 10.5 / view.scale)}px ${FONT}`;
       context.textAlign = "center";

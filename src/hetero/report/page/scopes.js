@@ -17,10 +17,14 @@ function grouping(data, nodes) {
     const largest = groups.reduce((most, group) => (group.nodes.length > most.nodes.length ? group : most), groups[0]);
     if (largest.nodes.length < 2) break;
     const inside = children(largest, parts);
-    if (groups.length + inside.length - 1 > MOST_GROUPS) break;
-    groups.splice(groups.indexOf(largest), 1, ...inside);
+    const most = MOST_GROUPS - groups.length + 1;
+    const isTooMany = inside.length > most;
+    // A scope with most of the nodes, such as "model", is opened in any case: closed, it is nearly all that is drawn.
+    if (isTooMany && (groups.length > MOST_GROUPS / 2 || largest.nodes.length < 0.9 * nodes.length)) break;
+    groups.splice(groups.indexOf(largest), 1, ...(isTooMany ? runs(inside, most) : inside));
+    if (isTooMany) break;
   }
-  if (groups.length > MOST_GROUPS) groups = runs(groups);
+  if (groups.length > MOST_GROUPS) groups = runs(groups, MOST_GROUPS);
   return groups.map((group) => ({ ...group, nodes: Int32Array.from(group.nodes).sort() }));
 }
 
@@ -40,8 +44,8 @@ function children({ depth, nodes }, parts) {
 }
 
 /** At most so many groups: neighbors in running order are put together. */
-function runs(groups) {
-  const least = Math.ceil(groups.length / MOST_GROUPS);
+function runs(groups, most) {
+  const least = Math.ceil(groups.length / most);
   const size = [1, 2, 5].flatMap((digit) => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map((power) => digit * power)).sort((a, b) => a - b).find((one) => one >= least);
   const result = [];
   for (let at = 0; at < groups.length; at += size) {
