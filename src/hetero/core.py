@@ -378,9 +378,8 @@ class Core(OtherNames):
             parsed = parse_device(device)
             names = [parse_device(name).name for name in parsed.devices or (parsed.name,)]
         elif not isinstance(extension, CustomOp):
-            raise NotSupported(
-                f"{type(extension).__name__} is not a hetero.CustomOp: pass the device that supports it as device=..."
-            )
+            kind = "a path" if isinstance(extension, (str, os.PathLike)) else type(extension).__name__
+            raise NotSupported(f"{kind} is not a hetero.CustomOp: pass the device that supports it as device=...")
         try:
             for name in names:
                 self._registry.add_extension(extension, name)

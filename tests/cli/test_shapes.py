@@ -57,6 +57,12 @@ def test_several_inputs(shapes: list[str], dims: list[str], expected: dict[str, 
     assert stated(*shapes, dims=dims) == expected
 
 
+@pytest.mark.parametrize(("shape", "advice"), [((), "fixed sizes"), ((2, 3), "fixed sizes"), ((2, None), "no symbols")])
+def test_a_symbol_of_a_model_without_symbols(shape: tuple[Dim, ...], advice: str) -> None:
+    with pytest.raises(click.UsageError, match=rf"no input has a dim 'batch'; the inputs have {advice}"):
+        stated(dims=["batch=1"], of=[Port("x", np.dtype("f4"), shape)])
+
+
 @pytest.mark.parametrize("text", ["a[0]=1,3", "a[0]=1x3", "a[0]=[1,3]"])
 def test_brackets_in_names(text: str) -> None:
     assert stated(text, of=[Port("a[0]", np.dtype("f4"), None)]) == {"a[0]": (1, 3)}

@@ -139,6 +139,17 @@ class ArrayLike:
         return self.array
 
 
+def test_keywords_that_are_not_inputs(compiled: hetero.CompiledModel) -> None:
+    with pytest.raises(hetero.InferenceError, match="no input or parameter 'share_inputs': write"):
+        compiled({"a": A, "b": B}, share_inputs=True)  # type: ignore[arg-type]
+
+
+def test_data_for_a_callback(compiled: hetero.CompiledModel) -> None:
+    request = compiled.create_infer_request()
+    with pytest.raises(TypeError, match=r"write set_callback\(functools\.partial\(callback, data\)\)"):
+        request.set_callback(print, 3)  # type: ignore[arg-type]
+
+
 def test_one_input(relu: hetero.CompiledModel) -> None:
     """A list is the value of the only input, unless it holds one array of the rank of the input."""
     for inputs in (A, {0: A}, [A], (A,), [ArrayLike(A)], A.tolist(), [A[0]], tuple(A.tolist())):

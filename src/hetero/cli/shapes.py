@@ -44,6 +44,8 @@ def parse_dims(texts: Sequence[str], ports: Sequence[Port]) -> dict[str, tuple[i
             raise click.UsageError(f"--dim {entry}: expected SYMBOL=SIZE, with a whole number of 0 or more")
         if symbol not in known:
             advice = "the inputs have no symbols; set sizes with --shape NAME=1x3x224x224"
+            if all(port.shape is not None and all(isinstance(dim, int) for dim in port.shape) for port in ports):
+                advice = "the inputs have fixed sizes"
             listed = f"symbols: {', '.join(sorted(known))}" if known else advice
             raise click.UsageError(
                 f"--dim {entry}: no input has a dim {symbol!r}{did_you_mean(symbol, known)}; {listed}"

@@ -213,7 +213,12 @@ class CompiledModel(OtherNames, abc.ABC):
     def __call__(self, inputs: Any = NO_INPUTS, out: Any = None, **named: Never) -> Outputs:
         """Run one inference in the calling thread, on a request of its own; see `InferRequest.infer`."""
         if named:
-            raise InferenceError(f"inputs are passed as one mapping: write compiled({{{next(iter(named))!r}: …}})")
+            name = next(iter(named))
+            if any(port.name == name for port in self._inputs):
+                raise InferenceError(f"inputs are passed as one mapping: write compiled({{{name!r}: …}})")
+            raise InferenceError(
+                f"there is no input or parameter {name!r}: write compiled(inputs)"
+            )
         idle = self._idle
         try:
             request = idle.pop()

@@ -13,7 +13,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, Never, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -526,12 +526,17 @@ class InferRequest(OtherNames):
         if run is not None and executor is not None and executor.withdraw(run):
             run.settle(None, Cancelled("the inference was cancelled before it began"))
 
-    def set_callback(self, callback: Callback | None) -> None:
+    def set_callback(self, callback: Callback | None, *userdata: Never) -> None:
         """Call ``callback(error)`` after each inference of `start_async`, before `wait` returns.
 
         ``error``: the exception that `wait` will raise, or None. The callback runs in the thread that ran the
         inference, or in the thread that cancelled it. It may start the request again. If it raises, the request fails.
         """
+        if userdata:
+            raise TypeError(
+                "set_callback has one argument: to pass data to the callback, write "
+                "set_callback(functools.partial(callback, data)), which is called with the data and the error"
+            )
         self._callback = callback
 
 

@@ -189,7 +189,7 @@ def inputs_by_name(ports: Sequence[Port], inputs: Any) -> Mapping[Any, Any]:
         return {port.name: value for port, value in zip(ports, inputs, strict=False)}
     if len(ports) != 1:
         names = ", ".join(port.name for port in ports) or "none"
-        kind = "one array" if isinstance(inputs, np.ndarray) else f"a {type(inputs).__name__}"
+        kind = "one array" if isinstance(inputs, np.ndarray) else f"an object of type {type(inputs).__name__}"
         example = "".join(f"; write {{{port.name!r}: array, …}}" for port in ports[:1])
         raise InferenceError(f"expected a mapping from input name to array (inputs: {names}), found {kind}{example}")
     return {ports[0].name: inputs}
