@@ -216,9 +216,7 @@ class CompiledModel(OtherNames, abc.ABC):
             name = next(iter(named))
             if any(port.name == name for port in self._inputs):
                 raise InferenceError(f"inputs are passed as one mapping: write compiled({{{name!r}: …}})")
-            raise InferenceError(
-                f"there is no input or parameter {name!r}: write compiled(inputs)"
-            )
+            raise InferenceError(f"there is no input or parameter {name!r}: write compiled(inputs)")
         idle = self._idle
         try:
             request = idle.pop()
