@@ -156,7 +156,7 @@ def test_messages_name_what_to_do(hetero: Invoke, diamond_path: Path, tmp_path: 
     assert "pinned to FPGA: the profile of FPGA does not list LRN" in message(*heterogeneous, "--pin", "norm=FPGA")
     other = tmp_path / "other.json"
     other.write_text('{"a": 1}')
-    assert "expected a plan, as Plan.save and `hetero plan --save` write it" in message("--plan", str(other))
+    assert "expected a plan in JSON, as Plan.save and `hetero plan --save` write it" in message("--plan", str(other))
 
 
 def test_traces(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
