@@ -69,7 +69,7 @@ cdef class EndNodes:
                 raise ValueError(f"{len(results)} results, expected {len(self._from_plans)}")
             for i in range(len(self._from_plans)):
                 number, table = self._from_plans[i]
-                values[number] = results[i] if table is None else table[results[i]]
+                values[number] = results[i] if table is None else chosen(table, results[i])
         self.run_nodes(self._last, values, cancellation)
         return [values[number] for number in self._outputs]
 
@@ -342,6 +342,41 @@ def strings(list items not None, tuple shape not None):
             objects[i] = <PyObject *>item
     finally:
         PyBuffer_Release(&places)
+    return made
+
+
+def chosen(table not None, numbers not None):
+    """An array of objects: for each number the string at this place in ``table``, a vector of objects. ``numbers``: int64,
+    dense."""
+    cdef Py_ssize_t i, count
+    cdef int64_t number
+    cdef Py_buffer strings, places, items
+    cdef PyObject **objects
+    if table.dtype is not _object or numbers.dtype != _int64:
+        raise ValueError(f"table is {table.dtype} and numbers are {numbers.dtype}; expected object and int64")
+    made = _empty(numbers.shape, _object)
+    PyObject_GetBuffer(table, &strings, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(numbers, &places, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(made, &items, PyBUF_WRITABLE)
+            try:
+                objects = <PyObject **>items.buf
+                count = strings.len // <Py_ssize_t>sizeof(PyObject *)
+                for i in range(places.len // <Py_ssize_t>sizeof(int64_t)):
+                    number = (<const int64_t *>places.buf)[i]
+                    if not 0 <= number < count:
+                        raise IndexError(f"number {number} is outside 0..{count - 1}")
+                    item = <object>(<PyObject **>strings.buf)[number]
+                    Py_XDECREF(objects[i])
+                    Py_INCREF(item)
+                    objects[i] = <PyObject *>item
+            finally:
+                PyBuffer_Release(&items)
+        finally:
+            PyBuffer_Release(&places)
+    finally:
+        PyBuffer_Release(&strings)
     return made
 
 

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 
+from hetero._hosted import chosen
 from hetero.errors import Cancelled, HeteroError, InferenceError, InferenceTooLarge, inference_error
 
 cimport cython
@@ -1502,7 +1503,7 @@ cdef class Route:
                 for slot, array, labels in sources:
                     if slot >= 0:
                         array = values[slot]
-                    operands.append(array if labels is None or array is None else labels[array])
+                    operands.append(array if labels is None or array is None else chosen(labels, array))
                 for slot, array in zip(fills, host(node, operands)):
                     if slot >= 0:
                         values[slot] = array

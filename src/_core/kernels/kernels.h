@@ -100,6 +100,7 @@
     X(lookup) \
     X(split_bytes) \
     X(one_hot) \
+    X(encode) \
     X(tree_ensemble) \
     X(custom) \
     X(identity) \

@@ -19,6 +19,7 @@ from ...extension.table import CUSTOM_OPS, CustomOps, describe_ops, require_ops
 from ...model.types import dtype_of
 from ...plugin.contract import CompiledModel, Plugin, RemoteContext, Runner, Support
 from .hosted import Ends, HostedRunner
+from .labels import in_plans
 from .operators.custom import Expansions
 from .planner import Planner
 from .registry import NodePlan, examine
@@ -205,6 +206,7 @@ class CpuModel(CompiledModel):
         self._custom_ops = custom_ops
         packed = Packed(dtype_of(_STORAGE[settings["INFERENCE_PRECISION_HINT"]]))
         transform = not settings["DISABLE_TRANSFORMATIONS"]
+        nodes = in_plans(model, nodes) if transform else nodes
         self._ends = Ends.of(model, nodes)
         if stored is None:
             parts = {} if self._ends is None else self._ends.parts

@@ -57,6 +57,7 @@ __all__ = [
     "Operator",
     "Result",
     "Types",
+    "attribute_trouble",
     "contradicting",
     "contradictions",
     "dtype_trouble",
@@ -286,7 +287,7 @@ def contradictions(model: Model, kinds: Collection[int], infer: bool) -> dict[in
         for entry in checked[number]:
             inputs, outputs = model.node_inputs[index].tolist(), model.node_outputs[index].tolist()
             reason = _count_trouble(model.op_types[number], inputs, len(outputs))
-            reason = reason or _attribute_trouble(model.op_types[number], entry, view.stored_attributes)
+            reason = reason or attribute_trouble(model.op_types[number], entry, view.stored_attributes)
             reason = reason or _kind_trouble(model.op_types[number], entry, inputs, types)
             reason = reason or _input_trouble(model, entry, inputs, types)
             reason = reason or _examined(model, view, entry)
@@ -599,7 +600,7 @@ def _unfit(
     op_type = model.op_types[model.op_type_of[index]]
     return (
         _count_trouble(op_type, inputs, len(model.node_outputs[index]))
-        or _attribute_trouble(op_type, entry, attributes)
+        or attribute_trouble(op_type, entry, attributes)
         or _input_trouble(model, entry, inputs, types)
     )
 
@@ -623,7 +624,7 @@ def _lists_all(op_type: str) -> bool:
     return op_type.startswith(_ML) or op_type == "StringNormalizer"
 
 
-def _attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, Any]) -> str | None:
+def attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, Any]) -> str | None:
     for name, value in attributes.items():
         if name not in entry.attributes:
             return f"{op_type} with attribute {name}"

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _kernels
+from ..._hosted import chosen
 from ..._workspace import Arena, Iterations, Route, StopFlag, Workspace, iterate
 from ...errors import Cancelled, HeteroError, InferenceError, inference_error, raise_out_of_memory
 from ...plugin.cancellation import Cancellation
@@ -725,7 +726,7 @@ class _Result:
 
 def _operand(values: Any, at: int, constant: NDArray[Any] | None, labels: NDArray[Any] | None) -> NDArray[Any] | None:
     value: NDArray[Any] | None = constant if at < 0 else values[at]
-    return value if labels is None or value is None else labels[value]
+    return value if labels is None or value is None else chosen(labels, value)
 
 
 def _run_custom(plan: NodePlan, operands: Sequence[NDArray[Any] | None]) -> Sequence[NDArray[Any]]:

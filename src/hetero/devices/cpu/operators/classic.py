@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 _FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(kind) for kind in ("float32", "float64", "int64", "bool"))
 _ISNAN = unary_code("ISNAN")
 _TYPES = (*FLOATS, "int32", "int64")
-_MOST_KEYS = 4096  # of an encoder; each input is compared with all of them
 _STRING = 8  # of onnx.TensorProto.DataType
-_MOST_PLACES = 1 << 16  # of a table of all integers between two keys
 
 
 def _wide(x: Value) -> np.dtype[Any]:
@@ -202,11 +200,8 @@ def _tables(attributes: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], 
     for array in (keys, values):
         if array.dtype.name not in NUMBERS or array.ndim != 1:
             return f"LabelEncoder of {array.dtype}{list(array.shape)}"
-    if len(keys) != len(values) or not 1 <= len(keys) <= _MOST_KEYS:
-        return (
-            f"LabelEncoder of {len(keys)} keys and {len(values)} values; kernels support as many keys as values, "
-            f"1 to {_MOST_KEYS}"
-        )
+    if len(keys) != len(values) or not len(keys):
+        return f"LabelEncoder of {len(keys)} keys and {len(values)} values; kernels support 1 or more of each"
     if len(np.unique(keys)) != len(keys):  # onnxruntime takes the first, TEMPLATE the last
         return "LabelEncoder with a key that is given twice"
     tensor = attributes.get("default_tensor")
@@ -229,13 +224,19 @@ def _label_encoder_refusal(model: Model, view: ExaminedNode) -> str | None:
     return tables if isinstance(tables, str) else key_type_trouble(model, view)
 
 
-def _is_dense(keys: NDArray[Any]) -> bool:
-    """Whether a table from below the least key to above the largest is small, and its ends are of the keys' type."""
-    if keys.dtype not in (_INT64, np.dtype(np.int32)):
-        return False
-    limits = np.iinfo(keys.dtype)
-    least, largest = int(keys.min()), int(keys.max())
-    return limits.min < least and largest < limits.max and largest - least < _MOST_PLACES
+def encoded(
+    context: Context, x: Value, keys: NDArray[Any], values: NDArray[Any], default: Any, *, has_nan: bool
+) -> Value:
+    """For each element the value of its key, or the default. ``has_nan``: whether NaN equals the first key that is NaN;
+    otherwise it equals no key. The other keys must differ."""
+    missing = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(len(keys), bool)
+    order = np.argsort(keys[~missing])
+    table = np.empty(len(order) + 2, values.dtype)
+    table[:-2], table[-2:] = values[~missing][order], default
+    if has_nan and missing.any():
+        table[-1] = values[missing][0]
+    operands = [x, context.constant(keys[~missing][order]), context.constant(table)]
+    return context.call("encode", operands, x.shape, table.dtype)
 
 
 def _label_encoder_result(attributes: Mapping[str, Any]) -> str | None:
@@ -250,38 +251,14 @@ def _label_encoder_result(attributes: Mapping[str, Any]) -> str | None:
 } | {"default_float": None, "default_int64": None, "default_string": None, "default_tensor": None},
     since=2, check=_label_encoder_refusal, result=_label_encoder_result)  # fmt: skip
 def _label_encoder(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
-    """Integers near each other are places in a table, whose ends have the default. Otherwise each input is compared
-    with all keys. From opset 4 on, NaN equals the key NaN; before, it equals no key."""
+    """From opset 4 on, NaN equals the key NaN; before, it equals no key."""
     x = _required(inputs[0])
     tables = _tables(node.attributes)
     assert not isinstance(tables, str), "checked by _label_encoder_refusal"
     keys, values, default = tables
     if x.dtype != keys.dtype:
         raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
-    count = len(keys)
-    if _is_dense(keys):
-        lowest, highest = (context.scalar(int(end), keys.dtype) for end in (keys.min() - 1, keys.max() + 1))
-        table = np.full(int(keys.max() - keys.min()) + 3, default[0], values.dtype)
-        table[keys - (keys.min() - 1)] = values
-        place = binary(context, "min", binary(context, "max", x, lowest), highest)
-        place = binary(context, "sub", place, lowest)
-        return [context.call("gather", [context.constant(table), place], x.shape, values.dtype, [0])]
-    flat = context.reshaped(x, (x.size, 1))
-    same = binary(context, "equal", flat, context.constant(keys), _BOOL)
-    if keys.dtype.kind == "f" and np.isnan(keys).any() and node.opset >= 4:
-        missing = context.call("unary", [flat], flat.shape, _BOOL, [_ISNAN], [0.0, 0.0])
-        same = binary(
-            context, "or", same, binary(context, "and", missing, context.constant(np.isnan(keys)), _BOOL), _BOOL
-        )
-    marks = cast(context, same, np.dtype(np.uint8))
-    place = context.call("arg_extreme", [marks], (x.size,), _INT64, [x.size, count, 1, 0, 0])
-    found = context.call(
-        "gather_elements", [marks, context.reshaped(place, (x.size, 1))], (x.size, 1), marks.dtype, [1]
-    )
-    chosen = context.call("gather", [context.constant(values), place], (x.size,), values.dtype, [0])
-    known = context.reshaped(cast(context, found, _BOOL), (x.size,))
-    encoded = context.call("where", [known, chosen, context.constant(default)], (x.size,), values.dtype)
-    return [context.reshaped(encoded, x.shape)]
+    return [encoded(context, x, keys, values, default[0], has_nan=node.opset >= 4)]
 
 
 def _one_hot_refusal(model: Model, view: NodeView) -> str | None:

@@ -277,6 +277,27 @@ def _encoder_result(attributes: Any) -> str | None:
 }, since=2, check=key_type_trouble, result=_encoder_result)  # fmt: skip
 def _label_encoder(node: Node) -> Run:
     """A dictionary look-up. From opset 4 on, NaN equals the key NaN."""
+    keys, table = encoder_tables(node)
+    count = len(keys)
+    place: dict[Any, int] = {}
+    nan = count
+    for at, key in enumerate(keys.tolist()):
+        if isinstance(key, float) and math.isnan(key):
+            nan = min(nan, at) if node.opset >= 4 else nan
+        elif place.setdefault(key, at) != at:
+            raise ContradictionError(f"LabelEncoder with a key that is given twice: {key!r}")
+
+    def run(x: Array, column: int = -1) -> Sequence[Any]:
+        if x.dtype != keys.dtype:
+            raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
+        found = places(place, x, count, nan, column)
+        return [table.take(found.reshape(-1)).reshape(found.shape)]  # of one place, take returns no array
+
+    return run
+
+
+def encoder_tables(node: Node) -> tuple[Array, Array]:
+    """The keys of a LabelEncoder, and its values followed by the default."""
     keys, values = _table(node, "keys"), _table(node, "values")
     assert keys is not None
     assert values is not None
@@ -297,21 +318,7 @@ def _label_encoder(node: Node) -> Run:
     count = len(values)
     table = np.empty(count + 1, values.dtype)
     table[:count], table[count] = values, default
-    place: dict[Any, int] = {}
-    nan = count
-    for at, key in enumerate(keys.tolist()):
-        if isinstance(key, float) and math.isnan(key):
-            nan = min(nan, at) if node.opset >= 4 else nan
-        elif place.setdefault(key, at) != at:
-            raise ContradictionError(f"LabelEncoder with a key that is given twice: {key!r}")
-
-    def run(x: Array, column: int = -1) -> Sequence[Any]:
-        if x.dtype != keys.dtype:
-            raise InferenceError(f"x is {x.dtype}, but the keys are {keys.dtype}")
-        found = places(place, x, count, nan, column)
-        return [table.take(found.reshape(-1)).reshape(found.shape)]  # of one place, take returns no array
-
-    return run
+    return keys, table
 
 
 @hosted(f"{_ML}LabelEncoder", dtypes=("int64", *STRING), attributes={
