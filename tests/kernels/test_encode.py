@@ -50,6 +50,6 @@ def test_encode(team: _kernels.Team, dtype: str, count: int, variant: str) -> No
 
 @pytest.mark.parametrize("values", [np.zeros(4, np.int64), np.zeros(6, np.int64), np.zeros(5, np.float32)])
 def test_operands_that_do_not_fit(values: np.ndarray[Any, Any]) -> None:
+    operands = [np.zeros(2, np.int64), np.arange(3), values]
     with pytest.raises(InferenceError):
-        operands = [np.zeros(2, np.int64), np.arange(3), values]
         _kernels.call("encode", operands, [((2,), np.dtype("int64"))])
