@@ -18,39 +18,39 @@ typedef struct {
 /* Of two neighbors: devices need not be compared, because levels differ along each edge between two devices. */
 static inline int beside(const connectivity *c, int32_t v, int32_t u) { return c->level[u] == c->level[v]; }
 
-/* Whether the `inside` neighbors of v within its subgraph reach each other without v. */
+/* Whether the `inside` neighbors of v within its subgraph, two or more, reach each other without v. Two of them are
+ * searched from in turn, so that a small part that would fall off is soon known; more, only from one of them. */
 static int stays_connected(connectivity *c, int32_t v, int32_t inside)
 {
     const int32_t *const row[2] = {c->g->out, c->g->in}, *const start[2] = {c->g->out_start, c->g->in_start};
-    /* Odd numbers mark neighbors of v that are not reached yet; even numbers mark what the search has reached. */
+    /* Odd numbers mark neighbors of v that are not reached yet, and what is found from the second of two; even numbers
+     * mark what the search has reached. */
     if (c->search > INT32_MAX - 4) { /* no numbers are left; unreached: after two billion searches */
         memset(c->seen, 0, (size_t)c->g->n * sizeof *c->seen);
         c->search = 0;
     }
     c->search += 2;
-    const int32_t reached = c->search, target = c->search + 1;
-    int32_t queue[SEARCH_LIMIT], head = 0, tail = 0, first = -1;
-    c->seen[v] = reached;
+    int32_t queue[2][SEARCH_LIMIT], head[2] = {0, 0}, tail[2] = {1, 1}, left = inside - 1, found = 0;
     for (int side = 0; side < 2; side++)
         for (int32_t j = start[side][v]; j < start[side][v + 1]; j++)
-            if (beside(c, v, row[side][j]))
-                c->seen[first = row[side][j]] = target;
-    c->seen[first] = reached;
-    queue[tail++] = first;
-    int32_t left = inside - 1;
-    while (head < tail) {
-        const int32_t x = queue[head++];
+            if (beside(c, v, row[side][j])) {
+                c->seen[row[side][j]] = c->search + 1;
+                queue[found++ > 0][0] = row[side][j];
+            }
+    c->seen[queue[0][0]] = c->search;
+    for (int from = 0; head[from] < tail[from]; from ^= inside == 2) {
+        const int32_t x = queue[from][head[from]++], own = c->search + from, other = own ^ 1;
         for (int side = 0; side < 2; side++)
             for (int32_t j = start[side][x]; j < start[side][x + 1]; j++) {
                 const int32_t y = row[side][j];
-                if (c->seen[y] == reached || !beside(c, v, y))
+                if (y == v || c->seen[y] == own || !beside(c, v, y))
                     continue;
-                if (c->seen[y] == target && !--left)
+                if (c->seen[y] == other && !--left)
                     return 1;
-                c->seen[y] = reached;
-                if (tail == SEARCH_LIMIT)
+                c->seen[y] = own;
+                if (tail[0] + tail[1] > SEARCH_LIMIT)
                     return 0;
-                queue[tail++] = y;
+                queue[from][tail[from]++] = y;
             }
     }
     return 0;
