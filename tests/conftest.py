@@ -7,6 +7,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterator
 
+import hypothesis
 import numpy as np
 import onnx
 import pytest
@@ -19,6 +20,11 @@ from hetero.plugin.profile import Profile
 from lost_workers import LostWorkers
 from model_zoo import light, make_model, minilm
 from report_cases import HOSTILE_NAMES, chain
+
+# Each run draws other examples. `pytest --hypothesis-profile long` draws more.
+hypothesis.settings.register_profile("short", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("long", max_examples=300, deadline=None)
+hypothesis.settings.load_profile("short")
 
 # Their slow tests take the longest. They begin before the other slow ones, so that no process waits for one at the end.
 # Those of the first list share nothing, so that each is a group by itself, which any process may take.

@@ -123,7 +123,6 @@ PROFILE = """
 import hypothesis
 phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
 hypothesis.settings.register_profile("mutants", database=None, phases=phases, deadline=None)
-hypothesis.settings.load_profile("mutants")
 """
 """A plugin for pytest: a failing example need not be shrunk or kept."""
 SWAPS = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"), "==": ("!=",), "!=": ("==",),
@@ -200,6 +199,7 @@ def passes(tests: list[str], seconds: float) -> bool:
         Path(folder, "no_shrinking.py").write_text(PROFILE)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))  # for the child
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no_shrinking", "-m", "not slow"]
+        options += ["--hypothesis-profile", "mutants"]
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=ROOT,

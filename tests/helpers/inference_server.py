@@ -1,9 +1,9 @@
-"""Shape inference of the tests, in forks of one process instead of a new process each time.
+"""Shape inference of the tests, in one process instead of a new process each time.
 
 `hetero.model.isolation` starts a Python process for each model whose inference is not bounded, which takes 20 to 70 ms
-and happens thousands of times in the tests. With `install`, a process of the same program that has already loaded
-onnx's library forks for each model, which takes 2 to 5 ms, under the same limits, and answers for small models are
-kept. New processes as in `isolation` remain in tests/model/test_isolation.py, and in all programs that tests start.
+and happens tens of thousands of times in the tests. With `install`, a fork of a process that has already loaded onnx's
+library infers one model after another, under the same limits, and answers for small models are kept. New processes as
+in `isolation` remain in tests/model/test_isolation.py, and in all programs that tests start.
 """
 
 from __future__ import annotations
@@ -30,10 +30,15 @@ _START = [sys.executable, "-I", "-S", "-c"]  # as isolation does
 _run = subprocess.run
 _SMALL = 8 << 10  # B, of a model and its answer
 _MOST_ANSWERS = 10_000
+_MOST_GROWTH = 4 << 20  # B, of a child that goes on: a sixteenth of what isolation allows the smallest model
+_INPUT_ENDED = 3  # the exit status of a child
 
-# Reads the sizes of the arguments and of the model, the arguments and the model; writes the exit status and the output.
-# The library can be loaded only once, so a fork gets what is loaded, with the schemas that the first inference makes.
-_PROGRAM = """
+# A child reads the sizes of the arguments and of the model, the arguments and the model, and writes the exit status and
+# the output, for one model after another. It sets its limits as a new process would, but only the soft ones, so that it
+# can lift them. It ends when a model fails, or has made it grow, because free memory would loosen the next limit. Then
+# this process forks another child. If a child is killed, this process writes how. The library can be loaded only once,
+# so a fork gets what is loaded, with the schemas that the first inference makes.
+_PROGRAM = f"""
 import importlib.machinery, importlib.util, io, mmap, os, resource, signal, struct, sys, types
 program, library, first = compile(sys.argv[1], "child", "exec"), sys.argv[2], bytes.fromhex(sys.argv[3])
 loader = importlib.machinery.ExtensionFileLoader("onnx_cpp2py_export", library)
@@ -43,29 +48,50 @@ loaded.shape_inference.infer_shapes(first, False, False, True)
 importlib.machinery.ExtensionFileLoader = lambda *_: types.SimpleNamespace(exec_module=lambda _: None)
 importlib.util.spec_from_file_location = lambda *_, **__: None
 importlib.util.module_from_spec = lambda _: loaded
-while sizes := sys.stdin.buffer.read(16):
-    arguments, model = map(sys.stdin.buffer.read, struct.unpack("<2q", sizes))
-    source, sink = os.pipe()
+before = {{kind: resource.getrlimit(kind) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CORE)}}
+set_limit = resource.setrlimit
+resource.setrlimit = lambda kind, limits: set_limit(kind, (limits[0], before[kind][1]))
+source, sink = sys.stdin.buffer, sys.stdout.buffer
+
+def used():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+def answer():
+    sizes = source.read(16)
+    if not sizes:
+        os._exit({_INPUT_ENDED})
+    arguments, model = map(source.read, struct.unpack("<2q", sizes))
+    sys.argv = ["-c", *arguments.decode().split("\\0")]
+    sys.stdin = types.SimpleNamespace(buffer=io.BytesIO(model))
+    sys.stdout = types.SimpleNamespace(buffer=io.BytesIO())
+    code = 1
+    try:
+        exec(program, {{}})
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        pass
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    set_limit(resource.RLIMIT_AS, before[resource.RLIMIT_AS])
+    output = sys.stdout.buffer.getvalue()
+    sink.write(struct.pack("<2q", code, len(output)) + output)
+    sink.flush()
+    return code
+
+code = 0
+while code != {_INPUT_ENDED}:
     child = os.fork()
     if child == 0:
-        code = 1
-        try:
-            sys.argv = ["-c", *arguments.decode().split("\\0")]
-            sys.stdin = types.SimpleNamespace(buffer=io.BytesIO(model))
-            sys.stdout = types.SimpleNamespace(buffer=os.fdopen(sink, "wb"))
-            exec(program, {})
-            sys.stdout.buffer.close()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code
-        finally:
-            os._exit(code)
-    os.close(sink)
-    with os.fdopen(source, "rb") as pipe:
-        answer = pipe.read()
+        least = used()
+        while answer() == 0 and used() - least < {_MOST_GROWTH}:
+            pass
+        os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    sys.stdout.buffer.write(struct.pack("<2q", code, len(answer)) + answer)
-    sys.stdout.buffer.flush()
+    if code < 0:
+        sink.write(struct.pack("<2q", code, 0))
+        sink.flush()
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -30,7 +30,6 @@ def test_arg_extreme(variant: str, dtype: str, minimum: bool, last: bool) -> Non
         np.testing.assert_array_equal(found, expected)
 
 
-@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_arg_extreme_of_any_length(data: st.DataObject) -> None:
     """With equal entries, and NaN, of which the first (or last) counts as extreme, as in NumPy."""
@@ -67,7 +66,6 @@ def test_rows_of_special_numbers(variant: str, n: int) -> None:
                 np.testing.assert_array_equal(found, expected)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_hardmax(data: st.DataObject) -> None:
     """1 at the first of the largest elements, or the first NaN, and 0 elsewhere, in memory that held other numbers."""

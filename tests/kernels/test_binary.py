@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -42,7 +42,6 @@ BINARY: dict[str, tuple[Callable[..., np.ndarray], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", BINARY)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_binary_broadcasts_as_numpy(name: str, data: st.DataObject) -> None:
     function, dtypes = BINARY[name]

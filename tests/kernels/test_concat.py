@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
 from kernel_arrays import numbered
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_concat(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))

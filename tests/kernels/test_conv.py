@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import packed_convolution
@@ -86,7 +86,6 @@ def check(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_random_geometry(variant: str, data: st.DataObject) -> None:
     draw = data.draw

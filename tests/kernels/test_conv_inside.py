@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -66,7 +66,6 @@ def test_skips_products_of_padding(variant: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_random_geometry(variant: str, data: st.DataObject) -> None:
     draw = data.draw

@@ -40,7 +40,6 @@ def naive_convolution(
     return y
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     group=st.integers(1, 3),
@@ -114,7 +113,7 @@ def naive_windows(x: Array, w: Array, zero: int, group: int, stride: int, pad: i
     return np.concatenate(sums, 3).transpose(0, 3, 1, 2)
 
 
-@settings(max_examples=40 * len(VARIANTS), deadline=None)
+@settings(max_examples=len(VARIANTS) * settings().max_examples // 2)
 @given(
     seed=st.integers(0, 2**32),
     group=st.sampled_from([1, 1, 2]),
@@ -201,7 +200,6 @@ def test_an_image_larger_than_the_scratch_memory(variant: str) -> None:
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     channels=st.sampled_from([8, 15, 16, 17, 32, 33, 64, 65, 96, 130]),

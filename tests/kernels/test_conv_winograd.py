@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -83,7 +83,6 @@ def as_bytes(w: Array) -> Array:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_random_geometry(variant: str, data: st.DataObject) -> None:
     draw = data.draw

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -43,7 +43,6 @@ def test_rows_of_each_length(variant: str) -> None:
         np.testing.assert_array_equal(copy_view(x, view, variant), view)
 
 
-@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_transposes_of_parts(data: st.DataObject) -> None:
     """Tiles, their edges and sides too short for them; views that begin anywhere and leave gaps."""
@@ -64,7 +63,6 @@ def test_transposes_keep_every_bit_of_nan(variant: str) -> None:
     np.testing.assert_array_equal(found.view(np.uint32), x.T.copy().view(np.uint32))
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_slices_flips_and_broadcasts(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -15,7 +15,6 @@ VARIANTS = _kernels.variants("gather", "gather_elements", "gather_nd")
 DTYPES = ["uint8", "float16", "float32", "int64"]
 
 
-@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_gather_family(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -95,7 +95,6 @@ def test_layouts(variant: str, m: int, n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_epilogue(variant: str, data: st.DataObject) -> None:
     m, n, k = (data.draw(st.integers(1, high)) for high in (30, 70, 40))

@@ -45,7 +45,7 @@ def product(
 EDGES = [1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65]  # around the tiles of all instruction sets
 
 
-@settings(max_examples=60 * len(VARIANTS), deadline=None)
+@settings(max_examples=len(VARIANTS) * settings().max_examples // 2)
 @given(
     seed=st.integers(0, 2**32),
     m=st.sampled_from([*EDGES, 47, 48, 49, 132, 133, 150]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hetero
@@ -33,7 +33,6 @@ def suppressed(boxes: np.ndarray, scores: np.ndarray, most: int, threshold: np.f
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_nms(variant: str, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import InferenceError, _kernels
 from hetero._sizes import ask
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_phases(data: st.DataObject) -> None:
     def two(low: int, high: int) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -82,7 +82,6 @@ def naive(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_random_windows(variant: str, data: st.DataObject) -> None:
     draw = data.draw

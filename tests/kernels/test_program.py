@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _program, _workspace
@@ -217,7 +217,6 @@ def test_workspaces_of_one_arena_follow_when_it_grows() -> None:
         np.testing.assert_array_equal(results[0], x)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_arena_layout_never_overlaps_the_living(data: st.DataObject) -> None:
     n = data.draw(st.integers(0, 40))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -51,7 +51,6 @@ def test_sizes_of_packed_winograd_filters(channels: int, maps: int, tile: int) -
 TRIPLE = st.tuples(*[st.integers(1, 4)] * 3)
 
 
-@settings(max_examples=75, deadline=None)
 @given(
     group=st.integers(1, 3), channels=st.sampled_from([1, 2, 4, 5, 9]),
     maps=st.integers(0, 5), images=st.integers(0, 2),

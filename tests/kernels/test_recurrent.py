@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -173,7 +173,6 @@ def test_sizes(kind: str, batch: int, hidden: int, variant: str) -> None:
 
 
 @pytest.mark.parametrize("kind", GATES)
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     steps=st.integers(0, 5),

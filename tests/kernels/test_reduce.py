@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -37,7 +37,6 @@ def reduce(x: Array, operation: int, axes: tuple[int, ...], variant: str) -> Arr
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("code", range(len(OPERATIONS)), ids=[name for name, _ in OPERATIONS])
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_floats(variant: str, code: int, data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 40), max_size=4).filter(lambda s: np.prod(s) < 20000)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,7 +17,6 @@ VARIANTS = _kernels.variants("resize_nearest", "resize_filter", "resize_outside"
 COORDINATES = ("HALF_PIXEL", "HALF_PIXEL_SYMMETRIC", "PYTORCH_HALF_PIXEL", "ALIGN_CORNERS", "ASYMMETRIC")
 COORDINATES += ("TF_HALF_PIXEL", "TF_CROP")
 ROUNDINGS = ("PREFER_FLOOR", "PREFER_CEIL", "FLOOR", "CEIL")
-LIMITS = {"max_examples": 150, "deadline": None}
 
 AXIS = st.fixed_dictionaries({
     "mode": st.sampled_from(COORDINATES),
@@ -72,7 +71,6 @@ def call(kernel: str, axis: dict[str, Any], specs: Any, ints: list[int], floats:
     return _kernels.call(kernel, [], specs, ints, (*axis["region"], *floats), **options)
 
 
-@settings(**LIMITS)
 @given(axis=AXIS, rounding=st.sampled_from(ROUNDINGS), variant=st.sampled_from(VARIANTS))
 def test_nearest(axis: dict[str, Any], rounding: str, variant: str) -> None:
     size, length = axis["size"], axis["length"]
@@ -88,7 +86,6 @@ def test_nearest(axis: dict[str, Any], rounding: str, variant: str) -> None:
     np.testing.assert_array_equal(found, rounded[rounding].clip(0, size - 1).astype(np.int32))
 
 
-@settings(**LIMITS)
 @given(axis=AXIS, precise=st.booleans(), variant=st.sampled_from(VARIANTS))
 def test_outside(axis: dict[str, Any], precise: bool, variant: str) -> None:
     size, length = axis["size"], axis["length"]
@@ -120,7 +117,6 @@ def filters(axis: dict[str, Any], cubic: bool, shrink: float, exclude: bool, a: 
     return first.clip(0, size - min(taps, size)), weights
 
 
-@settings(**LIMITS)
 @given(
     axis=AXIS,
     cubic=st.booleans(),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _program, _workspace
@@ -104,7 +104,6 @@ def value_of(expression: Expression, numbers: tuple[Any, ...], answers: list[boo
 NUMBERS = st.lists(st.integers(0, 12) | st.integers(0, 1 << 40), min_size=3, max_size=3)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(EXPRESSION, min_size=1, max_size=4), NUMBERS, st.lists(NUMBERS, min_size=1, max_size=4))
 def test_a_plan_holds_where_python_takes_the_same_way(
     expressions: list[Expression], seen: list[int], others: list[list[int]]

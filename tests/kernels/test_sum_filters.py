@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import InferenceError, _kernels
@@ -47,7 +47,6 @@ def call(branches: list[Branch], shape: tuple[int, ...], variant: str | None = N
     return array, bool(finite[0])
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_sums(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -35,7 +35,6 @@ def naive_scores(kernels: Array, coefficients: Array, starts: Array, rho: Array)
 
 
 @pytest.mark.parametrize("variant", _kernels.variants("squared_distances", "svm_scores", "svm_votes"))
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_squared_distances(variant: str, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
@@ -51,7 +50,6 @@ def test_squared_distances(variant: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("variant", _kernels.variants("squared_distances", "svm_scores", "svm_votes"))
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_scores_and_votes(variant: str, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -262,7 +262,6 @@ def test_threads_do_not_change_a_bit(variant: str, shape: tuple[int, int, int]) 
             np.testing.assert_array_equal(gemm(a, b, variant, form=form, threads=threads), one)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     m=st.integers(1, 260), n=st.integers(1, 260), k=st.integers(1, 300), seed=st.integers(0, 2**31),
     form=st.sampled_from(["plain", "transposed", "packed"]), trans_a=st.booleans(),

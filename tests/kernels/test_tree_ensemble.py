@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -72,7 +72,6 @@ def naive(x: Array, nodes: Any, trees: int, starts: Array, ids: Array, weights: 
 
 
 @pytest.mark.parametrize("variant", _kernels.variants("tree_ensemble"))
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_tree_ensemble(variant: str, data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
@@ -12,7 +12,6 @@ from kernel_arrays import NUMERIC, broadcastable, random_array
 VARIANTS = _kernels.variants("where")
 
 
-@settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_where_broadcasts_as_numpy(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([*NUMERIC, "bool", "float16"]))

@@ -158,7 +158,7 @@ def parts_of(model: Model, device: list[int]) -> list[Model]:
     return [model.extract(partition.nodes(number)) for number in range(partition.num_subgraphs)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(proto=models(), data=st.data())
 def test_random_models_in_parts(proto: onnx.ModelProto, data: st.DataObject) -> None:
     onnx.checker.check_model(proto, full_check=True)

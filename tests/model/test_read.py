@@ -9,7 +9,7 @@ import random
 import hypothesis.strategies as st
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hetero.model.read import read_model
 from model.naive_reader import check
@@ -44,14 +44,12 @@ def test_models_of_the_node_tests() -> None:
         check(read_model(model), model)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_random_models(rng: random.Random) -> None:
     model = make_random_model(rng)
     check(read_model(model.SerializeToString()), model)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 2**32))
 def test_random_models_in_other_encodings(rng: random.Random, seed: int) -> None:
     model = make_random_model(rng)

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero.errors import PartitionError
@@ -32,7 +32,6 @@ def edge_lists(draw):
 
 
 @given(edge_lists(), st.sampled_from([np.int32, np.int64]), st.sampled_from(["plain", "strided", "reversed"]))
-@settings(deadline=None)
 def test_rows_equal_the_naive_ones(edges, dtype, layout):
     src, dst, n = edges
     a, b = np.array(src, dtype), np.array(dst, dtype)

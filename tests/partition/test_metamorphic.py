@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero.errors import PartitionError
@@ -36,7 +36,6 @@ def groups(label):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems(), weighted=st.booleans())
-@settings(deadline=None, max_examples=75)
 def test_every_policy_keeps_the_rules(policy, problem, weighted, evaluate):
     src, dst, device = problem
     g = Graph.from_edges(src, dst, len(device))
@@ -53,7 +52,6 @@ def test_every_policy_keeps_the_rules(policy, problem, weighted, evaluate):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems(), place=st.floats(0, 1), new_device=st.integers(0, 4))
-@settings(deadline=None, max_examples=75)
 def test_an_isolated_node_changes_nothing_else(policy, problem, place, new_device):
     """Wherever its number is inserted."""
     src, dst, device = problem
@@ -68,7 +66,6 @@ def test_an_isolated_node_changes_nothing_else(policy, problem, place, new_devic
 
 
 @given(problem=problems(), seed=st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=100)
 def test_numbers_do_not_matter_to_linear(problem, seed):
     """Equal depth is a property of the graph alone: the same subgraphs under any numbering, topological or not."""
     src, dst, device = problem
@@ -99,7 +96,6 @@ def test_another_topological_order_changes_ties_alone(policy, kinds, numbering):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems(), seed=st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=75)
 def test_the_order_of_edges_does_not_matter(policy, problem, seed):
     src, dst, device = problem
     order = np.random.default_rng(seed).permutation(len(src))
@@ -111,7 +107,6 @@ def test_the_order_of_edges_does_not_matter(policy, problem, seed):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(problem=problems(max_devices=4), step=st.integers(2, 60))
-@settings(deadline=None, max_examples=60)
 def test_only_the_order_of_device_numbers_matters(policy, problem, step):
     src, dst, device = problem
     g = Graph.from_edges(src, dst, len(device))

@@ -302,7 +302,7 @@ def test_places_for_results() -> None:
     check(runner, inputs(2))
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_graphs(data: st.DataObject) -> None:
     """The same results as NumPy's, whatever the order in which steps of two devices end."""
@@ -327,7 +327,7 @@ def test_random_graphs(data: st.DataObject) -> None:
             np.testing.assert_allclose(found, wanted[name], 1e-5, 1e-6)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_values_in_one_memory_are_never_alive_at_the_same_time(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 12))

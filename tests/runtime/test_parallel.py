@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -167,7 +167,6 @@ def test_step_graph() -> None:
     assert not saved_by_parallel(graph, [0.01, 1e-5, 0.01])
 
 
-@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_random_schedules(data: st.DataObject) -> None:
     """Every step once, after those it waits for, one at a time on each device; slots are emptied when read by all."""

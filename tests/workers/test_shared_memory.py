@@ -10,7 +10,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero.workers.messages import TensorRef, dtype_name
@@ -20,7 +20,6 @@ from threads import in_threads
 POOL = SharedPool()
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(0, 5)), max_size=30))
 def test_arrays_in_use_do_not_overlap(steps: list[tuple[int, int]]) -> None:
     held: list[np.ndarray] = []

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero.assign.memory import Values
@@ -16,7 +16,6 @@ from hetero.partition import check_partition
 from memory_graphs import by_priority, cut, graph_of, needs_of, problems, random_tree, random_values, solutions
 
 
-@settings(max_examples=150, deadline=None)
 @given(problems())
 def test_limits_hold_or_the_excess_is_told(problem):
     values, allowed, limits, work = problem
@@ -33,7 +32,6 @@ def test_limits_hold_or_the_excess_is_told(problem):
     check_partition(graph_of(values), found.device_of, found.partition.subgraph_of)
 
 
-@settings(max_examples=75, deadline=None)
 @given(problems(max_nodes=5))
 def test_what_is_proven_impossible_is(problem):
     values, allowed, limits, work = problem
@@ -80,7 +78,6 @@ def chain(n, weight=10.0, activation=1.0, count=2):
     return values, np.ones((count, n), np.bool_)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 30), st.integers(4, 40), st.integers(2, 4), st.integers(0, 3))
 def test_chains_are_filled_device_by_device(n, weight, count, holdable):
     values, allowed = chain(n, weight, 1.0, count)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -20,7 +20,6 @@ from real_models import load
 CORE = hetero.Core()
 
 
-@settings(max_examples=200, deadline=None)
 @given(random_values(), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_footprint_is_what_a_simulation_counts(values, num_devices, seed):
     device_of = np.random.default_rng(seed).integers(0, num_devices, values.num_nodes)
@@ -59,7 +58,6 @@ def needed_at_a_time(values, subgraph_of, device_of, times, num_devices):
     return peak
 
 
-@settings(max_examples=200, deadline=None)
 @given(random_values(), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_footprint_of_overlapping_subgraphs(values, num_devices, seed):
     """Also with numbers that are not in the order of the begins."""
@@ -86,7 +84,6 @@ def test_footprint_of_overlapping_subgraphs(values, num_devices, seed):
     assert again.activations.tolist() == one_by_one.activations.tolist()
 
 
-@settings(max_examples=100, deadline=None)
 @given(random_values(), st.data())
 def test_ranges_are_footprints_of_a_subgraph_of_their_own(values, data):
     n = values.num_nodes
@@ -109,7 +106,6 @@ def test_ranges_are_footprints_of_a_subgraph_of_their_own(values, data):
     assert found == 0 or found - 1 not in fitting
 
 
-@settings(max_examples=60, deadline=None)
 @given(random_values())
 def test_ranges_of_another_order(values):
     """Nodes renumbered along an order give what the order gives."""

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hetero.assign import AssignmentProblem
 from hetero.assign.cuts import predict
@@ -28,7 +28,6 @@ def costs_of(values, work):
     return lambda device_of: problem.cost(device_of).total, lambda fit: predict(problem, fit.partition, launches).total
 
 
-@settings(max_examples=80, deadline=None)
 @given(problems(max_nodes=5))
 def test_local_search_keeps_its_promises(problem):
     values, allowed, limits, work = problem
@@ -50,7 +49,6 @@ def test_local_search_keeps_its_promises(problem):
     assert again.device_of.tolist() == found.device_of.tolist()
 
 
-@settings(max_examples=80, deadline=None)
 @given(problems(max_nodes=5))
 def test_exhaustive_search_is_exact(problem):
     values, allowed, limits, work = problem

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero.assign import AssignmentProblem
@@ -40,7 +40,6 @@ def check_stages(case, found):
     assert (np.diff(partition.device_of) >= 0).all()
 
 
-@settings(deadline=None, max_examples=60)
 @given(SEEDS, st.integers(1, 8), st.integers(1, 4), st.booleans(), st.booleans())
 def test_chains_are_exact(seed, n, k, links, restricted):
     case = random_case(np.random.default_rng(seed), n, k, chain=True, links=links, restricted=restricted)
@@ -64,7 +63,6 @@ def test_chains_are_exact(seed, n, k, links, restricted):
         assert with_all > least
 
 
-@settings(deadline=None, max_examples=60)
 @given(SEEDS, st.integers(2, 7), st.integers(2, 3), st.booleans(), st.booleans())
 def test_any_graph_is_near_the_best(seed, n, k, links, restricted):
     if n < k:
@@ -184,7 +182,6 @@ def test_what_cannot_be_in_order_is_told():
     assert (caught.value.node, caught.value.earliest, caught.value.before) == (2, 2, 1)
 
 
-@settings(deadline=None, max_examples=60)
 @given(SEEDS, st.integers(1, 30))
 def test_orders_are_topological(seed, n):
     rng = np.random.default_rng(seed)
@@ -240,7 +237,6 @@ def test_timeline():
     assert timeline([], 3) == []
 
 
-@settings(deadline=None, max_examples=40)
 @given(SEEDS, st.integers(2, 8), st.integers(2, 3))
 def test_capacity_holds_and_chains_are_exact_within_it(seed, n, k):
     """Each node has a weight, each stage a limit of the sum."""

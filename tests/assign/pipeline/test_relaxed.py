@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero.assign import AssignmentProblem
@@ -143,7 +143,6 @@ def test_many_stages():
     assert found.lower_bound <= found.times.slowest < np.inf
 
 
-@settings(deadline=None, max_examples=40)
 @given(SEEDS, st.integers(1, 30))
 def test_ready_first(seed, n):
     """Against the definition: at each step, the ready node of the lowest priority, then of the lowest position."""

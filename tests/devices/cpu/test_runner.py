@@ -10,7 +10,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -398,7 +398,6 @@ def test_an_index_outside_its_axis_names_the_node() -> None:
     assert request.infer({"x": x, "i": np.array([-1])})[0].tolist() == [2]
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_memory_is_reused_and_never_too_early(data: st.DataObject) -> None:
     """Random graphs of elementwise nodes and reshapes over a few values, against onnxruntime."""
@@ -418,7 +417,6 @@ def test_memory_is_reused_and_never_too_early(data: st.DataObject) -> None:
     assert_as_onnxruntime(proto, {"x": x}, compiled(proto))
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_parts_share_memory_with_the_whole(data: st.DataObject) -> None:
     """Random graphs with slices and concatenations, of each other, of inputs, constants and the same value twice."""

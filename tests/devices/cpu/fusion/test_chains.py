@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -175,7 +175,6 @@ def nets(draw: st.DrawFn) -> tuple[Net, list[Value], int]:
     return net, kept, draw(st.sampled_from([1, 2, 7, 64, 100, 1024, 8192]))
 
 
-@settings(max_examples=75, deadline=None)
 @given(nets())
 def test_random_chains_give_the_same_bits(case: tuple[Net, list[Value], int]) -> None:
     net, kept, tile = case

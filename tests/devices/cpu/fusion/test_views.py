@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -43,7 +43,6 @@ def views(draw: st.DrawFn, shape: tuple[int, ...]) -> Ints:
     return (offset, len(counts), *counts, *steps)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_compositions(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))

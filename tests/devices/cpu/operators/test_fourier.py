@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -25,7 +25,6 @@ def transform(x: np.ndarray, length: int | None, where: int | None, opset: int =
     return y
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_transforms(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))

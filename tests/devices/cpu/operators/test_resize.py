@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -32,7 +32,6 @@ def _has_rounded_tie(size: int, length: int) -> bool:
     return asymmetric or any((Fraction(2 * y + 1, 2) / exact).denominator == 1 for y in range(length))
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_images(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -14,7 +14,6 @@ from hetero import InferenceError
 from single_node import assert_as_onnxruntime, model, run
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_grid_sample(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -67,7 +66,6 @@ def test_affine_grid(aligned: int, size: tuple[int, ...]) -> None:
     assert_as_onnxruntime("AffineGrid", [theta, np.array(size)], opset=20, align_corners=aligned)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_roi_align(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -105,7 +103,6 @@ def test_bad_regions_name_the_node(roi: list[float], image: int, expected: str) 
         run(model([node], feeds, ["y"], 16), feeds)
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_non_max_suppression(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -154,7 +151,6 @@ def test_determinants(dtype: str, size: int) -> None:
     assert y == (1 if size < 2 else 0)
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_unique(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))

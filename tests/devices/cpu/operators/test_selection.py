@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -15,7 +15,6 @@ from hetero import Core, InferenceError, _kernels
 from single_node import assert_as_onnxruntime, model, run
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_top_k(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
@@ -44,7 +43,6 @@ def test_top_k_of_long_rows_and_nan(variant: str, largest: int, is_sorted: bool)
     np.testing.assert_array_equal(values, x[expected])
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_top_k_of_every_type_and_length(data: st.DataObject) -> None:
     """Against a stable sort; with equal entries, entries of equal upper bits, -0, infinities, NaN, runs of both kinds,
@@ -106,7 +104,6 @@ def test_top_k_out_of_range_names_the_node(k: int) -> None:
         run(proto, feeds)
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_nonzero_and_compress(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -20,7 +20,6 @@ def f(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> np.ndar
     return rng.standard_normal(shape).astype(dtype)
 
 
-@settings(max_examples=160, deadline=None)
 @given(data=st.data())
 def test_conv_transpose(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -107,7 +106,6 @@ def test_bad_transposed_convolutions_name_the_node(attributes: dict[str, Any], e
         run(proto, feeds)
 
 
-@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_col2im(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -122,7 +120,6 @@ def test_col2im(data: st.DataObject) -> None:
                           strides=strides, pads=pads, dilations=dilations)  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_max_pool_with_places(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -274,7 +271,6 @@ def test_col2im_against_a_loop(
             np.testing.assert_array_equal(np.signbit(found)[signs], np.signbit(wanted)[signs])
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_channels_in_the_lanes_give_the_same_bits_as_col2im(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))

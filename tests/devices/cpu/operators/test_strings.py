@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -182,7 +182,6 @@ def test_tf_idf(mode: str, skips: int) -> None:
             assert_same(found, on_ort(model, inputs))
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_ngrams(data: st.DataObject) -> None:
     """Against a count of each n-gram by itself."""
