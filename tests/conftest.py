@@ -46,7 +46,7 @@ NODE_TESTS = (
     "devices/test_control_flow.py",
     "model/test_read.py",
 )
-LONG_FILES = ("plugin/test_cancellation.py", "docs/test_site.py")
+LONG_FILES = ("plugin/test_cancellation.py", "docs/test_site.py", "fuzz/test_fuzz.py", "report/test_browser.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
