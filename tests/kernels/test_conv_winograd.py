@@ -25,8 +25,19 @@ TOLERANCE = {2: 2e-6, 4: 6e-6}
 def scratch_bytes(channels: int, tile: int) -> int:
     """What conv_winograd.c takes, rounded up."""
     positions = (tile + 2) ** 2
-    columns = 32 if positions * channels * 32 * 4 <= 640 << 10 else 16
-    return max(1 << 20, 4 * positions * ((channels + 2) * columns + 768) + (1 << 16))
+    return max(1 << 20, 4 * positions * (channels + 70) * (block_of(channels, tile) + 16) + (1 << 16))
+
+
+def block_of(channels: int, tile: int) -> int:
+    """Tiles of a block."""
+    panels = (4 << 20) // ((tile + 2) ** 2 * channels * 64)
+    return 16 * max(1, min(3, panels))
+
+
+def blocks_of(tiles: int, columns: int) -> int:
+    """At most four tiles more do not make another block."""
+    whole, rest = divmod(tiles, columns)
+    return whole if whole and rest <= 4 else whole + 1
 
 
 def pack(w: Array, group: int, tile: int, variant: str) -> Array:
@@ -122,6 +133,22 @@ def test_many_channels(variant: str, tile: int, maps: int) -> None:
     expected = naive(x, w, 1, [1, 1], [1, 1], [1, 1], [1, 1])
     found = convolve(x, w, expected.shape, 1, tile, [1, 1], variant)
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[tile] * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("down", "across"),
+    [(1, 1), (1, 16), (1, 17), (16, 1), (5, 3), (3, 16), (47, 1), (7, 7), (17, 3), (1, 52), (1, 53), (2, 50), (10, 11)],
+)
+def test_blocks_of_tiles(variant: str, tile: int, down: int, across: int) -> None:
+    """Rows of tiles that share a vector, or that two blocks share; 48 tiles, up to 4 more, and 5 more."""
+    rng = np.random.default_rng(down * across)
+    for height, width in ((tile * down, tile * across), (tile * down - tile + 1, tile * across - 1)):
+        x, w = rng.standard_normal((1, 5, height, width), np.float32), rng.standard_normal((70, 5, 3, 3), np.float32)
+        expected = naive(x, w, 1, [1, 1], [1, 1], [1, 1], [1, 1])
+        found = convolve(x, w, expected.shape, 1, tile, [1, 1], variant)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[tile] * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("tile", [2, 4])
@@ -350,18 +377,18 @@ def fitted_tile(channels: int, maps: int, size: tuple[int, int], dilations: tupl
         if max(dilations) > 1:  # each phase begins with a row of padding, and at a tile
             height, width = (d * tile * -(-(-(-n // d) + 1) // tile) for n, d in zip(size, dilations, strict=True))
         positions = (tile + 2) ** 2
-        together = 32 if positions * channels * 32 * 4 <= 640 << 10 else 16
+        together = block_of(channels, tile)
         weights = 4 * positions * channels * maps
         down, across = -(-height // tile), -(-width // tile)
         tiles = down * across
         if tile == 4 and weights > 12 << 20:
             continue
-        blocks, rest = divmod(tiles, together)
-        panels = blocks * together / 16 + -(-rest // 16)
-        read = weights * -(-tiles // together) / (10 if weights < 16 << 20 else 4)
+        blocks = blocks_of(tiles, together)
+        panels = (blocks - 1) * together / 16 + -(-(tiles - (blocks - 1) * together) // 16)
+        read = weights * blocks / (10 if weights < 16 << 20 else 4)
         product = positions * channels * maps * panels / 0.85
         moves = move * down * -(-across // 16)
-        calls = positions * -(-maps // 8) * -(-tiles // together)
+        calls = positions * -(-maps // 8) * blocks
         copies = 1.5 * height * width if max(dilations) > 1 else 0
         of_channels = transform * max(1.0, tiles / 16) + moves + copies
         costs[tile] = max(product, read) + (channels + maps) * of_channels + 150 * calls

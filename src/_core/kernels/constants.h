@@ -31,12 +31,13 @@
 
 #define HT_CONV_SCRATCH (1 << 20)          /* bytes of scratch memory for every algorithm of conv except Winograd's */
 #define HT_CONV_DEPTHWISE_MAPS 4           /* output channels per group; with more, a matrix product is faster */
-#define HT_WINOGRAD_COLUMNS 32             /* tiles of a block, at most: two panels, the widest tile of a product */
-#define HT_WINOGRAD_FEW_COLUMNS 16         /* tiles of a block if more would exceed HT_WINOGRAD_INPUT_BYTES */
-#define HT_WINOGRAD_INPUT_BYTES (640 << 10) /* bytes of a block's transformed inputs, at most: they stay in L2 */
+#define HT_WINOGRAD_COLUMNS 48             /* tiles of a block: three panels, the widest tile of a product */
+#define HT_WINOGRAD_REST 4                 /* tiles that the last block takes in addition rather than another block */
+#define HT_WINOGRAD_MOST (HT_WINOGRAD_COLUMNS + HT_WINOGRAD_REST)
+#define HT_WINOGRAD_INPUT_BYTES (4 << 20)  /* bytes of a block's transformed inputs, at most, unless it is one panel */
 #define HT_WINOGRAD_WIDTH 8192             /* floats of the longest row; bounds a row of zeros in scratch (32 kB) */
-#define HT_WINOGRAD_PRODUCTS 768           /* floats of products per position: 16 or 48 channels times tiles, at most */
-#define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows and zeros next to the transformed blocks, at most */
+#define HT_WINOGRAD_CHANNELS 66            /* output channels of P, and input channels that are split together */
+#define HT_WINOGRAD_BUFFERS (1 << 16)      /* bytes of rows, zeros and margins next to the transformed blocks, at most */
 
 /* For weights that conv packs itself: `maps` output channels per group, `depth` numbers each. Depthwise weights are
  * never packed. For them and for packed weights HT_CONV_SCRATCH suffices. */
@@ -48,15 +49,22 @@ static inline int64_t ht_scratch_conv_packing(int64_t group, int64_t maps, int64
 /* Tiles that are transformed together; m: 2 or 4. */
 static inline int64_t ht_winograd_columns(int64_t in_channels, int64_t m)
 {
-    const int64_t bytes = (m + 2) * (m + 2) * in_channels * HT_WINOGRAD_COLUMNS * 4;
-    return bytes <= HT_WINOGRAD_INPUT_BYTES ? HT_WINOGRAD_COLUMNS : HT_WINOGRAD_FEW_COLUMNS;
+    const int64_t panel = (m + 2) * (m + 2) * in_channels * HT_PANEL * 4, panels = HT_WINOGRAD_INPUT_BYTES / panel;
+    return panels * HT_PANEL >= HT_WINOGRAD_COLUMNS ? HT_WINOGRAD_COLUMNS : panels > 1 ? panels * HT_PANEL : HT_PANEL;
+}
+
+/* Blocks of so many tiles; the last has the others. */
+static inline int64_t ht_winograd_blocks(int64_t tiles, int64_t columns)
+{
+    const int64_t whole = tiles / columns, rest = tiles % columns;
+    return whole > 0 && rest <= HT_WINOGRAD_REST ? whole : whole + 1;
 }
 
 /* Upper bound for a Winograd convolution without dilations. */
 static inline int64_t ht_scratch_winograd(int64_t in_channels, int64_t m)
 {
-    const int64_t columns = ht_winograd_columns(in_channels, m);
-    return 4 * (m + 2) * (m + 2) * ((in_channels + 2) * columns + HT_WINOGRAD_PRODUCTS) + HT_WINOGRAD_BUFFERS;
+    const int64_t columns = ht_winograd_columns(in_channels, m) + HT_PANEL;
+    return 4 * (m + 2) * (m + 2) * (in_channels + HT_WINOGRAD_CHANNELS + 4) * columns + HT_WINOGRAD_BUFFERS;
 }
 
 /* ---- gemm, matmul of float32 */

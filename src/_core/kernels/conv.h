@@ -158,7 +158,7 @@ int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m);
  *   2. Output channels [m0, m1), which are split at multiples of HT_PANEL. Fast in multiples of ht_conv_winograd_width.
  *   3. Output channels [m0, m1). Needed if a call of the first step returned 0 (then `ordinary` is 0), or if there are
  *      extreme weights. It uses the beginning of this thread's scratch memory. */
-#define HT_CONV_WINOGRAD_TOGETHER 4
+#define HT_CONV_WINOGRAD_TOGETHER 2
 #define ht_conv_winograd_transform HT_SHARED(conv_winograd_transform)
 int ht_conv_winograd_transform(const ht_conv *c, int64_t m, int64_t block, int64_t c0, int64_t c1, float *v);
 #define ht_conv_winograd_multiply HT_SHARED(conv_winograd_multiply)

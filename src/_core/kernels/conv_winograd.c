@@ -4,10 +4,12 @@
  * The output is cut into tiles of m x m pixels, m = 2 or 4. Let n = m + 2. A tile is A^T [U * (B^T d B)] A, where d are
  * the n x n inputs that it reads, and U = G g G^T is computed once from the weights g (pack_winograd). The product in
  * brackets is elementwise. So for each of the n * n positions it is one matrix product over all channels and tiles:
- *   1. Transform the inputs of up to COLUMNS tiles: V[position][input channel][tile].
- *   2. For CHANNELS output channels at a time, compute P[position] = U[position] * V[position].
+ *   1. Transform the inputs of a block of tiles: V[position][panel of tiles][input channel][tile].
+ *   2. For GROUP output channels at a time, compute P[position] = U[position] * V[position]. Each weight is read from
+ *      memory once per block, so blocks are large. V is read once per group, and P stays in the L2 cache.
  *   3. Transform P into rows of pixels, which the epilogue stores.
- * Vectors run along tiles, or along pixels of a row, which are then split by column modulo m. For m = 4 the
+ * Vectors run along the tiles of a block, which may be in several rows, or along pixels of a row, which are then split
+ * by column modulo m. For m = 4 the
  * interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity, which keep the rounding errors within about twice
  * those of the plain sum. For m = 2 they are smaller.
  * Cost: per tile and pair of channels n * n multiply-adds instead of 9 * m * m (2.25 and 4 times fewer), plus about 16
@@ -30,11 +32,11 @@
 #include "layouts.h"
 #include "questions.h"
 
-#define CHANNELS HT_PANEL  /* output channels whose products are computed together: a panel of the packed weights */
-#define WIDTH (HT_TILE_PANELS * HT_PANEL) /* the same, if the tiles of a block fill a single vector or less */
+#define GROUP 64           /* output channels whose products are computed together, each position in turn */
+#define FEW (HT_TILE_PANELS * HT_PANEL) /* the same, if the tiles of a block fill a single vector or less */
+#define BLOCK 256          /* input channels of a product, at most: a panel of weights takes 16 kB of the L1 cache */
 #define MARGIN 16          /* floats between the matrices of two positions: they start in different cache sets */
 #define TOGETHER HT_CONV_WINOGRAD_TOGETHER /* input channels whose rows are split before the first of them is loaded again */
-#define PHASE (HT_WINOGRAD_COLUMNS + 32) /* floats per phase of a split row, including slack after the last tile */
 #define MAX_N 6            /* rows and columns of a transformed tile: m + 2 for m = 4 */
 #define OVERFLOWS 0x1p64f  /* sums of transformed inputs of up to this magnitude, times weights that are not extreme, are finite */
 #define OUTSHONE 1024.0f   /* ratio of inputs from which a tile is recomputed: 2^10 of float32's 2^24 */
@@ -44,11 +46,18 @@ static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
 
 /* The memory of a thread, and the geometry of all blocks. */
 typedef struct {
-    int64_t m, across, tiles, columns;
-    int64_t v_step, p_step;  /* from one position to the next */
-    int64_t p_row;           /* from one output channel to the next within P */
+    int64_t m, across, tiles;
+    int64_t blocks, columns; /* columns: tiles of each block but the last */
+    int64_t v_step, v_panel; /* V: from one position to the next, from one panel of tiles to the next */
+    int64_t p_step, p_row;   /* P: from one position to the next, from one output channel to the next */
+    int64_t phase;           /* floats per phase of the split rows */
     float *v, *p, *split, *zeros, *rows;
 } work;
+
+static int64_t block_tiles(const work *w, int64_t block)
+{
+    return block + 1 < w->blocks ? w->columns : w->tiles - block * w->columns;
+}
 
 static int64_t prepare(const ht_conv *c, int64_t m, work *w)
 {
@@ -57,14 +66,19 @@ static int64_t prepare(const ht_conv *c, int64_t m, work *w)
     w->across = ht_ceil_div(c->out[2], m);
     w->tiles = w->across * ht_ceil_div(c->out[1], m);
     w->columns = ht_winograd_columns(c->in_channels, m);
-    w->v_step = c->in_channels * w->columns + MARGIN;
-    w->p_step = ht_max64(CHANNELS * w->columns, WIDTH * HT_PANEL) + MARGIN;
-    w->p_row = w->columns;
+    w->blocks = ht_winograd_blocks(w->tiles, w->columns);
+    w->p_row = ht_ceil_div(block_tiles(w, w->blocks - 1), HT_PANEL) * HT_PANEL;
+    if (w->blocks > 1)
+        w->p_row = ht_max64(w->p_row, w->columns);
+    w->v_panel = c->in_channels * HT_PANEL;
+    w->v_step = c->in_channels * w->p_row + MARGIN;
+    w->p_step = GROUP * w->p_row + MARGIN;
+    w->phase = w->p_row + HT_PANEL;
     w->v = c->scratch;
     w->p = w->v + n * n * w->v_step;
     w->split = w->p + n * n * w->p_step;
-    w->rows = w->split + TOGETHER * n * m * PHASE;
-    w->zeros = w->rows + m * m * (w->columns + 16);
+    w->rows = w->split + TOGETHER * n * n * w->phase + HT_PANEL;
+    w->zeros = w->rows + m * m * (w->p_row + 16);
     const int64_t bytes = (w->zeros - w->v + HT_WINOGRAD_WIDTH) * (int64_t)sizeof(float);
     HT_ASSERT(bytes <= ht_scratch_winograd(c->in_channels, m));
     return bytes;
@@ -83,7 +97,9 @@ int ht_conv_winograd_fits(const ht_conv *c, int64_t m, int64_t scratch_bytes)
 
 int64_t ht_conv_winograd_blocks(const ht_conv *c, int64_t m)
 {
-    return ht_ceil_div(ht_ceil_div(c->out[2], m) * ht_ceil_div(c->out[1], m), ht_winograd_columns(c->in_channels, m));
+    work w;
+    prepare(c, m, &w);
+    return w.blocks;
 }
 
 static const float ROOT2 = 1.41421356f, ROOT_HALF = 0.70710678f;
@@ -146,8 +162,19 @@ HT_INLINE void load_rows(const float *const rows[MAX_N], int64_t size, int64_t a
         d[r] = vf_load_or(rows[r] + at, low, high, vf_set1(0.0f));
 }
 
-/* Columns [at, at + m * VF_LANES) of the n input rows, transformed along y and split by column modulo m. */
-HT_INLINE void split_rows(const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m)
+/* Stores a phase of tiles from `first` on, one tile before that which its columns belong to. Keeps the number there,
+ * which may be that of another row of tiles. */
+HT_INLINE void store_before(float *phase, vf x)
+{
+    const float kept = phase[-1];
+    vf_store(phase - 1, x);
+    phase[-1] = kept;
+}
+
+/* Columns [at, at + m * VF_LANES) of the n input rows, transformed along y and split by column modulo m. The last two of
+ * a tile's n columns are the first two of the next. dst: of the first tile; begins: it is the first of its segment. */
+HT_INLINE void split_rows(const work *w, const float *const rows[MAX_N], int64_t size, int64_t at, int begins, float *dst,
+                          const int m)
 {
     vf t[MAX_N][4];
 #pragma GCC unroll 4
@@ -159,25 +186,36 @@ HT_INLINE void split_rows(const float *const rows[MAX_N], int64_t size, int64_t 
         for (int r = 0; r < m + 2; r++)
             t[r][k] = d[r];
     }
+    const int64_t phase = w->phase;
 #pragma GCC unroll 6
     for (int r = 0; r < m + 2; r++) {
-        float *phases = dst + r * m * PHASE;
+        float *phases = dst + r * (m + 2) * phase;
+        vf first, second;
         if (m == 2) {
-            vf_store(phases, vf_even(t[r][0], t[r][1]));
-            vf_store(phases + PHASE, vf_odd(t[r][0], t[r][1]));
+            first = vf_even(t[r][0], t[r][1]);
+            second = vf_odd(t[r][0], t[r][1]);
         } else {
             const vf even0 = vf_even(t[r][0], t[r][1]), even1 = vf_even(t[r][2], t[r][3]);
             const vf odd0 = vf_odd(t[r][0], t[r][1]), odd1 = vf_odd(t[r][2], t[r][3]);
-            vf_store(phases, vf_even(even0, even1));
-            vf_store(phases + PHASE, vf_even(odd0, odd1));
-            vf_store(phases + 2 * PHASE, vf_odd(even0, even1));
-            vf_store(phases + 3 * PHASE, vf_odd(odd0, odd1));
+            first = vf_even(even0, even1);
+            second = vf_even(odd0, odd1);
+            vf_store(phases + 2 * phase, vf_odd(even0, even1));
+            vf_store(phases + 3 * phase, vf_odd(odd0, odd1));
+        }
+        vf_store(phases, first);
+        vf_store(phases + phase, second);
+        if (begins) {
+            store_before(phases + m * phase, first);
+            store_before(phases + (m + 1) * phase, second);
+        } else {
+            vf_store(phases + m * phase - 1, first);
+            vf_store(phases + (m + 1) * phase - 1, second);
         }
     }
 }
 
-/* The two columns that the last tile reads beyond its own, if they begin a new vector. */
-HT_INLINE void split_last(const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m)
+/* The two columns that the last tile reads beyond its own, if they begin a new vector. dst: of the tile after it. */
+HT_INLINE void split_last(const work *w, const float *const rows[MAX_N], int64_t size, int64_t at, float *dst, const int m)
 {
     vf d[MAX_N];
     float columns[VF_LANES];
@@ -185,11 +223,12 @@ HT_INLINE void split_last(const float *const rows[MAX_N], int64_t size, int64_t 
     transform_in(d, m);
     for (int r = 0; r < m + 2; r++) {
         vf_store(columns, d[r]);
-        dst[r * m * PHASE] = columns[0];
-        dst[(r * m + 1) * PHASE] = columns[1];
+        dst[(r * (m + 2) + m) * w->phase - 1] = columns[0];
+        dst[(r * (m + 2) + m + 1) * w->phase - 1] = columns[1];
     }
 }
 
+/* Splits a channel's rows of the tiles of a segment. Vectors may reach beyond the segment: the next overwrites that. */
 HT_INLINE void split_channel(const ht_conv *c, const work *w, const segment *s, int64_t channel, float *dst, const int m)
 {
     const float *rows[MAX_N], *plane = c->x + channel * c->in_plane;
@@ -199,35 +238,31 @@ HT_INLINE void split_channel(const ht_conv *c, const work *w, const segment *s, 
         rows[r] = iy >= 0 && iy < c->in[1] ? plane + iy * size : w->zeros;
     }
     for (int64_t i = 0; i < s->count; i += VF_LANES)
-        split_rows(rows, size, begin + i * m, dst + i, m);
+        split_rows(w, rows, size, begin + i * m, i == 0, dst + s->first + i, m);
     if (s->count % VF_LANES == 0)
-        split_last(rows, size, begin + s->count * m, dst + s->count, m);
+        split_last(w, rows, size, begin + s->count * m, dst + s->first + s->count, m);
 }
 
-/* Transforms one channel of a segment to v. Stores whole vectors where there is room: the next segment overwrites what
- * lies after this one. Returns the sum of the squares of the four corners of V. Each input enters one corner, so a
- * non-finite input makes the sum infinite or NaN. */
-HT_INLINE vf transform_channel(const work *w, const segment *s, const float *src, float *v, const int m)
+/* Transforms one channel of all tiles to v, in whole panels. Returns the sum of the squares of the four corners of V. Each
+ * input enters one corner, so a non-finite input makes the sum infinite or NaN. */
+HT_INLINE vf transform_channel(const work *w, int64_t tiles, const float *src, float *v, const int m)
 {
     vf squares = vf_set1(0.0f);
-    for (int64_t i = 0; i < s->count; i += VF_LANES) {
-        const int64_t room = w->columns - s->first - i;
+    for (int64_t i = 0; i < tiles; i += VF_LANES) {
+        float *dst = v + i / HT_PANEL * w->v_panel + i % HT_PANEL;
 #pragma GCC unroll 6
         for (int r = 0; r < m + 2; r++) {
-            const float *phases = src + r * m * PHASE + i;
+            const float *phases = src + r * (m + 2) * w->phase + i;
             vf d[MAX_N];
 #pragma GCC unroll 6
             for (int q = 0; q < m + 2; q++)
-                d[q] = vf_load(phases + q % m * PHASE + q / m);
+                d[q] = vf_load(phases + q * w->phase);
             transform_in(d, m);
             if (r == 0 || r == m + 1)
                 squares = vf_fma(d[0], d[0], vf_fma(d[m + 1], d[m + 1], squares));
 #pragma GCC unroll 6
             for (int q = 0; q < m + 2; q++)
-                if (room >= VF_LANES)
-                    vf_store(v + (r * (m + 2) + q) * w->v_step + i, d[q]);
-                else
-                    vf_store_n(v + (r * (m + 2) + q) * w->v_step + i, room, d[q]);
+                vf_store(dst + (r * (m + 2) + q) * w->v_step, d[q]);
         }
     }
     return squares;
@@ -239,32 +274,25 @@ HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *s
                                int64_t c1, const int m)
 {
     const vf limit = vf_set1(HT_WINOGRAD_EXTREME * HT_WINOGRAD_EXTREME / 4);
+    const int64_t n = m + 2, tiles = segments[count - 1].first + segments[count - 1].count;
+    const int64_t padded = ht_ceil_div(tiles, HT_PANEL) * HT_PANEL, split = n * n * w->phase;
     int ordinary = 1;
-    /* The product reads whole vectors. Lanes after those of the last segment hold leftovers of earlier calls, which count for
-     * nothing, but a multiply-add of a denormal number takes a hundred times as long. */
-    const segment *last = segments + count - 1;
-    const int64_t written = last->first + ht_ceil_div(last->count, VF_LANES) * VF_LANES;
-    const int64_t read = ht_ceil_div(last->first + last->count, HT_PANEL) * HT_PANEL;
-    /* The last lanes may read beyond the end of their row: clear leftovers of earlier calls. */
-    for (int64_t i = 0; i < TOGETHER * (m + 2) * m; i++)
-        for (int64_t at = VF_LANES; at <= HT_WINOGRAD_COLUMNS; at += VF_LANES)
-            w->split[i * PHASE + at] = 0.0f;
     for (int64_t channel = c0; channel < c1; channel += TOGETHER) {
         const int64_t end = ht_min64(channel + TOGETHER, c1);
-        vf squares = vf_set1(0.0f);
-        for (const segment *s = segments; s < segments + count; s++) {
-            for (int64_t i = channel; i < end; i++)
-                split_channel(c, w, s, i, w->split + (i - channel) * (m + 2) * m * PHASE, m);
-            for (int64_t i = channel; i < end; i++)
-                squares += transform_channel(w, s, w->split + (i - channel) * (m + 2) * m * PHASE,
-                                             w->v + i * w->columns + s->first, m);
+        for (int64_t i = channel; i < end; i++) {
+            float *of_channel = w->split + (i - channel) * split + HT_PANEL;
+            for (const segment *s = segments; s < segments + count; s++)
+                split_channel(c, w, s, i, of_channel, m);
+            /* The product reads whole panels. Leftovers would count for nothing, but a multiply-add of a denormal number
+             * takes a hundred times as long. */
+            for (int64_t j = 0; j < n * n && tiles < padded; j++)
+                for (int64_t at = tiles; at < padded; at += VF_LANES)
+                    vf_store(of_channel + j * w->phase + at, vf_set1(0.0f));
         }
+        vf squares = vf_set1(0.0f);
+        for (int64_t i = channel; i < end; i++)
+            squares += transform_channel(w, padded, w->split + (i - channel) * split + HT_PANEL, w->v + i * HT_PANEL, m);
         ordinary &= !vm_any(vm_or(vf_isnan(squares), vf_lt(limit, squares)));
-        for (int64_t i = channel; i < end && written < read; i++)
-            for (int64_t position = 0; position < (m + 2) * (m + 2); position++)
-                for (int64_t at = written; at < read; at += VF_LANES)
-                    vf_store_n(w->v + position * w->v_step + i * w->columns + at, ht_min64(VF_LANES, read - at),
-                               vf_set1(0.0f));
     }
     return ordinary;
 }
@@ -272,7 +300,7 @@ HT_INLINE int transform_inputs(const ht_conv *c, const work *w, const segment *s
 /* Converts the tiles of one output channel to m rows of m * columns pixels. */
 HT_INLINE void transform_products(const work *w, const float *p, int64_t tiles, const int m)
 {
-    const int64_t row = m * (w->columns + 16);
+    const int64_t row = m * (w->p_row + 16);
     for (int64_t i = 0; i < tiles; i += VF_LANES) {
         vf t[4][MAX_N];
 #pragma GCC unroll 6
@@ -309,7 +337,7 @@ HT_INLINE void transform_products(const work *w, const float *p, int64_t tiles, 
 static void store_rows(const ht_conv *c, const work *w, const segment *segments, int64_t count, int64_t channel)
 {
     const vf low = vf_set1(c->low), high = vf_set1(c->high), bias = vf_set1(c->bias ? c->bias[channel] : 0.0f);
-    const int64_t row = w->m * (w->columns + 16);
+    const int64_t row = w->m * (w->p_row + 16);
     for (const segment *s = segments; s < segments + count; s++) {
         const int64_t x = s->x0 * w->m, pixels = ht_min64(s->count * w->m, c->out[2] - x);
         for (int64_t r = 0; r < ht_min64(w->m, c->out[1] - s->y * w->m); r++) {
@@ -336,54 +364,42 @@ static void store_rows(const ht_conv *c, const work *w, const segment *segments,
     }
 }
 
-/* Computes P[position] for a panel of output channels. The weights are read from front to back, once per block of
- * tiles; the first tile of a panel prefetches the next weights. */
+/* Computes P[position] for a group of output channels. The weights are read once per block of tiles. */
 static void multiply(const ht_conv *c, const work *w, int64_t channel, int64_t channels, int64_t tiles)
 {
-    const int64_t count = positions(w->m), heights = ht_ceil_div(channels, HT_TILE_ROWS);
-    const int64_t blocks = ht_ceil_div(c->in_channels, HT_BLOCK_K), step = ht_ceil_div(c->in_channels, blocks);
+    const int64_t count = positions(w->m), panel = count * c->in_channels * HT_PANEL;
+    const int64_t blocks = ht_ceil_div(c->in_channels, BLOCK), step = ht_ceil_div(c->in_channels, blocks);
     const float *weights = c->w + channel * count * c->in_channels;
     for (int64_t position = 0; position < count; position++)
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t k = ht_min64(step, c->in_channels - block * step);
-            ht_tile t = {.a_row = 1, .a_k = HT_PANEL, .b_k = w->columns, .b_panel = HT_PANEL, .c_row = w->columns,
-                         .k = k, .accumulate = block > 0, .next = weights + k * HT_PANEL, .next_step = HT_PANEL};
-            for (int64_t j = 0; j < tiles; j += HT_TILE_PANELS * HT_PANEL) {
-                t.columns = ht_min64(tiles - j, HT_TILE_PANELS * HT_PANEL);
-                t.b = w->v + position * w->v_step + block * step * w->columns + j;
-                int64_t row = 0;
-                for (int64_t tile = 0; tile < heights; tile++) {
-                    const int64_t height = channels / heights + (tile < channels % heights);
-                    t.a = weights + row;
-                    t.c = w->p + position * w->p_step + row * w->columns + j;
-                    ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
-                    row += height;
-                    t.next = t.a;
-                    t.next_step = 0;
-                }
-            }
+            const ht_tile t = {.a = weights, .a_row = 1, .a_k = HT_PANEL,
+                               .b = w->v + position * w->v_step + block * step * HT_PANEL, .b_k = HT_PANEL,
+                               .b_panel = w->v_panel, .c = w->p + position * w->p_step, .c_row = w->p_row, .k = k,
+                               .accumulate = block > 0, .next = weights + k * HT_PANEL};
+            ht_gemm_block(&t, panel, channels, tiles);
             weights += k * HT_PANEL;
         }
 }
 
-/* The same for at most HT_PANEL tiles and WIDTH channels. Here the vectors run along channels, because so few tiles
- * would leave most of a product's columns empty. The sums are the same. */
+/* The same for at most HT_PANEL tiles and FEW channels. Here the vectors run along channels, because so few tiles would
+ * leave most of a product's columns empty. The sums are the same. */
 static void multiply_few(const ht_conv *c, const work *w, int64_t channel, int64_t channels, int64_t tiles)
 {
     enum { LEAST_ROWS = 4 }; /* with three panels they hide the latency of multiply-adds */
-    float sums[HT_PANEL][WIDTH] __attribute__((aligned(64))); /* [tile][channel] */
+    float sums[HT_PANEL][FEW] __attribute__((aligned(64))); /* [tile][channel] */
     const int64_t count = positions(w->m), panels = ht_ceil_div(channels, HT_PANEL);
     /* Each of the first tiles of rows prefetches one panel of the next weights, so there are as many if possible. */
     const int64_t heights = ht_max64(ht_ceil_div(tiles, HT_TILE_ROWS), ht_min64(panels, tiles / LEAST_ROWS));
     const int64_t panel = count * c->in_channels * HT_PANEL;
-    const int64_t blocks = ht_ceil_div(c->in_channels, HT_BLOCK_K), step = ht_ceil_div(c->in_channels, blocks);
+    const int64_t blocks = ht_ceil_div(c->in_channels, BLOCK), step = ht_ceil_div(c->in_channels, blocks);
     const float *weights = c->w + channel * count * c->in_channels;
     for (int64_t position = 0; position < count; position++) {
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t k = ht_min64(step, c->in_channels - block * step);
-            ht_tile t = {.a_row = 1, .a_k = w->columns, .b = weights, .b_k = HT_PANEL, .b_panel = panel, .c_row = WIDTH,
+            ht_tile t = {.a_row = 1, .a_k = HT_PANEL, .b = weights, .b_k = HT_PANEL, .b_panel = panel, .c_row = FEW,
                          .k = k, .columns = panels * HT_PANEL, .accumulate = block > 0};
-            const float *v = w->v + position * w->v_step + block * step * w->columns;
+            const float *v = w->v + position * w->v_step + block * step * HT_PANEL;
             int64_t row = 0;
             for (int64_t tile = 0; tile < heights; tile++) {
                 const int64_t height = tiles / heights + (tile < tiles % heights);
@@ -422,7 +438,7 @@ HT_INLINE int32_t magnitude(float x)
 /* plain[tile] := whether the outputs of the tile must be recomputed, for each tile of a segment. */
 __attribute__((noinline, cold)) static void find_plain(const ht_conv *c, const segment *s, const int64_t m, uint8_t *plain)
 {
-    enum { WIDEST = 4 * HT_WINOGRAD_COLUMNS + 2 };
+    enum { WIDEST = 4 * HT_WINOGRAD_MOST + 2 };
     int32_t largest[MAX_N][WIDEST] = {{0}}; /* over all channels; zero in the padding */
     const int64_t left = s->x0 * m - c->pad[2], top = s->y * m - c->pad[1], width = s->count * m + 2;
     const int64_t low = ht_max64(0, -left), high = ht_min64(width, c->in[2] - left);
@@ -529,7 +545,7 @@ __attribute__((noinline, cold)) static void recompute(const ht_conv *c, const wo
 typedef struct {
     work w;
     int64_t tiles, count; /* count: of segments */
-    segment segments[HT_WINOGRAD_COLUMNS];
+    segment segments[HT_WINOGRAD_MOST];
 } tile_block;
 
 /* v: memory for V, or NULL for this thread's own. */
@@ -539,7 +555,7 @@ static void begin_block(const ht_conv *c, int64_t m, int64_t block, float *v, ti
     if (v)
         b->w.v = v;
     const int64_t first = block * b->w.columns;
-    b->tiles = ht_min64(b->w.columns, b->w.tiles - first);
+    b->tiles = block_tiles(&b->w, block);
     b->count = 0;
     for (int64_t done = 0; done < b->tiles; b->count++) {
         const int64_t y = (first + done) / b->w.across, x = (first + done) % b->w.across;
@@ -555,14 +571,13 @@ HT_INLINE int transform_block(const ht_conv *c, const tile_block *b, int64_t c0,
     return transform_inputs(c, &b->w, b->segments, b->count, c0, c1, m);
 }
 
-static int has_few(int64_t tiles) { return WIDTH > CHANNELS && tiles <= HT_PANEL; }
+/* Tiles of several panels, as with AVX-512, compute three times as many columns with hardly more loads. */
+static int has_few(int64_t tiles) { return HT_TILE_PANELS > 1 && tiles <= HT_PANEL; }
 
-HT_INLINE void multiply_block(const ht_conv *c, tile_block *b, int64_t m0, int64_t m1, const int m)
+HT_INLINE void multiply_block(const ht_conv *c, const tile_block *b, int64_t m0, int64_t m1, const int m)
 {
     const int few = has_few(b->tiles);
-    const int64_t together = few ? WIDTH : CHANNELS;
-    if (few)
-        b->w.p_row = HT_PANEL;
+    const int64_t together = few ? FEW : GROUP;
     for (int64_t channel = m0; channel < m1; channel += together) {
         const int64_t channels = ht_min64(together, m1 - channel);
         (few ? multiply_few : multiply)(c, &b->w, channel, channels, b->tiles);
@@ -576,13 +591,13 @@ HT_INLINE void multiply_block(const ht_conv *c, tile_block *b, int64_t m0, int64
 /* Whether each filter has extreme weights: 1 or 0. */
 static const float *extreme_filters(const ht_conv *c, int64_t m)
 {
-    return c->w + ht_winograd_floats(c->in_channels, c->out_channels, m) - panels_of(c) * CHANNELS;
+    return c->w + ht_winograd_floats(c->in_channels, c->out_channels, m) - panels_of(c) * HT_PANEL;
 }
 
 static void repair_block(const ht_conv *c, const tile_block *b, int64_t m0, int64_t m1, int ordinary)
 {
     if (HT_UNLIKELY(!ordinary)) {
-        uint8_t plain[HT_WINOGRAD_COLUMNS];
+        uint8_t plain[HT_WINOGRAD_MOST];
         for (const segment *s = b->segments; s < b->segments + b->count; s++)
             find_plain(c, s, b->w.m, plain);
         recompute(c, &b->w, b->segments, b->count, plain, m0, m1);
@@ -630,7 +645,7 @@ int64_t ht_conv_winograd_width(const ht_conv *c, int64_t m, int64_t block)
 {
     work w;
     prepare(c, m, &w);
-    return has_few(ht_min64(w.columns, w.tiles - block * w.columns)) ? WIDTH : CHANNELS;
+    return has_few(block_tiles(&w, block)) ? FEW : GROUP;
 }
 
 void ht_conv_winograd(const ht_conv *c, int64_t m, int64_t block)

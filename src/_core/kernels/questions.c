@@ -65,15 +65,16 @@ static double winograd_cost(int64_t channels, int64_t maps, int64_t height, int6
     const double call = 150;
     const double rows = (double)(ht_size_quotient(height, m) * ht_size_quotient(ht_size_quotient(width, m), HT_PANEL));
     const int64_t positions = (m + 2) * (m + 2), columns = ht_winograd_columns(channels, m);
-    const int64_t tiles = tiles_of(height, width, m), blocks = tiles / columns;
-    const double panels = (double)(blocks * (columns / HT_PANEL) + ht_size_quotient(tiles % columns, HT_PANEL));
+    const int64_t tiles = tiles_of(height, width, m), blocks = ht_winograd_blocks(tiles, columns);
+    const int64_t last = tiles - (blocks - 1) * columns;
+    const double panels = (double)((blocks - 1) * (columns / HT_PANEL) + ht_size_quotient(last, HT_PANEL));
     const double products = (double)positions * (double)channels * (double)maps, bytes = 4 * products;
     const double bytes_per_operation = bytes < 1 << 24 ? 10 : 4; /* from caches, from memory */
-    const double product = products * panels / 0.85, read = bytes * (double)ht_size_quotient(tiles, columns) / bytes_per_operation;
+    const double product = products * panels / 0.85, read = bytes * (double)blocks / bytes_per_operation;
     const double transformed = (double)tiles / HT_PANEL;
     return (product > read ? product : read) +
            (double)(channels + maps) * (transform * (transformed > 1 ? transformed : 1) + move * rows) +
-           call * (double)positions * (double)ht_size_quotient(maps, 8) * (double)ht_size_quotient(tiles, columns);
+           call * (double)positions * (double)ht_size_quotient(maps, 8) * (double)blocks;
 }
 
 /* Pairs of an output and a kernel position inside the input, along an axis with three kernel positions and stride 1. */
