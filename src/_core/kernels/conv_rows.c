@@ -31,8 +31,8 @@ static int block_layout(const ht_conv *c, int64_t most_rows, layout *l)
 {
     const int64_t outputs = ht_ceil_div(c->out[2], HT_PANEL) * HT_PANEL; /* loads are whole vectors */
     l->split = ht_split_for((outputs - 1) * c->stride[2] + (c->kernel[2] - 1) * c->dilation[2] + 1, c->stride[2]);
-    /* The columns of a tile of the copied rows should stay in the L1 cache, like a block of k in a product. */
-    /* Neighbors along x read the same lines, except that strides split a row into parts. */
+    /* The columns of a tile of the copied rows should stay in the L1 cache, like a block of k in a product.
+     * Neighbors along x read the same lines, except that strides split a row into parts. */
     const int64_t parts = c->kernel[0] * c->kernel[1] * ht_min64(c->kernel[2], c->stride[2]);
     const int64_t depth = ht_min64(DEPTH / c->taps, HT_BLOCK_K / parts);
     const int64_t max_channels = ht_max64(1, ht_min64(c->in_channels, depth));

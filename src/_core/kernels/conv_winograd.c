@@ -9,9 +9,8 @@
  *      memory once per block, so blocks are large. V is read once per group, and P stays in the L2 cache.
  *   3. Transform P into rows of pixels, which the epilogue stores.
  * Vectors run along the tiles of a block, which may be in several rows, or along pixels of a row, which are then split
- * by column modulo m. For m = 4 the
- * interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity, which keep the rounding errors within about twice
- * those of the plain sum. For m = 2 they are smaller.
+ * by column modulo m. For m = 4 the interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity, which keep the
+ * rounding errors within about twice those of the plain sum. For m = 2 they are smaller.
  * Cost: per tile and pair of channels n * n multiply-adds instead of 9 * m * m (2.25 and 4 times fewer), plus about 16
  * * n operations per tile and channel for the transforms. Sums do not depend on how tiles and channels are split.
  *
@@ -41,6 +40,8 @@
 #define OVERFLOWS 0x1p64f  /* sums of transformed inputs of up to this magnitude, times weights that are not extreme, are finite */
 #define OUTSHONE 1024.0f   /* ratio of inputs from which a tile is recomputed: 2^10 of float32's 2^24 */
 #define TOGETHER_PLAIN 8   /* outputs that plain_sums computes for each load of the weights */
+
+_Static_assert(GROUP + TOGETHER <= HT_WINOGRAD_CHANNELS && FEW <= GROUP, "ht_scratch_winograd counts on it");
 
 static int64_t positions(int64_t m) { return (m + 2) * (m + 2); }
 
@@ -162,8 +163,8 @@ HT_INLINE void load_rows(const float *const rows[MAX_N], int64_t size, int64_t a
         d[r] = vf_load_or(rows[r] + at, low, high, vf_set1(0.0f));
 }
 
-/* Stores a phase of tiles from `first` on, one tile before that which its columns belong to. Keeps the number there,
- * which may be that of another row of tiles. */
+/* Stores x from one tile before `phase` on. The number of that tile is kept, because the tile may be the last of the
+ * previous segment. */
 HT_INLINE void store_before(float *phase, vf x)
 {
     const float kept = phase[-1];
@@ -571,7 +572,8 @@ HT_INLINE int transform_block(const ht_conv *c, const tile_block *b, int64_t c0,
     return transform_inputs(c, &b->w, b->segments, b->count, c0, c1, m);
 }
 
-/* Tiles of several panels, as with AVX-512, compute three times as many columns with hardly more loads. */
+/* Only where a tile of the product is several panels wide (AVX-512): it then computes as many more columns with hardly
+ * more loads. */
 static int has_few(int64_t tiles) { return HT_TILE_PANELS > 1 && tiles <= HT_PANEL; }
 
 HT_INLINE void multiply_block(const ht_conv *c, const tile_block *b, int64_t m0, int64_t m1, const int m)

@@ -1,5 +1,7 @@
-/* encode: y[i] = values[k] for the key k that x[i] equals. in x; keys, of x's type, increasing and without NaN; values:
- * one for each key, then that of all other elements, then that of NaN. out y, of the type of values. */
+/* encode: y[i] is the value of the key that x[i] equals.
+ * in x; keys, of x's type, increasing and without NaN; values: one for each key, then one for elements that equal no
+ * key, then one for NaN.
+ * out y, of the type of values. */
 #include "elements.h"
 
 typedef struct {

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["CallSite", "each_once", "warn"]
 
-# A thread of hetero begins in the module `threading`, below which there is no line of the user.
+# Modules whose lines are not the user's. A thread that hetero starts begins in `threading`: nobody called it.
 _NOT_THE_USER = ("hetero", "contextlib", "threading")
 
 
