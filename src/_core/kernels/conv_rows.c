@@ -114,20 +114,14 @@ static void multiply_tiles(const ht_conv *c, const ht_tile *row, const ht_epilog
                            int64_t x0, int64_t x1, int64_t at)
 {
     ht_tile t = *row;
-    ht_epilogue e;
     t.a += m / HT_PANEL * HT_PANEL * c->depth_k + m % HT_PANEL;
-    if (epilogue) {
-        e = *epilogue;
-        e.bias = e.bias ? e.bias + m : NULL;
-        t.epilogue = &e;
-    }
+    t.epilogue = epilogue;
+    t.row = m;
     for (int64_t x = x0; x < x1; x += t.columns) {
-        const int64_t first = m * c->pixels + at + x;
         t.b = t.next = row->b + x;
-        t.c = c->y + first;
+        t.column = at + x;
+        t.c = c->y + m * c->pixels + t.column;
         t.columns = ht_next_columns(x1 - x, HT_TILE_PANELS * HT_PANEL);
-        if (epilogue)
-            e.addend = c->addend ? c->addend + first : NULL;
         (c->taps > 1 ? ht_stepped_tile_fns : ht_tile_fns)[height - 1][(t.columns - 1) / HT_PANEL](&t);
     }
 }
@@ -161,7 +155,7 @@ void ht_conv_rows(const ht_conv *c, int64_t block_rows, int64_t block)
     const int64_t rows = ht_min64(l.rows, c->out[1] - y), first = (z * c->out[1] + y) * c->out[2];
     find_steps(c, &l, steps);
     const int64_t num_steps = ht_repeat_steps(steps, c->taps);
-    const ht_epilogue epilogue = {.bias = c->bias, .bias_row = 1, .addend_row = c->pixels,
+    const ht_epilogue epilogue = {.bias = c->bias, .bias_row = 1, .addend = c->addend, .addend_row = c->pixels,
                                   .alpha = 1, .beta = 1, .low = c->low, .high = c->high};
     for (int64_t channel = 0; channel < c->in_channels; channel += l.channels) {
         const int64_t channels = ht_min64(l.channels, c->in_channels - channel);

@@ -13,11 +13,22 @@
 
 #define VECTORS (HT_PANEL / VF_LANES) /* per panel */
 
-/* Row i of a tile of A, addressed from two pointers, to rows 0 and 4: r1 and r3 are as many strides in bytes, and
- * instructions can double them. More registers for addresses would cost instructions in the loops. */
-#define A_AT(i)                                                                                                        \
+/* Row i of a tile of A. ROW_FAR addresses it from two pointers, to rows 0 and 4: r1 and r3 are as many strides in bytes, and
+ * instructions can double them. More registers for addresses would cost instructions in the loops. ROW_1 and ROW_2 are for
+ * rows one and two floats apart, as of packed A and of neighboring pixels; they need one pointer. */
+#define ROW_FAR(i)                                                                                                     \
     (*(const float *)((const char *)((i) < 4 ? a : a4) +                                                                \
                       ((i) % 4 == 0 ? 0 : (i) % 4 == 1 ? r1 : (i) % 4 == 2 ? 2 * r1 : r3)))
+#define ROW_1(i) a[i]
+#define ROW_2(i) a[2 * (i)]
+
+#if defined(__AVX2__) && HT_TILE_PANELS == 1
+#define SHORT_LOOPS 1
+#define UNROLL_FETCHING _Pragma("GCC unroll 4")
+#else
+#define SHORT_LOOPS 0
+#define UNROLL_FETCHING
+#endif
 
 /* A loop over packed B prefetches into the L1 cache what it reads this many steps later: B comes from the L2 cache, whose
  * latency the hardware prefetcher does not hide. */
@@ -27,13 +38,13 @@
         __builtin_prefetch(b + NEAR * HT_PANEL + j * b_panel, 0, 3)
 
 /* acc += the products of one k. */
-#define TILE_STEP                                                                                                      \
+#define TILE_STEP(ROW)                                                                                                 \
     do {                                                                                                               \
         vf bv[HT_TILE_PANELS * VECTORS];                                                                               \
         _Pragma("GCC unroll 8") for (int j = 0; j < width; j++)                                                         \
             bv[j] = vf_load(b + (j / VECTORS) * b_panel + (j % VECTORS) * VF_LANES);                                   \
         _Pragma("GCC unroll 8") for (int i = 0; i < rows; i++) {                                                        \
-            const vf av = vf_set1(A_AT(i));                                                                            \
+            const vf av = vf_set1(ROW(i));                                                                             \
             _Pragma("GCC unroll 8") for (int j = 0; j < width; j++)                                                     \
                 acc[i][j] = vf_fma(av, bv[j], acc[i][j]);                                                              \
         }                                                                                                              \
@@ -50,18 +61,32 @@ static __attribute__((noinline)) void finish_edge(const ht_tile *t, const vf *su
             if (t->accumulate)
                 sum += vf_load_n(t->c + i * t->c_row + at, left);
             if (e) {
+                const int64_t row = t->row + i, column = t->column + at;
                 sum *= vf_set1(e->alpha);
                 if (e->bias) {
-                    const float *p = e->bias + i * e->bias_row;
-                    sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(p + at, left) : vf_set1(*p), sum);
+                    const float *p = e->bias + row * e->bias_row;
+                    sum = vf_fma(vf_set1(e->beta), e->bias_col ? vf_load_n(p + column, left) : vf_set1(*p), sum);
                 }
                 if (e->addend)
-                    sum += vf_load_n(e->addend + i * e->addend_row + at, left);
+                    sum += vf_load_n(e->addend + row * e->addend_row + column, left);
                 sum = vf_min(vf_set1(e->high), vf_max(vf_set1(e->low), sum));
             }
             vf_store_n(t->c + i * t->c_row + at, left, sum);
         }
 }
+
+/* All k, or a turn of the steps. `advance` goes to the next k, which prefetches what is `further` floats after `next`. */
+#define LOOP(ROW, advance, further)                                                                                    \
+    do {                                                                                                               \
+        if (next_step == 0) {                                                                                          \
+            _Pragma("GCC unroll 4") for (; k > 0; k--, advance) TILE_STEP(ROW);                                        \
+        }                                                                                                              \
+        UNROLL_FETCHING for (; k > 0; k--, advance, next += (further))                                                 \
+        {                                                                                                              \
+            TILE_STEP(ROW);                                                                                            \
+            __builtin_prefetch(next, 0, 2);                                                                            \
+        }                                                                                                              \
+    } while (0)
 
 HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, const int stepped)
 {
@@ -85,62 +110,62 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < panels; j++)
             ht_fetch_to_write(t->c + i * t->c_row + j * HT_PANEL);
-    if (t->epilogue && t->epilogue->addend)
+    const ht_epilogue *e = t->epilogue;
+    const float *const addend = e && e->addend ? e->addend + t->row * e->addend_row + t->column : NULL;
+    if (addend)
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < panels; j++)
-                __builtin_prefetch(t->epilogue->addend + i * t->epilogue->addend_row + j * HT_PANEL, 0, 3);
+                __builtin_prefetch(addend + i * e->addend_row + j * HT_PANEL, 0, 3);
 
     const float *next = t->next;
-    const int64_t next_step = t->next_step, second = t->next_second, third = t->next_third;
+    const int64_t next_step = t->next_step;
     const int64_t turn = stepped ? t->num_steps : t->k;
     for (int64_t left = t->k; left > 0; left -= turn) {
         const ht_step *step = t->steps;
         int64_t k = ht_min64(turn, left);
-#if defined(__AVX2__)
+#if SHORT_LOOPS
+        /* Each loop takes the fewest instructions, with constant steps where there are any: with two vectors in a row of a
+         * tile, the decoder limits the multiply-adds while another thread shares the core. */
+        if (!stepped && b_k == HT_PANEL && a_k == 1)
+            LOOP(ROW_FAR, (a++, a4++, b += HT_PANEL), HT_PANEL);
+        else if (!stepped && b_k == HT_PANEL)
+            LOOP(ROW_FAR, (a += a_k, a4 += a_k, b += HT_PANEL), HT_PANEL);
+        else if (stepped && a_row == 1)
+            LOOP(ROW_1, (a += step->a, b += step->b, step++), HT_PANEL);
+        else if (stepped && a_row == 2)
+            LOOP(ROW_2, (a += step->a, b += step->b, step++), HT_PANEL);
+#elif defined(__AVX2__)
         /* Packed B. With constant steps, hardly an instruction of an unrolled loop moves a pointer. */
         if (!stepped && b_k == HT_PANEL) {
+            const int64_t second = t->next_second, third = t->next_third;
             if (next_step == 0) {
 #pragma GCC unroll 4
                 for (; k > 0; k--, a += a_k, a4 += a_k, b += HT_PANEL) {
-                    TILE_STEP;
+                    TILE_STEP(ROW_FAR);
                     PREFETCH_NEAR;
                 }
             }
-            if (HT_TILE_PANELS == 3 && second > 0)
+            if (second > 0)
                 for (; k > 0; k--, a += a_k, a4 += a_k, b += HT_PANEL, next += next_step) {
-                    TILE_STEP;
+                    TILE_STEP(ROW_FAR);
                     PREFETCH_NEAR;
                     __builtin_prefetch(next, 0, 2);
                     __builtin_prefetch(next + second, 0, 2);
                     __builtin_prefetch(next + third, 0, 2);
                 }
             for (; k > 0; k--, a += a_k, a4 += a_k, b += HT_PANEL, next += next_step) {
-                TILE_STEP;
+                TILE_STEP(ROW_FAR);
                 PREFETCH_NEAR;
                 __builtin_prefetch(next, 0, 2);
             }
         }
 #endif
-        if (next_step == 0) {
-#pragma GCC unroll 4
-            for (; k > 0; k--, step++) {
-                TILE_STEP;
-                a += stepped ? step->a : a_k;
-                a4 += stepped ? step->a : a_k;
-                b += stepped ? step->b : b_k;
-            }
-        }
-        for (; k > 0; k--, step++) {
-            TILE_STEP;
-            a += stepped ? step->a : a_k;
-            a4 += stepped ? step->a : a_k;
-            b += stepped ? step->b : b_k;
-            __builtin_prefetch(next, 0, 2);
-            next += next_step;
-        }
+        if (stepped)
+            LOOP(ROW_FAR, (a += step->a, a4 += step->a, b += step->b, step++), next_step);
+        else
+            LOOP(ROW_FAR, (a += a_k, a4 += a_k, b += b_k), next_step);
     }
 
-    const ht_epilogue *e = t->epilogue;
     float *c = t->c;
     const int64_t c_row = t->c_row;
     if (t->columns < (int64_t)panels * HT_PANEL) {
@@ -159,18 +184,24 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
     if (t->accumulate)
         EACH(acc[i][j] += vf_load(c + i * c_row + j * VF_LANES);)
     if (e) {
-        const vf alpha = vf_set1(e->alpha), low = vf_set1(e->low), high = vf_set1(e->high);
-        EACH(acc[i][j] *= alpha;)
+        if (e->alpha != 1) {
+            const vf alpha = vf_set1(e->alpha);
+            EACH(acc[i][j] *= alpha;)
+        }
         if (e->bias) {
             const vf beta = vf_set1(e->beta);
+            const float *const bias = e->bias + t->row * e->bias_row + t->column * e->bias_col;
             EACH({
-                const float *p = e->bias + i * e->bias_row;
+                const float *p = bias + i * e->bias_row;
                 acc[i][j] = vf_fma(beta, e->bias_col ? vf_load(p + j * VF_LANES) : vf_set1(*p), acc[i][j]);
             })
         }
-        if (e->addend)
-            EACH(acc[i][j] += vf_load(e->addend + i * e->addend_row + j * VF_LANES);)
-        EACH(acc[i][j] = vf_min(high, vf_max(low, acc[i][j]));)
+        if (addend)
+            EACH(acc[i][j] += vf_load(addend + i * e->addend_row + j * VF_LANES);)
+        if (e->low != -INFINITY || e->high != INFINITY) {
+            const vf low = vf_set1(e->low), high = vf_set1(e->high);
+            EACH(acc[i][j] = vf_min(high, vf_max(low, acc[i][j]));)
+        }
     }
     EACH(vf_store(c + i * c_row + j * VF_LANES, acc[i][j]);)
 #undef EACH
@@ -191,22 +222,6 @@ const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HE
 
 /* Floats of B that stay in the L1 cache (32 kB) while the rows of A stream past. */
 #define STRIP_FLOATS 8192
-
-/* Computes a tile of `height` rows. `whole`: epilogue of row 0, column 0, or NULL; it is moved to `row` and column
- * j. */
-HT_INLINE void run_tile(ht_tile *t, const ht_epilogue *whole, int64_t height, int64_t row, int64_t j)
-{
-    ht_epilogue e;
-    if (whole) {
-        e = *whole;
-        if (e.bias)
-            e.bias += row * e.bias_row + j * e.bias_col;
-        if (e.addend)
-            e.addend += row * e.addend_row + j;
-        t->epilogue = &e;
-    }
-    ht_tile_fns[height - 1][(t->columns - 1) / HT_PANEL](t);
-}
 
 #if HT_QUADS
 /* With packed A, tiles of four rows by three vectors fill 16 registers, and eight rows 32: a panel of 16 rows divides
@@ -545,7 +560,9 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
                     const float *next = j + t.columns < columns ? t.b + panels * t.b_panel : origin->next;
                     t.next = ahead && next ? next + tile * t.b_panel : t.b;
                     t.next_step = ahead && next ? ahead : 0;
-                    run_tile(&t, origin->epilogue, height, row, j);
+                    t.row = row;
+                    t.column = j;
+                    ht_tile_fns[height - 1][panels - 1](&t);
                 }
                 row += height;
             }
@@ -595,7 +612,12 @@ static int rows_collide(int64_t a_row, int64_t a_k, int64_t height)
 static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int64_t tile, int64_t j, int64_t columns,
                           int64_t next_columns)
 {
-    const int from_memory = tiles == 1 || origin->cold, within = from_memory && tile == 0 && j + t->columns < columns;
+    const int from_memory = tiles == 1 || origin->cold;
+    t->next = t->b;
+    t->next_step = t->next_second = t->next_third = 0;
+    if (origin->next_step == 0 || tile >= from_memory + HT_TILE_PANELS)
+        return;
+    const int within = from_memory && tile == 0 && j + t->columns < columns;
     const float *from = within ? origin->b : origin->next;
     int64_t panel = within ? (j + t->columns) / HT_PANEL : 0, panels = HT_TILE_PANELS;
     if (!from_memory || tile > 0) {
@@ -612,39 +634,51 @@ static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int6
     t->next_third = panels > 2 ? 2 * origin->b_panel : t->next_second;
 }
 
+/* Tiles of rows that take a panel of B in turn. With tiles of one panel, the panel then comes from the L1 cache, while A
+ * comes from the L2 cache. */
+#define TOGETHER_FLOATS (18 * 1024)
+static int64_t rows_together(int64_t k)
+{
+    return HT_TILE_PANELS == 1 ? ht_max64(1, TOGETHER_FLOATS / (HT_TILE_ROWS * ht_max64(1, k))) : 1;
+}
+
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns)
 {
     const int64_t width = HT_TILE_PANELS * HT_PANEL;
     const int64_t tiles = ht_ceil_div(rows, HT_TILE_ROWS), base = rows / tiles, extra = rows % tiles;
-    const int64_t k = origin->k, copied_row = ht_ceil_div(k, HT_PANEL) * HT_PANEL + HT_PANEL;
+    const int64_t k = origin->k, copied_row = ht_ceil_div(k, HT_PANEL) * HT_PANEL + HT_PANEL, together = rows_together(k);
     const int copies = rows_collide(origin->a_row, origin->a_k, base + (extra > 0));
     float copied[COPY_FLOATS] __attribute__((aligned(64)));
-    int64_t row = 0;
-    for (int64_t tile = 0; tile < tiles; tile++) {
-        const int64_t height = base + (tile < extra);
-        const float *a = origin->a + row * origin->a_row;
-        int64_t fetched = 0;
+    _Static_assert(COPY_FLOATS == 1 || HT_TILE_PANELS > 1, "copies are of the only tile of a group");
+    for (int64_t first = 0; first < tiles; first += together) {
+        const int64_t end = ht_min64(tiles, first + together);
         ht_tile t = *origin;
-        t.a = a;
+        int64_t fetched = 0, height = base + (first < extra);
+        const float *a = origin->a + (first * base + ht_min64(first, extra)) * origin->a_row;
         if (copies) {
             for (int64_t i = 0; i < height; i++)
                 memcpy(copied + i * copied_row, a + i * origin->a_row, (size_t)k * sizeof(float));
-            t.a = copied;
             t.a_row = copied_row;
         }
         for (int64_t j = 0; j < columns; j += t.columns) {
             t.columns = ht_next_columns(columns - j, width);
             t.b = origin->b + j / HT_PANEL * origin->b_panel;
-            t.c = origin->c + row * origin->c_row + j;
-            prefetch_next(&t, origin, tiles, tile, j, columns, next_columns);
+            t.column = j;
             /* Rows that are about to be copied are too short for the hardware prefetcher. */
-            if (copies && tile + 1 < tiles)
-                for (const int64_t end = (j + t.columns) * HT_TILE_ROWS / columns; fetched < end; fetched++)
+            if (copies && end < tiles)
+                for (const int64_t some = (j + t.columns) * HT_TILE_ROWS / columns; fetched < some; fetched++)
                     for (int64_t i = 0; i < k; i += HT_PANEL)
                         __builtin_prefetch(a + (height + fetched) * origin->a_row + i, 0, 2);
-            run_tile(&t, origin->epilogue, height, row, j);
+            for (int64_t tile = first; tile < end; tile++) {
+                const int64_t row = tile * base + ht_min64(tile, extra);
+                height = base + (tile < extra);
+                t.a = copies ? copied : origin->a + row * origin->a_row;
+                t.c = origin->c + row * origin->c_row + j;
+                prefetch_next(&t, origin, tiles, tile, j, columns, next_columns);
+                t.row = row;
+                ht_tile_fns[height - 1][(t.columns - 1) / HT_PANEL](&t);
+            }
         }
-        row += height;
     }
 }
 

@@ -113,7 +113,8 @@ typedef struct {
     const float *next;          /* prefetched into the L2 cache meanwhile, one line per k */
     int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
     int64_t next_second, next_third; /* second > 0: lines at these distances from `next`, too */
-    const ht_epilogue *epilogue; /* NULL: store the bare sums; its pointers are those of the tile's first element */
+    const ht_epilogue *epilogue; /* NULL: store the bare sums */
+    int64_t row, column;         /* of the tile's first element in the matrices of the epilogue */
 } ht_tile;
 
 typedef void (*ht_tile_fn)(const ht_tile *);
