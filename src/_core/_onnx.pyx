@@ -3,12 +3,14 @@
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 cimport cython
 from onnx_c cimport *
+
+import sys
 
 import numpy as np
 
@@ -597,6 +599,77 @@ def attribute_groups(const uint8_t[::1] data not None, const int64_t[::1] begins
                 count += 1
             out[i] = group
     return groups
+
+
+cdef list _names_and_types(bytes packed):
+    """The (name, type) pairs in a key of `attribute_forms`."""
+    cdef Py_ssize_t at = 4
+    pairs = []
+    while at < len(packed):
+        size = int.from_bytes(packed[at + 1:at + 3], sys.byteorder)
+        pairs.append((packed[at + 3:at + 3 + size].decode("utf-8", "replace"), packed[at]))
+        at += 3 + size
+    return pairs
+
+
+def attribute_forms(const uint8_t[::1] data not None, const int64_t[::1] begins not None,
+                    const int64_t[::1] ends not None, const int32_t[::1] operators not None, int number):
+    """int32[len(begins)]: equal numbers for messages of the same operator whose attributes (fields ``number``) have
+    equal names and types in equal order; and by number, the operator and the (name, AttributeProto.type) pairs, or None
+    for malformed messages and for more than 4 kB of names. Raises IndexError for a range outside the data."""
+    cdef ht_cursor cursor, body
+    cdef ht_field field, entry
+    cdef Py_ssize_t i
+    cdef int64_t kind
+    cdef int32_t operator
+    cdef uint16_t size
+    cdef dict known = {}
+    cdef list forms = []
+    cdef const uint8_t *name
+    cdef Py_ssize_t length, used
+    cdef bint is_sound
+    cdef char buffer[4096]
+    groups = np.zeros(len(begins), np.int32)
+    cdef int32_t[::1] out = groups
+    if len(begins) != len(ends) or len(begins) != len(operators):
+        raise ValueError(f"{len(begins)} begins, but {len(ends)} ends and {len(operators)} operators")
+    for i in range(len(begins)):
+        _check_range(data, begins[i], ends[i])
+        operator = operators[i]
+        memcpy(buffer, &operator, 4)
+        used = 4
+        is_sound = True
+        cursor.at = &data[0] + begins[i]
+        cursor.end = &data[0] + ends[i]
+        while cursor.at < cursor.end and is_sound:
+            is_sound = ht_next(&cursor, &field) == NULL
+            if not is_sound or field.number != number:
+                continue
+            is_sound = field.wire == HT_LEN
+            body.at = field.begin
+            body.end = field.end
+            name = NULL
+            length = kind = 0
+            while is_sound and body.at < body.end:
+                is_sound = ht_next(&body, &entry) == NULL
+                if is_sound and entry.number == FIELD_NAME and entry.wire == HT_LEN:
+                    name, length = entry.begin, entry.end - entry.begin
+                elif is_sound and entry.number == FIELD_TYPE and entry.wire == HT_VARINT:
+                    kind = <int64_t>entry.value
+            is_sound = is_sound and name != NULL and used + 3 + length <= <Py_ssize_t>sizeof(buffer) and 0 <= kind < 128
+            if is_sound:
+                size = <uint16_t>length
+                buffer[used] = <char>kind
+                memcpy(buffer + used + 1, &size, 2)
+                memcpy(buffer + used + 3, name, length)
+                used += 3 + length
+        content = buffer[:used] if is_sound else buffer[:4] + b"malformed"
+        group = known.get(content)
+        if group is None:
+            group = known[content] = len(forms)
+            forms.append((operator, _names_and_types(content) if is_sound else None))
+        out[i] = group
+    return groups, forms
 
 
 @cython.final

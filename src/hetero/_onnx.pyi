@@ -51,6 +51,9 @@ def read_attributes(data: _Bytes, begin: int, end: int, number: int) -> dict[str
 def attribute_groups(
     data: _Bytes, begins: NDArray[np.int64], ends: NDArray[np.int64], number: int
 ) -> NDArray[np.int32]: ...
+def attribute_forms(
+    data: _Bytes, begins: NDArray[np.int64], ends: NDArray[np.int64], operators: _Ids, number: int
+) -> tuple[NDArray[np.int32], list[tuple[int, list[tuple[str, int]] | None]]]: ...
 
 @final
 class AlikeNodes:

@@ -1,9 +1,11 @@
-"""Nodes that contradict the definitions of their operators, such as a scale of 0. Their results would mean nothing, so
-devices refuse them even if their backends accept them."""
+"""Nodes that contradict the definitions of their operators, such as a scale of 0 or an unknown attribute. Their results
+would mean nothing, so devices refuse them even if their backends accept them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from .operator_forms import malformed_nodes
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -14,16 +16,17 @@ _OF_ONNX = ("SimplifiedLayerNormalization", "StringNormalizer", "StringSplit", "
 
 
 def contradictions(model: Model, infer: bool = False) -> dict[int, str]:
-    """Node -> reason. Checks quantized operators, those of onnxruntime and ai.onnx.ml, and ONNX's operators on text, as
-    the CPU device does.
+    """Node -> reason. Checks the inputs, outputs and attributes that nodes have, and more of quantized operators, those
+    of onnxruntime and ai.onnx.ml, and ONNX's operators on text, as the CPU device does.
 
     ``infer``: whether to infer element types, for devices whose backends do not check them."""
+    malformed = malformed_nodes(model)
     kinds = [kind for kind, name in enumerate(model.op_types) if _is_checked(name)]
     if not kinds:
-        return {}
+        return malformed
     from .cpu import registry  # with all kernels: only if a model needs it
 
-    return registry.contradictions(model, kinds, infer)
+    return {**registry.contradictions(model, kinds, infer), **malformed}
 
 
 def _is_checked(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .._onnx import attribute_groups, read_attributes
+from .._onnx import attribute_forms, attribute_groups, read_attributes
 from ..base.formatting import counted
 from ..base.other_names import OtherNames
 from ..base.plain import plain
@@ -208,9 +208,20 @@ class Nodes(Sequence[NodeView]):
     @property
     def attribute_groups(self) -> NDArray[np.int32]:
         """int32[num_nodes]: nodes with the same number have equal attributes; see `_onnx.attribute_groups`."""
+        return attribute_groups(*self._ranges, _ATTRIBUTE_FIELD)
+
+    @property
+    def attribute_forms(self) -> tuple[NDArray[np.int32], list[tuple[int, list[tuple[str, int]] | None]]]:
+        """int32[num_nodes]: nodes with the same number have the same operator, and attributes of the same names and
+        types; and by this number, the operator and the (name, AttributeProto.type) pairs; see
+        `_onnx.attribute_forms`."""
+        return attribute_forms(*self._ranges, self._model.op_type_of, _ATTRIBUTE_FIELD)
+
+    @property
+    def _ranges(self) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64]]:
+        """The file's bytes, and where the nodes begin, without their names, inputs and outputs, and end."""
         file, rows = self._model.file, self._model.file_nodes
-        begins = file.node_start[rows] + file.node_header[rows]
-        return attribute_groups(file.data, begins, file.node_end[rows], _ATTRIBUTE_FIELD)
+        return file.data, file.node_start[rows] + file.node_header[rows], file.node_end[rows]
 
     @overload
     def __getitem__(self, index: int | str) -> NodeView: ...

@@ -483,9 +483,9 @@ def test_optionals() -> None:
         (helper.make_node("Reluu", ["x"], ["y"]), 17, "ai.onnx has no operator Reluu (did you mean Relu?)"),
         (helper.make_node("Gelu", ["x"], ["y"]), 17, "Gelu exists since opset 20; the model imports opset 17"),
         (helper.make_node("Upsample", ["x", "x"], ["y"]), 10, "Upsample is deprecated since opset 10"),
-        (helper.make_node("Relu", ["x", "x"], ["y"]), 17, "expected 1 to 1 inputs, found 2"),
-        (helper.make_node("Elu", ["x"], ["y"], alfa=1.0), 17, "no attribute 'alfa' (did you mean alpha?)"),
-        (helper.make_node("Cast", ["x"], ["y"]), 17, "its attribute 'to' is missing"),
+        (helper.make_node("Relu", ["x", "x"], ["y"]), 17, "Relu of opset 17 with 2 inputs; expected 1"),
+        (helper.make_node("Elu", ["x"], ["y"], alfa=1.0), 17, "does not have (did you mean alpha?)"),
+        (helper.make_node("Cast", ["x"], ["y"]), 17, "without its attribute to"),
         (helper.make_node("Thing", ["x"], ["y"], domain="com.example"), 17, "domain 'com.example'"),
         (
             helper.make_node("Gradient", ["x"], ["y"], domain="ai.onnx.preview.training", xs=["x"], y="y"),

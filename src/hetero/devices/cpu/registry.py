@@ -21,6 +21,7 @@ from ..._onnx import AlikeNodes
 from ...errors import HeteroError, InferenceError, ModelError
 from ...model.types import dtype_of
 from ...model.views import NodeView
+from ..operator_forms import INTERNAL, malformed_nodes
 from .values import Context, NeedsHost, Value, is_opaque
 
 if TYPE_CHECKING:
@@ -418,6 +419,7 @@ def examine(
     types = types or Types(model)
     plans: list[NodePlan] = []
     reasons: dict[int, str] = {}
+    malformed = malformed_nodes(model)
     # Indexing memoryviews returns plain ints, which is faster than NumPy scalars.
     in_ends, in_values = model.node_inputs.indptr.data, model.node_inputs.values.data
     out_ends, out_values = model.node_outputs.indptr.data, model.node_outputs.values.data
@@ -433,6 +435,9 @@ def examine(
         attributes = view.stored_attributes
         reason: str | None
         nested: Nested | str | None = None
+        if index in malformed:
+            reasons[index] = malformed[index]
+            continue
         if isinstance(entry, str):
             reason = entry
         elif "::" in model.op_types[op] and isinstance(custom := expand(model, index, types), Operator):
@@ -627,6 +632,8 @@ def _lists_all(op_type: str) -> bool:
 def attribute_trouble(op_type: str, entry: Operator, attributes: Mapping[str, Any]) -> str | None:
     for name, value in attributes.items():
         if name not in entry.attributes:
+            if name.startswith(INTERNAL):
+                continue
             return f"{op_type} with attribute {name}"
         accepted = entry.attributes[name]
         if accepted is not None and value not in accepted:

@@ -22,6 +22,7 @@ from onnx.reference.op_run import OpRun, RuntimeContextError
 
 from ...errors import did_you_mean, raise_out_of_memory
 from ...extension.binding import BoundOp, bind
+from ..operator_forms import IGNORED_ATTRIBUTES, form_of
 from .contrib import matched
 from .control_flow import RULES
 from .corrections import correction
@@ -29,16 +30,13 @@ from .program import Program, Refused, Scope
 
 __all__ = ["Implementation", "find", "implementation", "refusal"]
 
-# An attribute of opsets 1 to 5 about memory reuse, which does not affect results.
-IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Implementation:
     """The implementation of one version of an operator: exactly one of ``run_class``, ``body`` and
     ``body_needs_types``.
 
-    ``accepted``: the attributes that the class supports; None: all. ``required``: the attributes that a node must have.
+    ``accepted``: the attributes that the class supports; None: all.
     ``plain``: every node that matches the schema can run, so a query need not create the implementation.
     """
 
@@ -48,7 +46,6 @@ class Implementation:
     body: onnx.FunctionProto | None = None
     body_needs_types: bool = False
 
-    required: frozenset[str] = frozenset()
     plain: bool = False
 
 
@@ -82,21 +79,15 @@ def _upstream(schema: Any, domain: str, op_type: str, version: int) -> Implement
     if isinstance(run_class, type) and issubclass(run_class, OpRun):
         return _of_class(schema, run_class)
     if schema.has_function:
-        return Implementation(schema, body=schema.function_body, required=_required(schema))
+        return Implementation(schema, body=schema.function_body)
     if schema.has_context_dependent_function:
-        return Implementation(schema, body_needs_types=True, required=_required(schema))
+        return Implementation(schema, body_needs_types=True)
     raise NotImplementedError("neither an implementation nor a function body")
 
 
 def _of_class(schema: Any, run_class: type[OpRun]) -> Implementation:
     has_graphs = any(attribute.type == onnx.defs.OpSchema.AttrType.GRAPH for attribute in schema.attributes.values())
-    return Implementation(schema, run_class, _accepted(run_class), required=_required(schema), plain=not has_graphs)
-
-
-def _required(schema: Any) -> frozenset[str]:
-    """The attributes that a node must have."""
-    names = frozenset(name for name, attribute in schema.attributes.items() if attribute.required)
-    return names - IGNORED_ATTRIBUTES
+    return Implementation(schema, run_class, _accepted(run_class), plain=not has_graphs)
 
 
 def _main_loader() -> Callable[..., Any]:
@@ -163,7 +154,7 @@ def refusal(node: onnx.NodeProto, scope: Scope) -> str | None:
         if isinstance(known, str):
             return known
         if known.plain:
-            return _mismatch(node, known)
+            return _mismatch(node, known, version)
     try:
         implementation(node, scope)
     except Refused as refused:
@@ -222,31 +213,23 @@ def _bind_custom(node: onnx.NodeProto, scope: Scope, domain: str) -> BoundOp | s
     return bind(op, attributes, len(node.input), len(node.output))
 
 
-def _mismatch(node: onnx.NodeProto, known: Implementation) -> str | None:
-    """Why a node does not match its operator's schema or implementation; None if it does."""
-    schema = known.schema
-    if known.required:
-        missing = known.required.difference(attribute.name for attribute in node.attribute)
-        if missing:
-            return f"its attribute {min(missing)!r} is missing"
+def _mismatch(node: onnx.NodeProto, known: Implementation, version: int) -> str | None:
+    """Why a node does not match its operator in opset ``version`` or the implementation; None if it does."""
+    form = form_of(known.schema.domain, known.schema.name, version)
+    if form is not None:
+        inputs, outputs = ([bool(name) for name in names] for names in (node.input, node.output))
+        reason = form.trouble(inputs, outputs, [(attribute.name, attribute.type) for attribute in node.attribute])
+        if reason is not None:
+            return reason
     for attribute in node.attribute:
         name = attribute.name
-        if name in IGNORED_ATTRIBUTES:
-            continue
-        if name not in schema.attributes:
-            near = did_you_mean(name, schema.attributes)
-            return f"in opset {schema.since_version}, it has no attribute {name!r}{near}"
-        if known.accepted is not None and name not in known.accepted:
+        if known.accepted is not None and name in known.schema.attributes and name not in known.accepted:
             return f"onnx.reference ignores its attribute {name!r}"
-    if not schema.min_input <= len(node.input) <= schema.max_input:
-        return f"expected {schema.min_input} to {schema.max_input} inputs, found {len(node.input)}"
-    if not schema.min_output <= len(node.output) <= schema.max_output:
-        return f"expected {schema.min_output} to {schema.max_output} outputs, found {len(node.output)}"
     return None
 
 
 def _bind(known: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable[..., Sequence[Any]]:
-    mismatch = _mismatch(node, known)
+    mismatch = _mismatch(node, known, scope.version_of(known.schema.domain) or 0)
     if mismatch:
         raise Refused(mismatch)
     if known.body is not None:
@@ -276,10 +259,11 @@ def _bind(known: Implementation, node: onnx.NodeProto, scope: Scope) -> Callable
 
 
 def _with_defaults(node: onnx.NodeProto, known: Implementation) -> onnx.NodeProto:
-    """A copy of ``node`` with the attribute defaults of its own opset, and without ignored attributes."""
+    """A copy of ``node`` with the attribute defaults of its own opset, and without attributes that have no effect."""
     completed = onnx.NodeProto()
     completed.CopyFrom(node)
-    kept = [attribute for attribute in node.attribute if attribute.name not in IGNORED_ATTRIBUTES]
+    effective = known.schema.attributes.keys() - IGNORED_ATTRIBUTES
+    kept = [attribute for attribute in node.attribute if attribute.name in effective]
     del completed.attribute[:]
     completed.attribute.extend(kept)
     stated = {attribute.name for attribute in kept}
