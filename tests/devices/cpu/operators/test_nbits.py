@@ -42,6 +42,79 @@ def test_matmul_nbits(bits: int, k: int, n: int, block: int, level: int | None) 
             check("MatMulNBits", inputs, **options, **close)
 
 
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("k", "n", "block"), [(64, 5, 16), (40, 3, 16), (300, 257, 128)])
+def test_groups_in_any_order(bits: int, k: int, n: int, block: int, level: int) -> None:
+    """g_idx gives the block of each number, by which weights are quantized in the order of activations (GPTQ)."""
+    random = np.random.default_rng(0)
+    blocks = -(-k // block)
+    inputs = {
+        "x": floats(3, k),
+        "b": random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
+        "s": (floats(n, blocks) / 50).astype(np.float32),
+        "z": random.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8),
+    }
+    options = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": level}
+    fixed = ("b", "s", "z", "g")
+    in_order = (np.arange(k) // block).astype(np.int32)
+    for order in (random.permutation(in_order), in_order[::-1].copy()):
+        without_zeros = {"x": inputs["x"], "b": inputs["b"], "s": inputs["s"], "-z": in_order, "g": order}
+        if bits == 4:  # onnxruntime 1.32 has g_idx for 4 bits only, and then ignores zero points
+            check("MatMulNBits", without_zeros, constants=fixed, **options, rtol=1e-3, atol=1e-3 * k**0.5)
+        for form in (inputs | {"g": order}, without_zeros):
+            model = model_of("MatMulNBits", form, fixed, **options)
+            np.testing.assert_allclose(run(model, form)[0], run(model, form, "TEMPLATE")[0], 1e-3, 1e-3 * k**0.5)
+    same = run(model_of("MatMulNBits", inputs | {"g": in_order}, fixed, **options), inputs)
+    np.testing.assert_array_equal(same[0], run(model_of("MatMulNBits", inputs, fixed, **options), inputs)[0])
+
+
+def test_onnxruntime_does_not_run_groups_with_zero_points() -> None:
+    inputs = {
+        "x": np.eye(32, dtype=np.float32),
+        "b": np.zeros((1, 2, 8), np.uint8),
+        "s": np.ones((1, 2), np.float32),
+        "z": np.array([0x21], np.uint8),
+        "g": np.repeat(np.arange(2, dtype=np.int32), 16),
+    }
+    model = model_of("MatMulNBits", inputs, ("b", "s", "z", "g"), K=32, N=1, bits=4, block_size=16)
+    for device in ("CPU", "TEMPLATE"):
+        np.testing.assert_array_equal(run(model, inputs, device)[0][:, 0], -1.0 - inputs["g"])
+    assert "onnxruntime ignores zero_points beside g_idx" in refusal(model, "ORT")
+    for name in ("z", "g"):
+        form = {f"-{key}" if key == name else key: array for key, array in inputs.items()}
+        assert (
+            refusal(model_of("MatMulNBits", form, ("b", "s", "z", "g"), K=32, N=1, bits=4, block_size=16), "ORT") == ""
+        )
+
+
+def test_bad_groups_are_refused_before_compiling() -> None:
+    inputs = {"x": floats(2, 32), "b": np.zeros((4, 2, 8), np.uint8), "s": floats(4, 2), "-z": floats(1)}
+    options = {"K": 32, "N": 4, "bits": 4, "block_size": 16}
+    groups = np.repeat(np.arange(2, dtype=np.int32), 16)
+    beyond, below, uneven = groups.copy(), groups.copy(), groups.copy()
+    beyond[3], below[5], uneven[0] = 2, -1, 1
+    assert refusal(model_of("MatMulNBits", inputs | {"g": groups}, ("b", "s", "g"), **options)) == ""
+    assert "input g_idx is not constant" in refusal(
+        model_of("MatMulNBits", inputs | {"g": groups}, ("b", "s"), **options)
+    )
+    for wrong, why in (
+        (groups[:31], "g_idx of shape [31]; expected [32], as K states"),
+        (beyond, "g_idx has the group 2; expected 0 to 1"),
+        (below, "g_idx has the group -1; expected 0 to 1"),
+    ):
+        model = model_of("MatMulNBits", inputs | {"g": wrong}, ("b", "s", "g"), **options)
+        assert why in refusal(model)
+        assert why in refusal(model, "TEMPLATE")
+        with pytest.raises(Exception, match="group_index"):  # onnxruntime's
+            run_directly(model, {"x": inputs["x"]})
+    model = model_of("MatMulNBits", inputs | {"g": uneven}, ("b", "s", "g"), **options)
+    assert "g_idx has groups of other sizes than block_size" in refusal(model)
+    np.testing.assert_allclose(
+        run(model, inputs, "TEMPLATE")[0], run_directly(model, {"x": inputs["x"]})[0], rtol=1e-4, atol=1e-4
+    )
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_halves_are_rounded_as_in_onnxruntime(bits: int) -> None:
     """Activations that were dequantized lie halfway between two levels where the largest is an even one."""
@@ -456,3 +529,9 @@ def test_gather_block_quantized_refuses() -> None:
     assert "zero_points" in refusal(
         model_of("GatherBlockQuantized", inputs | {"z": np.zeros((10, 2), np.uint8)}, fixed, **good)
     )
+    for index, is_wrong in ((9, False), (-10, False), (10, True), (-11, True)):
+        chosen = inputs | {"i": np.array([[0, index]], np.int64)}
+        model = model_of("GatherBlockQuantized", chosen, ("d", "i", "s"), **good)
+        for device in ("CPU", "TEMPLATE"):
+            why = f"GatherBlockQuantized with index {index} in an axis of 10" if is_wrong else ""
+            assert refusal(model, device) == why

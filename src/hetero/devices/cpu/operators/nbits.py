@@ -138,6 +138,10 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
             return Contradiction(
                 f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
             )
+    trouble = _groups_trouble(model, model.node_inputs[view.index].tolist()[4:5], k, block)
+    if isinstance(trouble, Contradiction):
+        return trouble
+    unsupported = unsupported or trouble
     if unsupported or block > _MAX_BLOCK:
         return unsupported or f"MatMulNBits with block_size = {block}; kernels support at most {_MAX_BLOCK}"
     if not np.isfinite(model.constant(model.node_inputs[view.index].tolist()[2], aligned=False)).all():
@@ -146,6 +150,44 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
     if shape and isinstance(shape[-1], int) and shape[-1] != k:
         return Contradiction(f"MatMulNBits whose input A has {shape[-1]} columns; expected K = {k}")
     return None
+
+
+def _groups_trouble(model: Model, values: Sequence[int], k: int, block: int) -> str | None:
+    """Why the input g_idx, if there is one, is not supported."""
+    for value in values:
+        if value < 0:
+            continue
+        if not model.is_constant[value]:
+            return "MatMulNBits whose input g_idx is not constant"
+        groups, last = model.constant(value), -(-k // block) - 1
+        if groups.shape != (k,):
+            return Contradiction(f"MatMulNBits with g_idx of shape {list(groups.shape)}; expected [{k}], as K states")
+        wrong = groups[(groups < 0) | (groups > last)]
+        if wrong.size:
+            return Contradiction(f"MatMulNBits whose g_idx has the group {wrong[0]}; expected 0 to {last}")
+        if not np.array_equal(np.sort(groups), _groups(k, block)):
+            return "MatMulNBits whose g_idx has groups of other sizes than block_size"
+    return None
+
+
+def _groups(k: int, block: int) -> _Array:
+    """The groups of numbers that are in order, as in the input g_idx."""
+    return np.arange(k, dtype=np.int32) // np.int32(block)
+
+
+def _reordered(levels: _Array, bits: int, order: _Array) -> _Array:
+    """The bytes of a matrix whose first numbers of each row are in another order."""
+    rows = levels.reshape(len(levels), -1)
+    made = np.empty_like(rows)
+    for begin in range(0, len(rows), _COLUMNS):
+        part = rows[begin : begin + _COLUMNS]
+        if bits == 4:
+            part = np.stack((part & np.uint8(15), part >> np.uint8(4)), axis=-1).reshape(len(part), -1)
+        else:
+            part = part.copy()
+        part[:, : len(order)] = part[:, order]
+        made[begin : begin + _COLUMNS] = _in_bytes(part, bits)
+    return made
 
 
 @_contrib(
@@ -160,24 +202,35 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
         "weight_prepacked": (0,),
     },
     required=(0, 1, 2),
-    no_inputs={4: "g_idx"},
     check=_nbits_refusal,
 )
 def _matmul_nbits(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     x, weights, scales = (_required(value) for value in inputs[:3])
-    zeros = _optional(inputs, 3)
+    zeros, groups = _optional(inputs, 3), _optional(inputs, 4)
     k, n, bits, block = _sizes(node.attributes)
     matrix = _Matrix(k, n, bits, block, zeros is not None)
+    level = node.get("accuracy_level", 0)
+    order: _Array | None = None
+    if groups is not None:
+        assert groups.data is not None
+        if not np.array_equal(groups.data, _groups(k, block)):
+            order = np.argsort(groups.data, kind="stable")
+            if not x.rank or x.shape[-1] != k:
+                raise InferenceError(f"cannot multiply {list(x.shape)} by [{k}, {n}]")
+            x = context.call("gather", [x, context.constant(order)], x.shape, _F32, [x.rank - 1])
+            level = 0  # as in onnxruntime
 
     def make() -> Value:
         assert weights.data is not None
         assert scales.data is not None
-        return matrix.pack(context, weights.data, scales.data, None if zeros is None else zeros.data)
+        levels = weights.data.reshape(n, -1)
+        levels = levels if order is None else _reordered(levels, bits, order)
+        return matrix.pack(context, levels, scales.data, None if zeros is None else zeros.data)
 
     if node.prepared is None:  # others may share the weights, but not what is packed with them
-        node.prepared = _digest(scales.data, None if zeros is None else zeros.data)
+        node.prepared = _digest(scales.data, None if zeros is None else zeros.data, order)
     packed = context.packed(weights, ("nbits", *matrix.ints, node.prepared), make)
-    return [matrix.product(context, x, packed, _optional(inputs, 5), node.get("accuracy_level", 0))]
+    return [matrix.product(context, x, packed, _optional(inputs, 5), level)]
 
 
 # ---- DequantizeLinear before a product
@@ -383,7 +436,7 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     bits, block = attributes.get("bits", 4), attributes.get("block_size", 128)
     if block < 16 or block & (block - 1):
         return Contradiction(f"GatherBlockQuantized with block_size = {block}; it must be a power of 2 from 16 on")
-    data, _, scales, *rest = model.node_inputs[view.index].tolist()
+    data, indices, scales, *rest = model.node_inputs[view.index].tolist()
     for name, value in (("data", data), ("scales", scales), ("zero_points", rest[0] if rest else -1)):
         if value >= 0 and not model.is_constant[value]:
             return f"GatherBlockQuantized whose input {name} is not constant"
@@ -403,11 +456,17 @@ def _gather_refusal(model: Model, view: NodeView) -> str | None:
     per_byte = 8 // bits if kind.dtype == _BYTE else 1
     expected = [int(size) for size in kind.shape]  # type: ignore[arg-type]
     expected[-1] *= per_byte
+    size = expected[rows_axis]
     expected[axis] = -(-expected[axis] // block)
     if factors.shape != tuple(expected):
         return Contradiction(
             f"GatherBlockQuantized whose scales do not have shape {expected}, as data, block_size and axes state"
         )
+    if model.is_constant[indices]:
+        chosen = model.constant(indices)
+        wrong = chosen[(chosen < -size) | (chosen >= size)]
+        if wrong.size:
+            return Contradiction(f"GatherBlockQuantized with index {wrong[0]} in an axis of {size}")
     if unsupported:
         return f"GatherBlockQuantized with bits = {bits}; kernels support 4 and 8"
     if rows_axis not in (0, -rank):

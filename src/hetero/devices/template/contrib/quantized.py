@@ -317,8 +317,6 @@ def matmul_nbits(
     weight_prepacked: int = 0,
 ) -> Array:
     """In float64 for every accuracy_level."""
-    if g_idx is not None:
-        raise ValueError("g_idx is not supported")
     if block_size < 16 or block_size & (block_size - 1):
         raise ValueError(f"block_size = {block_size}; expected a power of 2 from 16 on")
     blocks = -(-K // block_size)
@@ -332,8 +330,14 @@ def matmul_nbits(
     middle: Any = 2.0 ** (bits - 1)
     if zeros is not None:
         wide = _unpacked(zeros.reshape(N, -1), bits)[:, :blocks] if zeros.dtype == np.uint8 else zeros.reshape(N, -1)
-        middle = wide[:, :, None].astype(np.float64)
-    matrix = ((levels - middle) * scales.reshape(N, blocks, 1)).reshape(N, -1)[:, :K]
+        middle = wide.astype(np.float64)
+    groups = np.arange(K) // block_size
+    if g_idx is not None:
+        if g_idx.shape != (K,) or not ((g_idx >= 0) & (g_idx < blocks)).all():
+            raise ValueError(f"g_idx does not have {K} numbers from 0 to {blocks - 1}")
+        groups = g_idx
+    factors = scales.reshape(N, blocks)[:, groups]
+    matrix = (levels.reshape(N, -1)[:, :K] - (middle[:, groups] if zeros is not None else middle)) * factors
     return np.asarray(x.astype(np.float64) @ matrix.T + (0 if bias is None else bias)).astype(x.dtype)
 
 
