@@ -21,6 +21,8 @@ def transform(x: np.ndarray, length: int | None, where: int | None, opset: int =
         feeds["n"], inputs[1] = np.array([length]), "n"
     if where is not None:
         feeds["a"], inputs[2] = np.array([where]), "a"
+    if opset < 20:  # the axis is an attribute
+        inputs.pop()
     (y,) = run(model([helper.make_node("DFT", inputs, ["y"], name="dft", **attributes)], feeds, ["y"], opset), feeds)
     return y
 
