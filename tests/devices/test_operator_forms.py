@@ -36,6 +36,7 @@ CASES: dict[str, Case] = {
     "not one input of many": ("Max", [], ["y"], {}, 17, "with 0 inputs; expected at least 1"),
     "two outputs": ("Relu", ["x"], ["y", "more"], {}, 17, "with 2 outputs; expected 1"),
     "an absent output more": ("Relu", ["x"], ["y", ""], {}, 17, "with 2 outputs; expected 1"),
+    "one output of two": ("TopK", ["x", "k"], ["y"], {}, 17, "TopK of opset 17 with 1 output; expected 2"),
     "an absent optional output": ("MaxPool", ["x"], ["y", ""], {"kernel_shape": [1, 1]}, 17, ""),
     "an attribute that became an input": (
         *("ReduceSum", ["x"], ["y"], {"axes": [1]}, 13),
@@ -72,6 +73,7 @@ def model_of(
     x = helper.make_tensor_value_info("x", FLOAT, [2, 4] if domain else [1, 4, 2, 2])
     y = helper.make_tensor_value_info("y", FLOAT, None)
     weights = {"w": WEIGHT, "b": np.ones((), np.float32), "s": np.ones(2, np.float32), "p": np.zeros(8, np.int64)}
+    weights["k"] = np.ones(1, np.int64)
     initializers = [numpy_helper.from_array(array, name) for name, array in weights.items() if name in inputs]
     opsets = [helper.make_opsetid("", 17 if domain else opset), *[helper.make_opsetid(domain, opset)] * bool(domain)]
     return helper.make_model(
@@ -140,6 +142,15 @@ def test_nodes_of_bodies(core: Core) -> None:
         assert "'the_if'" in message
         assert "'inner'" in message
         assert "Relu of opset 17 with attribute 'alpha', which it does not have" in message
+
+
+def test_a_result_that_nothing_reads_may_lack_a_name(core: Core) -> None:
+    """onnxruntime refuses it."""
+    proto = model_of("TopK", ["x", "k"], ["y", ""], {}, 17)
+    assert refused_by_onnxruntime(proto)
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 2, 2)
+    for device in ("CPU", "TEMPLATE"):
+        assert np.array_equal(core.compile_model(proto, device)({"x": x})[0], x[..., 1:])
 
 
 def test_one_malformed_node_among_equal_ones(core: Core) -> None:

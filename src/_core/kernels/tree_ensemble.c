@@ -33,8 +33,9 @@ typedef struct {
     int32_t child;
 } node;
 
-/* Which flags matter to the rows of a part: none; HT_TREE_EQUAL, since no row holds NaN; all. */
-enum { PLAIN, NUMBERS, ANY };
+/* Which flags matter to the rows of a part: none; HT_TREE_EQUAL, since no row holds NaN; HT_TREE_NAN_FIRST, since no node
+ * has the other; all. */
+enum { PLAIN, NUMBERS, GAPS, ANY };
 
 #define FEATURE(n) ((n).feature & (HT_TREE_EQUAL - 1))
 
@@ -52,6 +53,8 @@ typedef struct {
         const T v = x[FEATURE(*n)], t = n->value.s;                                                                    \
         if (kind == PLAIN)                                                                                             \
             return n->child + !(v <= t);                                                                               \
+        if (kind == GAPS)                                                                                              \
+            return n->child + !((v <= t) | ((v != v) & ((n->feature & HT_TREE_NAN_FIRST) != 0)));                      \
         const int equal = (n->feature & HT_TREE_EQUAL) != 0, first = (n->feature & HT_TREE_NAN_FIRST) != 0;            \
         if (kind == NUMBERS)                                                                                           \
             return n->child + ((!(v <= t)) | ((v < t) & equal));                                                       \
@@ -158,6 +161,10 @@ typedef struct {
     {                                                                                                                  \
         rows_##s(e, begin, end, NUMBERS);                                                                              \
     }                                                                                                                  \
+    static __attribute__((noinline)) void gaps_rows_##s(const ensemble *e, int64_t begin, int64_t end)                 \
+    {                                                                                                                  \
+        rows_##s(e, begin, end, GAPS);                                                                                 \
+    }                                                                                                                  \
     static __attribute__((noinline)) void any_rows_##s(const ensemble *e, int64_t begin, int64_t end)                  \
     {                                                                                                                  \
         rows_##s(e, begin, end, ANY);                                                                                  \
@@ -177,7 +184,9 @@ typedef struct {
         if (e->flags)                                                                                                  \
             for (int64_t row = begin; row < end && !nan; row++)                                                        \
                 nan = any_nan_##s((const T *)e->call->in[0]->data + row * e->features, e->features);                   \
-        if (nan)                                                                                                       \
+        if (nan && e->flags == 1)                                                                                      \
+            gaps_rows_##s(e, begin, end);                                                                              \
+        else if (nan)                                                                                                  \
             any_rows_##s(e, begin, end);                                                                               \
         else if (e->flags > 1)                                                                                         \
             numbers_rows_##s(e, begin, end);                                                                           \

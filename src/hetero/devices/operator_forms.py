@@ -44,7 +44,8 @@ def letter_of(kind: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Parameters:
-    """The inputs or the outputs of an operator. ``required``: whether the parameter at a position must have a name."""
+    """The inputs or the outputs of an operator. ``required``: whether the parameter at a position must have a name. For
+    outputs, unlike in onnxruntime, none must: a result that nothing reads does no harm."""
 
     names: tuple[str, ...]
     required: tuple[bool, ...]
@@ -52,7 +53,7 @@ class _Parameters:
     most: int
 
     @classmethod
-    def parsed(cls, words: Sequence[str]) -> _Parameters:
+    def parsed(cls, words: Sequence[str], *, are_outputs: bool = False) -> _Parameters:
         least, most = 0, len(words)
         for position, word in enumerate(words):
             if "*" in word:
@@ -60,7 +61,8 @@ class _Parameters:
             elif not word.endswith("?"):
                 least = position + 1
         names = tuple(word.partition("*")[0].rstrip("?") for word in words)
-        return cls(names, tuple(name == word for name, word in zip(names, words, strict=True)), least, most)
+        required = tuple(name == word and not are_outputs for name, word in zip(names, words, strict=True))
+        return cls(names, required, least, most)
 
     def trouble(self, kind: str, is_named: Sequence[bool]) -> str | None:
         """See `Form.trouble`. ``kind``: "input" or "output"."""
@@ -206,7 +208,7 @@ def form_of(domain: str, op_type: str, opset: int) -> Form | None:
     return Form(
         f"{name} of opset {opset}",
         _Parameters.parsed(inputs),
-        _Parameters.parsed(outputs),
+        _Parameters.parsed(outputs, are_outputs=True),
         {name: _LETTERS.index(kind[0]) + 1 for name, kind in pairs},
         frozenset(name for name, kind in pairs if kind.endswith("!")),
         op_type in _WITH_MORE_ATTRIBUTES,
