@@ -201,7 +201,7 @@ def _tokenizer(node: Node) -> Run:
                     parts.append(piece[begin:])
                 found = parts
         if least == 1:
-            return list(filter(None, found))
+            return found if all(found) else list(filter(None, found))  # most often, none is empty
         return [part for part in found if len(part) >= least]
 
     def run(x: Array) -> Sequence[Any]:
