@@ -117,11 +117,14 @@ def test_the_reason_names_the_operator_within() -> None:
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        (helper.make_node("CenterCropPad", ["x"], ["y"]), "1 inputs"),
-        (helper.make_node("CenterCropPad", ["x", ""], ["y"]), "without its input shape"),
-        (helper.make_node("CenterCropPad", ["x", "s"], ["y"], axes="text"), "that is not of type"),
-        (helper.make_node("CenterCropPad", ["x", "s"], ["y"], other=1), "with attribute other"),
-        (helper.make_node("CausalConvWithState", ["x", "x", ""], ["y", "z"], activation=1), "that is not of type"),
+        (helper.make_node("CenterCropPad", ["x"], ["y"]), "without its input 1 (shape)"),
+        (helper.make_node("CenterCropPad", ["x", ""], ["y"]), "without its input 1 (shape)"),
+        (helper.make_node("CenterCropPad", ["x", "s"], ["y"], axes="text"), "of type STRING; expected INTS"),
+        (helper.make_node("CenterCropPad", ["x", "s"], ["y"], other=1), "with attribute 'other'"),
+        (
+            helper.make_node("CausalConvWithState", ["x", "x", ""], ["y", "z"], activation=1),
+            "of type INT; expected STRING",
+        ),
         (helper.make_node("CausalConvWithState", ["x", "x"], ["y"], activation="other"), "CausalConvWithState"),
         (helper.make_node("HannWindow", ["s"], ["y"], output_datatype=-(1 << 63)), "HannWindow"),
         (helper.make_node("SoftmaxCrossEntropyLoss", ["x", "s"], ["", "y"]), "without its output output"),
