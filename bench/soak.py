@@ -328,12 +328,12 @@ def soak(share: float, only: str = "", by_group: bool = False) -> tuple[Table, i
     columns = ("repetitions", "resident, KiB", "heap, bytes", "blocks of Python", "threads", "descriptors")
     table = Table("", *columns, *([] if by_group else ["seconds"]))
     groups: dict[str, list[Growth]] = {}
-    gc.collect()
-    gc.freeze()  # the collections after each round need not visit the objects that exist already
     with tempfile.TemporaryDirectory() as folder:
         for kind in kinds(hetero.Core(), Path(folder)):
             if only not in kind.name:
                 continue
+            gc.collect()
+            gc.freeze()  # the collections after each round need not visit the objects that exist already
             begin = time.perf_counter()
             growth = growth_of(kind, share)
             if growth.excess():  # a leak shows again; the noise of one round in a thousand does not
