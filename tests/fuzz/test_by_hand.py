@@ -261,14 +261,25 @@ def windows() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"kernel_shape=[{kernel},{second}", JUDGES if is_judged else ("TEMPLATE",)
 
 
-@pytest.mark.parametrize(("attributes", "judges"), list(windows())[::2])
-def test_convolutions_at_their_limits(attributes: str, judges: tuple[str, ...]) -> None:
+FILTERS = [(3, 4, 1), (4, 4, 4), (4, 8, 2), (16, 16, 1)]  # channels, filters, groups
+
+
+@pytest.mark.parametrize(
+    ("attributes", "judges", "filters"),
+    [
+        pytest.param(*case, filters, marks=[pytest.mark.exhaustive] if (number + each) % 4 else [])
+        for number, case in enumerate(list(windows())[::2])
+        for each, filters in enumerate(FILTERS)
+    ],
+)
+def test_convolutions_at_their_limits(attributes: str, judges: tuple[str, ...], filters: tuple[int, int, int]) -> None:
+    """The ordinary run takes each window with one of the filters."""
+    channels, outputs, group = filters
     kernel = attributes[len("kernel_shape=[") : attributes.index("]")]
-    for channels, filters, group in ((3, 4, 1), (4, 4, 4), (4, 8, 2), (16, 16, 1)):
-        weights = np.random.default_rng(2).standard_normal((filters, channels // group, *map(int, kernel.split(","))))
-        sizes = [{"H": h, "W": w} for h, w in ((19, 9), (21, 6), (17, 10))]
-        text = f"(float[1,{channels},H,W] x) => (float[] y) {{ y = Conv<group={group}, {attributes}>(x, w) }}"
-        check(case(text, sizes, constants={"w": weights.astype(np.float32)}, judges=judges))
+    weights = np.random.default_rng(2).standard_normal((outputs, channels // group, *map(int, kernel.split(","))))
+    sizes = [{"H": h, "W": w} for h, w in ((19, 9), (21, 6), (17, 10))]
+    text = f"(float[1,{channels},H,W] x) => (float[] y) {{ y = Conv<group={group}, {attributes}>(x, w) }}"
+    check(case(text, sizes, constants={"w": weights.astype(np.float32)}, judges=judges))
 
 
 # ---- forms of operators in old operator sets

@@ -57,29 +57,37 @@ def random_case(rng, n, k, *, chain=False, links=True, restricted=False) -> Case
     return Case(graph, edges, work, rng.random(n + 1), reads, given, latency, per_unit, rng.random(k) * 0.05)
 
 
-def naive_times(case: Case, stages) -> list[float]:
+def naive_times(case: Case, stages) -> np.ndarray:
     """What each stage takes: work, a launch, each value that another stage or the host makes, results."""
-    k, n = case.work.shape
-    times = [0.0] * k
-    for stage in set(stages):
-        times[stage] += case.launch[stage]
-    for node, stage in enumerate(stages):
-        times[stage] += case.work[stage, node]
-        for reading in {stages[b] for a, b in case.edges if a == node} - {stage}:
-            times[reading] += case.latency[stage, reading] + case.size[node] * case.per_unit[stage, reading]
-        if node in case.given:
-            times[stage] += case.latency[stage, k] + case.size[node] * case.per_unit[stage, k]
-    for stage in {stages[node] for node in case.read_inputs}:
-        times[stage] += case.latency[k, stage] + case.size[n] * case.per_unit[k, stage]
-    return times
+    return _naive_times(case, np.array([stages]))[0]
 
 
 def least_bottleneck(case: Case, *, all_used: bool) -> float:
     """Of all stages in order; infinite if there are none."""
     k, n = case.work.shape
-    best = np.inf
-    for stages in itertools.product(range(k), repeat=n):
-        if any(stages[a] > stages[b] for a, b in case.edges) or (all_used and len(set(stages)) < k):
-            continue
-        best = min(best, max(naive_times(case, stages)))
-    return best
+    stages = np.indices((k,) * n).reshape(n, -1).T
+    for a, b in case.edges:
+        stages = stages[stages[:, a] <= stages[:, b]]
+    if all_used:
+        stages = stages[[len(set(row)) == k for row in stages.tolist()]]
+    return float(_naive_times(case, stages).max(1).min(initial=np.inf))
+
+
+def _naive_times(case: Case, stages: np.ndarray) -> np.ndarray:
+    """[rows, stages], of each row of stages by node."""
+    k, n = case.work.shape
+    rows, times = np.arange(len(stages)), np.zeros((len(stages), k))
+    for node in range(n):
+        here, size = stages[:, node], case.size[node]
+        times[rows, here] += case.work[here, node]
+        read_by = stages[:, [b for a, b in case.edges if a == node]]
+        for reading in range(k):
+            is_sent = (read_by == reading).any(1) & (here != reading)
+            times[:, reading] += is_sent * (case.latency[here, reading] + size * case.per_unit[here, reading])
+        if node in case.given:
+            times[rows, here] += case.latency[here, k] + size * case.per_unit[here, k]
+    for stage in range(k):
+        times[:, stage] += (stages == stage).any(1) * case.launch[stage]
+        is_given = (stages[:, case.read_inputs] == stage).any(1)
+        times[:, stage] += is_given * (case.latency[k, stage] + case.size[n] * case.per_unit[k, stage])
+    return times

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -39,18 +38,25 @@ def random_parts(rng: np.random.Generator, n: int, k: int, *, uniform_links: boo
 
 
 def naive_cost(parts: Parts, labels: tuple[int, ...]) -> float:
-    cost = sum(parts.work[device, node] for node, device in enumerate(labels))
-    for value, producer in enumerate(parts.producer.tolist()):
-        here = labels[producer]
-        read_on = {labels[node] for node in parts.readers[parts.indptr[value] : parts.indptr[value + 1]].tolist()}
-        for there in read_on - {here}:
-            cost += parts.latency[here, there] + parts.size[value] * parts.per_unit[here, there]
-    return float(cost)
+    return float(_naive_costs(parts, np.array([labels]))[0])
 
 
 def least_cost(parts: Parts) -> float:
     k, n = parts.work.shape
-    return min(naive_cost(parts, labels) for labels in itertools.product(range(k), repeat=n))
+    return float(_naive_costs(parts, np.indices((k,) * n).reshape(n, -1).T).min())
+
+
+def _naive_costs(parts: Parts, labels: np.ndarray) -> np.ndarray:
+    """Of each row of labels: work, and each value once on each device that reads it and did not make it."""
+    k, n = parts.work.shape
+    costs = parts.work[labels, np.arange(n)].sum(1)
+    for value, producer in enumerate(parts.producer.tolist()):
+        here = labels[:, producer]
+        read_on = labels[:, parts.readers[parts.indptr[value] : parts.indptr[value + 1]]]
+        for there in range(k):
+            is_sent = (read_on == there).any(1) & (here != there)
+            costs += is_sent * (parts.latency[here, there] + parts.size[value] * parts.per_unit[here, there])
+    return costs
 
 
 def problem_of(parts: Parts) -> AssignmentProblem:

@@ -48,9 +48,10 @@ def size(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("size")
-def test_bounds_never_exceed_the_optimum():
+@pytest.mark.parametrize("cases", [24, pytest.param(60, marks=pytest.mark.exhaustive)])
+def test_bounds_never_exceed_the_optimum(cases):
     tight = 0
-    for seed in range(60):
+    for seed in range(cases):
         rng = np.random.default_rng(seed)
         n, k = int(rng.integers(1, 7)), int(rng.integers(1, 5))
         case = random_case(rng, n, k, links=seed % 2 == 0, restricted=seed % 3 == 0)
@@ -71,7 +72,7 @@ def test_bounds_never_exceed_the_optimum():
         for bound in (costs.lower_bound(), share, found.lower_bound):
             assert 0 <= bound <= least * (1 + 1e-9)
         tight += max(share, found.lower_bound) > costs.lower_bound() * 1.01
-    assert tight > 10  # it improves on what each node takes by itself
+    assert tight > cases / 6  # it improves on what each node takes by itself
 
 
 @pytest.mark.usefixtures("size")
