@@ -18,6 +18,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from fuzz.differential import Case, differences
+from spread import spread
 
 Sizes = Mapping[str, int]
 CALLS = 3  # of each size
@@ -264,16 +265,9 @@ def windows() -> Iterator[tuple[str, tuple[str, ...]]]:
 FILTERS = [(3, 4, 1), (4, 4, 4), (4, 8, 2), (16, 16, 1)]  # channels, filters, groups
 
 
-@pytest.mark.parametrize(
-    ("attributes", "judges", "filters"),
-    [
-        pytest.param(*case, filters, marks=[pytest.mark.exhaustive] if (number + each) % 4 else [])
-        for number, case in enumerate(list(windows())[::2])
-        for each, filters in enumerate(FILTERS)
-    ],
-)
-def test_convolutions_at_their_limits(attributes: str, judges: tuple[str, ...], filters: tuple[int, int, int]) -> None:
-    """The ordinary run takes each window with one of the filters."""
+@pytest.mark.parametrize(("window", "filters"), spread(4, list(windows())[::2], FILTERS))
+def test_convolutions_at_their_limits(window: tuple[str, tuple[str, ...]], filters: tuple[int, int, int]) -> None:
+    attributes, judges = window
     channels, outputs, group = filters
     kernel = attributes[len("kernel_shape=[") : attributes.index("]")]
     weights = np.random.default_rng(2).standard_normal((outputs, channels // group, *map(int, kernel.split(","))))

@@ -412,6 +412,7 @@ def check_that_it_stops(kind: str, size: int, questions: int, growth: float) -> 
     assert [value.tobytes() for value in found] == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", LONG_ROWS)
 def test_one_long_row_is_left_early(kind: str) -> None:
     """Which parts of a kernel look does not depend on how fast the machine is: the flag is set at the n-th look."""

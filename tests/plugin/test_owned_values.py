@@ -69,10 +69,11 @@ def content(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_what_callers_hold_is_theirs(core: hetero.Core, pool: str) -> None:
+@pytest.mark.parametrize("models", [5, pytest.param(12, marks=pytest.mark.exhaustive)])
+def test_what_callers_hold_is_theirs(core: hetero.Core, pool: str, models: int) -> None:
     core.register_plugin("OWN", OwnMemory)
     core.register_plugin("ISLAND", IslandPlugin)
-    for seed in range(12):
+    for seed in range(models):
         rng = random.Random(f"{pool} {seed}")
         proto, nodes = random_model(rng)
         model, device, pins = core.read_model(proto), pool, None

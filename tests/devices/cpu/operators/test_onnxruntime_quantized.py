@@ -13,6 +13,7 @@ import pytest
 from contrib_nodes import Array, check, floats, model_of, refusal, run
 from hetero import Core, HeteroError, InferenceError
 from onnxruntime_models import MODELS, feeds, run_directly
+from spread import spread
 
 BYTES = ["uint8", "int8"]
 SHAPES = [(2, 3, 5), (1,), (7, 9), (0, 4), (2, 300)]
@@ -331,9 +332,12 @@ def test_concat(dtype: str) -> None:
         check("QLinearConcat", inputs, atol=1, constants=fixed, axis=axis)
 
 
-@pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
-@pytest.mark.parametrize(("m", "k", "n"), [(3, 8, 5), (1, 1, 1), (17, 64, 40), (3, 4, 4)])
-def test_products(a_type: str, b_type: str, m: int, k: int, n: int) -> None:
+TYPES = [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")]
+
+
+@pytest.mark.parametrize(("types", "sizes"), spread(2, TYPES, [(3, 8, 5), (1, 1, 1), (17, 64, 40), (3, 4, 4)]))
+def test_products(types: tuple[str, str], sizes: tuple[int, int, int]) -> None:
+    (a_type, b_type), (m, k, n) = types, sizes
     a, b = numbers(a_type, m, k), weights(b_type, k, n, seed=1)
     for per_column in (False, True):
         scales = np.abs(floats(n)) / 50 + 0.01 if per_column else scale(0.02)
@@ -352,7 +356,7 @@ def test_products(a_type: str, b_type: str, m: int, k: int, n: int) -> None:
     check("MatMulIntegerToFloat", inputs)
 
 
-@pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
+@pytest.mark.parametrize(("a_type", "b_type"), TYPES)
 def test_weights_of_all_8_bits_are_exact(a_type: str, b_type: str) -> None:
     """Also where onnxruntime's sums saturate."""
     for m, k, n in ((3, 8, 5), (17, 64, 40)):
@@ -372,22 +376,24 @@ def test_weights_of_all_8_bits_are_exact(a_type: str, b_type: str) -> None:
             assert np.abs(found - np.clip(wanted, limits.min, limits.max)).max() <= 1
 
 
-@pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8")])
-@pytest.mark.parametrize("flags", [{}, {"transB": 1}, {"transA": 1, "alpha": 0.5}, {"transA": 1, "transB": 1}])
-def test_gemm(a_type: str, b_type: str, flags: dict[str, Any]) -> None:
-    for m, k, n in ((3, 8, 5), (1, 1, 1), (4, 4, 4)):
-        a = numbers(a_type, *((k, m) if flags.get("transA") else (m, k)))
-        b = weights(b_type, *((n, k) if flags.get("transB") else (k, n)), seed=1)
-        bias = np.random.default_rng(0).integers(-999, 999, n).astype(np.int32)
-        for scales in (scale(0.02), np.abs(floats(n)) / 50 + np.float32(0.01)):
-            inputs = {"a": a, "as": scale(0.03), "az": zero(a_type, -5), "b": b, "bs": scales}
-            inputs["bz"] = zero(b_type, 4) if scales.ndim == 0 else np.zeros(n, b_type)
-            fixed = ("as", "az", "b", "bs", "bz", "ys", "yz")
-            rest = {"ys": scale(0.5), "yz": zero(a_type, 3)}
-            for more in ({}, {"c": bias}):
-                check("QGemm", inputs | more, constants=fixed, **flags)
-            for more in ({"-c": bias}, {"c": bias}):
-                check("QGemm", inputs | more | rest, atol=1, constants=fixed, **flags)
+FLAGS = [{}, {"transB": 1}, {"transA": 1, "alpha": 0.5}, {"transA": 1, "transB": 1}]
+
+
+@pytest.mark.parametrize(("types", "flags", "sizes"), spread(3, TYPES, FLAGS, [(3, 8, 5), (1, 1, 1), (4, 4, 4)]))
+def test_gemm(types: tuple[str, str], flags: dict[str, Any], sizes: tuple[int, int, int]) -> None:
+    (a_type, b_type), (m, k, n) = types, sizes
+    a = numbers(a_type, *((k, m) if flags.get("transA") else (m, k)))
+    b = weights(b_type, *((n, k) if flags.get("transB") else (k, n)), seed=1)
+    bias = np.random.default_rng(0).integers(-999, 999, n).astype(np.int32)
+    for scales in (scale(0.02), np.abs(floats(n)) / 50 + np.float32(0.01)):
+        inputs = {"a": a, "as": scale(0.03), "az": zero(a_type, -5), "b": b, "bs": scales}
+        inputs["bz"] = zero(b_type, 4) if scales.ndim == 0 else np.zeros(n, b_type)
+        fixed = ("as", "az", "b", "bs", "bz", "ys", "yz")
+        rest = {"ys": scale(0.5), "yz": zero(a_type, 3)}
+        for more in ({}, {"c": bias}):
+            check("QGemm", inputs | more, constants=fixed, **flags)
+        for more in ({"-c": bias}, {"c": bias}):
+            check("QGemm", inputs | more | rest, atol=1, constants=fixed, **flags)
 
 
 def test_refusals() -> None:
