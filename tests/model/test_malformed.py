@@ -88,13 +88,14 @@ def test_truncation_at_every_byte(everything: bytes) -> None:
     assert len(whole) <= 3
 
 
-def test_every_single_bit_flip(everything: bytes) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_every_single_bit_flip(everything: bytes, step: int) -> None:
     accepted = 0
-    for bit in range(8 * len(everything)):
+    for bit in range(0, 8 * len(everything), step):
         mutant = bytearray(everything)
         mutant[bit // 8] ^= 1 << bit % 8
         accepted += use(bytes(mutant))
-    assert 0 < accepted < 6 * len(everything)  # flips in names and numbers are still models
+    assert 0 < accepted < 6 * len(everything) / step  # flips in names and numbers are still models
 
 
 @pytest.mark.fuzz
@@ -121,20 +122,15 @@ def test_random_damage(everything: bytes) -> None:
 # ---- every field of every message, damaged in every way
 
 
-def test_every_field_damaged_in_every_way(everything: bytes) -> None:
-    fields = parse(everything, MODEL)
-    assert encode(fields) == everything
-    outcomes = [use(mutant) for mutant in mutants(fields, encode)]
-    assert len(outcomes) > 5000
-    assert 0.05 < np.mean(outcomes) < 0.5
-
-
 @pytest.mark.slow
 def test_what_is_accepted_is_read_as_protobuf_reads_it(everything: bytes) -> None:
     """No damage makes a model of another meaning: of what is read, all is as the naive reader finds it."""
-    compared = unparsed = 0
-    for mutant in mutants(parse(everything, MODEL), encode):
+    compared = unparsed = refused = 0
+    fields = parse(everything, MODEL)
+    assert encode(fields) == everything
+    for mutant in mutants(fields, encode):
         if not use(mutant):
+            refused += 1
             continue
         try:
             proto = onnx.ModelProto.FromString(mutant)
@@ -145,6 +141,9 @@ def test_what_is_accepted_is_read_as_protobuf_reads_it(everything: bytes) -> Non
         compared += 1
     assert compared > 1000
     assert unparsed < compared / 2
+    accepted = compared + unparsed
+    assert accepted + refused > 5000
+    assert 0.05 < accepted / (accepted + refused) < 0.5
 
 
 # ---- graphs that contradict themselves

@@ -62,8 +62,9 @@ def test_random_models_in_other_encodings(rng: random.Random, seed: int) -> None
 
 
 @pytest.mark.parametrize("path", wheel_models(), ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_models_of_the_onnx_wheel_in_other_encodings(path: pathlib.Path) -> None:
+@pytest.mark.parametrize("encodings", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
+def test_models_of_the_onnx_wheel_in_other_encodings(path: pathlib.Path, encodings: int) -> None:
     rng = random.Random(0)
-    for _ in range(3):
+    for _ in range(encodings):
         data = rewritten(rng, onnx.load(path))
         check(read_model(data), onnx.ModelProto.FromString(data), fields_ordered=False)

@@ -229,7 +229,7 @@ def test_steps_of_one_device_run_one_at_a_time() -> None:
 
 def test_cancellation() -> None:
     """A request to cancel from another thread ends a long run, also while only the other thread has a step."""
-    size = 1024
+    size = 512
     nodes = [node("MatMul", ["x", "x"], ["v0"]), node("Neg", ["x"], ["w"])]
     nodes += [node("MatMul", [f"v{i}", "x"], [f"v{i + 1}"]) for i in range(30)]
     nodes += [node("Add", ["v30", "w"], ["y"])]
