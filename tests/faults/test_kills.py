@@ -33,8 +33,9 @@ def test_files_after_a_kill(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_workers_after_a_kill() -> None:
-    told = killed("worker", 4)
+@pytest.mark.parametrize("times", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
+def test_workers_after_a_kill(times: int) -> None:
+    told = killed("worker", times)
     assert told.endswith(", 0 problems\n"), told
 
 
