@@ -31,7 +31,7 @@ DEVICES = (
 )
 
 
-@pytest.mark.filterwarnings("ignore:FPGA needs at least")
+@pytest.mark.filterwarnings("ignore:FPGA may exceed its limit")
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_imported_model_gives_the_same_bits(core: hetero.Core, tmp_path: pathlib.Path, device: str) -> None:
     if "ORT" in device:
@@ -51,7 +51,7 @@ def test_an_imported_model_gives_the_same_bits(core: hetero.Core, tmp_path: path
 
 
 @pytest.mark.parametrize("device", ["CPU", "HETERO:FPGA,CPU", "HETERO:CPU,TEMPLATE"])
-@pytest.mark.filterwarnings("ignore:FPGA needs at least")
+@pytest.mark.filterwarnings("ignore:FPGA may exceed its limit")
 @pytest.mark.parametrize("name", ["minilm", "light_squeezenet", "silero_vad"])
 def test_real_models(core: hetero.Core, real_model: Load, tmp_path: pathlib.Path, name: str, device: str) -> None:
     model, inputs = real_model(name)

@@ -170,8 +170,8 @@ def open_model():
 
 
 UNKNOWN = (
-    r"needs at least 0 B \(weights 0 B, activations 0 B\) of its 40 B: the size of . values is not known .* not "
-    r"counted; state 'batch', as in shapes={'batch': 1} or --dim batch=1"
+    r"may exceed its limit of 40 B: . values \('x' and . more\) have unknown sizes; set 'batch', as in "
+    r"shapes={'batch': 1} or --dim batch=1"
 )
 
 
@@ -181,11 +181,24 @@ def test_unknown_sizes_are_warned_of():
         plan = CORE.plan(model, DEVICES, max_memory={"CPU.0": 40})
     (warning,) = [warning for warning in plan.warnings if warning.kind == "memory"]
     assert warning.device == "CPU.0"
-    assert "the size of 3 values is not known ('x' and 2 more) and not counted" in warning.message
+    assert "3 values ('x' and 2 more) have unknown sizes" in warning.message
     assert not [warning for warning in CORE.plan(model, DEVICES).warnings if warning.kind == "memory"]
     sized = model.with_types({"x": (np.float32, (2, 4))})
     with pytest.raises(hetero.InsufficientMemory):
         CORE.plan(sized, DEVICES, max_memory={"CPU": 40})
+
+
+def test_sizes_that_depend_on_data_are_set_in_the_model():
+    """`--dim` is not suggested, because it cannot set such a size."""
+    nodes = [helper.make_node("NonZero", ["x"], ["i"], "n0"), helper.make_node("Cast", ["i"], ["y"], "n1", to=1)]
+    model = CORE.read_model(make_model(nodes, {"x": [2, 3]}))
+    cannot = r"\('i' and 1 more\) have unknown sizes; the others need 24 B .* cannot set them; Model.with_types can"
+    with pytest.warns(RuntimeWarning, match=cannot):
+        CORE.plan(model, DEVICES, max_memory={"CPU.0": 200})
+    sized = model.with_types({"i": (np.int64, (2, 6)), "y": (np.float32, (2, 6))})
+    CORE.plan(sized, DEVICES, max_memory={"CPU.0": 200})  # no warning
+    with pytest.raises(hetero.InsufficientMemory):
+        CORE.plan(sized, DEVICES, max_memory={"CPU": 100})
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_two_requests_share_nothing(core: hetero.Core) -> None:
             np.testing.assert_allclose(got, of_whole, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:FPGA needs at least")
+@pytest.mark.filterwarnings("ignore:FPGA may exceed its limit")
 def test_simulated_devices_share(core: hetero.Core) -> None:
     """Those of one kind. Other runners, such as TEMPLATE's, take no part."""
     model = network(np.random.default_rng(2), 4)

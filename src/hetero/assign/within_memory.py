@@ -249,25 +249,30 @@ def _shortfall(devices: Sequence[str], excess: NDArray[np.float64]) -> dict[str,
 
 
 def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number: int) -> str:
-    """The warning that a device's limit does not count all values, with what is counted and how to state the missing
-    sizes. ``number``: the device's index in ``needs``."""
+    """The warning that a device may exceed its limit because the sizes of some values are unknown, with what the others
+    need and how to set the sizes. ``number``: the device's index in ``needs``."""
     count = int(needs.unknown[number])
     name = model.value_name(int(needs.first_unknown[number]))
     open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
     symbols = list(dict.fromkeys(dim for port in open_inputs for dim in port.shape or () if isinstance(dim, str)))
     if open_inputs and all(port.shape is not None and None not in port.shape for port in open_inputs):
         first = shown(symbols[0])
-        advice = f"state {first_few(symbols, _FEW)}, as in shapes={{{first}: 1}} or --dim {short(symbols[0])}=1"
+        advice = f"set {first_few(symbols, _FEW)}, as in shapes={{{first}: 1}} or --dim {short(symbols[0])}=1"
     elif open_inputs:
         listed = open_inputs[:_FEW]
         shapes = ", ".join(f"{short(port.name)!r} {shape_text(port.shape, '(any shape)')}" for port in listed)
         more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
-        advice = f"state the sizes of the inputs with shapes={{...}} or --shape: {shapes}{more}"
+        advice = f"set the sizes of the inputs with shapes={{...}} or --shape: {shapes}{more}"
     else:
-        advice = "they do not follow from the sizes of the inputs; state them with Model.with_types"
+        advice = (
+            f"{'it does' if count == 1 else 'they do'} not follow from the sizes of the inputs, so shapes= and --shape "
+            "cannot set them; Model.with_types can, in Python"
+        )
+    known = f"; the others need {_needed(needs, number)}" if needs.total[number] else ""
     return (
-        f"{device} needs at least {_needed(needs, number)} of its {byte_size(limit)}: the size of "
-        f"{counted(count, 'value')} is not known ({first_few([name], 1, count)}) and not counted; {advice}"
+        f"{device} may exceed its limit of {byte_size(limit)}: "
+        f"{counted(count, 'value')} ({first_few([name], 1, count)}) "
+        f"{'has an unknown size' if count == 1 else 'have unknown sizes'}{known}; {advice}"
     )
 
 

@@ -216,7 +216,10 @@ class CompiledModel(OtherNames, abc.ABC):
             name = next(iter(named))
             if any(port.name == name for port in self._inputs):
                 raise InferenceError(f"inputs are passed as one mapping: write compiled({{{name!r}: …}})")
-            raise InferenceError(f"there is no input or parameter {name!r}: write compiled(inputs)")
+            raise InferenceError(
+                f"compiled(inputs, out=None) accepts no argument {name!r}, and the model has no input of this name"
+                f"{did_you_mean(name, [port.name for port in self._inputs])}"
+            )
         idle = self._idle
         try:
             request = idle.pop()

@@ -938,7 +938,7 @@ def test_what_it_takes_one_by_one_but_not_together(core: hetero.Core) -> None:
 # -- HETERO over it ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:FPGA needs at least")
+@pytest.mark.filterwarnings("ignore:FPGA may exceed its limit")
 def test_real_model(
     core: hetero.Core, real_model: Callable[[str], tuple[onnx.ModelProto, dict[str, np.ndarray]]]
 ) -> None:
