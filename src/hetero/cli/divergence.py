@@ -1,8 +1,9 @@
 """`hetero compare --nodes`: compares two devices at every node, and finds the first node that diverges.
 
 A small model runs once, with all its values as outputs. Extra outputs keep a device from fusing nodes and need memory
-for all values, so a large model is bisected instead: each step runs the nodes before a cut and compares only the values
-that cross it. Values inside units, which a device runs as one operation (`Support.units`), are not compared.
+for all values, so a large model is bisected instead: each step compares only the values that cross a cut. It runs the
+nodes between the last cut that passed and this one, on the values that each device computed there. Values inside units,
+which a device runs as one operation (`Support.units`), are not compared.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.collection import collection_paused
 from ..base.difference import Difference, difference
 from ..core import Core
 from ..model.model import Model
 
-__all__ = ["Divergence", "Prober", "compare_nodes", "find_divergence", "has_few_values"]
+__all__ = ["Divergence", "Prober", "Start", "compare_nodes", "find_divergence", "has_few_values"]
 
 _MOST_VALUES = 2000  # compiling both devices with as many outputs takes a few seconds
 _MOST_BYTES = 1 << 29  # of all values of one device
@@ -43,6 +45,19 @@ class Divergence:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Start:
+    """Where a run begins: behind the node ``after``, with the values that the judged device and the reference computed
+    up to there and that later nodes read. -1: at the inputs of the model."""
+
+    after: int = -1
+    judged: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    reference: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+
+
+_BEGINNING = Start()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Prober:
     """Runs parts of one model on two devices.
 
@@ -59,16 +74,47 @@ class Prober:
     tolerances: tuple[float, float]
     left_out: NDArray[np.bool_]
 
-    def compare(self, values: Sequence[int], *, keep: bool) -> dict[int, Difference]:
+    def compare(self, values: Sequence[int], start: Start = _BEGINNING, *, keep: bool = False) -> dict[int, Difference]:
         """The differences of these values. ``keep``: whether the model's own outputs are computed too."""
+        return self.differences(*self.results(values, start, keep=keep))
+
+    def results(
+        self, values: Sequence[int], start: Start, *, keep: bool = False
+    ) -> tuple[dict[int, Any], dict[int, Any]]:
+        """These values, which nodes after ``start`` compute, on the judged device and on the reference."""
         names = [self.model.value_name(value) for value in values]
-        part = self.model.with_outputs(names, keep=keep)
-        found = self.core.compile_model(part, self.judged, self.config)(self.arrays)
-        expected = self.core.compile_model(part.with_affinity({}), self.reference)(self.arrays)
+        part, read = self._after(start, values)
+        part = part.with_outputs(names, keep=keep)
+        given = {port.name: self.arrays[port.name] for port in part.inputs if port.name in self.arrays}
+        judged, reference = (
+            {**given, **{self.model.value_name(value): known[value] for value in read}}
+            for known in (start.judged, start.reference)
+        )
+        with collection_paused():
+            found = self.core.compile_model(part, self.judged, self.config)(judged)
+            expected = self.core.compile_model(part.with_affinity({}), self.reference)(reference)
+        return (
+            {value: found[name] for value, name in zip(values, names, strict=True)},
+            {value: expected[name] for value, name in zip(values, names, strict=True)},
+        )
+
+    def differences(self, found: Mapping[int, Any], expected: Mapping[int, Any]) -> dict[int, Difference]:
+        """The differences of the results of two devices."""
         return {
-            value: difference(name, found[name], expected[name], *self.tolerances)
-            for value, name in zip(values, names, strict=True)
+            value: difference(self.model.value_name(value), found[value], expected[value], *self.tolerances)
+            for value in found
         }
+
+    def _after(self, start: Start, values: Sequence[int]) -> tuple[Model, list[int]]:
+        """The nodes after ``start`` up to those that compute these values, and the values of ``start`` that they read.
+        The whole model if ``start`` lacks one of them, such as a sequence."""
+        if start.after >= 0:
+            last = int(self.model.producer[list(values)].max())
+            part = self.model.extract(np.arange(start.after + 1, last + 1))
+            read = [self.model.value_id(port.name) for port in part.inputs if port.name not in self.arrays]
+            if all(value in start.judged for value in read):
+                return part, read
+        return self.model, []
 
     def outputs_of(self, node: int) -> list[int]:
         """The tensors that a node computes and that something reads. An optional output that nothing reads may be one
@@ -122,37 +168,40 @@ def compare_nodes(prober: Prober) -> tuple[list[Difference], Divergence | None]:
     return list(found.values()), _divergence(prober, node, [found[value] for value in prober.outputs_of(node)], False)
 
 
-def find_divergence(prober: Prober, tell: Callable[[float], None]) -> Divergence | None:
-    """Bisect for the first node that diverges. None if no value that crosses the last cut differs. ``tell`` receives
-    the progress, 0 to 1."""
+def find_divergence(
+    prober: Prober, outputs: Mapping[int, Difference], tell: Callable[[float], None]
+) -> Divergence | None:
+    """Bisect for the first node that diverges. None if no tensor of the outputs differs. ``outputs``: the differences
+    of the model's outputs. ``tell`` receives the progress, 0 to 1."""
     model = prober.model
-    steps = max(int(model.num_nodes).bit_length() + 2, 1)
-    done = 0
-
-    def differs(last: int) -> bool:
-        nonlocal done
-        done += 1
-        tell(min(done / steps, 1.0))
-        return any(not entry.passes for entry in prober.compare(prober.crossing(last), keep=False).values())
-
     low, high = -1, model.num_nodes - 1
-    if high < 0 or not differs(high):
+    if high < 0 or all(outputs[value].passes for value in prober.crossing(high)):
         return None
+    steps = high.bit_length() + 1
+    start = start_of_high = _BEGINNING
     while high - low > 1:
+        tell(1 - (high - low).bit_length() / steps)
         middle = (low + high) // 2
-        if prober.crossing(middle) and differs(middle):
-            high = middle
-        else:
+        crossing = prober.crossing(middle)
+        values = [value for value in crossing if model.producer[value] > start.after]  # the others pass
+        found, expected = prober.results(values, start) if values else ({}, {})
+        if all(entry.passes for entry in prober.differences(found, expected).values()):
+            judged, reference = {**start.judged, **found}, {**start.reference, **expected}
+            start = Start(middle, {key: judged[key] for key in crossing}, {key: reference[key] for key in crossing})
             low = middle
+        else:
+            high, start_of_high = middle, start
     node = high
     while True:
         # A difference can disappear and come back, so what the node reads may differ too: continue there, which ends
-        # because producers come before their readers.
+        # because producers come before their readers. The run begins where it did when the cut after the node differed,
+        # so the device fuses the same nodes.
         read, computed = prober.inputs_of(node), prober.outputs_of(node)
-        found = prober.compare([*read, *computed], keep=False)
-        earlier = [value for value in read if not found[value].passes]
+        values = [value for value in (*read, *computed) if model.producer[value] > start_of_high.after]
+        compared = prober.compare(values, start_of_high)
+        earlier = [value for value in read if value in compared and not compared[value].passes]
         if not earlier:
-            return _divergence(prober, node, [found[value] for value in computed], True)
+            return _divergence(prober, node, [compared[value] for value in computed], True)
         node = min(int(model.producer[value]) for value in earlier)
 
 

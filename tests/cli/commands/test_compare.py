@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -173,6 +173,7 @@ class Wrong(library.Plugin):
 
     name = "WRONG"
     wrong: tuple[str, ...] = ()
+    compiled: ClassVar[list[int]] = []
 
     def query_model(self, model: library.Model, config: Mapping[str, Any]) -> library.Support:
         return library.Support(np.ones(model.num_nodes, np.bool_), {})
@@ -181,6 +182,7 @@ class Wrong(library.Plugin):
         self, model: library.Model, config: Mapping[str, Any], context: Any = None
     ) -> library.CompiledModel:
         proto = onnx.load_from_string(model.to_bytes())
+        self.compiled.append(model.num_nodes)
         for node in proto.graph.node:
             if node.name in self.wrong:
                 node.op_type = "LeakyRelu"
@@ -191,7 +193,7 @@ class Wrong(library.Plugin):
 @pytest.fixture
 def wrong(monkeypatch: pytest.MonkeyPatch) -> type[Wrong]:
     class Chosen(Wrong):
-        pass
+        compiled: ClassVar[list[int]] = []
 
     def core() -> library.Core:
         core = library.Core()
@@ -238,6 +240,20 @@ def test_the_first_node_that_diverges(
         assert names == {f"r{i}" for i in range(10)} | {f"p{i}" for i in range(1, 11)}
     text = hetero(*compare, code=3).stdout
     assert f"First node that differs: {faulty[0]} (Relu), which computes" in text
+
+
+def test_bisection_compiles_only_nodes_between_cuts(
+    wrong: type[Wrong], hetero_json: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole model, a half, a quarter, and so on, wherever the wrong node is."""
+    monkeypatch.setattr("hetero.cli.divergence._MOST_VALUES", 3)
+    chain(32, "chain.onnx")
+    for number in (0, 13, 31):
+        wrong.wrong = (f"relu{number}",)
+        wrong.compiled.clear()
+        found = hetero_json("compare", "chain.onnx", "-d", "WRONG", "-d", "CPU", "--nodes", "--range", "-1:0", code=3)
+        assert found["first_node"]["node"] == f"relu{number}"
+        assert sum(wrong.compiled) <= 2.5 * 64, wrong.compiled
 
 
 def test_nodes_that_all_agree(

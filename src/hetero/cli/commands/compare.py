@@ -132,7 +132,8 @@ def _at_nodes(
     left_out = plan.assignment.values_in_units()
     prober = Prober(session.core, model, devices, reference, config, arrays, tolerances, left_out)
     with progress("Comparing") as tell:
-        outputs = list(prober.compare(list(model.output_ids), keep=True).values())
+        of_outputs = prober.compare(list(model.output_ids), keep=True)
+        outputs = list(of_outputs.values())
         differences, divergence = outputs, None
         each_node = has_few_values(model)
         if each_node:
@@ -140,7 +141,7 @@ def _at_nodes(
             differences, divergence = compare_nodes(prober)
             differences += [entry for entry in outputs if not entry.passes and divergence is None]
         if divergence is None and not all(entry.passes for entry in outputs):
-            divergence = find_divergence(prober, tell)
+            divergence = find_divergence(prober, of_outputs, tell)
             differences = outputs + (list(divergence.differences) if divergence is not None else [])
     unique = {entry.name: entry for entry in reversed(differences)}
     return sorted(unique.values(), key=lambda entry: (entry.passes, -entry.badness)), divergence, each_node
