@@ -247,6 +247,7 @@ def test_a_pin_inside_a_loop_names_the_loop(core: hetero.Core) -> None:
     nodes = [helper.make_node("Loop", ["", "yes", "x"], ["y"], "loop", body=body)]
     weights = {"yes": np.array(False)}
     model = core.read_model(make_model(nodes, {"x": (4,)}, weights=weights))
-    for name, key in (("keep", "loop/keep"), ("choice", "loop/choice"), ("deep", "loop/choice/deep")):
+    cases = {"keep": "loop/keep", "choice": "loop/choice", "deep": "loop/choice/deep", "loop/body/keep": "loop/keep"}
+    for name, key in cases.items():
         with pytest.raises(PropertyError, match=rf"inside a graph of 'loop' \(Loop\): write '{key}'"):
             core.plan(model, DEVICES, pins={name: "CPU"})

@@ -13,6 +13,7 @@ from onnx import TensorProto
 
 from given_inputs import made, ports
 from hetero.cli.group import Failure
+from hetero.cli.inputs import InputChoice
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -122,6 +123,14 @@ def test_what_no_image_fits(
 ) -> None:
     with pytest.raises(click.UsageError, match=words):
         made(f"x={tmp_path / 'photo.png'}", ports(*shape, dtype=dtype), **options)
+
+
+def test_options_without_an_image(tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.txt"
+    numbers.write_text("1 2 3")
+    for inputs in ((), (f"x={numbers}",)):
+        with pytest.raises(click.UsageError, match="--image-scale: no input is an image"):
+            InputChoice(inputs, image_scale="255").make(ports(3))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

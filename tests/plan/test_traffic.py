@@ -182,6 +182,11 @@ def test_islands_are_told_with_what_surrounds_them(core: hetero.Core) -> None:
     assert (warning.kind, warning.device, warning.subgraphs, warning.nodes) == ("islands", "CPU", (2, 4), ("v3", "v6"))
     assert "2 tiny islands on CPU next to subgraphs of FPGA" in warning.message
     assert "FPGA does not support Exp (1), Neg (1)" in warning.message
+    messages = [warning.message for warning in core.plan(model, DEVICES, {"STAY_TOGETHER": ["v3|v4"]}).warnings]
+    assert any(
+        message.endswith("; FPGA does not support Exp (1), Neg (1), and constraints keep 1 node off FPGA")
+        for message in messages
+    ), messages
     ops = ["Exp", "Exp", "Exp", "Relu", "Exp", "Exp", "Exp"]
     nodes = [node(op, f"v{i}", f"v{i + 1}") for i, op in enumerate(ops)]
     model = core.read_model(make_model(nodes, inputs={"v0": [2]}, outputs=("v7",)))

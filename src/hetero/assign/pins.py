@@ -349,10 +349,13 @@ def _outer_nodes(inner: Sequence[tuple[int, BodyNode]], pin: str) -> list[int]:
 
 
 def _inside_a_body(model: Model, pin: str) -> str:
-    """The hint for a pin that names a node of a nested graph without the key of its outer node."""
+    """The hint for a pin that names a node of a nested graph without the key of its outer node, or after that key and
+    the name of the nested graph."""
+    last = pin.rpartition("/")[2]
     for node, (key, _, _) in _inner_nodes(model):
-        if key == pin or key.endswith(f"/{pin}"):
-            outer, op = model.key_of(node), model.op_types[model.op_type_of[node]]
+        outer = model.key_of(node)
+        if key == pin or key.endswith(f"/{pin}") or (pin.startswith(f"{outer}/") and key.endswith(f"/{last}")):
+            op = model.op_types[model.op_type_of[node]]
             return f": it is inside a graph of {outer!r} ({op}): write {key!r}"
     return ""
 

@@ -143,6 +143,8 @@ _FOR_LISTS = {
 }
 _NOT_LISTED = re.compile(r"^DEVICE_PROPERTIES names '(.*)', which is not in")
 _CHECK_NOTE = re.compile(r"in check_config, by (.*)")
+_OPTIONS = {"STAY_TOGETHER": "--together", "MIN_SUBGRAPH": "--min-subgraph", "max_memory": "--max-memory"}
+_SETTING = re.compile(rf"^({'|'.join(_OPTIONS)})\b(?= |: | of )")
 _PLAN_TO_LOAD = re.compile(r"to use a plan, pass hetero.Plan.load\((.*)\) as the device")
 
 
@@ -151,6 +153,7 @@ def _for_people(message: str) -> str:
     for name, counterpart in _COUNTERPARTS.items():
         message = message.replace(name, counterpart)
     message = _OF_LISTS.sub(lambda match: _FOR_LISTS[match[2]].format(match[1]), message)
+    message = _SETTING.sub(lambda match: _OPTIONS[match[1]], message)
     message = _NOT_LISTED.sub(r"--property \1:KEY=VALUE: \1 is not in", message)
     message = _ALL_PROPERTIES.sub(r"\1 \2; `hetero properties \1` lists all", message)
     message = _ALL_OF_LIST.sub(r"\1; `hetero properties DEVICE` lists those of each device", message)

@@ -31,6 +31,11 @@ class ImageOptions:
     scale: str | None = None
     order: str = "RGB"
 
+    def given(self) -> list[str]:
+        """The options that differ from their defaults."""
+        fields = dataclasses.fields(self)
+        return [f"--image-{field.name}" for field in fields if getattr(self, field.name) != field.default]
+
 
 def is_image(path: str) -> bool:
     """Whether the file's extension is that of an image."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..base.formatting import shape_text
 from ..model.types import Port
 from .given import Target, expected_sizes, load_arrays, value_of
-from .images import ImageOptions
+from .images import ImageOptions, is_image
 from .random_inputs import chosen_shape, random_array
 from .shapes import Dims, known_name, only_name, parse_dims, parse_shapes, sizes_of_symbols, with_dims
 
@@ -151,6 +151,9 @@ class InputChoice:
             port = by_name[only_name(name, names, f"--input {entry}")]
             target = Target(port, expected_sizes(port, symbols))
             put(port.name, *value_of(value, target, images, f"--input {entry}"))
+        unused = images.given()
+        if unused and not any(is_image(source) for _, source in arrays.values()):
+            raise click.UsageError(f"{unused[0]}: no input is an image: give one with -i, such as -i photo.jpg")
         return arrays
 
     def _limits(self, names: Sequence[str], given: Container[str]) -> dict[str, tuple[float, float]]:

@@ -292,11 +292,19 @@ def _island_warning(
             )
     else:
         mask = affinity.supports[other].mask
-        ops = Counter(model.op_type_of[nodes[~mask[nodes]]].tolist())
-        common_ops = ", ".join(f"{model.op_types[op]} ({number:,})" for op, number in ops.most_common(3))
-        elsewhere = mask[np.isin(model.op_type_of, list(ops))].any()  # as a profile with patterns does
-        advice = f"{surrounding} does not support {common_ops}{', ...' if len(ops) > 3 else ''}"
-        advice += " in these places" if elsewhere else ""
+        supported = (affinity.answers or affinity.supports)[other].mask
+        ops = Counter(model.op_type_of[nodes[~supported[nodes]]].tolist())
+        parts = []
+        if ops:
+            common_ops = ", ".join(f"{model.op_types[op]} ({number:,})" for op, number in ops.most_common(3))
+            elsewhere = supported[np.isin(model.op_type_of, list(ops))].any()  # as a profile with patterns does
+            parts.append(
+                f"{surrounding} does not support {common_ops}{', ...' if len(ops) > 3 else ''}"
+                f"{' in these places' if elsewhere else ''}"
+            )
+        if kept_off := int(np.count_nonzero(supported[nodes] & ~mask[nodes])):
+            parts.append(f"constraints keep {counted(kept_off, 'node')} off {surrounding}")
+        advice = ", and ".join(parts)
     return PlanWarning(
         "islands",
         f"{counted(len(group), 'tiny island')} on {name} next to subgraphs of {surrounding}, "

@@ -225,7 +225,13 @@ def test_constraints_on_the_assignment(hetero: Invoke, hetero_json: Json, diamon
     least = ["--min-subgraph", "FPGA=3"]
     assert set(hetero_json("plan", diamond_path, *LIST, *least)["affinity"].values()) == {"CPU"}
     assert "'first' (" in hetero("plan", diamond_path, *LIST, *together, "--pin", "first=FPGA", code=1).stderr
-    assert "expected DEVICE=NODES" in hetero("plan", diamond_path, *LIST, "--min-subgraph", "FPGA", code=1).stderr
+    for option, value, words in (
+        ("--min-subgraph", "FPGA", "--min-subgraph: expected DEVICE=NODES"),
+        ("--min-subgraph", "NPU=2", "--min-subgraph names 'NPU', which is not in the list"),
+        ("--max-memory", "NPU=1MB", "--max-memory names 'NPU', which is not in the list"),
+        ("--together", "none", "--together 'none' matches no node"),
+    ):
+        assert f"Error: {words}" in hetero("plan", diamond_path, *LIST, option, value, code=1).stderr
     done = hetero_json("bench", diamond_path, *LIST, "-d", "CPU", *least, "-niter", "1")
     assert len(done["results"]) == 2
 
