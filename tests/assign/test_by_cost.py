@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 import hetero
+from chains import chain_proto, costs_of
 from hetero.assign.affinity import Origin
 from hetero.assign.costs import Costs, Measurement, NodeTimes, cost_table
 from hetero.assign.costs.measured import WrongModel
@@ -21,20 +22,7 @@ BY_COST = {"ASSIGNMENT": "COST"}
 
 
 def chain(count=6, shape=(64, 64)):
-    nodes = [helper.make_node("Exp", ["x" if i == 0 else f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(count)]
-    nodes[-1].output[0] = "y"
-    return CORE.read_model(make_model(nodes, {"x": shape}))
-
-
-def costs_of(model, launch_us=0.0, **times):
-    """Per device the microseconds of each node."""
-    return Costs.of_model(
-        model,
-        [
-            Measurement(device, {}, {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(each)}, launch_us=launch_us)
-            for device, each in times.items()
-        ],
-    )
+    return CORE.read_model(chain_proto(count, shape))
 
 
 def test_priority_is_the_default():

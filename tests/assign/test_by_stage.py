@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import hetero
+from chains import chain_proto, costs_of
 from hetero.assign.affinity import Origin
-from hetero.assign.costs import Costs, Measurement, NodeTimes
 from hetero.assign.costs.measured import WrongModel
 from hetero.assign.pipeline import PipelineError, TooManyStages
 from hetero.errors import PropertyError
@@ -21,25 +21,8 @@ PIPELINE = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 CORE = hetero.Core()
 
 
-def chain_proto(count=6, shape=(64, 64)):
-    nodes = [helper.make_node("Exp", ["x" if i == 0 else f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(count)]
-    nodes[-1].output[0] = "y"
-    return make_model(nodes, {"x": shape})
-
-
 def chain(count=6, shape=(64, 64)):
     return CORE.read_model(chain_proto(count, shape))
-
-
-def costs_of(model, **times):
-    """Per device the microseconds of each node of a chain."""
-    return Costs.of_model(
-        model,
-        [
-            Measurement(device, {}, {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(each)}, launch_us=0.0)
-            for device, each in times.items()
-        ],
-    )
 
 
 def stages_of(plan):

@@ -9,8 +9,8 @@ import pytest
 from onnx import helper
 
 import hetero
+from chains import costs_of
 from hetero.assign.affinity import Origin
-from hetero.assign.costs import Costs, Measurement, NodeTimes
 from hetero.assign.memory import moves
 from hetero.errors import PropertyError
 from model_zoo import light, make_model
@@ -312,14 +312,6 @@ def test_saved_plans_keep_what_they_say_and_are_checked(tmp_path):
 
 
 # ---- by cost
-
-
-def costs_of(model, **times):
-    measurements = [
-        Measurement(device, {}, {f"n{i}": NodeTimes(1, us, us) for i, us in enumerate(each)}, launch_us=0.0)
-        for device, each in times.items()
-    ]
-    return Costs.of_model(model, measurements)
 
 
 def test_by_cost_within_limits_the_nodes_that_gain_most_stay():
