@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero import _kernels
+from kernel_arrays import normal
 from plain_convolution import ACTIVATIONS, naive
 
 Array = np.ndarray[Any, Any]
@@ -45,14 +46,10 @@ def conv(
     return y
 
 
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
-
-
 def after_activation(shape: Sequence[int]) -> list[Array]:
     """A factor for each channel, which is never 0, a number to add to each channel, and an array to add."""
-    scale = numbers(shape[1], seed=7)
-    return [scale + np.copysign(0.1, scale), numbers(shape[1], seed=8), numbers(*shape, seed=9)]
+    scale = normal(shape[1], seed=7)
+    return [scale + np.copysign(0.1, scale), normal(shape[1], seed=8), normal(*shape, seed=9)]
 
 
 def followed(y: Array, after: Sequence[Array | None]) -> Array:
@@ -66,8 +63,8 @@ def followed(y: Array, after: Sequence[Array | None]) -> Array:
 def check(x: Array, w: Array, *geometry: Any, activation: int = 0, extras: bool = True, **options: Any) -> None:
     expected = naive(x, w, *geometry)
     if extras:
-        options["bias"] = numbers(w.shape[0], seed=5)
-        options["addend"] = numbers(*expected.shape, seed=6)
+        options["bias"] = normal(w.shape[0], seed=5)
+        options["addend"] = normal(*expected.shape, seed=6)
         options["after"] = after_activation(expected.shape)
         expected = expected + options["bias"].reshape(-1, *[1] * (x.ndim - 2)) + options["addend"]
     found = conv(x, w, *geometry, activation=activation, **options)

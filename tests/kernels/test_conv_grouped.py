@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetero import _kernels
-from packed_convolution import Array, check, conv, numbers
+from kernel_arrays import normal
+from packed_convolution import Array, check, conv
 from plain_convolution import ACTIVATIONS, naive
 
 VARIANTS = _kernels.variants("conv")
@@ -36,7 +37,7 @@ CASES = {  # x, w, group, strides, dilations, pads before, pads after
 
 def case_of(name: str) -> tuple[Array, Array, tuple[Any, ...]]:
     x_shape, w_shape, *geometry = CASES[name]
-    return numbers(*x_shape), numbers(*w_shape, seed=1), tuple(geometry)
+    return normal(*x_shape), normal(*w_shape, seed=1), tuple(geometry)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -117,7 +118,7 @@ def test_skips_kernel_rows_in_the_padding(variant: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_threads_give_the_same_bits(name: str) -> None:
     x, w, geometry = case_of(name)
-    bias = numbers(w.shape[0], seed=5)
+    bias = normal(w.shape[0], seed=5)
     alone = conv(x, w, *geometry, bias=bias, activation=8)
     for threads in (1, 2, 3, 7):
         team = _kernels.Team(threads)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 from hetero.errors import InferenceError
-from packed_convolution import Array, check, conv, numbers
+from kernel_arrays import normal
+from packed_convolution import Array, check, conv
 from plain_convolution import ACTIVATIONS, naive
 
 VARIANTS = _kernels.variants("conv")
@@ -35,7 +36,7 @@ CASES = {  # x, w, group, strides, dilations, pads before, pads after; each has 
 
 def case_of(name: str) -> tuple[Array, Array, tuple[Any, ...]]:
     x_shape, w_shape, *geometry = CASES[name]
-    return numbers(*x_shape), numbers(*w_shape, seed=1), tuple(geometry)
+    return normal(*x_shape), normal(*w_shape, seed=1), tuple(geometry)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -111,14 +112,14 @@ def test_bad_inputs_stay_in_their_windows(variant: str, name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_threads_give_the_same_bits(name: str) -> None:
     x, w, geometry = case_of(name)
-    options = {"bias": numbers(w.shape[0], seed=5), "activation": 8}
+    options = {"bias": normal(w.shape[0], seed=5), "activation": 8}
     alone = conv(x, w, *geometry, **options)
     for threads in (1, 2, 3, 7):
         assert np.array_equal(alone, conv(x, w, *geometry, team=_kernels.Team(threads), **options))
 
 
 def test_rejected() -> None:
-    x, w = numbers(1, 4, 5, 5), numbers(16, 4, 3, 3)
+    x, w = normal(1, 4, 5, 5), normal(16, 4, 3, 3)
     packed = _kernels.call("pack_b", [w], [((16 * 36,), np.float32)], [1, 36, 16, 1])[0]
     ints, spec = [1, 1, 0, 1, 3, 3, 1, 1, 1, 0, 4, 4, 1, 4, 4], [((1, 16, 5, 5), np.float32)]
     for good in (ints, [*ints, 0], [*ints, 1]):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hetero import _kernels
 from hetero.errors import InferenceError
-from packed_convolution import Array, numbers
+from kernel_arrays import normal
+from packed_convolution import Array
 from plain_convolution import ACTIVATIONS, naive
 
 VARIANTS = _kernels.variants("pointwise_depthwise")
@@ -85,7 +86,7 @@ def test_random_geometry(variant: str, data: st.DataObject) -> None:
     x = rng.standard_normal((draw(st.sampled_from([0, 1, 1, 2])), channels, *sizes), np.float32)
     w1 = rng.standard_normal((maps, channels, 1, 1), np.float32) / np.float32(channels**0.5)
     w2 = rng.standard_normal((maps, 1, *kernel), np.float32)
-    bias1, bias2 = (numbers(maps, seed=i) if draw(st.booleans()) else None for i in range(2))
+    bias1, bias2 = (normal(maps, seed=i) if draw(st.booleans()) else None for i in range(2))
     activations = tuple(draw(st.sampled_from(sorted(ACTIVATIONS))) for _ in range(2))
     if (out[0] - 1) * strides[0] - begin[0] >= sizes[0]:
         return  # a row of windows within the padding: refused
@@ -106,11 +107,11 @@ def test_same_for_every_division(variant: str, strides: tuple[int, int], size: i
     """Less scratch memory makes more bands, more threads make more bands or chunks of channels; all have the same
     bits. Images of few rows are divided by channels."""
     maps = 40 if image[0] > 1 else 169
-    w1, w2 = numbers(maps, image[1], 1, 1, seed=1), numbers(maps, 1, size, size, seed=2)
-    x = numbers(*image)
+    w1, w2 = normal(maps, image[1], 1, 1, seed=1), normal(maps, 1, size, size, seed=2)
+    x = normal(*image)
     out = tuple((n - 1) // s + 1 for n, s in zip(x.shape[2:], strides, strict=True))
     arguments = (x, w1, w2, strides, (size // 2, size // 2), out)
-    options: dict[str, Any] = {"bias2": numbers(maps, seed=5), "activations": (8, 1), "variant": variant}
+    options: dict[str, Any] = {"bias2": normal(maps, seed=5), "activations": (8, 1), "variant": variant}
     alone = joined(*arguments, **options, scratch=8 << 20)
     for scratch in (SCRATCH, (1 << 20) + (80 << 10)):
         for threads in (1, 2, 3, 7):
@@ -121,7 +122,7 @@ def test_same_for_every_division(variant: str, strides: tuple[int, int], size: i
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_bad_inputs_stay_in_their_windows(variant: str, stride: int) -> None:
-    x, w1, w2 = numbers(1, 8, 20, 24), numbers(16, 8, 1, 1, seed=1), numbers(16, 1, 3, 3, seed=2)
+    x, w1, w2 = normal(1, 8, 20, 24), normal(16, 8, 1, 1, seed=1), normal(16, 1, 3, 3, seed=2)
     x[0, 0, 0, 0], x[0, 3, 9, 11], x[0, 7, 19, 23] = np.nan, np.inf, -np.inf
     with np.errstate(invalid="ignore"):
         wanted = expected(x, w1, w2, (stride, stride), (1, 1), (1, 1), None, None, (0, 0))
@@ -139,18 +140,18 @@ def test_bad_inputs_stay_in_their_windows(variant: str, stride: int) -> None:
         {"scratch": 1 << 20},
         {"begin": (3, 1)},
         {"out": (10, 20)},
-        {"w2": numbers(15, 1, 3, 3)},
-        {"w1": numbers(40, 4, 1, 1)},
-        {"bias1": numbers(15)},
-        {"bias2": numbers(17)},
+        {"w2": normal(15, 1, 3, 3)},
+        {"w1": normal(40, 4, 1, 1)},
+        {"bias1": normal(15)},
+        {"bias2": normal(17)},
         {"strides": (0, 1)},
-        {"x": numbers(1, 4, 0, 20), "out": (1, 20)},
-        {"x": numbers(1, 0, 8, 20), "w1": numbers(16, 0, 1, 1)},
+        {"x": normal(1, 4, 0, 20), "out": (1, 20)},
+        {"x": normal(1, 0, 8, 20), "w1": normal(16, 0, 1, 1)},
     ],
 )
 def test_rejected(bad: dict[str, Any]) -> None:
     good: dict[str, Any] = {
-        "x": numbers(1, 4, 8, 20), "w1": numbers(16, 4, 1, 1), "w2": numbers(16, 1, 3, 3), "strides": (1, 1),
+        "x": normal(1, 4, 8, 20), "w1": normal(16, 4, 1, 1), "w2": normal(16, 1, 3, 3), "strides": (1, 1),
         "begin": (1, 1), "out": (8, 20), "maps": 16,
     }  # fmt: skip
     joined(**good)
