@@ -24,6 +24,7 @@ __all__ = ["Trial", "Tuning", "summary"]
 
 _COST_SHARE = 0.35  # of the time, for measuring the costs of nodes
 _COST_RUNS = 3
+_ALONE_SECONDS = 1.0  # for the only candidate that is left
 _LEAST_RUNS = 5  # of each candidate that is not left out
 _MORE_RUNS = 2  # of a candidate that seems hopeless: one run may be slow because of another process
 _HOPELESS = 3.0  # a candidate whose fastest warm-up run takes this many times the best one is not measured further
@@ -243,6 +244,8 @@ class Tuning:
         contenders = [trial.contender for trial in running if trial.state == "measured" and trial.contender is not None]
         spent = self.elapsed_s / self._seconds
         share = max(0.0, self._seconds - self.elapsed_s) / len(contenders)
+        if len(contenders) == 1:  # its time is shown, but decides nothing
+            share = min(share, _ALONE_SECONDS)
         measure(contenders, share, _LEAST_RUNS, lambda done: self._tell(min(1.0, spent + (1 - spent) * done)))
 
     def _best(self) -> Trial | None:
