@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import packed_convolution
 from hetero import _kernels
 from hetero.errors import InferenceError
+from kernel_arrays import normal
 from plain_convolution import ACTIVATIONS, naive
 
 VARIANTS = _kernels.variants("conv", "pack_b")
@@ -415,7 +416,7 @@ def test_skipping_changes_no_bit(variant: str) -> None:
 def test_few_pixels_of_many_channels(variant: str, finite: int, stride: int) -> None:
     """Lines of one to five pixels, whose steps are kept from one block of weights to the next."""
     for size, taps, pad in [(1, 3, 1), (2, 3, 1), (4, 3, 1), (5, 3, 1), (7, 5, 0), (7, 5, 2), (3, 3, 0), (5, 2, 1)]:
-        x, w = packed_convolution.numbers(2, 150, size, size), packed_convolution.numbers(70, 150, taps, taps, seed=1)
+        x, w = normal(2, 150, size, size), normal(70, 150, taps, taps, seed=1)
         w /= np.float32(taps * 12)
         x[0, 3, 0, 0] = np.nan
         geometry = (1, (stride,) * 2, (1, 1), (pad,) * 2, (pad,) * 2)
@@ -728,9 +729,9 @@ def test_few_output_channels_of_a_pointwise_kernel(variant: str, maps: int) -> N
         (500, (4, 9, 9), 1),
         (19, (600,), 3),
     ):
-        x = packed_convolution.numbers(2, group * channels, *size)
-        w = packed_convolution.numbers(group, 6, channels, *[1] * len(size), seed=1)
-        bias, addend = (packed_convolution.numbers(*shape, seed=2) for shape in ((group, 6), (2, group, 6, *size)))
+        x = normal(2, group * channels, *size)
+        w = normal(group, 6, channels, *[1] * len(size), seed=1)
+        bias, addend = (normal(*shape, seed=2) for shape in ((group, 6), (2, group, 6, *size)))
         zeros, ones = [0] * len(size), [1] * len(size)
         for activation in ACTIVATIONS:
             few, many = (
@@ -757,8 +758,8 @@ def test_few_output_channels_of_a_pointwise_kernel(variant: str, maps: int) -> N
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_few_output_channels_keep_infinities_apart(variant: str) -> None:
-    x = packed_convolution.numbers(1, 9, 40)
-    w = packed_convolution.numbers(2, 9, 1, seed=1)
+    x = normal(1, 9, 40)
+    w = normal(2, 9, 1, seed=1)
     expected = packed_convolution.conv(x, w, 1, [1], [1], [0], [0], variant=variant)
     x[0, 3, 17], x[0, 4, 39] = np.nan, np.inf
     found = packed_convolution.conv(x, w, 1, [1], [1], [0], [0], variant=variant)

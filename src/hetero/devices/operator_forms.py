@@ -34,6 +34,7 @@ _LETTERS = "fistgFISTGpPyY"
 IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})  # of opsets 1 to 5, about memory reuse; does not affect results
 INTERNAL = "__"  # onnx ignores attributes whose names begin with it
 _WITH_MORE_ATTRIBUTES = ("LayerNormalization",)  # onnxruntime ignores those that it does not know
+_WITH_UNNAMED_INPUTS = ("Resize",)  # before opset 13, ONNX forgot that roi and scales may lack a name
 _UNBOUNDED = 2**31 - 1
 
 
@@ -53,7 +54,7 @@ class _Parameters:
     most: int
 
     @classmethod
-    def parsed(cls, words: Sequence[str], *, are_outputs: bool = False) -> _Parameters:
+    def parsed(cls, words: Sequence[str], *, may_lack_names: bool = False) -> _Parameters:
         least, most = 0, len(words)
         for position, word in enumerate(words):
             if "*" in word:
@@ -61,7 +62,7 @@ class _Parameters:
             elif not word.endswith("?"):
                 least = position + 1
         names = tuple(word.partition("*")[0].rstrip("?") for word in words)
-        required = tuple(name == word and not are_outputs for name, word in zip(names, words, strict=True))
+        required = tuple(name == word and not may_lack_names for name, word in zip(names, words, strict=True))
         return cls(names, required, least, most)
 
     def trouble(self, kind: str, is_named: Sequence[bool]) -> str | None:
@@ -207,8 +208,8 @@ def form_of(domain: str, op_type: str, opset: int) -> Form | None:
     pairs = [entry.partition(":")[::2] for entry in attributes]
     return Form(
         f"{name} of opset {opset}",
-        _Parameters.parsed(inputs),
-        _Parameters.parsed(outputs, are_outputs=True),
+        _Parameters.parsed(inputs, may_lack_names=op_type in _WITH_UNNAMED_INPUTS),
+        _Parameters.parsed(outputs, may_lack_names=True),
         {name: _LETTERS.index(kind[0]) + 1 for name, kind in pairs},
         frozenset(name for name, kind in pairs if kind.endswith("!")),
         op_type in _WITH_MORE_ATTRIBUTES,

@@ -611,5 +611,5 @@ def test_what_is_not_taken_is_refused_with_a_reason() -> None:
         1: "no kernel for NoSuchOp",
         2: "no kernel for com.example::Gelu; no custom operator com.example::Gelu was added (Core.add_extension)",
         3: "input 's' is int32; kernels support float32, float64, float16, bfloat16",
-        4: "LRN with attribute nonsense",
+        4: "LRN of opset 17 with attribute 'nonsense', which it does not have",
     }

@@ -717,7 +717,7 @@ def test_quantized_operators_without_their_last_inputs_are_refused(device: str) 
     for op, feeds in (("QLinearMatMul", product), ("QLinearConv", _convolution_feeds())):
         for count in range(1, 8):
             model = model_of(op, dict(list(feeds.items())[:count]))
-            with pytest.raises(UnsupportedModel, match=f"{op}.* {count} of its 8 required inputs|found {count}"):
+            with pytest.raises(UnsupportedModel, match=rf"{op} of opset \d+ without its input {count} "):
                 Core().compile_model(model, device)
 
 
