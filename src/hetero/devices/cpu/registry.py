@@ -427,6 +427,9 @@ def examine(
     alike = None if with_plans else _alike_nodes(model, operators, types)
     index = -1
     while (index := index + 1 if alike is None else alike.first_unlike(index + 1)) < model.num_nodes:
+        if index in malformed:
+            reasons[index] = malformed[index]
+            continue
         op = op_of[index]
         entry = operators[op]
         inputs = in_values[in_ends[index] : in_ends[index + 1]].tolist()
@@ -435,9 +438,6 @@ def examine(
         attributes = view.stored_attributes
         reason: str | None
         nested: Nested | str | None = None
-        if index in malformed:
-            reasons[index] = malformed[index]
-            continue
         if isinstance(entry, str):
             reason = entry
         elif "::" in model.op_types[op] and isinstance(custom := expand(model, index, types), Operator):

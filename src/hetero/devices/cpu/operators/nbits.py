@@ -138,7 +138,8 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
             return Contradiction(
                 f"MatMulNBits whose input bias of shape {list(bias)} does not have {n} elements, as N states"
             )
-    trouble = _groups_trouble(model, model.node_inputs[view.index].tolist()[4:5], k, block)
+    groups = model.node_inputs[view.index].tolist()[4:5]
+    trouble = _groups_trouble(model, groups[0], k, block) if groups and groups[0] >= 0 else None
     if isinstance(trouble, Contradiction):
         return trouble
     unsupported = unsupported or trouble
@@ -152,21 +153,18 @@ def _nbits_refusal(model: Model, view: NodeView) -> str | None:
     return None
 
 
-def _groups_trouble(model: Model, values: Sequence[int], k: int, block: int) -> str | None:
-    """Why the input g_idx, if there is one, is not supported."""
-    for value in values:
-        if value < 0:
-            continue
-        if not model.is_constant[value]:
-            return "MatMulNBits whose input g_idx is not constant"
-        groups, last = model.constant(value), -(-k // block) - 1
-        if groups.shape != (k,):
-            return Contradiction(f"MatMulNBits with g_idx of shape {list(groups.shape)}; expected [{k}], as K states")
-        wrong = groups[(groups < 0) | (groups > last)]
-        if wrong.size:
-            return Contradiction(f"MatMulNBits whose g_idx has the group {wrong[0]}; expected 0 to {last}")
-        if not np.array_equal(np.sort(groups), _groups(k, block)):
-            return "MatMulNBits whose g_idx has groups of other sizes than block_size"
+def _groups_trouble(model: Model, value: int, k: int, block: int) -> str | None:
+    """Why this input g_idx is not supported; None if it is."""
+    if not model.is_constant[value]:
+        return "MatMulNBits whose input g_idx is not constant"
+    groups, last = model.constant(value), -(-k // block) - 1
+    if groups.shape != (k,):
+        return Contradiction(f"MatMulNBits with g_idx of shape {list(groups.shape)}; expected [{k}], as K states")
+    wrong = groups[(groups < 0) | (groups > last)]
+    if wrong.size:
+        return Contradiction(f"MatMulNBits whose g_idx has the group {wrong[0]}; expected 0 to {last}")
+    if not np.array_equal(np.sort(groups), _groups(k, block)):
+        return "MatMulNBits whose g_idx has groups of other sizes than block_size"
     return None
 
 
