@@ -15,7 +15,7 @@ __all__ = ["chain_proto", "costs_of"]
 
 
 def chain_proto(count: int = 6, shape: Sequence[int] = (64, 64)) -> onnx.ModelProto:
-    """Exp nodes n0, n1, …, each of which reads the one before."""
+    """A chain of ``count`` Exp nodes, named n0, n1, and so on."""
     nodes = [helper.make_node("Exp", ["x" if i == 0 else f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(count)]
     nodes[-1].output[0] = "y"
     return make_model(nodes, {"x": shape})

@@ -4,7 +4,8 @@
  * 34(3), 2008, in the form of BLIS (van Zee and van de Geijn, ACM TOMS 41(3), 2015): one operand stays in L1 while the
  * other streams past, and the accumulators stay in registers. ht_gemm_block keeps a panel of B in L1 and streams the
  * rows of A. ht_gemm_rows keeps rows of A in L1 and streams panels of B, which come from L2 in long runs; so k may
- * exceed what L1 holds of B, and C is rarely read again for partial sums. A is not packed: each of its elements is
+ * exceed what L1 holds of B, and C is rarely read again for partial sums. With tiles of one panel, it takes some rows of A
+ * together, so that several tiles read a panel of B while it is in a cache near the core. A is not packed: each of its elements is
  * broadcast, so its order in memory matters little. Loops over k consist of few instructions besides the multiply-adds:
  * where two threads share a core, each gets half of its decoder.
  * Cost: 2 * m * n * k operations; packing B reads and writes k * n elements once.
@@ -124,8 +125,7 @@ HT_INLINE void tile_body(const ht_tile *t, const int rows, const int panels, con
         const ht_step *step = t->steps;
         int64_t k = ht_min64(turn, left);
 #if SHORT_LOOPS
-        /* Each loop takes the fewest instructions, with constant steps where there are any: with two vectors in a row of a
-         * tile, the decoder limits the multiply-adds while another thread shares the core. */
+        /* With constant steps where there are any, few instructions of a loop move pointers. */
         if (!stepped && b_k == HT_PANEL && a_k == 1)
             LOOP(ROW_FAR, (a++, a4++, b += HT_PANEL), HT_PANEL);
         else if (!stepped && b_k == HT_PANEL)
@@ -634,8 +634,7 @@ static void prefetch_next(ht_tile *t, const ht_tile *origin, int64_t tiles, int6
     t->next_third = panels > 2 ? 2 * origin->b_panel : t->next_second;
 }
 
-/* Tiles of rows that take a panel of B in turn. With tiles of one panel, the panel then comes from the L1 cache, while A
- * comes from the L2 cache. */
+/* Tiles of rows that take each panel of B in turn: their rows of A fit the L2 cache beside a block of B. */
 #define TOGETHER_FLOATS (18 * 1024)
 static int64_t rows_together(int64_t k)
 {

@@ -140,9 +140,9 @@ void ht_gemm_block(const ht_tile *origin, int64_t a_panel, int64_t rows, int64_t
 void ht_gemm_packing(const ht_tile *origin, const float *b, int64_t ldb, float *packed, int64_t a_panel, int64_t rows,
                      int64_t columns);
 
-/* ht_gemm_block for a block of B in (or on its way to) the L2 cache, and k up to HT_LONG_K: a tile of rows of A stays in L1
- * while the panels of B stream past. next_step > 0: `next` is the start of the next block of B (with the same b_panel);
- * next_columns of it are prefetched. */
+/* ht_gemm_block for a block of B in (or on its way to) the L2 cache, and k up to HT_LONG_K. With tiles of several panels, a
+ * tile of rows of A takes all panels of B in turn; with tiles of one panel, some tiles of rows take each panel in turn.
+ * next_step > 0: `next` is the start of the next block of B (with the same b_panel); next_columns of it are prefetched. */
 #define ht_gemm_rows HT_SHARED(gemm_rows)
 void ht_gemm_rows(const ht_tile *origin, int64_t rows, int64_t columns, int64_t next_columns);
 

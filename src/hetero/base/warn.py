@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["CallSite", "each_once", "warn"]
 
-# Modules whose lines are not the user's. A thread that hetero starts begins in `threading`: nobody called it.
+# Modules whose lines are not the user's. The first function of a thread that hetero starts is in `threading`.
 _NOT_THE_USER = ("hetero", "contextlib", "threading")
 
 

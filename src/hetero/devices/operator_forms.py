@@ -1,4 +1,4 @@
-"""Nodes of ONNX's operators that have inputs, outputs or attributes that the operator lacks, or lack what it requires.
+"""Finds nodes of ONNX's operators with missing, unknown or additional inputs, outputs or attributes.
 
 onnxruntime refuses such models when it loads them. What onnx knows of its operators is in a file of the package,
 because importing onnx takes longer than compiling many models.
@@ -99,7 +99,7 @@ class Form:
     def trouble(
         self, inputs: Sequence[bool], outputs: Sequence[bool], attributes: Sequence[tuple[str, int]]
     ) -> str | None:
-        """What is wrong with a node, None if nothing is.
+        """Why a node does not have this form; None if it does.
 
         ``inputs``, ``outputs``: for each of the node's, whether it has a name.
         ``attributes``: name and AttributeProto.type, 0 if the file does not state it."""
