@@ -60,6 +60,10 @@
 /* What each block of pixels of WIDE repeats, in tiles of pixels: reading the weights. */
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
+#define WIDE_PIXELS (HT_QUADS ? 3 * VF_LANES : TILE_PIXELS) /* of a tile of WIDE */
+/* Of a block of WIDE that reads its input in place. With AVX2, beside it the input of the next block fits the L2 cache, which may
+ * have only 256 kB. */
+#define FLAT_PIXELS (HT_QUADS && VF_LANES == 8 ? 240 : HT_BLOCK_N)
 /* What the tiles of direct and rows take beside wide's of packed weights (HT_QUADS), measured: on 1x1 kernels; and, only with
  * AVX-512, on others with so many pixels that each reading of the weights pays, and so many channels that im2col does. */
 #define PLAIN_TILES 1.06
@@ -619,11 +623,11 @@ static void divide_terms(convolution *job, double least)
 static void divide_wide(convolution *job, int64_t images, int64_t wanted)
 {
     const ht_conv *c = &job->image;
-    job->pixel_grain = c->tiled ? HT_TILED_GROUP : wanted > 1 ? HT_PANEL : TILE_PIXELS;
+    job->pixel_grain = c->tiled ? HT_TILED_GROUP : wanted > 1 ? HT_PANEL : WIDE_PIXELS;
     job->grain = c->tiled ? HT_TILED_GROUP : HT_PANEL;
     job->columns = ht_ceil_div(c->out_channels, job->grain);
     const int64_t pixel_columns = ht_ceil_div(c->pixels, job->pixel_grain);
-    const int64_t fewest = ht_ceil_div(pixel_columns, HT_BLOCK_N / job->pixel_grain);
+    const int64_t fewest = ht_ceil_div(pixel_columns, (ht_conv_flat(c) && !c->tiled ? FLAT_PIXELS : HT_BLOCK_N) / job->pixel_grain);
     job->blocks = fewest;
     if (wanted == 1)
         return;

@@ -380,6 +380,18 @@ HT_INLINE void few_channels(const ht_tile *t, const float *x, int64_t x_row, int
     }
 }
 
+/* What is packed after the term that ends with k1, probably: the next term, or the first one of the following pixels. */
+static void expect(const ht_conv *c, int64_t k1, int64_t p0, int64_t p1, ht_tile *t)
+{
+    enum { MOST = 64 * 1024 }; /* floats that fit the L2 cache beside as many packed ones */
+    const int64_t k = k1 < c->depth_k ? k1 : 0, pixel = k1 < c->depth_k ? p0 : p1;
+    t->next_b = c->x + k * c->in_plane + pixel;
+    t->next_b_columns = ht_min64(p1 - p0, c->pixels - pixel);
+    t->next_b_rows = ht_min64(term_length(c), c->depth_k - k);
+    if (t->next_b_columns <= 0 || t->next_b_rows * t->next_b_columns > MOST)
+        t->next_b_rows = 0;
+}
+
 /* One term of the sums at pixels [p0, p1). t: where it goes, and what is added to it. */
 static void multiply_term(const ht_conv *c, int64_t term, int64_t p0, int64_t p1, ht_tile t)
 {
@@ -399,6 +411,7 @@ static void multiply_term(const ht_conv *c, int64_t term, int64_t p0, int64_t p1
     } else if (ht_conv_flat(c) && c->out_channels == 3) {
         few_channels(&t, x, c->in_plane, p1 - p0, 3);
     } else if (ht_conv_flat(c)) {
+        expect(c, k1, p0, p1, &t);
         ht_gemm_packing(&t, x, c->in_plane, c->scratch, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
     } else {
         pack(c, k0, k1, p0, p1, c->scratch);

@@ -230,10 +230,10 @@ const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HE
 #define QUAD_VECTORS 3
 #if defined(__AVX512F__)
 #define QUAD 8
-#define QUAD_STRIP (HT_BLOCK_N * HT_LONG_K) /* floats of B in a strip: all, from the L2 cache; a panel of A stays in L1 */
+#define QUAD_TOGETHER QUAD /* rows that take each tile of columns in turn, beside a panel of A in the L1 cache */
 #else
 #define QUAD 4
-#define QUAD_STRIP 3072 /* these stay in the L1 cache beside a panel of A */
+#define QUAD_TOGETHER HT_PANEL /* B is read from the L2 cache once for four tiles */
 #endif
 #define PANEL_VECTORS (HT_PANEL / VF_LANES)
 #define L1_LINES 512 /* of the L1 cache */
@@ -443,6 +443,27 @@ HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t
     REST_FN(rest_one_##columns, 1, columns)
 REST_FNS(1) REST_FNS(2) REST_FNS(3) REST_FNS(4)
 
+/* The B that is packed next, whose lines are prefetched into the L2 cache, row after row. */
+typedef struct {
+    const float *row;
+    int64_t rows, row_step, floats, at; /* rows that are left; `at` of the `floats` of the first one are fetched */
+} coming;
+
+/* Prefetches up to `lines` more. */
+HT_INLINE void fetch_coming(coming *c, int64_t lines)
+{
+    enum { LINE = 16 };
+    for (; lines > 0 && c->rows > 0; lines--) {
+        __builtin_prefetch(c->row + c->at, 0, 2);
+        c->at += LINE;
+        if (c->at >= c->floats + LINE) { /* rows begin anywhere in a line */
+            c->at = 0;
+            c->row += c->row_step;
+            c->rows--;
+        }
+    }
+}
+
 /* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. from: NULL, or the rows, from_row
  * apart, of a B that the first tiles of rows pack; then t->b is written. */
 static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns, const float *from,
@@ -460,8 +481,6 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
     const ht_epilogue none = {0}, *e = t->epilogue ? t->epilogue : &none;
     const int64_t left = columns % VF_LANES, rest = left <= REST && t->k <= REST_DEPTH ? left : 0;
     const int64_t vectors = ht_ceil_div(columns - rest, VF_LANES), whole = columns - rest;
-    const int64_t strips = ht_ceil_div(vectors * VF_LANES * t->k, QUAD_STRIP);
-    const int64_t strip = ht_max64(1, ht_ceil_div(vectors, ht_max64(1, strips) * QUAD_VECTORS)) * QUAD_VECTORS;
     quad q = {.k = t->k, .c_row = t->c_row, .bias_row = e->bias_row, .addend_row = e->addend_row, .low = e->low,
               .high = e->high, .accumulate = t->accumulate, .finishes = t->epilogue != NULL, .from_row = from_row};
     /* The first `packing` vectors are packed by tiles. Those read whole vectors, so columns of the last tile, if it has
@@ -479,49 +498,53 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
             b[i * rest + j] = t->b[whole / HT_PANEL * t->b_panel + i * HT_PANEL + whole % HT_PANEL + j];
     /* Rows are taken by as many panels as the rest takes, so that it finds them in the L1 cache. */
     const int64_t together = rest > 0 ? rests[rest - 1].panels * HT_PANEL : rows;
-    for (int64_t v0 = 0, v1; v0 < vectors || v0 == 0; v0 = ht_max64(1, v1)) {
-        v1 = vectors - v0 <= strip + 1 ? vectors : v0 + strip; /* no strip of one vector after others */
-        q.near = t->k * (QUAD_VECTORS + 1) >= L1_LINES && t->k * (v1 - v0 + 1) > L1_LINES;
-        for (int64_t first = 0; first < rows; first += together) {
-            const int64_t end = ht_min64(rows, first + together);
-            for (int64_t row = first; row < end; row += QUAD) {
-                const int64_t panel = row / HT_PANEL;
-                q.a = t->a + panel * a_panel + row % HT_PANEL;
-                /* Weights come from memory or the L3 cache, so each panel is prefetched while the one before is in use:
-                 * all tiles of a panel take equal parts. */
-                const float *next = v0 > 0 ? NULL : (panel + 1) * HT_PANEL < rows ? t->a + (panel + 1) * a_panel : t->next;
-                int64_t fetched = row % HT_PANEL * t->k / HT_PANEL;
-                const int64_t fetch_end = (row % HT_PANEL + QUAD) * t->k / HT_PANEL;
-                const int64_t share = ht_ceil_div(fetch_end - fetched, ht_max64(1, ht_ceil_div(v1 - v0, QUAD_VECTORS)));
-                q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
-                q.rows = (int)ht_min64(QUAD, rows - row);
-                for (int64_t v = v0, width; v < v1; v += width) {
-                    /* Twice two vectors rather than three and one: four sums cannot hide the latency of
-                     * multiply-adds. */
-                    width = v1 - v == 4 ? 2 : ht_min64(QUAD_VECTORS, v1 - v);
-                    for (int64_t j = 0; j < QUAD_VECTORS; j++)
-                        q.b[j] = packed + (v + j) / PANEL_VECTORS * t->b_panel + (v + j) % PANEL_VECTORS * VF_LANES;
+    q.near = t->k * (QUAD_VECTORS + 1) >= L1_LINES && t->k * (vectors + 1) > L1_LINES;
+    const int64_t tiles_of_rows = ht_max64(1, ht_ceil_div(vectors, QUAD_VECTORS));
+    const int64_t lines = t->next_b_rows * (t->next_b_columns / HT_PANEL + 2); /* of the next B */
+    const int64_t lines_of_tile = ht_ceil_div(lines, ht_max64(1, (ht_ceil_div(rows, QUAD) - 1) * tiles_of_rows));
+    coming next_b = {t->next_b, t->next_b_rows, from_row, t->next_b_columns, 0};
+    for (int64_t first = 0; first < rows; first += together) {
+        const int64_t end = ht_min64(rows, first + together);
+        for (int64_t row0 = first, row1; row0 < end; row0 = row1) {
+            row1 = ht_min64(end, row0 + QUAD_TOGETHER);
+            /* Weights come from memory or the L3 cache, so each panel is prefetched while the one before is in use: all
+             * tiles of a panel take equal parts. */
+            const float *const a = t->a + row0 / HT_PANEL * a_panel;
+            const float *const next = row0 / HT_PANEL * HT_PANEL + HT_PANEL < rows ? a + a_panel : t->next;
+            const int64_t share = ht_ceil_div(t->k * QUAD / HT_PANEL, tiles_of_rows);
+            for (int64_t v = 0, width, tile = 0; v < vectors; v += width, tile++) {
+                /* Twice two vectors rather than three and one: four sums cannot hide the latency of multiply-adds. */
+                width = vectors - v == 4 ? 2 : ht_min64(QUAD_VECTORS, vectors - v);
+                for (int64_t j = 0; j < QUAD_VECTORS; j++)
+                    q.b[j] = packed + (v + j) / PANEL_VECTORS * t->b_panel + (v + j) % PANEL_VECTORS * VF_LANES;
+                q.last = ht_min64(VF_LANES, whole - (v + width - 1) * VF_LANES);
+                for (int64_t row = row0; row < row1; row += QUAD) {
+                    const int64_t fetched = row % HT_PANEL * t->k / HT_PANEL + tile * share;
+                    const int64_t fetch_end = (row % HT_PANEL + QUAD) * t->k / HT_PANEL;
+                    const int packs = row == 0 && v + width <= packing;
+                    q.a = a + row % HT_PANEL;
+                    q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
+                    q.rows = (int)ht_min64(QUAD, rows - row);
                     q.c = t->c + row * t->c_row + v * VF_LANES;
                     q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
-                    q.last = ht_min64(VF_LANES, whole - (v + width - 1) * VF_LANES);
-                    q.fetch = next ? ht_min64(share, fetch_end - fetched) : 0;
+                    q.fetch = next ? ht_max64(0, ht_min64(share, fetch_end - fetched)) : 0;
                     q.next = next ? next + fetched * HT_PANEL : NULL;
-                    fetched += q.fetch;
-                    const int packs = row == 0 && v + width <= packing;
                     q.from = packs ? from + v * VF_LANES : NULL;
+                    if (!packs)
+                        fetch_coming(&next_b, lines_of_tile);
                     tiles[packs][width - 1](&q);
                 }
             }
-            if (rest == 0 || v1 < vectors)
-                continue;
-            const int64_t step = end - first > HT_PANEL * (rests[rest - 1].panels - 1) ? together : HT_PANEL;
-            for (int64_t row = first; row < end; row += step) {
-                q.a = t->a + row / HT_PANEL * a_panel;
-                q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
-                q.c = t->c + row * t->c_row + whole;
-                q.addend = e->addend ? e->addend + row * e->addend_row + whole : NULL;
-                (step == together ? rests[rest - 1].some : rests[rest - 1].one)(&q, b, a_panel, ht_min64(step, end - row));
-            }
+        }
+        if (rest == 0)
+            continue;
+        const int64_t step = end - first > together - HT_PANEL ? together : HT_PANEL;
+        for (int64_t row = first; row < end; row += step) {
+            q.a = t->a + row / HT_PANEL * a_panel;
+            q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
+            q.c = t->c + row * t->c_row + whole;
+            q.addend = e->addend ? e->addend + row * e->addend_row + whole : NULL;
+            (step == together ? rests[rest - 1].some : rests[rest - 1].one)(&q, b, a_panel, ht_min64(step, end - row));
         }
     }
 }
