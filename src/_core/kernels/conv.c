@@ -61,11 +61,8 @@
 #define WEIGHTS 0.25
 #define TILE_PIXELS (HT_TILE_PANELS * HT_PANEL)
 #define WIDE_PIXELS (HT_QUADS ? 3 * VF_LANES : TILE_PIXELS) /* of a tile of WIDE */
-/* Of a block of WIDE that reads its input in place. With AVX2, beside it the input of the next block fits the L2 cache, which may
- * have only 256 kB. */
-#define FLAT_PIXELS (HT_QUADS && VF_LANES == 8 ? 240 : HT_BLOCK_N)
-/* What the tiles of direct and rows take beside wide's of packed weights (HT_QUADS), measured: on 1x1 kernels; and, only with
- * AVX-512, on others with so many pixels that each reading of the weights pays, and so many channels that im2col does. */
+/* What the tiles of direct and rows take beside wide's of packed weights (HT_QUADS), measured: on 1x1 kernels; and, with AVX-512,
+ * on others with so many pixels that each reading of the weights pays, and so many channels that im2col does. */
 #define PLAIN_TILES 1.06
 #define STEPPED_TILES 1.15
 #define STEPPED_PIXELS 192
@@ -94,6 +91,19 @@ static double in_wide_tiles(int64_t pixels, int64_t channels)
     const int64_t rows = ht_ceil_div(channels, HT_PANEL) * HT_PANEL;
     return (double)(whole == VF_LANES ? 2 * whole : whole) +
            (rest > 0 ? (double)ht_max64(rest * rows, 4 * HT_PANEL) / (double)channels : 0);
+}
+
+/* What a multiply-add of the tiles of direct, and with AVX-512 of rows, takes beside one of wide's, unless the kernel is flat:
+ * measured. With AVX2, tiles read the input from the L2 cache again for each panel of weights, most of all with strides, and a
+ * tile of less than four pixels has too few sums to hide the latency of multiply-adds. */
+static double stepped_tiles(const ht_conv *c)
+{
+    if (ht_conv_flat(c) || !HT_QUADS)
+        return 1;
+    if (HT_CONV_VECTORS)
+        return c->pixels >= STEPPED_PIXELS && c->out_channels >= STEPPED_CHANNELS ? STEPPED_TILES : 1;
+    const double pixels = (double)c->out[2] / (double)ht_ceil_div(c->out[2], HT_TILE_ROWS); /* of a tile */
+    return (c->stride[2] == 1 ? 1.08 : 1.2) * fmax(1, 4 / pixels);
 }
 
 /* What an element of im2col costs wide, in multiply-adds. With AVX-512, measured on an AMD EPYC (Zen 4) over 700 shapes: a
@@ -128,11 +138,7 @@ static int cheapest(const ht_conv *c)
     const int in_place = flat || !ht_conv_direct_copies(c);
     const int scattered = in_place && ht_min64(c->in_channels, HT_BLOCK_K / c->taps) * c->in_plane > TLB_FLOATS;
     const double widths = (double)ht_ceil_div(c->out_channels, HT_CONV_DIRECT_CHANNELS);
-#if defined(__AVX512F__)
-    const double stepped = !flat && c->pixels >= STEPPED_PIXELS && channels >= STEPPED_CHANNELS ? STEPPED_TILES : 1;
-#else
-    const double stepped = 1;
-#endif
+    const double stepped = stepped_tiles(c);
     const double kept = ht_conv_direct_kept(c);
     const double direct = pixels * padded_channels * k * kept * (HT_QUADS && flat ? PLAIN_TILES : stepped) +
                           8 * pixels * channels + (scattered ? 6 * pixels * (double)c->in_channels * widths : 0) +
@@ -141,7 +147,8 @@ static int cheapest(const ht_conv *c)
         best = direct;
         way = DIRECT;
     }
-    const double rows = padded_rows * channels * k * stepped + (c->stride[2] == 1 ? 6 * pixels * channels : 0);
+    const double rows = padded_rows * channels * k * (HT_CONV_VECTORS ? stepped : 1) +
+                        (c->stride[2] == 1 ? 6 * pixels * channels : 0);
     if (rows < best && !(HT_QUADS && flat) && ht_conv_rows_fits(c) && rows + ht_conv_rows_moved(c) < best) {
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
@@ -627,7 +634,7 @@ static void divide_wide(convolution *job, int64_t images, int64_t wanted)
     job->grain = c->tiled ? HT_TILED_GROUP : HT_PANEL;
     job->columns = ht_ceil_div(c->out_channels, job->grain);
     const int64_t pixel_columns = ht_ceil_div(c->pixels, job->pixel_grain);
-    const int64_t fewest = ht_ceil_div(pixel_columns, (ht_conv_flat(c) && !c->tiled ? FLAT_PIXELS : HT_BLOCK_N) / job->pixel_grain);
+    const int64_t fewest = ht_ceil_div(pixel_columns, HT_BLOCK_N / job->pixel_grain);
     job->blocks = fewest;
     if (wanted == 1)
         return;

@@ -207,36 +207,43 @@ int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows);
 #define ht_conv_grouped HT_SHARED(conv_grouped)
 void ht_conv_grouped(const ht_conv *c, int64_t block_rows, int64_t block);
 
-/* dst[i] = row[at + i * stride] for i in [0, count); zero if that lies outside [0, size) or `row` is NULL. */
-HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)
+/* dst[i] = row[at + i * stride] for i in [low, high), and zero for the others of [0, count). Up to VF_LANES - 1 more are
+ * overwritten. */
+HT_INLINE void ht_sample_within(const float *row, int64_t at, int64_t stride, int64_t low, int64_t high, int64_t count,
+                                float *dst)
 {
-    int64_t low = count, high = count, i = 0;
-    if (row)
-        ht_valid_range(at, stride, size, count, &low, &high);
+    int64_t i = 0;
     for (; i < low; i++)
         dst[i] = 0.0f;
     if (stride == 1) {
         for (; i + VF_LANES <= high; i += VF_LANES)
             vf_store(dst + i, vf_load(row + at + i));
         if (i < high)
-            vf_store_n(dst + i, high - i, vf_load_n(row + at + i, high - i));
-        i = ht_max64(i, high);
+            vf_store(dst + i, vf_load_n(row + at + i, high - i));
     } else if (stride == 2) {
         for (; i + VF_LANES < high; i += VF_LANES)
             vf_store(dst + i, vf_even(vf_load(row + at + 2 * i), vf_load(row + at + 2 * i + VF_LANES)));
         if (i < high) { /* the last element is read alone: the row may end with it */
-            const int64_t left = high - i, span = 2 * left - 1;
+            const int64_t span = 2 * (high - i) - 1;
             const float *from = row + at + 2 * i;
             const vf second = span > VF_LANES ? vf_load_n(from + VF_LANES, span - VF_LANES) : vf_set1(0.0f);
-            vf_store_n(dst + i, left, vf_even(vf_load_n(from, ht_min64(span, VF_LANES)), second));
+            vf_store(dst + i, vf_even(vf_load_n(from, ht_min64(span, VF_LANES)), second));
         }
-        i = ht_max64(i, high);
     } else {
         for (; i < high; i++)
             dst[i] = row[at + i * stride];
     }
     for (i = high; i < count; i++)
         dst[i] = 0.0f;
+}
+
+/* The same with zeros where row[at + i * stride] lies outside [0, size), or `row` is NULL. */
+HT_INLINE void ht_sample_row(const float *row, int64_t size, int64_t at, int64_t stride, int64_t count, float *dst)
+{
+    int64_t low = count, high = count;
+    if (row)
+        ht_valid_range(at, stride, size, count, &low, &high);
+    ht_sample_within(row, at, stride, low, high, count, dst);
 }
 
 #endif

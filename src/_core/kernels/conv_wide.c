@@ -45,35 +45,50 @@ static void pack_points(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, in
     }
 }
 
-/* pack for any shape. */
+/* pack for any shape: the pixels of an output row at a time. Where they lie in a plane depends on the kernel position
+ * alone, so it is found once for all channels. */
 static void pack_pixels(const ht_conv *c, int64_t k0, int64_t k1, int64_t p0, int64_t p1, float *dst)
 {
     const int64_t depth = k1 - k0, count = p1 - p0, panels = ht_ceil_div(count, HT_PANEL);
-    float row[HT_BLOCK_N] __attribute__((aligned(64)));
-    for (int64_t p = count; p < panels * HT_PANEL; p++)
-        row[p] = 0.0f;
-    const int64_t first_x = p0 % c->out[2], first_y = p0 / c->out[2] % c->out[1], first_z = p0 / c->out[2] / c->out[1];
-    for (int64_t k = k0; k < k1; k++) {
-        const int64_t tap = k % c->taps;
+    float row[HT_BLOCK_N + VF_LANES] __attribute__((aligned(64)));
+    /* The part of a row of outputs that is packed: the input of its first pixel, and which pixels lie inside the input. */
+    struct {
+        int64_t at;
+        int32_t pixels, low, high;
+    } parts[HT_BLOCK_N];
+    for (int64_t first = k0; first < ht_min64(k1, k0 + c->taps); first++) {
+        const int64_t tap = first % c->taps;
         const int64_t kx = tap % c->kernel[2], ky = tap / c->kernel[2] % c->kernel[1];
         const int64_t kz = tap / c->kernel[2] / c->kernel[1];
-        const float *plane = c->x + k / c->taps * c->in_plane;
-        int64_t x = first_x, y = first_y, z = first_z;
-        for (int64_t p = 0; p < count;) {
-            const int64_t run = ht_min64(c->out[2] - x, count - p);
+        int64_t x = p0 % c->out[2], y = p0 / c->out[2] % c->out[1], z = p0 / c->out[2] / c->out[1], num = 0;
+        for (int64_t p = 0; p < count; num++) {
+            const int64_t pixels = ht_min64(c->out[2] - x, count - p);
             const int64_t iz = z * c->stride[0] - c->pad[0] + kz * c->dilation[0];
             const int64_t iy = y * c->stride[1] - c->pad[1] + ky * c->dilation[1];
-            const int inside = iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1];
-            ht_sample_row(inside ? plane + (iz * c->in[1] + iy) * c->in[2] : NULL, c->in[2],
-                          x * c->stride[2] - c->pad[2] + kx * c->dilation[2], c->stride[2], run, row + p);
-            p += run;
+            const int64_t ix = x * c->stride[2] - c->pad[2] + kx * c->dilation[2];
+            int64_t low = pixels, high = pixels;
+            if (iz >= 0 && iz < c->in[0] && iy >= 0 && iy < c->in[1])
+                ht_valid_range(ix, c->stride[2], c->in[2], pixels, &low, &high);
+            parts[num].at = (iz * c->in[1] + iy) * c->in[2] + ix;
+            parts[num].pixels = (int32_t)pixels;
+            parts[num].low = (int32_t)low;
+            parts[num].high = (int32_t)high;
+            p += pixels;
             x = 0;
             if (++y == c->out[1]) {
                 y = 0;
                 z++;
             }
         }
-        store_row(row, panels, depth, dst + (k - k0) * HT_PANEL);
+        for (int64_t k = first; k < k1; k += c->taps) {
+            const float *plane = c->x + k / c->taps * c->in_plane;
+            float *to = row;
+            for (int64_t i = 0; i < num; to += parts[i].pixels, i++)
+                ht_sample_within(plane, parts[i].at, c->stride[2], parts[i].low, parts[i].high, parts[i].pixels, to);
+            for (int64_t p = count; p < panels * HT_PANEL; p++)
+                row[p] = 0.0f;
+            store_row(row, panels, depth, dst + (k - k0) * HT_PANEL);
+        }
     }
 }
 
@@ -380,18 +395,6 @@ HT_INLINE void few_channels(const ht_tile *t, const float *x, int64_t x_row, int
     }
 }
 
-/* What is packed after the term that ends with k1, probably: the next term, or the first one of the following pixels. */
-static void expect(const ht_conv *c, int64_t k1, int64_t p0, int64_t p1, ht_tile *t)
-{
-    enum { MOST = 64 * 1024 }; /* floats that fit the L2 cache beside as many packed ones */
-    const int64_t k = k1 < c->depth_k ? k1 : 0, pixel = k1 < c->depth_k ? p0 : p1;
-    t->next_b = c->x + k * c->in_plane + pixel;
-    t->next_b_columns = ht_min64(p1 - p0, c->pixels - pixel);
-    t->next_b_rows = ht_min64(term_length(c), c->depth_k - k);
-    if (t->next_b_columns <= 0 || t->next_b_rows * t->next_b_columns > MOST)
-        t->next_b_rows = 0;
-}
-
 /* One term of the sums at pixels [p0, p1). t: where it goes, and what is added to it. */
 static void multiply_term(const ht_conv *c, int64_t term, int64_t p0, int64_t p1, ht_tile t)
 {
@@ -411,7 +414,6 @@ static void multiply_term(const ht_conv *c, int64_t term, int64_t p0, int64_t p1
     } else if (ht_conv_flat(c) && c->out_channels == 3) {
         few_channels(&t, x, c->in_plane, p1 - p0, 3);
     } else if (ht_conv_flat(c)) {
-        expect(c, k1, p0, p1, &t);
         ht_gemm_packing(&t, x, c->in_plane, c->scratch, c->depth_k * HT_PANEL, c->out_channels, p1 - p0);
     } else {
         pack(c, k0, k1, p0, p1, c->scratch);

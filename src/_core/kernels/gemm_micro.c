@@ -230,31 +230,32 @@ const ht_tile_fn ht_stepped_tile_fns[HT_TILE_ROWS][HT_TILE_PANELS] = {HT_EACH_HE
 #define QUAD_VECTORS 3
 #if defined(__AVX512F__)
 #define QUAD 8
-#define QUAD_TOGETHER QUAD /* rows that take each tile of columns in turn, beside a panel of A in the L1 cache */
+#define QUAD_ROWS QUAD                          /* take a strip of B in turn; B streams from the L2 cache past a panel of A */
+#define QUAD_STRIP (HT_BLOCK_N * HT_LONG_K)     /* floats of B: all */
 #else
 #define QUAD 4
-#define QUAD_TOGETHER HT_PANEL /* B is read from the L2 cache once for four tiles */
+#define QUAD_ROWS HT_PANEL                      /* so that a strip is read from the L2 cache once for four tiles */
+#define QUAD_STRIP 3072                         /* these stay in the L1 cache beside a panel of A */
 #endif
 #define PANEL_VECTORS (HT_PANEL / VF_LANES)
 #define L1_LINES 512 /* of the L1 cache */
 
-/* A tile. bias: of its first row; a step of bias_row. Without `finishes`, C gets bare sums. from: of tiles that pack B
- * only, the first row of its columns in place. */
+/* Tiles of rows [row, row_end) and vectors [v, v_end), row after row. `a` is a panel, and c, bias (a step of bias_row) and addend
+ * belong to its first row. Without `finishes`, C gets bare sums. from: of tiles that pack B only, its first row in place. */
 typedef struct {
     const float *a, *from;
-    int64_t from_row;
-    float *b[QUAD_VECTORS];
-    float *c;
+    float *b, *c;
     const float *bias, *addend;
-    const float *next; /* the panel of A after this one: `fetch` lines of it are prefetched into the L2 cache */
-    int64_t k, fetch, c_row, bias_row, addend_row, last; /* last: columns in the last vector */
+    const float *next; /* of the panel of A after this one, each tile prefetches `fetch` more lines into the L2 cache */
+    int64_t row, row_end, v, v_end, vectors, last; /* vectors: of B; last: columns in the last one */
+    int64_t b_panel, from_row, c_row, bias_row, addend_row, k, fetch;
     float low, high;
-    int rows, accumulate, finishes;
+    int accumulate, finishes;
     int near; /* B comes from the L2 cache; otherwise it stays in the L1 cache, beside a panel of A */
-} quad;
+} quads;
 
 /* Finishes `rows` rows of `width` vectors, the last of them of `last` columns, from row `row` and vector `at` on. */
-HT_INLINE void quad_finish(const quad *q, vf acc[QUAD][QUAD_VECTORS], int64_t row, int64_t at, const int rows,
+HT_INLINE void quad_finish(const quads *q, vf acc[QUAD][QUAD_VECTORS], int64_t row, int64_t at, const int rows,
                            const int width, int64_t last)
 {
 #define AT(pointer, stride) (pointer) + (row + r) * (stride) + (at + j) * VF_LANES
@@ -286,23 +287,26 @@ HT_INLINE void quad_finish(const quad *q, vf acc[QUAD][QUAD_VECTORS], int64_t ro
 #undef AT
 }
 
-/* The same for tiles at the edge of C, vector by vector. */
-static __attribute__((noinline)) void quad_finish_edge(const quad *q, const vf *sums, int64_t width)
+/* The same for a tile at the edge of C, vector by vector. */
+static __attribute__((noinline)) void quad_finish_edge(const quads *q, const vf *sums, int64_t first, int64_t v,
+                                                       int64_t width)
 {
-    for (int64_t row = 0; row < q->rows; row++)
+    for (int64_t row = first; row < ht_min64(first + QUAD, q->row_end); row++)
         for (int64_t at = 0; at < width; at++) {
-            vf one[QUAD][QUAD_VECTORS] = {{sums[row * QUAD_VECTORS + at]}};
-            quad_finish(q, one, row, at, 1, 1, at + 1 < width ? VF_LANES : q->last);
+            vf one[QUAD][QUAD_VECTORS] = {{sums[(row - first) * QUAD_VECTORS + at]}};
+            quad_finish(q, one, row, v + at, 1, 1, v + at + 1 < q->vectors ? VF_LANES : q->last);
         }
 }
 
-/* packs: reads B from q->from and writes it to q->b. Its rows are too many for the hardware to prefetch, so each step
+/* A tile. packs: reads B from q->from and writes it to q->b. Its rows are too many for the hardware to prefetch, so each step
  * prefetches as much of the next tile as it reads. */
-HT_INLINE void quad_body(const quad *q, const int width, const int packs)
+HT_INLINE void quad_tile(quads *q, int64_t row, int64_t v, const int width, const int packs)
 {
     vf acc[QUAD][QUAD_VECTORS];
-    const float *a = q->a, *from = q->from;
-    float *b0 = q->b[0], *b1 = q->b[1], *b2 = q->b[2];
+    const float *a = q->a + row, *from = packs ? q->from + v * VF_LANES : NULL;
+#define PANEL_AT(j) (q->b + (v + (j)) / PANEL_VECTORS * q->b_panel + (v + (j)) % PANEL_VECTORS * VF_LANES)
+    float *const b0 = PANEL_AT(0), *const b1 = PANEL_AT(1), *const b2 = PANEL_AT(2);
+#undef PANEL_AT
     const int64_t from_row = q->from_row;
 #pragma GCC unroll 8
     for (int r = 0; r < QUAD; r++)
@@ -310,16 +314,19 @@ HT_INLINE void quad_body(const quad *q, const int width, const int packs)
         for (int j = 0; j < width; j++)
             acc[r][j] = vf_set1(0.0f);
     /* C and the addend are prefetched meanwhile, because a tile ends before the hardware would notice their rows. */
+    float *const c = q->c + row * q->c_row + v * VF_LANES;
+    const float *const addend = q->addend ? q->addend + row * q->addend_row + v * VF_LANES : NULL;
 #pragma GCC unroll 8
     for (int r = 0; r < QUAD; r++)
 #pragma GCC unroll 3
         for (int j = 0; j < width; j += 16 / VF_LANES) {
-            ht_fetch_to_write(q->c + r * q->c_row + j * VF_LANES);
-            if (q->addend)
-                __builtin_prefetch(q->addend + r * q->addend_row + j * VF_LANES, 0, 3);
+            ht_fetch_to_write(c + r * q->c_row + j * VF_LANES);
+            if (addend)
+                __builtin_prefetch(addend + r * q->addend_row + j * VF_LANES, 0, 3);
         }
     const int64_t end = q->k * HT_PANEL, fetch = q->fetch * HT_PANEL;
-    const float *next = q->next;
+    const float *const next = q->next;
+    q->next += fetch;
     int64_t i = 0;
 #define B_AT(j) (packs ? from + (j) * VF_LANES : (j) == 0 ? b0 + i : (j) == 1 ? b1 + i : b2 + i)
 #define STEP                                                                                                          \
@@ -373,8 +380,8 @@ HT_INLINE void quad_body(const quad *q, const int width, const int packs)
 #undef FETCH_NEAR
 #undef STEP
 #undef B_AT
-    if (HT_LIKELY(q->rows == QUAD && q->last == VF_LANES)) {
-        quad_finish(q, acc, 0, 0, QUAD, width, VF_LANES);
+    if (HT_LIKELY(q->row_end - row >= QUAD && (v + width < q->vectors || q->last == VF_LANES))) {
+        quad_finish(q, acc, row, v, QUAD, width, VF_LANES);
         return;
     }
     vf sums[QUAD * QUAD_VECTORS];
@@ -383,12 +390,19 @@ HT_INLINE void quad_body(const quad *q, const int width, const int packs)
 #pragma GCC unroll 3
         for (int j = 0; j < width; j++)
             sums[r * QUAD_VECTORS + j] = acc[r][j];
-    quad_finish_edge(q, sums, width);
+    quad_finish_edge(q, sums, row, v, width);
+}
+
+HT_INLINE void quad_tiles(quads *q, const int width, const int packs)
+{
+    for (int64_t row = q->row; row < q->row_end; row += QUAD)
+        for (int64_t v = q->v; v < q->v_end; v += width)
+            quad_tile(q, row, v, width, packs);
 }
 
 #define QUAD_FNS(width)                                                                                               \
-    static __attribute__((noinline)) void quad_##width(const quad *q) { quad_body(q, width, 0); }                     \
-    static __attribute__((noinline)) void packing_quad_##width(const quad *q) { quad_body(q, width, 1); }
+    static __attribute__((noinline)) void quads_##width(quads *q) { quad_tiles(q, width, 0); }                        \
+    static __attribute__((noinline)) void packing_quads_##width(quads *q) { quad_tiles(q, width, 1); }
 QUAD_FNS(1) QUAD_FNS(2) QUAD_FNS(3)
 
 /* The last columns, if they fill no more than half a vector: then vectors of rows take fewer multiply-adds than a padded
@@ -399,7 +413,7 @@ QUAD_FNS(1) QUAD_FNS(2) QUAD_FNS(3)
 #define REST_PANELS(columns) ((columns) == 1 ? 8 / PANEL_VECTORS : (columns) == 2 ? 4 / PANEL_VECTORS : 2 / PANEL_VECTORS)
 
 /* `panels` panels of rows of A times `columns` columns; b: row-major. Several panels hide the latency of multiply-adds. */
-HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t rows, const int panels,
+HT_INLINE void rest_body(const quads *q, const float *b, int64_t a_panel, int64_t rows, const int panels,
                          const int columns)
 {
     vf acc[8][PANEL_VECTORS][REST];
@@ -434,7 +448,7 @@ HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t
 }
 
 #define REST_FN(name, panels, columns)                                                                                \
-    static __attribute__((noinline)) void name(const quad *q, const float *b, int64_t a_panel, int64_t rows)           \
+    static __attribute__((noinline)) void name(const quads *q, const float *b, int64_t a_panel, int64_t rows)           \
     {                                                                                                                 \
         rest_body(q, b, a_panel, rows, panels, columns);                                                              \
     }
@@ -443,36 +457,15 @@ HT_INLINE void rest_body(const quad *q, const float *b, int64_t a_panel, int64_t
     REST_FN(rest_one_##columns, 1, columns)
 REST_FNS(1) REST_FNS(2) REST_FNS(3) REST_FNS(4)
 
-/* The B that is packed next, whose lines are prefetched into the L2 cache, row after row. */
-typedef struct {
-    const float *row;
-    int64_t rows, row_step, floats, at; /* rows that are left; `at` of the `floats` of the first one are fetched */
-} coming;
-
-/* Prefetches up to `lines` more. */
-HT_INLINE void fetch_coming(coming *c, int64_t lines)
-{
-    enum { LINE = 16 };
-    for (; lines > 0 && c->rows > 0; lines--) {
-        __builtin_prefetch(c->row + c->at, 0, 2);
-        c->at += LINE;
-        if (c->at >= c->floats + LINE) { /* rows begin anywhere in a line */
-            c->at = 0;
-            c->row += c->row_step;
-            c->rows--;
-        }
-    }
-}
-
 /* ht_gemm_block for packed A and an epilogue without alpha, beta or a bias per column. from: NULL, or the rows, from_row
  * apart, of a B that the first tiles of rows pack; then t->b is written. */
 static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t columns, const float *from,
                         int64_t from_row)
 {
-    static void (*const tiles[2][QUAD_VECTORS])(const quad *) = {
-        {quad_1, quad_2, quad_3}, {packing_quad_1, packing_quad_2, packing_quad_3}};
+    static void (*const tiles[2][QUAD_VECTORS])(quads *) = {
+        {quads_1, quads_2, quads_3}, {packing_quads_1, packing_quads_2, packing_quads_3}};
     static const struct {
-        void (*one)(const quad *, const float *, int64_t, int64_t), (*some)(const quad *, const float *, int64_t, int64_t);
+        void (*one)(const quads *, const float *, int64_t, int64_t), (*some)(const quads *, const float *, int64_t, int64_t);
         int64_t panels; /* of rows, by `some` */
     } rests[REST] = {{rest_one_1, rest_some_1, REST_PANELS(1)},
                      {rest_one_2, rest_some_2, REST_PANELS(2)},
@@ -481,17 +474,18 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
     const ht_epilogue none = {0}, *e = t->epilogue ? t->epilogue : &none;
     const int64_t left = columns % VF_LANES, rest = left <= REST && t->k <= REST_DEPTH ? left : 0;
     const int64_t vectors = ht_ceil_div(columns - rest, VF_LANES), whole = columns - rest;
-    quad q = {.k = t->k, .c_row = t->c_row, .bias_row = e->bias_row, .addend_row = e->addend_row, .low = e->low,
-              .high = e->high, .accumulate = t->accumulate, .finishes = t->epilogue != NULL, .from_row = from_row};
+    quads q = {.b = (float *)(uintptr_t)t->b, .from = from, .vectors = vectors, .last = whole - (vectors - 1) * VF_LANES,
+               .b_panel = t->b_panel, .from_row = from_row, .c_row = t->c_row, .bias_row = e->bias_row,
+               .addend_row = e->addend_row, .k = t->k, .low = e->low, .high = e->high, .accumulate = t->accumulate,
+               .finishes = t->epilogue != NULL};
     /* The first `packing` vectors are packed by tiles. Those read whole vectors, so columns of the last tile, if it has
      * others too, and of the rest are packed first, in whole panels. */
-    float *const packed = (float *)(uintptr_t)t->b;
     const int64_t last_tile = vectors > QUAD_VECTORS && vectors % QUAD_VECTORS > 0 ? 2 : ht_min64(vectors, QUAD_VECTORS);
     const int64_t packing = !from ? 0 : whole % VF_LANES == 0 ? vectors : vectors - last_tile;
     const int64_t first_panel = packing / PANEL_VECTORS;
     if (from && packing * VF_LANES < columns)
         ht_pack_panels(from + first_panel * HT_PANEL, from_row, 0, t->k, columns - first_panel * HT_PANEL,
-                       packed + first_panel * t->b_panel, t->b_panel / HT_PANEL);
+                       q.b + first_panel * t->b_panel, t->b_panel / HT_PANEL);
     float b[REST * REST_DEPTH];
     for (int64_t i = 0; i < t->k && rest > 0; i++)
         for (int64_t j = 0; j < rest; j++)
@@ -499,40 +493,41 @@ static void gemm_packed(const ht_tile *t, int64_t a_panel, int64_t rows, int64_t
     /* Rows are taken by as many panels as the rest takes, so that it finds them in the L1 cache. */
     const int64_t together = rest > 0 ? rests[rest - 1].panels * HT_PANEL : rows;
     q.near = t->k * (QUAD_VECTORS + 1) >= L1_LINES && t->k * (vectors + 1) > L1_LINES;
-    const int64_t tiles_of_rows = ht_max64(1, ht_ceil_div(vectors, QUAD_VECTORS));
-    const int64_t lines = t->next_b_rows * (t->next_b_columns / HT_PANEL + 2); /* of the next B */
-    const int64_t lines_of_tile = ht_ceil_div(lines, ht_max64(1, (ht_ceil_div(rows, QUAD) - 1) * tiles_of_rows));
-    coming next_b = {t->next_b, t->next_b_rows, from_row, t->next_b_columns, 0};
+    /* Twice two vectors rather than three and one: four sums cannot hide the latency of multiply-adds. */
+    const int64_t triples = vectors % QUAD_VECTORS == 1 ? ht_max64(0, vectors - 4) : vectors - vectors % QUAD_VECTORS;
+    const int64_t strip = ht_max64(1, QUAD_STRIP / (QUAD_VECTORS * VF_LANES * ht_max64(1, t->k))) * QUAD_VECTORS;
+    const int64_t across = ht_max64(1, ht_ceil_div(vectors, QUAD_VECTORS)); /* tiles */
+    /* Weights come from memory or the L3 cache, so each panel is prefetched while the one before is in use: all tiles of a panel
+     * take equal parts. */
+    const int64_t share = ht_ceil_div(t->k, HT_PANEL / QUAD * across);
     for (int64_t first = 0; first < rows; first += together) {
         const int64_t end = ht_min64(rows, first + together);
         for (int64_t row0 = first, row1; row0 < end; row0 = row1) {
-            row1 = ht_min64(end, row0 + QUAD_TOGETHER);
-            /* Weights come from memory or the L3 cache, so each panel is prefetched while the one before is in use: all
-             * tiles of a panel take equal parts. */
-            const float *const a = t->a + row0 / HT_PANEL * a_panel;
-            const float *const next = row0 / HT_PANEL * HT_PANEL + HT_PANEL < rows ? a + a_panel : t->next;
-            const int64_t share = ht_ceil_div(t->k * QUAD / HT_PANEL, tiles_of_rows);
-            for (int64_t v = 0, width, tile = 0; v < vectors; v += width, tile++) {
-                /* Twice two vectors rather than three and one: four sums cannot hide the latency of multiply-adds. */
-                width = vectors - v == 4 ? 2 : ht_min64(QUAD_VECTORS, vectors - v);
-                for (int64_t j = 0; j < QUAD_VECTORS; j++)
-                    q.b[j] = packed + (v + j) / PANEL_VECTORS * t->b_panel + (v + j) % PANEL_VECTORS * VF_LANES;
-                q.last = ht_min64(VF_LANES, whole - (v + width - 1) * VF_LANES);
-                for (int64_t row = row0; row < row1; row += QUAD) {
-                    const int64_t fetched = row % HT_PANEL * t->k / HT_PANEL + tile * share;
-                    const int64_t fetch_end = (row % HT_PANEL + QUAD) * t->k / HT_PANEL;
-                    const int packs = row == 0 && v + width <= packing;
-                    q.a = a + row % HT_PANEL;
-                    q.bias = e->bias ? e->bias + row * e->bias_row : NULL;
-                    q.rows = (int)ht_min64(QUAD, rows - row);
-                    q.c = t->c + row * t->c_row + v * VF_LANES;
-                    q.addend = e->addend ? e->addend + row * e->addend_row + v * VF_LANES : NULL;
-                    q.fetch = next ? ht_max64(0, ht_min64(share, fetch_end - fetched)) : 0;
-                    q.next = next ? next + fetched * HT_PANEL : NULL;
-                    q.from = packs ? from + v * VF_LANES : NULL;
-                    if (!packs)
-                        fetch_coming(&next_b, lines_of_tile);
-                    tiles[packs][width - 1](&q);
+            row1 = ht_min64(end, row0 + QUAD_ROWS);
+            const int64_t panel = row0 / HT_PANEL, top = panel * HT_PANEL;
+            const float *const next = top + HT_PANEL < rows ? t->a + (panel + 1) * a_panel : t->next;
+            q.a = t->a + panel * a_panel;
+            q.bias = e->bias ? e->bias + top * e->bias_row : NULL;
+            q.c = t->c + top * t->c_row;
+            q.addend = e->addend ? e->addend + top * e->addend_row : NULL;
+            q.fetch = next ? share : 0;
+            q.next = next ? next + (row0 - top) / QUAD * across * share * HT_PANEL : t->a;
+            for (int64_t v0 = 0, v1; v0 < vectors; v0 = v1) {
+                const int64_t width = v0 < triples ? QUAD_VECTORS : vectors - v0 == 1 ? 1 : 2;
+                v1 = v0 < triples ? ht_min64(triples, v0 + strip) : vectors;
+                for (int64_t row = row0; row < row1; row = top + q.row_end) {
+                    const int packs = row == 0 && packing > v0;
+                    const int64_t packed_end = packs ? ht_min64(packing, v1) : v0;
+                    q.row = row - top;
+                    q.row_end = packs ? ht_min64(QUAD, row1) : row1 - top;
+                    if (packs) {
+                        q.v = v0;
+                        q.v_end = packed_end;
+                        tiles[1][width - 1](&q);
+                    }
+                    q.v = packed_end;
+                    q.v_end = v1;
+                    tiles[0][width - 1](&q);
                 }
             }
         }

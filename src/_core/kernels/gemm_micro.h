@@ -113,8 +113,6 @@ typedef struct {
     const float *next;          /* prefetched into the L2 cache meanwhile, one line per k */
     int64_t next_step;          /* HT_PANEL, or 0: no prefetching (then next is any address) */
     int64_t next_second, next_third; /* second > 0: lines at these distances from `next`, too */
-    const float *next_b;        /* ht_gemm_packing only: the B that is packed next, with the same stride, which is prefetched */
-    int64_t next_b_rows, next_b_columns; /* into the L2 cache; 0 rows: none */
     const ht_epilogue *epilogue; /* NULL: store the bare sums */
     int64_t row, column;         /* of the tile's first element in the matrices of the epilogue */
 } ht_tile;

@@ -146,7 +146,28 @@ HT_INLINE vi vm_first_(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 HT_INLINE vf vf_load_n(const float *p, int64_t n) { return _mm256_maskload_ps(p, vm_first_(n)); }
-HT_INLINE void vf_store_n(float *p, int64_t n, vf x) { _mm256_maskstore_ps(p, vm_first_(n), x); }
+HT_INLINE void vf_store_n(float *p, int64_t n, vf x) /* in parts: AMD's processors take long for a masked store */
+{
+    __m128 part = _mm256_castps256_ps128(x);
+    if (n >= VF_LANES) {
+        _mm256_storeu_ps(p, x);
+        return;
+    }
+    if (n >= 4) {
+        _mm_storeu_ps(p, part);
+        part = _mm256_extractf128_ps(x, 1);
+        p += 4;
+        n -= 4;
+    }
+    if (n >= 2) {
+        _mm_storel_pi((__m64 *)p, part);
+        part = _mm_movehl_ps(part, part);
+        p += 2;
+        n -= 2;
+    }
+    if (n == 1)
+        _mm_store_ss(p, part);
+}
 HT_INLINE vf vf_load_or(const float *p, int64_t low, int64_t high, vf other)
 {
     const vi lanes = _mm256_andnot_si256(vm_first_(low), vm_first_(high));
