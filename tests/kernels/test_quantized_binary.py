@@ -63,17 +63,14 @@ def numbers(dtype: str, *shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed + sum(shape)).integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
-SCALES = [
-    *((1.0, 0.5, 1.0), (0.1, 0.05, 0.1), (0.03, 0.07, 0.011), (3e-5, 2.0, 0.5)),
-    *((1e30, 1e30, 1e-30), (1e-40, 1.0, 1.0)),
-]
+SCALES = [(1.0, 0.5, 1.0), (0.1, 0.05, 0.1), (0.03, 0.07, 0.011), (3e-5, 2.0, 0.5)]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("kernel", ["quantized_add", "quantized_mul"])
 def test_halves_and_limits(kernel: str, dtype: str, variant: str) -> None:
-    """Scales that are multiples of each other, so that many results are halves; huge and subnormal ones."""
+    """Scales that are multiples of each other, so that many results are halves."""
     limits = np.iinfo(dtype)
     a, b = numbers(dtype, 150), numbers(dtype, 150, seed=1)
     a[:2], b[:2] = (limits.min, limits.max), (limits.max, limits.min)
@@ -83,6 +80,73 @@ def test_halves_and_limits(kernel: str, dtype: str, variant: str) -> None:
             for left, right in ((a, b), (a, b[:1]), (a[:1], b)):
                 wanted = naive(kernel, left, right, scales, zeros)
                 assert np.array_equal(found(kernel, left, right, scales, zeros, variant), wanted)
+
+
+def by_definition(kernel: str, a: Array, b: Array, scales: tuple[F, F, F], zeros: tuple[int, int, int]) -> Array:
+    """Exactly, by fractions."""
+    limits = np.iinfo(a.dtype)
+    left, right, to = (Fraction(float(scale)) for scale in scales)
+    levels = []
+    for x, y in np.broadcast(a.astype(int), b.astype(int)):
+        terms = left * int(x - zeros[0]), right * int(y - zeros[1])
+        wide = terms[0] + terms[1] if kernel == "quantized_add" else terms[0] * terms[1]
+        levels.append(min(max(round(wide / to + zeros[2]), limits.min), limits.max))  # halves to even
+    return np.array(levels, a.dtype)
+
+
+HUGE, SMALL = float(np.finfo(F).max), float(np.finfo(F).smallest_subnormal)
+WIDE = [
+    *((HUGE, HUGE, SMALL), (HUGE, SMALL, HUGE), (SMALL, SMALL, SMALL), (SMALL, SMALL, HUGE), (HUGE, HUGE, HUGE)),
+    *((1e30, 1e30, 1e-30), (1e30, 3e30, 1e-30), (-1e30, 1e30, 1e-30), (1e25, 1e25, 1e38), (1e-20, 1e-25, 1e-44)),
+    *((1e-42, 1e-42, 1e-42), (0.5, 0.5, 1e-42), (4097.0, 0.25, 1.0), (1e7, -2e7, 1.0), (0.0, 1e30, 1e-30)),
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("kernel", ["quantized_add", "quantized_mul"])
+def test_scales_beyond_float32(kernel: str, dtype: str, variant: str) -> None:
+    """Where quotients or products of scales are not float32, or leave no bits for the steps of the result."""
+    limits = np.iinfo(dtype)
+    middle = (limits.min + limits.max) // 2
+    near = (middle + np.arange(-20, 21)).astype(dtype)  # around the zero points, where results are within the limits
+    a, b = (
+        np.concatenate((numbers(dtype, 30), near, near)),
+        np.concatenate((numbers(dtype, 30, seed=1), near, near[::-1])),
+    )
+    for scales in (tuple(map(F, numerals)) for numerals in WIDE):
+        for zeros in (
+            (middle, middle, middle + 3),
+            (middle + 2, middle - 1, limits.max),
+            (limits.min, limits.max, limits.min),
+        ):
+            for left, right in ((a, b), (a, b[40:41]), (a[40:41], b)):
+                wanted = by_definition(kernel, left, right, scales, zeros)
+                assert np.array_equal(found(kernel, left, right, scales, zeros, variant), wanted)
+
+
+@pytest.mark.parametrize("kernel", ["quantized_add", "quantized_mul"])
+@pytest.mark.parametrize("ratio", [4095.0, 4096.0, 4097.0])
+def test_largest_ratio_within_float32(kernel: str, ratio: float) -> None:
+    """On both sides of the limit, results are those of the definition if none is near a half."""
+    a = np.arange(256, dtype=np.uint8)
+    scales, zeros = (F(ratio), F(0.0625 + 1 / 256), F(1)), (128, 127, 100)
+    made = found(kernel, a, a[::-1].copy(), scales, zeros, VARIANTS[-1])
+    assert np.array_equal(made, by_definition(kernel, a, a[::-1], scales, zeros))
+
+
+@pytest.mark.parametrize("kernel", ["quantized_add", "quantized_mul"])
+@pytest.mark.parametrize("scales", [(np.nan, 1, 1), (1, np.inf, 1), (1, 1, 0), (1, 1, np.nan), (1, 1, np.inf)])
+def test_scales_that_are_not_finite(kernel: str, scales: tuple[float, float, float]) -> None:
+    """Computed scales; constant ones are refused. Infinite results saturate, and NaN gives the smallest integer."""
+    a = np.array([9, 5, 4, 5, 0], np.uint8)
+    b = np.array([5, 9, 4, 5, 5], np.uint8)
+    with np.errstate(all="ignore"):
+        x, y = ((levels.astype(float) - 5) * scale for levels, scale in zip((a, b), scales, strict=False))
+        levels = np.rint((x + y if kernel == "quantized_add" else x * y) / np.float64(scales[2]) + 7)
+    wanted = np.clip(np.nan_to_num(levels, nan=0, posinf=255, neginf=0), 0, 255).astype(np.uint8)
+    made = found(kernel, a, b, tuple(map(F, scales)), (5, 5, 7), VARIANTS[-1])
+    assert np.array_equal(made, wanted)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

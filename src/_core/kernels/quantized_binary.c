@@ -4,13 +4,21 @@
  *   rb = b_scale / y_scale, and fixed = y_zero - fma(ra, a_zero, rb * b_zero). If one operand is the same along a row,
  *   its product comes first.
  * quantized_mul: y = saturate(round((a - a_zero) * (b - b_zero) * (a_scale * b_scale / y_scale) + y_zero)).
- * Both: float32, halves to even; NaN gives the smallest integer. Scales are often multiples of each other, so that
+ * Both: float32. Halves are rounded to even, and NaN gives the smallest integer, here and below. Scales are often multiples of each other, so that
  * many results are halves: the zero point is added before rounding, which decides where these go.
+ *
+ * If these scales leave the range of normal float32, or a step of an operand is more than MAX_RATIO steps of y, so that
+ * `fixed` has few or no bits for the integers of y:
+ * quantized_add: y = saturate(round((a_scale * (a - a_zero) + b_scale * (b - b_zero)) / y_scale + y_zero)).
+ * quantized_mul: y = saturate(round((a - a_zero) * (b - b_zero) * (a_scale * b_scale) / y_scale + y_zero)).
+ * Both: float64. This is the definition; onnxruntime returns the smallest integer in many of these cases.
  *
  * in a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero. a, b, y and the zero points: int8 or uint8, all the same; a
  * zero point may be NULL (0). Scales: float32. Scales and zero points have one element. a and b broadcast to y.
  * Results are bitwise equal in every instruction set.
  */
+#include <float.h>
+
 #include "broadcast.h"
 #include "requantize.h"
 
@@ -28,12 +36,30 @@ HT_INLINE vf fma_exact(vf a, vf b, vf c)
 #endif
 }
 
+#define MAX_RATIO 4096.0f /* `fixed` is below 2^21, whose rounding error of 2^-3 a result does not show */
+
 typedef struct {
     float a_ratio, b_ratio, fixed; /* of a sum */
     float ratio, y_zero;           /* of a product */
     int32_t a_zero, b_zero;
-    int is_sum, is_signed;
+    int is_sum, is_signed, is_wide;
+    double a_scale, b_scale, y_scale; /* if `is_wide` */
 } numbers;
+
+/* The same as `combine_row` by the definition, in float64. Only the division, and a sum of operands of very different
+ * sizes, are rounded before the end. */
+static void combine_wide(const numbers *p, const uint8_t *a, int64_t a_step, const uint8_t *b, int64_t b_step, uint8_t *y,
+                         int64_t n)
+{
+    const double low = p->is_signed ? INT8_MIN : 0, high = p->is_signed ? INT8_MAX : UINT8_MAX;
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t left = a[i * a_step], right = b[i * b_step];
+        const double x = (p->is_signed ? (int8_t)left : left) - p->a_zero, z = (p->is_signed ? (int8_t)right : right) - p->b_zero;
+        const double wide = p->is_sum ? p->a_scale * x + p->b_scale * z : x * z * (p->a_scale * p->b_scale);
+        const double level = nearbyint(wide / p->y_scale + (double)p->y_zero);
+        y[i] = (uint8_t)(int32_t)(level > low ? level < high ? level : high : low); /* NaN is `low` */
+    }
+}
 
 /* n elements of y. Steps: 0 or 1. */
 HT_INLINE void combine_row(const numbers *p, const uint8_t *a, int64_t a_step, const uint8_t *b, int64_t b_step,
@@ -95,7 +121,9 @@ static void combine_part(void *context, int64_t part, int thread)
         const uint8_t *b = (const uint8_t *)j->call->in[3]->data + offset[1] + from * step[1];
         uint8_t *y = (uint8_t *)j->call->out[0]->data + row * n + from;
         const numbers *p = &j->numbers;
-        if (p->is_signed && p->is_sum)
+        if (HT_UNLIKELY(p->is_wide))
+            combine_wide(p, a, step[0], b, step[1], y, count);
+        else if (p->is_signed && p->is_sum)
             combine_row(p, a, step[0], b, step[1], 1, 1, y, count);
         else if (p->is_signed)
             combine_row(p, a, step[0], b, step[1], 1, 0, y, count);
@@ -139,9 +167,13 @@ static int combine(const ht_call *call, int is_sum)
     const int32_t y_zero = in[7] ? ht_byte_at(in[7], 0) : 0;
     p->is_sum = is_sum, p->is_signed = y->dtype == HT_INT8, p->y_zero = (float)y_zero;
     p->a_zero = in[2] ? ht_byte_at(in[2], 0) : 0, p->b_zero = in[5] ? ht_byte_at(in[5], 0) : 0;
-    p->ratio = scale[0] * scale[1] / scale[2];
+    const float product = scale[0] * scale[1];
+    p->ratio = product / scale[2];
     p->a_ratio = scale[0] / scale[2], p->b_ratio = scale[1] / scale[2];
     p->fixed = (float)y_zero - fmaf(p->a_ratio, (float)p->a_zero, p->b_ratio * (float)p->b_zero);
+    p->a_scale = (double)scale[0], p->b_scale = (double)scale[1], p->y_scale = (double)scale[2];
+    p->is_wide = is_sum ? !(fabsf(p->a_ratio) <= MAX_RATIO && fabsf(p->b_ratio) <= MAX_RATIO)
+                        : !(fabsf(product) >= FLT_MIN && fabsf(product) <= FLT_MAX && fabsf(p->ratio) <= FLT_MAX);
     j.chunks = ht_ceil_div(j.loops.count[0], CHUNK);
     j.units = y->size / j.loops.count[0] * j.chunks;
     j.parts = ht_parts(call, j.units, 4 * (double)y->size);

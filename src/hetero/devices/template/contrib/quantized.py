@@ -15,10 +15,10 @@ from .network import embed_layer_normalization, windows
 from .table import Array, definition
 
 
-def _dequantized(x: Array, scale: Array, zero: Array | None) -> Array:
-    """float32, by one scale."""
+def _dequantized(x: Array, scale: Array, zero: Array | None, dtype: Any = np.float32) -> Array:
+    """By one scale, computed in ``dtype``."""
     middle = 0 if zero is None else zero.reshape(()).astype(np.int32)
-    made: Array = (x.astype(np.int32) - middle).astype(np.float32) * scale.reshape(()).astype(np.float32)
+    made: Array = (x.astype(np.int32) - middle).astype(dtype) * scale.reshape(()).astype(dtype)
     return made
 
 
@@ -32,9 +32,12 @@ def _quantized(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
 
 def _shifted_and_rounded(x: Array, scale: Array, zero: Array | None, dtype: Any) -> Array:
     """As `_quantized`, but onnxruntime adds the zero point before it rounds, which differs for halves."""
-    shifted = np.asarray(x, np.float32) / scale.reshape(()).astype(np.float32)
-    shifted = shifted if zero is None else shifted + zero.reshape(()).astype(np.float32)
-    return _quantized(shifted, np.float32(1), None, dtype)
+    shifted = x / scale.reshape(()).astype(x.dtype)
+    shifted = shifted if zero is None else shifted + zero.reshape(()).astype(x.dtype)
+    limits = np.iinfo(dtype)
+    levels = np.nan_to_num(np.rint(shifted).astype(np.float64), nan=limits.min)
+    made: Array = np.clip(levels, limits.min, limits.max).astype(dtype)
+    return made
 
 
 def _along(operand: Array, x: Array, axis: int) -> Array:
@@ -70,7 +73,8 @@ def _binary(operation: Callable[[Array, Array], Array]) -> Callable[..., Array]:
         scale: Array,
         zero: Array | None = None,
     ) -> Array:
-        wide = operation(_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero))
+        # In float64, because quotients and products of scales may be outside the range of float32.
+        wide = operation(_dequantized(a, a_scale, a_zero, np.float64), _dequantized(b, b_scale, b_zero, np.float64))
         return _shifted_and_rounded(wide, scale, zero, a.dtype)
 
     return combined
