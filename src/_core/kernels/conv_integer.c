@@ -9,7 +9,8 @@
  * window, are computed and dropped (find_runs). If a group has a single channel, its quads are four adjacent pixels of
  * the last axis instead, with one copy of the image for every four taps along that axis.
  *
- * The product uses tiles as in integer_micro.c: filters are broadcast against pixels. With AMX (integer_tiles.h), the quads
+ * The product uses tiles as in integer_micro.c: filters are broadcast against pixels. Without VNNI, filters that are not
+ * small are widened first. With AMX (integer_tiles.h), the quads
  * of all steps are first gathered for 32 pixels, and all filters are multiplied with this copy. Cost: filters * pixels * taps *
  * channels / 4 lanes of products, plus writing the image once.
  *
@@ -34,6 +35,7 @@ typedef struct {
     int64_t maps, group_maps; /* filters in total, and per group */
     int64_t pixels;           /* numbered across rows and planes */
     uint8_t zero;             /* of x, as it is stored */
+    int as_bytes;             /* whether tiles read the filters as they are: with VNNI, or if all are small */
     ht_blocks blocks;         /* rows: filters; columns: pixels */
 } conv;
 
@@ -110,14 +112,37 @@ _Static_assert(HT_INTEGER_WIDTH <= 32, "copy_short");
 
 /* Pixels of a group that stay in a cache while its filters stream past: the L1 cache if the filters are read as they are,
  * a part of the L2 cache if they have to be widened again for each chunk. */
-HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l)
+HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l, int as_bytes)
 {
-    enum {
-        CHUNK_BYTES = HT_VNNI ? 1 << 15 : 1 << 18,
-        LEAST = 64             /* pixels, of images with many channels: whole tiles */
-    };
+    enum { LEAST = 64 }; /* pixels, of images with many channels: whole tiles */
+    const int64_t chunk = as_bytes ? 1 << 15 : 1 << 18;
     const int64_t bytes = HT_QUAD * l->quads * l->phases[0] * l->phases[1] * l->phases[2];
-    return ht_max64(LEAST, CHUNK_BYTES / ht_max64(1, bytes) / HT_INTEGER_WIDTH * HT_INTEGER_WIDTH);
+    return ht_max64(LEAST, chunk / ht_max64(1, bytes) / HT_INTEGER_WIDTH * HT_INTEGER_WIDTH);
+}
+
+typedef const ht_integer_tile_fn (*tile_table)[HT_INTEGER_PANELS];
+
+HT_INLINE tile_table window_tiles(int as_bytes)
+{
+#if HT_SMALL_TILES
+    if (as_bytes)
+        return ht_small_window_tiles;
+#else
+    (void)as_bytes;
+#endif
+    return ht_window_tiles;
+}
+
+/* Whether all filters are small. */
+static int all_small(const uint8_t *w, int64_t maps, int64_t steps)
+{
+    for (int64_t m = 0; m < maps; m++) {
+        int32_t word;
+        memcpy(&word, w + HT_QUAD * (m * (steps + 2) + steps + 1), sizeof word);
+        if (!(word & HT_IS_SMALL))
+            return 0;
+    }
+    return 1;
 }
 
 /* Filters [map, map + maps) of group g of image n, pixels [p0, p1). */
@@ -140,27 +165,25 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
         for (int64_t r = 0; r < rows; r++) {
             uint32_t of_filter[2];
             memcpy(of_filter, w + (first + r) * filter + HT_QUAD * l->steps, sizeof of_filter);
+            zeros[r] = ht_zero_point((int32_t)of_filter[1]);
             start[r] = (int32_t)((bias ? (uint32_t)bias[first + r] : 0u) - job->zero * of_filter[0] +
-                                 (uint32_t)depth * job->zero * of_filter[1]);
-            zeros[r] = (int32_t)of_filter[1];
+                                 (uint32_t)depth * job->zero * (uint32_t)zeros[r]);
             any_zero |= zeros[r];
         }
-#if HT_VNNI
-        (void)scratch; /* filters are already in the layout that the tiles read */
-#else
-        int16_t *widened = (int16_t *)(void *)scratch, *ones = widened + HT_INTEGER_ROWS * l->steps * HT_QUAD;
-        if (any_zero) /* in 16 bits, filters can include their zero points: a filter of ones says where there are weights */
-            (void)ht_prepare_quads(w + job->maps * filter, HT_QUAD * l->steps, 0, 1, (uint8_t *)ones);
-        for (int64_t r = 0; r < rows; r++) {
-            int16_t *row = widened + r * l->steps * HT_QUAD;
-            (void)ht_prepare_quads(w + (first + r) * filter, HT_QUAD * l->steps, 0, 1, (uint8_t *)row);
-            for (int64_t i = 0; zeros[r] && i < l->steps * HT_QUAD; i++)
-                row[i] = (int16_t)(row[i] - zeros[r] * ones[i]);
+        if (!job->as_bytes) {
+            int16_t *widened = (int16_t *)(void *)scratch, *ones = widened + HT_INTEGER_ROWS * l->steps * HT_QUAD;
+            if (any_zero) /* in 16 bits, filters can include their zero points: a filter of ones says where there are weights */
+                (void)ht_prepare_quads(w + job->maps * filter, HT_QUAD * l->steps, 0, 1, 0, (uint8_t *)ones);
+            for (int64_t r = 0; r < rows; r++) {
+                int16_t *row = widened + r * l->steps * HT_QUAD;
+                (void)ht_prepare_quads(w + (first + r) * filter, HT_QUAD * l->steps, 0, 1, 0, (uint8_t *)row);
+                for (int64_t i = 0; zeros[r] && i < l->steps * HT_QUAD; i++)
+                    row[i] = (int16_t)(row[i] - zeros[r] * ones[i]);
+            }
+            any_zero = 0;
+            t.a = scratch;
+            t.a_row = l->steps * HT_A_QUAD;
         }
-        any_zero = 0;
-        t.a = scratch;
-        t.a_row = l->steps * HT_A_QUAD;
-#endif
         for (int64_t p = p0; p < p1; p += HT_INTEGER_WIDTH) {
             const int64_t columns = ht_min64(HT_INTEGER_WIDTH, p1 - p);
             int32_t c[HT_INTEGER_ROWS * HT_INTEGER_WIDTH];
@@ -176,13 +199,13 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                 t.start = ones.start = NULL;
                 ones.a = w + job->maps * filter;
                 ones.c = sums;
-                ht_integer_rows(ht_window_tiles, &ones, 1, columns);
+                ht_integer_rows(window_tiles(job->as_bytes), &ones, 1, columns);
                 for (int64_t r = 0; r < rows; r++)
                     for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)
                         c[r * HT_INTEGER_WIDTH + j] = (int32_t)((uint32_t)start[r] - (uint32_t)zeros[r] * (uint32_t)sums[j]);
             }
             t.c = c;
-            ht_integer_rows(ht_window_tiles, &t, rows, columns);
+            ht_integer_rows(window_tiles(job->as_bytes), &t, rows, columns);
             for (int64_t r = 0; r < rows; r++) {
                 const int32_t *row = c + r * HT_INTEGER_WIDTH;
                 const int64_t plane = (n * job->maps + first + r) * l->out_size;
@@ -278,7 +301,7 @@ static void convolve_tiles(const conv *job, int64_t n, int64_t g, int64_t map, i
     for (int64_t r = 0; r < maps; r++) {
         int32_t zero;
         memcpy(&zero, first_filter + r * filter + HT_QUAD * (l->steps + 1), sizeof zero);
-        any_zero |= zero;
+        any_zero |= ht_zero_point(zero);
     }
     run runs[HT_INTEGER_WIDTH];
     for (int64_t p = p0; p < p1; p += HT_WINDOW_PIXELS)
@@ -295,9 +318,9 @@ static void convolve_tiles(const conv *job, int64_t n, int64_t g, int64_t map, i
         for (int64_t i = 0; i < rows; i++) {
             uint32_t of_filter[2];
             memcpy(of_filter, a + i * filter + HT_QUAD * l->steps, sizeof of_filter);
+            zeros[i] = ht_zero_point((int32_t)of_filter[1]);
             start[i] = (int32_t)((bias ? (uint32_t)bias[first + i] : 0u) - job->zero * of_filter[0] +
-                                 (uint32_t)depth * job->zero * of_filter[1]);
-            zeros[i] = (int32_t)of_filter[1];
+                                 (uint32_t)depth * job->zero * (uint32_t)zeros[i]);
             if (!in_place) { /* zeros after the quads are as good as what lies there */
                 memset(copied + i * HT_TILE_K, 0, HT_TILE_K);
                 memcpy(copied + i * HT_TILE_K, a + i * filter, (size_t)(HT_QUAD * l->steps));
@@ -372,7 +395,7 @@ static void convolve_part(void *context, int64_t part, int thread)
             continue;
         }
 #endif
-        const int64_t chunk = chunk_pixels(&job->l);
+        const int64_t chunk = chunk_pixels(&job->l, job->as_bytes);
         for (int64_t p = b.column; p < last && !ht_stopping(); p += chunk)
             convolve_block(job, n, g, b.row, b.rows, p, ht_min64(p + chunk, last), steps, rest);
     }
@@ -416,6 +439,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         ht_as_one_row(&job.l);
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
     job.pixels = ht_numbered_pixels(l);
+    job.as_bytes = HT_VNNI || (HT_SMALL_TILES && all_small(w->data, job.maps, l->steps));
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
     job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILES ? 16 : HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
                            INT64_MAX, cost, 0);

@@ -6,7 +6,8 @@
  *
  * pack_quads: in B[batch][k][n] int8 or uint8; its zero point, of the same type: one element, or batch * n. out uint8
  *   of batch * ceil(n / 16) * 64 * (ceil(k / 4) + 2) elements: panels of 16 columns, each with the quads of every
- *   column as signed bytes, then the columns' sums and zero points, both of the stored bytes, int32. ints: batch, k, n.
+ *   column as signed bytes, then the columns' sums, int32, and zero words (see integer_micro.h), both of the stored bytes.
+ *   ints: batch, k, n.
  * matmul_integer: y = A x B. in: A[m][k] int8 or uint8; its zero point, of the same type: one element, or one per row
  *   of A (in all); B packed; then, if y is int8 or uint8: scale float32, one or n, and y's zero point, one; then
  *   optionally bias[n], int32, or float32 in units of y. out y[batch][m][n] int32, or the result of requantize (see
@@ -40,6 +41,31 @@ typedef struct {
     uint8_t *packed;
 } packing;
 
+/* Subtracts the zero points from a panel, its sums and themselves, if all of its differences are bytes. */
+static void take_off_zeros(uint8_t *panel, int64_t k, int64_t columns, int32_t *sums, int32_t *zeros)
+{
+    int32_t any = 0, most = INT8_MIN, least = INT8_MAX;
+    for (int64_t j = 0; j < HT_PANEL; j++)
+        any |= zeros[j];
+    if (!any)
+        return;
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            const int32_t number = (int8_t)panel[i / HT_QUAD * HT_PANEL_BYTES + HT_QUAD * j + i % HT_QUAD] - zeros[j];
+            most = number > most ? number : most;
+            least = number < least ? number : least;
+        }
+    if (most > INT8_MAX || least < INT8_MIN)
+        return;
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j < columns; j++)
+            panel[i / HT_QUAD * HT_PANEL_BYTES + HT_QUAD * j + i % HT_QUAD] -= (uint8_t)zeros[j];
+    for (int64_t j = 0; j < HT_PANEL; j++) {
+        sums[j] = (int32_t)((uint32_t)sums[j] - (uint32_t)k * (uint32_t)zeros[j]);
+        zeros[j] = 0;
+    }
+}
+
 /* Panel `number` of all matrices. */
 static void pack_panel(const packing *p, int64_t number)
 {
@@ -66,6 +92,11 @@ static void pack_panel(const packing *p, int64_t number)
     }
     for (int64_t j = 0; j < columns; j++)
         zeros[j] = (int8_t)(zero[j * p->zero_step] ^ p->flip);
+    uint8_t *panel = to - ht_quads(p->k) * HT_PANEL_BYTES;
+    take_off_zeros(panel, p->k, columns, sums, zeros);
+    const int is_small = ht_is_small(panel, to - panel);
+    for (int64_t j = 0; j < HT_PANEL; j++)
+        zeros[j] = ht_zero_word(zeros[j], is_small);
     memcpy(to, sums, sizeof sums);
     memcpy(to + sizeof sums, zeros, sizeof zeros);
 }
@@ -103,6 +134,7 @@ typedef struct {
     const ht_call *call;
     ht_batch batch;
     int64_t m, n, k;
+    int is_small; /* B, and there are tiles for it */
     ht_blocks blocks;
 } multiplication;
 
@@ -120,9 +152,10 @@ HT_INLINE void read_terms(column_terms *terms, const uint8_t *panel, int64_t k, 
     panel += ht_quads(k) * HT_PANEL_BYTES;
     for (int64_t at = 0; at < columns; at += HT_PANEL, panel += panel_bytes(k)) {
         memcpy(terms->sums + at, panel, HT_PANEL_BYTES);
-        memcpy(terms->zeros + at, panel + HT_PANEL_BYTES, HT_PANEL_BYTES);
+        int32_t words[HT_PANEL];
+        memcpy(words, panel + HT_PANEL_BYTES, HT_PANEL_BYTES);
         for (int64_t v = 0; v < HT_PANEL; v++)
-            any |= terms->zeros[at + v];
+            any |= terms->zeros[at + v] = (uint32_t)ht_zero_point(words[v]);
     }
     terms->any_zero = any != 0;
     memset(terms->biases, 0, sizeof terms->biases);
@@ -304,6 +337,32 @@ static void multiply_tiles(const multiplication *job, const ht_block block, uint
 }
 #endif
 
+typedef const ht_integer_tile_fn (*tile_table)[HT_INTEGER_PANELS];
+
+HT_INLINE tile_table product_tiles(const multiplication *job)
+{
+#if HT_SMALL_TILES
+    if (job->is_small)
+        return ht_small_product_tiles;
+#else
+    (void)job;
+#endif
+    return ht_product_tiles;
+}
+
+/* Whether all panels of B are small. */
+static int all_small(const ht_tensor *b, int64_t k)
+{
+    const int64_t step = panel_bytes(k);
+    for (int64_t end = step; end <= b->size; end += step) {
+        int32_t word;
+        memcpy(&word, (const uint8_t *)b->data + end - HT_PANEL_BYTES, sizeof word);
+        if (!(word & HT_IS_SMALL))
+            return 0;
+    }
+    return 1;
+}
+
 /* One block; its first column is a multiple of HT_PANEL. */
 static void multiply_block(const multiplication *job, const ht_block block, uint8_t *scratch)
 {
@@ -325,12 +384,12 @@ static void multiply_block(const multiplication *job, const ht_block block, uint
     uint32_t sums[MOST_ROWS], zeros[MOST_ROWS];
     int32_t *c = (int32_t *)(void *)scratch;
     uint8_t *prepared = scratch + rows * HT_INTEGER_WIDTH * (int64_t)sizeof *c;
-    const int64_t a_row = quads * HT_A_QUAD;
+    const int64_t a_quad = job->is_small ? HT_QUAD : HT_A_QUAD, a_row = quads * a_quad;
     HT_ASSERT(rows <= MOST_ROWS && block.column % HT_PANEL == 0);
     _Static_assert(HT_INTEGER_WIDTH <= 2 * HT_PANEL && HT_A_QUAD <= 8, "what ht_scratch_matmul_integer_row counts");
     for (int64_t r = 0; r < rows; r++) {
         zeros[r] = a_zeros[one_zero ? 0 : a_at / k + r] ^ flip;
-        const uint32_t sum = (uint32_t)ht_prepare_quads(a + r * k, k, flip, 0, prepared + r * a_row);
+        const uint32_t sum = (uint32_t)ht_prepare_quads(a + r * k, k, flip, 0, job->is_small, prepared + r * a_row);
         sums[r] = sum - (uint32_t)k * zeros[r];
     }
     int64_t left = HT_PACE;
@@ -349,9 +408,9 @@ static void multiply_block(const multiplication *job, const ht_block block, uint
             for (int64_t r = 1; r < rows; r++)
                 start_row(&terms, zeros[r], sums[r], panels, c + r * HT_INTEGER_WIDTH);
         for (int64_t q = 0; q < quads; q += BLOCK_QUADS) {
-            const ht_integer_tile t = {.a = prepared + q * HT_A_QUAD, .a_row = a_row, .b = panel + q * HT_PANEL_BYTES,
+            const ht_integer_tile t = {.a = prepared + q * a_quad, .a_row = a_row, .b = panel + q * HT_PANEL_BYTES,
                                        .b_panel = panel_bytes(k), .quads = ht_min64(BLOCK_QUADS, quads - q), .c = c};
-            ht_integer_rows(ht_product_tiles, &t, rows, columns);
+            ht_integer_rows(product_tiles(job), &t, rows, columns);
         }
         finish_rows(job, c, rows, (i * job->m + row) * job->n + j, j, columns);
     }
@@ -399,6 +458,7 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         !ht_batch_fits(&job.batch, job.batch.b_strides, ht_quad_bytes(k, n), b->size) ||
         (zero->size != 1 && zero->size * k != a->size) || most_rows < 1)
         return HT_ERR_OPERAND;
+    job.is_small = HT_SMALL_TILES && all_small(b, k);
     /* Each part prepares its own rows. */
 #if HT_TILES
     const double cost = (double)y->size * (1 + (double)k / 16);

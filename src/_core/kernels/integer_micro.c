@@ -1,7 +1,7 @@
 /* Tiles of products of 8-bit integers: see integer_micro.h.
  *
  * The blocking is that of gemm_micro.c: a tile's accumulators stay in registers while A's quads are broadcast against
- * B's vectors. Cost: m * n * k / 4 lanes of products with VNNI, m * n * k / 2 without.
+ * B's vectors. Cost: m * n * k / 4 lanes of products with VNNI or a small operand, m * n * k / 2 without.
  */
 #include "integer_micro.h"
 #include "integer_vec.h"
@@ -13,8 +13,10 @@ enum { FEW_ROWS = 3 };
 /* One pointer for every three rows, as in gemm_micro.c. */
 #define A_AT(i) (((i) < 3 ? a0 : (i) < 6 ? a3 : (i) < 9 ? a6 : a9) + ((i) % 3) * a_row)
 
-HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int panels, const int windows)
+/* as_bytes: whether quads of A are bytes, which need VNNI or a small operand. */
+HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int panels, const int windows, const int as_bytes)
 {
+    const int64_t a_quad = as_bytes ? HT_QUAD : HT_A_QUAD;
     const int width = panels * VECTORS;
     const int64_t a_row = t->a_row, b_panel = t->b_panel;
     const uint8_t *a0 = t->a, *a3 = a0 + (rows > 3 ? 3 * a_row : 0), *a6 = a0 + (rows > 6 ? 6 * a_row : 0);
@@ -31,20 +33,23 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
     for (int64_t left = t->quads; left > 0; left--) {
         const uint8_t *quads = windows ? b + *steps++ : b;
         vi bv[HT_INTEGER_PANELS * VECTORS];
-#if HT_VNNI
-#pragma GCC unroll 8
-        for (int j = 0; j < width; j++)
-            bv[j] = load(quads + j / VECTORS * b_panel + j % VECTORS * VECTOR_BYTES);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            const vi av = everywhere(A_AT(i));
+#if HT_VNNI || HT_SMALL_TILES
+        if (as_bytes) {
 #pragma GCC unroll 8
             for (int j = 0; j < width; j++)
-                acc[i][j] = windows ? multiply_quads(acc[i][j], bv[j], av) : multiply_quads(acc[i][j], av, bv[j]);
+                bv[j] = load(quads + j / VECTORS * b_panel + j % VECTORS * VECTOR_BYTES);
+#pragma GCC unroll 12
+            for (int i = 0; i < rows; i++) {
+                const vi av = everywhere(A_AT(i));
+#pragma GCC unroll 8
+                for (int j = 0; j < width; j++)
+                    acc[i][j] = windows ? multiply_quads(acc[i][j], bv[j], av) : multiply_quads(acc[i][j], av, bv[j]);
+            }
         }
-#else
+#endif
+#if !HT_VNNI
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
+        for (int half = 0; !as_bytes && half < 2; half++) {
 #pragma GCC unroll 8
             for (int j = 0; j < width; j++)
                 bv[j] = pairs_of(load(quads + j / VECTORS * b_panel + j % VECTORS * VECTOR_BYTES), half, !windows);
@@ -57,10 +62,10 @@ HT_INLINE void tile_body(const ht_integer_tile *t, const int rows, const int pan
             }
         }
 #endif
-        a0 += HT_A_QUAD;
-        a3 += HT_A_QUAD;
-        a6 += HT_A_QUAD;
-        a9 += HT_A_QUAD;
+        a0 += a_quad;
+        a3 += a_quad;
+        a6 += a_quad;
+        a9 += a_quad;
         if (!windows)
             b += HT_PANEL_BYTES;
     }
@@ -118,7 +123,7 @@ HT_INLINE void few_rows_body(const ht_integer_tile *t, const int rows, const int
             vf_store((float *)(void *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES), vi_as_float(acc[0][i][j]));
         }
 #else
-    tile_body(t, rows, panels, 0); /* its additions have a latency of one cycle */
+    tile_body(t, rows, panels, 0, 0); /* its additions have a latency of one cycle */
 #endif
 }
 
@@ -128,9 +133,9 @@ HT_INLINE void few_rows_body(const ht_integer_tile *t, const int rows, const int
         if ((rows) <= FEW_ROWS)                                                                                       \
             few_rows_body(t, (rows) <= FEW_ROWS ? (rows) : 1, panels);                                                \
         else                                                                                                          \
-            tile_body(t, rows, panels, 0);                                                                            \
+            tile_body(t, rows, panels, 0, HT_VNNI);                                                                   \
     }                                                                                                                 \
-    static void window_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 1); }
+    static void window_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 1, HT_VNNI); }
 #define PRODUCTS(rows) HT_EACH_INTEGER_PANELS(PRODUCT, rows)
 #define PRODUCT_ENTRY(rows) HT_INTEGER_ENTRY(product_, rows)
 #define WINDOW_ENTRY(rows) HT_INTEGER_ENTRY(window_, rows)
@@ -140,7 +145,23 @@ HT_EACH_INTEGER_HEIGHT(PRODUCTS)
 const ht_integer_tile_fn ht_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS] = {HT_EACH_INTEGER_HEIGHT(PRODUCT_ENTRY)};
 const ht_integer_tile_fn ht_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS] = {HT_EACH_INTEGER_HEIGHT(WINDOW_ENTRY)};
 
-int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, uint8_t *dst)
+#if HT_SMALL_TILES
+#define SMALL(rows, panels)                                                                                           \
+    static void small_product_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 0, 1); }       \
+    static void small_window_##rows##x##panels(const ht_integer_tile *t) { tile_body(t, rows, panels, 1, 1); }
+#define SMALLS(rows) HT_EACH_INTEGER_PANELS(SMALL, rows)
+#define SMALL_PRODUCT_ENTRY(rows) HT_INTEGER_ENTRY(small_product_, rows)
+#define SMALL_WINDOW_ENTRY(rows) HT_INTEGER_ENTRY(small_window_, rows)
+
+HT_EACH_INTEGER_HEIGHT(SMALLS)
+
+const ht_integer_tile_fn ht_small_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS] = {
+    HT_EACH_INTEGER_HEIGHT(SMALL_PRODUCT_ENTRY)};
+const ht_integer_tile_fn ht_small_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS] = {
+    HT_EACH_INTEGER_HEIGHT(SMALL_WINDOW_ENTRY)};
+#endif
+
+int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, int as_bytes, uint8_t *dst)
 {
     uint32_t sum = 0; /* wraps */
     if (is_signed)
@@ -149,12 +170,13 @@ int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_sig
     else
         for (int64_t i = 0; i < k; i++)
             sum += (uint8_t)(row[i] ^ flip);
-#if HT_VNNI
-    for (int64_t i = 0; i < k; i++)
-        dst[i] = row[i] ^ flip;
-    for (int64_t i = k; i % HT_QUAD; i++)
-        dst[i] = 0;
-#else
+    if (HT_VNNI || as_bytes) {
+        for (int64_t i = 0; i < k; i++)
+            dst[i] = row[i] ^ flip;
+        for (int64_t i = k; i % HT_QUAD; i++)
+            dst[i] = 0;
+        return (int32_t)sum;
+    }
     const uint32_t flips = flip * 0x01010101u;
     for (int64_t q = 0; q < ht_quads(k); q++) {
         uint32_t quad = flips; /* bytes past the end: zeros after the flip */
@@ -170,6 +192,5 @@ int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_sig
         }
         memcpy(dst + HT_A_QUAD * q, pairs, sizeof pairs);
     }
-#endif
     return (int32_t)sum;
 }

@@ -4,13 +4,15 @@
  * broadcast to a vector, with vectors of quads of B. One operand holds unsigned bytes and the other signed ones,
  * because the VNNI instruction vpdpbusd multiplies four such pairs of bytes and adds the products to a 32-bit lane,
  * exactly. Without VNNI both are widened to 16 bits in registers and multiplied in pairs (pmaddwd), also exactly.
- * vpmaddubsw would need no widening, but it saturates. With AMX, integer_tiles.h multiplies the same operands.
+ * vpmaddubsw needs no widening, but adds two products in 16 bits, with saturation. It is used if the signed operand is
+ * *small*: no two of its bytes that are added have positive ones above 128 or negative ones below -128 in total, as
+ * 255 * 129 exceeds 2^15. Weights of 7 bits are. With AMX, integer_tiles.h multiplies the same operands.
  *
  * A byte of the other signedness is stored with its highest bit flipped, which shifts it and its zero point by 128.
  * With x' and w' as stored and z, v their zero points shifted alike,
  *     sum (x' - z)(w' - v) = sum x' w'  -  z sum w'  -  v sum x'  +  k z v.
  * All terms except the first are known per row and per column before the product, and are C's initial values. Sums
- * wrap, so intermediate values may too.
+ * wrap, so intermediate values may too. If all w - v are bytes, they are stored instead, with a zero point of 0.
  */
 #ifndef HETERO_INTEGER_MICRO_H
 #define HETERO_INTEGER_MICRO_H
@@ -43,6 +45,31 @@
 #define HT_A_QUAD 8 /* as int16: elements 0 and 2, then 1 and 3, as shifts extract them from B's lanes */
 #endif
 
+/* Whether tiles of bytes exist for small operands. */
+#if !HT_VNNI && defined(__AVX2__)
+#define HT_SMALL_TILES 1
+#else
+#define HT_SMALL_TILES 0
+#endif
+
+/* A packed zero point: an int8 in the lowest byte, and whether its filter or panel is small. */
+#define HT_IS_SMALL 0x100
+HT_INLINE int32_t ht_zero_point(int32_t word) { return (int8_t)word; }
+HT_INLINE int32_t ht_zero_word(int32_t zero, int is_small) { return (zero & 0xff) | (is_small ? HT_IS_SMALL : 0); }
+
+/* Whether signed bytes, added in adjacent pairs, are small. An even number. */
+HT_INLINE int ht_is_small(const uint8_t *bytes, int64_t n)
+{
+    int16_t most = 0, least = 0;
+    for (int64_t i = 0; i < n; i += 2) {
+        const int16_t a = (int8_t)bytes[i], b = (int8_t)bytes[i + 1];
+        const int16_t above = (int16_t)((a > 0 ? a : 0) + (b > 0 ? b : 0)), below = (int16_t)((a < 0 ? a : 0) + (b < 0 ? b : 0));
+        most = above > most ? above : most;
+        least = below < least ? below : least;
+    }
+    return most <= 128 && least >= -128;
+}
+
 typedef struct {
     const uint8_t *a;      /* prepared by ht_prepare_quads */
     int64_t a_row;         /* bytes */
@@ -61,6 +88,12 @@ typedef void (*ht_integer_tile_fn)(const ht_integer_tile *);
 extern const ht_integer_tile_fn ht_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
 #define ht_window_tiles HT_KERNEL(window_tiles)
 extern const ht_integer_tile_fn ht_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
+#if HT_SMALL_TILES /* the signed operand is small, and A's quads are bytes */
+#define ht_small_product_tiles HT_KERNEL(small_product_tiles)
+extern const ht_integer_tile_fn ht_small_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
+#define ht_small_window_tiles HT_KERNEL(small_window_tiles)
+extern const ht_integer_tile_fn ht_small_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
+#endif
 
 /* C += A x B for `rows` rows of A, in tiles of nearly equal height. t: describes row 0. */
 HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS], const ht_integer_tile *t,
@@ -78,8 +111,9 @@ HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_INTEGER_ROWS][H
 }
 
 /* Converts a row of k bytes to quads of A, the last padded with zeros. Each byte is XORed with `flip` (0 or 0x80) and
- * then read as signed or unsigned. Returns the sum of the stored row. */
+ * then read as signed or unsigned. as_bytes: whether quads have 4 bytes instead of HT_A_QUAD. Returns the sum of the
+ * stored row. */
 #define ht_prepare_quads HT_KERNEL(prepare_quads)
-int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, uint8_t *dst);
+int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, int as_bytes, uint8_t *dst);
 
 #endif

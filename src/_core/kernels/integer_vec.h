@@ -28,6 +28,25 @@ HT_INLINE vi multiply_quads(vi acc, vi is_unsigned, vi is_signed)
     return acc;
 }
 #else
+#if HT_SMALL_TILES
+/* The same, exactly if `is_signed` is small. */
+HT_INLINE vi multiply_quads(vi acc, vi is_unsigned, vi is_signed)
+{
+    vi products;
+#if defined(__AVX512F__)
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+v"(acc), "=&v"(products)
+            : "v"(is_unsigned), "v"(is_signed), "v"(_mm512_set1_epi16(1)));
+#else /* ones in memory, because the accumulators of a tile need their register */
+    static const int16_t ones[16] __attribute__((aligned(32))) = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(acc), "=&x"(products)
+            : "x"(is_unsigned), "x"(is_signed), "m"(ones));
+#endif
+    return acc;
+}
+#endif
+
 /* Elements 0 and 2 of each quad (half 0), or 1 and 3 (half 1), as pairs of int16. */
 HT_INLINE vi pairs_of(vi quads, const int half, const int is_signed)
 {

@@ -6,7 +6,8 @@
  *   plane = product of phases * (out + (kernel - 1) * d / s) and quads = ceil(channels / 4). Exception: for one channel
  *   quads = 1, and the last axis has ceil(kernel / 4) phases of `out`.
  * pack_filters: in w[M][C / group][kernel] int8 or uint8; its zero point, one or M. out uint8 of (M + 1) * 4 * (steps +
- *   2) elements: quads as signed bytes, their sum and the zero point as stored, int32; the last filter is all ones.
+ *   2) elements: quads as signed bytes, their sum, int32, and the zero word (see integer_micro.h), both as stored; the
+ *   last filter is all ones.
  *   steps = quads * product(kernel); for one channel, product(kernel) with the last size n replaced by ceil(n / 4).
  */
 #include "integer_micro.h"
@@ -206,6 +207,18 @@ int HT_KERNEL(pack_pixels)(const ht_call *call)
 
 /* ---- filters */
 
+/* What is subtracted from the stored bytes of a filter: its zero point as stored if all differences are bytes, or 0. */
+static int32_t taken_off(const uint8_t *from, int64_t n, uint8_t flip, uint8_t zero)
+{
+    const int32_t stored = (int8_t)(zero ^ flip);
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t number = (int8_t)(from[i] ^ flip) - stored;
+        if (number > INT8_MAX || number < INT8_MIN)
+            return 0;
+    }
+    return stored;
+}
+
 int HT_KERNEL(pack_filters)(const ht_call *call)
 {
     ht_quad_layout l;
@@ -226,17 +239,19 @@ int HT_KERNEL(pack_filters)(const ht_call *call)
     for (int64_t m = 0; m <= maps; m++) {
         uint8_t *to = (uint8_t *)packed->data + m * HT_QUAD * (l.steps + 2);
         const uint8_t *from = (const uint8_t *)w->data + m * l.channels * taps;
+        const int64_t number = zero->size == 1 ? 0 : m;
+        const int32_t taken = m < maps ? taken_off(from, l.channels * taps, flip, ((const uint8_t *)zero->data)[number]) : 0;
         int32_t of_filter[2] = {0, 0};
         for (int64_t c = 0; c < l.channels; c++)
             for (int64_t tap = 0; tap < taps; tap++) {
                 const int64_t step = l.thin ? tap / row * ht_quads(row) + tap % row / HT_QUAD : c / HT_QUAD * taps + tap;
                 const int64_t lane = l.thin ? tap % row % HT_QUAD : c % HT_QUAD;
-                const uint8_t byte = m < maps ? from[c * taps + tap] ^ flip : 1;
+                const uint8_t byte = m < maps ? (uint8_t)((from[c * taps + tap] ^ flip) - taken) : 1;
                 to[HT_QUAD * step + lane] = byte;
                 of_filter[0] = (int32_t)((uint32_t)of_filter[0] + (uint32_t)(int8_t)byte);
             }
-        if (m < maps)
-            of_filter[1] = (int8_t)(((const uint8_t *)zero->data)[zero->size == 1 ? 0 : m] ^ flip);
+        const int32_t left = m < maps ? (int8_t)(((const uint8_t *)zero->data)[number] ^ flip) - taken : 0;
+        of_filter[1] = ht_zero_word(left, ht_is_small(to, HT_QUAD * l.steps));
         memcpy(to + HT_QUAD * l.steps, of_filter, sizeof of_filter);
     }
     return HT_OK;

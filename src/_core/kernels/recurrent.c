@@ -340,7 +340,7 @@ static float to_bytes(const layer *l, int32_t *zero)
             for (int64_t j = 0; j < left; j++)
                 to.bytes[i + j] = (uint8_t)whole[j];
         }
-        *to.sum = ht_prepare_quads(to.bytes, l->hidden, 0, 0, to.quads);
+        *to.sum = ht_prepare_quads(to.bytes, l->hidden, 0, 0, 0, to.quads);
     }
     return scale;
 }
@@ -365,7 +365,7 @@ static void multiply_bytes(const layer *l, float scale, int32_t zero, const uint
                     const uint32_t sum = (uint32_t)*byte_row_of(l, row + i).sum - (uint32_t)l->hidden * (uint32_t)zero;
                     uint32_t *start = (uint32_t *)c + i * HT_INTEGER_WIDTH + v * HT_PANEL;
                     for (int64_t j = 0; j < HT_PANEL; j++)
-                        start[j] = 0u - (uint32_t)zero * of_columns[0][j] - sum * of_columns[1][j];
+                        start[j] = 0u - (uint32_t)zero * of_columns[0][j] - sum * (uint32_t)ht_zero_point((int32_t)of_columns[1][j]);
                 }
             }
             ht_integer_rows(ht_product_tiles, &t, rows, wide * HT_PANEL);
