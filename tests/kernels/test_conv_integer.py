@@ -104,6 +104,31 @@ def test_convolutions(
     assert np.array_equal(found, requantized(without, scale[:, None, None], y_zero, floats[:, None, None]))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("channels", [1, 2, 5])
+@pytest.mark.parametrize("pair", [(64, 64), (127, 1), (127, 2), (-128, 0), (-128, -1), (-65, -64)])
+def test_pairs_around_the_range_of_16_bits(pair: tuple[int, int], channels: int, variant: str) -> None:
+    """Weights whose products with 255 add up to the limits of int16, and beyond; alone, and with a zero point that is
+    taken off, or not, when the filters are packed."""
+    w = np.zeros((7, channels, 1, 3), np.int8)
+    w[5].reshape(-1)[-2:] = pair
+    if channels > 1:
+        w[6, :2, 0, 1] = pair
+    x = np.full((1, channels, 1, 40), 255, np.uint8)
+    ints = [1, channels, *(1, 1, 3), *(1, 1, 1), *(0, 0, 1), *(1, 1, 1), *(1, 1, 40)]
+    for zero, w_zero in ((0, 0), (100, 0), (100, 3), (100, -100)):
+        wide = w.astype(np.int64) - w_zero
+        wanted = naive_convolution(x, wide, zero, 1, (1, 1), 1, (1, 1))[:, :, 1:2]
+        zeros = np.array([zero], np.uint8), np.array([w_zero], np.int8)
+        spec = [((ask("pixel_bytes", 1, *ints),), np.uint8)]
+        pixels = _kernels.call("pack_pixels", [x, zeros[0]], spec, ints, variant=variant)[0]
+        spec = [((ask("filter_bytes", 7, *ints),), np.uint8)]
+        filters = _kernels.call("pack_filters", [w, zeros[1]], spec, ints, variant=variant)[0]
+        spec = [(wanted.shape, np.int32)]
+        found = _kernels.call("conv_integer", [pixels, filters, zeros[0], None], spec, ints, variant=variant)[0]
+        assert np.array_equal(found, wanted)
+
+
 def naive_windows(x: Array, w: Array, zero: int, group: int, stride: int, pad: int) -> Array:
     """The same, faster for many channels. w with its zero point taken off."""
     wide = np.pad(x.astype(np.int64) - zero, [(0, 0), (0, 0), (pad, pad), (pad, pad)])

@@ -42,6 +42,40 @@ def product(
     return _kernels.call("matmul_integer", operands, made, [m, n, k, 0], [], scratch, variant, team)[0]
 
 
+# The most and the least that two bytes may add up to, so that 255 times each fits into int16, and one more.
+PAIRS = [(64, 64), (127, 1), (127, 2), (65, 64), (-128, 0), (-64, -64), (-128, -1), (-128, 127), (-65, -64)]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_pairs_around_the_range_of_16_bits(pair: tuple[int, int], variant: str) -> None:
+    """In each place of a panel, with rows of 255, which give the largest sums."""
+    for k, n, column in ((2, 1, 0), (8, 16, 15), (130, 35, 33)):
+        b = np.zeros((k, n), np.int8)
+        b[k - 2 :, column] = pair
+        a = np.full((13, k), 255, np.uint8)
+        for zero in (0, 100):
+            a_zero = np.array([zero], np.uint8)
+            wanted = (a.astype(np.int32) - zero) @ b.astype(np.int32)
+            assert np.array_equal(product(a, b, a_zero, np.zeros(1, np.int8), variant), wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_differences_from_zero_points_that_are_bytes(beyond: int, dtype: Any, variant: str) -> None:
+    """Zero points are taken off when B is packed if all differences fit into int8, for each panel."""
+    rng, limits = np.random.default_rng(0), np.iinfo(dtype)
+    middle = limits.min + 128
+    b_zero = (middle + rng.integers(-60, 60, 20)).astype(dtype)
+    b = np.clip(b_zero.astype(int) + rng.integers(-128, 128, (9, 20)), limits.min, limits.max).astype(dtype)
+    b[3, 18], b_zero[18] = limits.max, limits.max - 127 - beyond
+    b[2, 17], b_zero[17] = limits.min, limits.min + 128 - beyond
+    a = rng.integers(0, 256, (7, 9)).astype(np.uint8)
+    wanted = (a.astype(np.int32) - 9) @ (b.astype(np.int32) - b_zero.astype(np.int32))
+    assert np.array_equal(product(a, b, np.array([9], np.uint8), b_zero, variant), wanted)
+
+
 EDGES = [1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 65]  # around the tiles of all instruction sets
 
 

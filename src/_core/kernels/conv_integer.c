@@ -145,6 +145,32 @@ static int all_small(const uint8_t *w, int64_t maps, int64_t steps)
     return 1;
 }
 
+/* Sums of HT_INTEGER_WIDTH pixels for `rows` filters to bytes. scales: of the filters, scale_step apart; likewise offsets. */
+HT_INLINE void requantize_rows(const int32_t *c, int64_t rows, const float *scales, int64_t scale_step, const float *offsets,
+                               int64_t offset_step, int32_t zero, const int is_signed, uint8_t *y, int64_t y_row)
+{
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    _Static_assert(2 * HT_INTEGER_WIDTH == HT_BYTES_TOGETHER, "two rows");
+    for (int64_t r = 0; r < rows; r += 2) {
+        const int64_t row[2] = {r, r + 1 < rows ? r + 1 : r};
+        uint8_t both[HT_BYTES_TOGETHER];
+        vf v[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const vi sums = load((const uint8_t *)(c + row[i / 2] * HT_INTEGER_WIDTH + i % 2 * VF_LANES));
+            v[i] = vf_fma(vi_to_float(sums), vf_set1(scales[row[i / 2] * scale_step]), vf_set1(offsets[row[i / 2] * offset_step]));
+        }
+        ht_round_to_bytes(v, zero, is_signed, both);
+        memcpy(y + r * y_row, both, HT_INTEGER_WIDTH);
+        memcpy(y + row[1] * y_row, both + HT_INTEGER_WIDTH, HT_INTEGER_WIDTH);
+    }
+#else
+    for (int64_t r = 0; r < rows; r++)
+        ht_requantize_row(c + r * HT_INTEGER_WIDTH, scales + r * scale_step, 0, offsets + r * offset_step, 0, zero, is_signed,
+                          y + r * y_row, HT_INTEGER_WIDTH);
+#endif
+}
+
 /* Filters [map, map + maps) of group g of image n, pixels [p0, p1). */
 static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, int64_t maps, int64_t p0, int64_t p1,
                            const int64_t *steps, uint8_t *scratch)
@@ -206,24 +232,25 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
             }
             t.c = c;
             ht_integer_rows(window_tiles(job->as_bytes), &t, rows, columns);
-            for (int64_t r = 0; r < rows; r++) {
-                const int32_t *row = c + r * HT_INTEGER_WIDTH;
-                const int64_t plane = (n * job->maps + first + r) * l->out_size;
-                if (y->dtype == HT_INT32) {
+            const int64_t plane = (n * job->maps + first) * l->out_size;
+            if (y->dtype == HT_INT32) {
+                for (int64_t r = 0; r < rows; r++)
                     for (int64_t i = 0; i < num_runs; i++)
-                        memcpy((int32_t *)y->data + plane + runs[i].to, row + runs[i].from,
-                               (size_t)runs[i].count * sizeof *row);
-                } else {
-                    uint8_t bytes[HT_INTEGER_WIDTH], *to = (uint8_t *)y->data + plane + runs[0].to;
-                    const int whole = runs[0].count == HT_INTEGER_WIDTH;
-                    int64_t step;
-                    const float *offset = ht_offset_of(in[3], first + r, &step);
-                    ht_requantize_row(row, (const float *)in[4]->data + (in[4]->size == 1 ? 0 : first + r), 0, offset, 0,
-                                      ht_byte_at(in[5], 0), y->dtype == HT_INT8, whole ? to : bytes, HT_INTEGER_WIDTH);
-                    for (int64_t i = whole; i < num_runs; i++)
-                        copy_short((uint8_t *)y->data + plane + runs[i].to, bytes + runs[i].from, runs[i].count);
-                }
+                        memcpy((int32_t *)y->data + plane + r * l->out_size + runs[i].to, c + r * HT_INTEGER_WIDTH + runs[i].from,
+                               (size_t)runs[i].count * sizeof *c);
+                continue;
             }
+            uint8_t bytes[HT_INTEGER_ROWS * HT_INTEGER_WIDTH], *to = (uint8_t *)y->data + plane;
+            const int whole = runs[0].count == HT_INTEGER_WIDTH;
+            const int64_t scale_step = in[4]->size != 1;
+            int64_t offset_step;
+            const float *offsets = ht_offset_of(in[3], first, &offset_step);
+            requantize_rows(c, rows, (const float *)in[4]->data + first * scale_step, scale_step, offsets, offset_step,
+                            ht_byte_at(in[5], 0), y->dtype == HT_INT8, whole ? to + runs[0].to : bytes,
+                            whole ? l->out_size : HT_INTEGER_WIDTH);
+            for (int64_t r = 0; !whole && r < rows; r++, to += l->out_size)
+                for (int64_t i = 0; i < num_runs; i++)
+                    copy_short(to + runs[i].to, bytes + r * HT_INTEGER_WIDTH + runs[i].from, runs[i].count);
         }
     }
 }
