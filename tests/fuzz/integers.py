@@ -81,6 +81,14 @@ KNOWN = (
         "its convolutions crop the image where auto_pad meets strides beyond the kernel",
         _crops,
     ),
+    Known(
+        "onnxruntime",
+        "its products of uint8 with int8 saturate 16-bit sums of two on processors without VNNI",
+        lambda case: (
+            _is("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")(case)
+            and _types(case) >= {"uint8", "int8"}
+        ),
+    ),
 )
 
 

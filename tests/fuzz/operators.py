@@ -2271,7 +2271,7 @@ KNOWN: tuple[Known, ...] = (
         "onnxruntime",
         "its products of uint8 with int8 saturate 16-bit sums of two on processors without VNNI",
         lambda case: (
-            _is("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "ConvInteger")(case)
+            _is("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "ConvInteger", "QGemm")(case)
             and bool(_types(case) & {"int8"})
         ),
     ),
