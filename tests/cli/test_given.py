@@ -133,6 +133,7 @@ def test_text_files(text: str, shape: tuple[Any, ...], expected: Any, name: str,
         (b"\n# nothing\n", Failure, "contains no numbers"),
         (b"\xff\xfe1", Failure, "cannot read"),
         (b"1 2 3\n4 5 6", click.UsageError, r"has the shape \[3, 2\], found \[2, 3\]"),
+        (b"1 2 3\n4 5", click.UsageError, r"found \[5\]; line 2 is not as long as those before it"),
         (b"1.5", click.UsageError, "takes int64, which cannot hold 1.5"),
     ],
 )

@@ -43,7 +43,7 @@ A = np.float32([[1, 2, 3]])
         ({"a": A, "B": A, "b": A}, "no input 'B' (did you mean b?)"),
         ({"a": A, "b": A[0]}, "input 'b': expected float32 [n, 3], found shape [3]"),
         ({"a": A, "b": np.float32([[1, 2]])}, "input 'b': expected float32 [n, 3], found shape [1, 2]"),
-        ({"a": A, "b": A.astype(np.float64)}, "input 'b': expected float32 [n, 3], found dtype float64"),
+        ({"a": A, "b": A.astype(np.float64)}, "found dtype float64; convert it with array.astype('float32')"),
         ({"a": A, "b": "text"}, "input 'b': expected float32 [n, 3], found str"),
         (A, "expected a mapping from input name to array (inputs: a, b)"),
     ],

@@ -37,11 +37,11 @@ class Target:
     port: Port
     shape: tuple[int | None, ...] | None
 
-    def fitted(self, array: NDArray[Any], where: str, *, fill: bool = False) -> NDArray[Any]:
+    def fitted(self, array: NDArray[Any], where: str, *, fill: bool = False, note: str = "") -> NDArray[Any]:
         """``array`` with the element type of the input, and with the input's rank: axes of size 1 are added in front.
         As many numbers as the input has elements, in a row or in rows as long as its last axis, are reshaped. With
         ``fill``, a single number fills the shape. Raises `click.UsageError` if a number does not fit into the element
-        type, or the array into the shape."""
+        type, or the array into the shape, with ``note`` at the end."""
         array = _converted(array, self.port, where)
         shape = self.shape
         if shape is None:
@@ -57,7 +57,7 @@ class Target:
         if fitted.ndim != len(shape) or any(known is not None and size != known for size, known in sizes):
             expected = shape_text([self._dim(axis) for axis in range(len(shape))])
             raise click.UsageError(
-                f"{where}: input {self.port.name!r} has the shape {expected}, found {shape_text(array.shape)}"
+                f"{where}: input {self.port.name!r} has the shape {expected}, found {shape_text(array.shape)}{note}"
             )
         return fitted
 
@@ -79,7 +79,8 @@ def value_of(text: str, target: Target, images: ImageOptions, where: str) -> tup
     if is_image(text):
         return load_image(text, target.port, target.shape, images, where), text
     if text.lower().endswith(_TEXT):
-        return target.fitted(_from_text(text), where), text
+        array, note = _from_text(text)
+        return target.fitted(array, where, note=note), text
     if os.path.exists(text):
         known = ", ".join((*_NUMPY, *_TEXT))
         raise click.UsageError(f"{where}: expected an image, or a file whose name ends in {known}")
@@ -129,27 +130,30 @@ def _from_numpy(path: str, key: str | None, name: str, where: str) -> NDArray[An
     return loaded[key]
 
 
-def _from_text(path: str) -> NDArray[Any]:
+def _from_text(path: str) -> tuple[NDArray[Any], str]:
     """Numbers between blanks, commas, semicolons or tabs; several lines of equal length are rows. ``#`` starts a
-    comment."""
+    comment. Also a note, empty or for errors, if lines of unequal length form one row."""
     try:
         with open(path, encoding="utf-8") as stream:
             lines = [line.partition("#")[0] for line in stream]
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     rows: list[list[int | float]] = []
+    note = ""
     for number, line in enumerate(lines, start=1):
         words = line.replace(",", " ").replace(";", " ").split()
         try:
             row = [_number(word) for word in words]
         except ValueError as error:
             raise Failure(f"cannot read {path}: line {number}: expected numbers, found {error}") from error
+        if row and rows and len(row) != len(rows[0]) and not note:
+            note = f"; line {number} is not as long as those before it, so all numbers are one row"
         if row:
             rows.append(row)
     if not rows:
         raise Failure(f"cannot read {path}: it contains no numbers")
-    is_table = len({len(row) for row in rows}) == 1 and len(rows) > 1 and len(rows[0]) > 1
-    return _numbers(rows if is_table else [value for row in rows for value in row], path)
+    is_table = not note and len(rows) > 1 and len(rows[0]) > 1
+    return _numbers(rows if is_table else [value for row in rows for value in row], path), note
 
 
 def _number(word: str) -> int | float:

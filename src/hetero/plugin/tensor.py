@@ -321,7 +321,8 @@ def _as_held(value: Any, kinds: tuple[str, ...], dtype: np.dtype[Any], port: Por
     except Unfit as unfit:
         raise InferenceError(f"{prefix} {unfit}") from unfit.__cause__
     if array.dtype != dtype:
-        raise InferenceError(f"{prefix} dtype {array.dtype}")
+        how = "" if dtype.hasobject else f"; convert it with array.astype({dtype.name!r})"
+        raise InferenceError(f"{prefix} dtype {array.dtype}{how}")
     return array
 
 
@@ -343,7 +344,8 @@ def _check(array: Any, port: Port, symbols: dict[str, tuple[int, str]], value: A
     fails.
     """
     if port.dtype is not None and array.dtype != port.dtype:
-        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}")
+        how = "" if port.dtype.hasobject else f"; convert it with array.astype({port.dtype.name!r})"
+        raise InferenceError(f"input {port.name!r}: expected {_describe(port)}, found dtype {array.dtype}{how}")
     if port.shape is None:
         return
     fits = len(array.shape) == len(port.shape)
