@@ -131,7 +131,7 @@ class BoundPlan(PlanRecord):
 
     @property
     def subgraph_devices(self) -> Sequence[str]:
-        return [self.devices[number] for number in self.assignment.partition.device_of.tolist()]
+        return list(map(self.devices.__getitem__, self.assignment.partition.device_of.tolist()))
 
     def ends_of(self, subgraph: int) -> tuple[int, str, str]:
         nodes = self.assignment.partition.nodes(subgraph)

@@ -26,7 +26,7 @@ from .trial import Trials
 
 if TYPE_CHECKING:
     from ..assign.assignment import Assignment
-    from ..partition import Partition
+    from ..partition import Graph, Partition
     from .bound import BoundPlan
 
 __all__ = ["is_for_latency", "plan_warnings", "repeated_devices", "slower_in_turn", "unknown_sizes"]
@@ -132,6 +132,8 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
         return
     if not 1 < model.num_nodes <= _MOST_NODES_TO_OVERLAP or len(rules.speeds) != len(affinity.devices):
         return
+    if _is_sequence(model.graph):
+        return
     from ..assign.by_cost import CAUTION
     from ..assign.by_makespan import predicted_overlap
 
@@ -150,6 +152,12 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
             f"with OBJECTIVE=LATENCY, devices would run in parallel: predicted {duration(after)} instead of "
             f"{duration(before)} for one inference ({costs})",
         )
+
+
+def _is_sequence(graph: Graph) -> bool:
+    """Whether each node reads a result of the node before it, so no partition has subgraphs that run in parallel."""
+    node = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    return np.count_nonzero(graph.indices == node + 1) == graph.num_nodes - 1
 
 
 def _unavailable(plan: BoundPlan) -> Iterator[PlanWarning]:

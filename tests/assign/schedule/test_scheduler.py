@@ -74,6 +74,18 @@ def test_a_lane_runs_one_step_at_a_time(first):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_nodes_that_follow_each_other_never_overlap(seed):
+    """Warnings of plans depend on it."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(2, 24)), int(rng.integers(2, 4))
+    edges = [(a, b) for a in range(n) for b in range(a + 1, n) if b == a + 1 or rng.random() < 0.2]
+    case = make_case(edges, rng.random((k, n)), links=rng.random(), size=rng.random(n + 1), inputs=(0, n // 2))
+    for cut in case.scheduler.cuts(rng.integers(0, k, n)):
+        assert (cut.timeline.begin[1:] >= cut.timeline.end[:-1] - 1e-12).all()
+        assert not cut.timeline.overlaps
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_cuts_are_valid_and_numbered_by_start(seed):
     rng = np.random.default_rng(seed)
     case = random_case(rng, int(rng.integers(1, 40)), int(rng.integers(1, 5)))
