@@ -13,7 +13,7 @@ from ..errors import HeteroError, InferenceError, inference_error
 from ..model.types import Port
 from .cancellation import Cancellation
 from .profile import ProfileRow
-from .request import PlacingRunner, RepeatingRunner, Runner
+from .request import Runner
 from .tensor import check_outputs
 
 __all__ = ["CheckedRunner", "RepeatingCheckedRunner", "checked_runner"]
@@ -51,9 +51,8 @@ class CheckedRunner:
 
     def run_into(self, inputs: Sequence[np.ndarray], places: Sequence[NDArray[np.uint8]]) -> Sequence[np.ndarray]:
         """See `PlacingRunner`; calls `run` if the inner runner does not have this method."""
-        if not isinstance(self._runner, PlacingRunner):
-            return self.run(inputs)
-        return self._checked(functools.partial(self._runner.run_into, inputs, places))
+        run_into = getattr(self._runner, "run_into", None)
+        return self.run(inputs) if run_into is None else self._checked(functools.partial(run_into, inputs, places))
 
     def _checked(self, run: Callable[[], Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
         try:
@@ -107,9 +106,8 @@ class RepeatingCheckedRunner(CheckedRunner):
     """`CheckedRunner` of a `RepeatingRunner`. The results of `run_again` are not checked."""
 
     def run_again(self, inputs: Sequence[Any]) -> list[np.ndarray] | None:
-        assert isinstance(self._runner, RepeatingRunner)
         try:
-            return self._runner.run_again(inputs)
+            return self._runner.run_again(inputs)  # type: ignore[attr-defined, no-any-return]
         except Exception as error:
             raise self._named(error) from error
 
@@ -117,11 +115,11 @@ class RepeatingCheckedRunner(CheckedRunner):
 def checked_runner(runner: object, device: str, subject: str, outputs: Sequence[Port]) -> CheckedRunner:
     """A `CheckedRunner` around ``runner``. Raises `InferenceError` if ``runner`` does not have the methods of
     `Runner`."""
-    if not isinstance(runner, Runner):
+    if getattr(runner, "run", None) is None or getattr(runner, "profile", None) is None:
         raise InferenceError(
             f"{device} returned {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"
         )
-    kind = RepeatingCheckedRunner if isinstance(runner, RepeatingRunner) else CheckedRunner
+    kind = CheckedRunner if getattr(runner, "run_again", None) is None else RepeatingCheckedRunner
     return kind(runner, device, subject, outputs)
 
 

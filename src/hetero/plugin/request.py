@@ -201,8 +201,9 @@ class InferRequest(OtherNames):
         self._runner = runner
         self._names = tuple(port.name for port in inputs)  # of what callers pass
         self._values: RequestStates | None = None  # of a request with states
-        self._run_again = runner.run_again if isinstance(runner, RepeatingRunner) else None
-        self._run_into = runner.run_into if isinstance(runner, PlacingRunner) else None
+        # The check of a protocol takes longer than a small model.
+        self._run_again = getattr(runner, "run_again", None)
+        self._run_into = getattr(runner, "run_into", None)
         self._memories = memories
         self._on_device = on_device
         self._kept = _NOTHING  # what the runner was told last

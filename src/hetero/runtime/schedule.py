@@ -26,8 +26,8 @@ from ..errors import HeteroError, InferenceError, inference_error
 from ..plugin.cancellation import Cancellation
 from ..plugin.executor import StreamExecutor
 from ..plugin.profile import Profile, ProfileRow, Span, Transfer
-from ..plugin.request import AppendingRunner, PlacingRunner, RepeatingRunner, Runner, ScratchRunner
-from .chains import Chain, Link, PreparedRunner, find_chains
+from ..plugin.request import AppendingRunner, RepeatingRunner, Runner
+from .chains import Chain, Link, find_chains
 from .moves import Mover, Placement, Program, Step
 from .parallel import ParallelRun, StepGraph, bound_steps, saved_by_parallel
 
@@ -157,11 +157,11 @@ class ScheduleRunner:
                 runner.keep_on_device(positions)  # type: ignore[attr-defined]
         _share_scratch(schedule, self._runners, overlaps is not False and schedule.is_wide)
         # The checks of a protocol take longer than a small submodel.
-        self._run_into = [runner.run_into if isinstance(runner, PlacingRunner) else None for runner in self._runners]
+        self._run_into = [getattr(runner, "run_into", None) for runner in self._runners]
         flags = [getattr(runner, "cancellation", None) for runner in self._runners]
         self.cancellation = Cancellation(flag for flag in flags if flag is not None)
         self._overlaps = overlaps
-        self._num_prepared = sum(isinstance(runner, PreparedRunner) for runner in self._runners)
+        self._num_prepared = sum(hasattr(runner, "prepared") for runner in self._runners)
         self._until_chains = _RUNS_BEFORE_CHAINS
         self._num_broken = 0
         self._programs: dict[frozenset[int], Program] = {}
@@ -418,10 +418,11 @@ def _share_scratch(schedule: Schedule, runners: Sequence[Runner], overlaps: bool
     those of each device, which runs one at a time."""
     first: dict[tuple[type, str], Runner] = {}
     for step, runner in zip(schedule.steps, runners, strict=True):
-        if isinstance(runner, ScratchRunner):
+        share = getattr(runner, "share_scratch", None)
+        if share is not None:
             before = first.setdefault((type(runner), step.compiled.device if overlaps else ""), runner)
             if before is not runner:
-                runner.share_scratch(before)
+                share(before)
 
 
 def nbytes(result: Any) -> int:

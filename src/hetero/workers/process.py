@@ -21,7 +21,6 @@ from ..extension.elsewhere import made
 from ..model.detached import attach
 from ..plugin.cancellation import Cancellation
 from ..plugin.contract import CompiledModel
-from ..plugin.request import PlacingRunner
 from .channel import BrokenChannel, Channel
 from .mailbox import Mailbox
 from .messages import (
@@ -137,7 +136,7 @@ class _Lane:
         self._memory = memory
         self._runner = compiled.new_runner()
         self._channel = channel
-        self._run_into = self._runner.run_into if isinstance(self._runner, PlacingRunner) else None
+        self._run_into = getattr(self._runner, "run_into", None)
         self._results: Sequence[NDArray[Any]] = ()
         self._cancellation = getattr(self._runner, "cancellation", None) or Cancellation()
         self._lock = threading.Lock()
