@@ -69,7 +69,9 @@ def test_a_plugin_that_fails_is_told(hetero: Invoke, hetero_json: Json, monkeypa
     assert not entry["available"]
     assert "package_that_is_not_there" in entry["reason"]
     assert (entry["origin"], entry["version"]) == ("broken-package", "3.2")
-    assert "not available" in hetero("devices").stdout
+    printed = hetero("devices").stdout
+    assert "not available" in printed
+    assert "not available: RAY:" not in printed  # the row has the name
 
 
 def test_a_profile_is_added(hetero_json: Json, hetero: Invoke, diamond_path: Path) -> None:

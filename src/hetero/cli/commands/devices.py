@@ -46,7 +46,8 @@ def command(profiles: tuple[str, ...], measured: bool, as_json: bool) -> None:
     rows = []
     for info, entry in zip(infos, devices, strict=True):
         name, memory, threads, speed, _ = info.row()
-        text = entry["description"] if entry["available"] else f"not available: {entry['reason']}"
+        reason = (entry["reason"] or "").removeprefix(f"{entry['name']}: ")
+        text = entry["description"] if entry["available"] else f"not available: {reason}"
         origin = f"{entry['origin']} {entry['version']}".strip()
         rows.append((name, entry["kind"], origin, memory, threads, speed, text))
     print_table("Devices", ("device (ids)", "kind", "from", "memory", ">threads", "speed", "description"), rows)
