@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import pathlib
 import signal
@@ -20,6 +21,7 @@ from onnx import helper, numpy_helper
 import hetero
 from hetero.base import files
 from hetero.cli.outfile import replacing_folder
+from hetero.report.html import write_report
 from threads import in_threads
 
 # Prints "ready" once it has begun to write, and never finishes; {what} uses `target`, a path.
@@ -287,3 +289,24 @@ def test_an_interrupted_close_does_not_close_what_another_opens_then(
     assert other == number
     del held
     os.close(other)
+
+
+def test_errors_name_the_file_that_the_user_named(
+    core: hetero.Core, diamond: hetero.Model, tmp_path: pathlib.Path
+) -> None:
+    gone = tmp_path / "gone" / "file"
+    with pytest.raises(FileNotFoundError) as error, files.atomic_file(gone):
+        pass
+    assert error.value.filename == str(gone)
+    plan = core.plan(diamond, "CPU")
+    for write, message in (
+        (plan.save, f"cannot write plan {gone}: No such file"),
+        (functools.partial(write_report, plan), f"cannot write {gone}: No such file"),
+        (core.compile_model(diamond, "CPU").export_model, f"{gone}: cannot be written: No such file"),
+    ):
+        with pytest.raises(FileNotFoundError) as error:
+            write(gone)
+        assert isinstance(error.value, hetero.HeteroError)
+        assert str(error.value).startswith(message)
+    with pytest.raises(hetero.HeteroError, match="must not contain a NUL character"):
+        plan.save("a\0b")

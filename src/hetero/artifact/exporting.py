@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.collection import collection_paused
 from ..base.files import atomic_file, write_all
-from ..errors import ArtifactError, PropertyError, raise_out_of_memory
+from ..errors import ArtifactError, PropertyError, file_error, raise_out_of_memory
 from .payload import Exportable, add_submodel
 from .writer import ArtifactWriter
 
@@ -48,7 +48,8 @@ def export_model(compiled: Exportable, target: Any, encrypt: Callback | None = N
             for part in parts:
                 write_all(number, memoryview(part))
     except OSError as error:
-        raise ArtifactError(f"{os.fsdecode(target)}: cannot be written: {error.strerror or error}") from error
+        text = f"{os.fsdecode(target)}: cannot be written: {error.strerror or error}"
+        raise file_error(ArtifactError, text, error) from error
 
 
 def callbacks_of(value: object) -> tuple[Callback | None, Callback | None]:

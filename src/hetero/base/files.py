@@ -31,6 +31,7 @@ __all__ = [
     "sync_folder",
     "write_all",
     "write_atomically",
+    "write_file",
 ]
 
 _MAX_AT_ONCE = 8 << 20  # size of one write, in B
@@ -53,6 +54,16 @@ def write_atomically(target: str | os.PathLike[str], parts: Iterable[bytes | mem
             stream.write(part)
 
 
+def write_file(path: str | os.PathLike[str], parts: Iterable[bytes | memoryview], what: str = "") -> None:
+    """`write_atomically` for a file that a user names. ``what``: its kind, for the error. Raises `HeteroError` if it
+    cannot be written (see `file_error`)."""
+    try:
+        write_atomically(path, parts)
+    except OSError as error:
+        text = f"cannot write {what}{os.fsdecode(path)}: {error.strerror or error}"
+        raise file_error(HeteroError, text, error) from error
+
+
 @contextlib.contextmanager
 def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Iterator[int]:
     """A file descriptor for writing. A reader of ``target`` sees either the old file or the new one.
@@ -66,7 +77,11 @@ def atomic_file(target: str | os.PathLike[str], needs: str | None = None) -> Ite
     if os.path.isdir(path_text(target)):  # for ".", the rename says "Device or resource busy"
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path_text(target))
     remove_leftovers(folder)
-    temporary, number = _temporary_file(folder, name, needs)
+    try:
+        temporary, number = _temporary_file(folder, name, needs)
+    except OSError as error:
+        error.filename = path_text(target)  # the user does not know the temporary file
+        raise
     held = Descriptor(number)
     try:
         yield number

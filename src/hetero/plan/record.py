@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from ..assign.predictions import PredictedLatency, PredictedPipeline
-from ..base.files import write_atomically
+from ..base.files import write_file
 from ..base.formatting import counted
-from ..errors import HeteroError
 from .schema import BoundaryValue, DeviceTotals, ModelIdentity, PlanFile, PlannedSubgraph, PlanWarning
 from .traffic import Boundary
 
@@ -129,10 +128,7 @@ class PlanRecord(abc.ABC):
         `HeteroError` if the file cannot be written."""
         from .file import encode_lines
 
-        try:
-            write_atomically(path, encode_lines(self.to_file()))
-        except OSError as error:
-            raise HeteroError(f"cannot write plan {os.fsdecode(path)}: {error.strerror or error}") from error
+        write_file(path, encode_lines(self.to_file()), "plan ")
 
     def to_json(self) -> bytes:
         """The JSON of `save`, on one line."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.files import write_atomically
+from ..base.files import write_file
 from ..base.formatting import byte_size, counted
 from ..base.names import clean, file_stem, shortened
 from ..base.palette import COLORS, tint
-from ..errors import HeteroError, PropertyError
+from ..errors import PropertyError
 from ..plan import Plan, PlanRecord
 
 if TYPE_CHECKING:
@@ -154,8 +154,5 @@ def _quoted(text: str) -> str:
 
 def _write(folder: str | os.PathLike[str], prefix: str, plan: PlanRecord, text: str) -> Path:
     path = Path(folder) / f"{prefix}_{file_stem(plan.model_name)}.dot"
-    try:
-        write_atomically(path, [text.encode()])
-    except OSError as error:
-        raise HeteroError(f"cannot write {path}: {error.strerror or error}") from error
+    write_file(path, [text.encode()])
     return path

@@ -15,10 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import write_atomically
+from ..base.files import write_file
 from ..base.names import file_stem
 from ..base.palette import device_color, tint
-from ..errors import HeteroError
 from ..plugin.profile import EXECUTED, ProfileRow
 
 if TYPE_CHECKING:
@@ -74,10 +73,7 @@ def write_overlays(
     paths = []
     for kind, text in texts.items():
         path = Path(folder) / f"hetero_{kind}_{stem}.json"
-        try:
-            write_atomically(path, [text.encode()])
-        except OSError as error:
-            raise HeteroError(f"cannot write {path}: {error.strerror or error}") from error
+        write_file(path, [text.encode()])
         paths.append(path)
     return tuple(paths)
 

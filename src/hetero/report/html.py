@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..base.files import write_atomically
+from ..base.files import write_file
 from ..base.names import shortened, xml_text
 from ..base.palette import COLORS
-from ..errors import HeteroError
 from ..plugin.profile import Profile
 from .data import report_data
 
@@ -78,11 +77,7 @@ def write_report(
     compress: bool | None = None,
 ) -> None:
     """Write `report_html` to a file atomically. Raises `HeteroError` if the file cannot be written."""
-    text = report_html(plan, profile, compress=compress)
-    try:
-        write_atomically(path, [text.encode()])
-    except OSError as error:
-        raise HeteroError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+    write_file(path, [report_html(plan, profile, compress=compress).encode()])
 
 
 @functools.cache

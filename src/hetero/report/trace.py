@@ -15,9 +15,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..base.files import write_atomically
+from ..base.files import write_file
 from ..base.names import clean
-from ..errors import HeteroError
 from ..plugin.profile import EXECUTED, Profile, ProfileRow, Span
 
 # The gap around each node, in ns. Viewers round or truncate times in µs to whole ns. Perfetto drops a slice that then
@@ -39,10 +38,7 @@ def to_trace(profiles: Profile | Iterable[Profile]) -> str:
 
 def write_trace(profiles: Profile | Iterable[Profile], path: str | os.PathLike[str]) -> None:
     """Write `to_trace` to a file atomically. Raises `HeteroError` if the file cannot be written."""
-    try:
-        write_atomically(path, [to_trace(profiles).encode()])
-    except OSError as error:
-        raise HeteroError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+    write_file(path, [to_trace(profiles).encode()])
 
 
 def node_times(span: Span, rows: Sequence[ProfileRow]) -> Iterator[tuple[ProfileRow, float, float]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...base.decoding import decode_json, place_in
 from ...base.file_kinds import other_than_text
-from ...base.files import read_file, write_atomically
+from ...base.files import read_file, write_file
 from ...errors import HeteroError, PropertyError, did_you_mean, file_error
 from ...model.identity import graph_digest
 from ...plugin.profile import NOT_RUN, OPTIMIZED_OUT, ProfileRow, with_bodies_summed
@@ -200,10 +200,7 @@ class Costs:
         """Write the costs as JSON, atomically. The order of keys is stable."""
         import msgspec
 
-        try:
-            write_atomically(path, [msgspec.json.format(self.to_json(), indent=1), b"\n"])
-        except OSError as error:
-            raise HeteroError(f"cannot write costs {os.fsdecode(path)}: {error.strerror or error}") from error
+        write_file(path, [msgspec.json.format(self.to_json(), indent=1), b"\n"], "costs ")
 
     def to_json(self) -> bytes:
         """The JSON that `save` writes, on one line."""
