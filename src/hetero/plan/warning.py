@@ -157,7 +157,7 @@ def _waiting(plan: BoundPlan) -> Iterator[PlanWarning]:
 def _is_sequence(graph: Graph) -> bool:
     """Whether each node reads a result of the node before it, so no partition has subgraphs that run in parallel."""
     node = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    return np.count_nonzero(graph.indices == node + 1) == graph.num_nodes - 1
+    return int(np.count_nonzero(graph.indices == node + 1)) == graph.num_nodes - 1
 
 
 def _unavailable(plan: BoundPlan) -> Iterator[PlanWarning]:

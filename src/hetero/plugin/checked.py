@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +120,7 @@ def checked_runner(runner: object, device: str, subject: str, outputs: Sequence[
             f"{device} returned {type(runner).__name__} for a request {subject}, expected a Runner (run, profile)"
         )
     kind = CheckedRunner if getattr(runner, "run_again", None) is None else RepeatingCheckedRunner
-    return kind(runner, device, subject, outputs)
+    return kind(cast("Runner", runner), device, subject, outputs)
 
 
 def _is_rows(rows: object) -> bool:

@@ -202,8 +202,8 @@ class InferRequest(OtherNames):
         self._names = tuple(port.name for port in inputs)  # of what callers pass
         self._values: RequestStates | None = None  # of a request with states
         # The check of a protocol takes longer than a small model.
-        self._run_again = getattr(runner, "run_again", None)
-        self._run_into = getattr(runner, "run_into", None)
+        self._run_again: Callable[..., list[np.ndarray] | None] | None = getattr(runner, "run_again", None)
+        self._run_into: Callable[..., Sequence[np.ndarray]] | None = getattr(runner, "run_into", None)
         self._memories = memories
         self._on_device = on_device
         self._kept = _NOTHING  # what the runner was told last

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,7 @@ class _Lane:
         self._memory = memory
         self._runner = compiled.new_runner()
         self._channel = channel
-        self._run_into = getattr(self._runner, "run_into", None)
+        self._run_into: Callable[..., Sequence[NDArray[Any]]] | None = getattr(self._runner, "run_into", None)
         self._results: Sequence[NDArray[Any]] = ()
         self._cancellation = getattr(self._runner, "cancellation", None) or Cancellation()
         self._lock = threading.Lock()
