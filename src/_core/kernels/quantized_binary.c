@@ -4,8 +4,8 @@
  *   rb = b_scale / y_scale, and fixed = y_zero - fma(ra, a_zero, rb * b_zero). If one operand is the same along a row,
  *   its product comes first.
  * quantized_mul: y = saturate(round((a - a_zero) * (b - b_zero) * (a_scale * b_scale / y_scale) + y_zero)).
- * Both: float32. Halves are rounded to even, and NaN gives the smallest integer, here and below. Scales are often multiples of each other, so that
- * many results are halves: the zero point is added before rounding, which decides where these go.
+ * Both: float32. Halves are rounded to even, and NaN gives the smallest integer, here and below. Scales are often multiples of
+ * each other, so that many results are halves: the zero point is added before rounding, which decides where these go.
  *
  * If these scales leave the range of normal float32, or a step of an operand is more than MAX_RATIO steps of y, so that
  * `fixed` has few or no bits for the integers of y:
