@@ -69,7 +69,7 @@ def content(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("models", [5, pytest.param(12, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("models", [3, pytest.param(12, marks=pytest.mark.exhaustive)])
 def test_what_callers_hold_is_theirs(core: hetero.Core, pool: str, models: int) -> None:
     core.register_plugin("OWN", OwnMemory)
     core.register_plugin("ISLAND", IslandPlugin)

@@ -184,7 +184,7 @@ def check(found: Any, expected: Arrays, what: str) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2, 3))])
 def test_steps_as_onnxruntime(core: hetero.Core, pool: str, seed: int) -> None:
     core.register_plugin("OWN", OwnMemory)
     rng, numbers = random.Random(f"{pool} {seed}"), np.random.default_rng(seed)
