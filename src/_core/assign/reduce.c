@@ -26,7 +26,7 @@
 #include "assign.h"
 
 enum { NONE = -1 };                         /* no arc, no vertex */
-enum { OPEN = 0, SOURCE = 1, SINK = 2 };    /* decisions */
+enum { SOURCE, SINK };                      /* decisions */
 enum { FEW_ARCS = 12 };                     /* a vertex with at most this many is looked at again after any change */
 #define INFINITE (HG_UNLIMITED >> 1) /* capacities from here on are unlimited */
 
@@ -45,7 +45,6 @@ typedef struct {
     int32_t *changes;  /* [n] of its arcs or excess since then */
     int64_t *excess;   /* [n] */
     uint8_t *waiting;  /* [n] on the stack */
-    uint8_t *decision; /* [n] OPEN, or the side on which an unlimited arc keeps it */
     uint8_t *gone;     /* [n] */
     int32_t *stack;    /* [n] vertices to look at */
     int32_t waiting_count;
@@ -60,7 +59,7 @@ static inline int64_t add_capacity(int64_t a, int64_t b) { return a + b < INFINI
 static inline void touch(reducer *r, int32_t v)
 {
     r->changes[v]++;
-    const int due = r->length[v] <= FEW_ARCS || r->changes[v] >= r->length[v] / 2 || r->decision[v] != OPEN;
+    const int due = r->length[v] <= FEW_ARCS || r->changes[v] >= r->length[v] / 2;
     if (due && !r->waiting[v]) {
         r->waiting[v] = 1;
         r->stack[r->waiting_count++] = v;
@@ -133,6 +132,8 @@ static void remove_vertex(reducer *r, int32_t v, int32_t a, int32_t b, unsigned 
     r->found->rule[r->found->rules++] = (hg_side_rule){v, a, b, (uint8_t)table};
 }
 
+/* Removes v, whose excess outweighs all its arcs to the other side. None of these is unlimited, and tidy(v) has removed
+ * the dead ones. */
 static void decide(reducer *r, int32_t v, int side)
 {
     link *arc = r->arc;
@@ -141,19 +142,16 @@ static void decide(reducer *r, int32_t v, int side)
         r->found->constant += r->excess[v];
     for (int32_t a = last; a != NONE;) {
         const int32_t w = arc[a].head;
-        if (w != NONE) {
-            const int64_t cost = side == SOURCE ? arc[a].capacity : arc[a ^ 1].capacity;
-            if (cost >= INFINITE) {
-                r->decision[w] = (uint8_t)side;
-            } else if (side == SOURCE) {
-                r->excess[w] += cost;
-            } else {
-                r->excess[w] -= cost;
-                r->found->constant += cost;
-            }
-            kill_edge(r, a);
-            touch(r, w);
+        const int64_t cost = side == SOURCE ? arc[a].capacity : arc[a ^ 1].capacity;
+        HT_ASSERT(w != NONE && cost < INFINITE);
+        if (side == SOURCE) {
+            r->excess[w] += cost;
+        } else {
+            r->excess[w] -= cost;
+            r->found->constant += cost;
         }
+        kill_edge(r, a);
+        touch(r, w);
         a = arc[a].next;
         if (a == last)
             break;
@@ -161,18 +159,15 @@ static void decide(reducer *r, int32_t v, int side)
     remove_vertex(r, v, NONE, NONE, side == SINK ? 0xF : 0);
 }
 
-/* Removes v, whose only arc is i: for each side of the neighbor a, the cheaper side of v is charged to a. */
+/* Removes v, whose only arc is i, on the side of its neighbor: its excess outweighs no arc, or v would be decided. */
 static void eliminate_leaf(reducer *r, int32_t v, int32_t i)
 {
-    link *arc = r->arc;
-    const int32_t a = arc[i].head;
-    const int64_t forth = arc[i].capacity, back = arc[i ^ 1].capacity, excess = r->excess[v];
-    const int64_t source = least(0, excess + back), sink = least(forth, excess);
-    r->found->constant += source;
-    r->excess[a] += sink - source;
+    const int32_t a = r->arc[i].head;
+    HT_ASSERT(r->excess[v] < r->arc[i].capacity && -r->excess[v] <= r->arc[i ^ 1].capacity);
+    r->excess[a] += r->excess[v];
     kill_edge(r, i);
     touch(r, a);
-    remove_vertex(r, v, a, NONE, (excess + back < 0 ? 0x5u : 0) | (excess < forth ? 0xAu : 0));
+    remove_vertex(r, v, a, NONE, 0xA);
 }
 
 /* Removes v, whose only arcs are i and j to the neighbors a and b. For each combination of their sides, v takes its
@@ -252,18 +247,13 @@ static void contract(reducer *r, int32_t v, int32_t i)
         if (a == last)
             break;
     }
-    if (r->last[u] == NONE) {
-        r->last[u] = last;
-    } else { /* join the two circular lists */
-        const int32_t first = arc[last].next;
-        arc[last].next = arc[r->last[u]].next;
-        arc[r->last[u]].next = first;
-        r->last[u] = last;
-    }
+    /* Join the two circular lists. That of u has at least the arc to v. */
+    const int32_t first = arc[last].next;
+    arc[last].next = arc[r->last[u]].next;
+    arc[r->last[u]].next = first;
+    r->last[u] = last;
     r->excess[u] += r->excess[v];
     r->length[u] += r->length[v];
-    if (r->decision[v] != OPEN)
-        r->decision[u] = r->decision[v];
     r->changes[u] += r->length[v];
     touch(r, u);
     remove_vertex(r, v, u, NONE, 0xA);
@@ -287,9 +277,9 @@ static void look_at(reducer *r, int32_t v)
         unlimited_out += forth >= INFINITE;
         unlimited_in += back >= INFINITE;
     }
-    if (r->decision[v] == SOURCE || (r->decision[v] == OPEN && !unlimited_out && excess >= out)) {
+    if (!unlimited_out && excess >= out) {
         decide(r, v, SOURCE);
-    } else if (r->decision[v] == SINK || (!unlimited_in && -excess > in)) {
+    } else if (!unlimited_in && -excess > in) {
         decide(r, v, SINK);
     } else if (degree == 1) {
         eliminate_leaf(r, v, last);
@@ -319,11 +309,10 @@ static int open_reducer(reducer *r, int32_t n, int64_t count)
     r->changes = HG_NEW(int32_t, n);
     r->excess = HG_NEW(int64_t, n);
     r->waiting = HG_NEW(uint8_t, n);
-    r->decision = HG_NEW(uint8_t, n);
     r->gone = HG_NEW(uint8_t, n);
     r->stack = HG_NEW(int32_t, n);
-    return r->arc && r->last && r->seen && r->length && r->changes && r->excess && r->waiting && r->decision &&
-           r->gone && r->stack;
+    return r->arc && r->last && r->seen && r->length && r->changes && r->excess && r->waiting && r->gone &&
+           r->stack;
 }
 
 static void close_reducer(reducer *r)
@@ -335,7 +324,6 @@ static void close_reducer(reducer *r)
     free(r->changes);
     free(r->excess);
     free(r->waiting);
-    free(r->decision);
     free(r->gone);
     free(r->stack);
 }
@@ -347,7 +335,7 @@ static int add_all(reducer *r, int32_t n, const double *excess, const hg_edge *e
         r->found->constant += r->excess[v] < 0 ? -r->excess[v] : 0;
         r->last[v] = r->seen[v] = NONE;
         r->length[v] = r->changes[v] = 0;
-        r->waiting[v] = r->decision[v] = r->gone[v] = 0;
+        r->waiting[v] = r->gone[v] = 0;
         if (hg_interrupted_at(r->watch, v, 2))
             return HG_INTERRUPTED;
     }
@@ -447,7 +435,7 @@ int hg_reduce(int32_t n, const double *excess, const hg_edge *edges, int64_t cou
     if (status == HG_OK)
         status = add_all(&r, n, excess, edges, count, scale);
     for (int32_t v = 0; v < n && status == HG_OK; v++) {
-        if (!r.gone[v] && !r.waiting[v]) {
+        if (!r.gone[v]) { /* nor waiting: the stack is empty */
             r.waiting[v] = 1;
             r.stack[r.waiting_count++] = v;
         }
