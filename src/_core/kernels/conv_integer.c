@@ -134,7 +134,7 @@ HT_INLINE tile_table window_tiles(int as_bytes)
 }
 
 /* Whether all filters are small. */
-static int all_small(const uint8_t *w, int64_t maps, int64_t steps)
+static int filters_are_small(const uint8_t *w, int64_t maps, int64_t steps)
 {
     for (int64_t m = 0; m < maps; m++) {
         int32_t word;
@@ -466,7 +466,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         ht_as_one_row(&job.l);
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
     job.pixels = ht_numbered_pixels(l);
-    job.as_bytes = HT_VNNI || (HT_SMALL_TILES && all_small(w->data, job.maps, l->steps));
+    job.as_bytes = HT_VNNI || (HT_SMALL_TILES && filters_are_small(w->data, job.maps, l->steps));
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
     job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILES ? 16 : HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
                            INT64_MAX, cost, 0);
