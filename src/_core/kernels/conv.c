@@ -15,7 +15,8 @@
  * out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed (0 plain, 1 by pack_b, 3 by pack_parts, else pack_winograd's m), activation (unary.h), then
  *   triples (spatial.h) kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x
- *   counts as zero. Optional: 1 if no weight is infinite or NaN, else 0 (the default).
+ *   counts as zero. Optional: 0, the default; 1 if no weight is infinite or NaN; 2 if so, but the way and so the results shall be
+ *   those for 0.
  * floats: the activation's two parameters.
  * Products are of tiles (tiled_product.h) where ht_conv_tiled says so; plain weights are then read as they are, and else
  * packed.
@@ -126,8 +127,8 @@ static double sampling(const ht_conv *c)
  * with stride 1 (measured over 430 shapes of few channels). An input element read in place costs 6 for
  * every tile's width of output channels if a block of channels lies on more pages than the first-level TLB has entries.
  * For a 1x1 kernel that reads its input in place, wide's quads are faster than rows. Inside copies an element for 6, or
- * 16, and reads a weight for 4. */
-static int cheapest(const ht_conv *c)
+ * 16, and reads a weight for 4. may_skip: whether products of padding may be left out, which inside does. */
+static int cheapest(const ht_conv *c, int may_skip)
 {
     const double pixels = (double)c->pixels, channels = (double)c->out_channels, k = (double)c->depth_k;
     const double padded_pixels = in_wide_tiles(c->pixels, c->out_channels), padded_channels = ht_in_tiles(c->out_channels);
@@ -160,7 +161,7 @@ static int cheapest(const ht_conv *c)
         way = GROUPED;
     }
     double products, weights;
-    if (c->finite && c->padded && ht_conv_inside_fits(c, &products, &weights)) {
+    if (may_skip && c->padded && ht_conv_inside_fits(c, &products, &weights)) {
         const double chunks = (double)ht_ceil_div(c->out_channels, HT_CONV_INSIDE_CHANNELS);
         const double inside = (products + 4 * weights) * padded_channels * (double)c->in_channels + 8 * pixels * channels +
                               (c->stride[2] > 2 ? 16 : 6) * products * (double)c->in_channels * chunks;
@@ -779,7 +780,8 @@ int HT_KERNEL(conv)(const ht_call *call)
     c.depth_k = c.in_channels * c.taps;
     if (y->size == 0)
         return HT_OK;
-    c.finite = w_packed == 1 && call->num_ints > 15 && call->ints[15] == 1;
+    const int64_t knowledge = w_packed == 1 && call->num_ints > 15 ? call->ints[15] : 0;
+    c.finite = knowledge == 1 || knowledge == 2;
     const int64_t packed_group = winograd    ? ht_winograd_floats(c.in_channels, c.out_channels, winograd)
                                  : has_parts ? ht_parts_floats(c.depth_k, c.out_channels)
                                              : ht_panel_floats(c.depth_k, c.out_channels);
@@ -846,7 +848,7 @@ int HT_KERNEL(conv)(const ht_call *call)
     else if (c.pixels == 1 && !c.padded && c.in_plane == c.taps)
         job.way = ROW;
     else
-        job.way = c.in_channels > 0 ? cheapest(&job.image) : WIDE; /* the others divide by the number of channels */
+        job.way = c.in_channels > 0 ? cheapest(&job.image, knowledge == 1) : WIDE; /* others divide by the number of channels */
     divide(&job, batch, (double)y->size * (double)c.depth_k * (c.tiled ? 0.5 : 1));
     if (job.terms > 0)
         convolve_terms(&job);

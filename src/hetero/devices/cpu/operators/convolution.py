@@ -59,7 +59,9 @@ def _conv(context: Context, node: Node, inputs: Sequence[Value | None]) -> list[
         is_finite = (group > 1 or is_dilated or is_small) and not context.halves and _are_finite(weights)
         tiled = _for_tiles(context, x, weights, group, shape, (*extents, *window) if is_finite else None)
         packing, operand = tiled or (1, context.widened(packed_b(context, weights, group, depth, maps, True)))
-        ints = [group, packing, 0, *window, int(is_finite)]
+        # Plans for other sizes do not look for infinite weights because of few pixels, and shall give the same bits.
+        knowledge = 0 if not is_finite else 1 if group > 1 or is_dilated else 2
+        ints = [group, packing, 0, *window, knowledge]
     else:
         operand = _scaled(weights)
         ints = [group, 0, 0, *window]
