@@ -154,8 +154,7 @@ static int cheapest(const ht_conv *c, int may_skip)
         best = rows + ht_conv_rows_moved(c);
         way = ROWS;
     }
-    const double panels = (double)(ht_ceil_div(c->out_channels, HT_PANEL) * HT_PANEL);
-    const double grouped = pixels * panels * k * kept + 4 * pixels * channels;
+    const double grouped = pixels * (double)ht_conv_grouped_columns(c) * k * kept + 4 * pixels * channels;
     if (c->padded && grouped < best && ht_conv_grouped_fits(c)) { /* else direct copies nothing */
         best = grouped;
         way = GROUPED;

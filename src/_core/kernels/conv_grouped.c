@@ -95,6 +95,107 @@ HT_INLINE void tile_body(const tile *t, const int rows, const int panels)
 EACH_HEIGHT(TILE)
 static void (*const tile_fns[ROWS][2])(const tile *) = {EACH_HEIGHT(ENTRY)}; /* [rows - 1][panels - 1] */
 
+/* Kernels of three columns, strides 1 and 2, up to 16 output channels: an input that several pixels use is broadcast once, and a
+ * panel of up to 8 channels is one vector. The products of a sum and their order are the same. */
+#if VF_LANES == 8
+#define HAS_THREES 1
+#define ONE_VECTOR 8 /* pixels of a tile of one vector: 8 sums, 3 weights */
+#define TWO_VECTORS 4 /* of two: 8 sums, 6 weights */
+
+HT_INLINE void three_body(const tile *t, const int pixels, const int vectors, const int stride)
+{
+    vf acc[ONE_VECTOR][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < pixels; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = vf_set1(0.0f);
+    const int32_t *const end = t->offsets + t->taps;
+    for (int64_t channel = 0; channel < t->channels; channel++) {
+        const float *w = t->w + channel * t->w_channel, *first = t->a + channel * t->a_channel;
+        for (const int32_t *offset = t->offsets; offset < end; offset += 3, w += 3 * HT_PANEL) {
+            const float *a = first + *offset;
+            vf b[3][2];
+#pragma GCC unroll 3
+            for (int k = 0; k < 3; k++)
+#pragma GCC unroll 2
+                for (int j = 0; j < vectors; j++)
+                    b[k][j] = vf_load(w + k * HT_PANEL + j * VF_LANES);
+#pragma GCC unroll 17
+            for (int column = 0; column < (pixels - 1) * stride + 3; column++) {
+                const vf x = vf_set1(a[column]);
+#pragma GCC unroll 3
+                for (int k = 0; k < 3; k++) {
+                    const int i = (column - k) / stride;
+                    if (column < k || (column - k) % stride != 0 || i >= pixels)
+                        continue;
+#pragma GCC unroll 2
+                    for (int j = 0; j < vectors; j++)
+                        acc[i][j] = vf_fma(x, b[k][j], acc[i][j]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < pixels; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            vf_store(t->sums + i * t->sums_row + j * VF_LANES, acc[i][j]);
+}
+
+#define THREE(pixels, vectors)                                                                                         \
+    static void three_##pixels##_##vectors##_1(const tile *t) { three_body(t, pixels, vectors, 1); }                   \
+    static void three_##pixels##_##vectors##_2(const tile *t) { three_body(t, pixels, vectors, 2); }
+#define THREES(pixels) {three_##pixels##_1_1, three_##pixels##_1_2},
+#define THREES_OF_TWO(pixels) {three_##pixels##_2_1, three_##pixels##_2_2},
+THREE(1, 1) THREE(2, 1) THREE(3, 1) THREE(4, 1) THREE(5, 1) THREE(6, 1) THREE(7, 1) THREE(8, 1)
+THREE(1, 2) THREE(2, 2) THREE(3, 2) THREE(4, 2)
+/* [vectors - 1][pixels - 1][stride - 1] */
+static void (*const threes[2][ONE_VECTOR][2])(const tile *) = {
+    {THREES(1) THREES(2) THREES(3) THREES(4) THREES(5) THREES(6) THREES(7) THREES(8)},
+    {THREES_OF_TWO(1) THREES_OF_TWO(2) THREES_OF_TWO(3) THREES_OF_TWO(4)}};
+#else
+#define HAS_THREES 0
+#endif
+
+static int is_three(const ht_conv *c)
+{
+    return HAS_THREES && c->kernel[2] == 3 && c->dilation[2] == 1 && c->stride[2] <= 2;
+}
+
+int64_t ht_conv_grouped_columns(const ht_conv *c)
+{
+    const int64_t grain = is_three(c) ? VF_LANES : HT_PANEL;
+    return ht_ceil_div(c->out_channels, grain) * grain;
+}
+
+/* The pixels of a row, of `panels` panels from output channel m on. t: the first pixel. */
+static void compute_row(const ht_conv *c, tile t, int64_t m, int64_t panels)
+{
+#if HAS_THREES
+    if (is_three(c)) {
+        const int64_t vectors = c->out_channels - m <= VF_LANES ? 1 : 2;
+        const int64_t tiles = ht_ceil_div(c->out[2], vectors == 1 ? ONE_VECTOR : TWO_VECTORS);
+        for (int64_t i = 0; i < tiles; i++) {
+            const int64_t pixels = c->out[2] / tiles + (i < c->out[2] % tiles);
+            threes[vectors - 1][pixels - 1][c->stride[2] - 1](&t);
+            t.a += pixels * t.a_row;
+            t.sums += pixels * t.sums_row;
+        }
+        return;
+    }
+#else
+    (void)m;
+#endif
+    const int64_t tiles = ht_ceil_div(c->out[2], ROWS);
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t pixels = c->out[2] / tiles + (i < c->out[2] % tiles);
+        tile_fns[pixels - 1][panels - 1](&t);
+        t.a += pixels * t.a_row;
+        t.sums += pixels * t.sums_row;
+    }
+}
+
 static int64_t span(const ht_conv *c, int d, int64_t outputs)
 {
     return (outputs - 1) * c->stride[d] + (c->kernel[d] - 1) * c->dilation[d] + 1;
@@ -161,7 +262,6 @@ void ht_conv_grouped(const ht_conv *c, int64_t block_rows, int64_t block)
     const int64_t height = span(c, 1, rows), width = copied_row(c), columns = columns_of(c);
     float *sums = c->scratch, *copy = sums + SUM_FLOATS;
     copy_inputs(c, y, rows, copy);
-    const int64_t tiles = ht_ceil_div(c->out[2], ROWS);
     int32_t offsets[MAX_DEPTH]; /* within a channel of the copy, which fits the scratch memory */
     for (int64_t tap = 0; tap < c->taps; tap++)
         offsets[tap] = (int32_t)(tap / c->kernel[2] * c->dilation[1] * width + tap % c->kernel[2] * c->dilation[2]);
@@ -170,19 +270,15 @@ void ht_conv_grouped(const ht_conv *c, int64_t block_rows, int64_t block)
     for (int64_t m = 0; m < columns; m += PANELS * HT_PANEL) {
         const int64_t panels = ht_min64(PANELS, (columns - m) / HT_PANEL);
         for (int64_t r = 0; r < rows; r++) {
-            int64_t first = 0, last = c->kernel[1], x = 0; /* kernel rows */
+            int64_t first = 0, last = c->kernel[1]; /* kernel rows */
             if (c->finite)
                 ht_valid_range((y + r) * c->stride[1] - c->pad[1], c->dilation[1], c->in[1], c->kernel[1], &first, &last);
             t.taps = (last - first) * c->kernel[2];
             t.offsets = offsets + first * c->kernel[2];
             t.w = c->w + m * c->depth_k + first * c->kernel[2] * HT_PANEL;
-            for (int64_t i = 0; i < tiles; i++) {
-                const int64_t pixels = c->out[2] / tiles + (i < c->out[2] % tiles);
-                t.a = copy + r * c->stride[1] * width + x * c->stride[2];
-                t.sums = sums + (r * c->out[2] + x) * columns + m;
-                tile_fns[pixels - 1][panels - 1](&t);
-                x += pixels;
-            }
+            t.a = copy + r * c->stride[1] * width;
+            t.sums = sums + r * c->out[2] * columns + m;
+            compute_row(c, t, m, panels);
         }
     }
     const ht_run run = {0, y * c->out[2], rows * c->out[2]};
