@@ -203,6 +203,8 @@ GROUPS: dict[str, list[Convolution | Product]] = {
         Convolution(8, 16, 3, (16, 32, 32)),
         Convolution(128, 128, 3, square(28), group=32),
         Convolution(128, 128, 3, square(56), group=4),
+        Convolution(256, 256, 3, square(56), group=32),
+        Convolution(384, 384, 3, square(7), group=24),
         Convolution(64, 64, 3, square(56), dilation=2),
         Convolution(256, 256, 3, square(28), dilation=2),
         Convolution(256, 256, 3, square(28), dilation=4),
