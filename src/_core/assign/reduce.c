@@ -247,7 +247,7 @@ static void contract(reducer *r, int32_t v, int32_t i)
         if (a == last)
             break;
     }
-    /* Join the two circular lists. That of u has at least the arc to v. */
+    /* Join the two circular lists. The list of u is not empty: it contains the arc to v. */
     const int32_t first = arc[last].next;
     arc[last].next = arc[r->last[u]].next;
     arc[r->last[u]].next = first;

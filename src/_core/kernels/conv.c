@@ -15,8 +15,8 @@
  * out: y[N][M][spatial]; overlaps no input.
  * ints: group, w_packed (0 plain, 1 by pack_b, 3 by pack_parts, else pack_winograd's m), activation (unary.h), then
  *   triples (spatial.h) kernel, strides, pads before, dilations. Pads after follow from y's shape: what lies outside x
- *   counts as zero. Optional: 0, the default; 1 if no weight is infinite or NaN; 2 if so, but the way and so the results shall be
- *   those for 0.
+ *   counts as zero. Optional: 1 if no weight is infinite or NaN; 2 if so, and the way is chosen as for 0, so that results are the
+ *   same; 0 (the default) if this is not known.
  * floats: the activation's two parameters.
  * Products are of tiles (tiled_product.h) where ht_conv_tiled says so; plain weights are then read as they are, and else
  * packed.

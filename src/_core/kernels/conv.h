@@ -204,7 +204,7 @@ void ht_conv_store_sums(const ht_conv *c, const ht_run *runs, int64_t num_runs, 
 int ht_conv_grouped_fits(const ht_conv *c);
 #define ht_conv_grouped_rows HT_SHARED(conv_grouped_rows)
 int64_t ht_conv_grouped_rows(const ht_conv *c, int64_t most_rows);
-/* The output channels that it computes: more than there are. */
+/* The number of output channels that it computes: rounded up to whole panels, or to whole vectors for some kernels. */
 #define ht_conv_grouped_columns HT_SHARED(conv_grouped_columns)
 int64_t ht_conv_grouped_columns(const ht_conv *c);
 #define ht_conv_grouped HT_SHARED(conv_grouped)

@@ -10,9 +10,8 @@
  * the last axis instead, with one copy of the image for every four taps along that axis.
  *
  * The product uses tiles as in integer_micro.c: filters are broadcast against pixels. Without VNNI, filters that are not
- * small are widened first. With AMX (integer_tiles.h), the quads
- * of all steps are first gathered for 32 pixels, and all filters are multiplied with this copy. Cost: filters * pixels * taps *
- * channels / 4 lanes of products, plus writing the image once.
+ * small are widened first. With AMX (integer_tiles.h), the quads of all steps are first gathered for 32 pixels, and all filters
+ * are multiplied with this copy. Cost: filters * pixels * taps * channels / 4 lanes of products, plus writing the image once.
  *
  * ints of all three kernels: group, channels of a group, then triples (see spatial.h) kernel, strides, pads before,
  * dilations, sizes of the output.

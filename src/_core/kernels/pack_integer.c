@@ -207,7 +207,7 @@ int HT_KERNEL(pack_pixels)(const ht_call *call)
 
 /* ---- filters */
 
-/* What is subtracted from the stored bytes of a filter: its zero point as stored if all differences are bytes, or 0. */
+/* The number that is subtracted from the stored bytes of a filter: its stored zero point if all differences fit a byte, else 0. */
 static int32_t taken_off(const uint8_t *from, int64_t n, uint8_t flip, uint8_t zero)
 {
     const int32_t stored = (int8_t)(zero ^ flip);
