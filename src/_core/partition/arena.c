@@ -67,6 +67,16 @@ void *hg_take(hg_arena *arena, int64_t count, size_t size)
     return memory;
 }
 
+void hg_shrink(hg_arena *arena, void *array, int64_t count, size_t size)
+{
+    const char *block = arena->block[arena->current], *begin = (const char *)array;
+    if (HG_SEPARATE_ARRAYS || begin < block || begin >= block + arena->used)
+        return;
+    const size_t bytes = ((size_t)count * size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    HT_ASSERT((size_t)(begin - block) + bytes <= arena->used);
+    arena->used = (size_t)(begin - block) + bytes;
+}
+
 void *hg_take_zeroed(hg_arena *arena, int64_t count, size_t size)
 {
     void *memory = hg_take(arena, count, size);

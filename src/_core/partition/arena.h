@@ -39,6 +39,9 @@ void hg_arena_close(hg_arena *arena);
 /* count * size bytes, aligned to a cache line, uninitialized (`zeroed`: zeros); NULL if out of memory. */
 void *hg_take(hg_arena *arena, int64_t count, size_t size);
 void *hg_take_zeroed(hg_arena *arena, int64_t count, size_t size);
+/* Gives back the memory behind the first `count` elements of `array`, and all arrays taken after it; only if it is in the
+ * block that was taken from last. */
+void hg_shrink(hg_arena *arena, void *array, int64_t count, size_t size);
 #define HG_TAKE(arena, type, count) ((type *)hg_take((arena), (count), sizeof(type)))
 #define HG_TAKE_ZEROED(arena, type, count) ((type *)hg_take_zeroed((arena), (count), sizeof(type)))
 

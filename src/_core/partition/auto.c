@@ -4,7 +4,7 @@
  *    within a device, the result cannot be improved.
  * 2. Move nodes between levels (levels.c), which lowers the cut; subgraphs that become adjacent are united.
  * 3. If step 2 gained enough, move whole pieces: coarsen the common refinement with the components of equal depth,
- *    which grow from the sources, and move the vertices of the coarse graph; then move nodes again.
+ *    which grow from the sources, and move the vertices of the coarse graph. Step 4 then goes on with that graph.
  * 4. Contract (contract.c) until no two adjacent subgraphs can be merged.
  * 5. If there may be fewer subgraphs (bound.c): other starts, as many as CANDIDATE_WORK allows. These are, for small
  *    graphs, the documented loop; the reversed graph, contraction alone, and the contracted common refinement, in both
@@ -24,6 +24,7 @@
 #include "levels.h"
 
 enum {
+    PASSES = 3, /* over the pieces: from the sources, from the sinks, from the sources again */
     HALVES_PER_EDGE = 3,  /* half steps of a run of contraction for each node and edge: keeps `auto` linear */
     LEAST_WORK = 1 << 18, /* steps, besides: a few milliseconds, in which small graphs are searched to the end */
     RUNS = 2,             /* all runs of one contraction together take so many runs of steps */
@@ -57,7 +58,7 @@ typedef struct {
     const hg_graph *g;
     hg_dag dag;
     double linear_cut; /* what policy `linear` cuts */
-    int32_t *depth, *by_depth;
+    int32_t *depth;
     int32_t *level; /* of the partition being improved */
     hg_arena *arena;
     hg_watch *watch;
@@ -73,18 +74,19 @@ typedef struct {
 /* label[i] = merged[label[i]] for each i below n. */
 static int relabel(int32_t n, int32_t *label, const int32_t *merged, hg_watch *watch)
 {
+    int64_t work = 0;
     for (int32_t i = 0; i < n; i++) {
         label[i] = merged[label[i]];
-        if (hg_interrupted(watch, 2))
+        if (hg_interrupted_after(watch, &work, 2))
             return HG_INTERRUPTED;
     }
     return HG_OK;
 }
 
-/* Merges adjacent subgraphs while any two can be: count and label shrink. A run of contraction that ends early is
+/* Merges adjacent subgraphs of s->g, or of a quotient of it, while any two can be: count and label shrink. A run of contraction that ends early is
  * followed by another on the quotient while that gains, with the edges still open. The quotients are made of the first one,
  * not of the graph. */
-static int contract(improver *s, float heavy, labels *result)
+static int contract(improver *s, const hg_graph *g, const uint8_t *device_of, float heavy, labels *result)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     const int64_t work = LEAST_WORK + HALVES_PER_EDGE * ((int64_t)s->g->n + s->g->m) / 2;
@@ -97,7 +99,8 @@ static int contract(improver *s, float heavy, labels *result)
     uint8_t *device = HG_TAKE(s->arena, uint8_t, k);
     if (!merged || !again || !device)
         return HG_NO_MEMORY;
-    int status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, k, weighted, &first,
+    HT_ASSERT(!weighted || g == s->g);
+    int status = hg_coarsen(g, device_of, weighted ? s->dag.out_weight : NULL, result->label, k, weighted, 1, &first,
                             s->arena, s->watch);
     hg_open_edges open = {status == HG_OK ? HG_TAKE(s->arena, hg_open_edge, first.edges) : NULL, 0};
     if (status == HG_OK && !open.edge)
@@ -106,14 +109,14 @@ static int contract(improver *s, float heavy, labels *result)
     if (status == HG_OK)
         status = hg_contract(&first, heavy, INT32_MAX, work, &open, merged, &result->count, &result->maximal, s->arena,
                              s->watch);
-    const hg_graph g = {.n = k, .m = first.edges, .indptr = first.out_start, .indices = first.out};
+    const hg_graph quotient = {.n = k, .m = first.edges, .indptr = first.out_start, .indices = first.out};
     for (int32_t x = 0; x < k && status == HG_OK && !result->maximal; x++)
         device[x] = (uint8_t)first.kind[x];
     while (status == HG_OK && !result->maximal && (left -= work) > 0 && before - result->count >= GAINS * before) {
         hg_coarse coarse;
         hg_arena_release(s->arena, run);
         before = result->count;
-        status = hg_coarsen(&g, device, first.out_weight, merged, before, weighted, &coarse, s->arena, s->watch);
+        status = hg_coarsen(&quotient, device, first.out_weight, merged, before, weighted, 1, &coarse, s->arena, s->watch);
         if (status == HG_OK)
             status = hg_contract(&coarse, heavy, INT32_MAX, left < work ? left : work, &open, again, &result->count,
                                  &result->maximal, s->arena, s->watch);
@@ -121,7 +124,7 @@ static int contract(improver *s, float heavy, labels *result)
             status = relabel(k, merged, again, s->watch);
     }
     if (status == HG_OK && result->count < k)
-        status = relabel(s->g->n, result->label, merged, s->watch);
+        status = relabel(g->n, result->label, merged, s->watch);
     hg_arena_release(s->arena, mark);
     return status;
 }
@@ -143,38 +146,49 @@ static int components(improver *s, const int32_t *other, labels *result)
     return status;
 }
 
-/* Moves the components of one level and depth as wholes; piece [n] is scratch. */
-static int move_pieces(improver *s, int32_t *piece, double *gained)
+/* Steps 3 and 4. */
+static int move_pieces(improver *s, labels *result)
 {
-    const int32_t n = s->g->n;
     const hg_mark mark = hg_arena_mark(s->arena);
-    labels pieces = {.label = piece};
     hg_coarse coarse;
-    int status = components(s, s->depth, &pieces);
+    int status = components(s, s->depth, result);
+    const int32_t k = result->count;
     if (status == HG_OK)
-        status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, piece, pieces.count, 1, &coarse, s->arena,
+        status = hg_coarsen(s->g, s->dag.device, s->dag.out_weight, result->label, k, 1, 0, &coarse, s->arena,
                             s->watch);
     if (status != HG_OK)
         return status;
-    int32_t *level = HG_TAKE(s->arena, int32_t, pieces.count);
-    uint8_t *device = HG_TAKE(s->arena, uint8_t, pieces.count);
-    if (!level || !device)
+    int32_t *level = HG_TAKE(s->arena, int32_t, k);
+    uint8_t *device = HG_TAKE(s->arena, uint8_t, k);
+    labels united = {.label = HG_TAKE(s->arena, int32_t, k)};
+    if (!level || !device || !united.label)
         return HG_NO_MEMORY;
-    for (int32_t x = 0; x < pieces.count; x++)
+    for (int32_t x = 0; x < k; x++)
         device[x] = (uint8_t)coarse.kind[x];
-    for (int32_t v = 0; v < n; v++) {
-        level[piece[v]] = s->level[v];
-        if (hg_interrupted(s->watch, 2))
+    int64_t work = 0;
+    for (int32_t v = 0; v < s->g->n; v++) {
+        level[result->label[v]] = s->level[v];
+        if (hg_interrupted_after(s->watch, &work, 2))
             return HG_INTERRUPTED;
     }
-    const hg_dag dag = {coarse.k,          coarse.out_start, coarse.out, coarse.in_start, coarse.in, coarse.out_weight,
-                        coarse.in_weight, NULL,             device};
-    status = hg_move_levels(&dag, level, 2, gained, s->arena, s->watch);
-    for (int32_t v = 0; v < n && status == HG_OK; v++) {
-        s->level[v] = level[piece[v]];
-        if (hg_interrupted(s->watch, 2))
+    const hg_graph pieces = {.n = k, .m = coarse.edges, .indptr = coarse.out_start, .indices = coarse.out};
+    const hg_dag dag = {k,    coarse.out_start, coarse.out, coarse.in_start, coarse.in, coarse.out_weight, coarse.in_weight,
+                        NULL, device};
+    double gained;
+    status = hg_move_levels(&dag, level, PASSES, &gained, s->arena, s->watch);
+    for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
+        s->level[v] = level[result->label[v]];
+        if (hg_interrupted_after(s->watch, &work, 2))
             status = HG_INTERRUPTED;
     }
+    if (status == HG_OK) /* pieces that are adjacent now become one */
+        status = hg_level_components(&dag, level, NULL, united.label, &united.count, s->arena, s->watch);
+    if (status == HG_OK)
+        status = contract(s, &pieces, device, HUGE_VALF, &united);
+    if (status == HG_OK)
+        status = relabel(s->g->n, result->label, united.label, s->watch);
+    result->count = united.count;
+    result->maximal = united.maximal;
     hg_arena_release(s->arena, mark);
     return status;
 }
@@ -185,14 +199,11 @@ static int improve(improver *s, double cut, labels *result)
     double gained = 0;
     int status = move_nodes(s, &gained);
     cut -= gained;
-    if (status == HG_OK && gained > 0 && (cut > s->linear_cut || gained >= WORTHWHILE * cut)) {
-        status = move_pieces(s, result->label, &gained);
-        if (status == HG_OK)
-            status = move_nodes(s, &gained);
-    }
+    if (status == HG_OK && gained > 0 && (cut > s->linear_cut || gained >= WORTHWHILE * cut))
+        return move_pieces(s, result);
     if (status == HG_OK)
         status = components(s, NULL, result);
-    return status == HG_OK ? contract(s, HUGE_VALF, result) : status;
+    return status == HG_OK ? contract(s, s->g, s->dag.device, HUGE_VALF, result) : status;
 }
 
 /* Steps 1 to 4. *whole: the result cannot be improved. */
@@ -200,10 +211,11 @@ static int sweep_and_improve(improver *s, labels *result, int *whole)
 {
     const hg_mark mark = hg_arena_mark(s->arena);
     double foreign, lost;
-    int status = hg_depth_order(&s->dag, s->depth, s->by_depth, &foreign, &s->linear_cut, s->arena, s->watch);
+    int32_t *by_depth = result->label; /* until there are labels */
+    int status = hg_depth_order(&s->dag, s->depth, by_depth, &foreign, &s->linear_cut, s->arena, s->watch);
     hg_arena_release(s->arena, mark);
     if (status == HG_OK)
-        status = hg_sweep(&s->dag, s->by_depth, s->level, &lost, whole, s->arena, s->watch);
+        status = hg_sweep(&s->dag, by_depth, s->level, &lost, whole, s->arena, s->watch);
     hg_arena_release(s->arena, mark);
     result->maximal = *whole; /* no edge within a device is cut */
     if (status == HG_OK && *whole)
@@ -261,7 +273,7 @@ static int recombine(improver *s, labels *result)
 {
     int status = components(s, s->depth, result);
     if (status == HG_OK)
-        status = contract(s, (float)HEAVY, result);
+        status = contract(s, s->g, s->dag.device, (float)HEAVY, result);
     return status == HG_OK ? levels_and_improve(s, result) : status;
 }
 
@@ -278,7 +290,7 @@ static int try_more(improver *s, contest *c, int reversed, labels *other)
         for (int32_t i = 0; i < s->g->n; i++)
             other->label[hg_nth(s->g, i)] = i;
         other->count = s->g->n;
-        status = contract(s, HUGE_VALF, other);
+        status = contract(s, s->g, s->dag.device, HUGE_VALF, other);
         if (status == HG_OK)
             status = levels_and_improve(s, other);
         if (status == HG_OK)
@@ -347,7 +359,7 @@ static int try_linear(improver *s, contest *c, labels *other)
     int status = components(&by_depth, NULL, other);
     other->maximal = other->count == c->bound;
     if (status == HG_OK && !other->maximal)
-        status = contract(s, HUGE_VALF, other);
+        status = contract(s, s->g, s->dag.device, HUGE_VALF, other);
     return status == HG_OK ? keep_better(s, c, other, 0) : status;
 }
 
@@ -362,7 +374,7 @@ static int try_documented(improver *s, contest *c, labels *other)
         status = hg_number(s->g, s->dag.device, other->count, other->label, device_of, s->watch);
     hg_arena_release(s->arena, mark);
     if (status == HG_OK)
-        status = contract(s, HUGE_VALF, other);
+        status = contract(s, s->g, s->dag.device, HUGE_VALF, other);
     return status == HG_OK ? keep_better(s, c, other, 0) : status;
 }
 
@@ -428,7 +440,7 @@ static int search_windows(improver *s, int64_t size, int64_t per_edge, int32_t b
     if (status == HG_OK)
         status = hg_number(s->g, s->dag.device, best->count, best->label, device_of, s->watch);
     hg_arena_release(s->arena, mark);
-    return status == HG_OK ? contract(s, HUGE_VALF, best) : status;
+    return status == HG_OK ? contract(s, s->g, s->dag.device, HUGE_VALF, best) : status;
 }
 
 /* Steps 5 and 6, for a graph of so many edges and nodes with edges. */
@@ -493,7 +505,7 @@ static int lower_weight(improver *s, const double *weight, int64_t size, labels 
     if (status == HG_OK)
         status = components(s, NULL, &other);
     if (status == HG_OK)
-        status = contract(s, HUGE_VALF, &other);
+        status = contract(s, s->g, s->dag.device, HUGE_VALF, &other);
     if (status == HG_OK)
         status = hg_weight_between(&s->dag, other.label, &cut, s->watch);
     if (status == HG_OK && (other.count < best->count || (other.count == best->count && cut < before))) {
@@ -519,15 +531,14 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int 
     hg_arena arena;
     labels result = {.label = subgraph_of};
     /* What the sweep needs; what later steps need beyond comes in another block. */
-    if (!hg_arena_open(&arena, (size_t)g->n * 48 + 4096))
+    if (!hg_arena_open(&arena, (size_t)g->n * 36 + (size_t)g->m * 8 + 4096))
         return HG_NO_MEMORY;
     improver s = {.g = g, .arena = &arena, .watch = watch};
     s.dag = (hg_dag){g->n, g->indptr, g->indices, g->pred_indptr, g->pred_indices, NULL, NULL, g->order, device};
     s.depth = HG_TAKE(&arena, int32_t, g->n);
-    s.by_depth = HG_TAKE(&arena, int32_t, g->n);
     s.level = HG_TAKE(&arena, int32_t, g->n);
     int whole = 1;
-    int status = s.depth && s.by_depth && s.level ? sweep_and_improve(&s, &result, &whole) : HG_NO_MEMORY;
+    int status = s.depth && s.level ? sweep_and_improve(&s, &result, &whole) : HG_NO_MEMORY;
     if (!whole) {
         const int64_t size = linked_size(g);
         if (status == HG_OK && thorough)
@@ -542,9 +553,10 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int 
         return status;
     *count = result.count;
     *maximal = result.maximal;
+    int64_t work = 0;
     for (int32_t v = 0; v < g->n && status == HG_OK; v++) {
         device_of[subgraph_of[v]] = device[v];
-        if (hg_interrupted(watch, 2))
+        if (hg_interrupted_after(watch, &work, 2))
             status = HG_INTERRUPTED;
     }
     return status;

@@ -16,7 +16,8 @@ float *hg_scaled(const hg_graph *g, const double *weight, hg_arena *arena)
 
 static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, const uint8_t *device, const float *weight,
                                                          const int32_t *label, int32_t count, const int weighted,
-                                                         hg_coarse *coarse, hg_arena *arena, hg_watch *watch)
+                                                         const int ascending, hg_coarse *coarse, hg_arena *arena,
+                                                         hg_watch *watch)
 {
     const int32_t n = g->n;
     int32_t *start = HG_TAKE(arena, int32_t, (int64_t)count + 1);
@@ -28,8 +29,7 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
     coarse->out_start = HG_TAKE_ZEROED(arena, int32_t, (int64_t)count + 1);
     coarse->kind = HG_TAKE(arena, int32_t, count);
     coarse->size = HG_TAKE(arena, int32_t, count);
-    /* One entry for each edge of g; pages that are never written take no memory. */
-    int32_t *target = HG_TAKE(arena, int32_t, g->m);
+    int32_t *target = HG_TAKE(arena, int32_t, g->m); /* as many as there may be */
     float *sum = weighted ? HG_TAKE(arena, float, g->m) : NULL;
     if (!target || (weighted && !sum) || !start || !member || !slot || !row_start || !coarse->in_start || !coarse->out_start || !coarse->kind || !coarse->size)
         return HG_NO_MEMORY;
@@ -37,36 +37,44 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
         return HG_INTERRUPTED;
     memset(slot, 0xFF, (size_t)count * sizeof *slot); /* -1 lies before every row */
     int32_t edges = 0;
+    int64_t work = 0;
     for (int32_t s = 0; s < count; s++) {
         const int32_t begin = edges;
         row_start[s] = begin;
+        slot[s] = INT32_MAX; /* edges within s write only where the next one will */
         coarse->kind[s] = device[member[start[s]]];
         coarse->size[s] = start[s + 1] - start[s];
         for (int32_t i = start[s]; i < start[s + 1]; i++) {
             const int32_t v = member[i];
             for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
                 const int32_t t = label[g->indices[j]];
-                if (t == s)
-                    continue;
-                if (slot[t] < begin) {
-                    slot[t] = edges;
-                    target[edges] = t;
-                    if (weighted)
-                        sum[edges] = 0;
-                    edges++;
-                    coarse->in_start[t + 1]++;
+                /* Without branches, since they could not be predicted: what is written at `edges` stays only if the
+                 * edge is the first from s to t. */
+                const int32_t is_new = slot[t] < begin;
+                slot[t] ^= (slot[t] ^ edges) & -is_new;
+                target[edges] = t;
+                if (weighted) {
+                    sum[edges] = 0;
+                    sum[slot[t] < edges ? slot[t] : edges] += weight ? weight[j] : 1.0f;
                 }
-                if (weighted)
-                    sum[slot[t]] += weight ? weight[j] : 1.0f;
+                edges += is_new;
+                coarse->in_start[t + 1] += is_new;
             }
         }
-        if (hg_interrupted(watch, 8 * (int64_t)(start[s + 1] - start[s])))
+        if (hg_interrupted_after(watch, &work, 8 * (int64_t)(start[s + 1] - start[s])))
             return HG_INTERRUPTED;
     }
     row_start[count] = edges;
     coarse->edges = edges;
+    hg_shrink(arena, target, edges, sizeof *target); /* what follows uses memory that is mapped already */
+    if (weighted) {
+        float *moved = HG_TAKE(arena, float, edges);
+        if (!moved)
+            return HG_NO_MEMORY;
+        sum = (float *)memmove(moved, sum, (size_t)edges * sizeof *sum);
+    }
 
-    /* Two transpositions leave both directions with ascending rows; the second one writes over the rows as found. */
+    /* A transposition leaves ascending rows. The second one writes over the rows as found. */
     coarse->in = HG_TAKE(arena, int32_t, edges);
     coarse->out = target;
     coarse->in_weight = weighted ? HG_TAKE(arena, float, edges) : NULL;
@@ -89,6 +97,8 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
     }
     memmove(coarse->in_start + 1, coarse->in_start, (size_t)count * sizeof(int32_t));
     coarse->in_start[0] = 0;
+    if (!ascending)
+        return HG_OK;
     for (int32_t t = 0; t < count; t++) {
         for (int32_t j = coarse->in_start[t]; j < coarse->in_start[t + 1]; j++) {
             const int32_t position = row_start[coarse->in[j]]++;
@@ -103,8 +113,8 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
 }
 
 int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, const int32_t *label, int32_t count,
-               int weighted, hg_coarse *coarse, hg_arena *arena, hg_watch *watch)
+               int weighted, int ascending, hg_coarse *coarse, hg_arena *arena, hg_watch *watch)
 {
-    return weighted ? coarsen(g, device, weight, label, count, 1, coarse, arena, watch)
-                    : coarsen(g, device, weight, label, count, 0, coarse, arena, watch);
+    return weighted ? coarsen(g, device, weight, label, count, 1, ascending, coarse, arena, watch)
+                    : coarsen(g, device, weight, label, count, 0, ascending, coarse, arena, watch);
 }

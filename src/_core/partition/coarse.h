@@ -6,7 +6,7 @@
 #include "arena.h"
 #include "graph.h"
 
-/* The quotient of a partition: parallel edges merged, rows ascending, ids a topological order. */
+/* The quotient of a partition: parallel edges merged, ids a topological order. Rows of predecessors ascend. */
 typedef struct {
     int32_t k;
     int64_t edges;
@@ -20,9 +20,9 @@ typedef struct {
 /* ---- coarse.c ---- */
 
 /* weight [m] in CSR order, or NULL: 1 each. label: topological ids 0..count-1, none unused. weighted: 0 leaves the
- * weights out. */
+ * weights out. ascending: rows of successors ascend too, as hg_contract expects. */
 int hg_coarsen(const hg_graph *g, const uint8_t *device, const float *weight, const int32_t *label, int32_t count,
-               int weighted, hg_coarse *coarse, hg_arena *arena, hg_watch *watch);
+               int weighted, int ascending, hg_coarse *coarse, hg_arena *arena, hg_watch *watch);
 
 /* Weights in CSR order as fractions of the largest, so that sums of them stay finite; NULL for no memory. */
 float *hg_scaled(const hg_graph *g, const double *weight, hg_arena *arena);

@@ -56,56 +56,51 @@ static int stays_connected(connectivity *c, int32_t v, int32_t inside)
     return 0;
 }
 
-/* The edges to neighbors on one side that have a given level, and their weight. */
+/* A node's earliest level, as its predecessors allow, and the edges from those that have it too. Only predecessors of its
+ * device can: others allow only a later level. Or the same of successors, with the latest level negated. */
 typedef struct {
+    int32_t level;
     int32_t edges;
-    double weight;
+    double weight; /* of these edges */
 } meeting;
 
-static inline meeting met(const int32_t *row, const float *weight, int32_t begin, int32_t end, const int32_t *level,
-                          int32_t at)
+/* side: 1 for predecessors, -1 for successors. No branch depends on a level, since it could not be predicted. */
+static inline __attribute__((always_inline)) meeting met(const hg_dag *g, const int32_t *row, const float *weight,
+                                                         int32_t begin, int32_t end, const int32_t *level, uint8_t own,
+                                                         const int side)
 {
-    meeting m = {0, 0.0};
+    int32_t most = INT32_MIN, edges = 0;
+    double sum = 0;
     for (int32_t j = begin; j < end; j++) {
-        const int here = level[row[j]] == at;
-        m.edges += here;
+        const int32_t u = row[j], at = side * level[u], foreign = g->device[u] != own, bound = at + foreign;
+        const int32_t keeps = bound <= most, meets = (bound >= most) & !foreign;
+        most = keeps ? most : bound;
+        edges = (edges & -keeps) + meets;
         if (weight)
-            m.weight += here ? (double)weight[j] : 0.0;
+            sum = sum * keeps + (double)weight[j] * meets;
     }
-    if (!weight)
-        m.weight = m.edges;
-    return m;
+    return (meeting){most, edges, weight ? sum : edges};
 }
 
 static inline __attribute__((always_inline)) int pass(const hg_dag *g, const float *out_weight, const float *in_weight,
                                                       int32_t *level, int upwards, connectivity *c,
                                                       double *gained, hg_watch *watch)
 {
-    const uint8_t *device = g->device;
     double total = 0;
+    int64_t work = 0;
     for (int32_t i = 0; i < g->n; i++) {
         const int32_t place = upwards ? g->n - 1 - i : i, v = g->order ? g->order[place] : place;
         const int32_t in = g->in_start[v], in_end = g->in_start[v + 1];
         const int32_t out = g->out_start[v], out_end = g->out_start[v + 1];
-        const uint8_t own = device[v];
-        if (hg_interrupted(watch, 4 + in_end - in + out_end - out))
+        const uint8_t own = g->device[v];
+        if (hg_interrupted_after(watch, &work, 4 + in_end - in + out_end - out))
             return HG_INTERRUPTED;
-        int32_t low = INT32_MIN, high = INT32_MAX;
-        for (int32_t j = in; j < in_end; j++) {
-            const int32_t earliest = level[g->in[j]] + (device[g->in[j]] != own);
-            low = earliest > low ? earliest : low;
-        }
-        for (int32_t j = out; j < out_end; j++) {
-            const int32_t latest = level[g->out[j]] - (device[g->out[j]] != own);
-            high = latest < high ? latest : high;
-        }
-        const int32_t here = level[v];
+        const meeting before = met(g, g->in, in_weight, in, in_end, level, own, 1);
+        const meeting after = met(g, g->out, out_weight, out, out_end, level, own, -1);
+        const int32_t low = before.level, high = out == out_end ? INT32_MAX : -after.level, here = level[v];
         int32_t target;
         if (low == high)
             continue;
-        /* Neighbors at the earliest or the latest level are of the node's device: others would narrow these by one. */
-        const meeting before = met(g->in, in_weight, in, in_end, level, low);
-        const meeting after = met(g->out, out_weight, out, out_end, level, high);
         const int32_t inside = (here == low ? before.edges : 0) + (here == high ? after.edges : 0);
         const double held = (here == low ? before.weight : 0) + (here == high ? after.weight : 0);
         if (upwards)
@@ -178,7 +173,9 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
                         hg_arena *arena, hg_watch *watch)
 {
     const int32_t n = g->n;
-    int32_t *parent = HG_TAKE(arena, int32_t, n), *root = HG_TAKE(arena, int32_t, n);
+    int32_t *parent = HG_TAKE(arena, int32_t, n);
+    int32_t *root = HG_TAKE(arena, int32_t, (int64_t)n + 1); /* the entry after the last is scratch */
+    int64_t work = 0;
     if (!parent || !root)
         return HG_NO_MEMORY;
     for (int32_t i = 0; i < n; i++) {
@@ -197,17 +194,15 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
                 parent[x] = root;
         }
         parent[v] = root;
-        if (hg_interrupted(watch, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
+        if (hg_interrupted_after(watch, &work, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
             return HG_INTERRUPTED;
     }
-    int32_t roots = 0, min = INT32_MAX, max = INT32_MIN;
+    int32_t roots = 0, min, max;
+    span(level, n, &min, &max);
     for (int32_t v = 0; v < n; v++) {
-        if (parent[v] == v) {
-            root[roots++] = v;
-            min = level[v] < min ? level[v] : min;
-            max = level[v] > max ? level[v] : max;
-        }
-        if (hg_interrupted(watch, 2))
+        root[roots] = v;
+        roots += parent[v] == v;
+        if (hg_interrupted_after(watch, &work, 2))
             return HG_INTERRUPTED;
     }
     int32_t *sorted = HG_TAKE(arena, int32_t, roots);
@@ -227,9 +222,8 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
     if (hg_interrupted(watch, 16 * (int64_t)roots))
         return HG_INTERRUPTED;
     for (int32_t v = 0; v < n; v++) {
-        if (parent[v] != v)
-            label[v] = label[find(parent, v)];
-        if (hg_interrupted(watch, 4))
+        label[v] = label[find(parent, v)];
+        if (hg_interrupted_after(watch, &work, 4))
             return HG_INTERRUPTED;
     }
     *count = roots;

@@ -49,7 +49,7 @@ int hg_limit(const hg_graph *g, const uint8_t *device, const double *weight, int
         const int64_t work = WORK_PER_EDGE * ((int64_t)n + g->m);
         const float *scaled = weight ? hg_scaled(g, weight, &arena) : NULL;
         status = weight && !scaled ? HG_NO_MEMORY
-                                   : hg_coarsen(g, device, scaled, pieces, used, 1, &coarse, &arena, watch);
+                                   : hg_coarsen(g, device, scaled, pieces, used, 1, 1, &coarse, &arena, watch);
         if (status != HG_OK)
             goto out;
         for (int32_t s = 0; s < used && !across; s++)

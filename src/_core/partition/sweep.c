@@ -8,7 +8,7 @@
  *
  * The result is given as levels: a subgraph's level is the highest that the levels of its successors allow. The nodes
  * that join between two early closings do not depend on the order of work, so node numbers affect the result only
- * through ties of depth. O((n + m) a(n)) with the inverse Ackermann function a, for union-find. */
+ * through ties of depth. Near-linear: union-find with path halving. */
 #include "levels.h"
 
 int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *foreign, double *deeper,
@@ -16,7 +16,7 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
 {
     const int32_t n = g->n;
     int32_t most = 0;
-    int64_t edges_between = 0, edges_down = 0;
+    int64_t edges_between = 0, edges_down = 0, work = 0;
     HT_ASSERT(!g->in_weight);
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = g->order ? g->order[i] : i;
@@ -33,7 +33,7 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
         }
         depth[v] = d;
         most = d > most ? d : most;
-        if (hg_interrupted(watch, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
+        if (hg_interrupted_after(watch, &work, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
             return HG_INTERRUPTED;
     }
     int32_t *start = HG_TAKE_ZEROED(arena, int32_t, (int64_t)most + 2);
@@ -48,7 +48,7 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = g->order ? g->order[i] : i;
         by_depth[start[depth[v]]++] = v;
-        if (hg_interrupted(watch, 4))
+        if (hg_interrupted_after(watch, &work, 4))
             return HG_INTERRUPTED;
     }
     *foreign = (double)edges_between;
@@ -59,10 +59,9 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
 /* What the sweep knows of a node besides its link. */
 typedef struct {
     int32_t height;    /* the least that its successors allow; of a root: that its subgraph allows */
-    int32_t potential; /* of a root: edges from waiting nodes of its own device */
+    int32_t potential; /* of a root: edges from waiting nodes of its own device; -1: it is closed */
     int32_t foreign;   /* of a root: a member some other device leads to, or -1 */
     int32_t next;      /* those members, in a circle */
-    uint8_t closed, rank; /* rank: of a root: the height of its tree, at most */
 } node;
 
 typedef struct {
@@ -70,7 +69,7 @@ typedef struct {
     int32_t *link; /* not absorbed: -1 - the number of successors that keep the node from being ready; absorbed: parent
                       of the union-find. Apart from `node`, so that most of what is read of neighbors stays in caches */
     node *node;
-    int32_t *ready;              /* a stack: what follows a node is often near it in memory */
+    int32_t *ready; /* [n + 1], a stack: what follows a node is often near it in memory. The entry above is scratch */
     int32_t num_ready;
     int32_t *complete;           /* a stack */
     int32_t num_complete;
@@ -92,28 +91,22 @@ static inline void lift(node *v, int32_t height)
     v->height = height > v->height ? height : v->height;
 }
 
-/* One of the successors that p waits for is settled. What absorbing p reads first is fetched: where edges are long, as
- * in loose_comb of bench/graphs.py, it is in no cache. */
+/* One of the successors that p waits for is settled. Whether it was the last could not be predicted, so no branch depends
+ * on it, and what absorbing p reads first is fetched in any case: where edges are long, as in loose_comb of
+ * bench/graphs.py, it is in no cache. */
 static inline void settle(sweep *s, int32_t p)
 {
-    if (++s->link[p] == -1) {
-        s->ready[s->num_ready++] = p;
-        HG_PREFETCH(&s->g->in[s->g->in_start[p]]);
-        HG_PREFETCH(&s->g->out_start[p]);
-        HG_PREFETCH(&s->node[p]);
-    }
+    s->ready[s->num_ready] = p; /* stays only if it was */
+    s->num_ready += ++s->link[p] == -1;
+    HG_PREFETCH(&s->g->in[s->g->in_start[p]]);
+    HG_PREFETCH(&s->g->out[s->g->out_start[p]]);
+    HG_PREFETCH(&s->node[p]);
 }
 
-/* Two open subgraphs become one, by rank. Returns its root. */
-static int32_t unite(int32_t *link, node *nodes, int32_t a, int32_t b)
+/* Two open subgraphs become one: a's nodes join b's. */
+static void unite(int32_t *link, node *nodes, int32_t a, int32_t b)
 {
-    if (nodes[a].rank > nodes[b].rank) {
-        const int32_t higher = a;
-        a = b;
-        b = higher;
-    }
     node *from = &nodes[a], *to = &nodes[b];
-    to->rank += to->rank == from->rank;
     link[a] = b;
     lift(to, from->height);
     to->potential += from->potential;
@@ -124,7 +117,6 @@ static int32_t unite(int32_t *link, node *nodes, int32_t a, int32_t b)
         nodes[x].next = nodes[y].next;
         nodes[y].next = after;
     }
-    return b;
 }
 
 static void absorb(sweep *s, int32_t v)
@@ -143,6 +135,7 @@ static void absorb(sweep *s, int32_t v)
         potential++;
         settle(s, p);
     }
+    nodes[v].potential = 0;
     nodes[v].foreign = others ? v : -1;
     nodes[v].next = v;
     for (int32_t j = g->out_start[v]; j < g->out_start[v + 1]; j++) {
@@ -151,15 +144,17 @@ static void absorb(sweep *s, int32_t v)
             continue;
         const int32_t c = find(s->link, t);
         node *joined = &nodes[c];
-        if (joined->closed) {
+        if (joined->potential < 0) {
             s->whole = 0;
             s->lost += 1;
             lift(&nodes[root], joined->height);
             continue;
         }
         joined->potential--;
-        if (c != root)
-            root = unite(s->link, nodes, root, c);
+        if (c != root) {
+            unite(s->link, nodes, root, c);
+            root = c;
+        }
     }
     nodes[root].potential += potential;
     if (!nodes[root].potential)
@@ -173,7 +168,7 @@ static int64_t close_subgraph(sweep *s, int32_t root)
     const uint8_t own = g->device[root];
     const int32_t first = nodes[root].foreign, height = nodes[root].height + 1;
     int64_t work = 1;
-    nodes[root].closed = 1;
+    nodes[root].potential = -1;
     if (first < 0)
         return work;
     int32_t v = first;
@@ -195,19 +190,20 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
              hg_watch *watch)
 {
     const int32_t n = g->n;
+    int64_t passed = 0;
     sweep s = {.g = g, .whole = 1};
     s.link = HG_TAKE(arena, int32_t, n);
     s.node = HG_TAKE(arena, node, n);
-    s.ready = HG_TAKE(arena, int32_t, n);
+    s.ready = HG_TAKE(arena, int32_t, (int64_t)n + 1);
     s.complete = HG_TAKE(arena, int32_t, n);
     if (!s.link || !s.node || !s.ready || !s.complete)
         return HG_NO_MEMORY;
     for (int32_t v = 0; v < n; v++) {
-        s.node[v] = (node){0};
+        s.node[v].height = 0;
         s.link[v] = -1 - (g->out_start[v + 1] - g->out_start[v]);
-        if (s.link[v] == -1)
-            s.ready[s.num_ready++] = v;
-        if (hg_interrupted(watch, 8))
+        s.ready[s.num_ready] = v;
+        s.num_ready += s.link[v] == -1;
+        if (hg_interrupted_after(watch, &passed, 8))
             return HG_INTERRUPTED;
     }
     for (int32_t i = n; i-- > 0;) {
@@ -217,11 +213,11 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
                 absorb(&s, s.ready[--s.num_ready]);
             } else if (s.num_complete) {
                 const int32_t root = s.complete[--s.num_complete];
-                if (s.link[root] == root && !s.node[root].closed && !s.node[root].potential)
+                if (s.link[root] == root && !s.node[root].potential)
                     work = 4 * close_subgraph(&s, root);
             } else
                 break;
-            if (hg_interrupted(watch, work))
+            if (hg_interrupted_after(watch, &passed, work))
                 return HG_INTERRUPTED;
         }
         const int32_t v = by_depth[i];
@@ -232,14 +228,14 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
             if (g->device[t] == g->device[v])
                 continue;
             const int32_t c = find(s.link, t);
-            if (!s.node[c].closed && hg_interrupted(watch, 4 * close_subgraph(&s, c)))
+            if (s.node[c].potential >= 0 && hg_interrupted(watch, 4 * close_subgraph(&s, c)))
                 return HG_INTERRUPTED;
         }
         i++; /* v is ready now; look at it again, and stop when the last one is absorbed */
     }
     for (int32_t v = 0; v < n; v++) {
         level[v] = -s.node[find(s.link, v)].height;
-        if (hg_interrupted(watch, 4))
+        if (hg_interrupted_after(watch, &passed, 4))
             return HG_INTERRUPTED;
     }
     *lost = s.lost;
