@@ -176,17 +176,17 @@ static int move_pieces(improver *s, labels *result)
                         NULL, device};
     double gained;
     status = hg_move_levels(&dag, level, PASSES, &gained, s->arena, s->watch);
-    for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
-        s->level[v] = level[result->label[v]];
-        if (hg_interrupted_after(s->watch, &work, 2))
-            status = HG_INTERRUPTED;
-    }
     if (status == HG_OK) /* pieces that are adjacent now become one */
         status = hg_level_components(&dag, level, NULL, united.label, &united.count, s->arena, s->watch);
     if (status == HG_OK)
         status = contract(s, &pieces, device, HUGE_VALF, &united);
-    if (status == HG_OK)
-        status = relabel(s->g->n, result->label, united.label, s->watch);
+    for (int32_t v = 0; v < s->g->n && status == HG_OK; v++) {
+        const int32_t piece = result->label[v];
+        s->level[v] = level[piece];
+        result->label[v] = united.label[piece];
+        if (hg_interrupted_after(s->watch, &work, 4))
+            status = HG_INTERRUPTED;
+    }
     result->count = united.count;
     result->maximal = united.maximal;
     hg_arena_release(s->arena, mark);

@@ -21,16 +21,14 @@ int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *f
     for (int32_t i = 0; i < n; i++) {
         const int32_t v = g->order ? g->order[i] : i;
         const uint8_t own = g->device[v];
-        int32_t d = 0;
+        int32_t d = 0, level = 0; /* level: edges from nodes of this depth */
         for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
-            const int32_t u = g->in[j];
-            const int32_t below = depth[u] + (g->device[u] != own);
+            const int32_t u = g->in[j], foreign = g->device[u] != own, below = depth[u] + foreign;
+            level = (level & -(below <= d)) + ((below >= d) & !foreign);
             d = below > d ? below : d;
+            edges_between += foreign;
         }
-        for (int32_t j = g->in_start[v]; j < g->in_start[v + 1]; j++) {
-            edges_between += g->device[g->in[j]] != own;
-            edges_down += depth[g->in[j]] != d;
-        }
+        edges_down += g->in_start[v + 1] - g->in_start[v] - level;
         depth[v] = d;
         most = d > most ? d : most;
         if (hg_interrupted_after(watch, &work, 4 + 2 * (int64_t)(g->in_start[v + 1] - g->in_start[v])))
