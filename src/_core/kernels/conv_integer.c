@@ -119,31 +119,6 @@ HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l, int as_bytes)
     return ht_max64(LEAST, chunk / ht_max64(1, bytes) / HT_INTEGER_WIDTH * HT_INTEGER_WIDTH);
 }
 
-typedef const ht_integer_tile_fn (*tile_table)[HT_INTEGER_PANELS];
-
-HT_INLINE tile_table window_tiles(int as_bytes)
-{
-#if HT_SMALL_TILES
-    if (as_bytes)
-        return ht_small_window_tiles;
-#else
-    (void)as_bytes;
-#endif
-    return ht_window_tiles;
-}
-
-/* Whether all filters are small. */
-static int filters_are_small(const uint8_t *w, int64_t maps, int64_t steps)
-{
-    for (int64_t m = 0; m < maps; m++) {
-        int32_t word;
-        memcpy(&word, w + HT_QUAD * (m * (steps + 2) + steps + 1), sizeof word);
-        if (!(word & HT_IS_SMALL))
-            return 0;
-    }
-    return 1;
-}
-
 /* Sums of HT_INTEGER_WIDTH pixels for `rows` filters to bytes. scales: of the filters, scale_step apart; likewise offsets. */
 HT_INLINE void requantize_rows(const int32_t *c, int64_t rows, const float *scales, int64_t scale_step, const float *offsets,
                                int64_t offset_step, int32_t zero, const int is_signed, uint8_t *y, int64_t y_row)
@@ -224,13 +199,13 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                 t.start = ones.start = NULL;
                 ones.a = w + job->maps * filter;
                 ones.c = sums;
-                ht_integer_rows(window_tiles(job->as_bytes), &ones, 1, columns);
+                ht_integer_rows(ht_tiles_for(1, job->as_bytes), &ones, 1, columns);
                 for (int64_t r = 0; r < rows; r++)
                     for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)
                         c[r * HT_INTEGER_WIDTH + j] = (int32_t)((uint32_t)start[r] - (uint32_t)zeros[r] * (uint32_t)sums[j]);
             }
             t.c = c;
-            ht_integer_rows(window_tiles(job->as_bytes), &t, rows, columns);
+            ht_integer_rows(ht_tiles_for(1, job->as_bytes), &t, rows, columns);
             const int64_t plane = (n * job->maps + first) * l->out_size;
             if (y->dtype == HT_INT32) {
                 for (int64_t r = 0; r < rows; r++)
@@ -465,7 +440,8 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         ht_as_one_row(&job.l);
     job.zero = *(const uint8_t *)zero->data ^ (zero->dtype == HT_UINT8 ? 0 : 0x80);
     job.pixels = ht_numbered_pixels(l);
-    job.as_bytes = HT_VNNI || (HT_SMALL_TILES && filters_are_small(w->data, job.maps, l->steps));
+    const int64_t filter = HT_QUAD * (l->steps + 2);
+    job.as_bytes = HT_VNNI || ht_all_small((const uint8_t *)w->data + filter - HT_QUAD, job.maps, filter);
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
     job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILES ? 16 : HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
                            INT64_MAX, cost, 0);

@@ -337,32 +337,6 @@ static void multiply_tiles(const multiplication *job, const ht_block block, uint
 }
 #endif
 
-typedef const ht_integer_tile_fn (*tile_table)[HT_INTEGER_PANELS];
-
-HT_INLINE tile_table product_tiles(const multiplication *job)
-{
-#if HT_SMALL_TILES
-    if (job->is_small)
-        return ht_small_product_tiles;
-#else
-    (void)job;
-#endif
-    return ht_product_tiles;
-}
-
-/* Whether all panels of B are small. */
-static int all_small(const ht_tensor *b, int64_t k)
-{
-    const int64_t step = panel_bytes(k);
-    for (int64_t end = step; end <= b->size; end += step) {
-        int32_t word;
-        memcpy(&word, (const uint8_t *)b->data + end - HT_PANEL_BYTES, sizeof word);
-        if (!(word & HT_IS_SMALL))
-            return 0;
-    }
-    return 1;
-}
-
 /* One block; its first column is a multiple of HT_PANEL. */
 static void multiply_block(const multiplication *job, const ht_block block, uint8_t *scratch)
 {
@@ -410,7 +384,7 @@ static void multiply_block(const multiplication *job, const ht_block block, uint
         for (int64_t q = 0; q < quads; q += BLOCK_QUADS) {
             const ht_integer_tile t = {.a = prepared + q * a_quad, .a_row = a_row, .b = panel + q * HT_PANEL_BYTES,
                                        .b_panel = panel_bytes(k), .quads = ht_min64(BLOCK_QUADS, quads - q), .c = c};
-            ht_integer_rows(product_tiles(job), &t, rows, columns);
+            ht_integer_rows(ht_tiles_for(0, job->is_small), &t, rows, columns);
         }
         finish_rows(job, c, rows, (i * job->m + row) * job->n + j, j, columns);
     }
@@ -458,7 +432,8 @@ int HT_KERNEL(matmul_integer)(const ht_call *call)
         !ht_batch_fits(&job.batch, job.batch.b_strides, ht_quad_bytes(k, n), b->size) ||
         (zero->size != 1 && zero->size * k != a->size) || most_rows < 1)
         return HT_ERR_OPERAND;
-    job.is_small = HT_SMALL_TILES && all_small(b, k);
+    const int64_t panel = panel_bytes(k); /* the words are its last line */
+    job.is_small = ht_all_small((const uint8_t *)b->data + panel - HT_PANEL_BYTES, b->size / panel, panel);
     /* Each part prepares its own rows. */
 #if HT_TILES
     const double cost = (double)y->size * (1 + (double)k / 16);

@@ -95,6 +95,32 @@ extern const ht_integer_tile_fn ht_small_product_tiles[HT_INTEGER_ROWS][HT_INTEG
 extern const ht_integer_tile_fn ht_small_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
 #endif
 
+typedef const ht_integer_tile_fn (*ht_tile_table)[HT_INTEGER_PANELS];
+
+/* The tiles of products or windows. is_small: whether the signed operand is. */
+HT_INLINE ht_tile_table ht_tiles_for(int windows, int is_small)
+{
+#if HT_SMALL_TILES
+    if (is_small)
+        return windows ? ht_small_window_tiles : ht_small_product_tiles;
+#else
+    (void)is_small;
+#endif
+    return windows ? ht_window_tiles : ht_product_tiles;
+}
+
+/* Whether there are tiles for small operands and all of `count` zero words, `step` bytes apart, say so. */
+HT_INLINE int ht_all_small(const uint8_t *words, int64_t count, int64_t step)
+{
+    for (int64_t i = 0; HT_SMALL_TILES && i < count; i++) {
+        int32_t word;
+        memcpy(&word, words + i * step, sizeof word);
+        if (!(word & HT_IS_SMALL))
+            return 0;
+    }
+    return HT_SMALL_TILES;
+}
+
 /* C += A x B for `rows` rows of A, in tiles of nearly equal height. t: describes row 0. */
 HT_INLINE void ht_integer_rows(const ht_integer_tile_fn tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS], const ht_integer_tile *t,
                                int64_t rows, int64_t columns)
