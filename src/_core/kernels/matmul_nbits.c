@@ -139,14 +139,18 @@ HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int row
         const int64_t end = ht_min64(l->k, k0 + l->block);
         int64_t k = k0;
         for (; k + per_word <= end; k += per_word) {
+            vi word[PAIR];
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) {
-                const vi word = prepared(ht_nbits_load(words[v]), bits);
+                word[v] = prepared(ht_nbits_load(words[v]), bits);
                 ht_nbits_prefetch(words[v]);
                 words[v] += 4 * HT_PANEL;
+            }
 #pragma GCC unroll 8
-                for (int s = 0; s < per_word; s++) {
-                    vf w = element(word, bits, s);
+            for (int s = 0; s < per_word; s++)
+#pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++) {
+                    vf w = element(word[v], bits, s);
                     if (has_zeros)
                         w -= zero[v];
 #pragma GCC unroll 4
@@ -154,7 +158,6 @@ HT_INLINE void tile(const product *p, int64_t row, int64_t column, const int row
                         sum[i][v][s % CHAINS] =
                             vf_fma(vf_set1(x[i * l->k + k + ELEMENT_AT(bits, s)]), w, sum[i][v][s % CHAINS]);
                 }
-            }
         }
         if (k < end) /* the last word of a column, of which x has only some elements */
 #pragma GCC unroll 2
