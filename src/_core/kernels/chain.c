@@ -19,8 +19,9 @@
  * A kernel step calls the kernel of this number in kernels.h, one of those in kernel_of. It reads OPERAND_COUNT (1 to 3)
  * slots and writes the slot RESULT. The kernel `unary` takes its code from UNARY_CODE and its parameters from the floats.
  * A vector step applies an operation of vector_tape.h to the accumulator: a unary code with the floats as parameters, or
- * one of the codes HT_VECTOR_* in constants.h, most of which have a row of memory, the slot VECTOR_ROW. Adjacent vector
- * steps run as one tape per row. The accumulator is undefined at the start of a tape.
+ * one of the codes HT_VECTOR_* in constants.h, most of which have a row of memory, the slot VECTOR_ROW. An operand of
+ * bytes that a vector step reads has the results' dims. Adjacent vector steps run as one tape per row. The accumulator is
+ * undefined at the start of a tape.
  *
  * in: at most 16 operands; each broadcasts to the results. out: results of equal dims that are read after the chain. No
  *   result overlaps an operand or another result. A result's memory may serve as a register before it gets its last
@@ -193,11 +194,6 @@ typedef struct {
     char *spare, *end;     /* scratch memory left for `dense` */
 } machine;
 
-static int has_row(int64_t code)
-{
-    return code >= HT_VECTOR_LOAD && (code < HT_VECTOR_BINARY || (code - HT_VECTOR_BINARY) % HT_VECTOR_FORMS != HT_VECTOR_ACC_ACC);
-}
-
 /* The innermost loops that all rows of a tape's operands walk as one loop, except for operands that are expanded. */
 static int common_loops(const chain *job, const machine *m, const int64_t *tape, int64_t length)
 {
@@ -205,7 +201,7 @@ static int common_loops(const chain *job, const machine *m, const int64_t *tape,
     for (; loop <= job->depth; loop++)
         for (int64_t k = 0; k < length; k++) {
             const int64_t slot = tape[k * STEP_INTS + VECTOR_ROW];
-            if (has_row(tape[k * STEP_INTS + VECTOR_CODE]) && slot < job->call->num_in && !m->dense[slot] &&
+            if (ht_vector_has_row(tape[k * STEP_INTS + VECTOR_CODE]) && slot < job->call->num_in && !m->dense[slot] &&
                 job->walk[loop][slot] != job->walk[loop - 1][slot] * job->count[loop - 1])
                 return loop;
         }
@@ -233,7 +229,7 @@ static int lengthen_rows(const chain *job, machine *m, const int64_t *tape, int6
         return loops;
     for (int64_t k = 0; k < length; k++) {
         const int64_t slot = tape[k * STEP_INTS + VECTOR_ROW];
-        if (!has_row(tape[k * STEP_INTS + VECTOR_CODE]) || slot >= job->call->num_in || m->dense[slot])
+        if (!ht_vector_has_row(tape[k * STEP_INTS + VECTOR_CODE]) || slot >= job->call->num_in || m->dense[slot])
             continue;
         int breaks = 0;
         for (int loop = 1; loop <= job->depth; loop++)
@@ -296,7 +292,7 @@ static int64_t set_up_vectors(const chain *job, machine *m, int64_t i, vector_st
     for (int64_t k = 0; k < length; k++) {
         const int64_t *tape = job->tape + (i + k) * STEP_INTS, slot = tape[VECTOR_ROW];
         const double *floats = call->floats + 2 * (i + k);
-        const int repeats = has_row(tape[VECTOR_CODE]) && slot < call->num_in && !m->dense[slot] && job->walk[0][slot] == 0;
+        const int repeats = ht_vector_has_row(tape[VECTOR_CODE]) && slot < call->num_in && !m->dense[slot] && job->walk[0][slot] == 0;
         (void)ht_vector_op_set(&to->ops[k], tape[VECTOR_CODE], repeats, (float)floats[0], (float)floats[1]);
     }
     (void)ht_vector_op_set(&to->ops[length], HT_VECTOR_END, 0, 0, 0);
@@ -316,7 +312,7 @@ static void run_vectors(const chain *job, const machine *m, int64_t i, vector_st
         for (int64_t k = 0; k < at->length; k++) {
             const int64_t slot = tape[k * STEP_INTS + VECTOR_ROW];
             int64_t offset = row * n;
-            if (!has_row(tape[k * STEP_INTS + VECTOR_CODE]))
+            if (!ht_vector_has_row(tape[k * STEP_INTS + VECTOR_CODE]))
                 continue;
             if (slot < num_in && m->dense[slot]) {
                 at->ops[k].row = m->dense[slot] + offset;
@@ -327,7 +323,10 @@ static void run_vectors(const chain *job, const machine *m, int64_t i, vector_st
                 for (int loop = at->row_loops; loop <= job->depth; loop++)
                     offset += index[loop] * job->walk[loop][slot];
             }
-            at->ops[k].row = (float *)m->slot[slot].data + offset;
+            if (at->ops[k].is_bytes)
+                at->ops[k].bytes = (uint8_t *)m->slot[slot].data + offset;
+            else
+                at->ops[k].row = (float *)m->slot[slot].data + offset;
         }
         ht_vector_run(at->ops, n);
         for (int loop = at->row_loops; loop <= job->depth; loop++) {
@@ -474,11 +473,18 @@ int HT_KERNEL(chain)(const ht_call *call)
         const int64_t *tape = job.tape + i * STEP_INTS;
         if (tape[KERNEL] < 0) {
             ht_vector_op op;
-            if (ht_vector_op_set(&op, tape[VECTOR_CODE], 0, 0, 0) != HT_OK || tape[VECTOR_CODE] == HT_VECTOR_END || tape[VECTOR_ROW] < 0 ||
-                tape[VECTOR_ROW] >= num_slots || (tape[VECTOR_CODE] == HT_VECTOR_STORE && tape[VECTOR_ROW] < call->num_in))
+            const int64_t code = tape[VECTOR_CODE], row = tape[VECTOR_ROW];
+            if (ht_vector_op_set(&op, code, 0, 0, 0) != HT_OK || code == HT_VECTOR_END || row < 0 || row >= num_slots)
                 return HT_ERR_OPERAND;
-            if (has_row(tape[VECTOR_CODE]) && dtype_of(&job, tape[VECTOR_ROW]) != HT_FLOAT32)
+            const int writes = code == HT_VECTOR_STORE || code == HT_VECTOR_QUANTIZE || code == HT_VECTOR_QUANTIZE + 1;
+            if (row < call->num_in && (writes || (op.is_bytes && !ht_same_dims(call->in[row], out))))
+                return HT_ERR_OPERAND;
+            const int32_t dtype = !op.is_bytes ? HT_FLOAT32 : (code - HT_VECTOR_DEQUANTIZE) % 2 ? HT_INT8 : HT_UINT8;
+            if (ht_vector_has_row(code) && dtype_of(&job, row) != dtype)
                 return HT_ERR_DTYPE;
+            const double zero = call->floats[2 * i + 1], shift = (code - HT_VECTOR_DEQUANTIZE) % 2 ? 128 : 0;
+            if (code >= HT_VECTOR_DEQUANTIZE && !(zero >= -shift && zero <= UINT8_MAX - shift))
+                return HT_ERR_OPERAND;
             continue;
         }
         if (!kernel_of(tape[KERNEL]) || tape[OPERAND_COUNT] < 1 || tape[OPERAND_COUNT] > 3 || tape[RESULT] < call->num_in || tape[RESULT] >= num_slots)

@@ -299,7 +299,11 @@ enum {
     HT_VECTOR_OPERATIONS,
     /* forms: whether each operand is the accumulator or the row */
     HT_VECTOR_ACC_ROW = 0, HT_VECTOR_ROW_ACC = 1, HT_VECTOR_ACC_ACC = 2, HT_VECTOR_FORMS = 3,
-    HT_VECTOR_END = HT_VECTOR_BINARY + HT_VECTOR_FORMS * HT_VECTOR_OPERATIONS
+    /* between bytes and floats, with a scale and a zero point as parameters; + 1 if the bytes are signed */
+    HT_VECTOR_DEQUANTIZE = HT_VECTOR_BINARY + HT_VECTOR_FORMS * HT_VECTOR_OPERATIONS, /* acc = row of bytes */
+    HT_VECTOR_QUANTIZE = HT_VECTOR_DEQUANTIZE + 2,                                    /* row of bytes = acc */
+    HT_VECTOR_REQUANTIZE = HT_VECTOR_QUANTIZE + 2,                                    /* both, without a row */
+    HT_VECTOR_END = HT_VECTOR_REQUANTIZE + 2
 };
 
 /* ---- topk */
@@ -400,6 +404,7 @@ static inline int64_t ht_scratch_svm_votes(int64_t classes) { return 8 * classes
     X(VECTOR_LOAD) X(VECTOR_STORE) X(VECTOR_BINARY) X(VECTOR_FORMS)                                     \
     X(VECTOR_ADD) X(VECTOR_SUB) X(VECTOR_MUL) X(VECTOR_DIV) X(VECTOR_MIN) X(VECTOR_MAX) X(VECTOR_PRELU) \
     X(VECTOR_ACC_ROW) X(VECTOR_ROW_ACC) X(VECTOR_ACC_ACC)                                               \
+    X(VECTOR_DEQUANTIZE) X(VECTOR_QUANTIZE) X(VECTOR_REQUANTIZE)                                        \
     X(TREE_SUM) X(TREE_AVERAGE) X(TREE_MIN) X(TREE_MAX) X(TREE_EQUAL) X(TREE_NAN_FIRST)
 
 #endif

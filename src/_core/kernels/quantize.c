@@ -59,25 +59,6 @@ HT_INLINE void narrow(const int32_t *x, void *y, int32_t dtype, int64_t at, int6
     }
 }
 
-/* v = x / scale for HT_BYTES_TOGETHER elements, up to differences that rounding to bytes removes. Multiplying by the
- * reciprocal is faster than dividing. If the quotient is below 512, the two differ by less than three half units in its
- * last place, 2^-13.4, so they round to the same integer unless a quotient is that close to the middle of two integers.
- * Above 511, both saturate, whatever the zero point. reciprocal: 1 / scale, or 0 to divide always. */
-HT_INLINE void quotients(const float *x, float scale, float reciprocal, vf v[4])
-{
-    vf far = vf_set1(0.0f); /* the largest distance from an integer; infinities and NaN have none */
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        v[i] = vf_load(x + i * VF_LANES) * vf_set1(reciprocal);
-        far = vf_max(vf_abs(v[i] - vf_round(v[i])), far);
-    }
-    if (reciprocal != 0 && HT_LIKELY(!vm_any(vf_lt(vf_set1(0.5f - 0x1p-13f), far))))
-        return;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        v[i] = vf_load(x + i * VF_LANES) / vf_set1(scale);
-}
-
 /* Rounds `count` elements, at most BLOCK, to integers. zeros: their zero points, as floats. */
 HT_INLINE void quantize_block(const float *x, const float *scale, const int64_t step, const float *zeros, float low,
                               float high, int64_t count, int32_t *whole)
@@ -103,10 +84,13 @@ static void quantize_row(const float *x, const float *scale, const ht_tensor *ze
         zeros[i] = zeros[0];
     int64_t start = 0;
     if (!step && (y->dtype == HT_INT8 || y->dtype == HT_UINT8)) {
-        const float s = scale[from], reciprocal = s >= 0x1p-100f && s <= 0x1p100f ? 1 / s : 0; /* it has all its bits */
+        const float s = scale[from], reciprocal = ht_reciprocal(s);
         for (; start + HT_BYTES_TOGETHER <= n; start += HT_BYTES_TOGETHER) {
             vf v[4];
-            quotients(x + at + start, s, reciprocal, v);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                v[i] = vf_load(x + at + start + i * VF_LANES);
+            ht_quotients(v, s, reciprocal);
             ht_round_to_bytes(v, (int32_t)zeros[0], y->dtype == HT_INT8, (uint8_t *)y->data + at + start);
         }
     }

@@ -98,6 +98,32 @@ HT_INLINE void ht_round_to_bytes(const vf v[4], int32_t zero, int is_signed, uin
 #endif
 }
 
+/* 1 / scale where it has all its bits, else 0. */
+HT_INLINE float ht_reciprocal(float scale) { return scale >= 0x1p-100f && scale <= 0x1p100f ? 1 / scale : 0; }
+
+/* v = v / scale, up to differences that rounding to bytes removes. Multiplying by the reciprocal is faster than dividing.
+ * If the quotient is below 512, the two differ by less than three half units in its last place, 2^-13.4, so they round to
+ * the same integer unless a quotient is that close to the middle of two integers. Above 511, both saturate, whatever the
+ * zero point. reciprocal: ht_reciprocal(scale). */
+HT_INLINE void ht_quotients(vf v[4], float scale, float reciprocal)
+{
+    vf products[4], far = vf_set1(0.0f); /* the largest distance from an integer; infinities and NaN have none */
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        products[i] = v[i] * vf_set1(reciprocal);
+        far = vf_max(vf_abs(products[i] - vf_round(products[i])), far);
+    }
+    if (reciprocal != 0 && HT_LIKELY(!vm_any(vf_lt(vf_set1(0.5f - 0x1p-13f), far)))) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            v[i] = products[i];
+        return;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        v[i] = v[i] / vf_set1(scale);
+}
+
 /* VF_LANES bytes as floats. */
 HT_INLINE vf ht_bytes_as_floats(const uint8_t *x, int is_signed)
 {

@@ -1,6 +1,7 @@
 /* See vector_tape.h. Each operation has two functions: one for blocks of eight vectors, one for a vector or a part of it. */
 #include "vector_tape.h"
 
+#include "requantize.h"
 #include "unary_vector.h"
 
 #define L VF_LANES
@@ -149,6 +150,81 @@ BINARY(FORMS)
     }
 HT_UNARY_VECTORS(UNARY)
 
+/* The conversions of quantize.c. p0: the scale, p1: the zero point. */
+HT_INLINE vf dequantized(const uint8_t *bytes, const int is_signed, vf zeros, vf scales)
+{
+    return (ht_bytes_as_floats(bytes, is_signed) - zeros) * scales;
+}
+
+/* Four vectors after rounding to bytes and back. Adding 0 makes -0 the 0 that it is as a byte. */
+HT_INLINE void requantize(const ht_vector_op *op, const int is_signed, vf v[4])
+{
+    const vf scales = vf_set1(op->p0);
+    const vf low = vf_set1((float)(is_signed ? INT8_MIN : 0) - op->p1);
+    const vf high = vf_set1((float)(is_signed ? INT8_MAX : UINT8_MAX) - op->p1);
+    ht_quotients(v, op->p0, op->reciprocal);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) /* in this order NaN is `low` */
+        v[k] = (vf_min(vf_max(vf_round(v[k]), low), high) + vf_set1(0.0f)) * scales;
+}
+
+HT_INLINE void quantize(const ht_vector_op *op, const int is_signed, vf v[4], uint8_t *bytes)
+{
+    ht_quotients(v, op->p0, op->reciprocal);
+    ht_round_to_bytes(v, (int32_t)op->p1, is_signed, bytes);
+}
+
+#define CONVERSIONS(form, is_signed)                                                                  \
+    static void dequantize_##form##_block(BLOCK_ARGUMENTS)                                            \
+    {                                                                                                 \
+        const uint8_t *row = op->bytes + i;                                                           \
+        const vf scales = vf_set1(op->p0), zeros = vf_set1(op->p1);                                   \
+        EACH(DEQUANTIZE_##form)                                                                       \
+        NEXT_BLOCK;                                                                                   \
+    }                                                                                                 \
+    static void dequantize_##form##_one(const ht_vector_op *op, int64_t i, int64_t n, vf x)           \
+    {                                                                                                 \
+        uint8_t bytes[L] = {0};                                                                       \
+        memcpy(bytes, op->bytes + i, (size_t)n);                                                      \
+        x = dequantized(bytes, is_signed, vf_set1(op->p1), vf_set1(op->p0));                          \
+        NEXT_ONE;                                                                                     \
+    }                                                                                                 \
+    static void quantize_##form##_block(BLOCK_ARGUMENTS)                                              \
+    {                                                                                                 \
+        vf first[4] = {a0, a1, a2, a3}, second[4] = {a4, a5, a6, a7};                                 \
+        quantize(op, is_signed, first, op->bytes + i);                                                \
+        quantize(op, is_signed, second, op->bytes + i + 4 * L);                                       \
+        NEXT_BLOCK;                                                                                   \
+    }                                                                                                 \
+    static void quantize_##form##_one(const ht_vector_op *op, int64_t i, int64_t n, vf x)             \
+    {                                                                                                 \
+        uint8_t bytes[4 * L];                                                                         \
+        vf v[4] = {x, x, x, x};                                                                       \
+        quantize(op, is_signed, v, bytes);                                                            \
+        memcpy(op->bytes + i, bytes, (size_t)n);                                                      \
+        NEXT_ONE;                                                                                     \
+    }                                                                                                 \
+    static void requantize_##form##_block(BLOCK_ARGUMENTS)                                            \
+    {                                                                                                 \
+        vf first[4] = {a0, a1, a2, a3}, second[4] = {a4, a5, a6, a7};                                 \
+        requantize(op, is_signed, first);                                                             \
+        requantize(op, is_signed, second);                                                            \
+        a0 = first[0], a1 = first[1], a2 = first[2], a3 = first[3];                                   \
+        a4 = second[0], a5 = second[1], a6 = second[2], a7 = second[3];                               \
+        NEXT_BLOCK;                                                                                   \
+    }                                                                                                 \
+    static void requantize_##form##_one(const ht_vector_op *op, int64_t i, int64_t n, vf x)           \
+    {                                                                                                 \
+        vf v[4] = {x, x, x, x};                                                                       \
+        requantize(op, is_signed, v);                                                                 \
+        x = v[0];                                                                                     \
+        NEXT_ONE;                                                                                     \
+    }
+#define DEQUANTIZE_unsigned(acc, k) acc = dequantized(row + k * L, 0, zeros, scales);
+#define DEQUANTIZE_signed(acc, k) acc = dequantized(row + k * L, 1, zeros, scales);
+CONVERSIONS(unsigned, 0)
+CONVERSIONS(signed, 1)
+
 typedef struct {
     ht_vector_block_fn block;
     ht_vector_one_fn one;
@@ -170,6 +246,10 @@ static const pair binary[HT_VECTOR_OPERATIONS][5] = {
     BINARY(BINARY_ENTRY)
 };
 
+#define CONVERSION_ENTRY(f) {f##_unsigned_block, f##_unsigned_one}, {f##_signed_block, f##_signed_one},
+static const pair conversion[] = {CONVERSION_ENTRY(dequantize) CONVERSION_ENTRY(quantize) CONVERSION_ENTRY(requantize)};
+_Static_assert(sizeof conversion / sizeof(pair) == HT_VECTOR_END - HT_VECTOR_DEQUANTIZE, "a pair for each code");
+
 int ht_vector_op_set(ht_vector_op *op, int64_t code, int repeats, float p0, float p1)
 {
     pair chosen = {NULL, NULL};
@@ -179,13 +259,16 @@ int ht_vector_op_set(ht_vector_op *op, int64_t code, int repeats, float p0, floa
         chosen = (pair){store_block, store_one};
     } else if (code == HT_VECTOR_END) {
         chosen = (pair){end_block, end_one};
-    } else if (code >= HT_VECTOR_BINARY && code < HT_VECTOR_END) {
+    } else if (code >= HT_VECTOR_DEQUANTIZE && code < HT_VECTOR_END) {
+        chosen = conversion[code - HT_VECTOR_DEQUANTIZE];
+    } else if (code >= HT_VECTOR_BINARY && code < HT_VECTOR_DEQUANTIZE) {
         const int64_t form = (code - HT_VECTOR_BINARY) % HT_VECTOR_FORMS;
         chosen = binary[(code - HT_VECTOR_BINARY) / HT_VECTOR_FORMS][form < HT_VECTOR_ACC_ACC && repeats ? 3 + form : form];
     } else if (code > 0 && code < HT_VECTOR_LOAD) {
         chosen = unary[code];
     }
-    *op = (ht_vector_op){chosen.block, chosen.one, NULL, p0, p1};
+    *op = (ht_vector_op){.block = chosen.block, .one = chosen.one, .p0 = p0, .p1 = p1, .reciprocal = ht_reciprocal(p0),
+                         .is_bytes = ht_vector_has_bytes(code)};
     return chosen.block ? HT_OK : HT_ERR_OPERAND;
 }
 

@@ -30,6 +30,7 @@ BINARY = {
     "int32": ["add", "mul", "min", "bitwise_xor", "less_or_equal", "shift_left", "div"],
     "bool": ["and", "or", "xor", "equal"],
 }
+INTEGERS = ("uint8", "int8", "uint8", "int8", "uint16", "int16")
 COMPARISONS = {"less", "greater_or_equal", "equal", "less_or_equal"}
 Array = np.ndarray[Any, Any]
 
@@ -52,6 +53,9 @@ class Net:
             array = self.rng.random(shape) < 0.5
         elif dtype == "int32":
             array = self.rng.integers(-100, 100, shape).astype(dtype)
+        elif dtype in INTEGERS:
+            limits = np.iinfo(dtype)
+            array = self.rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
         else:
             array = np.asarray(self.rng.standard_normal(shape) * self.rng.choice([1, 100, 1e5])).astype(dtype)
         if known:
@@ -101,9 +105,10 @@ class Net:
             for team in TEAMS:
                 found = self.run(calls, variant, team)
                 for value in kept:
-                    assert np.array_equal(
-                        found[value.storage], wanted[value.storage], equal_nan=value.dtype.kind == "f"
-                    )
+                    one, other = found[value.storage], wanted[value.storage]
+                    assert np.array_equal(one, other, equal_nan=value.dtype.kind == "f")
+                    if value.dtype.kind == "f":  # also -0 and 0
+                        assert np.array_equal(np.signbit(one) & (one == one), np.signbit(other) & (other == other))
         return calls
 
 
@@ -123,7 +128,7 @@ def grow(draw: st.DrawFn, net: Net, shape: tuple[int, ...]) -> None:
         return net.operand(tuple(draw(st.sampled_from([size, 1])) for size in kept), dtype, draw(st.booleans()))
 
     dtype = draw(st.sampled_from(["float32", "float32", "float32", "float64", "int32", "bool"]))
-    match draw(st.integers(0, 7)):
+    match draw(st.integers(0, 10)):
         case 0 | 1 if dtype in ("float32", "float64"):
             parameters = (-0.5, 0.75)
             net.call("unary", [pick(dtype)], None, [draw(st.sampled_from(UNARY))], parameters)
@@ -141,6 +146,19 @@ def grow(draw: st.DrawFn, net: Net, shape: tuple[int, ...]) -> None:
         case 5 if net.values:  # the same elements in another shape
             value = net.values[-draw(st.integers(1, min(3, len(net.values))))]
             net.values.append(net.context.reshaped(value, (1, *value.shape) if value.rank < 5 else (value.size,)))
+        case 6 | 7 | 8:
+            integer = draw(st.sampled_from(INTEGERS))
+            scale = np.array(draw(st.sampled_from([0.05, 0.05, 0.05, 0.02, 1.0, 1e-42, 3e36, np.inf])), np.float32)
+            zero = np.array(draw(st.sampled_from([0, 0, np.iinfo(integer).min, 100])), integer)
+            parameters = [constant(scale), constant(zero)]
+            if draw(st.integers(0, 7)) == 0:  # unknown when compiled
+                parameters = [net.operand((), "float32"), net.operand((), integer)]
+            if draw(st.booleans()):
+                made = net.call("quantize", [pick("float32"), *parameters], integer)
+                if draw(st.booleans()):
+                    net.call("dequantize", [made, *parameters], "float32")
+            else:
+                net.call("dequantize", [pick(integer), *parameters], "float32")
         case _:
             kernel = draw(st.sampled_from(BINARY[dtype]))
             operands = [pick(dtype), pick(dtype)]
@@ -341,7 +359,7 @@ GOOD = [64, 0, 2, -1, 64, 0, 0, 0, 0, 0, -1, 65, 1, 0, 0, 0, 0]
         [*GOOD[:12], 2, *GOOD[13:]],  # no such slot
         [*GOOD[:12], -1, *GOOD[13:]],
         [*GOOD[:4], 63, *GOOD[5:]],  # no such operations
-        [*GOOD[:4], 87, *GOOD[5:]],
+        [*GOOD[:4], 93, *GOOD[5:]],
         [*GOOD[:4], 1000, *GOOD[5:]],
         [64, 0, 1, ADD_NUMBER, 4, 0, 0, 0, 1, 0],
         [64, 0, 1, ADD_NUMBER, 2, 0, 5, 0, 1, 0],
@@ -368,6 +386,89 @@ def test_too_little_scratch_is_refused() -> None:
 def test_operands_of_another_type_are_no_rows() -> None:
     with pytest.raises(InferenceError, match="types"):
         _kernels.call("chain", [np.ones(100)], [((100,), np.float32)], GOOD, [0] * 4, 1 << 12)
+
+
+def quantized(net: Net, x: Value, scale: float, zero: int, dtype: str) -> Value:
+    return net.call("quantize", [x, constant(np.float32(scale)), constant(np.array(zero, dtype))], dtype)
+
+
+def dequantized(net: Net, x: Value, scale: float, zero: int) -> Value:
+    return net.call("dequantize", [x, constant(np.float32(scale)), constant(np.array(zero, x.dtype))], "float32")
+
+
+@pytest.mark.parametrize("n", [1, 4, 31, 64, 65, 300])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("scale", [0.05, 1.0, 1e-42, 3e36, np.inf, np.nan])
+def test_conversions_of_bytes_stay_in_registers(n: int, dtype: str, scale: float) -> None:
+    """Sums of many quantized tensors are one call: parameters are no operands."""
+    net = Net(np.random.default_rng(n))
+    zeros = [100, 0, -128 if dtype == "int8" else 255]
+    shape = (2, 3, n)
+    total = dequantized(net, net.operand(shape, dtype), 0.05, zeros[0])
+    parts = [dequantized(net, net.operand(shape, dtype), scale, zero) for zero in zeros * 4]
+    for at, part in enumerate(parts):
+        total = net.call("add", [part, total] if at % 2 else [total, part])
+        total = dequantized(net, quantized(net, total, scale, zeros[at % 3], dtype), scale, zeros[at % 3])
+    scaled = net.call("mul", [total, net.operand((3, 1), "float32", known=True)])
+    calls = net.check([quantized(net, scaled, 0.03, 7, dtype), total])
+    assert kernels(calls) == ["chain"]
+    assert len(calls[0].inputs) == 14
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_every_float_rounds_to_bytes_and_back(dtype: str) -> None:
+    net = Net(np.random.default_rng(0))
+    x = net.operand((40, 1000), "float32")
+    numbers = net.arrays[x.storage]
+    numbers[:] = np.random.default_rng(1).integers(-(2**31), 2**31, numbers.shape, np.int32).view(np.float32)
+    numbers[0, :8] = np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45
+    numbers[1:30] = np.random.default_rng(2).integers(-600, 600, (29, 1000)) * np.float32(0.05) / 2  # halves
+    numbers[2:12] = np.nextafter(numbers[2:12], np.float32(np.inf))
+    numbers[12:22] = np.nextafter(numbers[12:22], np.float32(-np.inf))
+    once = net.call("mul", [x, net.operand((1,), "float32")])
+    net.arrays[net.values[-2].storage][:] = 1
+    back = dequantized(net, quantized(net, once, 0.05, 3, dtype), 0.05, 3)
+    assert kernels(net.check([back])) == ["chain"]
+
+
+def test_conversions_with_different_parameters_go_through_memory() -> None:
+    net = Net(np.random.default_rng(0))
+    x = quantized(net, net.operand((7, 50), "float32"), 0.1, 3, "uint8")
+    others = [dequantized(net, x, scale, zero) for scale, zero in ((0.1, 3), (0.1, 4), (0.2, 3), (0.1, 3))]
+    total = others[0]
+    for other in others[1:]:
+        total = net.call("mul", [total, other])
+    assert kernels(net.check([total])) == ["chain"]
+    assert kernels(net.check([total, x])) == ["chain"]
+
+
+@pytest.mark.parametrize("code", [87, 88, 89, 90, 91, 92])
+def test_malformed_conversions_are_refused(code: int) -> None:
+    is_signed, reads, writes = code % 2 == 0, code < 89, code in (89, 90)
+    dtype = np.int8 if is_signed else np.uint8
+    bytes_, floats = np.arange(100).astype(dtype), np.linspace(-9, 9, 100, dtype=np.float32)
+    x, result = (bytes_ if reads else floats), (dtype if writes else np.float32)
+
+    def run(x: Array, result: Any, zero: float, slot: int = 0, shape: tuple[int, ...] = (100,)) -> Array:
+        steps = [(64, 0)] * (not reads) + [(code, 1 if writes else slot)] + [(65, 1)] * (not writes)
+        ints = [64, 0, len(steps), *(number for step in steps for number in (-1, *step, 0, 0, 0, 0))]
+        return _kernels.call("chain", [x], [(shape, result)], ints, [0.5, zero] * len(steps), 1 << 12)[0]
+
+    run(x, result, 5)
+    for zero in (np.nan, -129 if is_signed else -1, 128 if is_signed else 256):
+        with pytest.raises(InferenceError, match="operand"):
+            run(x, result, zero)
+    if reads or writes:
+        with pytest.raises(InferenceError, match="types"):
+            run(x.view(np.uint8 if is_signed else np.int8) if reads else x,
+                result if reads else (np.uint8 if is_signed else np.int8), 5)  # fmt: skip
+    if reads:  # a row of bytes does not broadcast
+        with pytest.raises(InferenceError, match="operand"):
+            run(x, result, 5, shape=(3, 100))
+    if writes:
+        ints = [*GOOD[:11], code, 0, *GOOD[13:]]  # into an operand
+        with pytest.raises(InferenceError, match="operand|types"):
+            _kernels.call("chain", [floats], [((100,), result)], ints, [0.5, 5] * 2, 1 << 12)
 
 
 def test_empty_results() -> None:

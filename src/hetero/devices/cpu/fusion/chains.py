@@ -22,7 +22,9 @@ The program. kernels/chain.c defines it; `_KernelStep` and `_VectorStep` are its
 tensors by *slot*: first the operands from outside, then the results, then the registers, which are temporary tensors of
 one tile. A float32 operation that the kernel has as a vector operation (kernels/vector_tape.h) works on an accumulator:
 it is loaded from a slot unless the step before left the operand there, and stored only if a later step, other than the
-next vector operation, or a call outside reads it.
+next vector operation, or a call outside reads it. So do conversions from and to bytes whose scale and zero point are
+known. A quantization that only the next call reads, a dequantization with the same parameters, leaves the float in the
+accumulator. Known parameters of such conversions are no operands.
 
 Slots are assigned in one backward pass over the calls (`_Slots`): linear-scan register allocation, in which a result's
 own memory serves as a register until the call that computes the result.
@@ -59,7 +61,7 @@ _KERNELS = {"unary", "cast", "where", "add", "sub", "mul", "min", "max", "prelu"
 _KERNELS |= {"greater", "greater_or_equal", "and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor"}
 _KERNELS |= {"shift_left", "shift_right"}
 _FLOAT_KERNELS = {"div", "fmod"}  # for integers they can fail
-_CONVERSIONS = {"quantize", "dequantize"}
+_BYTES = (np.int8, np.uint8)
 # Vector operations: HT_VECTOR_* in kernels/constants.h. The code of a binary operation is that of its name plus a form,
 # which says which operand is the accumulator and which a row in memory.
 _LOAD, _STORE = _kernels.constant("VECTOR_LOAD"), _kernels.constant("VECTOR_STORE")
@@ -69,6 +71,10 @@ _VECTOR_BINARY = {
     + _kernels.constant("VECTOR_FORMS") * _kernels.constant(f"VECTOR_{name.upper()}")
     for name in ("add", "sub", "mul", "div", "min", "max", "prelu")
 }
+_DEQUANTIZE, _QUANTIZE, _REQUANTIZE = (
+    _kernels.constant(f"VECTOR_{name}") for name in ("DEQUANTIZE", "QUANTIZE", "REQUANTIZE")
+)
+_VECTOR_CONVERSIONS = {"dequantize": _DEQUANTIZE, "quantize": _QUANTIZE}
 # Unary operations that the kernel also has as vector operations, by code.
 _VECTOR_UNARY = range(_kernels.constant("UNARY_RELU"), _kernels.constant("UNARY_VECTOR_END"))
 
@@ -122,11 +128,10 @@ def fuse_elementwise(graph: CallGraph) -> None:
         if not _is_elementwise(graph, position, call):
             continue
         run = _Run(call.outputs[0].shape, [position], {call.outputs[0].storage}, {})
-        for value in call.inputs:
-            assert value is not None
+        for value in _rows(call):
             run.operands[_key(value)] = value
-        for value in call.inputs:
-            other = run_of.get(value.storage) if value is not None and value.data is None else None
+        for value in _rows(call):
+            other = run_of.get(value.storage) if value.data is None else None
             if other is not None and other is not run:
                 run = _joined(graph, other, run, position) or run
         for storage in run.results:
@@ -143,7 +148,7 @@ def _key(value: Value) -> Key:
 
 def may_join(call: Call) -> bool:
     """Whether a call is an elementwise operation that a chain can run."""
-    if call.kernel in _CONVERSIONS:
+    if call.kernel in _VECTOR_CONVERSIONS:
         return not call.ints and None not in call.inputs  # one scale, one zero point
     if call.kernel not in _KERNELS:
         kind = call.outputs[0].dtype.kind
@@ -227,21 +232,60 @@ def _with_shared_values(calls: Sequence[Call]) -> list[Call]:
     return [dataclasses.replace(call, inputs=tuple(map(shared, call.inputs))) for call in calls]
 
 
+class _Conversion(NamedTuple):
+    """A vector operation between bytes and float32. ``parameters``: scale and zero point."""
+
+    code: int
+    parameters: tuple[float, float]
+
+
+def _conversion(call: Call) -> _Conversion | None:
+    """A conversion from or to bytes by known parameters; None for other calls."""
+    if call.kernel not in _VECTOR_CONVERSIONS:
+        return None
+    x, scale, zero = call.inputs
+    integers = x if call.kernel == "dequantize" else call.outputs[0]
+    assert integers is not None
+    if integers.dtype not in _BYTES or scale is None or scale.data is None or zero is None or zero.data is None:
+        return None
+    code = _VECTOR_CONVERSIONS[call.kernel] + (integers.dtype == np.int8)
+    return _Conversion(code, (float(scale.data.reshape(())), float(zero.data.reshape(()))))
+
+
+def _rows(call: Call) -> list[Value]:
+    """The operands of a call that have a slot: all but the parameters of a `_conversion`."""
+    operands = [value for value in call.inputs if value is not None]
+    return operands[:1] if _conversion(call) is not None else operands
+
+
 def _is_vector(call: Call) -> bool:
     """Whether the kernel has a vector operation for this call."""
+    if _conversion(call) is not None:
+        return True
     if call.outputs[0].dtype != np.float32:
         return False
     return call.kernel in _VECTOR_BINARY or (call.kernel == "unary" and call.ints[0] in _VECTOR_UNARY)
+
+
+def _passes_on(before: Call, call: Call) -> bool:
+    """Whether ``call`` can take the result of ``before``, the call before it, from the accumulator."""
+    if not (_is_vector(before) and _is_vector(call)):
+        return False
+    if before.outputs[0].dtype == np.float32:
+        return True
+    quantized, dequantized = _conversion(before), _conversion(call)
+    if quantized is None or dequantized is None or quantized.parameters != dequantized.parameters:
+        return False
+    return dequantized.code - _DEQUANTIZE == quantized.code - _QUANTIZE  # both signed, or both unsigned
 
 
 def _stored_values(calls: Sequence[Call], results: Sequence[Value]) -> set[Key]:
     """The values that need a slot: all but those that only the next call reads, from the accumulator."""
     stored = {_key(value) for value in results}
     for before, call in zip([None, *calls], calls, strict=False):
-        for value in call.inputs:
-            assert value is not None
+        for value in _rows(call):
             follows = before is not None and _key(before.outputs[0]) == _key(value)
-            if not (follows and _is_vector(call) and before is not None and _is_vector(before)):
+            if not (follows and before is not None and _passes_on(before, call)):
                 stored.add(_key(value))
     return stored
 
@@ -256,7 +300,7 @@ def _steps(calls: Sequence[Call], slots: _Slots) -> list[_Step]:
     accumulator: Key | None = None  # the value that it holds; None after a kernel step, which leaves it undefined
     for call in calls:
         result = call.outputs[0]
-        operands = [value for value in call.inputs if value is not None]
+        operands = _rows(call)
         if not _is_vector(call):
             first, second, third = ([slots.of[_key(value)] for value in operands] + [0, 0])[:3]
             is_unary = call.kernel == "unary"
@@ -266,19 +310,29 @@ def _steps(calls: Sequence[Call], slots: _Slots) -> list[_Step]:
             accumulator = None
             continue
         keys = [_key(value) for value in operands]
-        if accumulator not in keys:
-            vector(_LOAD, operands[0])
-            accumulator = keys[0]
-        if call.kernel == "unary":
-            vector(call.ints[0], None, call.floats)
+        conversion = _conversion(call)
+        if call.kernel == "dequantize" and conversion is not None:
+            if accumulator != keys[0]:  # else a requantization left the result
+                vector(conversion.code, operands[0], conversion.parameters)
         else:
-            code = _VECTOR_BINARY[call.kernel]
-            if keys[0] == keys[1]:
-                vector(code + _ACC_ACC)
-            elif keys[0] == accumulator:
-                vector(code + _ACC_ROW, operands[1])
+            if accumulator not in keys:
+                vector(_LOAD, operands[0])
+                accumulator = keys[0]
+            if conversion is not None:
+                if _key(result) in slots.of:  # the accumulator keeps the operand
+                    vector(conversion.code, result, conversion.parameters)
+                    continue
+                vector(conversion.code - _QUANTIZE + _REQUANTIZE, None, conversion.parameters)
+            elif call.kernel == "unary":
+                vector(call.ints[0], None, call.floats)
             else:
-                vector(code + _ROW_ACC, operands[0])
+                code = _VECTOR_BINARY[call.kernel]
+                if keys[0] == keys[1]:
+                    vector(code + _ACC_ACC)
+                elif keys[0] == accumulator:
+                    vector(code + _ACC_ROW, operands[1])
+                else:
+                    vector(code + _ROW_ACC, operands[0])
         accumulator = _key(result)
         if accumulator in slots.of:
             vector(_STORE, result)
@@ -307,13 +361,13 @@ class _Slots:
             slot = self.of.get(_key(result))
             unplaced = {
                 _key(value): value
-                for value in call.inputs
-                if value is not None and _key(value) in self._stored and _key(value) not in self.of
+                for value in _rows(call)
+                if _key(value) in self._stored and _key(value) not in self.of
             }
             in_place = set(_overwritable(call.kernel))
             shares_slot = None  # the operand that gets the result's slot
             for key, value in unplaced.items():
-                reads = {at for at, operand in enumerate(call.inputs) if operand is not None and _key(operand) == key}
+                reads = {at for at, operand in enumerate(_rows(call)) if _key(operand) == key}
                 if slot is not None and value.dtype == result.dtype and reads <= in_place:
                     shares_slot = key
                     self.of[key] = slot
