@@ -1,7 +1,7 @@
 """Counts the n-grams of a pool in rows of tokens, for TfIdfVectorizer.
 
-The pool is a trie over the numbers of its tokens. A token costs one look-up in a dictionary, and each n-gram that begins
-with it one step per token in a hash table of the trie's edges.
+The pool is a trie over the numbers of its tokens. A token costs one look-up in a dictionary, unless the same object
+occurred shortly before, and each n-gram that begins with it one step per token in a hash table of the trie's edges.
 """
 
 cimport cython
@@ -9,14 +9,19 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t
+from libc.string cimport memset
 
 import numpy as np
+
+cdef enum:
+    _SEEN = 256  # objects whose number is remembered; few tokens, such as characters, are the same objects
 
 cdef object _zeros = np.zeros, _float32 = np.dtype(np.float32)
 
 
 cdef extern from "Python.h":
     PyObject *_item "PyDict_GetItemWithError"(object table, object key) except? NULL
+    PyObject *_entry "PyList_GetItem"(object items, Py_ssize_t at) except NULL
     long long _number "PyLong_AsLongLong"(PyObject *number) except? -1
 
 
@@ -79,6 +84,10 @@ cdef class NGrams:
         cdef int64_t width = self._width, row, i, gap, at, depth, edge, node
         cdef int64_t alphabet = len(self._tokens) + 1
         cdef PyObject *number
+        cdef PyObject *item
+        cdef PyObject *seen[_SEEN]  # ``items`` keeps them alive
+        cdef int32_t number_of[_SEEN]
+        cdef size_t slot
         cdef Py_buffer made
         cdef int32_t *counts
         cdef float *results
@@ -96,10 +105,16 @@ cdef class NGrams:
         PyObject_GetBuffer(result, &made, PyBUF_WRITABLE)
         try:
             counts, results = <int32_t *>made.buf, <float *>made.buf
+            memset(seen, 0, sizeof(seen))
             for row in range(count):
                 for i in range(length):
-                    number = _item(self._tokens, items[row * length + i])
-                    numbers[i] = 0 if number is NULL else <int32_t>_number(number)
+                    item = _entry(items, row * length + i)
+                    slot = <size_t>((<uint64_t>item * <uint64_t>0x9E3779B97F4A7C15) >> 56)
+                    if seen[slot] != item:
+                        number = _item(self._tokens, <object>item)
+                        seen[slot] = item
+                        number_of[slot] = 0 if number is NULL else <int32_t>_number(number)
+                    numbers[i] = number_of[slot]
                 for gap in range(1, 2 if most == 1 else min(skips + 1, max(length - 1, 1)) + 1):
                     PyErr_CheckSignals()
                     for i in range(length):

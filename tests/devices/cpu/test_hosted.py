@@ -328,6 +328,7 @@ def test_repeated_calls_with_strings(ends: str) -> None:
         np.testing.assert_array_equal(compiled({"x": x, "number": number})["y"], expected(x, number).reshape(rows, 1))
 
 
+MAPPER = 'ai.onnx.ml.CategoryMapper <cats_strings = ["a"], cats_int64s = [5]>'
 NODES_OF_STRINGS = {
     "Identity": "y = Identity (x)",
     "view": "y = Unsqueeze (x, one)",
@@ -346,6 +347,9 @@ NODES_OF_STRINGS = {
     "expanded": "size = Constant <value = int64[2] {3, 2}> () y = Expand (x, size)",
     "encoder": 'y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_strings = ["A"]> (x) z = Shape (x)',
     "kernel": 'y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_int64s = [5]> (x) z = Add (y, y)',
+    "copies of numbers": f"u = StringNormalizer (x) t = {MAPPER} (u) y = Identity (t) z = Identity (t)",
+    "numbers and a copy": f"y = {MAPPER} (x) z = Identity (y)",
+    "a copy for a kernel": f"u = {MAPPER} (x) y = Identity (u) z = Mul (y, u)",
 }
 
 

@@ -4,7 +4,8 @@ Kernels know numbers only. A hosted node (`registry.hosted`) is a function of ar
 general, it runs between two segments of a plan, like control flow. Most models have such nodes only at their ends:
 encoders of strings first, labels and maps last. `Ends` takes these out of the plans, so that the numbers between them
 stay one program: nodes that read only inputs and constants run before it, nodes whose results no kernel reads run after
-it. Selections and casts of numbers that only hosted nodes read (`FEEDING`) count as hosted too.
+it. Selections and casts of numbers that only hosted nodes read (`FEEDING`) count as hosted too. So does an Identity of
+a hosted node's result that no kernel reads: a plan for it alone would take longer than some models.
 
 Labels that are strings are places in a table within plans (`Operator.labels`), and become strings where they leave it.
 """
@@ -89,8 +90,11 @@ class Ends:
 
 
 def _feeding(model: Model, nodes: Sequence[NodePlan]) -> dict[int, NodePlan]:
-    """The nodes with a kernel and a form in `FEEDING` whose results only hosted or such nodes read, in that form."""
-    read_by_kernels = {int(value) for value in model.output_ids}
+    """The nodes with a kernel that count as hosted: those with a form in `FEEDING` whose results only hosted or such
+    nodes read, in that form, and each Identity of a result of a hosted node whose result no kernel reads."""
+    outputs = {int(value) for value in model.output_ids}
+    hosted = {value for plan in nodes if plan.operator.host is not None for value in plan.outputs}
+    read_by_kernels: set[int] = set()
     made = {}
     for i in range(len(nodes) - 1, -1, -1):
         plan = nodes[i]
@@ -98,13 +102,20 @@ def _feeding(model: Model, nodes: Sequence[NodePlan]) -> dict[int, NodePlan]:
             continue
         host = FEEDING.get(plan.node.op_type)
         run = None
-        if host is not None and not plan.operator.custom and not read_by_kernels.intersection(plan.outputs):
-            run = host(plan.node)
+        if not plan.operator.custom and not read_by_kernels.intersection(plan.outputs):
+            if plan.node.op_type == "Identity" and plan.inputs[0] in hosted:
+                run = _same
+            elif host is not None and not outputs.intersection(plan.outputs):
+                run = host(plan.node)
         if run is None:
             read_by_kernels.update(plan.inputs)
         else:
             made[i] = _as_hosted(model, plan, run)
     return made
+
+
+def _same(x: Any) -> Sequence[Any]:
+    return [x]
 
 
 def _as_hosted(model: Model, plan: NodePlan, run: Callable[..., Sequence[Any]]) -> NodePlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import re
@@ -185,14 +186,16 @@ def test_tf_idf(mode: str, skips: int) -> None:
 @given(data=st.data())
 def test_ngrams(data: st.DataObject) -> None:
     """Against a count of each n-gram by itself."""
-    alphabet = data.draw(st.sampled_from(["ab", "abcdefgh", [0, 1, -5, 2**40]]))
+    alphabet = data.draw(st.sampled_from(["ab", "abcdefgh", [0, 1, -5, 2**40], ["é", "\u4e00", "xy"]]))
     token = st.sampled_from(alphabet)
     pool = data.draw(st.lists(st.lists(token, min_size=1, max_size=4).map(tuple), max_size=12, unique=True))
     width = len(pool) + 2
     columns = {gram: data.draw(st.integers(0, width - 1)) for gram in pool}
     rows, length = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 9))
-    unknown = "?" if isinstance(alphabet, str) else 7
+    unknown = "?" if isinstance(alphabet[0], str) else 7
     items = data.draw(st.lists(st.one_of(token, st.just(unknown)), min_size=rows * length, max_size=rows * length))
+    if data.draw(st.booleans()) and unknown == "?":  # equal strings that are different objects
+        items = [item.encode().decode() for item in items]
     least = data.draw(st.integers(1, 3))
     most, skips = data.draw(st.integers(least, 4)), data.draw(st.integers(0, 20))
     expected = np.zeros((rows, width), np.int64)
@@ -210,6 +213,16 @@ def test_ngrams(data: st.DataObject) -> None:
     np.testing.assert_array_equal(counted(), expected)
     np.testing.assert_array_equal(counted(weights.tobytes()), expected.astype(np.float32) * weights)
     np.testing.assert_array_equal(counted(weights.tobytes(), True), np.where(expected > 0, weights, np.float32(0)))
+
+
+def test_ngrams_of_more_tokens_than_are_remembered() -> None:
+    random = np.random.default_rng(0)
+    tokens = [f"word {number}" for number in range(2000)]
+    items = [tokens[at][:5] + tokens[at][5:] for at in random.integers(0, 2000, 20_000)]
+    counts = NGrams({(token,): column for column, token in enumerate(tokens)}, 2000).rows(items, 4, 5000, 1, 1, 0)
+    for row, counted in enumerate(counts):
+        line = collections.Counter(items[row * 5000 : (row + 1) * 5000])
+        assert counted.tolist() == [line[token] for token in tokens]
 
 
 def test_ngrams_refuse_wrong_sizes() -> None:
@@ -242,6 +255,23 @@ def test_tokenizer(attributes: dict[str, Any], line: str) -> None:
     model = model_of("Tokenizer", [x], domain="com.microsoft", **attributes)
     for device in ("CPU", "TEMPLATE"):
         assert_same(results(model, device, x), on_ort(model, x))
+
+
+@pytest.mark.parametrize("filler", ["#", "", "ab", "\u4e00", "a"])
+@pytest.mark.parametrize("lines", [["ab", "a\U0001f600cd", "", "\u4e00\n"], ["é\0b"], ["", ""], ["ab", "cd"]])
+@pytest.mark.parametrize(("mark", "least"), [(0, 1), (1, 1), (0, 2)])
+def test_tokens_that_are_characters(lines: list[str], filler: str, mark: int, least: int) -> None:
+    rows = [[item for item in line if least == 1] for line in lines]
+    if mark and any(rows):
+        rows = [["\x02", *row, "\x03"] for row in rows]
+    longest = max(map(len, rows))
+    expected = [row + [filler] * (longest - len(row)) for row in rows]
+    for x in (text(*lines), text(*lines, shape=(-1, 1))):
+        model = model_of("Tokenizer", [x], domain="com.microsoft", mark=mark, mincharnum=least, pad_value=filler,
+                         separators=[""])  # fmt: skip
+        (found,) = results(model, "CPU", x)
+        assert found.shape == (*x.shape, longest)
+        assert found.reshape(len(lines), -1).tolist() == expected
 
 
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (1, 2), (2, 1), (0,), (0, 1), (2, 0)])

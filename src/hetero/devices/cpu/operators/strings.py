@@ -184,6 +184,8 @@ def _tokenizer(node: Node) -> Run:
     if any(split.fullmatch("") for split in splits):
         raise ContradictionError("attribute separators has an expression that matches nothing")
 
+    is_by_character = matches is None and not splits and least == 1
+
     def tokens(item: str) -> list[str]:
         if matches is not None:
             found = matches(item)
@@ -209,6 +211,10 @@ def _tokenizer(node: Node) -> Run:
             raise InferenceError(f"expected strings of shape [C] or [N, C], found {list(x.shape)}")
         if not x.size:
             return [strings([], (*x.shape[:-1], 0))]
+        if is_by_character and not mark and len(filler) == 1:
+            items = x.reshape(-1).tolist()
+            longest = max(map(len, items))
+            return [strings(list("".join([item.ljust(longest, filler) for item in items])), (*x.shape, longest))]
         if x.size == 1 and not mark:  # without lists of rows
             found = tokens(x.item())
             return [strings(found, (*x.shape, len(found)))]
