@@ -14,7 +14,8 @@ from libc.string cimport memset
 import numpy as np
 
 cdef enum:
-    _SEEN = 256  # objects whose number is remembered; few tokens, such as characters, are the same objects
+    _SEEN_BITS = 8
+    _SEEN = 1 << _SEEN_BITS  # objects whose number is remembered: characters, above all, are the same objects
 
 cdef object _zeros = np.zeros, _float32 = np.dtype(np.float32)
 
@@ -109,7 +110,7 @@ cdef class NGrams:
             for row in range(count):
                 for i in range(length):
                     item = _entry(items, row * length + i)
-                    slot = <size_t>((<uint64_t>item * <uint64_t>0x9E3779B97F4A7C15) >> 56)
+                    slot = <size_t>((<uint64_t>item * <uint64_t>0x9E3779B97F4A7C15) >> (64 - _SEEN_BITS))
                     if seen[slot] != item:
                         number = _item(self._tokens, <object>item)
                         seen[slot] = item
