@@ -211,13 +211,13 @@ def _tokenizer(node: Node) -> Run:
             raise InferenceError(f"expected strings of shape [C] or [N, C], found {list(x.shape)}")
         if not x.size:
             return [strings([], (*x.shape[:-1], 0))]
+        if x.size == 1 and not mark:  # without lists of rows
+            found = list(x.item()) if is_by_character else tokens(x.item())
+            return [strings(found, (*x.shape, len(found)))]
         if is_by_character and not mark and len(filler) == 1:
             items = x.reshape(-1).tolist()
             longest = max(map(len, items))
             return [strings(list("".join([item.ljust(longest, filler) for item in items])), (*x.shape, longest))]
-        if x.size == 1 and not mark:  # without lists of rows
-            found = tokens(x.item())
-            return [strings(found, (*x.shape, len(found)))]
         rows = [tokens(item) for item in x.reshape(-1).tolist()]
         if mark and any(rows):
             rows = [["\x02", *row, "\x03"] for row in rows]
