@@ -24,11 +24,7 @@ typedef struct {
     int64_t units, parts;
 } pixel_packing;
 
-#if defined(__AVX2__)
-enum { LONGEST_BLOCK = 32 }; /* quads written at a time */
-#else
-enum { LONGEST_BLOCK = 16 };
-#endif
+enum { LONGEST_BLOCK = 16 }; /* quads written at a time: 64 B, a cache line. For adjacent bytes see `interleave` */
 
 static void store_quad(uint8_t *dst, uint32_t quad) { memcpy(dst, &quad, sizeof quad); } /* little-endian */
 
@@ -50,9 +46,10 @@ HT_INLINE uint32_t quad_of(const uint8_t *a, const uint8_t *b, const uint8_t *c,
 }
 
 #if defined(__AVX2__)
+enum { LONGEST_SHUFFLED = 32 }; /* quads */
 HT_INLINE __m256i load_run(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 
-/* LONGEST_BLOCK quads of adjacent bytes. GCC's own code for the loop below takes 3 to 5 times as long. */
+/* 32 quads of adjacent bytes, in a seventh of the time of what GCC makes of the loop in pack_blocks. */
 HT_INLINE void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, uint32_t flip, uint8_t *dst)
 {
     const __m256i flips = _mm256_set1_epi32((int32_t)flip);
@@ -67,6 +64,23 @@ HT_INLINE void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, 
         _mm256_storeu_si256((__m256i *)(void *)(dst + 64 + 32 * i), _mm256_permute2x128_si256(x, y, 0x31));
     }
 }
+
+HT_INLINE __m128i load_half(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+
+/* The same for 16 quads. */
+HT_INLINE void interleave_half(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, uint32_t flip,
+                               uint8_t *dst)
+{
+    const __m128i flips = _mm_set1_epi32((int32_t)flip);
+    const __m128i va = load_half(a), vb = load_half(b), vc = load_half(c), vd = load_half(d);
+    const __m128i ab[2] = {_mm_unpacklo_epi8(va, vb), _mm_unpackhi_epi8(va, vb)};
+    const __m128i cd[2] = {_mm_unpacklo_epi8(vc, vd), _mm_unpackhi_epi8(vc, vd)};
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        _mm_storeu_si128((__m128i *)(void *)(dst + 32 * i), _mm_xor_si128(_mm_unpacklo_epi16(ab[i], cd[i]), flips));
+        _mm_storeu_si128((__m128i *)(void *)(dst + 32 * i + 16), _mm_xor_si128(_mm_unpackhi_epi16(ab[i], cd[i]), flips));
+    }
+}
 #endif
 
 /* Packs n quads of four runs of bytes with step `stride`, `block` at a time; the last block overlaps the one before it.
@@ -77,12 +91,6 @@ HT_INLINE void pack_blocks(const uint8_t *a, const uint8_t *b, const uint8_t *c,
     for (int64_t i = 0; i < n; i += block) {
         uint32_t quads[LONGEST_BLOCK];
         i = ht_min64(i, n - block);
-#if defined(__AVX2__)
-        if (stride == 1 && block == LONGEST_BLOCK) {
-            interleave(a + i, b + i, c + i, d + i, flip, dst + HT_QUAD * i);
-            continue;
-        }
-#endif
         for (int64_t j = 0; j < block; j++)
             quads[j] = quad_of(a + i * stride, b + i * stride, c + i * stride, d + i * stride, j, stride) ^ flip;
         memcpy(dst + HT_QUAD * i, quads, (size_t)(HT_QUAD * block));
@@ -92,10 +100,20 @@ HT_INLINE void pack_blocks(const uint8_t *a, const uint8_t *b, const uint8_t *c,
 HT_INLINE void pack_run(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, const int64_t stride,
                         uint32_t flip, int64_t n, uint8_t *dst)
 {
-    if (stride == 1 && n >= LONGEST_BLOCK)
+#if defined(__AVX2__)
+    if (stride == 1 && n >= LONGEST_BLOCK) {
+        int64_t i = 0;
+        for (; i + LONGEST_SHUFFLED <= n; i += LONGEST_SHUFFLED)
+            interleave(a + i, b + i, c + i, d + i, flip, dst + HT_QUAD * i);
+        for (; i < n; i += LONGEST_BLOCK) { /* the last block overlaps the one before it */
+            i = ht_min64(i, n - LONGEST_BLOCK);
+            interleave_half(a + i, b + i, c + i, d + i, flip, dst + HT_QUAD * i);
+        }
+        return;
+    }
+#endif
+    if (n >= LONGEST_BLOCK)
         pack_blocks(a, b, c, d, stride, flip, n, dst, LONGEST_BLOCK);
-    else if (n >= 16)
-        pack_blocks(a, b, c, d, stride, flip, n, dst, 16);
     else if (n >= 8)
         pack_blocks(a, b, c, d, stride, flip, n, dst, 8);
     else if (n >= 4)
