@@ -129,6 +129,20 @@ def test_pairs_around_the_range_of_16_bits(pair: tuple[int, int], channels: int,
         assert np.array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pixels_of_every_width(variant: str, dtype: Any) -> None:
+    """Rows are packed by blocks of several lengths."""
+    rng = np.random.default_rng(0)
+    for width in range(1, 140):
+        x = random_bytes(rng, dtype, 1, 8, 1, width)
+        ints = [1, 8, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, width]
+        spec = [((ask("pixel_bytes", 1, *ints),), np.uint8)]
+        packed = _kernels.call("pack_pixels", [x, np.zeros((), dtype)], spec, ints, variant=variant)[0]
+        quads = packed[: 8 * width].reshape(2, width, 4).transpose(0, 2, 1)
+        assert np.array_equal(quads.reshape(8, width), x[0, :, 0].view(np.uint8) ^ (0x80 if dtype == np.int8 else 0))
+
+
 def naive_windows(x: Array, w: Array, zero: int, group: int, stride: int, pad: int) -> Array:
     """The same, faster for many channels. w with its zero point taken off."""
     wide = np.pad(x.astype(np.int64) - zero, [(0, 0), (0, 0), (pad, pad), (pad, pad)])
