@@ -316,8 +316,8 @@ def _shown_numpy(value: object) -> str:
     return str(value) if isinstance(value, (np.generic, np.dtype)) else repr(value)
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty string."""
+def did_you_mean(word: object, known: Iterable[str], prefix: str = "") -> str:
+    """`` (did you mean X?)`` for the nearest of ``known``, ignoring case, or an empty text. ``prefix`` precedes X."""
     import difflib  # late: only errors need it
 
     # The comparison is quadratic, and names may come from a file.
@@ -325,4 +325,4 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
         return ""
     by_folded = {name.casefold(): name for name in known if len(name) <= _LONGEST_WORD}
     nearest = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.5)
-    return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""
+    return f" (did you mean {prefix}{by_folded[nearest[0]]}?)" if nearest else ""

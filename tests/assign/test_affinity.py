@@ -222,6 +222,7 @@ def test_pins_by_weight(core: hetero.Core) -> None:
     ("pin", "says"),
     [
         ("weight:expert.1.w", r"matches no node \(did you mean weight:experts.1.w\?\)"),
+        ("weight:s.0", r"expressions match whole names; 'weight:\.\*s\\\.0\.\*' matches 'experts\.0\.w'"),
         ("weight:qqqqqqqqqqqq", "expected the name of a constant that a node reads"),
         ("weight:(", "neither a node key nor a regular expression"),
     ],

@@ -123,6 +123,19 @@ def test_least_work_counts_operations_of_the_stated_sizes() -> None:
         assert plan.affinity == {"n0": device}
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_warning_if_operations_are_counted_with_unknown_sizes() -> None:
+    def plan(shape: tuple[Any, ...], **options: Any) -> None:
+        CORE.plan(chain("RER", shape), "HETERO:CPU,TEMPLATE", {"MIN_SUBGRAPH": "CPU=5flops"}, **options)
+
+    with pytest.raises(
+        RuntimeWarning, match=r"as if the unknown sizes of 4 values were 1 .* 64 .*set 'n', as in shapes="
+    ):
+        plan((2, "n"))
+    plan((2, "n"), shapes={"n": 3})
+    plan((2, 3))
+
+
 def test_a_pin_into_a_small_subgraph_is_an_error() -> None:
     with pytest.raises(UnsupportedModel, match=r"'n0' \(Relu\) is pinned to FPGA: its subgraph would have 1 no"):
         devices_of(chain("RE"), {"MIN_SUBGRAPH": {"FPGA": 2}}, {"n0": "FPGA"})

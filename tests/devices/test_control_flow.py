@@ -655,6 +655,51 @@ def test_pins_by_weight_that_leave_bodies_whole() -> None:
     assert plan.affinity == {"loop": "TEMPLATE"}
 
 
+@pytest.mark.parametrize(
+    ("pin", "hint"),
+    [
+        ("/conv/Tanh", ": it is inside a graph of '/Loop' \\(Loop\\): write '/Loop/conv/Tanh'"),
+        ("/Loop/Tanh", ": it is inside a graph of '/Loop' \\(Loop\\): write '/Loop/conv/Tanh'"),
+        ("/Loop/conv/Tan", " \\(did you mean /Loop/conv/Tanh\\?\\)"),
+        ("op:Tahn", " \\(did you mean op:Tanh\\?\\)"),
+    ],
+)
+def test_hints_for_nodes_with_names_of_pytorch(core: hetero.Core, pin: str, hint: str) -> None:
+    with pytest.raises(hetero.PropertyError, match=f"pin '{pin}' matches no node{hint}"):
+        core.plan(pytorch_loop(core), "HETERO:CPU,TEMPLATE", pins={pin: "TEMPLATE"})
+
+
+def pytorch_loop(core: hetero.Core) -> hetero.Model:
+    text = """
+    g (float[2] x, int64 n) => (float[2] y) {
+        y = Loop (n, , x) <body = b (int64 i, bool c, float[2] s) => (bool c2, float[2] t) {
+            c2 = Identity (c)
+            t = Tanh (s)
+        }>
+    }"""
+    proto = onnx.parser.parse_model(HEAD + text)
+    (loop,) = proto.graph.node
+    loop.name = "/Loop"
+    for node, name in zip(loop.attribute[0].g.node, ("/Identity", "/conv/Tanh"), strict=True):
+        node.name = name
+    return core.read_model(proto)
+
+
+@pytest.mark.parametrize("text", ["/Loop/.*", "op:Tanh"])
+def test_groups_and_explanations_of_nodes_in_bodies_name_the_outer_node(core: hetero.Core, text: str) -> None:
+    model = pytorch_loop(core)
+    told = "STAY_TOGETHER '.*' matches no node: it matches only nodes inside the graphs of '/Loop' \\(Loop\\), which"
+    with pytest.raises(hetero.PropertyError, match=told):
+        core.plan(model, "HETERO:CPU,TEMPLATE", {"STAY_TOGETHER": [text]})
+    plan = core.plan(model, "HETERO:CPU,TEMPLATE")
+    with pytest.raises(
+        hetero.PropertyError, match="'/Loop/conv/Tanh' is inside a graph of '/Loop' \\(Loop\\), which is"
+    ):
+        plan.explain("/Loop/conv/Tanh")
+    with pytest.raises(hetero.PropertyError, match="it matches only nodes inside the graphs of '/Loop'"):
+        plan.what_if(pins={text: "TEMPLATE"})
+
+
 def test_a_pin_of_a_node_with_a_body_without_nodes() -> None:
     core = hetero.Core()
     text = """

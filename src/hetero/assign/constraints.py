@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ..base.formatting import counted
 from ..base.names import first_few, short
+from ..base.warn import warn
 from ..errors import InsufficientMemory, PropertyError, UnsupportedModel
 from ..partition import Graph, Partition
 from ..partition.check import broken_rule
@@ -31,11 +32,13 @@ from .affinity import Affinity, Origin, first_supporting, place
 from .assignment import Assignment
 from .copies import passing, wide_cuts
 from .costs.estimate import estimate_work
+from .costs.sizes import ASSUMED_BATCH, ASSUMED_DIM
 from .memory.footprint import footprint
 from .memory.values import values_of
 from .pins import find_nodes
 from .pipeline import PipelineError
 from .request import AssignmentRules, Objective
+from .within_memory import how_to_set_sizes
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -358,8 +361,19 @@ class _SubgraphLimits:
         self._most = {number: most[device] for number, device in enumerate(devices) if device in most}
         self._devices = devices
         counts_flops = any(limit.flops > 0 for limit in self._by_number.values())
-        # Unlike `sized`, always with inner sizes: nodes leave the device if their operations are counted too low.
-        self._flops = estimate_work(model.with_inner_sizes()).flops if counts_flops else np.zeros(model.num_nodes)
+        self._flops = np.zeros(model.num_nodes)
+        if counts_flops:
+            # Unlike `sized`, always with inner sizes: nodes leave the device if their operations are counted too low.
+            work = estimate_work(model.with_inner_sizes())
+            self._flops = work.flops
+            open_sizes = int(np.count_nonzero(work.sizes.assumed))
+            if open_sizes:
+                warn(
+                    f"operations are counted as if the unknown sizes of {counted(open_sizes, 'value')} were "
+                    f"{ASSUMED_BATCH} in the first dimension and {ASSUMED_DIM} in others, so the minimum size of "
+                    f"subgraphs is only approximate; {how_to_set_sizes(model, open_sizes)}",
+                    about="operations of unknown sizes",
+                )
 
     def broken(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
         """Device, nodes and the reason, for each subgraph below the minimum size of its device, and for the subgraphs

@@ -45,6 +45,7 @@ __all__ = [
     "PinMatcher",
     "check_pins",
     "device_number",
+    "enclosing_node",
     "find_nodes",
     "find_pinned",
     "needs_control_flow",
@@ -108,8 +109,7 @@ def _match(matcher: PinMatcher, model: Model, pin: str, number: int, what: str) 
     except re.error as error:
         raise PropertyError(f"{what} {pin!r} is neither a node key nor a regular expression: {error}") from error
     if not matches_any:
-        hint = _nearest(model, pin) or _inside_a_body(model, pin) or _advice(model, pin)
-        raise PropertyError(f"{what} {pin!r} matches no node{hint}")
+        raise PropertyError(f"{what} {pin!r} matches no node{_hint(model, pin)}")
 
 
 def find_pinned(
@@ -306,19 +306,37 @@ def _of_weights(model: Model, pattern: str) -> tuple[list[int], set[int]]:
     return sorted(found), captured
 
 
-def _nearest(model: Model, pin: str) -> str:
-    """The hint for a pin that matches nothing."""
+def _hint(model: Model, pin: str) -> str:
+    """What to write instead of a text that matches nothing."""
+    inner = _inner_nodes(model)
+    inside = _inside_a_body(model, inner, pin)
+    if inside:
+        return inside
     if pin.startswith(WEIGHT_PREFIX):
         names = [model.value_name(value) for value in np.flatnonzero(model.is_constant).tolist()]
-        names += [name for _, inner in _inner_nodes(model) for name in inner.constants]
-        names = names[:_MOST_KEYS_TO_GUESS_FROM]
-        nearest = did_you_mean(pin, [WEIGHT_PREFIX + name for name in names])
-        return nearest or ": expected the name of a constant that a node reads, or a regular expression for such names"
+        names += [name for _, each in inner for name in each.constants]
+        expected = ": expected the name of a constant that a node reads, or a regular expression for such names"
+        return _similar(pin, WEIGHT_PREFIX, names, "names") or expected
     if pin.startswith(OPERATOR_PREFIX):
-        return did_you_mean(pin, [OPERATOR_PREFIX + name for name in model.op_types])
+        return _similar(pin, OPERATOR_PREFIX, [*model.op_types, *(each.op for _, each in inner)], "types")
     if pin in model.op_types:
         return f" (did you mean {OPERATOR_PREFIX}{pin}, for all nodes of that operator?)"
-    return did_you_mean(pin, model.keys[:_MOST_KEYS_TO_GUESS_FROM])
+    keys = [*model.keys[:_MOST_KEYS_TO_GUESS_FROM], *(each.key for _, each in inner)]
+    example = f" such as {keys[0]!r}" if keys else ""
+    return _similar(pin, "", keys, "keys") or (
+        f": expected a node key{example}, a regular expression for whole keys, op: and an operator, or weight: and a "
+        "constant"
+    )
+
+
+def _similar(pin: str, prefix: str, names: Sequence[str], what: str) -> str:
+    """The nearest of ``names``, or else one that contains the text of the pin after its prefix."""
+    text, names = pin.removeprefix(prefix), names[:_MOST_KEYS_TO_GUESS_FROM]
+    containing = next((name for name in names if text and text in name), None)
+    nearest = did_you_mean(text, names, prefix)
+    if nearest or containing is None:
+        return nearest
+    return f": expressions match whole {what}; '{prefix}.*{re.escape(text)}.*' matches {containing!r}"
 
 
 def _with_bodies(model: Model) -> list[int]:
@@ -330,6 +348,11 @@ def _with_bodies(model: Model) -> list[int]:
 def _inner_nodes(model: Model) -> list[tuple[int, BodyNode]]:
     """The nodes in nested graphs, each after its outer node."""
     return [(node, inner) for node in _with_bodies(model) for inner in body_nodes(model, node)]
+
+
+def enclosing_node(model: Model, key: str) -> int | None:
+    """The If, Loop or Scan in whose nested graphs a node has this key, or None."""
+    return next((node for node, each in _inner_nodes(model) if each.key == key), None)
 
 
 def _outer_nodes(inner: Sequence[tuple[int, BodyNode]], pin: str) -> list[int]:
@@ -348,26 +371,20 @@ def _outer_nodes(inner: Sequence[tuple[int, BodyNode]], pin: str) -> list[int]:
     return sorted({texts[place][0] for place in places})
 
 
-def _inside_a_body(model: Model, pin: str) -> str:
-    """The hint for a pin that names a node of a nested graph without the key of its outer node, or after that key and
-    the name of the nested graph."""
+def _inside_a_body(model: Model, inner: Sequence[tuple[int, BodyNode]], pin: str) -> str:
+    """The hint for a text that selects nodes of nested graphs, or a node there without the key of its outer node, or
+    after that key and the name of the nested graph."""
+    with contextlib.suppress(re.error):
+        outer = _outer_nodes(inner, pin)
+        if outer:
+            where = f"{model.key_of(outer[0])!r} ({model.op_types[model.op_type_of[outer[0]]]})"
+            return f": it matches only nodes inside the graphs of {where}, which counts as one node here"
     last = pin.rpartition("/")[2]
-    for node, (key, _, _) in _inner_nodes(model):
-        outer = model.key_of(node)
-        if key == pin or key.endswith(f"/{pin}") or (pin.startswith(f"{outer}/") and key.endswith(f"/{last}")):
+    for node, (key, _, _) in inner:
+        outer_key = model.key_of(node)
+        if f"/{key}".endswith(f"/{pin.removeprefix('/')}") or (
+            pin.startswith(f"{outer_key}/") and key.endswith(f"/{last}")
+        ):
             op = model.op_types[model.op_type_of[node]]
-            return f": it is inside a graph of {outer!r} ({op}): write {key!r}"
+            return f": it is inside a graph of {outer_key!r} ({op}): write {key!r}"
     return ""
-
-
-def _advice(model: Model, pin: str) -> str:
-    """Suggestions for a pin that does not resemble any key."""
-    keys = model.keys[:_MOST_KEYS_TO_GUESS_FROM]
-    inside = [key for key in keys if pin in key]
-    if inside:
-        return f": expressions match whole keys; '.*{re.escape(pin)}.*' matches {inside[0]!r}"
-    example = f" such as {keys[0]!r}" if keys else ""
-    return (
-        f": expected a node key{example}, a regular expression for whole keys, op: and an operator, or weight: and a "
-        "constant"
-    )

@@ -39,6 +39,7 @@ __all__ = [
     "check_whole",
     "cuts_of",
     "fit_affinity",
+    "how_to_set_sizes",
     "limits_array",
     "moved_for_memory",
     "require_fit",
@@ -253,26 +254,29 @@ def unknown_size(model: Model, device: str, limit: int, needs: Footprint, number
     need and how to set the sizes. ``number``: the device's index in ``needs``."""
     count = int(needs.unknown[number])
     name = model.value_name(int(needs.first_unknown[number]))
-    open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
-    symbols = list(dict.fromkeys(dim for port in open_inputs for dim in port.shape or () if isinstance(dim, str)))
-    if open_inputs and all(port.shape is not None and None not in port.shape for port in open_inputs):
-        first = shown(symbols[0])
-        advice = f"set {first_few(symbols, _FEW)}, as in shapes={{{first}: 1}} or --dim {short(symbols[0])}=1"
-    elif open_inputs:
-        listed = open_inputs[:_FEW]
-        shapes = ", ".join(f"{short(port.name)!r} {shape_text(port.shape, '(any shape)')}" for port in listed)
-        more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
-        advice = f"set the sizes of the inputs with shapes={{...}} or --shape: {shapes}{more}"
-    else:
-        advice = (
-            f"{'it does' if count == 1 else 'they do'} not follow from the sizes of the inputs, so shapes= and --shape "
-            "cannot set them; Model.with_types can, in Python"
-        )
     known = f"; the others need {_needed(needs, number)}" if needs.total[number] else ""
     return (
         f"{device} may exceed its limit of {byte_size(limit)}: "
         f"{counted(count, 'value')} ({first_few([name], 1, count)}) "
-        f"{'has an unknown size' if count == 1 else 'have unknown sizes'}{known}; {advice}"
+        f"{'has an unknown size' if count == 1 else 'have unknown sizes'}{known}; {how_to_set_sizes(model, count)}"
+    )
+
+
+def how_to_set_sizes(model: Model, count: int) -> str:
+    """How to state the sizes of ``count`` values that the model leaves open."""
+    open_inputs = [port for port in model.inputs if port.is_tensor and not _has_sizes(port)]
+    symbols = list(dict.fromkeys(dim for port in open_inputs for dim in port.shape or () if isinstance(dim, str)))
+    if open_inputs and all(port.shape is not None and None not in port.shape for port in open_inputs):
+        first = shown(symbols[0])
+        return f"set {first_few(symbols, _FEW)}, as in shapes={{{first}: 1}} or --dim {short(symbols[0])}=1"
+    if open_inputs:
+        listed = open_inputs[:_FEW]
+        shapes = ", ".join(f"{short(port.name)!r} {shape_text(port.shape, '(any shape)')}" for port in listed)
+        more = f" and {len(open_inputs) - _FEW} more" if len(open_inputs) > _FEW else ""
+        return f"set the sizes of the inputs with shapes={{...}} or --shape: {shapes}{more}"
+    return (
+        f"{'it does' if count == 1 else 'they do'} not follow from the sizes of the inputs, so shapes= and --shape "
+        "cannot set them; Model.with_types can, in Python"
     )
 
 

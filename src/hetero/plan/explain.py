@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..assign.affinity import Affinity, Origin
+from ..assign.pins import enclosing_node
 from ..base.formatting import counted, duration
 from ..base.plain import plain
 from ..errors import PropertyError
@@ -94,7 +95,12 @@ class MissingOp:
         what = f"supported {self.op_type} ({counted(self.nodes, 'node')})"
         if self.supported_elsewhere:
             what = f"also supported {self.op_type} in {counted(self.nodes, 'more place')}"
-        effect = f"{counted(self.subgraphs_after, 'subgraph')} instead of {self.subgraphs_before:,}"
+        after = counted(self.subgraphs_after, "subgraph")
+        effect = (
+            f"still {after}"
+            if self.subgraphs_after == self.subgraphs_before
+            else (f"{after} instead of {self.subgraphs_before:,}")
+        )
         return f"if {self.device} {what}: {effect}"
 
 
@@ -272,6 +278,12 @@ def _find(plan: BoundPlan, model: Model, key: str) -> int:
             raise PropertyError(
                 f"{key!r} is a call of a function whose {counted(len(inside), 'node')} were planned separately; "
                 f"explain one of them, such as {inside[0]!r}"
+            )
+        outer = enclosing_node(model, key)
+        if outer is not None:
+            raise PropertyError(
+                f"{key!r} is inside a graph of {model.key_of(outer)!r} ({model.op_types[model.op_type_of[outer]]}), "
+                "which is one node of the plan: explain that one"
             )
     return model.index_of(key)
 
