@@ -129,7 +129,8 @@ class Core(OtherNames):
 
         ``folder``: the folder of external data; defaults to the folder of the path. ``follow_links``: whether to follow
         links to external data, as in caches of downloaded models. The model can then read any file that a link points
-        to. ``external_data``: location, as in the model -> bytes, for external data that is in memory.
+        to. ``external_data``: location, as in the model -> bytes or another buffer, for external data that is in
+        memory.
 
         Raises `ModelError` with the name of the file and of the wrong node or tensor.
         """

@@ -79,6 +79,7 @@ def test_contents(core: hetero.Core) -> None:
     assert "[2, 3]" in read(model._repr_html_()).text
     compiled = core.compile_model(model, "HETERO:FPGA,CPU")
     assert {"runs on", "FPGA"} <= set(read(compiled._repr_html_()).text)
+    assert "no inference with PERF_COUNT" in "".join(read(compiled.create_infer_request()._repr_html_()).text)
     outputs = compiled(np.float32([[1, 2, 3], [4, 5, 6]]))
     assert {"y", "float32", "[2, 3]", "1", "3.5", "6"} <= set(read(outputs._repr_html_()).text)
     assert "CPU (0, 1)" in "".join(read(core._repr_html_()).text) or "CPU" in read(core._repr_html_()).text[2]

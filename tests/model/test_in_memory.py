@@ -53,8 +53,12 @@ def test_a_stream(core: hetero.Core, tmp_path: Path) -> None:
     behind = io.BytesIO(b"skip" + data)
     behind.seek(4)
     assert core.read_model(behind).num_nodes == 1
-    with pytest.raises(TypeError, match="expected a binary stream, got one of str"):
+    with pytest.raises(TypeError, match="expected a binary stream, got a text stream: open the file with mode 'rb'"):
         core.read_model(io.StringIO("text"))  # type: ignore[arg-type]
+    text = tmp_path / "text"
+    text.write_bytes(b"\xff")
+    with text.open() as stream, pytest.raises(TypeError, match="got a text stream"):
+        core.read_model(stream)  # type: ignore[arg-type]
 
 
 def test_a_program_of_torch(core: hetero.Core) -> None:
@@ -82,7 +86,7 @@ def test_external_data_in_memory(core: hetero.Core, model: onnx.ModelProto, devi
     if device in ("ORT", "OPENVINO"):
         pytest.importorskip("onnxruntime" if device == "ORT" else "openvino")
     expected = X * W + (W + 1)
-    kinds: tuple[Callable[[bytes], object], ...] = (bytes, bytearray, memoryview)
+    kinds: tuple[Callable[[bytes], object], ...] = (bytes, bytearray, memoryview, array_of)
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     (tmp_path / "w.bin").write_bytes(bytes(16))  # memory goes before files
@@ -95,6 +99,15 @@ def test_external_data_in_memory(core: hetero.Core, model: onnx.ModelProto, devi
     stream = io.BytesIO()
     compiled.export_model(stream)
     np.testing.assert_array_equal(core.import_model(stream.getvalue())(X)["y"], expected)
+
+
+def array_of(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.float32)
+
+
+def test_a_warning_of_a_location_that_the_model_does_not_read(core: hetero.Core, model: onnx.ModelProto) -> None:
+    with pytest.warns(RuntimeWarning, match=r"external_data has 'w\.bim', which <ModelProto> does not.*mean w\.bin\?"):
+        core.read_model(model, external_data={"w.bim": b"", "sub/v.bin": b""})
 
 
 def test_derived_and_saved_models(core: hetero.Core, model: onnx.ModelProto, tmp_path: Path) -> None:
@@ -135,7 +148,7 @@ def test_external_data_of_nested_graphs(core: hetero.Core, device: str, tmp_path
     model = make_model(nodes, weights={"c": np.array(True)})
     (tmp_path / "w.bin").write_bytes(bytes(16))
     for folder in (None, tmp_path):
-        read = core.read_model(model, folder=folder, external_data=FILES)
+        read = core.read_model(model, folder=folder, external_data={"w.bin": FILES["w.bin"]})
         np.testing.assert_array_equal(core.compile_model(read, device)(X)["y"], X * W)
     read = core.read_model(model, folder=tmp_path)
     assert not core.compile_model(read, device)(X)["y"].any()

@@ -200,4 +200,7 @@ def test_tensors_that_cannot_be(core: hetero.Core, dtype: Any, shape: Any, says:
         context = core.get_default_context(device)
         with pytest.raises(hetero.PropertyError, match=says):
             context.create_tensor(dtype, shape)
+        if device != "OPENCL":
+            with pytest.raises(hetero.PropertyError, match="expected a NumPy array to upload, found 'text'"):
+                context.upload("text")  # type: ignore[arg-type]
         assert context.create_tensor(np.float32, np.int64([1, 2])).shape == (1, 2)

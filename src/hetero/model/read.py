@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
+from numpy.typing import NDArray
+
 from ..base.files import map_file
-from ..errors import ModelError, raise_out_of_memory, shown
+from ..base.warn import warn
+from ..errors import ModelError, did_you_mean, raise_out_of_memory, shown
 from .external import plain_location
 from .file import ModelFile
 from .model import Model
@@ -20,7 +26,7 @@ __all__ = ["ModelSource", "as_model", "read_model"]
 _MAX_LEVELS = 100  # protobuf's limit of nested messages
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | onnx.ModelProto"
-ExternalData: TypeAlias = Mapping[str, "bytes | bytearray | memoryview"]
+ExternalData: TypeAlias = Mapping[str, "bytes | bytearray | memoryview | NDArray[Any]"]
 """Location, as in the model -> contents."""
 
 
@@ -42,8 +48,8 @@ def read_model(
     A file is memory-mapped, so it must not be truncated while the model is in use. ``folder``: the folder of external
     data; defaults to the folder of the path. ``follow_links``: whether to follow symbolic and hard links to external
     data, as in caches of downloaded models. The model can then read any file that a link points to.
-    ``external_data``: the contents of files of external data, which are then not read. Bytes are not copied; writable
-    buffers are.
+    ``external_data``: the contents of files of external data, which are then not read: bytes, or another buffer such
+    as a NumPy array. Bytes are not copied; writable buffers are. Warns of a location that the model does not read.
 
     Checks everything except the attributes of nodes and external data. Raises `ModelError` with the name of the file
     and the error.
@@ -64,7 +70,23 @@ def read_model(
         data, label = _bytes_of(source)
         beside_bytes = None if folder is None else os.fsdecode(folder)
         file = ModelFile(data, label=label, folder=beside_bytes, follow_links=follow_links, external_data=given)
-    return Model(file)
+    model = Model(file)
+    for location in given:
+        if not re.search(re.escape(os.path.basename(location).encode()), file.data):
+            warn(
+                f"external_data has {shown(location)}, which {file.label} does not read"
+                f"{did_you_mean(location, _locations(model))}"
+            )
+    return model
+
+
+def _locations(model: Model) -> set[str]:
+    """The locations of external data of the model's constants, without those inside nodes and functions."""
+    constants, found = model.constants, set[str]()
+    for number in filter(constants.is_external, model.file_constants.tolist()):
+        with contextlib.suppress(ModelError):
+            found.add(constants.location(number)[0])
+    return found
 
 
 def _in_memory(external_data: ExternalData | None) -> dict[str, memoryview]:
@@ -74,16 +96,20 @@ def _in_memory(external_data: ExternalData | None) -> dict[str, memoryview]:
         raise TypeError(
             f"external_data: expected a mapping from locations to bytes, got {type(external_data).__name__}"
         )
+    given = {}
     for location, contents in external_data.items():
-        if not isinstance(location, str) or not isinstance(contents, (bytes, bytearray, memoryview)):
-            raise TypeError(f"external_data: expected bytes for a location, got {shown(location)}: {shown(contents)}")
-    given = {plain_location(location): _fixed(contents) for location, contents in external_data.items()}
+        try:
+            given[plain_location(location)] = _fixed(contents)
+        except (TypeError, ValueError, AttributeError) as error:  # no path, no buffer, or not of numbers
+            raise TypeError(
+                f"external_data: expected bytes for a location, got {shown(location)}: {shown(contents)}"
+            ) from error
     if len(given) < len(external_data):
         raise ValueError("external_data has a location twice, with and without './'")
     return given
 
 
-def _fixed(source: bytes | bytearray | memoryview) -> memoryview:
+def _fixed(source: Any) -> memoryview:
     """The bytes; of a writable buffer a copy, because they must not change after validation."""
     data = memoryview(source)
     if not (data.readonly and data.c_contiguous):
@@ -94,9 +120,11 @@ def _fixed(source: bytes | bytearray | memoryview) -> memoryview:
 def _bytes_of(source: Any) -> tuple[memoryview, str]:
     label = "<bytes>"
     if hasattr(source, "read"):
-        label, read = "<stream>", source.read()
+        is_text = isinstance(source, io.TextIOBase)
+        label, read = "<stream>", None if is_text else source.read()
         if not isinstance(read, bytes):
-            raise TypeError(f"expected a binary stream, got one of {type(read).__name__}")
+            found = "a text stream: open the file with mode 'rb'" if is_text else f"one of {type(read).__name__}"
+            raise TypeError(f"expected a binary stream, got {found}")
         source = read
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = _fixed(source)

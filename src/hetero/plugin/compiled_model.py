@@ -297,7 +297,8 @@ class CompiledModel(OtherNames, abc.ABC):
         )
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out>"
+        closed = "; closed" if self._is_closed else ""
+        return f"<{type(self).__name__} on {self._device}: {len(self._inputs)} in, {len(self._outputs)} out{closed}>"
 
     def _repr_html_(self) -> str:
         """Inputs, outputs and devices, for notebooks."""

@@ -170,7 +170,10 @@ class RemoteContext(abc.ABC):
         `InsufficientMemory` if the device does not have enough memory."""
 
     def upload(self, array: NDArray[Any]) -> RemoteTensor:
-        """A tensor with the contents of ``array``. hetero may modify the array afterwards."""
+        """A tensor with the contents of ``array``. hetero may modify the array afterwards. Raises `PropertyError` for
+        another object."""
+        if not isinstance(array, np.ndarray):
+            raise PropertyError(f"expected a NumPy array to upload, found {shown(array)}")
         tensor = self.create_tensor(array.dtype, array.shape)
         tensor.write(array)
         return tensor

@@ -245,9 +245,12 @@ class InferRequest(OtherNames):
     def _repr_html_(self) -> str:
         """The state and the counters of the last inference, for notebooks."""
         profile = self._profile
+        title = f"Request on {self._device}: {self._state.value}"
+        if not profile:
+            return html_table(f"{title}; no counters, because no inference with PERF_COUNT has ended", (), (), 0)
         rows = ((row.node, row.layer_type, row.exec_type, f"{row.real_us:.0f}", row.subgraph or "") for row in profile)
         columns = ("node", "operator", "executed as", "µs", "subgraph")
-        return html_table(f"Request on {self._device}: {self._state.value}", columns, rows, len(profile))
+        return html_table(title, columns, rows, len(profile))
 
     def infer(self, inputs: Any = NO_INPUTS, out: Any = None) -> Outputs:
         """Run one inference in the calling thread.

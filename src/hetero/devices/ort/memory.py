@@ -68,11 +68,6 @@ class OrtMemory(RemoteContext):
             raise self._failure(error, what) from error
         return OrtTensor(self, value, kind, sizes)
 
-    def upload(self, array: NDArray[Any]) -> OrtTensor:
-        tensor = self.create_tensor(array.dtype, array.shape)
-        tensor.write(array)
-        return tensor
-
     def adopt(self, value: Any) -> OrtTensor | None:
         """See `RemoteContext.adopt`. The tensor must be contiguous and, as ``out``, writable."""
         kind, number = value.__dlpack_device__()
