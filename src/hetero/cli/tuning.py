@@ -37,8 +37,8 @@ _DEVICES_WITH_ORDERS = 4  # of more devices, only the given order is tried
 @dataclasses.dataclass(slots=True)
 class Trial:
     """A candidate. ``name``: how the plan was made. ``state``: ``measured``, ``slow`` (not measured further), ``same``
-    as another one, ``differs`` from the reference, ``failed``, or ``no time``. ``reason``: one line, for the last
-    four."""
+    as another one, ``differs`` from the reference, ``failed``, or ``no time``. ``reason``: one line, for all
+    states but the first and the last."""
 
     name: str
     state: str = "no time"
@@ -241,6 +241,7 @@ class Tuning:
             if fastest[id(trial)] > _HOPELESS * best:
                 assert trial.contender is not None
                 trial.state, trial.contender.first = "slow", fastest[id(trial)]
+                trial.reason = f"slow: its fastest run takes {fastest[id(trial)] / best:.1f} times as long as the best"
         contenders = [trial.contender for trial in running if trial.state == "measured" and trial.contender is not None]
         spent = self.elapsed_s / self._seconds
         share = max(0.0, self._seconds - self.elapsed_s) / len(contenders)

@@ -94,6 +94,7 @@ def test_the_plan_is_written_and_runs(hetero: Invoke, hetero_json: Json, diamond
     text = hetero("tune", diamond_path, "-d", "FPGA", "-d", "CPU", "-t", "0.2", "-f").stdout
     assert re.search(r"^The (fastest|best) is '", text, re.MULTILINE)
     assert "Wrote plan.json: hetero run" in text
+    assert "Simulated devices: FPGA. Their times are not" in text
 
 
 def test_a_candidate_with_more_subgraphs_may_be_a_little_faster() -> None:
@@ -129,6 +130,7 @@ def test_a_slow_candidate_is_not_measured_for_long(core: library.Core, quick: Qu
     tuning = tuned(core, "QUICK,CPU")
     (trial,) = [trial for trial in tuning.trials if trial.name == "QUICK alone"]
     assert trial.state == "slow"
+    assert re.fullmatch(r"slow: its fastest run takes [0-9.]+ times as long as the best", trial.reason)
     assert trial.median_s is not None
     assert trial.median_s >= 0.05
     assert tuning.best.name == "CPU alone"  # type: ignore[attr-defined]

@@ -96,6 +96,9 @@ def command(
         )
         return
     _print(tuning, best)
+    simulated = [device for device in devices if _is_simulated(session.core, device)]
+    if simulated:
+        print_line(f"Simulated devices: {', '.join(simulated)}. Their times are not those of real hardware.")
     first = next(trial for trial in tuning.trials if trial.contender is not None)
     print_line(summary(best, first, tuning.trials))
     properties = "".join(f" --property {shlex.quote(entry)}" for entry in planning.properties)
@@ -117,6 +120,15 @@ def _devices(planning: Planning) -> tuple[str, ...]:
         return parse_device_list(listed)
     except PropertyError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _is_simulated(core: Any, device: str) -> bool:
+    from ...errors import HeteroError
+
+    try:
+        return bool(core.get_property(device, "DEVICE_TYPE") == "simulated")
+    except HeteroError:  # unavailable, or it does not say
+        return False
 
 
 def _print(tuning: Any, best: Any) -> None:
