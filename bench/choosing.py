@@ -4,8 +4,8 @@
     python bench/choosing.py -d CPU,OPENVINO model.onnx
 
 "First": elapsed time from ``compile_model`` to the first result, in a process of its own; "compile" is its first part.
-The processes alternate, and each runs the CPU alone and AUTO in turn, so that load affects both: the ratio is the
-median of the ratios of neighbors. Limit: 1.2. "tune": elapsed time of the command with its defaults. Limit: 30 s.
+Processes for the CPU alone and for AUTO alternate, so that other load affects both. "Ratio" is the median ratio of two
+consecutive processes; the limit is 1.2. "tune": elapsed time of the command with its defaults; the limit is 30 s.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from table import Table
 
-PROCESSES = 15
+PROCESSES = 15  # of each
 
 
 def measure(path: str, inputs_path: str, device: str) -> None:

@@ -105,6 +105,12 @@ def array_of(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.float32)
 
 
+@pytest.mark.parametrize("array", [np.zeros(3, ">f4"), np.zeros(3, object), np.array(["a"]), np.zeros(1, "i4,i4")])
+def test_arrays_that_are_not_plain_numbers(core: hetero.Core, model: onnx.ModelProto, array: np.ndarray) -> None:
+    with pytest.raises(TypeError, match="external_data: expected bytes for a location, got 'w.bin'"):
+        core.read_model(model, external_data={**FILES, "w.bin": array})
+
+
 def test_a_warning_of_a_location_that_the_model_does_not_read(core: hetero.Core, model: onnx.ModelProto) -> None:
     with pytest.warns(RuntimeWarning, match=r"external_data has 'w\.bim', which <ModelProto> does not.*mean w\.bin\?"):
         core.read_model(model, external_data={"w.bim": b"", "sub/v.bin": b""})

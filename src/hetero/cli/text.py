@@ -163,12 +163,9 @@ def _wrapped(text: str, width: int) -> list[str]:
             if line is not None and _line_width(joined) > width:
                 lines.append(line)
                 joined = word
-            while _line_width(joined) > width:
-                fits = next(
-                    end
-                    for end in itertools.count(len(joined) - 1, -1)
-                    if end == 1 or _line_width(joined[:end]) <= width
-                )
+            while len(joined) > 1 and _line_width(joined) > width:
+                ends = range(len(joined) - 1, 0, -1)
+                fits = next((end for end in ends if _line_width(joined[:end]) <= width), 1)
                 lines.append(joined[:fits])
                 joined = joined[fits:]
             line = joined

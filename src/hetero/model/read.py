@@ -112,6 +112,8 @@ def _in_memory(external_data: ExternalData | None) -> dict[str, memoryview]:
 def _fixed(source: Any) -> memoryview:
     """The bytes; of a writable buffer a copy, because they must not change after validation."""
     data = memoryview(source)
+    if data.format.lstrip("@=<") not in tuple("?bBcefdhHiIlLqQ"):  # big-endian, records, objects, text
+        raise TypeError(f"expected a buffer of little-endian numbers, got format {data.format!r}")
     if not (data.readonly and data.c_contiguous):
         data = memoryview(data.tobytes())
     return data.cast("B") if data.nbytes else memoryview(b"")

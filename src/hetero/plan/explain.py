@@ -96,11 +96,8 @@ class MissingOp:
         if self.supported_elsewhere:
             what = f"also supported {self.op_type} in {counted(self.nodes, 'more place')}"
         after = counted(self.subgraphs_after, "subgraph")
-        effect = (
-            f"still {after}"
-            if self.subgraphs_after == self.subgraphs_before
-            else (f"{after} instead of {self.subgraphs_before:,}")
-        )
+        has_effect = self.subgraphs_after != self.subgraphs_before
+        effect = f"{after} instead of {self.subgraphs_before:,}" if has_effect else f"still {after}"
         return f"if {self.device} {what}: {effect}"
 
 
