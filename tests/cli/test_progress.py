@@ -19,8 +19,14 @@ class Terminal(io.StringIO):
         return True
 
     def lines(self) -> list[str]:
-        """What remains on the screen: ESC [ K erases the line from the cursor on."""
-        return [line.rpartition("\r\x1b[K")[2] for line in self.getvalue().split("\n")]
+        """What remains on the screen."""
+        lines = []
+        for written in self.getvalue().split("\n"):
+            line = ""
+            for text in written.split("\r"):
+                line = text + line[len(text) :]
+            lines.append(line.rstrip())
+        return lines
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ __all__ = ["progress", "working"]
 _INTERVAL_S = 0.1  # between repaints
 _BAR = 40  # characters
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_ERASE = "\r\x1b[K"
 
 _is_showing: ContextVar[bool] = ContextVar("_is_showing", default=False)
 
@@ -63,7 +62,8 @@ class _Line:
         self.stream = stream
         self._what, self._is_bar, self._done = what, is_bar, 0.0
         self._begin = time.monotonic()
-        self._is_shown, self._may_show = False, True  # text of others whose line has not ended stays
+        self._shown = ""
+        self._may_show = True  # text of others whose line has not ended stays
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._repaint, name="hetero-progress", daemon=True)
 
@@ -93,16 +93,16 @@ class _Line:
             with self._lock:
                 if self._may_show:
                     self._erase()
-                    self.stream.write(self._text()[: shutil.get_terminal_size().columns - 1])
+                    self._shown = self._text()[: shutil.get_terminal_size().columns - 1]
+                    self.stream.write(self._shown)
                     self.stream.flush()
-                    self._is_shown = True
             if self._ended.wait(_INTERVAL_S):
                 return
 
     def _erase(self) -> None:
-        if self._is_shown:
-            self.stream.write(_ERASE)
-            self._is_shown = False
+        if self._shown:  # with blanks: consoles of Windows may not know escape sequences
+            self.stream.write(f"\r{' ' * len(self._shown)}\r")
+            self._shown = ""
 
     def _text(self) -> str:
         passed = time.monotonic() - self._begin
