@@ -202,6 +202,7 @@ def test_a_node_without_another_device_takes_its_unit_along() -> None:
 def test_settings() -> None:
     assert parse_least({"A": 3, "B": {"nodes": 2, "flops": 1e6}}) == {"A": LeastSubgraph(3), "B": LeastSubgraph(2, 1e6)}
     assert parse_least("A=3, B=1") == {"A": LeastSubgraph(3), "B": LeastSubgraph()}
+    assert parse_least("A=1.5Mflops,B=2 GFLOP") == {"A": LeastSubgraph(1, 1.5e6), "B": LeastSubgraph(1, 2e9)}
     assert parse_least("A=3,A=2.5e6flops,B = 1 flop") == {"A": LeastSubgraph(3, 2.5e6), "B": LeastSubgraph(1, 1.0)}
     assert parse_least('{"A": {"flops": 10}}') == {"A": LeastSubgraph(1, 10.0)}
     assert parse_groups(["a", ["b", "c"]]) == (("a",), ("b", "c"))

@@ -16,7 +16,10 @@ __all__ = ["least_of", "least_size", "parse_groups", "parse_least"]
 
 _SIZES = ("nodes", "flops")
 _MOST = 10**30  # above any size, and below what a float holds
-_SIZE = re.compile(r"([0-9]{1,18})|([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE]\+?[0-9]{1,2})?)\s*flops?")  # "3", "1e6flops"
+_SIZE = re.compile(  # "3", "1e6flops", "1 Mflop"
+    r"([0-9]{1,18})|([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE]\+?[0-9]{1,2})?)\s*([kKMGT]?)[fF][lL][oO][pP][sS]?"
+)
+_FACTORS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def parse_least(value: object) -> dict[str, LeastSubgraph]:
@@ -100,10 +103,10 @@ def _entries(text: str) -> dict[str, dict[str, float]]:
                 "MIN_SUBGRAPH: expected DEVICE=NODES or DEVICE=WORK, such as FPGA=3 or FPGA=1e6flops, "
                 f"found {shown(entry)}"
             )
-        nodes, flops = match.groups()
+        nodes, flops, prefix = match.groups()
         sizes = least.setdefault(device, {})
         key = "nodes" if flops is None else "flops"
         if key in sizes:
             raise PropertyError(f"MIN_SUBGRAPH: {device!r} is given twice")
-        sizes[key] = int(nodes) if flops is None else float(flops)
+        sizes[key] = int(nodes) if flops is None else float(flops) * _FACTORS[prefix]
     return least
