@@ -57,7 +57,7 @@ MOST_TOP_MODULES = 8
 
 
 def test_import_leaves_heavy_packages_alone() -> None:
-    heavy = "('onnx', 'click', 'msgspec', 'ml_dtypes', 'pathlib', 'shutil', 'subprocess', 'tempfile')"
+    heavy = "('onnx', 'click', 'rich', 'msgspec', 'ml_dtypes', 'pathlib', 'shutil', 'subprocess', 'tempfile')"
     code = f"import hetero, sys; print([name for name in {heavy} if name in sys.modules])"
     loaded = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path = {sys.path!r}; {code}"],
@@ -84,7 +84,7 @@ def test_help_does_not_import_the_library() -> None:
         "import sys, runpy; sys.argv = ['hetero', '--help']\n"
         "try:\n    from hetero.cli import main; main()\n"
         "except SystemExit:\n    pass\n"
-        "print([m for m in ('onnx', 'numpy', 'hetero.core') if m in sys.modules], file=sys.stderr)"
+        "print([m for m in ('onnx', 'rich', 'numpy', 'hetero.core') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"

@@ -15,7 +15,7 @@ from hetero.base import files, system_posix, system_windows
 WITHOUT_POSIX = r"""
 import mmap, os, pathlib, shutil, signal, socket, subprocess, sys
 
-import click, msgspec, numpy as np, onnx
+import click, msgspec, numpy as np, onnx, rich.console, rich.progress
 import onnx.reference, onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 

@@ -66,7 +66,7 @@ def test_help_imports_little(arguments: list[str]) -> None:
         f"import sys; sys.argv = ['hetero', *{arguments!r}]\n"
         "from hetero.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print([m for m in ('onnx', 'numpy', 'msgspec', 'hetero.core') if m in sys.modules], file=sys.stderr)"
+        "print([m for m in ('onnx', 'rich', 'numpy', 'msgspec', 'hetero.core') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "[]"

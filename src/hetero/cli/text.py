@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import shutil
 import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.formatting import counted, shape_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = [
     "MOST_ROWS",
@@ -28,8 +29,8 @@ __all__ = [
 
 MOST_ROWS = 40  # of a table, unless the command prints all
 _WIDEST_NAME = 80  # where output goes to a file or a pipe
-_GAP = "   "  # between columns
-_NARROWEST = 8  # characters of a column that is wrapped
+_UNLIMITED = 10_000  # columns, where output goes to a file or a pipe
+_MOST_DRAWN = 200  # rows
 
 
 def clean(text: str) -> str:
@@ -86,91 +87,54 @@ def print_table(
     if max_rows is not None and len(rows) > max_rows:
         more = f"… {len(rows) - max_rows:,} more; --json has all"
         rows, caption = rows[:max_rows], more if caption is None else f"{more}. {caption}"
-    is_right = [heading.startswith(">") for heading in columns]
-    headings = [heading.removeprefix(">") for heading in columns]
     cells = [["" if cell is None else clean_lines(str(cell)) for cell in row] for row in rows]
-    widths = [max(map(_width, column)) for column in zip(headings, *cells, strict=True)]
-    is_terminal = sys.stdout.isatty()
-    if is_terminal:
-        widths = _fitted(widths, is_right, shutil.get_terminal_size().columns - len(_GAP) * (len(widths) - 1))
-    head = [_wrapped(heading, width) for heading, width in zip(headings, widths, strict=True)]
-    deepest = max(map(len, head))
-    lines = [
-        click.style(clean(title), bold=True),
-        *(
-            click.style(line, bold=True)
-            for line in _lines([[""] * (deepest - len(cell)) + cell for cell in head], widths, is_right)
-        ),
-        "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)),
-    ]
+    if len(cells) > _MOST_DRAWN:
+        _print_plainly(title, columns, cells)
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.show_edge = table.pad_edge = False
+    for heading in columns:
+        right = heading.startswith(">")
+        name = Text(heading.removeprefix(">"))
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
     for row in cells:
-        lines += _lines([_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)], widths, is_right)
+        table.add_row(*map(Text, row))
+    console = _console()
+    # Not rich's own title and caption, which wrap at the table's width.
+    lines = [Text(clean(title), style="bold"), table]
     if caption is not None:
-        lines.append(click.style(clean(caption), dim=True))
-    click.echo("\n".join([*lines, ""]))  # click removes the styles unless stdout is a terminal
+        lines.append(Text(clean(caption), style="dim"))
+    if console.is_terminal:
+        console.print(*lines, "", sep="\n")
+        return
+    with console.capture() as captured:
+        console.print(*lines, "", sep="\n")
+    click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
 
 
-def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_right: Sequence[bool]) -> list[str]:
-    """The lines of a row whose cells have several lines."""
-    return [
-        _GAP.join(
-            _padded(text, width, right) for text, width, right in zip(line, widths, is_right, strict=True)
-        ).rstrip()
-        for line in itertools.zip_longest(*cells, fillvalue="")
-    ]
+def _print_plainly(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table of many rows, for which rich is slow."""
+    headings = [heading.removeprefix(">") for heading in columns]
+    ways = [">" if heading.startswith(">") else "<" for heading in columns]
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    click.echo(clean(title))
+    for row in (headings, *rows):
+        cells = (f"{cell:{way}{width}}" for cell, way, width in zip(row, ways, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+    click.echo()
 
 
-def _fitted(widths: Sequence[int], is_fixed: Sequence[bool], total: int) -> list[int]:
-    """Widths of columns that take ``total`` characters if possible: the widest ones that are not fixed are narrowed."""
-    fitted = list(widths)
-    excess = sum(fitted) - total
-    while excess > 0:
-        width, at = max(
-            ((0 if fixed else width), at) for at, (width, fixed) in enumerate(zip(fitted, is_fixed, strict=True))
-        )
-        if width <= _NARROWEST:
-            break
-        fitted[at] -= 1
-        excess -= 1
-    return fitted
+def _console() -> Console:
+    from rich.console import Console
 
-
-def _width(text: str) -> int:
-    """Of the longest line, in columns of a terminal."""
-    return max(map(_line_width, text.split("\n")))
-
-
-def _line_width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
-
-
-def _padded(text: str, width: int, right: bool) -> str:
-    padding = " " * (width - _line_width(text))
-    return padding + text if right else text + padding
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` columns, broken at blanks where possible."""
-    lines = []
-    for paragraph in text.split("\n"):
-        line = None
-        for word in paragraph.split(" ") if _line_width(paragraph) > width else [paragraph]:
-            joined = word if line is None else f"{line} {word}"
-            if line is not None and _line_width(joined) > width:
-                lines.append(line)
-                joined = word
-            while len(joined) > 1 and _line_width(joined) > width:
-                ends = range(len(joined) - 1, 0, -1)
-                fits = next((end for end in ends if _line_width(joined[:end]) <= width), 1)
-                lines.append(joined[:fits])
-                joined = joined[fits:]
-            line = joined
-        lines.append(line or "")
-    return lines
+    plain = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    if plain.is_terminal:
+        return plain
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=_UNLIMITED)
 
 
 def _finite(value: Any) -> Any:
