@@ -6,6 +6,7 @@ Markdown with relative links, and the reference alone (``api/``) has directives 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -120,12 +121,14 @@ def find_name(app: Any, env: Any, node: Any, text: Any) -> Any:
     if node.get("refdomain") != "py" or "reftarget" not in node:
         return None
     domain = env.domains["py"]
-    short = ".".join(node["reftarget"].split(".")[-2:] if "." in node["reftarget"] else [node["reftarget"]])
-    names = [name for name, _ in domain.find_obj(env, None, None, short, None, 1)]
-    if not names:
-        return None
-    name = min(names, key=lambda name: (name.count("."), name))  # what hetero itself gives goes first
-    return make_refnode(app.builder, node["refdoc"], *domain.objects[name][:2], text, name)
+    name = full_name(domain, ".".join(node["reftarget"].split(".")[-2:]))
+    return name and make_refnode(app.builder, node["refdoc"], *domain.objects[name][:2], text, name)
+
+
+@functools.cache  # Sphinx looks through all names, and asks for most of them often, after it has read all pages
+def full_name(domain: Any, short: str) -> str | None:
+    names = [name for name, _ in domain.find_obj(domain.env, None, None, short, None, 1)]
+    return min(names, key=lambda name: (name.count("."), name), default=None)  # what hetero itself gives goes first
 
 
 def setup(app: Any) -> dict[str, Any]:

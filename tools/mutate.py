@@ -3,12 +3,14 @@
     python tools/mutate.py partition --sample 60 --seed 1       # also: the others of SUBJECTS
     python tools/mutate.py partition --file bound.c             # mutants of one file
     python tools/mutate.py memory --only 'arena_layout.c:89:'   # those whose description contains this
+    python tools/mutate.py reader --sample 400 --log reader.log # appends verdicts; started again, it continues
 
 Mutates the working copy, builds it in build/, as the editable installation of CONTRIBUTING.md does, runs the subject's
 tests, the quick ones first, until one fails, and restores the file, also when it is interrupted. A mutant that does not
 compile, or that compiles to the same modules, is equivalent or no program and does not count: others take its place. A
 comment with ``mutant:`` in the line, or in the line above it, says why mutants of that line are equivalent; they are
-left out. Exits with 1 if a mutant survives.
+left out. A log holds for one state of the source and of the tests. Prints the survivors at the end, and exits with 1 if
+there are any.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,6 +241,7 @@ def main() -> int:
     parser.add_argument("--file", default="", help="the name of the only file to mutate")
     parser.add_argument("--only", default="", help="text in the description of the mutants, such as 'bound.c:20:'")
     parser.add_argument("--tests", nargs="+", default=[], help="other tests than those of the subject")
+    parser.add_argument("--log", type=Path, help="a file of verdicts: those in it are not judged again")
     chosen = parser.parse_args()
     patterns, tests = SUBJECTS[chosen.subject]
     tests = chosen.tests or tests
@@ -252,21 +254,35 @@ def main() -> int:
         sys.exit("The tests must pass without a mutant.")
     seconds = 30 + 3 * (time.monotonic() - begun)
     original = modules()
-    counts: Counter[str] = Counter()
+    verdicts = read_log(chosen.log)
+    found: dict[str, list[str]] = {"killed": [], "survived": [], "same code": [], "does not compile": []}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     try:
         for mutant in everything:
-            if counts["killed"] + counts["survived"] == chosen.sample:
+            if len(found["killed"]) + len(found["survived"]) == chosen.sample:
                 break
-            verdict = judge(mutant, original, tests, seconds)
-            counts[verdict] += 1
-            print(f"{verdict:16} {mutant.describe(mutant.path.read_text())}", flush=True)
+            description = mutant.describe(mutant.path.read_text())
+            verdict = verdicts.get(description) or judge(mutant, original, tests, seconds)
+            found[verdict].append(description)
+            line = f"{verdict:16} {description}"
+            print(line, flush=True)
+            if chosen.log and description not in verdicts:
+                with chosen.log.open("a") as log:
+                    log.write(f"{line}\n")
     finally:
         built()
+    counts = {verdict: len(descriptions) for verdict, descriptions in found.items()}
     judged = counts["killed"] + counts["survived"]
     print(f"{chosen.subject}, seed {chosen.seed}: {counts['killed']} of {judged} mutants killed; {counts['same code']} "
           f"compiled to the same code, {counts['does not compile']} not at all; {len(everything)} in all")  # fmt: skip
-    return bool(counts["survived"])
+    print(*found["survived"], sep="\n")
+    return bool(found["survived"])
+
+
+def read_log(path: Path | None) -> dict[str, str]:
+    """By the description of a mutant, what an earlier run found."""
+    lines = path.read_text().splitlines() if path and path.exists() else []
+    return {line[17:]: line[:16].rstrip() for line in lines}
 
 
 if __name__ == "__main__":

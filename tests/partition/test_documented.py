@@ -109,6 +109,13 @@ def test_kept_candidates_change_nothing(kinds):
         assert np.array_equal(partition_graph(g, device, "documented").subgraph_of, with_trace.subgraph_of), kind
 
 
+def test_a_long_chain_is_not_too_large():
+    """Its rows span 2 GiB, but are runs of ones, which take no memory."""
+    n = 190_000
+    chain = Graph.from_edges(np.arange(n - 1), np.arange(1, n), n)
+    assert partition_graph(chain, np.zeros(n, np.int32), "documented").num_subgraphs == 1
+
+
 def test_too_large_for_the_closure():
     """Refused from the spans of the rows alone, before anything large is allocated."""
     n = 1_000_000

@@ -56,6 +56,8 @@ def test_max_nodes(policy, limit, dags, evaluate):
         assert evaluate(g, device, p.subgraph_of) == (p.num_subgraphs, p.cut_edges)
         sizes = np.bincount(p.subgraph_of)
         assert sizes.max() <= limit
+        for small in np.flatnonzero(np.bincount(free.subgraph_of) <= limit):
+            assert len(np.unique(p.subgraph_of[free.subgraph_of == small])) == 1, "it was split without need"
         assert p.num_subgraphs >= free.num_subgraphs or policy != "auto"
         assert p.num_subgraphs >= -(-g.num_nodes // limit)
         if limit >= g.num_nodes:
