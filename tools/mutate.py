@@ -275,7 +275,7 @@ def main() -> int:
     judged = counts["killed"] + counts["survived"]
     print(f"{chosen.subject}, seed {chosen.seed}: {counts['killed']} of {judged} mutants killed; {counts['same code']} "
           f"compiled to the same code, {counts['does not compile']} not at all; {len(everything)} in all")  # fmt: skip
-    print(*found["survived"], sep="\n")
+    print(*(f"survived: {description}\n" for description in found["survived"]), sep="", end="")
     return bool(found["survived"])
 
 

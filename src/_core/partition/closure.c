@@ -7,7 +7,7 @@
  * Time: one operation for each word of the rows of those successors that no nearer successor reaches. */
 #include "graph.h"
 
-enum { BLOCK_WORDS = 1 << 17 }; /* words of 8 bytes that rows are taken from at a time, at least: 1 MiB */
+enum { BLOCK_WORDS = 1 << 17 }; /* words of 8 bytes allocated at once, at least: 1 MiB; mutant: only memory */
 
 static inline int is_full(uint64_t word, int32_t w, int32_t words, uint64_t last_padding)
 {
