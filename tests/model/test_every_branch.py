@@ -96,6 +96,12 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "sparse indices of int32": (model([RELU, sparse(VALUES, indices(1, dtype=6), DENSE)]), "int64 of rank 1 or 2"),
     "sparse indices of rank 0": (model([RELU, sparse(VALUES, indices(), DENSE)]), "int64 of rank 1 or 2"),
     "sparse indices of rank 3": (model([RELU, sparse(VALUES, indices(1, 1, 1), DENSE)]), "int64 of rank 1 or 2"),
+    "sparse values are missing": (model([RELU, sparse(indices(1), DENSE)]), "a sparse tensor needs values and indices"),
+    "sparse values of rank 0": (
+        model([RELU, sparse((1, LEN, VALUES[2][1:]), indices(1), DENSE)]), "rank 1, one for each of 1 indices",
+    ),
+    "more sparse indices than values": (model([RELU, sparse(VALUES, indices(2, data=b"\1\1"), DENSE)]), "of 2 indices"),
+    "sparse dims are text": (model([RELU, sparse(VALUES, indices(1), (3, FIXED32, b"1234"))]), "has wire type 5"),
     "a long name is bound": (nested((11, LEN, [(1, LEN, LONG)])), "a name has more than 16777215 bytes"),
     "a long name is read": (nested((NODE, LEN, [(1, LEN, LONG)])), "a name has more than 16777215 bytes"),
     "two inputs of one name": (nested(X, X), "a name is defined twice in a nested graph"),
