@@ -54,6 +54,7 @@ def sparse(*fields: Field) -> Field:
 
 VALUES = (1, LEN, [(1, VARINT, 1), (2, VARINT, 1), (4, LEN, b"1234"), (8, LEN, b"s")])
 DENSE = (3, VARINT, 2)
+ONE: list[Field] = [(3, VARINT, 1), (20, VARINT, 2)]  # the value of an attribute, and its type
 
 
 def indices(*dims: int, dtype: int = 7, data: bytes = b"\1") -> Field:
@@ -96,6 +97,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "sparse indices of int32": (model([RELU, sparse(VALUES, indices(1, dtype=6), DENSE)]), "int64 of rank 1 or 2"),
     "sparse indices of rank 0": (model([RELU, sparse(VALUES, indices(), DENSE)]), "int64 of rank 1 or 2"),
     "sparse indices of rank 3": (model([RELU, sparse(VALUES, indices(1, 1, 1), DENSE)]), "int64 of rank 1 or 2"),
+    "a Constant's output has no name": (
+        model([RELU, (NODE, LEN, [(2, LEN, b""), (4, LEN, b"Constant"), (5, LEN, [(1, LEN, b"value_int"), *ONE])])]),
+        "a Constant node needs no input, one output",
+    ),
     "sparse values are missing": (model([RELU, sparse(indices(1), DENSE)]), "a sparse tensor needs values and indices"),
     "sparse values of rank 0": (
         model([RELU, sparse((1, LEN, VALUES[2][1:]), indices(1), DENSE)]), "rank 1, one for each of 1 indices",
@@ -141,6 +146,7 @@ def test_accepted() -> None:
         "an empty reference": model([(NODE, LEN, [*RELU[2], (5, LEN, [(1, LEN, b"a"), (21, LEN, b"")])])]),
         "nested input without a name": nested((11, LEN, b"")),
         "nested sparse tensors": nested(sparse(VALUES), sparse(DENSE), sparse((1, LEN, [(2, VARINT, 1)]))),
+        "a float that is not packed": model([RELU, tensor((1, VARINT, 1), (4, FIXED32, b"1234"))]),
         "a nested input with a value": nested(X, (5, LEN, [(8, LEN, b"x")])),
         "a name that was bound before": nested(
             *[
