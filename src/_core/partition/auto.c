@@ -24,7 +24,7 @@
 #include "levels.h"
 
 enum {
-    PASSES = 3, /* over the pieces: from the sources, from the sinks, from the sources again */
+    PASSES = 2,           /* over the pieces: more gain little */
     HALVES_PER_EDGE = 3,  /* half steps of a run of contraction for each node and edge: keeps `auto` linear */
     LEAST_WORK = 1 << 18, /* steps, besides: a few milliseconds, in which small graphs are searched to the end */
     RUNS = 2,             /* all runs of one contraction together take so many runs of steps */

@@ -16,6 +16,7 @@
  *
  * The bound is the sum over groups. It is at least the number of device changes along any path plus one: each stretch
  * of the path on one device is a visit of a group. */
+#include "../union_find.h"
 #include "arena.h"
 #include "graph.h"
 
@@ -37,19 +38,10 @@ typedef struct {
     hg_watch *watch;
 } bounds;
 
-static inline int32_t find(int32_t *parent, int32_t x)
-{
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
-    }
-    return x;
-}
-
 static inline int32_t unite(int32_t *parent, int32_t x, int32_t y)
 {
-    x = find(parent, x);
-    y = find(parent, y);
+    x = hg_find(parent, x);
+    y = hg_find(parent, y);
     if (x < y)
         parent[y] = x;
     else
@@ -76,7 +68,7 @@ static int make_groups(bounds *b, int32_t *parent, int32_t *count)
     }
     for (int32_t v = 0; v < g->n; v++) {
         const int32_t x = rank_of(b, v);
-        b->group[v] = find(parent, x);
+        b->group[v] = hg_find(parent, x);
         roots += b->group[v] == x;
         if (hg_interrupted(b->watch, 4))
             return HG_INTERRUPTED;
@@ -118,7 +110,7 @@ static int set_landmarks(bounds *b, int32_t *parent)
             return HG_INTERRUPTED;
     }
     for (int32_t i = 0; i < n; i++) {
-        const int32_t v = hg_nth(g, i), part = find(parent, v);
+        const int32_t v = hg_nth(g, i), part = hg_find(parent, v);
         if (head[part] < 0 || length[v] > length[head[part]])
             head[part] = v;
     }

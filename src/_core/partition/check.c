@@ -4,18 +4,10 @@
  * algorithm over subgraphs). Rule 3 follows from rule 4, so convexity is searched for only when the quotient has a
  * cycle, to name the simpler fault: a breadth-first search out of a subgraph on the cycle, for at most CONVEX_TRIES
  * of them. Maximality, on request, is the search of mergeable.c over the quotient. */
+#include "../union_find.h"
 #include "graph.h"
 
 enum { CONVEX_TRIES = 8 }; /* searches, each O(n + m): keeps the check linear */
-
-static inline int32_t find(int32_t *parent, int32_t x)
-{
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
-    }
-    return x;
-}
 
 /* A path from a node of subgraph s through nodes outside back into s: its nodes, and their number; 0 where there is none. */
 static int32_t path_out_and_back(const hg_graph *g, const int32_t *label, int32_t s, int32_t *came_from,
@@ -217,7 +209,7 @@ int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int
                 }
                 continue;
             }
-            const int32_t x = find(parent, u), y = find(parent, v);
+            const int32_t x = hg_find(parent, u), y = hg_find(parent, v);
             if (x < y)
                 parent[y] = x;
             else
@@ -227,7 +219,7 @@ int hg_check(const hg_graph *g, const uint8_t *device, const int32_t *label, int
             goto interrupted;
     }
     for (int32_t v = 0; v < n; v++) {
-        if (find(parent, v) != first[label[v]]) { /* the first node is the root of its component */
+        if (hg_find(parent, v) != first[label[v]]) { /* the first node is the root of its component */
             *verdict = (hg_verdict){HG_DISCONNECTED, first[label[v]], v, 0};
             goto out;
         }

@@ -79,11 +79,12 @@ typedef struct {
 
 static inline int32_t find(node *nodes, int32_t x)
 {
-    while (nodes[x].parent != x) {
-        nodes[x].parent = nodes[nodes[x].parent].parent;
-        x = nodes[x].parent;
+    int32_t above = nodes[x].parent;
+    for (int32_t next; (next = nodes[above].parent) != above; above = nodes[x].parent) {
+        nodes[x].parent = next;
+        x = next;
     }
-    return x;
+    return above;
 }
 
 static inline int reaches(const contraction *s, int32_t x, int32_t y)

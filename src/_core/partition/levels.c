@@ -4,6 +4,7 @@
  * decides whether the node's neighbors there reach each other without it. Moves that do not change the cut are made if
  * they go in the direction of the pass, because they make other moves possible. The number of passes is fixed:
  * O(n + m). */
+#include "../union_find.h"
 #include "levels.h"
 
 enum { SEARCH_LIMIT = 64 }; /* nodes of one search: bounds the work of a move and the queue on the stack */
@@ -125,23 +126,11 @@ int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double *gained, 
 {
     connectivity c = {g, level, HG_TAKE_ZEROED(arena, int32_t, g->n), 0};
     int status = c.seen ? HG_OK : HG_NO_MEMORY;
-    double before = -1;
     *gained = 0;
-    for (int i = 0; i < passes && status == HG_OK && *gained > before; i++) {
-        before = *gained;
-        status = g->out_weight ? pass(g, g->out_weight, g->in_weight, level, i & 1, &c, gained, watch)
-                               : pass(g, NULL, NULL, level, i & 1, &c, gained, watch);
-    }
+    while (passes-- > 0 && status == HG_OK)
+        status = g->out_weight ? pass(g, g->out_weight, g->in_weight, level, passes & 1, &c, gained, watch)
+                               : pass(g, NULL, NULL, level, passes & 1, &c, gained, watch);
     return status;
-}
-
-static inline int32_t find(int32_t *parent, int32_t x)
-{
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
-    }
-    return x;
 }
 
 /* Stable counting sort of from[0, count) into `to`, by keys between `min` and `max`. */
@@ -186,7 +175,7 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
             const int32_t u = g->in[j]; /* an edge within a level joins nodes of one device */
             if (level[u] != at || (other && other[u] != other[v]))
                 continue;
-            const int32_t x = find(parent, u);
+            const int32_t x = hg_find(parent, u);
             /* v has no children yet, so the roots found so far can hang below the first of them. */
             if (root == v)
                 root = x;
@@ -222,7 +211,7 @@ int hg_level_components(const hg_dag *g, const int32_t *level, const int32_t *ot
     if (hg_interrupted(watch, 16 * (int64_t)roots))
         return HG_INTERRUPTED;
     for (int32_t v = 0; v < n; v++) {
-        label[v] = label[find(parent, v)];
+        label[v] = label[hg_find(parent, v)];
         if (hg_interrupted_after(watch, &work, 4))
             return HG_INTERRUPTED;
     }

@@ -53,8 +53,8 @@ int hg_improve_windows(const hg_dag *g, int32_t *label, int32_t *count, double *
 /* ---- levels.c ---- */
 
 /* Moves nodes to a level where they meet more weight of their own device: `passes` passes over the graph in alternating
- * direction, the first from the sources; fewer when one gains nothing. No subgraph falls apart, so if all weights are
- * positive, there are never more of them. *gained: by how much the cut shrank. */
+ * direction, the last from the sources. No subgraph falls apart, so if all weights are positive, there are never more of
+ * them. *gained: by how much the cut shrank. */
 int hg_move_levels(const hg_dag *g, int32_t *level, int passes, double *gained, hg_arena *arena, hg_watch *watch);
 
 /* Components of one device, level and `other` number (NULL: one for all; else it must not fall along edges): label [n],

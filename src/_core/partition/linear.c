@@ -16,24 +16,10 @@
  * One pass computes depths, a second one heights. One pass joins components (union-find, the earlier node is the root)
  * and counts those of each level, and the last numbers them by (level, first node). O((n + m) a(n)) with the inverse
  * Ackermann function a, for union-find with path halving. */
+#include "../union_find.h"
 #include "graph.h"
 
 /* Nodes are handled by rank, their position in topological order, so that a root precedes its members. */
-/* Path halving. Most nodes are a root or a child of one, which the first comparison does not tell apart: it can be
- * predicted. */
-static inline int32_t find(int32_t *parent, int32_t x)
-{
-    int32_t above = parent[x];
-    for (;;) {
-        const int32_t next = parent[above];
-        if (next == above)
-            return above;
-        parent[x] = next;
-        x = next;
-        above = parent[x];
-    }
-}
-
 /* level [n] of `depth_height`, from 0. *highest: the highest level. */
 static int depth_minus_height(const hg_graph *g, const uint8_t *device, int32_t *level, int32_t *highest,
                               hg_watch *watch)
@@ -114,7 +100,7 @@ static inline __attribute__((always_inline)) int components(const hg_graph *g, c
         const int32_t begin = g->pred_indptr[v], end = g->pred_indptr[v + 1];
         int32_t own = given ? level[v] : 0;
         if (end - begin == 1) { /* without branches on the device or the level, which could not be predicted */
-            const int32_t u = g->pred_indices[begin], other = find(parent, rank ? rank[u] : u);
+            const int32_t u = g->pred_indices[begin], other = hg_find(parent, rank ? rank[u] : u);
             own = given ? own : level[u] + (device[u] != device[v]);
             const int joins = level[u] == own;
             level[v] = own;
@@ -139,7 +125,7 @@ static inline __attribute__((always_inline)) int components(const hg_graph *g, c
             if (level[u] != own) /* between two nodes of one level no edge changes the device */
                 continue;
             inside++;
-            const int32_t other = find(parent, rank ? rank[u] : u);
+            const int32_t other = hg_find(parent, rank ? rank[u] : u);
             /* i is no one's parent yet, so the roots met so far hang below the smallest of them. */
             parts -= other != root;
             const int32_t later = other < root ? root : other;

@@ -9,6 +9,7 @@
  * The result is given as levels: a subgraph's level is the highest that the levels of its successors allow. The nodes
  * that join between two early closings do not depend on the order of work, so node numbers affect the result only
  * through ties of depth. Near-linear: union-find with path halving. */
+#include "../union_find.h"
 #include "levels.h"
 
 int hg_depth_order(const hg_dag *g, int32_t *depth, int32_t *by_depth, double *foreign, double *deeper,
@@ -75,15 +76,6 @@ typedef struct {
     int whole;
 } sweep;
 
-static inline int32_t find(int32_t *link, int32_t x)
-{
-    while (link[x] != x) {
-        link[x] = link[link[x]];
-        x = link[x];
-    }
-    return x;
-}
-
 static inline void lift(node *v, int32_t height)
 {
     v->height = height > v->height ? height : v->height;
@@ -140,7 +132,7 @@ static void absorb(sweep *s, int32_t v)
         const int32_t t = g->out[j];
         if (device[t] != kind)
             continue;
-        const int32_t c = find(s->link, t);
+        const int32_t c = hg_find(s->link, t);
         node *joined = &nodes[c];
         if (joined->potential < 0) {
             s->whole = 0;
@@ -225,14 +217,14 @@ int hg_sweep(const hg_dag *g, const int32_t *by_depth, int32_t *level, double *l
             const int32_t t = g->out[j];
             if (g->device[t] == g->device[v])
                 continue;
-            const int32_t c = find(s.link, t);
+            const int32_t c = hg_find(s.link, t);
             if (s.node[c].potential >= 0 && hg_interrupted(watch, 4 * close_subgraph(&s, c)))
                 return HG_INTERRUPTED;
         }
         i++; /* v is ready now; look at it again, and stop when the last one is absorbed */
     }
     for (int32_t v = 0; v < n; v++) {
-        level[v] = -s.node[find(s.link, v)].height;
+        level[v] = -s.node[hg_find(s.link, v)].height;
         if (hg_interrupted_after(watch, &passed, 4))
             return HG_INTERRUPTED;
     }

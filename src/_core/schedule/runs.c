@@ -10,6 +10,7 @@
  *
  * The quotient is acyclic: a run closes before a run that reads it gets the reading node, so runs close in a
  * topological order; and no edge joins two components of a run. O(nodes + readers). */
+#include "../union_find.h"
 #include "schedule.h"
 
 typedef struct {
@@ -68,15 +69,6 @@ static int foreign_reads(int32_t n, const hg_node_schedule *schedule, int32_t *s
     return hg_interrupted(watch, 4 * (int64_t)edges) ? HG_INTERRUPTED : HG_OK;
 }
 
-static inline int32_t find(int32_t *parent, int32_t x)
-{
-    while (parent[x] != x) {
-        parent[x] = parent[parent[x]];
-        x = parent[x];
-    }
-    return x;
-}
-
 /* run [n] -> label [n]: the components of runs. parent [n] is scratch. */
 static int components(const hg_machine *m, const int32_t *run, int32_t *label, int32_t *count, int32_t *parent,
                       hg_watch *watch)
@@ -92,7 +84,7 @@ static int components(const hg_machine *m, const int32_t *run, int32_t *label, i
             const int32_t reader = costs->readers[r];
             if (reader >= m->n || run[reader] != run[producer])
                 continue;
-            const int32_t a = find(parent, producer), b = find(parent, reader);
+            const int32_t a = hg_find(parent, producer), b = hg_find(parent, reader);
             if (a < b)
                 parent[b] = a;
             else
@@ -103,7 +95,7 @@ static int components(const hg_machine *m, const int32_t *run, int32_t *label, i
     }
     *count = 0;
     for (int32_t v = 0; v < m->n; v++) { /* the root is the smallest node */
-        const int32_t root = find(parent, v);
+        const int32_t root = hg_find(parent, v);
         label[v] = root == v ? (*count)++ : label[root];
         if (hg_interrupted_at(watch, v, 4))
             return HG_INTERRUPTED;
