@@ -353,6 +353,7 @@ class _SubgraphLimits:
 
     def __init__(self, model: Model, devices: Sequence[str], rules: AssignmentRules) -> None:
         least, most = rules.least, rules.most
+        self._model = model
         self._by_number = {
             number: least[device]
             for number, device in enumerate(devices)
@@ -362,18 +363,12 @@ class _SubgraphLimits:
         self._devices = devices
         counts_flops = any(limit.flops > 0 for limit in self._by_number.values())
         self._flops = np.zeros(model.num_nodes)
+        self._open_sizes = 0  # values whose operations are counted with assumed sizes, until `_warn` says so
         if counts_flops:
             # Unlike `sized`, always with inner sizes: nodes leave the device if their operations are counted too low.
             work = estimate_work(model.with_inner_sizes())
             self._flops = work.flops
-            open_sizes = int(np.count_nonzero(work.sizes.assumed))
-            if open_sizes:
-                warn(
-                    f"operations are counted as if the unknown sizes of {counted(open_sizes, 'value')} were "
-                    f"{ASSUMED_BATCH} in the first dimension and {ASSUMED_DIM} in others, so the minimum size of "
-                    f"subgraphs is only approximate; {how_to_set_sizes(model, open_sizes)}",
-                    about="operations of unknown sizes",
-                )
+            self._open_sizes = int(np.count_nonzero(work.sizes.assumed))
 
     def broken(self, assignment: Assignment) -> Iterator[tuple[int, NDArray[np.intp], str]]:
         """Device, nodes and the reason, for each subgraph below the minimum size of its device, and for the subgraphs
@@ -399,6 +394,8 @@ class _SubgraphLimits:
         flops = np.bincount(partition.subgraph_of, self._flops, partition.num_subgraphs)
         for number, limit in self._by_number.items():
             on_device = partition.device_of == number
+            if limit.flops > 0 and on_device.any() and self._open_sizes:
+                self._warn()
             for part in np.flatnonzero(on_device & (nodes < limit.nodes)).tolist():
                 why = (
                     f"its subgraph would have {counted(int(nodes[part]), 'node')}, and "
@@ -411,6 +408,15 @@ class _SubgraphLimits:
                     f"at least {limit.flops:.3g}"
                 )
                 yield number, part, why
+
+    def _warn(self) -> None:
+        warn(
+            f"operations are counted as if the unknown sizes of {counted(self._open_sizes, 'value')} were "
+            f"{ASSUMED_BATCH} in the first dimension and {ASSUMED_DIM} in others, so the minimum size of subgraphs is "
+            f"only approximate; {how_to_set_sizes(self._model, self._open_sizes)}",
+            about="operations of unknown sizes",
+        )
+        self._open_sizes = 0
 
 
 def _with_partition(assignment: Assignment, partition: Partition) -> Assignment:
