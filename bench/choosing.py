@@ -1,4 +1,4 @@
-"""What it takes to choose devices: AUTO's first result beside that of the CPU alone, and the time of ``hetero tune``.
+"""The cost of choosing devices: the time to the first result, with AUTO and with the CPU alone, and of ``hetero tune``.
 
     python bench/choosing.py                             # GoogLeNet v1 of the demo
     python bench/choosing.py -d CPU,OPENVINO model.onnx

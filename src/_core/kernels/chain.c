@@ -19,8 +19,8 @@
  * A kernel step calls the kernel of this number in kernels.h, one of those in kernel_of. It reads OPERAND_COUNT (1 to 3)
  * slots and writes the slot RESULT. The kernel `unary` takes its code from UNARY_CODE and its parameters from the floats.
  * A vector step applies an operation of vector_tape.h to the accumulator: a unary code with the floats as parameters, or
- * one of the codes HT_VECTOR_* in constants.h, most of which have a row of memory, the slot VECTOR_ROW. An operand of
- * bytes that a vector step reads has the results' dims. Adjacent vector steps run as one tape per row. The accumulator is
+ * one of the codes HT_VECTOR_* in constants.h. Most of these read or write a row of the slot VECTOR_ROW. A vector step
+ * reads bytes only from operands with the results' dims. Adjacent vector steps run as one tape per row. The accumulator is
  * undefined at the start of a tape.
  *
  * in: at most 16 operands; each broadcasts to the results. out: results of equal dims that are read after the chain. No

@@ -48,8 +48,8 @@ static inline __attribute__((always_inline)) int coarsen(const hg_graph *g, cons
             const int32_t v = member[i];
             for (int32_t j = g->indptr[v]; j < g->indptr[v + 1]; j++) {
                 const int32_t t = label[g->indices[j]];
-                /* Without branches, since they could not be predicted: what is written at `edges` stays only if the
-                 * edge is the first from s to t. */
+                /* No branches, since the processor could not predict them. The entry at `edges` is written in any case,
+                 * and kept only for the first edge from s to t. */
                 const int32_t is_new = slot[t] < begin;
                 slot[t] ^= (slot[t] ^ edges) & -is_new;
                 target[edges] = t;

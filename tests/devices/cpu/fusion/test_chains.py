@@ -400,7 +400,7 @@ def dequantized(net: Net, x: Value, scale: float, zero: int) -> Value:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 1e-42, 3e36, np.inf, np.nan])
 def test_conversions_of_bytes_stay_in_registers(n: int, dtype: str, scale: float) -> None:
-    """Sums of many quantized tensors are one call: parameters are no operands."""
+    """The sum of many quantized tensors is one call, because scales and zero points do not count as operands."""
     net = Net(np.random.default_rng(n))
     zeros = [100, 0, -128 if dtype == "int8" else 255]
     shape = (2, 3, n)

@@ -24,7 +24,7 @@ one tile. A float32 operation that the kernel has as a vector operation (kernels
 it is loaded from a slot unless the step before left the operand there, and stored only if a later step, other than the
 next vector operation, or a call outside reads it. So do conversions from and to bytes whose scale and zero point are
 known. A quantization that only the next call reads, a dequantization with the same parameters, leaves the float in the
-accumulator. Known parameters of such conversions are no operands.
+accumulator. The known parameters of a conversion belong to its step and are not operands.
 
 Slots are assigned in one backward pass over the calls (`_Slots`): linear-scan register allocation, in which a result's
 own memory serves as a register until the call that computes the result.
