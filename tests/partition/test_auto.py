@@ -273,6 +273,21 @@ def test_numbers_keep_few_values_alive(kind, kinds):
     assert most_alive(g, p.subgraph_of) <= min(most_alive(g, in_order), 1.1 * most_alive(g, depth_first) + 2)
 
 
+@pytest.mark.parametrize("length", [10, 800])
+def test_numbers_complete_one_branch_before_the_next(length):
+    """Also in large graphs, if few edges are between subgraphs; the model lists the branches side by side."""
+    branches, runs, wide = 32, 6, 8
+    node = np.arange(branches * runs * length).reshape(runs, length, branches)
+    inner = node[:, :-1].ravel(), node[:, 1:].ravel()
+    between = node[:-1, -wide:].ravel(), node[1:, :wide].ravel()
+    src, dst = (np.concatenate(edges) for edges in zip(inner, between, strict=True))
+    device = np.broadcast_to(np.arange(runs)[:, None, None] % 2, node.shape).ravel()
+    g = Graph.from_edges(src, dst, node.size)
+    p = partition_graph(g, device)
+    assert p.num_subgraphs == branches * runs
+    assert most_alive(g, p.subgraph_of) == 2 * wide
+
+
 def test_a_quick_partition_is_valid_and_has_no_fewer_subgraphs():
     rng = np.random.default_rng(8)
     fewer = 0

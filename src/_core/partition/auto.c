@@ -12,7 +12,7 @@
  * 6. Windows (windows.c), for WINDOW_WORK steps; fewer if only the cut can be smaller.
  * 7. With weights: windows and moves between levels that lower the weight of the cut and keep the number of subgraphs.
  *    No step before this one looks at weights, so they cannot cost a subgraph.
- * 8. Up to ORDERED_EDGES edges: numbers with which few values are alive at the same time (memory_order.c).
+ * 8. Numbers with which few values are alive at the same time (memory_order.c).
  *
  * Steps 1 to 4 and 7 are linear except contraction. Its searches have a budget of HALVES_PER_EDGE half steps for each
  * node and edge, and LEAST_WORK. If the budget runs out, contraction runs again on the quotient, which is smaller and
@@ -51,8 +51,6 @@ enum {
     CUT_PER_EDGE = 1 << 7,     /* where only the cut can be smaller */
     WINDOW_ROUND = 8, /* steps of a round for each node and edge; at least two rounds, or none */
 };
-
-enum { ORDERED_EDGES = 1 << 17 }; /* about 3 ms */
 
 typedef struct {
     const hg_graph *g;
@@ -546,7 +544,7 @@ int hg_auto(const hg_graph *g, const uint8_t *device, const double *weight, int 
         if (status == HG_OK && weight)
             status = lower_weight(&s, weight, size, &result);
     }
-    if (status == HG_OK && g->m <= ORDERED_EDGES)
+    if (status == HG_OK)
         status = hg_number_for_memory(g, result.count, subgraph_of, &arena, watch);
     hg_arena_close(&arena);
     if (status != HG_OK)

@@ -72,7 +72,7 @@ int hg_weight_between(const hg_dag *g, const int32_t *label, double *cut, hg_wat
 /* ---- memory_order.c ---- */
 
 /* Renumbers the subgraphs of label [n], 0..count-1 in a topological order, to another one with fewer values alive at the
- * same time, if it finds one. */
+ * same time, if it finds one and the edges between subgraphs are not too many. */
 int hg_number_for_memory(const hg_graph *g, int32_t count, int32_t *label, hg_arena *arena, hg_watch *watch);
 
 #endif
