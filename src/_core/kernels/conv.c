@@ -731,9 +731,10 @@ static void divide(convolution *job, int64_t batch, double cost)
     job->units = images * job->blocks * job->chunks;
     const int64_t threads = parts_wanted > 1 ? ht_team_threads(job->call->team) : 1;
     if (job->way == WINOGRAD && threads > 1) {
-        /* The last block of an image has fewer tiles, so the last round is shared even if the blocks divide evenly. */
+        /* If an image has several blocks, its last one has fewer tiles, so the last round is shared even if the blocks divide
+         * evenly. */
         const int64_t rest = job->units % threads;
-        job->shared = rest > 0 ? rest : threads;
+        job->shared = rest > 0 || job->blocks == 1 ? rest : threads;
         job->units -= job->shared;
     }
     job->parts = ht_parts(job->call, job->units, cost);
