@@ -199,11 +199,15 @@ class OrtPlugin(Plugin):
             providers.append(CPU_PROVIDER)
 
         share = None
+
+        def plain() -> Any:
+            return session_options(settings, share is not None, source.runs_in_integers)
+
         if is_cpu and settings["ORT_SESSION_OPTIONS"].get("enable_cpu_mem_arena", True):
             share = lease()
 
         def new_options() -> Any:
-            options = session_options(settings, share is not None)
+            options = plain()
             if not model.outputs:  # onnxruntime would remove all nodes, and then fail
                 options.graph_optimization_level = backend.load().GraphOptimizationLevel.ORT_DISABLE_ALL
             if not is_cpu:
@@ -226,7 +230,7 @@ class OrtPlugin(Plugin):
                 self._refuse(model, device, refusals(model, target, own))
             counters = None
             if settings["PERF_COUNT"]:
-                counters = Counters(model, source, lambda: session_options(settings, share is not None), providers)
+                counters = Counters(model, source, plain, providers)
         except UnsupportedModel:
             raise
         except Exception as error:

@@ -9,6 +9,7 @@ from ...base.machine import usable_processors
 from ...errors import PropertyError, shown
 from ...model.constants import release_pages
 from . import backend
+from .biases import has_bias_of_other_scale
 from .values import ort_value
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ def num_streams(settings: Mapping[str, Any]) -> int:
     return max(1, int(settings["NUM_STREAMS"]))
 
 
-def session_options(settings: Mapping[str, Any], shares_arena: bool = False) -> Any:
+def session_options(settings: Mapping[str, Any], shares_arena: bool = False, in_integers: bool = True) -> Any:
     """The options of a session for the device's properties. ``shares_arena``: use the arena of `arena.lease`.
+    ``in_integers``: compute between DequantizeLinear and QuantizeLinear in integers where onnxruntime can.
 
     A session has one thread pool for all streams. The thread of each stream also computes, so streams and pool together
     have ``INFERENCE_NUM_THREADS`` threads. onnxruntime counts one calling thread as part of the pool.
@@ -84,6 +86,8 @@ def session_options(settings: Mapping[str, Any], shares_arena: bool = False) -> 
     config: dict[str, Any] = {}
     if not settings["ORT_ALLOW_SPINNING"]:  # between the nodes of a run, threads that sleep would cost up to a third
         config["session.force_spinning_stop"] = 1
+    if not in_integers:
+        config["session.disable_quant_qdq"] = 1
     if shares_arena:
         config["session.use_env_allocators"] = 1
         # Weights stay for long, and would keep the arena from returning the memory around them.
@@ -170,6 +174,7 @@ class SessionSource:
         self.encoded, self.weights = model.to_bytes_lending(LENT_BYTES, with_keys=True)
         self._tables = _only_gathered(model, self.weights)
         self._values: dict[str, Any] = {}
+        self.runs_in_integers = not has_bias_of_other_scale(self.encoded, self.weights)
 
     def without_sizes(self) -> None:
         """Remove the sizes of values, which onnxruntime then finds in each run.
