@@ -23,13 +23,24 @@ from unittest import mock
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import hetero
 from hetero.devices.cpu import runner
 from hetero.devices.cpu.fusion import pointwise_depthwise
 
-__all__ = ["LOG_SOFTMAX", "Answer", "Caller", "Case", "Known", "Tally", "differences", "reproduction", "shrink"]
+__all__ = [
+    "LOG_SOFTMAX",
+    "SATURATES",
+    "Answer",
+    "Caller",
+    "Case",
+    "Known",
+    "Tally",
+    "differences",
+    "reproduction",
+    "shrink",
+]
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -88,6 +99,22 @@ LOG_SOFTMAX = Known(
     "its LogSoftmax of float64 gives -inf beside an infinity, where the formula gives NaN",
     lambda case: case.is_extreme and case.has("LogSoftmax"),
 )
+
+
+SATURATES = Known(
+    "onnxruntime",
+    "its products of uint8 with int8 saturate 16-bit sums of two on processors without VNNI",
+    lambda case: (
+        any(case.has(op) for op in ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"))
+        and _element_types(case) >= {TensorProto.UINT8, TensorProto.INT8}
+    ),
+)
+
+
+def _element_types(case: Case) -> set[int]:
+    graph = case.model.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    return {value.type.tensor_type.elem_type for value in values} | {tensor.data_type for tensor in graph.initializer}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from fuzz.differential import Case, Known
+from fuzz.differential import SATURATES, Case, Known
 
 __all__ = ["KNOWN", "case"]
 
@@ -452,6 +452,7 @@ KNOWN = (
         "its MaxPool of windows that hold only -inf is the lowest finite number",
         lambda case: case.has("MaxPool") and case.is_extreme,
     ),
+    SATURATES,
 )
 
 

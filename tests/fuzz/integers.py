@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from fuzz.differential import Case, Known
+from fuzz.differential import SATURATES, Case, Known
 
 __all__ = ["KNOWN", "case"]
 
@@ -81,14 +81,7 @@ KNOWN = (
         "its convolutions crop the image where auto_pad meets strides beyond the kernel",
         _crops,
     ),
-    Known(
-        "onnxruntime",
-        "its products of uint8 with int8 saturate 16-bit sums of two on processors without VNNI",
-        lambda case: (
-            _is("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")(case)
-            and _types(case) >= {"uint8", "int8"}
-        ),
-    ),
+    SATURATES,
 )
 
 
