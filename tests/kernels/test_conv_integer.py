@@ -221,6 +221,75 @@ def test_convolutions_around_the_sizes_of_tiles(
     assert np.array_equal(found, requantized(without, scale[:, None, None], y_zero, floats[:, None, None]))
 
 
+def convolved(x: Array, w: Array, zeros: tuple[Array, Array], ints: list[int], shape: Any, variant: str) -> Array:
+    """conv_integer with packed operands. ``zeros``: of x and w."""
+    spec = [((ask("pixel_bytes", len(x), *ints),), np.uint8)]
+    pixels = _kernels.call("pack_pixels", [x, zeros[0]], spec, ints, variant=variant)[0]
+    spec = [((ask("filter_bytes", len(w), *ints),), np.uint8)]
+    filters = _kernels.call("pack_filters", [w, zeros[1]], spec, ints, variant=variant)[0]
+    return _kernels.call("conv_integer", [pixels, filters, zeros[0], None], [(shape, np.int32)], ints, variant=variant)[0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("width", [47, 48, 49, 100])
+@pytest.mark.parametrize("steps", [2, 3, 4, 33])
+@pytest.mark.parametrize("four", [(64, 64, 0, 0), (64, 0, 64, 1), (-64, 0, -64, 0), (-64, -1, 0, -64), (64, 64, 64, 64)])
+def test_quads_around_the_range_of_16_bits(four: tuple[int, ...], steps: int, width: int, variant: str) -> None:
+    """Weights of two quads whose products with 255 add up to the limits of int16, and beyond; in some filters of a tile, at
+    the first and the last two quads of 4 channels."""
+    w = np.random.default_rng(0).integers(-3, 4, (11, 4 * steps, 1, 1)).astype(np.int8)
+    for filter_, first in ((1, 0), (4, 0), (4, steps // 2 * 2 - 2), (10, steps - 2)):
+        w[filter_, 4 * first : 4 * first + 8] = 0
+        w[filter_, [4 * first, 4 * first + 1, 4 * first + 4, 4 * first + 5], 0, 0] = four
+    x = np.full((1, 4 * steps, 1, width), 255, np.uint8)
+    ints = [1, 4 * steps, *(1, 1, 1), *(1, 1, 1), *(0, 0, 0), *(1, 1, 1), *(1, 1, width)]
+    for zero in (0, 100):
+        wanted = naive_windows(x, w.astype(np.int64), zero, 1, 1, 0)
+        zeros = np.array([zero], np.uint8), np.zeros(1, np.int8)
+        assert np.array_equal(convolved(x, w, zeros, ints, wanted.shape, variant), wanted)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    group=st.integers(1, 2),
+    per_group=st.sampled_from([1, 3, 4, 5, 8, 12, 33, 64]),
+    maps=st.sampled_from([1, 4, 5, 6, 9, 11, 16]),
+    size=st.sampled_from([(1, 47), (1, 48), (3, 17), (6, 8), (13, 13)]),
+    kernel=st.sampled_from([(1, 1), (3, 3), (1, 5), (2, 2)]),
+    large=st.sampled_from([0, 0.01, 0.04, 0.5]),
+    dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
+    shift=st.sampled_from([0, 0, 0, 3]),
+    variant=st.sampled_from(VARIANTS),
+)
+def test_weights_of_seven_bits(
+    seed: int,
+    group: int,
+    per_group: int,
+    maps: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    large: float,
+    dtypes: tuple[Any, Any],
+    shift: int,
+    variant: str,
+) -> None:
+    """Of which some, or many, are too large for sums of four products in 16 bits. ``size``: of the result. ``shift``: of
+    the zero point of the weights of some filters."""
+    rng = np.random.default_rng(seed)
+    image = size[0] + kernel[0] - 1, size[1] + kernel[1] - 1
+    x = random_bytes(rng, dtypes[0], 1, group * per_group, *image)
+    x[:, ::2] = np.iinfo(dtypes[0]).max  # the largest products
+    wide = rng.integers(-8, 9, (group * maps, per_group, *kernel))
+    wide = np.where(rng.random(wide.shape) < large, np.where(rng.random(wide.shape) < 0.5, 64, -64), wide)
+    middle = 128 if dtypes[1] is np.uint8 else 0
+    w_zero = middle + shift * rng.integers(0, 2, group * maps)
+    w, zero = (wide + middle).astype(dtypes[1]), random_bytes(rng, dtypes[0])
+    wanted = naive_windows(x, w.astype(np.int64) - w_zero[:, None, None, None], int(zero), group, 1, 0)
+    ints = [group, per_group, 1, *kernel, *[1] * 3, *[0] * 3, *[1] * 4, *size]
+    zeros = zero.reshape(1), w_zero.astype(dtypes[1])
+    assert np.array_equal(convolved(x, w, zeros, ints, wanted.shape, variant), wanted)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_image_larger_than_the_scratch_memory(variant: str) -> None:
     """Its windows are gathered in several parts."""

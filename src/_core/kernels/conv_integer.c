@@ -18,7 +18,7 @@
  *
  * conv_integer: in x packed; w packed; x's zero point; bias[M] int32 or NULL; then, if y is int8 or uint8: scale
  *   float32, one or M, and y's zero point, one, and the bias may be float32, in units of y. out y[N][M][spatial]
- *   int32, or the result of requantize. scratch: ht_scratch_conv_integer bytes.
+ *   int32, or the result of requantize. scratch: ht_scratch_filters bytes.
  */
 #include "blocks.h"
 #include "elements.h"
@@ -26,6 +26,7 @@
 #include "integer_vec.h"
 #include "requantize.h"
 #include "spatial.h"
+#include "tiny_filters.h"
 
 /* The whole call: a product of filters and pixels for each group of each image. */
 typedef struct {
@@ -38,7 +39,8 @@ typedef struct {
     ht_blocks blocks;         /* rows: filters; columns: pixels */
 } conv;
 
-/* The offset of each quad of a window in bytes, from the window's first quad. */
+/* The offset of each quad of a window in bytes, from the window's first quad. An odd number ends with a 0, for tiles that take
+ * two at a time. */
 static void find_steps(const ht_quad_layout *l, int64_t *steps)
 {
     int64_t at[3];
@@ -55,6 +57,8 @@ static void find_steps(const ht_quad_layout *l, int64_t *steps)
                     }
                     *steps++ = q * l->plane + HT_QUAD * (phase * l->length[0] * l->length[1] * l->length[2] + position);
                 }
+    if (l->steps % 2)
+        *steps = 0;
 }
 
 typedef struct {
@@ -110,11 +114,11 @@ HT_INLINE void copy_short(uint8_t *to, const uint8_t *from, int64_t n)
 _Static_assert(HT_INTEGER_WIDTH <= 32, "copy_short");
 
 /* Pixels of a group that stay in a cache while its filters stream past: the L1 cache if the filters are read as they are,
- * a part of the L2 cache if they have to be widened again for each chunk. */
+ * a part of the L2 cache if they have to be widened or expanded again for each chunk. */
 HT_INLINE int64_t chunk_pixels(const ht_quad_layout *l, int as_bytes)
 {
     enum { LEAST = 64 }; /* pixels, of images with many channels: whole tiles */
-    const int64_t chunk = as_bytes ? 1 << 15 : 1 << 18;
+    const int64_t chunk = as_bytes && !HT_TINY_TILES ? 1 << 15 : 1 << 18;
     const int64_t bytes = HT_QUAD * l->quads * l->phases[0] * l->phases[1] * l->phases[2];
     return ht_max64(LEAST, chunk / ht_max64(1, bytes) / HT_INTEGER_WIDTH * HT_INTEGER_WIDTH);
 }
@@ -145,6 +149,79 @@ HT_INLINE void requantize_rows(const int32_t *c, int64_t rows, const float *scal
 #endif
 }
 
+#if HT_TINY_TILES
+/* Odd quads that are taken out of the filters of a tile, so that the others are tiny. */
+typedef struct {
+    int64_t offset; /* of the quad of the image, as in `steps` */
+    uint8_t quad[HT_QUAD];
+} left_quad;
+
+typedef struct {
+    left_quad *quads;
+    int64_t begin[HT_TINY_ROWS + 1]; /* of each filter */
+} left_quads;
+
+enum {
+    STEPS_PER_LEFT = 16,    /* with more than one left quad for so many steps, the tiles of small filters are faster */
+    LEAST_TINY_PIXELS = 48  /* that pay for writing the filters as vectors */
+};
+_Static_assert(sizeof(left_quad) == 16 && HT_INTEGER_WIDTH == 16, "ht_tiny_bytes");
+
+/* ht_is_tiny of two quads. */
+HT_INLINE int are_tiny(const uint8_t *quads)
+{
+    const __m128i v = _mm_loadl_epi64((const __m128i *)(const void *)quads), none = _mm_setzero_si128(), ones = _mm_set1_epi8(1);
+    __m128i above = _mm_maddubs_epi16(_mm_max_epi8(v, none), ones), below = _mm_maddubs_epi16(ones, _mm_min_epi8(v, none));
+    above = _mm_add_epi16(above, _mm_srli_epi64(above, 32)); /* of both quads, in the lower two words */
+    below = _mm_add_epi16(below, _mm_srli_epi64(below, 32));
+    const __m128i most = _mm_set1_epi16(128), least = _mm_set1_epi16(-128);
+    return (_mm_movemask_epi8(_mm_or_si128(_mm_cmpgt_epi16(above, most), _mm_cmpgt_epi16(least, below))) & 15) == 0;
+}
+
+/* Writes the quads of `rows` small filters, `filter` bytes apart, as ht_tiny_window_tiles read them, except those that are
+ * left. Returns 0 if there would be too many of these. */
+static int expand_tiny(const uint8_t *w, int64_t filter, int64_t rows, const int64_t *steps, int64_t count, vi *to,
+                       left_quads *left)
+{
+    const int64_t most = rows * count / STEPS_PER_LEFT;
+    int64_t found = 0;
+    for (int64_t r = 0; r < rows; r++, w += filter) {
+        int32_t word;
+        memcpy(&word, w + filter - HT_QUAD, sizeof word);
+        left->begin[r] = found;
+        for (int64_t q = 0; q < count; q += 2) {
+            vi *pair = to + q * rows + 2 * r;
+            pair[0] = everywhere(w + HT_QUAD * q);
+            if (q + 1 == count) {
+                pair[1] = vi_set1(0);
+            } else if (HT_LIKELY(word & HT_IS_TINY) || are_tiny(w + HT_QUAD * q)) {
+                pair[1] = everywhere(w + HT_QUAD * (q + 1));
+            } else {
+                if (found == most)
+                    return 0;
+                pair[1] = vi_set1(0);
+                left->quads[found].offset = steps[q + 1];
+                memcpy(left->quads[found++].quad, w + HT_QUAD * (q + 1), HT_QUAD);
+            }
+        }
+    }
+    left->begin[rows] = found;
+    return 1;
+}
+
+/* Adds the products of left quads [begin, end) to the sums of a filter. */
+static void add_left(const left_quad *quads, int64_t begin, int64_t end, const uint8_t *x, int32_t *c)
+{
+    vi acc[2] = {load((const uint8_t *)c), load((const uint8_t *)(c + VF_LANES))};
+    _Static_assert(HT_INTEGER_WIDTH == 2 * VF_LANES, "two vectors");
+    for (int64_t i = begin; i < end; i++)
+        for (int j = 0; j < 2; j++)
+            acc[j] = multiply_quads(acc[j], load(x + quads[i].offset + j * VECTOR_BYTES), everywhere(quads[i].quad));
+    for (int j = 0; j < 2; j++)
+        vf_store((float *)(void *)(c + j * VF_LANES), vi_as_float(acc[j]));
+}
+#endif
+
 /* Filters [map, map + maps) of group g of image n, pixels [p0, p1). */
 static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, int64_t maps, int64_t p0, int64_t p1,
                            const int64_t *steps, uint8_t *scratch)
@@ -155,7 +232,11 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
     const uint8_t *x = (const uint8_t *)in[0]->data + (n * l->group + g) * l->quads * l->plane;
     const uint8_t *w = (const uint8_t *)in[1]->data;
     const int32_t *bias = ht_bias_of(in[3]);
-    const int64_t tiles = ht_ceil_div(maps, HT_INTEGER_ROWS); /* of nearly equal height */
+    int64_t height = HT_INTEGER_ROWS;
+#if HT_TINY_TILES
+    height = job->as_bytes ? HT_TINY_ROWS : height;
+#endif
+    const int64_t tiles = ht_ceil_div(maps, height); /* of nearly equal height */
     for (int64_t tile = 0; tile < tiles; tile++) {
         const int64_t m0 = map + ht_part_begin(maps, tiles, tile), first = g * job->group_maps + m0;
         const int64_t rows = map + ht_part_begin(maps, tiles, tile + 1) - m0;
@@ -170,6 +251,14 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                                  (uint32_t)depth * job->zero * (uint32_t)zeros[r]);
             any_zero |= zeros[r];
         }
+#if HT_TINY_TILES
+        left_quads left = {.quads = (left_quad *)(void *)scratch};
+        vi *expanded = (vi *)(void *)(scratch + ht_left_bytes(l->steps));
+        const int tiny = job->as_bytes && p1 - p0 >= LEAST_TINY_PIXELS &&
+                         expand_tiny(t.a, filter, rows, steps, l->steps, expanded, &left);
+        if (tiny)
+            t.a = (const uint8_t *)expanded;
+#endif
         if (!job->as_bytes) {
             int16_t *widened = (int16_t *)(void *)scratch, *ones = widened + HT_INTEGER_ROWS * l->steps * HT_QUAD;
             if (any_zero) /* in 16 bits, filters can include their zero points: a filter of ones says where there are weights */
@@ -205,7 +294,15 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                         c[r * HT_INTEGER_WIDTH + j] = (int32_t)((uint32_t)start[r] - (uint32_t)zeros[r] * (uint32_t)sums[j]);
             }
             t.c = c;
-            ht_integer_rows(ht_tiles_for(1, job->as_bytes), &t, rows, columns);
+#if HT_TINY_TILES
+            if (tiny) {
+                ht_tiny_window_tiles[rows - 1](&t);
+                for (int64_t r = 0; r < rows; r++)
+                    if (left.begin[r] < left.begin[r + 1])
+                        add_left(left.quads, left.begin[r], left.begin[r + 1], t.b, c + r * HT_INTEGER_WIDTH);
+            } else
+#endif
+                ht_integer_rows(ht_tiles_for(1, job->as_bytes), &t, rows, columns);
             const int64_t plane = (n * job->maps + first) * l->out_size;
             if (y->dtype == HT_INT32) {
                 for (int64_t r = 0; r < rows; r++)
@@ -227,12 +324,6 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                     copy_short(to + runs[i].to, bytes + r * HT_INTEGER_WIDTH + runs[i].from, runs[i].count);
         }
     }
-}
-
-/* Bytes of the scratch memory before the windows or filters: the offsets of the quads, in whole lines. */
-HT_INLINE int64_t window_offset(const ht_quad_layout *l)
-{
-    return ht_ceil_div(l->steps * (int64_t)sizeof(int64_t), HT_ALIGNMENT) * HT_ALIGNMENT;
 }
 
 #if HT_TILES
@@ -380,9 +471,9 @@ static void convolve_part(void *context, int64_t part, int thread)
     find_steps(&job->l, steps);
     const ht_blocks *blocks = &job->blocks;
     const int64_t end = ht_part_begin(blocks->units, blocks->parts, part + 1);
-    uint8_t *rest = (uint8_t *)steps + window_offset(&job->l);
+    uint8_t *rest = (uint8_t *)steps + ht_offset_bytes(job->l.steps);
 #if HT_TILES
-    const int64_t room = (job->call->scratch_bytes - window_offset(&job->l)) / ht_window_block(job->l.steps);
+    const int64_t room = (job->call->scratch_bytes - ht_offset_bytes(job->l.steps)) / ht_window_block(job->l.steps);
 #endif
     for (int64_t unit = ht_part_begin(blocks->units, blocks->parts, part); unit < end; unit++) {
         const ht_block b = ht_block_of(blocks, unit);
@@ -434,7 +525,7 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
         return HT_OK;
     if (x->size != ht_pixel_bytes(l, shape.n) || w->size != ht_filter_bytes(l, job.maps) ||
         (bias && bias->size != job.maps) ||
-        call->scratch_bytes < ht_scratch_conv_integer(l->steps, ht_numbered_pixels(l)))
+        call->scratch_bytes < ht_scratch_filters(l->steps, ht_numbered_pixels(l)))
         return HT_ERR_OPERAND;
     if (l->pointwise)
         ht_as_one_row(&job.l);

@@ -1,7 +1,8 @@
 /* Tiles of products of 8-bit integers: see integer_micro.h.
  *
  * The blocking is that of gemm_micro.c: a tile's accumulators stay in registers while A's quads are broadcast against
- * B's vectors. Cost: m * n * k / 4 lanes of products with VNNI or a small operand, m * n * k / 2 without.
+ * B's vectors. Cost: m * n * k / 4 lanes of products with VNNI or a small operand, three quarters of that with tiny filters,
+ * m * n * k / 2 without.
  */
 #include "integer_micro.h"
 #include "integer_vec.h"
@@ -159,6 +160,42 @@ const ht_integer_tile_fn ht_small_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANE
     HT_EACH_INTEGER_HEIGHT(SMALL_PRODUCT_ENTRY)};
 const ht_integer_tile_fn ht_small_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS] = {
     HT_EACH_INTEGER_HEIGHT(SMALL_WINDOW_ENTRY)};
+#endif
+
+#if HT_TINY_TILES
+/* The quads of A lie in memory as vectors, because the instructions that broadcast them would be a sixth of all. */
+HT_INLINE void tiny_body(const ht_integer_tile *t, const int rows)
+{
+    enum { WIDTH = HT_INTEGER_WIDTH / VF_LANES };
+    const vi *a = (const vi *)(const void *)t->a;
+    vi acc[HT_TINY_ROWS][WIDTH];
+#pragma GCC unroll 5
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < WIDTH; j++)
+            acc[i][j] = t->start ? vi_set1(t->start[i]) : load((const uint8_t *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES));
+    for (int64_t q = 0; q < t->quads; q += 2, a += 2 * rows) {
+        const uint8_t *even = t->b + t->steps[q], *odd = t->b + t->steps[q + 1];
+#pragma GCC unroll 2
+        for (int j = 0; j < WIDTH; j++) {
+            const vi b0 = load(even + j * VECTOR_BYTES), b1 = load(odd + j * VECTOR_BYTES);
+#pragma GCC unroll 5
+            for (int i = 0; i < rows; i++)
+                acc[i][j] = multiply_two_quads(acc[i][j], b0, b1, a + 2 * i);
+        }
+    }
+#pragma GCC unroll 5
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < WIDTH; j++)
+            vf_store((float *)(void *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES), vi_as_float(acc[i][j]));
+}
+
+#define TINY(rows) static void tiny_window_##rows(const ht_integer_tile *t) { tiny_body(t, rows); }
+TINY(1) TINY(2) TINY(3) TINY(4) TINY(5)
+
+const ht_integer_tile_fn ht_tiny_window_tiles[HT_TINY_ROWS] = {tiny_window_1, tiny_window_2, tiny_window_3, tiny_window_4,
+                                                               tiny_window_5};
 #endif
 
 int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, int as_bytes, uint8_t *dst)

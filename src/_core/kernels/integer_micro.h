@@ -6,7 +6,9 @@
  * exactly. Without VNNI both are widened to 16 bits in registers and multiplied in pairs (pmaddwd), also exactly.
  * vpmaddubsw needs no widening, but adds two products in 16 bits, with saturation. It is used if the signed operand is
  * *small*: no two of its bytes that are added have positive ones above 128 or negative ones below -128 in total, as
- * 255 * 129 exceeds 2^15. Weights of 7 bits are. With AMX, integer_tiles.h multiplies the same operands.
+ * 255 * 129 exceeds 2^15. Weights of 7 bits are. Filters are *tiny* if the same holds for the four bytes that two quads, an
+ * even one and the next, add: then their products are added in 16 bits, before they are widened. Most filters of 7 bits have few
+ * quads for which it does not. With AMX, integer_tiles.h multiplies the same operands.
  *
  * A byte of the other signedness is stored with its highest bit flipped, which shifts it and its zero point by 128.
  * With x' and w' as stored and z, v their zero points shifted alike,
@@ -52,12 +54,20 @@
 #define HT_SMALL_TILES 0
 #endif
 
-/* A packed zero point: an int8 in the lowest byte, and whether its filter or panel is small. */
-#define HT_IS_SMALL 0x100
-HT_INLINE int32_t ht_zero_point(int32_t word) { return (int8_t)word; }
-HT_INLINE int32_t ht_zero_word(int32_t zero, int is_small) { return (zero & 0xff) | (is_small ? HT_IS_SMALL : 0); }
+/* Whether tiles exist for tiny filters. */
+#if HT_SMALL_TILES && !defined(__AVX512F__)
+#define HT_TINY_TILES 1
+#else
+#define HT_TINY_TILES 0
+#endif
 
-/* Whether signed bytes, added in adjacent pairs, are small. An even number. */
+/* A packed zero point: an int8 in the lowest byte, and whether its filter or panel is small, and its filter tiny. */
+#define HT_IS_SMALL 0x100
+#define HT_IS_TINY 0x200
+HT_INLINE int32_t ht_zero_point(int32_t word) { return (int8_t)word; }
+HT_INLINE int32_t ht_zero_word(int32_t zero, int flags) { return (zero & 0xff) | flags; }
+
+/* HT_IS_SMALL if signed bytes, added in adjacent pairs, are small, else 0. An even number. */
 HT_INLINE int ht_is_small(const uint8_t *bytes, int64_t n)
 {
     int16_t most = 0, least = 0;
@@ -67,7 +77,25 @@ HT_INLINE int ht_is_small(const uint8_t *bytes, int64_t n)
         most = above > most ? above : most;
         least = below < least ? below : least;
     }
-    return most <= 128 && least >= -128;
+    return most <= 128 && least >= -128 ? HT_IS_SMALL : 0;
+}
+
+/* HT_IS_TINY if a filter of small bytes is tiny, else 0. */
+HT_INLINE int ht_is_tiny(const uint8_t *quads, int64_t count)
+{
+    for (int64_t i = 0; i < HT_QUAD * (count - 1); i += 2 * HT_QUAD)
+        for (int64_t j = i; j < i + HT_QUAD; j += 2) {
+            const uint8_t four[4] = {quads[j], quads[j + 1], quads[j + HT_QUAD], quads[j + HT_QUAD + 1]};
+            int above = 0, below = 0;
+            for (int k = 0; k < 4; k++) {
+                const int8_t byte = (int8_t)four[k];
+                above += byte > 0 ? byte : 0;
+                below += byte < 0 ? byte : 0;
+            }
+            if (above > 128 || below < -128)
+                return 0;
+        }
+    return HT_IS_TINY;
 }
 
 typedef struct {
@@ -93,6 +121,11 @@ extern const ht_integer_tile_fn ht_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANE
 extern const ht_integer_tile_fn ht_small_product_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
 #define ht_small_window_tiles HT_KERNEL(small_window_tiles)
 extern const ht_integer_tile_fn ht_small_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
+#endif
+#if HT_TINY_TILES /* the signed operand is tiny, and A is written by ht_expand_tiny */
+#define HT_TINY_ROWS 5 /* whose sums fit the registers */
+#define ht_tiny_window_tiles HT_KERNEL(tiny_window_tiles)
+extern const ht_integer_tile_fn ht_tiny_window_tiles[HT_TINY_ROWS];
 #endif
 
 typedef const ht_integer_tile_fn (*ht_tile_table)[HT_INTEGER_PANELS];

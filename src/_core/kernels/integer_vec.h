@@ -47,6 +47,19 @@ HT_INLINE vi multiply_quads(vi acc, vi is_unsigned, vi is_signed)
 }
 #endif
 
+#if HT_TINY_TILES
+/* acc + the products of two quads each, which `a` holds in every lane: first all of the even quad, then all of the odd one.
+ * Exactly if they are tiny. */
+HT_INLINE vi multiply_two_quads(vi acc, vi even, vi odd, const vi *a)
+{
+    vi v0, v1;
+    __asm__("vpmaddubsw %3, %5, %1\n\tvpmaddubsw %4, %6, %2\n\tvpaddw %2, %1, %1\n\tvpmaddwd %7, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(acc), "=&x"(v0), "=&x"(v1)
+            : "m"(a[0]), "m"(a[1]), "x"(even), "x"(odd), "x"(_mm256_set1_epi16(1)));
+    return acc;
+}
+#endif
+
 /* Elements 0 and 2 of each quad (half 0), or 1 and 3 (half 1), as pairs of int16. */
 HT_INLINE vi pairs_of(vi quads, const int half, const int is_signed)
 {

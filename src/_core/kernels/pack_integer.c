@@ -301,7 +301,8 @@ int HT_KERNEL(pack_filters)(const ht_call *call)
                 of_filter[0] = (int32_t)((uint32_t)of_filter[0] + (uint32_t)(int8_t)byte);
             }
         const int32_t left = m < maps ? (int8_t)(((const uint8_t *)zero->data)[number] ^ flip) - taken : 0;
-        of_filter[1] = ht_zero_word(left, ht_is_small(to, HT_QUAD * l.steps));
+        const int is_small = ht_is_small(to, HT_QUAD * l.steps);
+        of_filter[1] = ht_zero_word(left, is_small ? is_small | ht_is_tiny(to, l.steps) : 0);
         memcpy(to + HT_QUAD * l.steps, of_filter, sizeof of_filter);
     }
     return HT_OK;

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "layouts.h"
 #include "pointwise_depthwise.h"
+#include "tiny_filters.h"
 
 #include <hetero/custom_op.h>
 
@@ -208,7 +209,7 @@ static int64_t of_dft(const ht_call *call)
 static int64_t of_conv_integer(const ht_call *call)
 {
     ht_quad_layout l;
-    return ht_quad_layout_of(&l, call->ints, call->num_ints) ? ht_scratch_conv_integer(l.steps, ht_numbered_pixels(&l)) : 0;
+    return ht_quad_layout_of(&l, call->ints, call->num_ints) ? ht_scratch_filters(l.steps, ht_numbered_pixels(&l)) : 0;
 }
 
 int64_t ht_depthwise_integer_scratch_baseline(const ht_call *call);
