@@ -22,6 +22,11 @@ SHAPES = [  # m, n, k, block
     (4, 16, 300, 256),
     (9, 7, 7, 8),
     (70, 20, 40, 24),
+    (7, 100, 264, 32),
+    (8, 100, 300, 32),
+    (13, 65, 520, 24),
+    (65, 49, 257, 256),
+    (8, 5, 0, 16),
     (2, 5, 0, 16),
     (0, 5, 16, 16),
 ]
@@ -131,12 +136,15 @@ def test_many_rows_of_bytes(bits: int, block: int, variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kernel", ["matmul_nbits", "matmul_nbits_bytes"])
 def test_rows_do_not_depend_on_other_rows(kernel: str, variant: str) -> None:
+    """matmul_nbits has other sums from eight rows on."""
     x = np.random.default_rng(0).standard_normal((67, 72)).astype(np.float32)
     for bits in (4, 8):
         weights = Weights(37, 72, bits, 32, True)
-        together = product(x, weights, variant, kernel, rows=67)
-        apart = np.concatenate([product(x[i : i + 1], weights, variant, kernel) for i in range(len(x))])
-        assert np.array_equal(together, apart)
+        for rows, step in ((67, 8), (7, 1)):
+            together = product(x[:rows], weights, variant, kernel, rows=rows)
+            for i in range(0, rows - step + 1, step):
+                alone = product(x[i : i + step], weights, variant, kernel)
+                assert np.array_equal(together[i : i + step], alone)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -165,6 +173,8 @@ def test_special_activations(variant: str) -> None:
         wanted = x @ weights.matrix()
     found = product(x, weights, variant, "matmul_nbits")
     assert np.array_equal(np.isnan(found), np.isnan(wanted))
+    found = product(np.tile(x, (3, 1)), weights, variant, "matmul_nbits")  # enough rows to dequantize first
+    assert np.array_equal(np.isnan(found), np.isnan(np.tile(wanted, (3, 1))))
     found = product(x, weights, variant, "matmul_nbits_bytes")
     assert np.isnan(found[:2]).all()
     assert np.abs(found[2:]).max() < 1e-36

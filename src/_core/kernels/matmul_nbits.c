@@ -7,13 +7,17 @@
  *   in x float32[m][k]; packed B; bias float32[n] or NULL. out y float32[m][n].
  *   ints: m, n, k, bits, block (a multiple of 8 up to HT_NBITS_MAX_BLOCK), has_zeros.
  *
- * A word of each column of a vector is loaded; each of its elements becomes a vector of floats, of which the zero point
- * is subtracted, and is multiplied by a broadcast element of each row of x. A block's sum is multiplied by its scale.
- * The sums have the same order for every number of rows. Cost: reading B for one row; for many, the multiplications,
- * because ROWS rows share what is widened. */
+ * For fewer than UNPACKED_ROWS rows, a word of each column of a vector is loaded; each of its elements becomes a vector of
+ * floats, of which the zero point is subtracted, and is multiplied by a broadcast element of each row of x. A block's sum is
+ * multiplied by its scale. For more rows, a part of a panel that fits the L1 cache is dequantized to floats, which the tiles of
+ * float32 products multiply. Cost: reading B for one row; for many, the multiplications. */
+#include "gemm_micro.h"
 #include "nbits.h"
 
 enum {
+    UNPACKED_ROWS = 8,       /* from which dequantizing a panel first is faster */
+    UNPACKED_K = 256,        /* elements along k that are dequantized at a time: 16 kB of a panel. A multiple of 8 */
+    UNPACKED_PANELS = 4,     /* panels that use a block of x while it is in the L2 cache; at least a tile's */
     ROWS = 4,       /* of a tile: they share widened weights, and their sums fit the registers */
     CHAINS = VF_LANES == 16 ? 4 : 2, /* sums of a row and a vector over every CHAINS-th element hide the latency */
     ROW_BLOCK = 64, /* rows that use a panel while it is in the cache */
@@ -100,7 +104,8 @@ typedef struct {
     const float *x, *bias;
     const uint8_t *packed;
     float *y;
-    int64_t panels, row_blocks, parts;
+    int unpacks;
+    int64_t panels, group, row_blocks, parts; /* group: panels of a unit of work */
 } product;
 
 /* `rows` rows from `row` on, `vectors` vectors of columns from `column` on, in one panel or at the start of each of
@@ -209,18 +214,74 @@ HT_INLINE void rows_of_panel(const product *p, int64_t row, int64_t rows, int64_
             tile(p, row + i, column + v * VF_LANES, 1, pair, bits, has_zeros);
 }
 
+/* Dequantizes elements [k0, k1) of the columns of a panel to `to`[k1 - k0][HT_PANEL], and up to 7 after them. k0: a multiple
+ * of 8. */
+HT_INLINE void unpack_panel(const ht_nbits *l, const uint8_t *panel, int64_t k0, int64_t k1, const int bits, float *to)
+{
+    const int per_word = 32 / bits;
+    for (int64_t k = k0; k < k1;) {
+        const uint8_t *block = panel + k / l->block * l->block_bytes, *words = ht_nbits_words(l, block);
+        const int64_t first = k % l->block / per_word, end = ht_min64(k1, (k / l->block + 1) * l->block);
+        for (int64_t lane = 0; lane < HT_PANEL; lane += VF_LANES) {
+            const vf scale = vf_load((const float *)(const void *)block + lane);
+            const vf zero = ht_nbits_zeros(l, block, lane) - vf_set1(bits == 4 ? 8.0f : 128.0f);
+            const uint8_t *at = words + 4 * (first * HT_PANEL + lane);
+            float *row = to + (k - k0) * HT_PANEL + lane;
+            for (int64_t i = k; i < end; i += per_word, at += 4 * HT_PANEL, row += per_word * HT_PANEL) {
+                const vi word = prepared(ht_nbits_load(at), bits);
+                ht_nbits_prefetch(at);
+#pragma GCC unroll 8
+                for (int s = 0; s < per_word; s++)
+                    vf_store(row + ELEMENT_AT(bits, s) * HT_PANEL, (element(word, bits, s) - zero) * scale);
+            }
+        }
+        k = end;
+    }
+}
+
+/* `rows` rows times `panels` panels. */
+static void multiply_unpacked(const product *p, int64_t row, int64_t rows, int64_t column, int64_t panels)
+{
+    enum { PANELS = HT_TILE_PANELS };
+    const ht_nbits *l = &p->l;
+    float unpacked[PANELS * UNPACKED_K * HT_PANEL] __attribute__((aligned(64)));
+    for (int64_t k0 = 0; k0 < l->k && !ht_stopping(); k0 += UNPACKED_K) {
+        const int64_t k1 = ht_min64(l->k, k0 + UNPACKED_K);
+        for (int64_t first = 0; first < panels; first += PANELS) {
+            const int64_t at = column + first * HT_PANEL, count = ht_min64(PANELS, panels - first);
+            for (int64_t i = 0; i < count; i++) {
+                const uint8_t *panel = p->packed + (at / HT_PANEL + i) * l->blocks * l->block_bytes;
+                if (l->bits == 4)
+                    unpack_panel(l, panel, k0, k1, 4, unpacked + i * UNPACKED_K * HT_PANEL);
+                else
+                    unpack_panel(l, panel, k0, k1, 8, unpacked + i * UNPACKED_K * HT_PANEL);
+            }
+            const ht_epilogue epilogue = {.bias = p->bias ? p->bias + at : NULL, .bias_col = 1, .alpha = 1.0f, .beta = 1.0f,
+                                          .low = -INFINITY, .high = INFINITY};
+            const ht_tile t = {.a = p->x + row * l->k + k0, .a_row = l->k, .a_k = 1, .b = unpacked, .b_k = HT_PANEL,
+                               .b_panel = UNPACKED_K * HT_PANEL, .c = p->y + row * l->n + at, .c_row = l->n, .k = k1 - k0,
+                               .accumulate = k0 > 0, .next = unpacked,
+                               .epilogue = p->bias && k1 == l->k ? &epilogue : NULL};
+            ht_gemm_block(&t, 0, rows, ht_min64(l->n - at, count * HT_PANEL));
+        }
+    }
+}
+
 static void multiply_part(void *context, int64_t part, int thread)
 {
     const product *p = context;
-    const int64_t units = p->panels * p->row_blocks, end = ht_part_begin(units, p->parts, part + 1);
+    const int64_t groups = ht_ceil_div(p->panels, p->group);
+    const int64_t units = groups * p->row_blocks, end = ht_part_begin(units, p->parts, part + 1);
     int64_t left = HT_PACE;
     (void)thread;
     for (int64_t unit = ht_part_begin(units, p->parts, part); unit < end; unit++) {
-        const int64_t row = unit / p->panels * ROW_BLOCK, column = unit % p->panels * HT_PANEL;
+        const int64_t row = unit / groups * ROW_BLOCK, panel = unit % groups * p->group, column = panel * HT_PANEL;
         const int64_t rows = ht_min64(ROW_BLOCK, p->l.m - row);
-        if (ht_paced_stop(&left, rows * HT_PANEL * p->l.k))
+        if (ht_paced_stop(&left, rows * p->group * HT_PANEL * p->l.k))
             return;
-        if (p->l.bits == 4 && p->l.has_zeros)
+        if (p->unpacks)
+            multiply_unpacked(p, row, rows, column, ht_min64(p->group, p->panels - panel));
+        else if (p->l.bits == 4 && p->l.has_zeros)
             rows_of_panel(p, row, rows, column, 4, 1);
         else if (p->l.bits == 4)
             rows_of_panel(p, row, rows, column, 4, 0);
@@ -238,8 +299,10 @@ int HT_KERNEL(matmul_nbits)(const ht_call *call)
     if (status != HT_OK)
         return status;
     p.panels = ht_ceil_div(p.l.n, HT_PANEL);
+    p.unpacks = p.l.m >= UNPACKED_ROWS && p.l.k > 0;
+    p.group = p.unpacks ? UNPACKED_PANELS : 1;
     p.row_blocks = ht_ceil_div(p.l.m, ROW_BLOCK);
-    p.parts = ht_parts(call, p.panels * p.row_blocks, (double)p.l.m * (double)p.l.n * (double)p.l.k);
+    p.parts = ht_parts(call, ht_ceil_div(p.panels, p.group) * p.row_blocks, (double)p.l.m * (double)p.l.n * (double)p.l.k);
     if (p.l.m && p.l.n)
         ht_parallel(call->team, p.parts, multiply_part, &p);
     return HT_OK;
