@@ -36,6 +36,7 @@ typedef struct {
     int64_t pixels;           /* numbered across rows and planes */
     uint8_t zero;             /* of x, as it is stored */
     int as_bytes;             /* whether tiles read the filters as they are: with VNNI, or if all are small */
+    int expands;              /* whether tiles read most filters as vectors */
     ht_blocks blocks;         /* rows: filters; columns: pixels */
 } conv;
 
@@ -150,10 +151,10 @@ HT_INLINE void requantize_rows(const int32_t *c, int64_t rows, const float *scal
 }
 
 #if HT_TINY_TILES
-/* Odd quads that are taken out of the filters of a tile, so that the others are tiny. */
+/* Parts of quads that are taken out of the filters of a tile, so that the others are tiny or small. */
 typedef struct {
     int64_t offset; /* of the quad of the image, as in `steps` */
-    uint8_t quad[HT_QUAD];
+    uint32_t quad;  /* small */
 } left_quad;
 
 typedef struct {
@@ -162,47 +163,54 @@ typedef struct {
 } left_quads;
 
 enum {
-    STEPS_PER_LEFT = 16,    /* with more than one left quad for so many steps, the tiles of small filters are faster */
-    LEAST_TINY_PIXELS = 48  /* that pay for writing the filters as vectors */
+    STEPS_PER_LEFT = 16,       /* with more than one left quad for so many steps, small tiles are faster than tiny ones */
+    LEAST_EXPANDED_PIXELS = 48 /* that pay for writing the filters as vectors */
 };
-_Static_assert(sizeof(left_quad) == 16 && HT_INTEGER_WIDTH == 16, "ht_tiny_bytes");
+_Static_assert(sizeof(left_quad) == 16 && STEPS_PER_LEFT >= HT_NEARLY && HT_NEARLY == 6, "ht_left_bytes");
 
-/* ht_is_tiny of two quads. */
-HT_INLINE int are_tiny(const uint8_t *quads)
+/* Adjacent bytes, of two quads and within each of them, whose positive or negative numbers add up to too much: bits of pairs. */
+HT_INLINE int find_large(const uint8_t *quads, const int of_two)
 {
     const __m128i v = _mm_loadl_epi64((const __m128i *)(const void *)quads), none = _mm_setzero_si128(), ones = _mm_set1_epi8(1);
     __m128i above = _mm_maddubs_epi16(_mm_max_epi8(v, none), ones), below = _mm_maddubs_epi16(ones, _mm_min_epi8(v, none));
-    above = _mm_add_epi16(above, _mm_srli_epi64(above, 32)); /* of both quads, in the lower two words */
-    below = _mm_add_epi16(below, _mm_srli_epi64(below, 32));
+    if (of_two) { /* in the lower two words */
+        above = _mm_add_epi16(above, _mm_srli_epi64(above, 32));
+        below = _mm_add_epi16(below, _mm_srli_epi64(below, 32));
+    }
     const __m128i most = _mm_set1_epi16(128), least = _mm_set1_epi16(-128);
-    return (_mm_movemask_epi8(_mm_or_si128(_mm_cmpgt_epi16(above, most), _mm_cmpgt_epi16(least, below))) & 15) == 0;
+    const int large = _mm_movemask_epi8(_mm_or_si128(_mm_cmpgt_epi16(above, most), _mm_cmpgt_epi16(least, below)));
+    return large & (of_two ? 0x0f : 0xff);
 }
 
-/* Writes the quads of `rows` small filters, `filter` bytes apart, as ht_tiny_window_tiles read them, except those that are
- * left. Returns 0 if there would be too many of these. */
-static int expand_tiny(const uint8_t *w, int64_t filter, int64_t rows, const int64_t *steps, int64_t count, vi *to,
-                       left_quads *left)
+/* Writes the quads of `rows` filters, `filter` bytes apart, as ht_expanded_window_tiles read them: for every two quads, those of
+ * each filter as vectors. tiny: the filters are small; odd quads that are too large beside an even one are left. Otherwise, two
+ * bytes of quads that are not small are left. Returns 0 if too many would be left. */
+static int expand(const uint8_t *w, int64_t filter, int64_t rows, const int64_t *steps, int64_t count, const int tiny, vi *to,
+                  left_quads *left)
 {
-    const int64_t most = rows * count / STEPS_PER_LEFT;
+    const int64_t most = rows * count / (tiny ? STEPS_PER_LEFT : HT_NEARLY);
     int64_t found = 0;
     for (int64_t r = 0; r < rows; r++, w += filter) {
         int32_t word;
         memcpy(&word, w + filter - HT_QUAD, sizeof word);
+        const int checked = !(word & (tiny ? HT_IS_TINY : HT_IS_SMALL));
         left->begin[r] = found;
         for (int64_t q = 0; q < count; q += 2) {
-            vi *pair = to + q * rows + 2 * r;
-            pair[0] = everywhere(w + HT_QUAD * q);
-            if (q + 1 == count) {
-                pair[1] = vi_set1(0);
-            } else if (HT_LIKELY(word & HT_IS_TINY) || are_tiny(w + HT_QUAD * q)) {
-                pair[1] = everywhere(w + HT_QUAD * (q + 1));
-            } else {
+            uint32_t quads[2] = {0, 0};
+            memcpy(quads, w + HT_QUAD * q, (size_t)(HT_QUAD * ht_min64(2, count - q)));
+            const int large = checked ? find_large((const uint8_t *)quads, tiny) : 0;
+            for (int i = 0; large && i < 2; i++) {
+                const uint32_t taken = tiny ? (i == 1 ? UINT32_MAX : 0) : (large >> (4 * i) & 0x0f) ? 0xff00ff00u : 0;
+                if (!taken)
+                    continue;
                 if (found == most)
                     return 0;
-                pair[1] = vi_set1(0);
-                left->quads[found].offset = steps[q + 1];
-                memcpy(left->quads[found++].quad, w + HT_QUAD * (q + 1), HT_QUAD);
+                left->quads[found].offset = steps[q + i];
+                left->quads[found++].quad = quads[i] & taken;
+                quads[i] &= ~taken;
             }
+            to[q * rows + 2 * r] = vi_set1((int32_t)quads[0]);
+            to[q * rows + 2 * r + 1] = vi_set1((int32_t)quads[1]);
         }
     }
     left->begin[rows] = found;
@@ -216,7 +224,7 @@ static void add_left(const left_quad *quads, int64_t begin, int64_t end, const u
     _Static_assert(HT_INTEGER_WIDTH == 2 * VF_LANES, "two vectors");
     for (int64_t i = begin; i < end; i++)
         for (int j = 0; j < 2; j++)
-            acc[j] = multiply_quads(acc[j], load(x + quads[i].offset + j * VECTOR_BYTES), everywhere(quads[i].quad));
+            acc[j] = multiply_quads(acc[j], load(x + quads[i].offset + j * VECTOR_BYTES), vi_set1((int32_t)quads[i].quad));
     for (int j = 0; j < 2; j++)
         vf_store((float *)(void *)(c + j * VF_LANES), vi_as_float(acc[j]));
 }
@@ -234,7 +242,7 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
     const int32_t *bias = ht_bias_of(in[3]);
     int64_t height = HT_INTEGER_ROWS;
 #if HT_TINY_TILES
-    height = job->as_bytes ? HT_TINY_ROWS : height;
+    height = job->expands ? HT_TINY_ROWS : height;
 #endif
     const int64_t tiles = ht_ceil_div(maps, height); /* of nearly equal height */
     for (int64_t tile = 0; tile < tiles; tile++) {
@@ -251,15 +259,18 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                                  (uint32_t)depth * job->zero * (uint32_t)zeros[r]);
             any_zero |= zeros[r];
         }
+        int as_bytes = job->as_bytes, expanded = 0, tiny = 0;
 #if HT_TINY_TILES
         left_quads left = {.quads = (left_quad *)(void *)scratch};
-        vi *expanded = (vi *)(void *)(scratch + ht_left_bytes(l->steps));
-        const int tiny = job->as_bytes && p1 - p0 >= LEAST_TINY_PIXELS &&
-                         expand_tiny(t.a, filter, rows, steps, l->steps, expanded, &left);
-        if (tiny)
-            t.a = (const uint8_t *)expanded;
+        if (job->expands && p1 - p0 >= LEAST_EXPANDED_PIXELS) {
+            vi *vectors = (vi *)(void *)(scratch + ht_left_bytes(l->steps));
+            tiny = job->as_bytes && expand(t.a, filter, rows, steps, l->steps, 1, vectors, &left);
+            expanded = tiny || expand(t.a, filter, rows, steps, l->steps, 0, vectors, &left);
+            t.a = expanded ? (const uint8_t *)vectors : t.a;
+            as_bytes |= expanded;
+        }
 #endif
-        if (!job->as_bytes) {
+        if (!as_bytes) {
             int16_t *widened = (int16_t *)(void *)scratch, *ones = widened + HT_INTEGER_ROWS * l->steps * HT_QUAD;
             if (any_zero) /* in 16 bits, filters can include their zero points: a filter of ones says where there are weights */
                 (void)ht_prepare_quads(w + job->maps * filter, HT_QUAD * l->steps, 0, 1, 0, (uint8_t *)ones);
@@ -288,21 +299,21 @@ static void convolve_block(const conv *job, int64_t n, int64_t g, int64_t map, i
                 t.start = ones.start = NULL;
                 ones.a = w + job->maps * filter;
                 ones.c = sums;
-                ht_integer_rows(ht_tiles_for(1, job->as_bytes), &ones, 1, columns);
+                ht_integer_rows(ht_tiles_for(1, as_bytes), &ones, 1, columns);
                 for (int64_t r = 0; r < rows; r++)
                     for (int64_t j = 0; j < HT_INTEGER_WIDTH; j++)
                         c[r * HT_INTEGER_WIDTH + j] = (int32_t)((uint32_t)start[r] - (uint32_t)zeros[r] * (uint32_t)sums[j]);
             }
             t.c = c;
 #if HT_TINY_TILES
-            if (tiny) {
-                ht_tiny_window_tiles[rows - 1](&t);
+            if (expanded) {
+                ht_expanded_window_tiles[tiny][rows - 1](&t);
                 for (int64_t r = 0; r < rows; r++)
                     if (left.begin[r] < left.begin[r + 1])
                         add_left(left.quads, left.begin[r], left.begin[r + 1], t.b, c + r * HT_INTEGER_WIDTH);
             } else
 #endif
-                ht_integer_rows(ht_tiles_for(1, job->as_bytes), &t, rows, columns);
+                ht_integer_rows(ht_tiles_for(1, as_bytes), &t, rows, columns);
             const int64_t plane = (n * job->maps + first) * l->out_size;
             if (y->dtype == HT_INT32) {
                 for (int64_t r = 0; r < rows; r++)
@@ -533,6 +544,15 @@ int HT_KERNEL(conv_integer)(const ht_call *call)
     job.pixels = ht_numbered_pixels(l);
     const int64_t filter = HT_QUAD * (l->steps + 2);
     job.as_bytes = HT_VNNI || ht_all_small((const uint8_t *)w->data + filter - HT_QUAD, job.maps, filter);
+#if HT_TINY_TILES
+    int64_t nearly = 0;
+    for (int64_t m = 0; m < job.maps; m++) {
+        int32_t word;
+        memcpy(&word, (const uint8_t *)w->data + (m + 1) * filter - HT_QUAD, sizeof word);
+        nearly += (word & (HT_IS_SMALL | HT_IS_NEARLY_SMALL)) != 0;
+    }
+    job.expands = 4 * nearly >= 3 * job.maps; /* else most tiles would have fewer rows than they could */
+#endif
     const double cost = (double)shape.n * (double)job.maps * (double)job.pixels * (double)l->steps;
     job.blocks = ht_divide(call, shape.n * l->group, job.group_maps, job.pixels, HT_TILES ? 16 : HT_INTEGER_ROWS, HT_INTEGER_WIDTH,
                            INT64_MAX, cost, 0);

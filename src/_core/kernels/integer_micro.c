@@ -164,7 +164,7 @@ const ht_integer_tile_fn ht_small_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANEL
 
 #if HT_TINY_TILES
 /* The quads of A lie in memory as vectors, because the instructions that broadcast them would be a sixth of all. */
-HT_INLINE void tiny_body(const ht_integer_tile *t, const int rows)
+HT_INLINE void expanded_body(const ht_integer_tile *t, const int rows, const int tiny)
 {
     enum { WIDTH = HT_INTEGER_WIDTH / VF_LANES };
     const vi *a = (const vi *)(const void *)t->a;
@@ -181,7 +181,8 @@ HT_INLINE void tiny_body(const ht_integer_tile *t, const int rows)
             const vi b0 = load(even + j * VECTOR_BYTES), b1 = load(odd + j * VECTOR_BYTES);
 #pragma GCC unroll 5
             for (int i = 0; i < rows; i++)
-                acc[i][j] = multiply_two_quads(acc[i][j], b0, b1, a + 2 * i);
+                acc[i][j] = tiny ? multiply_two_quads(acc[i][j], b0, b1, a + 2 * i)
+                                 : multiply_expanded(multiply_expanded(acc[i][j], b0, a + 2 * i), b1, a + 2 * i + 1);
         }
     }
 #pragma GCC unroll 5
@@ -191,11 +192,14 @@ HT_INLINE void tiny_body(const ht_integer_tile *t, const int rows)
             vf_store((float *)(void *)(t->c + i * HT_INTEGER_WIDTH + j * VF_LANES), vi_as_float(acc[i][j]));
 }
 
-#define TINY(rows) static void tiny_window_##rows(const ht_integer_tile *t) { tiny_body(t, rows); }
-TINY(1) TINY(2) TINY(3) TINY(4) TINY(5)
+#define EXPANDED(rows)                                                                                                \
+    static void tiny_window_##rows(const ht_integer_tile *t) { expanded_body(t, rows, 1); }                           \
+    static void expanded_window_##rows(const ht_integer_tile *t) { expanded_body(t, rows, 0); }
+EXPANDED(1) EXPANDED(2) EXPANDED(3) EXPANDED(4) EXPANDED(5)
 
-const ht_integer_tile_fn ht_tiny_window_tiles[HT_TINY_ROWS] = {tiny_window_1, tiny_window_2, tiny_window_3, tiny_window_4,
-                                                               tiny_window_5};
+const ht_integer_tile_fn ht_expanded_window_tiles[2][HT_TINY_ROWS] = {
+    {expanded_window_1, expanded_window_2, expanded_window_3, expanded_window_4, expanded_window_5},
+    {tiny_window_1, tiny_window_2, tiny_window_3, tiny_window_4, tiny_window_5}};
 #endif
 
 int32_t ht_prepare_quads(const uint8_t *row, int64_t k, uint8_t flip, int is_signed, int as_bytes, uint8_t *dst)

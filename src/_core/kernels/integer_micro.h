@@ -8,7 +8,7 @@
  * *small*: no two of its bytes that are added have positive ones above 128 or negative ones below -128 in total, as
  * 255 * 129 exceeds 2^15. Weights of 7 bits are. Filters are *tiny* if the same holds for the four bytes that two quads, an
  * even one and the next, add: then their products are added in 16 bits, before they are widened. Most filters of 7 bits have few
- * quads for which it does not. With AMX, integer_tiles.h multiplies the same operands.
+ * quads for which it does not hold, and most filters of 8 bits few that are not small: conv_integer.c adds their products apart. With AMX, integer_tiles.h multiplies the same operands.
  *
  * A byte of the other signedness is stored with its highest bit flipped, which shifts it and its zero point by 128.
  * With x' and w' as stored and z, v their zero points shifted alike,
@@ -61,9 +61,12 @@
 #define HT_TINY_TILES 0
 #endif
 
-/* A packed zero point: an int8 in the lowest byte, and whether its filter or panel is small, and its filter tiny. */
+/* A packed zero point: an int8 in the lowest byte, and whether its filter or panel is small, and its filter tiny or
+ * nearly small: at most one of HT_NEARLY quads is not small. */
 #define HT_IS_SMALL 0x100
 #define HT_IS_TINY 0x200
+#define HT_IS_NEARLY_SMALL 0x400
+#define HT_NEARLY 6
 HT_INLINE int32_t ht_zero_point(int32_t word) { return (int8_t)word; }
 HT_INLINE int32_t ht_zero_word(int32_t zero, int flags) { return (zero & 0xff) | flags; }
 
@@ -78,6 +81,15 @@ HT_INLINE int ht_is_small(const uint8_t *bytes, int64_t n)
         least = below < least ? below : least;
     }
     return most <= 128 && least >= -128 ? HT_IS_SMALL : 0;
+}
+
+/* HT_IS_NEARLY_SMALL if a filter is, else 0. */
+HT_INLINE int ht_is_nearly_small(const uint8_t *quads, int64_t count)
+{
+    int64_t large = 0;
+    for (int64_t q = 0; q < count; q++)
+        large += !ht_is_small(quads + HT_QUAD * q, HT_QUAD);
+    return large * HT_NEARLY <= count ? HT_IS_NEARLY_SMALL : 0;
 }
 
 /* HT_IS_TINY if a filter of small bytes is tiny, else 0. */
@@ -122,10 +134,10 @@ extern const ht_integer_tile_fn ht_small_product_tiles[HT_INTEGER_ROWS][HT_INTEG
 #define ht_small_window_tiles HT_KERNEL(small_window_tiles)
 extern const ht_integer_tile_fn ht_small_window_tiles[HT_INTEGER_ROWS][HT_INTEGER_PANELS];
 #endif
-#if HT_TINY_TILES /* the signed operand is tiny, and A is written by ht_expand_tiny */
+#if HT_TINY_TILES
 #define HT_TINY_ROWS 5 /* whose sums fit the registers */
-#define ht_tiny_window_tiles HT_KERNEL(tiny_window_tiles)
-extern const ht_integer_tile_fn ht_tiny_window_tiles[HT_TINY_ROWS];
+#define ht_expanded_window_tiles HT_KERNEL(expanded_window_tiles) /* [is tiny][rows - 1]. A: see expand in conv_integer.c */
+extern const ht_integer_tile_fn ht_expanded_window_tiles[2][HT_TINY_ROWS];
 #endif
 
 typedef const ht_integer_tile_fn (*ht_tile_table)[HT_INTEGER_PANELS];

@@ -58,6 +58,16 @@ HT_INLINE vi multiply_two_quads(vi acc, vi even, vi odd, const vi *a)
             : "m"(a[0]), "m"(a[1]), "x"(even), "x"(odd), "x"(_mm256_set1_epi16(1)));
     return acc;
 }
+
+/* multiply_quads with a quad in memory. */
+HT_INLINE vi multiply_expanded(vi acc, vi is_unsigned, const vi *a)
+{
+    vi products;
+    __asm__("vpmaddubsw %2, %3, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(acc), "=&x"(products)
+            : "m"(*a), "x"(is_unsigned), "x"(_mm256_set1_epi16(1)));
+    return acc;
+}
 #endif
 
 /* Elements 0 and 2 of each quad (half 0), or 1 and 3 (half 1), as pairs of int16. */

@@ -302,7 +302,7 @@ int HT_KERNEL(pack_filters)(const ht_call *call)
             }
         const int32_t left = m < maps ? (int8_t)(((const uint8_t *)zero->data)[number] ^ flip) - taken : 0;
         const int is_small = ht_is_small(to, HT_QUAD * l.steps);
-        of_filter[1] = ht_zero_word(left, is_small ? is_small | ht_is_tiny(to, l.steps) : 0);
+        of_filter[1] = ht_zero_word(left, is_small ? is_small | ht_is_tiny(to, l.steps) : ht_is_nearly_small(to, l.steps));
         memcpy(to + HT_QUAD * l.steps, of_filter, sizeof of_filter);
     }
     return HT_OK;
