@@ -196,6 +196,12 @@ static int expand(const uint8_t *w, int64_t filter, int64_t rows, const int64_t 
         const int checked = !(word & (tiny ? HT_IS_TINY : HT_IS_SMALL));
         left->begin[r] = found;
         for (int64_t q = 0; q < count; q += 2) {
+            vi *pair = to + q * rows + 2 * r;
+            if (HT_LIKELY(q + 1 < count) && (!checked || !find_large(w + HT_QUAD * q, tiny))) {
+                pair[0] = everywhere(w + HT_QUAD * q);
+                pair[1] = everywhere(w + HT_QUAD * (q + 1));
+                continue;
+            }
             uint32_t quads[2] = {0, 0};
             memcpy(quads, w + HT_QUAD * q, (size_t)(HT_QUAD * ht_min64(2, count - q)));
             const int large = checked ? find_large((const uint8_t *)quads, tiny) : 0;
@@ -209,8 +215,8 @@ static int expand(const uint8_t *w, int64_t filter, int64_t rows, const int64_t 
                 left->quads[found++].quad = quads[i] & taken;
                 quads[i] &= ~taken;
             }
-            to[q * rows + 2 * r] = vi_set1((int32_t)quads[0]);
-            to[q * rows + 2 * r + 1] = vi_set1((int32_t)quads[1]);
+            pair[0] = vi_set1((int32_t)quads[0]);
+            pair[1] = vi_set1((int32_t)quads[1]);
         }
     }
     left->begin[rows] = found;
