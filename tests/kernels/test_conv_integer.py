@@ -104,29 +104,35 @@ def test_convolutions(
     assert np.array_equal(found, requantized(without, scale[:, None, None], y_zero, floats[:, None, None]))
 
 
+def convolved(x: Array, w: Array, zeros: tuple[Array, Array], ints: list[int], shape: Any, variant: str) -> Array:
+    """conv_integer with packed operands. ``zeros``: of x and w."""
+    spec = [((ask("pixel_bytes", len(x), *ints),), np.uint8)]
+    pixels = _kernels.call("pack_pixels", [x, zeros[0]], spec, ints, variant=variant)[0]
+    spec = [((ask("filter_bytes", len(w), *ints),), np.uint8)]
+    filters = _kernels.call("pack_filters", [w, zeros[1]], spec, ints, variant=variant)[0]
+    return _kernels.call("conv_integer", [pixels, filters, zeros[0], None], [(shape, np.int32)], ints, variant=variant)[
+        0
+    ]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("channels", [1, 2, 5])
+@pytest.mark.parametrize("width", [40, 60])
 @pytest.mark.parametrize("pair", [(64, 64), (127, 1), (127, 2), (-128, 0), (-128, -1), (-65, -64)])
-def test_pairs_around_the_range_of_16_bits(pair: tuple[int, int], channels: int, variant: str) -> None:
+def test_pairs_around_the_range_of_16_bits(pair: tuple[int, int], channels: int, width: int, variant: str) -> None:
     """Weights whose products with 255 add up to the limits of int16, and beyond; alone, and with a zero point that is
     taken off, or not, when the filters are packed."""
     w = np.zeros((7, channels, 1, 3), np.int8)
     w[5].reshape(-1)[-2:] = pair
     if channels > 1:
         w[6, :2, 0, 1] = pair
-    x = np.full((1, channels, 1, 40), 255, np.uint8)
-    ints = [1, channels, *(1, 1, 3), *(1, 1, 1), *(0, 0, 1), *(1, 1, 1), *(1, 1, 40)]
+    x = np.full((1, channels, 1, width), 255, np.uint8)
+    ints = [1, channels, *(1, 1, 3), *(1, 1, 1), *(0, 0, 1), *(1, 1, 1), *(1, 1, width)]
     for zero, w_zero in ((0, 0), (100, 0), (100, 3), (100, -100)):
         wide = w.astype(np.int64) - w_zero
         wanted = naive_convolution(x, wide, zero, 1, (1, 1), 1, (1, 1))[:, :, 1:2]
         zeros = np.array([zero], np.uint8), np.array([w_zero], np.int8)
-        spec = [((ask("pixel_bytes", 1, *ints),), np.uint8)]
-        pixels = _kernels.call("pack_pixels", [x, zeros[0]], spec, ints, variant=variant)[0]
-        spec = [((ask("filter_bytes", 7, *ints),), np.uint8)]
-        filters = _kernels.call("pack_filters", [w, zeros[1]], spec, ints, variant=variant)[0]
-        spec = [(wanted.shape, np.int32)]
-        found = _kernels.call("conv_integer", [pixels, filters, zeros[0], None], spec, ints, variant=variant)[0]
-        assert np.array_equal(found, wanted)
+        assert np.array_equal(convolved(x, w, zeros, ints, wanted.shape, variant), wanted)
 
 
 @pytest.mark.parametrize("dtype", BYTES)
@@ -221,22 +227,15 @@ def test_convolutions_around_the_sizes_of_tiles(
     assert np.array_equal(found, requantized(without, scale[:, None, None], y_zero, floats[:, None, None]))
 
 
-def convolved(x: Array, w: Array, zeros: tuple[Array, Array], ints: list[int], shape: Any, variant: str) -> Array:
-    """conv_integer with packed operands. ``zeros``: of x and w."""
-    spec = [((ask("pixel_bytes", len(x), *ints),), np.uint8)]
-    pixels = _kernels.call("pack_pixels", [x, zeros[0]], spec, ints, variant=variant)[0]
-    spec = [((ask("filter_bytes", len(w), *ints),), np.uint8)]
-    filters = _kernels.call("pack_filters", [w, zeros[1]], spec, ints, variant=variant)[0]
-    return _kernels.call("conv_integer", [pixels, filters, zeros[0], None], [(shape, np.int32)], ints, variant=variant)[0]
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("width", [47, 48, 49, 100])
 @pytest.mark.parametrize("steps", [2, 3, 4, 33])
-@pytest.mark.parametrize("four", [(64, 64, 0, 0), (64, 0, 64, 1), (-64, 0, -64, 0), (-64, -1, 0, -64), (64, 64, 64, 64)])
+@pytest.mark.parametrize(
+    "four", [(64, 64, 0, 0), (64, 0, 64, 1), (-64, 0, -64, 0), (-64, -1, 0, -64), (64, 64, 64, 64)]
+)
 def test_quads_around_the_range_of_16_bits(four: tuple[int, ...], steps: int, width: int, variant: str) -> None:
-    """Weights of two quads whose products with 255 add up to the limits of int16, and beyond; in some filters of a tile, at
-    the first and the last two quads of 4 channels."""
+    """Weights of two quads, the first or the last ones of some filters, whose products with 255 add up to the limits of
+    int16, and beyond."""
     w = np.random.default_rng(0).integers(-3, 4, (11, 4 * steps, 1, 1)).astype(np.int8)
     for filter_, first in ((1, 0), (4, 0), (4, steps // 2 * 2 - 2), (10, steps - 2)):
         w[filter_, 4 * first : 4 * first + 8] = 0
@@ -257,11 +256,12 @@ def test_quads_around_the_range_of_16_bits(four: tuple[int, ...], steps: int, wi
     size=st.sampled_from([(1, 47), (1, 48), (3, 17), (6, 8), (13, 13)]),
     kernel=st.sampled_from([(1, 1), (3, 3), (1, 5), (2, 2)]),
     large=st.sampled_from([0, 0.01, 0.04, 0.5]),
+    top=st.sampled_from([64, 127]),
     dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
     shift=st.sampled_from([0, 0, 0, 3]),
     variant=st.sampled_from(VARIANTS),
 )
-def test_weights_of_seven_bits(
+def test_weights_of_which_some_are_large(
     seed: int,
     group: int,
     per_group: int,
@@ -269,18 +269,19 @@ def test_weights_of_seven_bits(
     size: tuple[int, int],
     kernel: tuple[int, int],
     large: float,
+    top: int,
     dtypes: tuple[Any, Any],
     shift: int,
     variant: str,
 ) -> None:
-    """Of which some, or many, are too large for sums of four products in 16 bits. ``size``: of the result. ``shift``: of
-    the zero point of the weights of some filters."""
+    """None, some or many are too large for sums of four products in 16 bits, and with 127 also for sums of two.
+    ``size``: of the result. ``shift``: of the zero point of the weights of some filters."""
     rng = np.random.default_rng(seed)
     image = size[0] + kernel[0] - 1, size[1] + kernel[1] - 1
     x = random_bytes(rng, dtypes[0], 1, group * per_group, *image)
     x[:, ::2] = np.iinfo(dtypes[0]).max  # the largest products
     wide = rng.integers(-8, 9, (group * maps, per_group, *kernel))
-    wide = np.where(rng.random(wide.shape) < large, np.where(rng.random(wide.shape) < 0.5, 64, -64), wide)
+    wide = np.where(rng.random(wide.shape) < large, np.where(rng.random(wide.shape) < 0.5, top, -top), wide)
     middle = 128 if dtypes[1] is np.uint8 else 0
     w_zero = middle + shift * rng.integers(0, 2, group * maps)
     w, zero = (wide + middle).astype(dtypes[1]), random_bytes(rng, dtypes[0])
