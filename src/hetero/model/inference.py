@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from .element_types import operators_to_type, result_types, rule_of
 from .file import ModelFile
 from .function_library import MAX_CALL_DEPTH, FunctionLibrary
 from .isolation import InferenceFailed, infer_types, is_harmless
+from .nested_types import NestedTypes
 from .pool_sizes import pool_sizes
 from .repeated_types import infer_repeated
 from .rows import Rows
@@ -40,6 +41,7 @@ _MAX_ROUNDS = 4  # of inference with added types; each may take tens of ms in a 
 # With shapes that nodes compute: each layer of a transformer may compute its shapes from the results of the one before.
 # Each round costs about 0.25 s of CPU time for 20,000 nodes, so only models of up to so many nodes get all rounds.
 _MAX_ROUNDS_OF_SHAPES, _NODES_FOR_ALL_ROUNDS = 16, 5_000
+_NESTED_INFERENCES = 100  # of nested graphs, for a file; models have few loops, and hostile ones must not take hours
 _NO_TENSOR = -1  # the result of read_type for sequences, maps and optionals
 
 
@@ -100,11 +102,15 @@ class ValueTypes:
         constants: Constants,
         supplied: Mapping[int, ValueType] | None = None,
         sized: Mapping[int, ValueType] | None = None,
+        effort: Iterator[int] | None = None,
     ) -> None:
+        """``effort``: has an element for each inference of a nested graph that is still allowed. Graphs that are nested
+        deeper share it."""
         self.supplied = types.MappingProxyType(dict(supplied or {}))
         self._sized = sized or {}
         self._file = file
         self._constants = constants
+        self._effort = iter(range(_NESTED_INFERENCES)) if effort is None else effort
         self._constant = file.value_constant.data
         self._producer = file.value_producer.data
         self._declared = _StatedTypes(file)
@@ -334,6 +340,7 @@ class ValueTypes:
             added = {}
             inferred = self._infer_from(stated)
         rows = Rows(self._file, self._constants)
+        nested = NestedTypes(rows, self._infer_nested)
         rounds = _MAX_ROUNDS_OF_SHAPES if rows.num_nodes <= _NODES_FOR_ALL_ROUNDS else _MAX_ROUNDS
         for number in range(rounds):
             if inferred is None:
@@ -342,6 +349,10 @@ class ValueTypes:
             new = more.find(known, inferred) if number < _MAX_ROUNDS else {}
             so_far = functools.partial(self._so_far, known, inferred)
             new |= computed_shapes(rows, so_far) | pool_sizes(rows, so_far, functools.partial(self._is_sized, stated))
+            for value, result in nested.find(so_far, functools.partial(self._is_tensor, inferred)).items():
+                refined = _refined(so_far(value), result)
+                if refined is not None and refined != so_far(value):
+                    new[value] = refined
             if not new:
                 break
             added |= new
@@ -362,6 +373,18 @@ class ValueTypes:
             if result.dtype is not None and (known.dtype is None or result.shape is not None):
                 return result
         return known
+
+    def _is_tensor(self, inferred: _InferredTypes, value: int) -> bool:
+        """False if the value is known to be something else between two rounds of inference."""
+        return _NO_TENSOR not in (self._declared.find(value)[1], inferred.find(value)[1])
+
+    def _infer_nested(self, encoded: bytes) -> Callable[[str], ValueType] | None:
+        """The types of the values of a nested graph as a model, by name."""
+        if next(self._effort, None) is None:
+            return None
+        file = ModelFile(memoryview(encoded), label=self._file.label)
+        types_ = ValueTypes(file, Constants(file), effort=self._effort)
+        return lambda name: types_.type_of(file.index.value_id(name))
 
     def _is_sized(self, stated: Mapping[int, ValueType], value: int) -> bool:
         """Whether all sizes of a value are stated."""

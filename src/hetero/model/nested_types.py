@@ -1,0 +1,298 @@
+"""Types of the results of If, Loop and Scan that onnx's inference leaves open.
+
+onnx does not follow the shape of a value that a Loop carries, because an iteration may change it. Here, it follows by
+induction: a type that the initial value has, and that the body keeps, is the type after any number of iterations. If
+the body does not keep it, the parts that differ become unknown, until the rest stays.
+
+Each nested graph is inferred as a model of its own, so hetero's additions to onnx's inference apply in it too. Shapes
+that the bodies of Loop and Scan state are not used: exporters write those of the first iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import raise_out_of_memory
+from .isolation import InferenceFailed
+from .rows import Rows
+from .types import ValueType, onnx_dtype_of
+from .views import NodeView
+from .wire import encode_tensor_type
+from .write import header_of, with_graph
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["NestedTypes"]
+
+_OPERATORS = ("If", "Loop", "Scan")
+_ROUNDS = 8  # of inference of one body, each of which takes 1 ms, or 30 ms in a child process
+_ROUNDS_BY_SIZE = 4  # after these, a value whose shape still changes gets an unknown rank
+_FIRST_SCAN_WITHOUT_BATCHES = 9
+_MOST_ELEMENTS = 256  # of constants whose elements a nested graph gets, since shapes may follow from them
+_TENSOR_KINDS = ("tensor_type", "sparse_tensor_type")
+_HOLDERS = ("sequence_type", "optional_type")
+
+_UNKNOWN = ValueType(None, None)
+_NUMBER, _FLAG = ValueType(np.dtype(np.int64), None), ValueType(np.dtype(np.bool_), None)
+
+_Types = Sequence[ValueType]
+
+
+class _Unknown(Exception):
+    """The types cannot be found."""
+
+
+class NestedTypes:
+    """Finds the results of one file's If, Loop and Scan. ``infer``: returns a function from the name of a value to its
+    type for an encoded model, or None if inference fails. Without such nodes, does nothing and does not import onnx."""
+
+    def __init__(self, rows: Rows, infer: Callable[[bytes], Callable[[str], ValueType] | None]) -> None:
+        self._rows = rows
+        self._infer = infer
+        file = rows.file
+        numbers = [
+            number
+            for number, (domain, name) in enumerate(zip(file.op_domains, file.op_names, strict=True))
+            if domain in ("", "ai.onnx") and name in _OPERATORS and (domain, name) not in file.functions
+        ]
+        self._nodes: list[int] = np.flatnonzero(np.isin(file.node_op, numbers)).tolist() if numbers else []
+        self._read: dict[int, list[ValueType]] = {}  # node -> the types of what it read when it was last inferred
+
+    def find(self, type_of: Callable[[int], ValueType], is_tensor: Callable[[int], bool]) -> dict[int, ValueType]:
+        """Value -> type, for nodes of which a result has an unknown rank or size that no input has. ``type_of``: what
+        is known of a value so far. ``is_tensor``: False for values known to be of another kind. Nodes for whose inputs
+        nothing new is known since the last call are left out."""
+        if not self._nodes:
+            return {}
+        symbols = _symbols(type_of(value) for value in self._rows.input_ids)
+        found: dict[int, ValueType] = {}
+        for node in self._nodes:
+            outputs = self._rows.node_outputs[node].tolist()
+            made = (type_of(value) for value in outputs if value >= 0 and is_tensor(value))
+            if node not in self._read and all(_has_dims(known, symbols) for known in made):
+                continue
+            values = (*self._rows.node_inputs[node].tolist(), *self._rows.node_captures[node].tolist())
+            read = [
+                _with_symbols(found.get(value) or type_of(value), symbols) if value >= 0 else _UNKNOWN
+                for value in values
+            ]
+            if self._read.get(node) == read:
+                continue
+            self._read[node] = read
+            try:
+                results = self._results(node, read)
+            except InferenceFailed:
+                raise
+            except Exception as error:  # malformed nodes; their device reports them
+                raise_out_of_memory(error)
+                continue
+            symbols_read = _symbols(read)
+            found |= {
+                value: _with_symbols(result, symbols_read)
+                for value, result in zip(outputs, results, strict=False)
+                if value >= 0 and result.dtype is not None
+            }
+        return found
+
+    def _results(self, node: int, read: _Types) -> _Types:
+        view = NodeView(self._rows, node)
+        inputs = self._rows.node_inputs[node].tolist()
+        given, captured = read[: len(inputs)], dict(zip(view.captures, read[len(inputs) :], strict=True))
+        if view.op_type == "If":
+            branches = (
+                _Graph(self._rows, view.attributes[name], captured, self._infer, keeps_shapes=True)
+                for name in ("then_branch", "else_branch")
+            )
+            return list(map(_joined, *(branch.results([]) for branch in branches)))
+        body = _Graph(self._rows, view.attributes["body"], captured, self._infer, keeps_shapes=False)
+        if view.op_type == "Loop":
+            _, *results = _stable(body, [_NUMBER, _FLAG], given[2:], [], first=1)
+            carried = max(len(given) - 2, 0)
+            runs = self._is_positive(inputs[:1]) and self._is_positive(inputs[1:2])
+            return [*results[:carried], *(_stacked(result, 0, None, runs) for result in results[carried:])]
+        if view.opset < _FIRST_SCAN_WITHOUT_BATCHES:
+            return []
+        return _scan_results(view, body, given)
+
+    def _is_positive(self, values: Sequence[int]) -> bool:
+        """Whether an optional input is absent, or a constant that is a positive number or true."""
+        for value in values:
+            if value >= 0:
+                number = int(self._rows.file.value_constant[value])
+                if number < 0:
+                    return False
+                elements = self._rows.constants.array(number)
+                return elements.size == 1 and bool(elements.reshape(-1)[0] > 0)
+        return True
+
+
+class _Graph:
+    """A nested graph. ``captured``: the types of the outer values that it reads. ``keeps_shapes``: whether to use the
+    sizes that it states; its symbols are not used, since they may be others than those outside."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        graph: onnx.GraphProto,
+        captured: Mapping[str, ValueType],
+        infer: Callable[[bytes], Callable[[str], ValueType] | None],
+        *,
+        keeps_shapes: bool,
+    ) -> None:
+        import onnx
+
+        self._infer = infer
+        self._graph = onnx.GraphProto()
+        self._graph.CopyFrom(graph)
+        self._header = header_of(rows)
+        _clear_shapes(self._graph, keeps_shapes)
+        self._outputs = [info.name for info in graph.output]
+        stated = {info.name: info for info in self._graph.output}
+        del self._graph.output[:]
+        self._graph.output.extend(stated.values())  # each once
+        self.num_inputs = len(graph.input)
+        for name, known in captured.items():
+            data = _small_constant(rows, name)
+            if data is None:
+                _state(self._graph.input.add(name=name), known)
+            else:
+                self._graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+
+    def results(self, inputs: _Types) -> list[ValueType]:
+        """The types of its outputs. Raises `_Unknown`."""
+        if len(inputs) != self.num_inputs:
+            raise _Unknown
+        for info, known in zip(self._graph.input, inputs, strict=False):
+            _state(info, known)
+        type_of = self._infer(b"".join(with_graph(self._header, [self._graph.SerializeToString()])))
+        if type_of is None:
+            raise _Unknown
+        return [type_of(name) for name in self._outputs]
+
+
+def _stable(body: _Graph, before: _Types, carried: _Types, after: _Types, *, first: int) -> list[ValueType]:
+    """The types of a body's outputs, those at ``first`` and after being the values that it carries in any number of
+    iterations, from none. ``carried``: their types before the first one. ``before`` and ``after``: the types of the
+    other inputs. Raises `_Unknown`."""
+    state, last = list(carried), first + len(carried)
+    for number in range(_ROUNDS):
+        results = body.results([*before, *state, *after])
+        if len(results) < last:
+            raise _Unknown
+        following = list(map(_joined, state, results[first:last]))
+        if following == state:
+            return [*results[:first], *state, *results[last:]]
+        if number >= _ROUNDS_BY_SIZE:
+            following = [
+                new if new == old else ValueType(new.dtype, None) for old, new in zip(state, following, strict=True)
+            ]
+        state = following
+    raise _Unknown
+
+
+def _scan_results(view: NodeView, body: _Graph, given: _Types) -> list[ValueType]:
+    num_scanned = int(view.attributes["num_scan_inputs"])
+    num_states = len(given) - num_scanned
+    scanned = given[num_states:]
+    in_axes = view.attributes.get("scan_input_axes") or [0] * num_scanned
+    parts = [_without_axis(known, axis) for known, axis in zip(scanned, in_axes, strict=True)]
+    results = _stable(body, [], given[:num_states], parts, first=0)
+    stacked = results[num_states:]
+    out_axes = view.attributes.get("scan_output_axes") or [0] * len(stacked)
+    lengths = [known.shape[axis] for known, axis in zip(scanned, in_axes, strict=True) if known.shape is not None]
+    length = next((size for size in lengths if isinstance(size, int)), None)
+    return [
+        *results[:num_states],
+        *(_stacked(known, axis, length, bool(length)) for known, axis in zip(stacked, out_axes, strict=True)),
+    ]
+
+
+def _stacked(known: ValueType, axis: int, length: int | None, runs: bool) -> ValueType:
+    """The type of a value of each iteration, stacked. ``runs``: whether there is an iteration; without one, runtimes
+    return other ranks."""
+    if known.shape is None or not runs:
+        return ValueType(known.dtype, None)
+    rank = len(known.shape) + 1
+    if not -rank <= axis < rank:
+        raise _Unknown
+    at = axis % rank
+    return ValueType(known.dtype, (*known.shape[:at], length, *known.shape[at:]))
+
+
+def _without_axis(known: ValueType, axis: int) -> ValueType:
+    if known.shape is None:
+        return known
+    if not -len(known.shape) <= axis < len(known.shape):
+        raise _Unknown
+    at = axis % len(known.shape)
+    return ValueType(known.dtype, known.shape[:at] + known.shape[at + 1 :])
+
+
+def _joined(one: ValueType, other: ValueType) -> ValueType:
+    """What holds for both."""
+    if one.dtype is None or other.dtype is None or one.dtype != other.dtype:
+        return ValueType(one.dtype, None) if other.dtype is None else _UNKNOWN
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return ValueType(one.dtype, None)
+    same = zip(one.shape, other.shape, strict=True)
+    return ValueType(one.dtype, tuple(old if old == new else None for old, new in same))
+
+
+def _symbols(kinds: Iterable[ValueType]) -> set[str]:
+    return {dim for kind in kinds for dim in kind.shape or () if isinstance(dim, str)}
+
+
+def _has_dims(known: ValueType, symbols: set[str]) -> bool:
+    """Whether each dimension is a size or one of these symbols."""
+    return known.shape is not None and all(isinstance(dim, int) or dim in symbols for dim in known.shape)
+
+
+def _with_symbols(known: ValueType, symbols: set[str]) -> ValueType:
+    """The type without other symbols, which inference may give to other sizes in each graph."""
+    if known.shape is None:
+        return known
+    return ValueType(known.dtype, tuple(dim if isinstance(dim, int) or dim in symbols else None for dim in known.shape))
+
+
+def _small_constant(rows: Rows, name: str) -> NDArray[Any] | None:
+    """A constant of the outer graph whose elements shapes may follow from; None for other values."""
+    number = int(rows.file.value_constant[rows.file.index.value_id(name)])
+    if number < 0 or math.prod(rows.constants.dims(number)) > _MOST_ELEMENTS:
+        return None
+    dtype = rows.constants.dtype(number)
+    return rows.constants.array(number) if dtype is not None and dtype.kind in "biuf" else None
+
+
+def _state(info: onnx.ValueInfoProto, known: ValueType) -> None:
+    """State a type; if it is unknown, only the element type that the graph states."""
+    if known.dtype is not None:
+        info.type.Clear()
+        info.type.MergeFromString(encode_tensor_type(onnx_dtype_of(known.dtype), known.shape))
+    elif info.type.HasField("tensor_type"):
+        info.type.tensor_type.ClearField("shape")
+
+
+def _clear_shapes(graph: onnx.GraphProto, keeps_sizes: bool) -> None:
+    """Remove the shapes, or with ``keeps_sizes`` the symbols, that a graph and those nested in it state."""
+    graphs = [graph]
+    for each in graphs:  # grows
+        for info in (*each.input, *each.output, *each.value_info):
+            kind = info.type
+            while (name := kind.WhichOneof("value")) in _HOLDERS:
+                kind = getattr(kind, name).elem_type
+            if name not in _TENSOR_KINDS:
+                continue
+            tensor = getattr(kind, name)
+            if not keeps_sizes:
+                tensor.ClearField("shape")
+            for dim in tensor.shape.dim if tensor.HasField("shape") else ():
+                dim.ClearField("dim_param")
+        for node in each.node:
+            for attribute in node.attribute:
+                graphs += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
