@@ -1012,3 +1012,28 @@ def test_memory_limits_that_several_bodies_exceed_together() -> None:
     assert core.plan(model, devices, max_memory={"NPU": need + 1}).affinity["n2"] == "CONTROL_FLOW"
     with pytest.raises(hetero.InsufficientMemory, match="for nested graphs alone, NPU would need 168 B of 100 B"):
         core.plan(model, devices, max_memory={"NPU": 100})
+
+
+def test_a_device_whose_rules_concern_ranks_gets_nodes_of_a_body_and_after_the_loop(core: hetero.Core) -> None:
+    """The file states the rank of no value but the input."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 4, 8, 8] x, int64 m) => (float[] y) <float[4, 4, 3, 3] w> {
+            a = Loop (m, , x) <body = b (int64 i, bool k, float[] v) => (bool k2, float[] r) {
+                k2 = Identity (k)
+                c = Conv <pads = [1, 1, 1, 1]> (v, w)
+                r = Tanh (c)
+            }>
+            y = Conv <pads = [1, 1, 1, 1]> (a, w)
+        }"""
+    model = onnx.parser.parse_model(text)
+    weights = np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype(np.float32) / 8
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    del model.graph.value_info[:]
+    compiled = core.compile_model(model, "HETERO:FPGA,CONTROL_FLOW,CPU")
+    plan = core.plan(model, "HETERO:FPGA,CONTROL_FLOW,CPU")
+    assert [subgraph.device for subgraph in plan.subgraphs] == ["CONTROL_FLOW", "FPGA"]
+    x = np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float32)
+    expected = core.compile_model(model, "TEMPLATE")
+    for trips in (0, 1, 3):
+        values = {"x": x, "m": np.array(trips)}
+        np.testing.assert_allclose(compiled(values)["y"], expected(values)["y"], rtol=1e-4, atol=1e-5)

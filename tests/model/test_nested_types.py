@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper, parser
 
 import hetero
 from hetero.model import inference
+from hetero.model.bodies import bodies_of
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 FLOAT, INT, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
@@ -189,6 +190,34 @@ def test_a_hostile_number_of_nested_graphs_is_bounded(core: hetero.Core, monkeyp
             k2 = Identity (k) {body} }}>"""
     assert shapes(core, loop(body), "y") == [None]
     assert 0 < sum(used) <= 7
+
+
+def body_shapes(core: hetero.Core, model: Any) -> list[Any]:
+    (body,) = bodies_of(core.read_model(model), 0)
+    return [port.shape for port in body.model.inputs]
+
+
+@pytest.mark.parametrize(
+    ("carried", "operation", "expected"),
+    [
+        ("float[] v", "Relu (v)", (None, 3)),
+        ("float[] v", "Concat <axis = 1> (v, x)", (None, None)),
+        ("float[] v", "Unsqueeze (v, one)", None),
+        ("float[5, 3] v", "Relu (v)", (5, 3)),  # a size that the body states and hetero does not know
+        ("float[M, 5] v", "Relu (v)", ("M", 3)),
+        ("float[2] v", "Relu (v)", (None, 3)),
+    ],
+)
+def test_inputs_of_a_body_have_what_each_iteration_keeps(
+    core: hetero.Core, carried: str, operation: str, expected: Any
+) -> None:
+    model = parser.parse_model(HEAD + loop(f"w = {operation}", carried=carried).replace("float[1] one", "int64[1] one"))
+    assert body_shapes(core, model)[:3] == [(), (), expected]
+
+
+def test_inputs_of_the_body_of_a_scan(core: hetero.Core) -> None:
+    assert body_shapes(core, scan("s2 = Add (s, p) r = Identity (p)")) == [(None, 3), (None, 3)]
+    assert body_shapes(core, scan("s2 = Add (s, p) r = Identity (p)", scan_input_axes=[-2])) == [(None, 3), (2, 3)]
 
 
 # ---- random bodies

@@ -17,7 +17,7 @@ from ..errors import HeteroError, raise_out_of_memory
 from .detached import attach, detach
 from .model import Model
 from .nested import NestedTensors
-from .types import onnx_dtype_of
+from .types import Dim, onnx_dtype_of
 from .wire import encode_tensor_type
 from .write import header_of, with_graph
 
@@ -142,28 +142,42 @@ def _body(model: Model, index: int, attribute: str, graph: onnx.GraphProto) -> B
 
 
 def _state_types(model: Model, index: int, graph: onnx.GraphProto) -> None:
-    """State the element types of the inputs of a body that lack them. The shapes of carried values may change between
-    iterations, and scanned values have one dimension less, so shapes are not stated."""
+    """State what the inputs of a body lack of their types, as far as it holds in each iteration."""
     import onnx
 
+    op_type = model.nodes[index].op_type
     values = model.node_inputs[index].tolist()
-    if model.nodes[index].op_type == "Scan":
+    if op_type == "Scan":
         values = values[max(0, len(values) - len(graph.input)) :]  # in opset 8, the lengths of the batches come first
-    fixed = (onnx.TensorProto.INT64, onnx.TensorProto.BOOL) if model.nodes[index].op_type == "Loop" else ()
+    fixed = (onnx.TensorProto.INT64, onnx.TensorProto.BOOL) if op_type == "Loop" else ()
+    known = model.body_inputs(index) if op_type != "If" else ()
     for at, info in enumerate(graph.input):
-        if info.type.WhichOneof("value") not in (None, _TENSOR) or info.type.tensor_type.elem_type:
+        if info.type.WhichOneof("value") not in (None, _TENSOR):
             continue
-        if at < len(fixed):  # the iteration and the condition, which a body has even if the node has neither
-            info.type.MergeFromString(encode_tensor_type(fixed[at], None))
-            continue
-        value = values[at] if at < len(values) else -1
-        if value < 0:
-            continue
-        dtype = model.type_of(value).dtype
-        if dtype is not None and model.is_tensor(value):
-            info.type.MergeFromString(encode_tensor_type(onnx_dtype_of(dtype), None))
-        elif model.has_type(value):
-            info.type.MergeFromString(model.type_message(value))
+        if not info.type.tensor_type.elem_type:
+            value = values[at] if at < len(values) else -1
+            if at < len(fixed):  # the iteration and the condition, which a body has even if the node has neither
+                info.type.MergeFromString(encode_tensor_type(fixed[at], None))
+            elif value >= 0:
+                dtype = model.type_of(value).dtype
+                if dtype is not None and model.is_tensor(value):
+                    info.type.MergeFromString(encode_tensor_type(onnx_dtype_of(dtype), None))
+                elif model.has_type(value):
+                    info.type.MergeFromString(model.type_message(value))
+        if at < len(known) and info.type.WhichOneof("value") == _TENSOR:
+            _state_dims(info.type.tensor_type, known[at].shape)
+
+
+def _state_dims(tensor: onnx.TypeProto.Tensor, shape: tuple[Dim, ...] | None) -> None:
+    """State known sizes. What a body states of its first iteration only is replaced."""
+    if shape is None:
+        return
+    if not tensor.HasField("shape") or len(tensor.shape.dim) != len(shape):
+        tensor.ClearField("shape")
+        tensor.shape.dim.extend(type(tensor.shape).Dimension() for _ in shape)
+    for dim, size in zip(tensor.shape.dim, shape, strict=True):
+        if isinstance(size, int):
+            dim.dim_value = size
 
 
 def _free_names(graph: onnx.GraphProto) -> list[str]:

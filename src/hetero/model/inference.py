@@ -117,6 +117,7 @@ class ValueTypes:
         self._inferred: _InferredTypes | None = None
         self._tried = False
         self._known: dict[int, ValueType] = {}  # cache of `type_of`
+        self._of_bodies: dict[int, Sequence[ValueType]] = {}  # cache of `body_inputs`
         self._table: tuple[tuple[ValueType, ...], NDArray[np.int32]] | None = None
         self._with_inferred: ValueTypes | None = None
         self._with_inner_sizes: ValueTypes | None = None
@@ -340,7 +341,6 @@ class ValueTypes:
             added = {}
             inferred = self._infer_from(stated)
         rows = Rows(self._file, self._constants)
-        nested = NestedTypes(rows, self._infer_nested)
         rounds = _MAX_ROUNDS_OF_SHAPES if rows.num_nodes <= _NODES_FOR_ALL_ROUNDS else _MAX_ROUNDS
         for number in range(rounds):
             if inferred is None:
@@ -349,7 +349,7 @@ class ValueTypes:
             new = more.find(known, inferred) if number < _MAX_ROUNDS else {}
             so_far = functools.partial(self._so_far, known, inferred)
             new |= computed_shapes(rows, so_far) | pool_sizes(rows, so_far, functools.partial(self._is_sized, stated))
-            for value, result in nested.find(so_far, functools.partial(self._is_tensor, inferred)).items():
+            for value, result in self._nested.find(so_far, functools.partial(self._is_tensor, inferred)).items():
                 refined = _refined(so_far(value), result)
                 if refined is not None and refined != so_far(value):
                     new[value] = refined
@@ -377,6 +377,16 @@ class ValueTypes:
     def _is_tensor(self, inferred: _InferredTypes, value: int) -> bool:
         """False if the value is known to be something else between two rounds of inference."""
         return _NO_TENSOR not in (self._declared.find(value)[1], inferred.find(value)[1])
+
+    @functools.cached_property
+    def _nested(self) -> NestedTypes:
+        return NestedTypes(Rows(self._file, self._constants), self._infer_nested)
+
+    def body_inputs(self, node: int) -> Sequence[ValueType]:
+        """See `NestedTypes.body_inputs`. Runs inference if necessary."""
+        if node not in self._of_bodies:
+            self._of_bodies[node] = self._nested.body_inputs(node, self.type_of)
+        return self._of_bodies[node]
 
     def _infer_nested(self, encoded: bytes) -> Callable[[str], ValueType] | None:
         """The types of the values of a nested graph as a model, by name."""

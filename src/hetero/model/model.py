@@ -206,6 +206,11 @@ class Model(OtherNames, Rows):
         """Whether the type can be declared in a file: the element type is known, or the value is not a tensor."""
         return self._types.is_known(self.file_value(value))
 
+    def body_inputs(self, node: int) -> Sequence[ValueType]:
+        """The types of the inputs of the body of a Loop or Scan in any iteration, without symbols. Empty if they are
+        unknown."""
+        return self._types.body_inputs(self.file_node(node))
+
     def with_types(self, stated: Mapping[str, ValueType | tuple[Any, Any]]) -> Model:
         """The same model with additional types: name of a value -> type.
 

@@ -100,25 +100,49 @@ class NestedTypes:
             }
         return found
 
+    def body_inputs(self, node: int, type_of: Callable[[int], ValueType]) -> _Types:
+        """The types of the inputs of the body of a Loop or Scan in any iteration, without symbols. Empty if they are
+        unknown."""
+        inputs, captures = self._rows.node_inputs[node].tolist(), self._rows.node_captures[node].tolist()
+        read = [type_of(value) if value >= 0 else _UNKNOWN for value in (*inputs, *captures)]
+        try:
+            return [_with_symbols(known, set()) for known in self._iterated(NodeView(self._rows, node), read)[0]]
+        except InferenceFailed:
+            raise
+        except Exception as error:  # malformed nodes; their device reports them
+            raise_out_of_memory(error)
+            return []
+
     def _results(self, node: int, read: _Types) -> _Types:
         view = NodeView(self._rows, node)
-        inputs = self._rows.node_inputs[node].tolist()
-        given, captured = read[: len(inputs)], dict(zip(view.captures, read[len(inputs) :], strict=True))
         if view.op_type == "If":
+            captured = dict(zip(view.captures, read[len(view.inputs) :], strict=True))
             branches = (
                 _Graph(self._rows, view.attributes[name], captured, self._infer, keeps_shapes=True)
                 for name in ("then_branch", "else_branch")
             )
             return list(map(_joined, *(branch.results([]) for branch in branches)))
+        inputs, results = self._iterated(view, read)
+        if view.op_type == "Scan":
+            return _scan_results(view, read, results)
+        values = self._rows.node_inputs[node].tolist()
+        runs = self._is_positive(values[:1]) and self._is_positive(values[1:2])
+        carried = len(inputs) - 1  # with the condition
+        return [*results[1:carried], *(_stacked(result, 0, None, runs) for result in results[carried:])]
+
+    def _iterated(self, view: NodeView, read: _Types) -> tuple[_Types, _Types]:
+        """The types of the inputs and outputs of a body in any iteration. Carried values are the first outputs, after
+        the condition of a Loop, and have the types that they have in any number of iterations, from none."""
+        count = len(view.inputs)
+        given, captured = read[:count], dict(zip(view.captures, read[count:], strict=True))
         body = _Graph(self._rows, view.attributes["body"], captured, self._infer, keeps_shapes=False)
         if view.op_type == "Loop":
-            _, *results = _stable(body, [_NUMBER, _FLAG], given[2:], [], first=1)
-            carried = max(len(given) - 2, 0)
-            runs = self._is_positive(inputs[:1]) and self._is_positive(inputs[1:2])
-            return [*results[:carried], *(_stacked(result, 0, None, runs) for result in results[carried:])]
-        if view.opset < _FIRST_SCAN_WITHOUT_BATCHES:
-            return []
-        return _scan_results(view, body, given)
+            return _stable(body, [_NUMBER, _FLAG], given[2:], [], first=1)
+        if view.op_type != "Scan" or view.opset < _FIRST_SCAN_WITHOUT_BATCHES:
+            raise _Unknown
+        states, scanned, axes = _scan_inputs(view, given)
+        slices = [_without_axis(known, axis) for known, axis in zip(scanned, axes, strict=True)]
+        return _stable(body, [], states, slices, first=0)
 
     def _is_positive(self, values: Sequence[int]) -> bool:
         """Whether an optional input is absent, or a constant that is a positive number or true."""
@@ -176,18 +200,21 @@ class _Graph:
         return [type_of(name) for name in self._outputs]
 
 
-def _stable(body: _Graph, before: _Types, carried: _Types, after: _Types, *, first: int) -> list[ValueType]:
-    """The types of a body's outputs, those at ``first`` and after being the values that it carries in any number of
-    iterations, from none. ``carried``: their types before the first one. ``before`` and ``after``: the types of the
-    other inputs. Raises `_Unknown`."""
+def _stable(
+    body: _Graph, before: _Types, carried: _Types, after: _Types, *, first: int
+) -> tuple[list[ValueType], list[ValueType]]:
+    """The types of a body's inputs and outputs; the values that it carries, which are the outputs from ``first`` on,
+    have the types that they have in any number of iterations, from none. ``carried``: their types before the first
+    iteration. ``before`` and ``after``: the types of the other inputs. Raises `_Unknown`."""
     state, last = list(carried), first + len(carried)
     for number in range(_ROUNDS):
-        results = body.results([*before, *state, *after])
+        inputs = [*before, *state, *after]
+        results = body.results(inputs)
         if len(results) < last:
             raise _Unknown
         following = list(map(_joined, state, results[first:last]))
         if following == state:
-            return [*results[:first], *state, *results[last:]]
+            return inputs, [*results[:first], *state, *results[last:]]
         if number >= _ROUNDS_BY_SIZE:
             following = [
                 new if new == old else ValueType(new.dtype, None) for old, new in zip(state, following, strict=True)
@@ -196,19 +223,22 @@ def _stable(body: _Graph, before: _Types, carried: _Types, after: _Types, *, fir
     raise _Unknown
 
 
-def _scan_results(view: NodeView, body: _Graph, given: _Types) -> list[ValueType]:
-    num_scanned = int(view.attributes["num_scan_inputs"])
-    num_states = len(given) - num_scanned
-    scanned = given[num_states:]
-    in_axes = view.attributes.get("scan_input_axes") or [0] * num_scanned
-    parts = [_without_axis(known, axis) for known, axis in zip(scanned, in_axes, strict=True)]
-    results = _stable(body, [], given[:num_states], parts, first=0)
-    stacked = results[num_states:]
-    out_axes = view.attributes.get("scan_output_axes") or [0] * len(stacked)
-    lengths = [known.shape[axis] for known, axis in zip(scanned, in_axes, strict=True) if known.shape is not None]
+def _scan_inputs(view: NodeView, given: _Types) -> tuple[_Types, _Types, list[int]]:
+    """The types of the states and of the scanned values of a Scan, and the axis of each scanned value."""
+    count = int(view.attributes["num_scan_inputs"])
+    first = len(given) - count
+    return given[:first], given[first:], view.attributes.get("scan_input_axes") or [0] * count
+
+
+def _scan_results(view: NodeView, given: _Types, results: _Types) -> list[ValueType]:
+    """The types of the outputs of a Scan. ``results``: of its body."""
+    states, scanned, axes = _scan_inputs(view, given[: len(view.inputs)])
+    stacked = results[len(states) :]
+    lengths = [known.shape[axis] for known, axis in zip(scanned, axes, strict=True) if known.shape is not None]
     length = next((size for size in lengths if isinstance(size, int)), None)
+    out_axes = view.attributes.get("scan_output_axes") or [0] * len(stacked)
     return [
-        *results[:num_states],
+        *results[: len(states)],
         *(_stacked(known, axis, length, bool(length)) for known, axis in zip(stacked, out_axes, strict=True)),
     ]
 
