@@ -64,6 +64,10 @@ class WrongNumber:
         ("PERF_COUNT", OVAny(True), True),
         ("PERF_COUNT", 1, True),
         ("PERF_COUNT", np.int64(0), False),
+        ("PERF_COUNT", "1", True),
+        ("PERF_COUNT", "on", True),
+        ("PERF_COUNT", "OFF", False),
+        ("PERF_COUNT", "0", False),
         ("PERF_COUNT", OVAny("YES"), True),
     ],
 )

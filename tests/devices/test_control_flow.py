@@ -686,18 +686,75 @@ def pytorch_loop(core: hetero.Core) -> hetero.Model:
 
 
 @pytest.mark.parametrize("text", ["/Loop/.*", "op:Tanh"])
-def test_groups_and_explanations_of_nodes_in_bodies_name_the_outer_node(core: hetero.Core, text: str) -> None:
-    model = pytorch_loop(core)
-    told = "STAY_TOGETHER '.*' matches no node: it matches only nodes inside the graphs of '/Loop' \\(Loop\\), which"
-    with pytest.raises(hetero.PropertyError, match=told):
-        core.plan(model, "HETERO:CPU,TEMPLATE", {"STAY_TOGETHER": [text]})
-    plan = core.plan(model, "HETERO:CPU,TEMPLATE")
+def test_explanations_of_nodes_in_bodies_name_the_outer_node(core: hetero.Core, text: str) -> None:
+    plan = core.plan(pytorch_loop(core), "HETERO:CPU,TEMPLATE")
     with pytest.raises(
         hetero.PropertyError, match="'/Loop/conv/Tanh' is inside a graph of '/Loop' \\(Loop\\), which is"
     ):
         plan.explain("/Loop/conv/Tanh")
     with pytest.raises(hetero.PropertyError, match="it matches only nodes inside the graphs of '/Loop'"):
         plan.what_if(pins={text: "TEMPLATE"})
+
+
+GROUPED = """
+    g (float[1, 2, 4, 4] x, int64 n) => (float[1, 2, 4, 4] y) <float[2, 2, 1, 1] w = {1, 0, 0, 1}> {
+        a = Conv (x, w)
+        b = Loop (n, , a) <body = b (int64 i, bool c, float[1, 2, 4, 4] s) => (bool c2, float[1, 2, 4, 4] t) {
+            c2 = Identity (c)
+            p = Conv (s, w)
+            q = Exp (p)
+            t = Relu (q)
+        }>
+        y = Conv (b, w)
+    }"""
+
+
+def devices_in_body(groups: Any) -> str:
+    """The devices of the body's nodes p, q and t, also after an export. FPGA has no Exp."""
+    core = hetero.Core()
+    model = core.read_model(onnx.parser.parse_model(HEAD + GROUPED))
+    x = np.full((1, 2, 4, 4), 0.5, np.float32)
+    compiled = core.compile_model(model, "HETERO:FPGA,CONTROL_FLOW,CPU", {"STAY_TOGETHER": groups})
+    stream = io.BytesIO()
+    compiled.export_model(stream)
+    stream.seek(0)
+    placed = set()
+    for each in (compiled, core.import_model(stream)):
+        np.testing.assert_allclose(each({"x": x, "n": np.array(2)})["y"], np.exp(np.exp(x)), rtol=1e-5)
+        (submodel,) = cut_models(each)
+        affinity = submodel.bodies["b.body"].plan.affinity
+        placed.add("".join(affinity[f"b/{name}"][0] for name in "pqt"))
+    (devices,) = placed
+    return devices
+
+
+def test_groups_apply_in_bodies() -> None:
+    assert devices_in_body([]) == "FCF"
+    assert devices_in_body([["b/p", "b/q"]]) == "CCF"
+    assert devices_in_body([["b/q", "b/t"], ["a", "y"]]) == "FCC"
+    assert devices_in_body("op:Conv|Exp") == "CCF"  # also the nodes around the body, which are all on FPGA
+
+
+@pytest.mark.parametrize(
+    ("group", "told"),
+    [
+        (
+            ["b/p", "a"],
+            r"'b/p' matches only nodes inside the graphs of 'b' \(Loop\), which cannot stay together with 'a'",
+        ),
+        (["op:Conv", "op:Exp"], r"'op:Exp' matches only nodes inside the graphs of 'b' \(Loop\), which cannot"),
+        (["b/x", "b/q"], "STAY_TOGETHER 'b/x' matches no node"),
+    ],
+)
+def test_groups_of_nodes_in_several_graphs_are_refused(core: hetero.Core, group: list[str], told: str) -> None:
+    model = onnx.parser.parse_model(HEAD + GROUPED)
+    with pytest.raises(hetero.PropertyError, match=told):
+        core.plan(model, "HETERO:FPGA,CONTROL_FLOW,CPU", {"STAY_TOGETHER": [group]})
+
+
+def test_a_group_in_a_body_that_runs_on_one_device_holds(core: hetero.Core) -> None:
+    plan = core.plan(onnx.parser.parse_model(HEAD + GROUPED), "HETERO:FPGA,CPU", {"STAY_TOGETHER": [["b/p", "b/q"]]})
+    assert plan.affinity["b"] == "CPU"
 
 
 def test_a_pin_of_a_node_with_a_body_without_nodes() -> None:

@@ -35,7 +35,7 @@ from .costs.estimate import estimate_work
 from .costs.sizes import ASSUMED_BATCH, ASSUMED_DIM
 from .memory.footprint import footprint
 from .memory.values import values_of
-from .pins import find_nodes
+from .pins import find_nodes, matches_any, matches_outside, outer_nodes
 from .pipeline import PipelineError
 from .request import AssignmentRules, Objective
 from .within_memory import how_to_set_sizes
@@ -43,7 +43,7 @@ from .within_memory import how_to_set_sizes
 if TYPE_CHECKING:
     from ..model.model import Model
 
-__all__ = ["assign_within_constraints", "check_constraints", "resolve_groups", "with_whole_units"]
+__all__ = ["assign_within_constraints", "check_constraints", "groups_of_body", "resolve_groups", "with_whole_units"]
 
 _MOST_ROUNDS = 32
 """After this many rounds, a device whose constraints are still broken gets no further nodes by choice, so that it only
@@ -59,16 +59,38 @@ def resolve_groups(
     model: Model, together: Sequence[Sequence[str]], enclosing: Mapping[int, Sequence[str]] | None = None
 ) -> tuple[NDArray[np.int32], ...]:
     """The nodes of each group, ascending; groups with a common node become one. ``together``: each group as
-    expressions like those of pins. Raises `PropertyError` for an expression that matches nothing."""
+    expressions like those of pins. An expression that matches nodes of one nested graph only is for `groups_of_body`.
+
+    Raises `PropertyError` for an expression that matches nothing, and for one that would tie nodes of a nested graph
+    to others."""
     group_of: dict[int, list[int]] = {}  # the same list for all nodes of a group
     for expressions in together:
-        merged = {node for text in expressions for node in find_nodes(model, text, "STAY_TOGETHER", enclosing)}
+        inner: dict[int, str] = {}  # node -> the expression that matches only in its nested graphs
+        merged: set[int] = set()
+        for text in expressions:
+            found = [] if matches_outside(model, text, enclosing) else outer_nodes(model, text)
+            inner.update(dict.fromkeys(found, text))
+            merged.update(() if found else find_nodes(model, text, "STAY_TOGETHER", enclosing))
+        if len(inner) > 1 or (inner and merged):
+            (node, text), *others = inner.items()
+            other = others[0][0] if others else min(merged)
+            where = f"{'nodes inside those of ' if others else ''}{_named(model, other)}"
+            raise PropertyError(
+                f"STAY_TOGETHER {text!r} matches only nodes inside the graphs of {_named(model, node)}, which cannot "
+                f"stay together with {where}: use one group for each graph"
+            )
         for node in tuple(merged):
             merged.update(group_of.get(node, ()))
         nodes = sorted(merged)
         group_of.update(dict.fromkeys(nodes, nodes))
     firsts = [node for node, nodes in group_of.items() if node == nodes[0] and len(nodes) > 1]
     return tuple(np.array(group_of[node], np.int32) for node in sorted(firsts))
+
+
+def groups_of_body(body: Model, together: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """The groups that apply in a nested graph: of each, the expressions that match its nodes."""
+    groups = (tuple(text for text in expressions if matches_any(body, text)) for expressions in together)
+    return tuple(filter(None, groups))
 
 
 def assign_within_constraints(model: Model, affinity: Affinity, rules: AssignmentRules, solve: Solve) -> Assignment:

@@ -48,7 +48,10 @@ __all__ = [
     "enclosing_node",
     "find_nodes",
     "find_pinned",
+    "matches_any",
+    "matches_outside",
     "needs_control_flow",
+    "outer_nodes",
     "pins_of_body",
     "placed_numbers",
     "resolve_pins",
@@ -100,6 +103,25 @@ def find_nodes(model: Model, text: str, what: str, enclosing: Mapping[int, Seque
     matcher = PinMatcher(model, enclosing)
     _match(matcher, model, text, 0, what)
     return sorted(matcher.pinned())
+
+
+def outer_nodes(model: Model, text: str) -> list[int]:
+    """The nodes in whose nested graphs a text written like a pin matches nodes, ascending."""
+    with contextlib.suppress(re.error):
+        return _outer_nodes(_inner_nodes(model), text)
+    return []
+
+
+def matches_outside(model: Model, text: str, enclosing: Mapping[int, Sequence[str]] | None = None) -> bool:
+    """Whether a text written like a pin matches a node that is not in a nested graph."""
+    with contextlib.suppress(re.error):
+        return PinMatcher(model, enclosing).match(text, 0)
+    return False
+
+
+def matches_any(model: Model, text: str) -> bool:
+    """Whether a text written like a pin matches a node of a model, or of its nested graphs."""
+    return matches_outside(model, text) or bool(outer_nodes(model, text))
 
 
 def _match(matcher: PinMatcher, model: Model, pin: str, number: int, what: str) -> None:

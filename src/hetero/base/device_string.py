@@ -24,6 +24,7 @@ __all__ = [
     "parse_device",
     "parse_device_list",
     "string_of_list",
+    "with_list_device",
 ]
 
 LIST_DEVICES = ("HETERO", "MULTI", "AUTO")
@@ -55,6 +56,11 @@ class DeviceString:
 def is_device_name(text: str) -> bool:
     """Whether ``text`` is a valid device name without id and list."""
     return _NAME.fullmatch(text) is not None
+
+
+def with_list_device(text: str) -> str:
+    """A device string of the command line: a list without the device that takes it is HETERO's."""
+    return f"HETERO:{text}" if "," in text and ":" not in text else text
 
 
 def parse_device(text: str) -> DeviceString:

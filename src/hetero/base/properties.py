@@ -25,6 +25,7 @@ __all__ = [
     "PropertyTable",
     "check_config",
     "streams_and_threads",
+    "truth_value",
     "up_to",
     "without",
 ]
@@ -55,7 +56,7 @@ class Property:
 
     def check(self, value: Any) -> Any:
         """Returns the checked value. Raises `PropertyError`. Accepts OpenVINO's strings for booleans and whole numbers,
-        such as ``YES`` and ``4``, 0 and 1 for booleans, NumPy scalars, a path object as a path, and values that
+        such as ``YES``, ``on`` and ``4``, 0 and 1 for booleans, NumPy scalars, a path object as a path, and values that
         `stated_value` finds in objects of other types."""
         value = plain(value)
         if not isinstance(value, self.type):
@@ -64,8 +65,8 @@ class Property:
             value = os.fspath(value)
         if self.type is int and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
             value = int(value)
-        if self.type is bool and isinstance(value, str) and value.upper() in _BOOLEANS:
-            value = _BOOLEANS[value.upper()]
+        if self.type is bool and isinstance(value, str):
+            value = truth_value(value, value)
         if self.type is bool and type(value) is int and value in (0, 1):
             value = bool(value)
         if isinstance(value, bool) and self.type is int:
@@ -90,7 +91,13 @@ class Property:
         return value
 
 
-_BOOLEANS = {"YES": True, "NO": False, "TRUE": True, "FALSE": False}
+_TRUE, _FALSE = ("YES", "TRUE", "ON", "1"), ("NO", "FALSE", "OFF", "0")
+
+
+def truth_value(text: str, otherwise: Any) -> Any:
+    """The truth value that a text means, in any case of letters; ``otherwise`` if it means none."""
+    word = text.upper()
+    return True if word in _TRUE else False if word in _FALSE else otherwise
 
 
 def up_to(maximum: int) -> Callable[[int], bool]:

@@ -48,10 +48,10 @@ def operators_of(ctx: click.Context) -> Sequence[str]:
 
 def _listed(ctx: click.Context) -> Sequence[str]:
     """The devices in the list of the first ``-d``."""
-    from ..base.device_string import parse_device
+    from ..base.device_string import parse_device, with_list_device
 
     devices = ctx.params.get("devices") or "CPU"
-    return parse_device(devices if isinstance(devices, str) else devices[0]).devices or ()
+    return parse_device(with_list_device(devices if isinstance(devices, str) else devices[0])).devices or ()
 
 
 def complete_support(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -60,7 +60,7 @@ class Planning:
     def config(self) -> dict[str, Any]:
         """``KEY=VALUE`` and ``DEVICE:KEY=VALUE`` as a configuration, values by the types of the properties; mappings as
         JSON objects."""
-        from ..base.properties import PROPERTIES
+        from ..base.properties import PROPERTIES, truth_value
 
         config: dict[str, Any] = {}
         for entry in self.properties:
@@ -81,7 +81,7 @@ class Planning:
                 except ValueError as error:
                     raise click.UsageError(f"--property {entry}: the value is not valid JSON: {error}") from error
             elif known is not None and isinstance(known.type, tuple) and bool in known.type:
-                value = {"TRUE": True, "YES": True, "FALSE": False, "NO": False}.get(text.upper(), text)
+                value = truth_value(text, text)
             if colon:
                 config.setdefault("DEVICE_PROPERTIES", {}).setdefault(device, {})[name] = value
             else:
@@ -191,7 +191,9 @@ def planning_options(
         metavar="DEVICE",
         multiple=several,
         shell_complete=complete_device,
-        help=help_text if several else f"{help_text} For example CPU, ORT.CUDA or HETERO:FPGA,CPU.",
+        help=help_text
+        if several
+        else f"{help_text} For example CPU, ORT.CUDA or FPGA,CPU, which is short for HETERO:FPGA,CPU.",
         default=default,
         show_default=default is not None,
     )
@@ -204,6 +206,9 @@ def planning_options(
             listed = (devices,) if isinstance(devices, str) else tuple(devices or ())
             if not all(name.strip() for name in listed):
                 raise click.UsageError("-d: expected a device, found an empty name")
+            from ..base.device_string import with_list_device
+
+            listed = tuple(map(with_list_device, listed))
             fields = {name: options.pop(name) for name in _FIELDS if name in options}
             return function(planning=Planning(listed, **fields), **options)
 

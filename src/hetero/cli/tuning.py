@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..assign.costs.measured import Costs
+from ..base.device_string import CONTROL_FLOW
 from ..base.difference import Difference, difference
 from ..base.formatting import counted, duration
 from ..core import Core
@@ -149,9 +150,10 @@ class Tuning:
     # -- candidates ---------------------------------------------------------------------------------------------
 
     def _candidates(self, costs: Costs | None) -> Iterator[tuple[Trial, Callable[[], Plan]]]:
-        """The plans to try: each device alone, CPU first, then the splits."""
+        """The plans to try: each device alone, CPU first, then the splits. CONTROL_FLOW only runs in lists."""
         measured = {} if costs is None else {"COSTS": costs}
-        for device in sorted(self._devices, key=lambda name: name.partition(".")[0] != "CPU"):
+        alone = (device for device in self._devices if device != CONTROL_FLOW)
+        for device in sorted(alone, key=lambda name: name.partition(".")[0] != "CPU"):
             yield Trial(f"{device} alone"), self._planner([device], {})
         if len(self._devices) == 1:
             return

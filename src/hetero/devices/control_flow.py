@@ -12,6 +12,7 @@ that a body reads from outside are further inputs of its model; see `hetero.mode
 from __future__ import annotations
 
 import collections
+import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..assign.assigning import assign_model
+from ..assign.constraint_settings import parse_groups
+from ..assign.constraints import groups_of_body
 from ..assign.memory.footprint import footprint
 from ..assign.memory.values import values_of
 from ..assign.pins import pins_of_body
@@ -61,6 +64,7 @@ __all__ = ["NOT_IN_BODIES", "PINS", "ControlFlowModel", "ControlFlowPlugin", "cr
 PINS = Property(
     "PINS", Mapping, {}, doc="{pin: device} for the nodes of bodies; HETERO sets it to the pins of the whole model"
 )
+TOGETHER = "STAY_TOGETHER"
 NOT_IN_BODIES = frozenset({
     "CACHE_DIR",
     "CACHE_ENCRYPTION_CALLBACKS",
@@ -69,16 +73,19 @@ NOT_IN_BODIES = frozenset({
     "MODEL_DISTRIBUTION_POLICY",
     "OUTPUTS_ON_DEVICE",
     "QUEUE_LIMIT",
-    "STAY_TOGETHER",
+    TOGETHER,
 })  # fmt: skip
-"""Properties of HETERO that concern the model as a whole."""
+"""Properties of HETERO that bodies do not get, or get in part."""
 
 _RUN_S = 1e-5
 """Seconds for a run of a cut body besides its subgraphs. Measured: 10 to 20 µs with two subgraphs on the CPU."""
 
 _PAYLOAD_VERSION = "1"
 _SETTINGS = "settings.json"
-_STORED = ("INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "MULTI_DEVICE_PRIORITIES", "ASSIGNMENT", "OBJECTIVE")
+_STORED = (
+    "INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "MULTI_DEVICE_PRIORITIES", "ASSIGNMENT", "OBJECTIVE",
+    TOGETHER,
+)  # fmt: skip
 """Properties that affect results, and therefore are exported."""
 
 
@@ -193,10 +200,12 @@ class ControlFlowPlugin(DeviceListPlugin):
         """Each body of a node, its model with the types that devices find, and the request for it."""
         pins, listed = self.full_config(self.own(config))[PINS.name], self._listed(config)
         further = {key: value for key, value in config.items() if key not in (PINS.name, *NOT_IN_BODIES)}
+        groups = parse_groups(config.get(TOGETHER, ()))
         found = []
         for body in bodies_of(model, index):
             own_pins = pins_of_body(body.model, model.key_of(index), pins, listed)
-            request = with_control_flow(self._cutter.request(further, own_pins), body.model)
+            own = {**further, TOGETHER: groups_of_body(body.model, groups)} if groups else further
+            request = with_control_flow(self._cutter.request(own, own_pins), body.model)
             found.append((body, with_device_types(body.model, request.devices), request))
         return found
 
@@ -359,6 +368,8 @@ class ControlFlowModel(CompiledModel):
 
         writer.version["payload"] = _PAYLOAD_VERSION
         settings = {key: str(self._config[key]) for key in _STORED if key in self._config}
+        if TOGETHER in settings:
+            settings[TOGETHER] = json.dumps(parse_groups(self._config[TOGETHER]))
         pins = {str(pin): str(device) for pin, device in self._properties[PINS.name].items()}
         writer.add_json(_SETTINGS, {"settings": settings, "pins": pins})
         write_payload_model(writer, self._model)

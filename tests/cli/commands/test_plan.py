@@ -23,6 +23,13 @@ def test_text_is_the_plans(hetero: Invoke, diamond_path: Path) -> None:
     assert hetero("plan", diamond_path, *LIST).stdout == f"{plan}\n"
 
 
+def test_a_list_without_a_prefix_is_of_hetero(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
+    for command in ("plan", "run", "compare"):
+        assert hetero(command, diamond_path, "-d", "FPGA,CPU").exit_code == 0
+    assert hetero_json("plan", diamond_path, "-d", "FPGA,CPU") == hetero_json("plan", diamond_path, *LIST)
+    assert "'CPU:0': an id follows a dot" in hetero("plan", diamond_path, "-d", "CPU:0", code=1).stderr
+
+
 def test_json_is_what_save_writes(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     found = hetero_json("plan", diamond_path, *LIST, "--save", "p.json")
     assert found == json.loads(Path("p.json").read_text())

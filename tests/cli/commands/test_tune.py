@@ -68,6 +68,14 @@ def tuned(core: library.Core, devices: str, config: Any = None, seconds: float =
     return tuning
 
 
+def test_control_flow_is_tried_only_in_lists(hetero: Invoke, core: library.Core) -> None:
+    tuning = tuned(core, "CONTROL_FLOW,CPU", seconds=0.01)
+    names = [trial.name for trial in tuning.trials]
+    assert [name for name in names if name.endswith(" alone")] == ["CPU alone"]
+    assert "by priority CONTROL_FLOW, CPU" in names
+    assert "give the devices to choose from" in hetero("tune", "x.onnx", "-d", "CONTROL_FLOW", code=2).stderr
+
+
 def test_the_plan_is_written_and_runs(hetero: Invoke, hetero_json: Json, diamond_path: Path) -> None:
     found = hetero_json("tune", diamond_path, "-d", "FPGA,CPU", "-t", "3")
     states = {entry["plan"]: entry["state"] for entry in found["candidates"]}

@@ -107,14 +107,14 @@ def command(
 
 def _devices(planning: Planning) -> tuple[str, ...]:
     """The devices of all ``-d``: lists with or without ``HETERO:``, and single devices."""
-    from ...base.device_string import parse_device_list
+    from ...base.device_string import CONTROL_FLOW, parse_device_list
     from ...errors import PropertyError
 
     for entry in planning.devices:
         if entry in ("AUTO", "HETERO") or entry.partition(":")[0] == "MULTI":
             raise click.UsageError(f"-d {entry}: give the devices to choose from, such as -d ORT,CPU")
     listed = ",".join(entry.removeprefix("HETERO:").removeprefix("AUTO:") for entry in planning.devices)
-    if not listed:
+    if listed in ("", CONTROL_FLOW):
         raise click.UsageError("give the devices to choose from, such as -d ORT,CPU")
     try:
         return parse_device_list(listed)
