@@ -104,6 +104,20 @@ VALUES: dict[str, tuple[list[Node], dict[str, Any], int, list[int]]] = {
         17,
         [1, 6],
     ),
+    "pads of PyTorch": (
+        [
+            made("ConstantOfShape", ["two"], "o", value=numpy_helper.from_array(np.array([1], np.int64))),
+            made("Concat", ["s", "o"], "p", axis=0),
+            made("Reshape", ["p", "rows"], "m"),
+            made("Slice", ["m", "back", "end", "a", "back"], "r"),
+            made("Transpose", ["r"], "t", perm=[1, 0]),
+            made("Reshape", ["t", "back"], "v"),
+        ],
+        {"two": [2], "rows": [-1, 2], "back": [-1], "end": [-(2**63) + 1], "a": [0]},
+        17,
+        [1, 4, 1, 6],
+    ),
+    "Transpose of a vector": ([made("Transpose", ["s"], "v")], {}, 17, [4, 6]),
     "Expand": (
         [made("Gather", ["s", "at"], "n"), made("Expand", ["n", "two"], "v")],
         {"at": 0, "two": [2]},

@@ -1,8 +1,9 @@
 """Shapes of results that follow from integers that nodes compute from known shapes, such as
 ``Reshape(x, Concat(Slice(Shape(x)), [-1]))``.
 
-onnx's inference follows such integers through few operators, and before opset 13 through none. Only vectors of up to
-256 elements are followed, so the work is bounded by the size of the graph.
+onnx's inference follows such integers through few operators, and before opset 13 through none. Only vectors and
+matrices of up to 256 elements are followed, so the work is bounded by the size of the graph. PyTorch computes the pads
+of a Pad as a matrix, whose rows and columns it exchanges.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from .views import NodeView
 __all__ = ["computed_shapes"]
 
 _MOST_ELEMENTS = 256
+_MOST_RANK = 2  # of small values
+_SOURCES = frozenset({"Shape", "Size", "ConstantOfShape"})  # the operators with which such computations begin
 _MOST_DIMS = 64  # of NumPy's arrays
 _LARGEST = 2**40  # sizes and numbers of elements that could occur; larger results are not followed
 _FIRST_BROADCASTING_OPSET = 7  # before, Add and others had the attributes axis and broadcast
@@ -42,7 +45,7 @@ def computed_shapes(rows: Rows, type_of: Callable[[int], ValueType]) -> dict[int
         name if domain in ("", "ai.onnx") and (domain, name) not in rows.file.functions else ""
         for domain, name in zip(rows.file.op_domains, rows.file.op_names, strict=True)
     ]
-    if "Shape" not in names and "Size" not in names:
+    if not _SOURCES.intersection(names):
         return {}
     used = [number for number, name in enumerate(names) if name in _SHAPES]
     opened = {
@@ -106,7 +109,7 @@ class _State:
 
     def add_value(self, value: int, result: _Array) -> None:
         result = np.asarray(result)
-        if result.size > _MOST_ELEMENTS or result.ndim > 1:
+        if result.size > _MOST_ELEMENTS or result.ndim > _MOST_RANK:
             raise _Unknown
         if result.dtype.kind == "f" and not np.isfinite(result).all():
             raise _Unknown
@@ -156,7 +159,7 @@ class _Node:
     def sizes(self, at: int) -> list[int]:
         """The elements of an integer vector."""
         value = self.value(at)
-        if value.dtype.kind != "i":
+        if value.dtype.kind != "i" or value.ndim > 1:
             raise _Unknown
         sizes: list[int] = value.reshape(-1).tolist()
         return sizes
@@ -271,7 +274,7 @@ def _unary(compute: Callable[[_Array], _Array]) -> Callable[[_Node], _Array]:
 def _product(node: _Node) -> _Array:
     value = node.value(0)
     axes = node.numbers("axes", 1)
-    if axes not in (None, [0], [-1]) or node.attributes.get("noop_with_empty_axes", 0):
+    if value.ndim > 1 or axes not in (None, [0], [-1]) or node.attributes.get("noop_with_empty_axes", 0):
         raise _Unknown
     total = math.prod(value.tolist()) if value.ndim else value.item()
     if abs(total) > _LARGEST:
@@ -309,6 +312,7 @@ _VALUES: Mapping[str, Callable[[_Node], _Array]] = {
     "Concat": _concat,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
+    "Transpose": lambda node: np.transpose(node.value(0), node.attributes.get("perm")),
     "Reshape": _reshape_value,
     "Add": _arithmetic(np.add),
     "Sub": _arithmetic(np.subtract),
