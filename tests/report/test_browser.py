@@ -411,6 +411,14 @@ def test_ranges_of_numbered_scopes(core: hetero.Core, opened: Open) -> None:
     assert ["block102 … 106", ["102…106", "102…06", "102…"]] in shown
 
 
+def test_a_numbered_scope_keeps_its_name_where_it_has_room(core: hetero.Core, opened: Open) -> None:
+    names = [f"/layer.{i // 100}/block.{i // 20 % 5}/node_{i}" for i in range(1600)]
+    page = opened(core.plan(core.read_model(chain(names, every=1000)), "HETERO:CPU,TEMPLATE"))
+    scene = "heteroReport.graph.scene"
+    shown = page.evaluate(f"{scene}.boxes.map((_, i) => [{scene}.lines(i)[0], {scene}.brief(i)])")
+    assert ["layer.1/block.3", ["block.3", "3"]] in shown
+
+
 def test_a_scope_with_nearly_all_nodes_is_open(core: hetero.Core, opened: Open) -> None:
     names = [f"/encoder/layer.{i // 4}/node_{i}" for i in range(2000)] + ["/head/node_0", "/head/node_1"]
     page = opened(core.plan(core.read_model(chain(names, every=1000)), "HETERO:CPU,TEMPLATE"))

@@ -154,7 +154,8 @@ class NodeScene {
     const { kind, group } = this.boxes[i];
     if (kind !== "group" || this.boxes[i].isNear) return [];
     const end = this.label(group).replace(/[^ ]*[./_](?=[^./_ ]+( … |$))/g, "");
-    if (!group.first) return [end];
+    // A number says too little where it has room for its name, as "block.0" of "layer.3/block.0".
+    if (!group.first) return /^\d+$/.test(end) ? [this.label(group).replace(/^.*[/](?=.)/, ""), end] : [end];
     const range = end.replace(/^[^ \d]+(?=\d+ … \d+$)/, "").replace(" … ", "…");
     // Two digits stay, and numbers of different lengths: "102…06", "95…104".
     const [, first, last] = range.match(/^(\d+)…(\d+)$/) ?? [];
