@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import hetero
 from hetero.devices import auto
@@ -753,3 +753,28 @@ def test_the_process_exits_or_forks_while_compiling(end: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "end"), done.stderr
+
+
+def test_a_device_that_runs_only_a_part_is_in_the_split(core: hetero.Core, tmp_path: Path) -> None:
+    """Without a warning, because a part is what splits are for."""
+    cost = "flops_per_s = 1e15\nbytes_per_s = 1e15\nlink_bytes_per_s = 1e12\n"
+    text = f'name = "NPU"\nruns_on = "TEMPLATE"\n[ops]\nMatMul = {{}}\n[cost]\n{cost}'
+    (tmp_path / "npu.toml").write_text(text)
+    core.register_plugin("NPU", tmp_path / "npu.toml")
+    weights = np.ones((256, 256), np.float32)
+    nodes = [helper.make_node("Tanh", ["x"], ["h"])]
+    nodes += [helper.make_node("MatMul", [f"h{i}" if i else "h", "w"], [f"h{i + 1}"]) for i in range(8)]
+    nodes.append(helper.make_node("Sigmoid", ["h8"], ["y"]))
+    proto = make_model(nodes, {"x": [256, 256]})
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    model = core.read_model(proto)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = compiled_on(core, model, "AUTO:NPU,CONTROL_FLOW,CPU", {"TRIAL_RUNS": 0})
+        assert compiled.wait(30_000)
+    states = {candidate.device: candidate.state for candidate in compiled.choice.candidates}
+    assert states["NPU"] == states["CONTROL_FLOW"] == "failed"
+    assert states["HETERO:NPU,CONTROL_FLOW,CPU"] not in ("failed", "not tried")
+    x = np.full((256, 256), 0.01, np.float32)
+    expected = core.compile_model(model, "CPU")(x)[0]
+    np.testing.assert_allclose(compiled(x)[0], expected, rtol=1e-4)

@@ -39,6 +39,7 @@ from ..errors import (
     NotSupported,
     PropertyError,
     UnknownDevice,
+    UnsupportedModel,
     WorkerLost,
     did_you_mean,
     raise_out_of_memory,
@@ -215,6 +216,7 @@ class AutoPlugin(DeviceListPlugin):
         start = tried[0]
         devices = names if names is not None else self._all_names(config)
         predicted: dict[str, tuple[float, bool]] = {}
+        partial: set[str] = set()
         for name in devices:
             if name in tried and name != start:
                 continue
@@ -222,20 +224,25 @@ class AutoPlugin(DeviceListPlugin):
                 self.device_of(name, config)  # its error has the reason, which an empty split has not
                 request = self._split_request([name], config)
                 predicted[name] = _prediction(make_plan(with_device_types(model, request.devices), request))
+            except UnsupportedModel as error:  # it can have a part of a split
+                partial.add(name)
+                if name != start:
+                    yield AutoCandidate(name, "failed", reason=str(error))
             except HeteroError as error:
                 raise_out_of_memory(error)
                 if name != start:
                     yield AutoCandidate(name, "failed", reason=str(error), is_error=names is not None)
         if start in predicted:
             yield _Challenger(start, predicted[start][0], None)
-        usable = [name for name in devices if name in predicted]
-        whole = {name: self._compiles(name, model, config) for name in usable if name != start}
+        usable = [name for name in devices if name in predicted or name in partial]
+        whole = {name: self._compiles(name, model, config) for name in predicted if name != start}
         if len(usable) > 1:
             request = self._split_request(usable, config)
             typed = with_device_types(model, request.devices)
             plan = make_plan(typed, request)
-            if plan.latency is not None and len({part.device for part in plan.subgraphs}) > 1:
-                split = f"HETERO:{','.join(usable)}"
+            split = f"HETERO:{','.join(usable)}"
+            is_cut = len({part.device for part in plan.subgraphs}) > 1
+            if plan.latency is not None and is_cut and split != start:
                 predicted[split] = _prediction(plan)
                 whole[split] = lambda: _compile(typed, request, plan)
         best = min((seconds for seconds, _ in predicted.values()), default=0.0)
