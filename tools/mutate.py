@@ -5,12 +5,12 @@
     python tools/mutate.py memory --only 'arena_layout.c:89:'   # those whose description contains this
     python tools/mutate.py reader --sample 400 --log reader.log # appends verdicts; started again, it continues
 
-Mutates the working copy, builds it in build/, as the editable installation of CONTRIBUTING.md does, runs the subject's
-tests, the quick ones first, until one fails, and restores the file, also when it is interrupted. A mutant that does not
-compile, or that compiles to the same modules, is equivalent or no program and does not count: others take its place. A
-comment with ``mutant:`` in the line, or in the line above it, says why mutants of that line are equivalent; they are
-left out. A log holds for one state of the source and of the tests. Prints the survivors at the end, and exits with 1 if
-there are any.
+Mutates the working copy, builds it in build/, as the editable installation of CONTRIBUTING.md does, runs the tests
+named after the file, then those of the subject, the quick ones first, until one fails, and restores the file, also when
+it is interrupted. A mutant that does not compile, or that compiles to the same modules, is equivalent or no program and
+does not count: others take its place. A comment with ``mutant:`` in the line, or in the line above it, says why mutants
+of that line are equivalent; they are left out. A log holds for one state of the source and of the tests. Prints the
+survivors at the end, and exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ BUILD = ["cmake", "--build", "build", "--target", "install"]
 SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "partition": (
         ["src/_core/partition/*.c"],
-        ["tests/partition/test_check.py", "tests/partition/test_closure.py", "tests/partition/test_lower_bound.py",
+        ["tests/partition/test_quality.py::test_figures_change_only_with_the_algorithm",
+         "tests/partition/test_partition.py", "tests/partition/test_auto.py", "tests/partition/test_check.py",
+         "tests/partition/test_closure.py", "tests/partition/test_lower_bound.py",
          "tests/partition/test_metamorphic.py", "tests/partition"],
     ),
     "reader": (
@@ -228,7 +230,8 @@ def judge(mutant: Mutant, original: str, tests: list[str], seconds: float) -> st
             return "does not compile"
         if modules() == original:
             return "same code"
-        return "survived" if passes(tests, seconds) else "killed"
+        own = [str(path.relative_to(ROOT)) for path in ROOT.glob(f"tests/**/test_{mutant.path.stem}.py")]
+        return "survived" if passes([*own, *tests], seconds) else "killed"
     finally:
         mutant.path.write_text(source)
 
@@ -238,14 +241,15 @@ def main() -> int:
     parser.add_argument("subject", choices=SUBJECTS)
     parser.add_argument("--sample", type=int, default=60, help="how many mutants to judge")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--file", default="", help="the name of the only file to mutate")
+    parser.add_argument("--file", nargs="+", default=[], help="the names of the only files to mutate")
     parser.add_argument("--only", default="", help="text in the description of the mutants, such as 'bound.c:20:'")
     parser.add_argument("--tests", nargs="+", default=[], help="other tests than those of the subject")
     parser.add_argument("--log", type=Path, help="a file of verdicts: those in it are not judged again")
     chosen = parser.parse_args()
     patterns, tests = SUBJECTS[chosen.subject]
     tests = chosen.tests or tests
-    files = [path for pattern in patterns for path in sorted(ROOT.glob(pattern)) if chosen.file in ("", path.name)]
+    files = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    files = [path for path in files if not chosen.file or path.name in chosen.file]
     everything = [mutant for path in files for mutant in mutants(path)]
     everything = [m for m in everything if chosen.only in m.describe(m.path.read_text())]
     random.Random(chosen.seed).shuffle(everything)
