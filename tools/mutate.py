@@ -122,6 +122,8 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
 """By subject: the files, and the tests that must notice, in their order."""
 MEMORY = 8 << 30
 """Bytes of address space of a process that tests a mutant, which may allocate without end."""
+TEST_SECONDS = 60
+"""A mutant that loops forever in a test costs no more. The slowest test takes 3 s of CPU time."""
 PROFILE = """
 import hypothesis
 phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
@@ -202,7 +204,7 @@ def passes(tests: list[str], seconds: float) -> bool:
         Path(folder, "no_shrinking.py").write_text(PROFILE)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))  # for the child
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no_shrinking", "-m", "not slow"]
-        options += ["--hypothesis-profile", "mutants"]
+        options += ["--hypothesis-profile", "mutants", "-o", f"faulthandler_timeout={TEST_SECONDS}"]
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=ROOT,
